@@ -1,0 +1,1 @@
+"""The workflows, one function each."""

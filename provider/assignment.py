@@ -1,0 +1,80 @@
+"""The shared vocabulary: partitions, their replicas, and moves. Knows nothing of Kafka's API, Spark or Airflow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+__all__ = ["Assignment", "Move", "MoveReason", "Operation", "TopicPartition"]
+
+#: Broker ids in Kafka's order: the first replica is the preferred leader.
+Assignment = tuple[int, ...]
+
+
+class TopicPartition(NamedTuple):
+    """A partition of a topic; prints as Kafka does, `orders-7`, and sorts by topic, then number."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class Operation(str, Enum):
+    """Why a plan is made."""
+
+    HEAL = "heal"
+    REBALANCE = "rebalance"
+    EXPAND = "expand"
+    DRAIN = "drain"
+    FILL = "fill"
+    SET_REPLICATION_FACTOR = "set-replication-factor"
+    APPLY = "apply"
+    ROLLBACK = "rollback"
+
+
+class MoveReason(str, Enum):
+    """Why one partition moves; a plan's `reason` column holds the value."""
+
+    #: A replica was on a broker that failed (KIP-46).
+    BROKER_FAILED = "broker_failed"
+    #: A person or a file asked for exactly this.
+    GIVEN = "given"
+    #: The replicas are the same, in another order.
+    REORDER = "reorder"
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One partition's way from one assignment to another, with its place in the plan.
+
+    `size_bytes` is the partition's size on its leader, None when unknown. `chunk` counts from 0, and `position`
+    counts from 0 within its chunk; together they are the plan's order.
+    """
+
+    topic: str
+    partition: int
+    before: Assignment
+    after: Assignment
+    chunk: int
+    position: int
+    reason: str
+    topic_id: str | None = None
+    size_bytes: int | None = None
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """The partition that moves."""
+        return TopicPartition(self.topic, self.partition)
+
+    @property
+    def adding(self) -> frozenset[int]:
+        """Brokers that receive a replica."""
+        return frozenset(self.after) - frozenset(self.before)
+
+    @property
+    def removing(self) -> frozenset[int]:
+        """Brokers that give up their replica."""
+        return frozenset(self.before) - frozenset(self.after)

@@ -1,0 +1,1 @@
+"""Kafka itself: its state, the Admin API, lag, throttles, health."""

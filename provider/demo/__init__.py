@@ -1,0 +1,1 @@
+"""A broker dies, and the cluster is healed, on this machine."""

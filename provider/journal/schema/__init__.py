@@ -1,0 +1,1 @@
+"""The tables of the SQL journal and of the audit trail."""

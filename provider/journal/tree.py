@@ -1,0 +1,57 @@
+"""The tree of small JSON documents in which the KIPs keep their state: the one interface, whatever keeps it.
+
+Paths look like ZooKeeper's: `/admin/failed_brokers/3`. A parent need not be created first. A node's `version` counts
+its changes from 0; `created_id` and `modified_id` come from one counter per tree that only grows, so that a node
+deleted and created anew is told apart (ZooKeeper's czxid and mzxid). Times are the backend's own clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+__all__ = ["MAX_BYTES", "Node", "Tree"]
+
+#: The largest document that any backend takes: what ZooKeeper takes (jute.maxbuffer) less room for the request.
+MAX_BYTES = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A document and its place in time. `created_ms` and `modified_ms` are milliseconds since 1970."""
+
+    path: str
+    data: str
+    version: int
+    created_id: int
+    modified_id: int
+    created_ms: int
+    modified_ms: int
+
+
+class Tree(Protocol):
+    """Where documents live. Every method may raise JournalUnreachable; every change is atomic and durable."""
+
+    def now_ms(self) -> int:
+        """The backend's clock: the journal's time."""
+
+    def create(self, path: str, data: str) -> Node:
+        """Create a node. Raises NodeExists; DocumentError if `data` is larger than MAX_BYTES."""
+
+    def create_sequential(self, prefix: str, data: str) -> Node:
+        """Create `prefix` + a ten-digit number that grows and is never used again, not even after a delete."""
+
+    def get(self, path: str) -> Node | None:
+        """The node, or None."""
+
+    def set(self, path: str, data: str, *, version: int) -> Node:
+        """Change a node that still has `version`, which may be 0. Raises VersionConflict, NodeMissing."""
+
+    def delete(self, path: str, *, version: int) -> None:
+        """Delete a node that still has `version`. Raises VersionConflict, NodeMissing."""
+
+    def children(self, path: str) -> list[str]:
+        """Names below `path`, sorted; empty when there are none, or no such path."""
+
+    def close(self) -> None:
+        """Give back what the tree holds open. Harmless when called twice."""

@@ -1,0 +1,1 @@
+"""The Spark pipeline: a snapshot in, a plan and its proof out."""

@@ -1,0 +1,1 @@
+"""The jars of each Kafka version, pinned by SHA-256."""

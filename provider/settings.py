@@ -1,0 +1,111 @@
+"""Every knob, once: its name, unit, default and range, and the order of the sources that may set it.
+
+A DAG's parameter wins over the connection's extra, which wins over the `[kafka_steward]` section, which wins over the
+default here. The connection's extra also takes the KIPs' dotted names (`kafka.heal.chunk.size`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from kafka_steward.errors import SettingError
+
+__all__ = ["Settings"]
+
+
+def _knob(default: Any, *, low: float | None = None, high: float | None = None, choices: tuple[str, ...] = ()) -> Any:
+    return field(default=default, metadata={"low": low, "high": high, "choices": choices})
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The settings of one cluster. Construct through `Settings.of`, which validates."""
+
+    #: Seconds a broker must be gone before it counts as failed (KIP-46's kafka.heal.failure.interval); -1: never.
+    heal_failure_interval: float = _knob(1800.0, low=-1)
+    #: Partitions in one chunk (KIP-46's kafka.heal.chunk.size).
+    heal_chunk_size: int = _knob(50, low=1, high=5000)
+    #: Whether a broker that vanished unannounced is due at once (KIP-46, fast detection).
+    heal_fast_detection: bool = _knob(False)
+    #: Seconds after which an unhandled failure is announced again.
+    heal_retry_interval: float = _knob(600.0, low=1)
+    #: More failed brokers than this is an outage: reported, not healed.
+    max_failed_brokers: int = _knob(10, low=1)
+    #: The same as a fraction of the brokers that there were.
+    max_failed_fraction: float = _knob(0.4, low=0, high=1)
+    #: Bytes per second that reassignment may bring into one broker; 0: no throttle.
+    throttle: int = _knob(50_000_000, low=0)
+    #: Whether the leaders' side is throttled too, as the peers do; it slows ordinary catch-up.
+    throttle_leaders: bool = _knob(False)
+    #: Fraction of a broker's disk that must stay free.
+    min_free: float = _knob(0.15, low=0, high=1)
+    #: Replicas that one broker may be receiving at once.
+    max_in_per_broker: int = _knob(5, low=1)
+    #: Replicas that one broker may be sending at once.
+    max_out_per_broker: int = _knob(5, low=1)
+    #: Partitions in flight at once, in the whole cluster.
+    max_in_flight: int = _knob(100, low=1)
+    #: Whether the next move starts when one ends ("sliding"), or when its whole chunk has ended ("chunk", KIP-46).
+    window: str = _knob("sliding", choices=("sliding", "chunk"))
+    #: Seconds to wait between chunks.
+    chunk_pause: float = _knob(0.0, low=0)
+    #: Seconds without progress after which a move counts as stalled.
+    stall_after: float = _knob(600.0, low=1)
+    #: Steps that failed in a row after which a plan is stuck and waits for a person.
+    max_attempts: int = _knob(100, low=1)
+    #: Seconds between two steps of a plan.
+    step_interval: float = _knob(2.0, low=0.1)
+    #: Seconds between two looks of the watch.
+    watch_interval: float = _knob(2.0, low=0.1)
+    #: Days that a finished plan's rows are kept.
+    plan_retention: float = _knob(30.0, low=0)
+
+    @classmethod
+    def of(cls, *sources: Mapping[str, Any]) -> Settings:
+        """Settings from the given sources, the first of which wins. Names of other things are left alone.
+
+        Raises SettingError, naming the setting, when a value is of the wrong type or out of range.
+        """
+        merged: dict[str, Any] = {}
+        for source in reversed(sources):
+            merged.update(_known(source))
+        return cls(**{name: _checked(name, value) for name, value in merged.items()})
+
+
+def _known(source: Mapping[str, Any]) -> dict[str, Any]:
+    names = {knob.name for knob in fields(Settings)}
+    undotted = {key.removeprefix("kafka.").replace(".", "_"): value for key, value in source.items()}
+    return {name: value for name, value in undotted.items() if name in names and value is not None}
+
+
+def _checked(name: str, value: Any) -> Any:
+    knob = next(knob for knob in fields(Settings) if knob.name == name)
+    converted = _converted(name, value, type(knob.default))
+    low, high, choices = knob.metadata["low"], knob.metadata["high"], knob.metadata["choices"]
+    if choices and converted not in choices:
+        raise SettingError(f"The setting {name} is {value!r}; it takes one of {', '.join(choices)}.")
+    if low is not None and converted < low:
+        raise SettingError(f"The setting {name} is {value!r}; it must be at least {low}.")
+    if high is not None and converted > high:
+        raise SettingError(f"The setting {name} is {value!r}; it must be at most {high}.")
+    return converted
+
+
+def _converted(name: str, value: Any, kind: type) -> Any:
+    if kind is bool:
+        return _boolean(name, value)
+    try:
+        return kind(value)
+    except (TypeError, ValueError) as error:
+        raise SettingError(f"The setting {name} is {value!r}; it takes {kind.__name__} values.") from error
+
+
+def _boolean(name: str, value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    words = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
+    if str(value).lower() not in words:
+        raise SettingError(f"The setting {name} is {value!r}; it takes true or false.")
+    return words[str(value).lower()]
