@@ -1,0 +1,101 @@
+"""The package as a whole: what the wheel holds, what may import what, what the pure parts must not touch."""
+
+from __future__ import annotations
+
+import ast
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+FOLDERS = {"provider": "kafka_steward"} | {name: f"kafka_steward/{name}" for name in ("operators", "sensors", "dags")}
+#: What decides gets time, ids and chance as parameters, so that each decision can be replayed.
+PURE = [
+    *(ROOT / "provider" / "planning").glob("*.py"),
+    *(
+        ROOT / "provider" / "execution" / f"{name}.py"
+        for name in ("settle", "window", "preflight", "rescue", "catchup")
+    ),
+    ROOT / "provider" / "cluster" / "health.py",
+]
+MAX_FUNCTION_LINES = 40
+SHIPPED = {".py", ".lock", ".typed", ".mako", ".ini"}
+
+
+def sources() -> list[Path]:
+    return sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    # From a copy: setuptools would take in what an earlier build left in the work tree's build folder.
+    copy = shutil.copytree(ROOT, folder / "source", ignore=shutil.ignore_patterns(".*", "build", "*.egg-info"))
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(copy)]
+    subprocess.run(command, check=True, capture_output=True, timeout=300)
+    return next(folder.glob("*.whl"))
+
+
+def test_the_wheel_holds_every_module_of_the_folders_and_nothing_else(wheel: Path) -> None:
+    expected = {
+        f"{package}/{path.relative_to(ROOT / folder)}"
+        for folder, package in FOLDERS.items()
+        for path in (ROOT / folder).rglob("*")
+        if path.is_file()
+        and path.suffix in {".py", ".lock", ".typed", ".mako", ".ini"}
+        and "__pycache__" not in path.parts
+    }
+    held = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    assert held == expected
+
+
+def test_importing_the_package_alone_imports_neither_airflow_nor_kafka() -> None:
+    script = (
+        "import sys, kafka_steward; print(sorted({'airflow', 'kafka', 'pyspark', 'sqlalchemy'} & set(sys.modules)))"
+    )
+    printed = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    assert printed.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("path", PURE, ids=lambda path: path.stem)
+def test_decisions_read_no_clock_and_throw_no_dice(path: Path) -> None:
+    imported = {name.split(".")[0] for node in ast.walk(ast.parse(path.read_text())) for name in _imported_names(node)}
+    assert not imported & {"time", "datetime", "random", "uuid", "secrets"}
+
+
+def test_no_function_is_longer_than_a_reader_can_hold() -> None:
+    long = [
+        f"{path.relative_to(ROOT)}:{node.lineno} {node.name}"
+        for path in sources()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+        and (node.end_lineno or 0) - node.lineno + 1 > MAX_FUNCTION_LINES
+    ]
+    assert long == []
+
+
+@pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_exported_names_exist_and_are_public(path: Path) -> None:
+    tree = ast.parse(path.read_text())
+    exported = next((node.value for node in tree.body if isinstance(node, ast.Assign) and _assigns_all(node)), None)
+    if exported is None:
+        return
+    names = ast.literal_eval(exported)
+    assert len(names) == len(set(names))
+    assert not [name for name in names if name.startswith("_") and name != "__version__"]
+
+
+def _imported_names(node: ast.AST) -> list[str]:
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if isinstance(node, ast.ImportFrom):
+        return [node.module or ""]
+    return []
+
+
+def _assigns_all(node: ast.Assign) -> bool:
+    return any(isinstance(target, ast.Name) and target.id == "__all__" for target in node.targets)
