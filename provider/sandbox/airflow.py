@@ -1,0 +1,212 @@
+"""A real Airflow on this machine: four processes on 127.0.0.1, SQLite, an AIRFLOW_HOME of its own.
+
+`airflow standalone` is not used: it, and a plain `airflow scheduler`, serve task logs on every interface. The parts are
+started one by one with `--skip-serve-logs`; only the api-server listens.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.request import Request, urlopen
+
+from kafka_steward.errors import StewardError
+from kafka_steward.sandbox.household import Household
+
+__all__ = ["AirflowFailed", "LocalAirflow"]
+
+_PARTS: Mapping[str, tuple[str, ...]] = {
+    "api-server": ("api-server",),
+    "scheduler": ("scheduler", "--skip-serve-logs"),
+    "dag-processor": ("dag-processor",),
+    "triggerer": ("triggerer", "--skip-serve-logs"),
+}
+
+
+class AirflowFailed(StewardError, RuntimeError):
+    """The local Airflow did not start, or did not answer as it should."""
+
+
+class LocalAirflow:
+    """Starts on `start()`, ends on `stop()`, and ends with its owner in any case.
+
+    `home` is AIRFLOW_HOME; DAG files go into `dags`. `users` maps a name to its role (admin, op, user, viewer); each
+    one's password is its name. `connections` maps a conn_id to the JSON form of a connection. `environment` is added to
+    that of all four parts.
+    """
+
+    def __init__(
+        self,
+        home: Path,
+        *,
+        connections: Mapping[str, Mapping[str, Any]] | None = None,
+        users: Mapping[str, str] | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self.home = home
+        self.dags = home / "dags"
+        self.users = dict(users or {"admin": "admin"})
+        self._port = _free_port()
+        self._connections = dict(connections or {})
+        self._extra = dict(environment or {})
+        self._keys = {name: secrets.token_urlsafe(32) for name in ("jwt", "api")}
+        self._fernet = base64.urlsafe_b64encode(secrets.token_bytes(32)).decode()
+        self._household = Household(f"airflow:{home}")
+        self._parts: dict[str, subprocess.Popen[bytes]] = {}
+        self._tokens: dict[str, str] = {}
+
+    @property
+    def url(self) -> str:
+        """Where the UI and the REST API are."""
+        return f"http://127.0.0.1:{self._port}"
+
+    def start(self, *, within_s: float = 180.0) -> LocalAirflow:
+        """Create the database, start the four parts and wait until all are healthy. Raises AirflowFailed."""
+        self.dags.mkdir(parents=True, exist_ok=True)
+        self._write_passwords()
+        self.command("db", "migrate")
+        for part in _PARTS:
+            self.start_part(part)
+        self._wait_until_healthy(time.monotonic() + within_s)
+        return self
+
+    def stop(self) -> None:
+        """End every process of it, and of the tasks that it runs."""
+        self._household.end()
+        self._parts.clear()
+
+    def __enter__(self) -> LocalAirflow:
+        try:
+            return self.start()
+        except BaseException:
+            self.stop()
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def command(self, *arguments: str, within_s: float = 120.0) -> str:
+        """Run an `airflow` command in this installation; its output. Raises AirflowFailed."""
+        command = [*_airflow(), *arguments]
+        done = subprocess.run(
+            command, env=self.environment(), capture_output=True, text=True, timeout=within_s, check=False
+        )
+        if done.returncode:
+            raise AirflowFailed(f"`airflow {' '.join(arguments)}` failed: {(done.stderr or done.stdout)[-2000:]}")
+        return done.stdout
+
+    def start_part(self, part: str) -> int:
+        """Start one of api-server, scheduler, dag-processor, triggerer; its process id."""
+        log = self.home / f"{part}.log"
+        self._parts[part] = self._household.spawn([*_airflow(), *_PARTS[part]], env=self.environment(), log=log)
+        return self._parts[part].pid
+
+    def signal_part(self, part: str, number: signal.Signals) -> None:
+        """Send a signal to one part's main process: SIGKILL, SIGSTOP, SIGCONT, SIGTERM."""
+        os.kill(self._parts[part].pid, number)
+
+    def part_log(self, part: str) -> str:
+        """What one part has printed."""
+        return (self.home / f"{part}.log").read_text(errors="replace")
+
+    def api(self, method: str, path: str, body: Any = None, *, user: str = "admin") -> Any:
+        """Call the REST API, e.g. `api("GET", "/api/v2/dags")`. Raises AirflowFailed with the server's answer."""
+        return self._call(method, path, body, {"Authorization": f"Bearer {self._token(user)}"})
+
+    def environment(self) -> dict[str, str]:
+        """The environment of its processes: no variable of another Airflow gets in."""
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")}
+        connections = {f"AIRFLOW_CONN_{name.upper()}": json.dumps(value) for name, value in self._connections.items()}
+        return {**inherited, **self._configuration(), **connections, **self._extra}
+
+    def _configuration(self) -> dict[str, str]:
+        options = {
+            "CORE__DAGS_FOLDER": str(self.dags),
+            "CORE__EXECUTION_API_SERVER_URL": f"{self.url}/execution/",
+            "CORE__EXECUTOR": "LocalExecutor",
+            "CORE__FERNET_KEY": self._fernet,
+            "CORE__LOAD_EXAMPLES": "False",
+            "CORE__PARALLELISM": "4",
+            "CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(self._passwords),
+            "CORE__SIMPLE_AUTH_MANAGER_USERS": ",".join(f"{name}:{role}" for name, role in self.users.items()),
+            "API__BASE_URL": self.url,
+            "API__HOST": "127.0.0.1",
+            "API__PORT": str(self._port),
+            "API__SECRET_KEY": self._keys["api"],
+            "API__WORKERS": "1",
+            "API_AUTH__JWT_SECRET": self._keys["jwt"],
+            "DAG_PROCESSOR__BUNDLE_REFRESH_CHECK_INTERVAL": "1",
+            "DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "5",
+            "DAG_PROCESSOR__REFRESH_INTERVAL": "2",
+            "DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{self.home}/airflow.db",
+        }
+        return {"AIRFLOW_HOME": str(self.home), **{f"AIRFLOW__{name}": value for name, value in options.items()}}
+
+    @property
+    def _passwords(self) -> Path:
+        return self.home / "passwords.json"
+
+    def _write_passwords(self) -> None:
+        self._passwords.write_text(json.dumps({name: name for name in self.users}))
+
+    def _wait_until_healthy(self, deadline: float) -> None:
+        while not self._healthy():
+            dead = [name for name, process in self._parts.items() if process.poll() is not None]
+            if dead or time.monotonic() > deadline:
+                raise AirflowFailed(self._why_not_healthy(dead))
+            time.sleep(0.5)
+
+    def _healthy(self) -> bool:
+        try:
+            health = self._call("GET", "/api/v2/monitor/health", None, {})
+        except AirflowFailed:
+            return False
+        parts = ("metadatabase", "scheduler", "triggerer", "dag_processor")
+        return all(health.get(part, {}).get("status") == "healthy" for part in parts)
+
+    def _why_not_healthy(self, dead: list[str]) -> str:
+        part = dead[0] if dead else "api-server"
+        what = f"its {part} ended" if dead else "it was not healthy in time"
+        return f"Airflow did not start in {self.home}: {what}. The end of {part}.log: {self.part_log(part)[-1500:]}"
+
+    def _token(self, user: str) -> str:
+        if user not in self._tokens:
+            answer = self._call("POST", "/auth/token", {"username": user, "password": user}, {})
+            self._tokens[user] = answer["access_token"]
+        return self._tokens[user]
+
+    def _call(self, method: str, path: str, body: Any, headers: Mapping[str, str]) -> Any:
+        data = None if body is None else json.dumps(body).encode()
+        request = Request(self.url + path, data, {"Content-Type": "application/json", **headers}, method=method)  # noqa: S310 - http on 127.0.0.1
+        try:
+            with urlopen(request, timeout=30) as answer:  # noqa: S310 - http on 127.0.0.1
+                text = answer.read().decode()
+        except HTTPError as error:
+            raise AirflowFailed(f"{method} {path} answered {error.code}: {error.read().decode()[:500]}") from error
+        except (URLError, OSError) as error:
+            raise AirflowFailed(f"{method} {path} was not answered: {error}") from error
+        return json.loads(text) if text else None
+
+
+def _airflow() -> list[str]:
+    return [str(Path(sys.executable).with_name("airflow"))]
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
