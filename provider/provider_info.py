@@ -1,0 +1,137 @@
+"""What Airflow asks of a provider. Imports nothing: Airflow reads it in every one of its processes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["SETTINGS", "get_provider_info"]
+
+_NAME = "Kafka Steward"
+
+#: Name of a setting: type, default, what it means. `kafka_steward.settings` validates; a test compares the two.
+SETTINGS: dict[str, tuple[str, str, str]] = {
+    "heal_failure_interval": (
+        "float",
+        "1800.0",
+        "Seconds a broker must be gone to count as failed. -1: nothing is written, nothing heals.",
+    ),
+    "heal_chunk_size": ("integer", "50", "Partitions in one chunk of a plan."),
+    "heal_fast_detection": ("boolean", "False", "Whether a broker that vanished without announcing it is due at once."),
+    "heal_retry_interval": ("float", "600.0", "Seconds after which a failure that no plan handles is announced again."),
+    "max_failed_brokers": ("integer", "10", "More failed brokers than this is an outage: reported, not healed."),
+    "max_failed_fraction": ("float", "0.4", "The same as a fraction of the brokers that there were."),
+    "throttle": ("integer", "50000000", "Bytes per second that reassignment may bring into a broker. 0: no throttle."),
+    "throttle_leaders": ("boolean", "False", "Whether the leaders' side is throttled too. It slows ordinary catch-up."),
+    "min_free": ("float", "0.15", "Fraction of a broker's disk that must stay free."),
+    "max_in_per_broker": ("integer", "5", "Replicas that one broker may be receiving at once."),
+    "max_out_per_broker": ("integer", "5", "Replicas that one broker may be sending at once."),
+    "max_in_flight": ("integer", "100", "Partitions in flight at once, in the whole cluster."),
+    "window": (
+        "string",
+        "sliding",
+        "When the next move starts. sliding: when one ends. chunk: when its whole chunk has.",
+    ),
+    "chunk_pause": ("float", "0.0", "Seconds to wait between chunks."),
+    "stall_after": ("float", "600.0", "Seconds without progress after which a move counts as stalled."),
+    "max_attempts": ("integer", "100", "Steps failed in a row after which a plan is stuck and waits for a person."),
+    "step_interval": ("float", "2.0", "Seconds between two steps of a plan."),
+    "watch_interval": (
+        "float",
+        "2.0",
+        "Seconds between two looks of the watch: at most a quarter of Kafka's session time-out.",
+    ),
+    "plan_retention": ("float", "30.0", "Days that a finished plan's rows are kept."),
+}
+
+_PLACES: dict[str, tuple[str, str]] = {
+    "journal": (
+        "Where the journal is: a SQL URL, or the id of a SQL connection. Empty: SQLite in AIRFLOW_HOME/kafka_steward.",
+        "postgresql+psycopg://steward@db.example.com/steward",
+    ),
+    "workspace": (
+        "Where snapshots and plans go: a path or URI that workers and Spark reach. Empty: beside the default journal.",
+        "s3://bucket/kafka-steward",
+    ),
+}
+
+_JSON_TYPES = {"float": "number", "integer": "integer", "boolean": "boolean", "string": "string"}
+
+
+def get_provider_info() -> dict[str, Any]:
+    """The provider's parts, for `airflow providers get` and the connection form."""
+    return {
+        "package-name": "airflow-provider-kafka-steward",
+        "name": _NAME,
+        "description": "Keeps Kafka clusters whole and even: heals, rebalances, expands, drains; can undo any of it.",
+        "integrations": [
+            {
+                "integration-name": _NAME,
+                "external-doc-url": "https://airflow-provider-kafka-steward.readthedocs.io",
+                "tags": ["service"],
+            }
+        ],
+        "operators": _modules("operators", "snapshot", "plan", "submit", "leaders", "failures", "report"),
+        "sensors": _modules("sensors", "brokers", "replication"),
+        "hooks": _modules("hooks", "steward"),
+        "triggers": _modules("triggers", "run_plan", "watch", "wait"),
+        "connection-types": [_connection_type()],
+        "config": {"kafka_steward": {"description": "Defaults for every cluster.", "options": _options()}},
+        "cli": ["kafka_steward.cli.get_kafka_steward_commands"],
+    }
+
+
+def _modules(package: str, *names: str) -> list[dict[str, Any]]:
+    return [{"integration-name": _NAME, "python-modules": [f"kafka_steward.{package}.{name}" for name in names]}]
+
+
+def _options() -> dict[str, Any]:
+    places = {
+        name: {"description": text, "version_added": "0.1.0", "type": "string", "example": example, "default": ""}
+        for name, (text, example) in _PLACES.items()
+    }
+    knobs = {
+        name: {"description": text, "version_added": "0.1.0", "type": kind, "example": None, "default": default}
+        for name, (kind, default, text) in SETTINGS.items()
+    }
+    return places | knobs
+
+
+def _connection_type() -> dict[str, Any]:
+    return {
+        "connection-type": "kafka_steward",
+        "hook-class-name": "kafka_steward.hooks.steward.StewardHook",
+        "hook-name": _NAME,
+        "ui-field-behaviour": {
+            "hidden-fields": ["schema", "port"],
+            "relabeling": {"host": "Bootstrap servers", "login": "SASL user", "password": "SASL password"},
+            "placeholders": {"host": "broker1:9092,broker2:9092"},
+        },
+        "conn-fields": _connection_fields(),
+    }
+
+
+def _connection_fields() -> dict[str, Any]:
+    protocols = ["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
+    mechanisms = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI"]
+    return {
+        "security_protocol": _field("Security protocol", "Empty: PLAINTEXT.", enum=protocols),
+        "sasl_mechanism": _field("SASL mechanism", "For the SASL protocols.", enum=mechanisms),
+        "ssl_cafile": _field("CA file", "Certificates to trust, a path on the workers and the triggerer."),
+        "ssl_certfile": _field("Client certificate", "A path on the workers and the triggerer."),
+        "ssl_keyfile": _field("Client key", "A path on the workers and the triggerer."),
+        "ssl_password": _field("Password of the client key", "Kept secret.", format="password"),
+        "kafka_conn_id": _field("Kafka connection", "Id of a connection of type kafka whose settings are used too."),
+        "cluster_id": _field("Cluster id", "The only Kafka cluster.id to accept. Empty: the one that answers first."),
+        **{name: _field(name.capitalize(), text) for name, (text, _) in _PLACES.items()},
+        **{name: _knob_field(name, kind, text) for name, (kind, _, text) in SETTINGS.items()},
+    }
+
+
+def _field(label: str, description: str, kind: str = "string", **schema: Any) -> dict[str, Any]:
+    return {"label": label, "description": description, "schema": {"type": [kind, "null"], **schema}}
+
+
+def _knob_field(name: str, kind: str, text: str) -> dict[str, Any]:
+    # No default here: the form would store it in the connection, where it would win over the [kafka_steward] section.
+    schema = {"enum": ["sliding", "chunk"]} if name == "window" else {}
+    return _field(name.replace("_", " ").capitalize(), text, _JSON_TYPES[kind], **schema)
