@@ -35,7 +35,8 @@ class Household:
         """Start `command` in a session of its own, with its output in `log`."""
         self._watch()
         with log.open("ab") as output:
-            child = _start(command, {**env, _VARIABLE: self.mark}, output)
+            # setproctitle, which Airflow uses, writes over the environment in /proc unless told not to.
+            child = _start(command, {**env, _VARIABLE: self.mark, "SPT_NOENV": "1"}, output)
         self._children.append(child)
         return child
 
