@@ -1,0 +1,116 @@
+"""Where snapshots and plans lie: any address that fsspec opens, and the same address as Spark spells it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kafka_steward.errors import PlanError
+
+__all__ = ["Folder", "for_fsspec", "for_spark", "is_local"]
+
+
+def for_spark(uri: str) -> str:
+    """The address as Hadoop's file systems spell it: `s3a://` for S3, `file:///` for a plain path."""
+    if uri.startswith("s3://"):
+        return f"s3a://{uri.removeprefix('s3://')}"
+    return uri if ":" in uri.split("/", 1)[0] else Path(uri).absolute().as_uri()
+
+
+def for_fsspec(uri: str) -> str:
+    """The address as fsspec spells it: `s3://` for S3, `file:///` for what Spark calls `file:/`."""
+    if uri.startswith("s3a://"):
+        return f"s3://{uri.removeprefix('s3a://')}"
+    if uri.startswith("file:/") and not uri.startswith("file:///"):
+        return f"file:///{uri.removeprefix('file:/').lstrip('/')}"
+    return uri
+
+
+def is_local(uri: str) -> bool:
+    """Whether the address is on this machine's own disk."""
+    return for_spark(uri).startswith("file:")
+
+
+class Folder:
+    """One folder of a workspace. `what` is the word for it in sentences: "snapshot" or "plan"."""
+
+    def __init__(self, uri: str, what: str) -> None:
+        self.uri, self.what = uri, what
+        try:
+            self._fs, self._path = fsspec.core.url_to_fs(for_fsspec(uri))
+        except (ImportError, ValueError) as error:
+            raise PlanError(f"The {what} address {uri} cannot be opened: {error}.") from error
+
+    def exists(self, name: str) -> bool:
+        """Whether the folder holds `name`."""
+        return bool(self._fs.exists(self._at(name)))
+
+    def read_json(self, name: str) -> dict[str, Any]:
+        """A JSON object. Raises PlanError when it is missing or something else."""
+        try:
+            value = json.loads(self._fs.cat_file(self._at(name)))
+        except OSError as error:
+            raise self._missing(name, error) from error
+        except ValueError as error:
+            raise self._garbled(name, error) from error
+        if not isinstance(value, dict):
+            raise self._garbled(name, ValueError("it holds no JSON object"))
+        return value
+
+    def read_table(self, name: str) -> pa.Table:
+        """A Parquet file, or the folder of Parquet files that Spark writes. Raises PlanError."""
+        try:
+            return pa.concat_tables([self._read_parquet(path) for path in self._parts(name)], promote_options="default")
+        except OSError as error:
+            raise self._missing(name, error) from error
+        except pa.ArrowException as error:
+            raise self._garbled(name, error) from error
+
+    def write_table(self, name: str, table: pa.Table) -> None:
+        """Write one Parquet file. Raises PlanError when the workspace cannot be written."""
+        buffer = pa.BufferOutputStream()
+        pq.write_table(table, buffer, compression="zstd")
+        self._write(name, buffer.getvalue().to_pybytes())
+
+    def write_json(self, name: str, value: dict[str, Any]) -> None:
+        """Write a JSON object, for people to read too. Raises PlanError when the workspace cannot be written."""
+        self._write(name, (json.dumps(value, indent=2, sort_keys=True) + "\n").encode())
+
+    def _write(self, name: str, data: bytes) -> None:
+        try:
+            self._fs.makedirs(self._path, exist_ok=True)
+            self._fs.pipe_file(self._at(name), data)
+        except OSError as error:
+            raise PlanError(f"The workspace cannot be written: {name} of {self.uri} failed: {_why(error)}.") from error
+
+    def _parts(self, name: str) -> list[str]:
+        path = self._at(name)
+        if not self._fs.isdir(path):
+            return [path]
+        parts = sorted(self._fs.glob(f"{path}/*.parquet"))
+        if not parts:
+            raise FileNotFoundError(f"{path} holds no Parquet file")
+        return parts
+
+    def _read_parquet(self, path: str) -> pa.Table:
+        with self._fs.open(path, "rb") as file:
+            return pq.ParquetFile(file).read()
+
+    def _at(self, name: str) -> str:
+        return f"{self._path.rstrip('/')}/{name}"
+
+    def _missing(self, name: str, error: OSError) -> PlanError:
+        return PlanError(f"The {self.what} at {self.uri} cannot be read: {name}: {_why(error)}.")
+
+    def _garbled(self, name: str, error: Exception) -> PlanError:
+        first_line = str(error).strip().split("\n")[0].rstrip(".")
+        return PlanError(f"The {self.what} at {self.uri} is garbled: {name} is not what it should be ({first_line}).")
+
+
+def _why(error: OSError) -> str:
+    return "no such file" if isinstance(error, FileNotFoundError) else (error.strerror or str(error)).rstrip(".")
