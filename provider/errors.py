@@ -20,7 +20,8 @@
     │   │                          a tree operation met another state than it expected
     │   ├── SlotTaken              another plan owns the cluster
     │   └── LockLost               another process steps the plan: this one must stop
-    └── PlanningFailed           the Spark job ended without a plan
+    ├── PlanningFailed           the Spark job ended without a plan
+    └── SandboxFailed            a local cluster for demo and tests could not be had, or did not do as asked
 
 The message of each is one sentence for a person: what is wrong, where, and what to do.
 """
@@ -43,6 +44,7 @@ __all__ = [
     "PlanError",
     "PlanningFailed",
     "RequestError",
+    "SandboxFailed",
     "SettingError",
     "SlotTaken",
     "StewardError",
@@ -129,7 +131,11 @@ class VersionConflict(JournalError):
 
 
 class SlotTaken(JournalError):
-    """Another plan owns the cluster."""
+    """Another plan owns the cluster; `owner` is its digest."""
+
+    def __init__(self, owner: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.owner = owner
 
 
 class LockLost(JournalError):
@@ -138,3 +144,7 @@ class LockLost(JournalError):
 
 class PlanningFailed(StewardError, RuntimeError):
     """The Spark job ended without a plan."""
+
+
+class SandboxFailed(StewardError, RuntimeError):
+    """A local cluster could not be had, or did not do as asked."""

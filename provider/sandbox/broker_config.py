@@ -1,0 +1,41 @@
+"""What brokers of both modes are told: small, local, quick to notice, and nothing that happens by itself."""
+
+from __future__ import annotations
+
+from kafka_steward.sandbox.layout import BrokerPlace, Layout
+
+__all__ = ["broker_properties"]
+
+# The defaults of these reserve memory and threads for machines of another size.
+_SMALL: dict[str, object] = {
+    "background.threads": 2,
+    "log.cleaner.dedupe.buffer.size": 2 * 1024**2,
+    "log.cleaner.threads": 1,
+    "log.index.size.max.bytes": 1024**2,
+    "log.segment.bytes": 16 * 1024**2,
+    "num.io.threads": 2,
+    "num.network.threads": 2,
+    "num.recovery.threads.per.data.dir": 1,
+}
+# A test must find what it did itself, not what the cluster did meanwhile.
+_DETERMINISTIC: dict[str, object] = {
+    "auto.create.topics.enable": "false",
+    "auto.leader.rebalance.enable": "false",
+    "group.initial.rebalance.delay.ms": 0,
+    "replica.lag.time.max.ms": 5000,
+}
+
+
+def broker_properties(place: BrokerPlace, layout: Layout) -> dict[str, object]:
+    """The properties that do not depend on the mode; the layout's overrides are not in yet."""
+    copies = min(3, len(layout.brokers))
+    return {
+        "broker.rack": place.rack,
+        "log.dirs": ",".join(map(str, layout.log_dirs(f"broker-{place.id}"))),
+        "offsets.topic.replication.factor": copies,
+        "offsets.topic.num.partitions": 4,
+        "transaction.state.log.replication.factor": copies,
+        "transaction.state.log.min.isr": 1,
+        **_SMALL,
+        **_DETERMINISTIC,
+    }

@@ -1,0 +1,215 @@
+"""A real Kafka cluster on this machine: started, broken on purpose, mended, and gone with its owner."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import tempfile
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from kafka_steward.errors import SandboxFailed
+from kafka_steward.sandbox.jars import kafka_jars
+from kafka_steward.sandbox.java import java
+from kafka_steward.sandbox.jvm import Jvm
+from kafka_steward.sandbox.kraft import KRaft
+from kafka_steward.sandbox.layout import Layout
+from kafka_steward.sandbox.load import create, produce, topic_spec
+from kafka_steward.sandbox.process import Process
+from kafka_steward.sandbox.readiness import unready_brokers, unready_partitions, wait_until_none
+from kafka_steward.sandbox.zookeeper import ZooKeeper
+
+__all__ = ["MODES", "Sandbox", "SandboxBroker", "start"]
+
+#: How a cluster keeps its metadata.
+MODES: Mapping[str, type[KRaft | ZooKeeper]] = {"kraft": KRaft, "zookeeper": ZooKeeper}
+_READY_S = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxBroker:
+    """A broker: `pid` is the process that it runs in now, or ran in last."""
+
+    id: int
+    rack: str
+    port: int
+    pid: int
+
+
+class Sandbox:
+    """A running cluster; `start()` makes one. A context manager: its end is the cluster's."""
+
+    def __init__(self, mode: str, layout: Layout, *, temporary: bool) -> None:
+        runtime = java()
+        self.mode = mode
+        self.folder = layout.folder
+        self._layout = layout
+        self._temporary = temporary
+        self._jvm = Jvm(runtime.executable, kafka_jars(MODES[mode].version, runtime), layout.folder)
+        self._kind = MODES[mode](layout, self._jvm)
+        self._service: Process | None = None
+        self._running: dict[int, Process] = {}
+        self._configs: dict[int, Path] = {}
+        self._paused: set[int] = set()
+
+    @property
+    def bootstrap(self) -> str:
+        """Every broker's `host:port`, comma separated."""
+        return self._layout.bootstrap
+
+    @property
+    def zookeeper(self) -> str | None:
+        """ZooKeeper's `host:port`; None in KRaft mode."""
+        return self._kind.zookeeper
+
+    @property
+    def brokers(self) -> dict[int, SandboxBroker]:
+        """The brokers by id, dead ones included."""
+        return {
+            id_: SandboxBroker(id_, place.rack, place.port, self._running[id_].pid)
+            for id_, place in self._layout.brokers.items()
+        }
+
+    @property
+    def dead(self) -> frozenset[int]:
+        """Brokers whose process has ended."""
+        return frozenset(id_ for id_, process in self._running.items() if not process.alive)
+
+    def start(self) -> None:
+        """Start every process; returns when all brokers are ready. The function `start` has done it already."""
+        self._service = self._kind.start_service()
+        for id_, place in self._layout.brokers.items():
+            self._configs[id_] = self._kind.prepare_broker(place)
+            self._start_broker(id_)
+        self.wait_ready()
+
+    def kill(self, broker: int) -> None:
+        """End a broker with SIGKILL, as a crash does; returns when the process is gone."""
+        self._process(broker).kill()
+
+    def shut_down(self, broker: int) -> None:
+        """End a broker as an administrator does, with a controlled shutdown."""
+        self._process(broker).terminate(within_s=30)
+
+    def restart(self, broker: int) -> None:
+        """Start a dead broker, or shut a live one down and start it; returns when it serves and is listed as live."""
+        if self._process(broker).alive:
+            self.shut_down(broker)
+        self._kind.wait_until_restartable(broker, within_s=_READY_S)
+        self._start_broker(broker)
+        self.wait_ready()
+
+    def pause(self, broker: int) -> None:
+        """Stop a broker without ending it (SIGSTOP): its connections stay open, nothing answers."""
+        self._process(broker).signal(signal.SIGSTOP)
+        self._paused.add(broker)
+
+    def resume(self, broker: int) -> None:
+        """Let a paused broker go on."""
+        self._process(broker).signal(signal.SIGCONT)
+        self._paused.discard(broker)
+
+    def wait_ready(self, *, within_s: float = _READY_S) -> None:
+        """Wait until every broker that is neither dead nor paused answers and is listed as live."""
+        away = self.dead | self._paused
+        expected = {id_: place.address for id_, place in self._layout.brokers.items() if id_ not in away}
+        wait_until_none(
+            lambda: unready_brokers(expected),
+            within_s=within_s,
+            while_waiting=lambda: self._require_alive(expected),
+        )
+
+    def wait_whole(self, topics: Collection[str] | None = None, *, within_s: float = _READY_S) -> None:
+        """Wait until each partition of these topics (None: of all) has a leader, a full ISR and its logs."""
+        wait_until_none(lambda: unready_partitions(self.bootstrap, topics), within_s=within_s)
+
+    def create_topics(
+        self,
+        topics: str | Collection[str],
+        partitions: int = 1,
+        replication_factor: int = 3,
+        *,
+        assignments: Mapping[int, Collection[int]] | None = None,
+        configs: Mapping[str, str] | None = None,
+    ) -> None:
+        """Create topics and wait until they are whole. `assignments` (broker ids by partition) replaces the counts."""
+        names = [topics] if isinstance(topics, str) else list(topics)
+        spec = topic_spec(partitions, replication_factor, assignments=assignments, configs=configs)
+        create(self.bootstrap, dict.fromkeys(names, spec))
+        self.wait_whole(names)
+
+    def fill(self, topic: str, bytes_: int) -> int:
+        """Produce `bytes_` of data, spread evenly over the topic's partitions and acknowledged by the whole ISR."""
+        return produce(self.bootstrap, topic, bytes_)
+
+    def kafka_tool(self, main_class: str, *arguments: str) -> str:
+        """Run one of Kafka's own command-line classes; what it prints. Raises SandboxFailed with that if it fails."""
+        return self._jvm.run(main_class, *arguments)
+
+    def stop(self) -> None:
+        """End every process at once, and remove the folder if `start` made it. May be called again."""
+        for process in [*self._running.values(), *([self._service] if self._service else [])]:
+            process.kill()
+        if self._temporary:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def __enter__(self) -> Sandbox:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _process(self, broker: int) -> Process:
+        if broker not in self._running:
+            known = ", ".join(map(str, self._layout.brokers))
+            raise SandboxFailed(f"There is no broker {broker} in this sandbox; there are {known}.")
+        return self._running[broker]
+
+    def _start_broker(self, broker: int) -> None:
+        config = self._configs[broker]
+        self._running[broker] = self._jvm.start(f"broker-{broker}", "kafka.Kafka", str(config))
+        self._paused.discard(broker)
+
+    def _require_alive(self, brokers: Collection[int]) -> None:
+        for process in [self._service, *(self._running[broker] for broker in brokers)]:
+            if process is not None:
+                process.require_alive()
+
+
+def start(
+    mode: str = "kraft",
+    *,
+    brokers: int = 4,
+    racks: int = 3,
+    folder: Path | None = None,
+    session_timeout_ms: int | None = None,
+    properties: Mapping[str, str] | None = None,
+) -> Sandbox:
+    """Start a cluster and return it when it is ready. Raises SandboxFailed, and then nothing is left running.
+
+    `mode` is kraft (Kafka 4.3) or zookeeper (Kafka 3.9). Brokers 1 to `brokers` are spread over racks a, b, …
+    `folder` keeps logs and data; without it they go when the cluster does. `session_timeout_ms` is how soon a silent
+    broker counts as gone: short by default (3 s with KRaft, 6 s with ZooKeeper). `properties` win over a broker's own.
+    """
+    if mode not in MODES:
+        raise SandboxFailed(f"A sandbox runs in mode {' or '.join(MODES)}, not {mode!r}.")
+    place = Path(folder) if folder else Path(tempfile.mkdtemp(prefix="kafka-steward-"))
+    place.mkdir(parents=True, exist_ok=True)
+    layout = Layout.of(
+        place.resolve(),
+        brokers=brokers,
+        racks=racks,
+        session_timeout_ms=session_timeout_ms or MODES[mode].session_timeout_ms,
+        overrides=properties or {},
+    )
+    sandbox = Sandbox(mode, layout, temporary=folder is None)
+    try:
+        sandbox.start()
+    except BaseException:
+        sandbox.stop()
+        raise
+    return sandbox

@@ -1,0 +1,68 @@
+"""What a cluster is made of before anything runs: its folder, brokers, racks and ports."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kafka_steward.errors import SandboxFailed
+from kafka_steward.sandbox.ports import HOST, pick_ports
+
+__all__ = ["BrokerPlace", "Layout", "properties", "rack_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerPlace:
+    """Where a broker is: the same over all its restarts."""
+
+    id: int
+    rack: str
+    port: int
+
+    @property
+    def address(self) -> str:
+        """`host:port`."""
+        return f"{HOST}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The places of a cluster. `service_port` is the controller's (KRaft) or ZooKeeper's."""
+
+    folder: Path
+    brokers: Mapping[int, BrokerPlace]
+    service_port: int
+    session_timeout_ms: int
+    #: Broker properties that win over the sandbox's own.
+    overrides: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, folder: Path, *, brokers: int, racks: int, session_timeout_ms: int, overrides: Mapping[str, str]
+    ) -> Layout:
+        """Pick ports for brokers 1 to `brokers`, spread over racks a, b, … Raises SandboxFailed for odd counts."""
+        if not (1 <= brokers <= 64 and 1 <= racks <= 26):
+            raise SandboxFailed(f"A sandbox has 1 to 64 brokers in 1 to 26 racks, not {brokers} in {racks}.")
+        service, *ports = pick_ports(brokers + 1)
+        places = {id_: BrokerPlace(id_, rack_of(id_, racks), port) for id_, port in enumerate(ports, start=1)}
+        return cls(folder, places, service, session_timeout_ms, overrides)
+
+    @property
+    def bootstrap(self) -> str:
+        """Every broker's address, for clients."""
+        return ",".join(place.address for place in self.brokers.values())
+
+    def log_dirs(self, name: str) -> tuple[Path, Path]:
+        """The two disks of a node."""
+        return self.folder / name / "disk-1", self.folder / name / "disk-2"
+
+
+def rack_of(broker: int, racks: int) -> str:
+    """The rack of a broker: a, b, c, a, b, … from broker 1 on."""
+    return chr(ord("a") + (broker - 1) % racks)
+
+
+def properties(values: Mapping[str, object]) -> str:
+    """A Java properties file."""
+    return "".join(f"{key}={value}\n" for key, value in values.items())

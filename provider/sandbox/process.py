@@ -1,0 +1,82 @@
+"""One child process: in its own session, tied to this process's life, its output in a file."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from kafka_steward.errors import SandboxFailed
+
+__all__ = ["Process"]
+
+_TETHER = Path(__file__).with_name("tether.py")
+_TAIL_BYTES = 3000
+
+# A tethered child ends with the *thread* that spawned it. This one lives as long as the interpreter, so that a broker
+# may be restarted from any short-lived thread.
+_SPAWNER = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sandbox-spawner")
+
+
+class Process:
+    """A running `command`; `name` is what it is called in messages, `log` gets all that it prints."""
+
+    def __init__(self, name: str, command: Sequence[str], *, log: Path, environment: Mapping[str, str]) -> None:
+        self.name = name
+        self.log = log
+        self._child = _SPAWNER.submit(_spawn, command, log, dict(environment)).result()
+
+    @property
+    def pid(self) -> int:
+        """Its process id, also after it has ended."""
+        return self._child.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs, or is paused."""
+        return self._child.poll() is None
+
+    def require_alive(self) -> None:
+        """Raise SandboxFailed, with the end of its log, if it has ended."""
+        if not self.alive:
+            raise SandboxFailed(f"{self.name} ended with code {self._child.returncode}; {self.tail()}")
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal; nothing happens if it has ended."""
+        self._child.send_signal(number)
+
+    def kill(self) -> None:
+        """End it with SIGKILL, and wait until it is gone."""
+        self._child.kill()
+        self._child.wait(timeout=30)
+
+    def terminate(self, *, within_s: float) -> None:
+        """Ask it to end, and force it after `within_s` seconds."""
+        self._child.send_signal(signal.SIGCONT)
+        self._child.terminate()
+        try:
+            self._child.wait(timeout=within_s)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def tail(self) -> str:
+        """The end of its log, introduced by the file's name."""
+        text = self.log.read_bytes()[-_TAIL_BYTES:].decode(errors="replace") if self.log.exists() else ""
+        return f"the end of {self.log}:\n{text.strip() or '(empty)'}"
+
+
+def _spawn(command: Sequence[str], log: Path, environment: dict[str, str]) -> subprocess.Popen[bytes]:
+    tethered = [sys.executable, "-I", "-S", str(_TETHER), str(os.getpid()), *command]
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            tethered,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )

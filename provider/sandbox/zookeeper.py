@@ -1,0 +1,77 @@
+"""A cluster with ZooKeeper: Kafka 3.9 and the ZooKeeper that its jars hold."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from kazoo.client import KazooClient
+
+from kafka_steward.errors import SandboxFailed
+from kafka_steward.sandbox.broker_config import broker_properties
+from kafka_steward.sandbox.jars import KAFKA_ZOOKEEPER
+from kafka_steward.sandbox.jvm import Jvm
+from kafka_steward.sandbox.layout import BrokerPlace, Layout, properties
+from kafka_steward.sandbox.ports import HOST
+from kafka_steward.sandbox.process import Process
+
+__all__ = ["ZooKeeper"]
+
+_TICK_MS = 1000
+
+
+class ZooKeeper:
+    """How a cluster with ZooKeeper is laid out and started."""
+
+    version = KAFKA_ZOOKEEPER
+    #: How soon a silent broker's registration goes. Kafka's own default is 18 s.
+    session_timeout_ms = 6000
+
+    def __init__(self, layout: Layout, jvm: Jvm) -> None:
+        self._layout = layout
+        self._jvm = jvm
+        self.zookeeper: str | None = f"{HOST}:{layout.service_port}"
+
+    def start_service(self) -> Process:
+        """Start ZooKeeper. Brokers that come before it is ready try again by themselves."""
+        config = self._layout.folder / "zookeeper.properties"
+        settings: dict[str, object] = {
+            "dataDir": self._layout.folder / "zookeeper",
+            "clientPort": self._layout.service_port,
+            "clientPortAddress": HOST,
+            "tickTime": _TICK_MS,
+            "minSessionTimeout": 2 * _TICK_MS,
+            "maxSessionTimeout": 600_000,
+            "maxClientCnxns": 0,
+            "admin.enableServer": "false",
+        }
+        config.write_text(properties(settings))
+        main_class = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+        return self._jvm.start("zookeeper", main_class, str(config))
+
+    def prepare_broker(self, place: BrokerPlace) -> Path:
+        """Write a broker's properties file."""
+        config = self._layout.folder / f"broker-{place.id}.properties"
+        own: dict[str, object] = {
+            "broker.id": place.id,
+            "listeners": f"PLAINTEXT://{place.address}",
+            "zookeeper.connect": self.zookeeper,
+            "zookeeper.session.timeout.ms": self._layout.session_timeout_ms,
+            "zookeeper.connection.timeout.ms": 30_000,
+        }
+        config.write_text(properties({**broker_properties(place, self._layout), **own, **self._layout.overrides}))
+        return config
+
+    def wait_until_restartable(self, broker: int, *, within_s: float) -> None:
+        """Wait until the broker's earlier registration is gone: it would refuse to start beside it."""
+        client = KazooClient(hosts=self.zookeeper, timeout=10)
+        client.start(timeout=within_s)
+        try:
+            deadline = time.monotonic() + within_s
+            while client.exists(f"/brokers/ids/{broker}"):
+                if time.monotonic() > deadline:
+                    raise SandboxFailed(f"ZooKeeper still lists broker {broker} after {within_s:.0f} s.")
+                time.sleep(0.05)
+        finally:
+            client.stop()
+            client.close()
