@@ -1,0 +1,64 @@
+"""What execution needs of a cluster. `KafkaCluster` satisfies it, and so does the simulator of the tests."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Protocol
+
+from kafka_steward.assignment import Assignment, TopicPartition
+from kafka_steward.cluster.configs import ConfigChange
+from kafka_steward.cluster.state import Broker, LogDir, Reassignment, Snapshot
+from kafka_steward.errors import ClusterError, KafkaRefused
+
+__all__ = ["ClusterPort"]
+
+
+class ClusterPort(Protocol):
+    """One Kafka cluster. Any method may raise ClusterUnreachable; a change may raise KafkaTimeout, be it done or not.
+
+    A refusal of a part is returned, in Kafka's own words, and not raised.
+    """
+
+    @property
+    def cluster_id(self) -> str:
+        """Kafka's own id of the cluster."""
+
+    def snapshot(self, topics: Collection[str] | None = None) -> Snapshot:
+        """Brokers, partitions and what is in flight, without sizes."""
+
+    def live_brokers(self) -> dict[int, Broker]:
+        """The brokers that serve."""
+
+    def live_views(self, brokers: Collection[int], *, timeout_s: float = 2.0) -> dict[int, frozenset[int]]:
+        """What each of `brokers` itself lists as live; one that does not answer is left out."""
+
+    def reassignments(self) -> dict[TopicPartition, Reassignment]:
+        """Everything in flight, whoever started it."""
+
+    def alter(self, targets: Mapping[TopicPartition, Assignment]) -> dict[TopicPartition, KafkaRefused | None]:
+        """Ask for new assignments."""
+
+    def cancel(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, KafkaRefused | None]:
+        """Cancel what is in flight; the order of replicas is lost."""
+
+    def elect_leaders(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, KafkaRefused | None]:
+        """Make the preferred leaders lead."""
+
+    def log_dirs(self, brokers: Collection[int]) -> dict[int, LogDir]:
+        """Bytes by replica, and the disks' space; a broker that does not answer is left out."""
+
+    def topic_configs(
+        self, topics: Collection[str], names: Collection[str], *, own_only: bool = False
+    ) -> dict[str, dict[str, str]]:
+        """Values by topic and key; with `own_only` just those set on the topic itself."""
+
+    def broker_configs(
+        self, brokers: Collection[int], names: Collection[str], *, own_only: bool = False
+    ) -> dict[int, dict[str, str]]:
+        """Values by broker and key; with `own_only` just those set on the broker itself."""
+
+    def change_topic_configs(self, changes: Mapping[str, Sequence[ConfigChange]]) -> dict[str, KafkaRefused | None]:
+        """Change topics' keys one by one."""
+
+    def change_broker_configs(self, changes: Mapping[int, Sequence[ConfigChange]]) -> dict[int, ClusterError | None]:
+        """Change brokers' keys one by one."""
