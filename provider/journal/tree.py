@@ -10,7 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-__all__ = ["MAX_BYTES", "Node", "Tree"]
+from kafka_steward.errors import DocumentError
+
+__all__ = ["MAX_BYTES", "Node", "Tree", "checked_data"]
 
 #: The largest document that any backend takes: what ZooKeeper takes (jute.maxbuffer) less room for the request.
 MAX_BYTES = 1_000_000
@@ -55,3 +57,19 @@ class Tree(Protocol):
 
     def close(self) -> None:
         """Give back what the tree holds open. Harmless when called twice."""
+
+
+def checked_data(path: str, data: str) -> bytes:
+    """The document as bytes. Raises DocumentError if no backend could keep it whole."""
+    try:
+        encoded = data.encode()
+    except UnicodeEncodeError as error:
+        raise DocumentError(f"What was to be written to {path} is not valid Unicode; mend the text.") from error
+    if b"\x00" in encoded:
+        raise DocumentError(f"What was to be written to {path} holds a NUL character; mend the text.")
+    if len(encoded) > MAX_BYTES:
+        raise DocumentError(
+            f"What was to be written to {path} has {len(encoded)} bytes, more than the {MAX_BYTES} that a journal "
+            "document may have; cut it into smaller parts, for instance with a smaller heal_chunk_size."
+        )
+    return encoded

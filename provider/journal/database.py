@@ -1,0 +1,141 @@
+"""One SQL database as the journal of one cluster: transactions, one writer at a time, and errors in one sentence.
+
+A transaction locks out every other writer of the same cluster: on SQLite because it begins with BEGIN IMMEDIATE, on
+PostgreSQL because it begins by locking the cluster's counter row. So a check made in a transaction, such as the
+fence's, still holds when the transaction ends, on either database.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
+
+from kafka_steward.errors import JournalError, JournalUnreachable
+from kafka_steward.journal.schema import tables
+
+__all__ = ["IDS", "Database", "as_journal_error", "insert_once", "now_ms"]
+
+#: The counter that created and modified ids come from; its row is also what writers lock.
+IDS = "ids"
+
+
+class now_ms(sa.sql.expression.ColumnElement[int]):  # noqa: N801 - reads as the SQL function that it is
+    """The database's clock, in milliseconds since 1970; moves on within a transaction."""
+
+    type = sa.BigInteger()
+    inherit_cache = True
+
+
+@compiles(now_ms, "sqlite")
+def _now_on_sqlite(_element: now_ms, _compiler: SQLCompiler, **_options: object) -> str:
+    return "CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER)"
+
+
+@compiles(now_ms, "postgresql")
+def _now_on_postgresql(_element: now_ms, _compiler: SQLCompiler, **_options: object) -> str:
+    return "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)"
+
+
+def insert_once(table: sa.Table, dialect: str) -> sa.Insert:
+    """An insert that leaves rows that exist as they are."""
+    insert = sqlite.insert if dialect == "sqlite" else postgresql.insert
+    return insert(table).on_conflict_do_nothing()
+
+
+class Database:
+    """The tables of one cluster. Safe in threads, and in a child after fork."""
+
+    def __init__(self, engine: sa.Engine, cluster_id: str) -> None:
+        self.engine = engine
+        self.cluster_id = cluster_id
+        self._here = threading.local()
+        self._pid = os.getpid()
+
+    def __repr__(self) -> str:
+        return f"Database({self.engine.url.render_as_string(hide_password=True)!r}, {self.cluster_id!r})"
+
+    @contextmanager
+    def transaction(self) -> Iterator[sa.Connection]:
+        """A transaction that excludes all other writers of this cluster; one within another joins it.
+
+        Raises JournalUnreachable; whether the change was made is then unknown.
+        """
+        self._notice_fork()
+        joined: sa.Connection | None = getattr(self._here, "connection", None)
+        if joined is not None:
+            yield joined
+            return
+        with self._in_words(), self.engine.connect() as opened, opened.execution_options(steward_writes=True).begin():
+            self._exclude_writers(opened)
+            self._here.connection = opened
+            try:
+                yield opened
+            finally:
+                self._here.connection = None
+
+    @contextmanager
+    def reading(self) -> Iterator[sa.Connection]:
+        """A connection to read from: the transaction of this thread, if there is one."""
+        self._notice_fork()
+        joined: sa.Connection | None = getattr(self._here, "connection", None)
+        if joined is not None:
+            yield joined
+            return
+        with self._in_words(), self.engine.connect() as opened, opened.begin():
+            yield opened
+
+    def next_number(self, connection: sa.Connection, name: str) -> int:
+        """The next number of a counter, from 1 on: never the same twice, once the transaction ends."""
+        counter = tables.counter
+        key = (counter.c.cluster_id == self.cluster_id) & (counter.c.name == name)
+        raised = sa.update(counter).where(key).values(value=counter.c.value + 1).returning(counter.c.value)
+        found = connection.execute(raised).scalar_one_or_none()
+        if found is not None:
+            return int(found)
+        connection.execute(sa.insert(counter).values(cluster_id=self.cluster_id, name=name, value=1))
+        return 1
+
+    def close(self) -> None:
+        """Close every connection. The database can be used again all the same."""
+        self._notice_fork()
+        self.engine.dispose()
+
+    def _exclude_writers(self, connection: sa.Connection) -> None:
+        if connection.dialect.name == "sqlite":
+            return
+        counter = tables.counter
+        key = (counter.c.cluster_id == self.cluster_id) & (counter.c.name == IDS)
+        connection.execute(sa.select(counter.c.value).where(key).with_for_update()).first()
+
+    def _notice_fork(self) -> None:
+        if self._pid != os.getpid():
+            # The parent's connections are still the parent's: forget them without closing.
+            self.engine.dispose(close=False)
+            self._here, self._pid = threading.local(), os.getpid()
+
+    @contextmanager
+    def _in_words(self) -> Iterator[None]:
+        try:
+            yield
+        except (sa.exc.DBAPIError, sa.exc.TimeoutError) as error:
+            raise as_journal_error(self.engine, error) from error
+
+
+def as_journal_error(engine: sa.Engine, error: sa.exc.SQLAlchemyError) -> JournalError:
+    """The sentence for what a database said; never holds a password."""
+    where = engine.url.render_as_string(hide_password=True)
+    said = str(getattr(error, "orig", None) or error).strip().splitlines() or ["nothing more is known"]
+    words = said[0].rstrip(".")
+    password = engine.url.password
+    if password:
+        words = words.replace(str(password), "***")
+    if isinstance(error, sa.exc.OperationalError | sa.exc.InterfaceError | sa.exc.TimeoutError):
+        return JournalUnreachable(f"The journal at {where} does not answer: {words}. The last change may be unmade.")
+    return JournalError(f"The journal at {where} refused a statement: {words}.")

@@ -1,0 +1,137 @@
+"""From a URL to a database that is ready: the engine, its settings, the tables, and the host it belongs to."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from kafka_steward.errors import JournalError, SettingError
+from kafka_steward.journal.database import IDS, Database, as_journal_error, insert_once
+from kafka_steward.journal.schema import tables
+from kafka_steward.journal.schema.upgrade import upgrade
+
+__all__ = ["open_database"]
+
+#: Seconds to wait for another writer.
+_PATIENCE_S = 30
+#: PostgreSQL ends a transaction whose process was stopped in the middle, so that it holds up nobody for longer.
+_POSTGRESQL_OPTIONS = (
+    f"-c lock_timeout={_PATIENCE_S}s -c statement_timeout={2 * _PATIENCE_S}s "
+    f"-c idle_in_transaction_session_timeout={2 * _PATIENCE_S}s"
+)
+
+
+def open_database(url: str, cluster_id: str, host: str) -> Database:
+    """The database of a cluster, with its tables at this version. Raises as `open_journal`."""
+    engine = _engine(_parsed(url))
+    try:
+        upgrade(engine)
+        if engine.dialect.name == "sqlite":
+            _claim(engine, host)
+        _begin_ids(engine, cluster_id)
+    except sa.exc.DBAPIError as error:
+        engine.dispose()
+        raise _opening_error(engine, error) from error
+    except JournalError:
+        engine.dispose()
+        raise
+    return Database(engine, cluster_id)
+
+
+def _parsed(url: str) -> sa.URL:
+    try:
+        parsed = sa.make_url(url)
+    except sa.exc.ArgumentError:
+        # The text may hold a password: nothing of it is repeated.
+        raise SettingError(
+            "The setting journal is no database URL; use sqlite:////path/to/journal.db or "
+            "postgresql+psycopg://user:password@host/database."
+        ) from None
+    if parsed.drivername in {"postgresql", "postgres"}:
+        parsed = parsed.set(drivername="postgresql+psycopg")
+    if parsed.get_backend_name() not in {"sqlite", "postgresql"}:
+        raise SettingError(
+            f"The setting journal names the database {parsed.get_backend_name()}; the journal is kept in SQLite or "
+            "PostgreSQL."
+        )
+    return parsed
+
+
+def _engine(url: sa.URL) -> sa.Engine:
+    try:
+        if url.get_backend_name() == "sqlite":
+            return _sqlite_engine(url)
+        arguments = {"connect_timeout": _PATIENCE_S // 3, "options": _POSTGRESQL_OPTIONS}
+        return sa.create_engine(url, connect_args=arguments, pool_pre_ping=True, hide_parameters=True)
+    except ImportError as error:
+        raise SettingError(
+            f"The journal's database driver is missing ({error.name}); install "
+            "airflow-provider-kafka-steward[postgres]."
+        ) from None
+
+
+def _sqlite_engine(url: sa.URL) -> sa.Engine:
+    if url.database in {None, "", ":memory:"}:
+        raise SettingError("The setting journal names no file; use sqlite:////path/to/journal.db, with four slashes.")
+    path = Path(str(url.database))
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise JournalError(_unwritable(path, str(error.strerror))) from error
+    engine = sa.create_engine(url, connect_args={"timeout": _PATIENCE_S}, hide_parameters=True)
+    sa.event.listen(engine, "connect", _prepare_sqlite)
+    sa.event.listen(engine, "begin", _begin_sqlite)
+    return engine
+
+
+def _prepare_sqlite(connection: Any, _record: object) -> None:
+    # Transactions are begun by `_begin_sqlite`, not by the driver; and every commit is on the disk before it counts.
+    connection.isolation_level = None
+    for pragma in ("journal_mode = WAL", "synchronous = FULL"):
+        connection.execute(f"PRAGMA {pragma}")
+
+
+def _begin_sqlite(connection: sa.Connection) -> None:
+    writes = connection.get_execution_options().get("steward_writes", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def _claim(engine: sa.Engine, host: str) -> None:
+    """SQLite's locks hold on one host only: the first that opens the file owns it."""
+    with engine.connect() as connection:
+        owner = connection.execute(sa.select(tables.host.c.name)).scalar_one_or_none()
+    if owner is None:
+        with engine.connect().execution_options(steward_writes=True) as connection, connection.begin():
+            connection.execute(insert_once(tables.host, "sqlite"), {"only": 1, "name": host})
+            owner = connection.execute(sa.select(tables.host.c.name)).scalar_one()
+    if owner != host:
+        raise JournalError(
+            f"The journal {engine.url.database} belongs to the host {owner}, and this is {host}; use it there only, "
+            "or give the setting journal a PostgreSQL URL that all hosts share. If the host was merely renamed, put "
+            f"{host} into the one row of its table steward_host."
+        )
+
+
+def _begin_ids(engine: sa.Engine, cluster_id: str) -> None:
+    """The row that writers of this cluster lock has to be there."""
+    key = (tables.counter.c.cluster_id == cluster_id) & (tables.counter.c.name == IDS)
+    with engine.connect() as connection:
+        if connection.execute(sa.select(tables.counter.c.value).where(key)).first() is not None:
+            return
+    row = {"cluster_id": cluster_id, "name": IDS, "value": 0}
+    with engine.connect().execution_options(steward_writes=True) as connection, connection.begin():
+        connection.execute(insert_once(tables.counter, engine.dialect.name), row)
+
+
+def _opening_error(engine: sa.Engine, error: sa.exc.DBAPIError) -> JournalError:
+    if engine.dialect.name == "sqlite" and "locked" not in str(error.orig):
+        return JournalError(_unwritable(Path(str(engine.url.database)), str(error.orig)))
+    return as_journal_error(engine, error)
+
+
+def _unwritable(path: Path, why: str) -> str:
+    user = os.environ.get("USER") or str(os.getuid())
+    return f"The journal {path} cannot be written by the user {user} ({why}); mend its permissions, or set journal."

@@ -1,0 +1,247 @@
+"""Plans as the journal keeps them: chunk documents, one row per partition, and a record that ties them together.
+
+Publishing writes the chunks first, the rows second, and the record last: a plan exists once its record does. What a
+crash leaves behind before that belongs to nobody, is never carried out, and is used or swept by the next publication.
+On one SQL database all of it is one transaction.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from kafka_steward.assignment import Move, TopicPartition
+from kafka_steward.errors import DocumentError, NodeExists, NodeMissing, PlanError, VersionConflict
+from kafka_steward.journal import paths
+from kafka_steward.journal.documents import Chunk, ChunkPartition
+from kafka_steward.journal.locks import Fence
+from kafka_steward.journal.moves import MoveRow, MoveState
+from kafka_steward.journal.records import PlanRecord, PlanStatus
+from kafka_steward.journal.tree import Node, Tree
+
+if TYPE_CHECKING:
+    from kafka_steward.journal.sql_moves import MoveTable
+
+__all__ = ["ORPHAN_MS", "MoveRow", "MoveState", "PlanRecord", "PlanStatus", "Plans"]
+
+#: Age at which a chunk that no plan names counts as left behind by a crash, in milliseconds.
+ORPHAN_MS = 3_600_000
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class Plans:
+    """The plans of one cluster. Any method may raise JournalUnreachable.
+
+    `together` begins one transaction over tree and rows where both are one database, and nothing elsewhere.
+    """
+
+    def __init__(
+        self, tree: Tree, table: MoveTable, cluster_id: str, together: Callable[[], AbstractContextManager[object]]
+    ) -> None:
+        self._tree = tree
+        self._table = table
+        self._cluster_id = cluster_id
+        self._together = together
+
+    def publish(self, record: PlanRecord, moves: Sequence[Move]) -> PlanRecord:
+        """Write a plan down; a plan of the same digest that exists is returned as it stands.
+
+        Raises PlanError for another cluster's plan, or one that names a partition twice.
+        """
+        self._check(record, moves)
+        with self._together():
+            known = self.get(record.digest)
+            if known is not None:
+                return known
+            names = self._write_chunks(record, moves)
+            self._table.insert_missing(record.digest, moves)
+            return self._write_record(record, moves, names)
+
+    def get(self, digest: str) -> PlanRecord | None:
+        """The plan's record; None when there is no such plan. Raises DocumentError when it cannot be read."""
+        node = self._tree.get(paths.plan(digest))
+        return None if node is None else _record(node)
+
+    def unfinished(self) -> list[PlanRecord]:
+        """Plans that have not ended, the oldest first."""
+        return [record for _, record in self._all() if not record.status.finished]
+
+    def latest(self, n: int) -> list[PlanRecord]:
+        """The `n` plans that were published last, the newest first."""
+        return [record for _, record in reversed(self._all())][:n]
+
+    def update(self, record: PlanRecord, *, fence: Fence | None = None, **changes: Any) -> PlanRecord:
+        """Change fields of a plan that is still as `record` has it. When it ends, its chunk documents go (KIP-46).
+
+        Raises VersionConflict when someone else changed it since, LockLost when the fence fell.
+        """
+        changed = replace(record, **changes)
+        with self._together():
+            if fence is not None:
+                fence.check()
+            node = self._tree.set(paths.plan(record.digest), changed.to_json(), version=record.revision)
+            if changed.status.finished:
+                self._delete_chunks(changed.chunks)
+        return replace(changed, revision=node.version)
+
+    def rows(self, digest: str) -> list[MoveRow]:
+        """What the plan moves and how far each partition is, in plan order; empty for an unknown plan."""
+        return self._table.rows(digest)
+
+    def mark(
+        self,
+        digest: str,
+        partitions: Collection[TopicPartition],
+        state: MoveState,
+        detail: str = "",
+        *,
+        fence: Fence | None,
+        attempt: int | None = None,
+        isr_seen: bool | None = None,
+    ) -> None:
+        """Set how far some partitions are. A chunk whose partitions are all settled is deleted (KIP-46).
+
+        Raises PlanError for a partition that the plan does not move, LockLost when the fence fell.
+        """
+        if not partitions:
+            return
+        with self._together():
+            if fence is not None:
+                fence.check()
+            chunks = self._chunks_of(digest, partitions)
+            self._table.mark(digest, partitions, state, detail, attempt=attempt, isr_seen=isr_seen)
+            if state.settled:
+                self._delete_settled(digest, chunks)
+
+    def purge(self, before_ms: int) -> list[str]:
+        """Delete plans that ended before a moment of the journal's clock, with their rows; returns their digests.
+
+        The audit trail stays, and so do unfinished plans. Chunks that no plan names any more are swept.
+        """
+        gone = []
+        for node, record in self._all():
+            if record.status.finished and node.modified_ms < before_ms:
+                self._table.forget(record.digest)
+                self._delete(node)
+                gone.append(record.digest)
+        self._sweep()
+        return gone
+
+    def _check(self, record: PlanRecord, moves: Sequence[Move]) -> None:
+        if record.cluster_id != self._cluster_id:
+            raise PlanError(
+                f"Plan {record.digest[:12]} was made for cluster {record.cluster_id}, and this is {self._cluster_id}; "
+                "make a plan from a snapshot of this cluster."
+            )
+        if len({move.topic_partition for move in moves}) < len(moves):
+            raise PlanError(f"Plan {record.digest[:12]} names a partition twice; make it anew.")
+
+    def _write_chunks(self, record: PlanRecord, moves: Sequence[Move]) -> tuple[str, ...]:
+        left_behind = {chunk: node.path for node, chunk in self._chunk_nodes() if chunk.plan == record.digest}
+        names = []
+        for wanted in _chunks(record, moves):
+            path = left_behind.get(wanted)
+            if path is None:
+                path = self._tree.create_sequential(paths.CHUNK_PREFIX, wanted.to_json()).path
+            names.append(path.rpartition("/")[2])
+        return tuple(names)
+
+    def _write_record(self, record: PlanRecord, moves: Sequence[Move], names: tuple[str, ...]) -> PlanRecord:
+        now_ms = self._tree.now_ms()
+        written = replace(
+            record, chunks=names, partitions=len(moves), published_ms=now_ms, stepped_ms=now_ms, revision=0
+        )
+        try:
+            self._tree.create(paths.plan(record.digest), written.to_json())
+        except NodeExists:
+            return self._published_meanwhile(record.digest, names)
+        return written
+
+    def _published_meanwhile(self, digest: str, names: tuple[str, ...]) -> PlanRecord:
+        known = self.get(digest)
+        if known is None:
+            raise PlanError(f"Plan {digest[:12]} came and went while it was published; publish it again.")
+        self._delete_chunks(tuple(set(names) - set(known.chunks)))
+        return known
+
+    def _chunks_of(self, digest: str, partitions: Collection[TopicPartition]) -> set[int]:
+        chunks = self._table.chunks_of(digest, partitions)
+        strangers = sorted(set(partitions) - set(chunks))
+        if strangers:
+            raise PlanError(f"Plan {digest[:12]} does not move {strangers[0]}; nothing was marked.")
+        return set(chunks.values())
+
+    def _delete_settled(self, digest: str, chunks: set[int]) -> None:
+        settled = self._table.settled_chunks(digest, chunks)
+        record = self.get(digest) if settled else None
+        if record is not None:
+            self._delete_chunks(tuple(record.chunks[chunk] for chunk in settled if chunk < len(record.chunks)))
+
+    def _delete_chunks(self, names: Collection[str]) -> None:
+        for name in sorted(set(names) & set(self._tree.children(paths.REASSIGN_CHUNKS))):
+            node = self._tree.get(paths.chunk(name))
+            if node is not None:
+                self._delete(node)
+
+    def _sweep(self) -> None:
+        oldest_ms = self._tree.now_ms() - ORPHAN_MS
+        for node, chunk in self._chunk_nodes():
+            if chunk.plan is None or node.modified_ms >= oldest_ms:
+                continue
+            record = self.get(chunk.plan)
+            if record is None or record.status.finished:
+                self._delete(node)
+
+    def _delete(self, node: Node) -> None:
+        try:
+            self._tree.delete(node.path, version=node.version)
+        except (VersionConflict, NodeMissing):
+            _log.info("%s was changed or deleted by someone else: left as it is.", node.path)
+
+    def _chunk_nodes(self) -> list[tuple[Node, Chunk]]:
+        return _readable(self._nodes(paths.REASSIGN_CHUNKS), Chunk.from_node)
+
+    def _all(self) -> list[tuple[Node, PlanRecord]]:
+        found = _readable(self._nodes(paths.PLANS), _record)
+        return sorted(found, key=lambda each: (each[1].published_ms, each[0].created_id))
+
+    def _nodes(self, parent: str) -> list[Node]:
+        nodes = (self._tree.get(f"{parent}/{name}") for name in self._tree.children(parent))
+        return [node for node in nodes if node is not None]
+
+
+def _record(node: Node) -> PlanRecord:
+    return replace(PlanRecord.from_node(node), revision=node.version)
+
+
+def _readable(nodes: Collection[Node], read: Callable[[Node], T]) -> list[tuple[Node, T]]:
+    """What can be read: one broken document must not hide the others."""
+    found = ((node, _read_or_none(node, read)) for node in nodes)
+    return [(node, document) for node, document in found if document is not None]
+
+
+def _read_or_none(node: Node, read: Callable[[Node], T]) -> T | None:
+    try:
+        return read(node)
+    except DocumentError as error:
+        _log.warning("Left out: %s", error)
+        return None
+
+
+def _chunks(record: PlanRecord, moves: Sequence[Move]) -> list[Chunk]:
+    ordered = sorted(moves, key=lambda move: (move.chunk, move.position))
+    return [
+        Chunk(tuple(_partition(move) for move in group), record.auto_generated, record.digest, number)
+        for number, group in groupby(ordered, key=lambda move: move.chunk)
+    ]
+
+
+def _partition(move: Move) -> ChunkPartition:
+    return ChunkPartition(move.topic, move.partition, move.after, move.before, move.topic_id)

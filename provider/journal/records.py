@@ -1,0 +1,181 @@
+"""Our own documents: plans, who owns the cluster, who steps, what was borrowed. Each carries its `version`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from kafka_steward.journal.audit import Who
+from kafka_steward.journal.document import Document
+from kafka_steward.journal.fields import Fields
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["Borrowed", "Lock", "Ownership", "PlanRecord", "PlanStatus"]
+
+
+class PlanStatus(str, Enum):
+    """Where a plan stands."""
+
+    #: Written down; nothing was submitted yet.
+    PUBLISHED = "published"
+    #: Being carried out.
+    RUNNING = "running"
+    #: Made way for another plan, or nobody steps it.
+    PAUSED = "paused"
+    #: Too many attempts without progress: it waits for a person.
+    STUCK = "stuck"
+    #: Everything that could be done is done.
+    COMPLETED = "completed"
+    #: What was pending was cancelled (KIP-236).
+    CANCELLED = "cancelled"
+    #: Every partition is back at its original replicas.
+    ROLLED_BACK = "rolled_back"
+    #: A person gave it up; what it moved stays as it is.
+    ABANDONED = "abandoned"
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing more will be done."""
+        return self in _FINISHED
+
+
+_FINISHED = {PlanStatus.COMPLETED, PlanStatus.CANCELLED, PlanStatus.ROLLED_BACK, PlanStatus.ABANDONED}
+
+
+@dataclass(frozen=True)
+class PlanRecord(Document):
+    """One plan, `/steward/plans/<digest>`. Times are the journal's, in milliseconds since 1970.
+
+    `reason` is one sentence: why it stands where it stands. `attempts` counts steps without progress. `live_brokers`
+    were live when it ended; `left` counts partitions that it could not make whole. `chunks` names the chunk
+    documents, in order. `revision` is the node's version, which an update compares.
+    """
+
+    digest: str
+    cluster_id: str
+    operation: str
+    status: PlanStatus = PlanStatus.PUBLISHED
+    failed_brokers: tuple[int, ...] = ()
+    auto_generated: bool = False
+    reason: str = ""
+    attempts: int = 0
+    published_ms: int = 0
+    stepped_ms: int = 0
+    who: Who = field(default_factory=Who)
+    partitions: int = 0
+    live_brokers: tuple[int, ...] = ()
+    left: int = 0
+    chunks: tuple[str, ...] = ()
+    revision: int = field(default=0, compare=False)
+
+    @classmethod
+    def read(cls, fields: Fields, source: str | None) -> Self:
+        """From our own form, version 1."""
+        fields.integer("version", low=1)
+        return cls(
+            fields.text("digest"),
+            fields.text("cluster_id"),
+            fields.text("operation"),
+            _status(fields),
+            failed_brokers=fields.brokers("failed_brokers"),
+            auto_generated=fields.flag("auto_generated"),
+            reason=fields.text("reason"),
+            attempts=fields.integer("attempts"),
+            published_ms=fields.integer("published_ms"),
+            stepped_ms=fields.integer("stepped_ms"),
+            who=_read_who(fields.object("who")),
+            partitions=fields.integer("partitions"),
+            live_brokers=fields.brokers("live_brokers"),
+            left=fields.integer("left"),
+            chunks=fields.texts("chunks"),
+            extra=fields.rest(),
+            source=source,
+        )
+
+    def values(self) -> dict[str, Any]:
+        """All fields but the revision, which is the node's."""
+        names = ("digest", "cluster_id", "operation", "status", "failed_brokers", "auto_generated", "reason")
+        more = ("attempts", "published_ms", "stepped_ms", "partitions", "live_brokers", "left", "chunks")
+        return {
+            "version": self.VERSION,
+            **{name: getattr(self, name) for name in (*names, *more)},
+            "who": {key: value for key, value in asdict(self.who).items() if value is not None},
+        }
+
+
+def _status(fields: Fields) -> PlanStatus:
+    word = fields.text("status")
+    if word not in {status.value for status in PlanStatus}:
+        fields.refuse(f"has the status {word[:20]!r}, which no plan can have")
+    return PlanStatus(word)
+
+
+def _read_who(fields: Fields) -> Who:
+    texts = {key: fields.maybe(key, fields.text) for key in ("dag_id", "run_id", "task_id", "person")}
+    return Who(try_number=fields.maybe("try_number", fields.integer), **texts)
+
+
+@dataclass(frozen=True)
+class Ownership(Document):
+    """`/steward/slot`: the plan that owns the cluster, and the plans that made way for it, the last one last."""
+
+    plan: str
+    paused: tuple[str, ...] = ()
+
+    @classmethod
+    def read(cls, fields: Fields, source: str | None) -> Self:
+        """From our own form, version 1."""
+        fields.integer("version", low=1)
+        return cls(fields.text("plan"), fields.texts("paused"), extra=fields.rest(), source=source)
+
+    def values(self) -> dict[str, Any]:
+        """Both fields."""
+        return {"version": self.VERSION, "plan": self.plan, "paused": self.paused}
+
+
+@dataclass(frozen=True)
+class Lock(Document):
+    """`/steward/step_lock`: the process that steps, and how long its lock lives after each renewal."""
+
+    owner: str
+    life_ms: int
+
+    @classmethod
+    def read(cls, fields: Fields, source: str | None) -> Self:
+        """From our own form, version 1."""
+        fields.integer("version", low=1)
+        return cls(fields.text("owner"), fields.integer("life_ms", low=1), extra=fields.rest(), source=source)
+
+    def values(self) -> dict[str, Any]:
+        """Both fields."""
+        return {"version": self.VERSION, "owner": self.owner, "life_ms": self.life_ms}
+
+
+@dataclass(frozen=True)
+class Borrowed(Document):
+    """`/steward/borrowed/...`: a setting of Kafka that we changed for a while.
+
+    `before` is what was there (None: it was not set), `ours` what we set, `entries` what each plan added to a list
+    setting; it is given back when no plan is left in `entries`, and only where `ours` still stands.
+    """
+
+    before: str | None
+    ours: str | None
+    entries: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
+
+    @classmethod
+    def read(cls, fields: Fields, source: str | None) -> Self:
+        """From our own form, version 1."""
+        fields.integer("version", low=1)
+        before, ours = fields.maybe("before", fields.text), fields.maybe("ours", fields.text)
+        by_plan = fields.object("entries")
+        entries = {plan: by_plan.texts(plan) for plan in sorted(by_plan.rest())}
+        return cls(before, ours, entries, extra=fields.rest(), source=source)
+
+    def values(self) -> dict[str, Any]:
+        """All three fields."""
+        return {"version": self.VERSION, "before": self.before, "ours": self.ours, "entries": self.entries}

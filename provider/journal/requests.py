@@ -1,0 +1,85 @@
+"""KIP-236's requests: work that anyone may ask for, and the request to cancel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kafka_steward.journal.document import Document
+from kafka_steward.journal.documents import ChunkPartition, partition_values, read_partitions
+from kafka_steward.journal.fields import Fields, read_object
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["CancelRequest", "Request"]
+
+
+@dataclass(frozen=True)
+class Request(Document):
+    """KIP-236, work that anyone asks for: `/admin/reassignment_requests/request_<n>`, and the queue.
+
+    Read in either form that KIP-236 shows: `partitions` as Kafka's own tool writes it, or `assignments` by topic and
+    partition. Written with `partitions`.
+    """
+
+    partitions: tuple[ChunkPartition, ...]
+    legacy: bool = False
+
+    @classmethod
+    def read(cls, fields: Fields, source: str | None) -> Self:
+        """From either form."""
+        fields.maybe("version", fields.integer)
+        mapped = fields.maybe("assignments", fields.object)
+        partitions = read_partitions(fields) if mapped is None else _read_assignments(mapped)
+        legacy = fields.maybe("legacy", fields.flag) or False
+        return cls(partitions, legacy, extra=fields.rest(), source=source)
+
+    def values(self) -> dict[str, Any]:
+        """Kafka's reassignment JSON, with KIP-236's `legacy` where it applies."""
+        partitions = partition_values(self.partitions)
+        return {"version": self.VERSION, "partitions": partitions, "legacy": self.legacy or None}
+
+
+def _read_assignments(topics: Fields) -> tuple[ChunkPartition, ...]:
+    found = []
+    for topic in sorted(topics.rest()):
+        by_number = topics.object(topic)
+        for number in sorted(by_number.rest(), key=lambda text: (len(text), text)):
+            if not (number.isascii() and number.isdigit()):
+                by_number.refuse(f"names the partition {number[:20]!r}, which is no number")
+            found.append(ChunkPartition(topic, int(number), by_number.brokers(number)))
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class CancelRequest(Document):
+    """KIP-236, `/admin/cancel_reassignment_in_progress`: cancel what is pending; by itself an empty node.
+
+    `plan` and `scope` ("pending" or "plan") narrow it, `person` and `reason` tell the audit trail who asked and why.
+    """
+
+    plan: str | None = None
+    scope: str = "pending"
+    person: str | None = None
+    reason: str | None = None
+
+    @classmethod
+    def from_json(cls, text: str, path: str = "the document") -> Self:
+        """As of any document; an empty node is the KIP's own form."""
+        return cls.read(read_object(path, text if text.strip() else "{}", newest=cls.VERSION), source=text)
+
+    @classmethod
+    def read(cls, fields: Fields, source: str | None) -> Self:
+        """All fields are optional."""
+        fields.maybe("version", fields.integer)
+        scope = fields.maybe("scope", fields.text) or "pending"
+        if scope not in {"pending", "plan"}:
+            fields.refuse(f"has 'scope' = {scope[:20]!r} where pending or plan belongs")
+        plan, person, reason = (fields.maybe(key, fields.text) for key in ("plan", "person", "reason"))
+        return cls(plan, scope, person, reason, extra=fields.rest(), source=source)
+
+    def values(self) -> dict[str, Any]:
+        """Our own fields."""
+        fields = {"plan": self.plan, "scope": self.scope, "person": self.person, "reason": self.reason}
+        return {"version": self.VERSION, **fields}

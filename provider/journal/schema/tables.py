@@ -1,0 +1,124 @@
+"""The tables as they are now. `versions/` holds the way there; a test compares the two.
+
+Every table but `host` is keyed by Kafka's cluster id. Paths and names compare byte by byte on every database.
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+__all__ = ["audit", "counter", "host", "metadata", "node", "plan_move"]
+
+metadata = sa.MetaData()
+
+_Name = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
+#: Also what SQLite counts rows by: there, only INTEGER makes a key that grows.
+_RowId = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+
+
+def _name(column: str, *, key: bool = False) -> sa.Column[str]:
+    return sa.Column(column, _Name, primary_key=key, nullable=False)
+
+
+def _number(column: str, *, key: bool = False, nullable: bool = False) -> sa.Column[int]:
+    return sa.Column(column, sa.BigInteger, primary_key=key, nullable=nullable, autoincrement=False)
+
+
+#: The tree: one row per document.
+node = sa.Table(
+    "steward_node",
+    metadata,
+    _name("cluster_id", key=True),
+    _name("path", key=True),
+    sa.Column("data", sa.Text, nullable=False),
+    _number("version"),
+    _number("created_id"),
+    _number("modified_id"),
+    _number("created_ms"),
+    _number("modified_ms"),
+)
+
+#: Numbers that only grow: created and modified ids, and one per sequence.
+counter = sa.Table(
+    "steward_counter",
+    metadata,
+    _name("cluster_id", key=True),
+    _name("name", key=True),
+    _number("value"),
+)
+
+#: What a plan moves: assignments before and after as JSON lists, and how far each partition is.
+plan_move = sa.Table(
+    "steward_plan_move",
+    metadata,
+    _name("cluster_id", key=True),
+    _name("plan", key=True),
+    _name("topic", key=True),
+    _number("partition", key=True),
+    sa.Column("topic_id", sa.Text),
+    sa.Column("before", sa.Text, nullable=False),
+    sa.Column("after", sa.Text, nullable=False),
+    _number("chunk"),
+    _number("position"),
+    sa.Column("reason", sa.Text, nullable=False),
+    _number("size_bytes", nullable=True),
+    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("detail", sa.Text, nullable=False),
+    _number("attempt"),
+    _number("submitted_ms", nullable=True),
+    _number("settled_ms", nullable=True),
+    sa.Column("isr_seen", sa.Boolean, nullable=False),
+    sa.Index("steward_plan_move_order", "cluster_id", "plan", "chunk", "position"),
+)
+
+#: The audit trail. In the key, '' and -1 stand for "none": NULLs would never be equal.
+audit = sa.Table(
+    "steward_audit",
+    metadata,
+    sa.Column("id", _RowId, primary_key=True, autoincrement=True),
+    _number("when_ms"),
+    _number("completed_ms", nullable=True),
+    _name("cluster_id"),
+    _name("plan"),
+    _number("chunk"),
+    _name("topic"),
+    _number("partition"),
+    _number("broker"),
+    sa.Column("action", sa.Text, nullable=False),
+    _number("attempt"),
+    sa.Column("before", sa.Text),
+    sa.Column("after", sa.Text),
+    sa.Column("reason", sa.Text, nullable=False),
+    sa.Column("outcome", sa.Text, nullable=False),
+    sa.Column("detail", sa.Text, nullable=False),
+    sa.Column("dag_id", sa.Text),
+    sa.Column("run_id", sa.Text),
+    sa.Column("task_id", sa.Text),
+    _number("try_number", nullable=True),
+    sa.Column("person", sa.Text),
+    sa.Index("steward_audit_when", "cluster_id", "when_ms"),
+)
+
+#: Only what a plan does is written once: a broker may fail many times.
+sa.Index(
+    "steward_audit_once",
+    audit.c.cluster_id,
+    audit.c.plan,
+    audit.c.chunk,
+    audit.c.topic,
+    audit.c.partition,
+    audit.c.broker,
+    audit.c.action,
+    audit.c.attempt,
+    unique=True,
+    sqlite_where=audit.c.plan != "",
+    postgresql_where=audit.c.plan != "",
+)
+
+#: The one host that a SQLite journal belongs to.
+host = sa.Table(
+    "steward_host",
+    metadata,
+    sa.Column("only", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("name", sa.Text, nullable=False),
+)

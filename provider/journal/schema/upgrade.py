@@ -1,0 +1,54 @@
+"""Bringing a database's tables to this version: by numbered migrations, one process at a time, never backwards."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import sqlalchemy as sa
+
+from kafka_steward.errors import JournalError
+
+__all__ = ["KNOWN", "VERSION_TABLE", "upgrade"]
+
+#: Every migration's id, the oldest first; a test compares them with `versions/`.
+KNOWN = ("0001",)
+#: Alembic's table of the version reached: our own, so that a database may be shared with others.
+VERSION_TABLE = "steward_version"
+#: What PostgreSQL's advisory lock is called: any number that nobody else uses.
+_LOCK = 0x5354_4557_4152_44
+
+
+def upgrade(engine: sa.Engine) -> None:
+    """Create or upgrade the tables. Raises JournalError when a newer Kafka Steward wrote them."""
+    with engine.connect() as connection:
+        if _version(engine, connection) == KNOWN[-1]:
+            return
+    with engine.connect().execution_options(steward_writes=True) as connection, connection.begin():
+        if connection.dialect.name == "postgresql":
+            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
+        if _version(engine, connection) != KNOWN[-1]:  # another process may have been first
+            _migrate(connection)
+
+
+def _version(engine: sa.Engine, connection: sa.Connection) -> str | None:
+    if not sa.inspect(connection).has_table(VERSION_TABLE):
+        return None
+    found: str | None = connection.execute(sa.text(f"SELECT version_num FROM {VERSION_TABLE}")).scalar()  # noqa: S608 - a constant
+    if found is not None and found not in KNOWN:
+        where = engine.url.render_as_string(hide_password=True)
+        raise JournalError(
+            f"The journal at {where} was written by a newer Kafka Steward (schema {found}; this one knows up to "
+            f"{KNOWN[-1]}); upgrade this one."
+        )
+    return found
+
+
+def _migrate(connection: sa.Connection) -> None:
+    # Alembic is loaded only when there is something to do.
+    from alembic import command  # noqa: PLC0415
+    from alembic.config import Config  # noqa: PLC0415
+
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")

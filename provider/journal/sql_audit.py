@@ -1,0 +1,123 @@
+"""The audit trail's table: rows are added once and completed once, nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from kafka_steward.journal.audit import Action, AuditRow, Entry, Outcome, Who, from_column, to_column
+from kafka_steward.journal.database import Database, insert_once, now_ms
+from kafka_steward.journal.schema import tables
+
+__all__ = ["AuditTable"]
+
+_audit = tables.audit
+_KEY = ("plan", "chunk", "topic", "partition", "broker", "action", "attempt")
+#: Rows per statement: SQLite takes 32766 parameters in one.
+_BATCH = 500
+
+
+class AuditTable:
+    """The rows of one cluster."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def insert(self, entries: Sequence[Entry], outcome: Outcome, detail: str) -> None:
+        """Add a row for each entry that has none yet."""
+        if not entries:
+            return
+        with self._database.transaction() as connection:
+            when_ms = connection.execute(sa.select(now_ms())).scalar_one()
+            written = {
+                "cluster_id": self._database.cluster_id,
+                "when_ms": when_ms,
+                "completed_ms": None if outcome is Outcome.INTENDED else when_ms,
+                "outcome": outcome.value,
+                "detail": _clean(detail),
+            }
+            rows = [{**_columns(entry), **written} for entry in entries]
+            for start in range(0, len(rows), _BATCH):
+                connection.execute(insert_once(_audit, connection.dialect.name), rows[start : start + _BATCH])
+
+    def complete(self, entries: Sequence[Entry], outcome: Outcome, detail: str) -> None:
+        """Complete the rows of these entries that are not complete yet."""
+        if not entries:
+            return
+        mine = sa.and_(*(_audit.c[name] == sa.bindparam(f"key_{name}") for name in _KEY))
+        still_open = (_audit.c.cluster_id == self._database.cluster_id) & (_audit.c.outcome == Outcome.INTENDED.value)
+        written = {"outcome": outcome.value, "detail": _clean(detail), "completed_ms": now_ms()}
+        statement = sa.update(_audit).where(still_open & mine).values(written)
+        keys = [{f"key_{name}": value for name, value in _columns(entry).items() if name in _KEY} for entry in entries]
+        with self._database.transaction() as connection:
+            connection.execute(statement, keys)
+
+    def select(
+        self, *, plan: str | None, action: Action | None, topic: str | None, since_ms: int | None, limit: int | None
+    ) -> list[AuditRow]:
+        """The matching rows, oldest first; the newest `limit` of them."""
+        query = sa.select(_audit).where(_audit.c.cluster_id == self._database.cluster_id)
+        if plan is not None:
+            query = query.where(_audit.c.plan == plan)
+        if action is not None:
+            query = query.where(_audit.c.action == action.value)
+        if topic is not None:
+            query = query.where(_audit.c.topic == topic)
+        if since_ms is not None:
+            query = query.where(_audit.c.when_ms >= since_ms)
+        with self._database.reading() as connection:
+            found = connection.execute(query.order_by(_audit.c.id.desc()).limit(limit)).mappings().all()
+        return [_row(values) for values in reversed(found)]
+
+
+def _columns(entry: Entry) -> dict[str, Any]:
+    return {
+        "plan": entry.plan,
+        "chunk": _or(entry.chunk, -1),
+        "topic": _or(entry.topic, ""),
+        "partition": _or(entry.partition, -1),
+        "broker": _or(entry.broker, -1),
+        "action": entry.action.value,
+        "attempt": entry.attempt,
+        "before": to_column(entry.before),
+        "after": to_column(entry.after),
+        "reason": _clean(entry.reason),
+        "dag_id": entry.who.dag_id,
+        "run_id": entry.who.run_id,
+        "task_id": entry.who.task_id,
+        "try_number": entry.who.try_number,
+        "person": entry.who.person,
+    }
+
+
+def _row(values: sa.RowMapping) -> AuditRow:
+    entry = Entry(
+        action=Action(values["action"]),
+        reason=values["reason"],
+        plan=values["plan"],
+        chunk=_unless(values["chunk"], -1),
+        topic=_unless(values["topic"], ""),
+        partition=_unless(values["partition"], -1),
+        broker=_unless(values["broker"], -1),
+        attempt=values["attempt"],
+        before=from_column(values["before"]),
+        after=from_column(values["after"]),
+        who=Who(values["dag_id"], values["run_id"], values["task_id"], values["try_number"], values["person"]),
+    )
+    told = {name: values[name] for name in ("id", "when_ms", "completed_ms", "cluster_id", "detail")}
+    return AuditRow(entry=entry, outcome=Outcome(values["outcome"]), **told)
+
+
+def _or(value: Any, stand_in: Any) -> Any:
+    return stand_in if value is None else value
+
+
+def _unless(value: Any, stand_in: Any) -> Any:
+    return None if value == stand_in else value
+
+
+def _clean(text: str) -> str:
+    # PostgreSQL keeps no NUL, and no database keeps half a surrogate pair; Kafka's words may hold anything.
+    return text.replace("\x00", "").encode(errors="replace").decode()

@@ -1,0 +1,130 @@
+"""The table of what plans move: assignments before and after, and how far each partition is.
+
+The rows live here from publication on, whatever the tree is kept in, so that a rollback never depends on the workspace.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from kafka_steward.assignment import Move, TopicPartition
+from kafka_steward.journal.database import Database, insert_once, now_ms
+from kafka_steward.journal.moves import MoveRow, MoveState
+from kafka_steward.journal.schema import tables
+
+__all__ = ["MoveTable"]
+
+_move = tables.plan_move
+#: Rows per statement: SQLite takes 32766 parameters in one.
+_BATCH = 500
+
+
+class MoveTable:
+    """The rows of one cluster's plans."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+
+    def insert_missing(self, digest: str, moves: Sequence[Move]) -> None:
+        """Add a waiting row for each move that has none: a digest stands for its moves, so the others are the same."""
+        rows = [_columns(self.database.cluster_id, digest, move) for move in moves]
+        with self.database.transaction() as connection:
+            insert = insert_once(_move, connection.dialect.name)
+            for start in range(0, len(rows), _BATCH):
+                connection.execute(insert, rows[start : start + _BATCH])
+
+    def rows(self, digest: str) -> list[MoveRow]:
+        """A plan's rows, in plan order."""
+        query = sa.select(_move).where(self._of(digest)).order_by(_move.c.chunk, _move.c.position)
+        with self.database.reading() as connection:
+            return [_row(values) for values in connection.execute(query).mappings()]
+
+    def mark(
+        self,
+        digest: str,
+        partitions: Collection[TopicPartition],
+        state: MoveState,
+        detail: str,
+        *,
+        attempt: int | None,
+        isr_seen: bool | None,
+    ) -> None:
+        """Set the state of some rows. Fields that are None stay as they are."""
+        changes: dict[str, Any] = {"state": state.value, "detail": detail.replace("\x00", "")}
+        changes["settled_ms"] = now_ms() if state.settled else None
+        if state is MoveState.SUBMITTED:
+            changes["submitted_ms"] = now_ms()
+        if attempt is not None:
+            changes["attempt"] = attempt
+        if isr_seen is not None:
+            changes["isr_seen"] = isr_seen
+        which = (_move.c.topic == sa.bindparam("which_topic")) & (_move.c.partition == sa.bindparam("which_partition"))
+        statement = sa.update(_move).where(self._of(digest) & which).values(changes)
+        keys = [{"which_topic": each.topic, "which_partition": each.partition} for each in partitions]
+        with self.database.transaction() as connection:
+            connection.execute(statement, keys)
+
+    def chunks_of(self, digest: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """The chunk that each of these partitions belongs to; those that the plan does not move are left out."""
+        query = sa.select(_move.c.topic, _move.c.partition, _move.c.chunk).where(self._of(digest))
+        wanted = set(partitions)
+        with self.database.reading() as connection:
+            found = connection.execute(query.where(_move.c.topic.in_({each.topic for each in wanted}))).all()
+        chunks = {TopicPartition(topic, partition): chunk for topic, partition, chunk in found}
+        return {partition: chunk for partition, chunk in chunks.items() if partition in wanted}
+
+    def settled_chunks(self, digest: str, chunks: Iterable[int]) -> list[int]:
+        """Those of the chunks in which every partition is settled."""
+        settled = [state.value for state in MoveState if state.settled]
+        open_rows = sa.select(_move.c.chunk).where(self._of(digest) & _move.c.state.not_in(settled)).distinct()
+        with self.database.reading() as connection:
+            unsettled = set(connection.execute(open_rows).scalars())
+        return sorted(set(chunks) - unsettled)
+
+    def forget(self, digest: str) -> None:
+        """Delete a plan's rows."""
+        with self.database.transaction() as connection:
+            connection.execute(sa.delete(_move).where(self._of(digest)))
+
+    def _of(self, digest: str) -> sa.ColumnElement[bool]:
+        return (_move.c.cluster_id == self.database.cluster_id) & (_move.c.plan == digest)
+
+
+def _columns(cluster_id: str, digest: str, move: Move) -> dict[str, Any]:
+    return {
+        "cluster_id": cluster_id,
+        "plan": digest,
+        "topic": move.topic,
+        "partition": move.partition,
+        "topic_id": move.topic_id,
+        "before": json.dumps(move.before),
+        "after": json.dumps(move.after),
+        "chunk": move.chunk,
+        "position": move.position,
+        "reason": move.reason,
+        "size_bytes": move.size_bytes,
+        "state": MoveState.WAITING.value,
+        "detail": "",
+        "attempt": 0,
+        "isr_seen": False,
+    }
+
+
+def _row(values: sa.RowMapping) -> MoveRow:
+    move = Move(
+        topic=values["topic"],
+        partition=values["partition"],
+        before=tuple(json.loads(values["before"])),
+        after=tuple(json.loads(values["after"])),
+        chunk=values["chunk"],
+        position=values["position"],
+        reason=values["reason"],
+        topic_id=values["topic_id"],
+        size_bytes=values["size_bytes"],
+    )
+    told = {name: values[name] for name in ("detail", "attempt", "submitted_ms", "settled_ms", "isr_seen")}
+    return MoveRow(move=move, state=MoveState(values["state"]), **told)

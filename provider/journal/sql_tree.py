@@ -1,0 +1,118 @@
+"""The tree in one SQL table: versions are compared in the WHERE clause, ids are counted in the same transaction."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from kafka_steward.errors import NodeExists, NodeMissing, VersionConflict
+from kafka_steward.journal.database import IDS, Database, now_ms
+from kafka_steward.journal.paths import checked_path
+from kafka_steward.journal.schema import tables
+from kafka_steward.journal.tree import Node, checked_data
+
+__all__ = ["SqlTree"]
+
+_node = tables.node
+_COLUMNS = (
+    _node.c.path,
+    _node.c.data,
+    _node.c.version,
+    _node.c.created_id,
+    _node.c.modified_id,
+    _node.c.created_ms,
+    _node.c.modified_ms,
+)
+
+
+class SqlTree:
+    """A `Tree` on SQLite or PostgreSQL."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+
+    def now_ms(self) -> int:
+        """The database's clock."""
+        with self.database.reading() as connection:
+            return int(connection.execute(sa.select(now_ms())).scalar_one())
+
+    def create(self, path: str, data: str) -> Node:
+        """As `Tree.create`."""
+        checked_data(checked_path(path), data)
+        with self.database.transaction() as connection:
+            if self._exists(connection, path):
+                raise NodeExists(f"{path} exists already; read it before changing it.")
+            return self._insert(connection, path, data)
+
+    def create_sequential(self, prefix: str, data: str) -> Node:
+        """As `Tree.create_sequential`."""
+        checked_data(checked_path(f"{prefix}0"), data)
+        with self.database.transaction() as connection:
+            number = self.database.next_number(connection, f"sequence {prefix}") - 1
+            return self._insert(connection, f"{prefix}{number:010d}", data)
+
+    def get(self, path: str) -> Node | None:
+        """As `Tree.get`."""
+        with self.database.reading() as connection:
+            row = connection.execute(sa.select(*_COLUMNS).where(self._at(path))).one_or_none()
+            return None if row is None else Node(*row)
+
+    def set(self, path: str, data: str, *, version: int) -> Node:
+        """As `Tree.set`."""
+        checked_data(checked_path(path), data)
+        with self.database.transaction() as connection:
+            changed = {
+                "data": data,
+                "version": _node.c.version + 1,
+                "modified_id": self.database.next_number(connection, IDS),
+                "modified_ms": now_ms(),
+            }
+            same = self._at(path) & (_node.c.version == version)
+            row = connection.execute(sa.update(_node).where(same).values(changed).returning(*_COLUMNS)).one_or_none()
+            if row is None:
+                raise self._conflict(connection, path, version)
+            return Node(*row)
+
+    def delete(self, path: str, *, version: int) -> None:
+        """As `Tree.delete`."""
+        with self.database.transaction() as connection:
+            same = self._at(path) & (_node.c.version == version)
+            if connection.execute(sa.delete(_node).where(same)).rowcount == 0:
+                raise self._conflict(connection, path, version)
+
+    def children(self, path: str) -> list[str]:
+        """As `Tree.children`."""
+        below = "/" if path == "/" else f"{checked_path(path)}/"
+        after = f"{below[:-1]}0"  # "0" is the character that follows "/"
+        within = (_node.c.cluster_id == self.database.cluster_id) & (_node.c.path > below) & (_node.c.path < after)
+        with self.database.reading() as connection:
+            paths = connection.execute(sa.select(_node.c.path).where(within)).scalars().all()
+        return sorted({found[len(below) :].partition("/")[0] for found in paths})
+
+    def close(self) -> None:
+        """As `Tree.close`: the database belongs to the journal, which closes it."""
+
+    def _at(self, path: str) -> sa.ColumnElement[bool]:
+        return (_node.c.cluster_id == self.database.cluster_id) & (_node.c.path == path)
+
+    def _exists(self, connection: sa.Connection, path: str) -> bool:
+        return connection.execute(sa.select(_node.c.version).where(self._at(path))).first() is not None
+
+    def _insert(self, connection: sa.Connection, path: str, data: str) -> Node:
+        number = self.database.next_number(connection, IDS)
+        values = {
+            "cluster_id": self.database.cluster_id,
+            "path": path,
+            "data": data,
+            "version": 0,
+            "created_id": number,
+            "modified_id": number,
+            "created_ms": now_ms(),
+            "modified_ms": now_ms(),
+        }
+        row = connection.execute(sa.insert(_node).values(values).returning(*_COLUMNS)).one()
+        return Node(*row)
+
+    def _conflict(self, connection: sa.Connection, path: str, version: int) -> NodeMissing | VersionConflict:
+        if self._exists(connection, path):
+            return VersionConflict(f"{path} was changed since version {version} was read; read it again.")
+        return NodeMissing(f"{path} does not exist any more; read again before changing it.")
