@@ -1,0 +1,230 @@
+"""KafkaCluster: what Kafka Steward asks of Kafka, in its own words and dataclasses.
+
+One code path serves ZooKeeper-mode and KRaft clusters. Where an answer is awaited, how often it is tried and what a
+silence means is in `calls`; what requests and answers look like is in `requests` and `configs`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from types import TracebackType
+from typing import Any
+
+from kafka_steward.assignment import Assignment, TopicPartition
+from kafka_steward.cluster import configs, log_requests, requests
+from kafka_steward.cluster.calls import Calls, batches
+from kafka_steward.cluster.configs import ConfigChange
+from kafka_steward.cluster.connection import checked_config
+from kafka_steward.cluster.lag import belonging
+from kafka_steward.cluster.state import Broker, LogDir, Reassignment, Snapshot
+from kafka_steward.errors import ClusterError, KafkaRefused, KafkaTimeout
+
+__all__ = ["KafkaCluster"]
+
+#: API keys by which a broker shows what it is.
+_DESCRIBE_QUORUM, _DESCRIBE_CLUSTER = 55, 60
+
+
+class KafkaCluster:
+    """A connection to one Kafka cluster, used as a context manager. Create it after a fork: it owns a thread.
+
+    `config` holds kafka-python's keyword arguments (`bootstrap_servers`, `security_protocol`, …). Raises
+    ClusterUnreachable, AuthenticationFailed (at once), WrongCluster when `expected_cluster_id` is not what the servers
+    answer with, and SettingError for a configuration that cannot work.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        *,
+        expected_cluster_id: str | None = None,
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        self._calls = Calls(checked_config(config), expected_cluster_id)
+        self._now_ms = now_ms
+
+    def __repr__(self) -> str:
+        return f"<KafkaCluster {self.cluster_id} at {self._calls.servers}>"
+
+    def __enter__(self) -> KafkaCluster:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the connections and their thread."""
+        self._calls.close()
+
+    @property
+    def cluster_id(self) -> str:
+        """Kafka's own id of the cluster; every later answer is held against it."""
+        return self._calls.cluster_id
+
+    @property
+    def zookeeper_mode(self) -> bool:
+        """Whether ZooKeeper keeps this cluster's metadata: such brokers know no quorum to describe."""
+        return not self._calls.session().supports(_DESCRIBE_QUORUM)
+
+    def snapshot(self, topics: Collection[str] | None = None) -> Snapshot:
+        """Brokers, partitions and what is in flight, without sizes; of `topics` only, where given.
+
+        What is in flight is the controller's word, the ISR a broker's, which may be a moment older. Just after a topic
+        was created in KRaft, its ISR is claimed to be full while logs are still being made.
+        """
+        taken_ms = self._now_ms()
+        before = self.reassignments()
+        response = self._calls.metadata(topics)
+        partitions, internal = requests.partitions_in_metadata(response)
+        in_flight = requests.reconciled(partitions, before, self.reassignments())
+        brokers = self._brokers()
+        return Snapshot(self.cluster_id, taken_ms, brokers, in_flight, internal)
+
+    def live_brokers(self) -> dict[int, Broker]:
+        """The brokers that serve: registered and not fenced."""
+        return {broker.id: broker for broker in self._brokers().values() if not broker.fenced}
+
+    def live_views(self, brokers: Collection[int], *, timeout_s: float = 2.0) -> dict[int, frozenset[int]]:
+        """What each of `brokers` itself lists as live, asked of that broker; one that does not answer is left out."""
+        answers = self._calls.each(
+            dict.fromkeys(brokers, partial(requests.metadata_request, ())), timeout_ms=int(timeout_s * 1000)
+        )
+        views = {broker: answer for broker, answer in answers.items() if not isinstance(answer, ClusterError)}
+        for answer in views.values():
+            self._calls.recognise(answer.cluster_id)
+        return {broker: frozenset(requests.live_in_metadata(answer)) for broker, answer in views.items()}
+
+    def reassignments(self) -> dict[TopicPartition, Reassignment]:
+        """Everything in flight, whoever started it (KIP-455)."""
+        response = self._calls.controller(partial(requests.list_request, self._calls.server_timeout_ms), change=False)
+        _raise_refusal(response, "listing reassignments")
+        return requests.listed(response)
+
+    def alter(self, targets: Mapping[TopicPartition, Assignment]) -> dict[TopicPartition, KafkaRefused | None]:
+        """Ask for new assignments, in batches; per partition None, or Kafka's refusal in its own words.
+
+        Raises KafkaTimeout when a batch was not confirmed: it, and those before it, may have been applied. Never used
+        to revert what is in flight, which wedges a KRaft partition: `cancel` first.
+        """
+        return self._alter(dict(targets), "the new assignment")
+
+    def cancel(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, KafkaRefused | None]:
+        """Cancel what is in flight, at once; code 85 means that nothing was.
+
+        The set of replicas is restored, their order is not, and so neither is the preferred leader: `alter` to the
+        original order afterwards. Raises KafkaTimeout as `alter` does.
+        """
+        return self._alter(dict.fromkeys(partitions), "the cancellation")
+
+    def elect_leaders(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, KafkaRefused | None]:
+        """Make the preferred leaders lead; None where they do, or already did."""
+        results: dict[TopicPartition, KafkaRefused | None] = {}
+        for batch in batches(list(partitions)):
+            request = partial(requests.elect_request, batch, self._calls.server_timeout_ms)
+            response = self._calls.controller(request, change=True)
+            _raise_refusal(response, "electing leaders")
+            results |= _refusals(requests.elected(response), "the election of the preferred leader")
+        return results
+
+    def log_dirs(self, brokers: Collection[int], *, assigned: Snapshot | None = None) -> dict[int, LogDir]:
+        """Bytes by replica, and the disks' space, of each of `brokers`. One that does not answer is left out.
+
+        A broker that was away may still hold replicas that were moved off it: with `assigned`, only replicas that this
+        snapshot assigns to the broker count.
+        """
+        answers = self._calls.each(dict.fromkeys(brokers, log_requests.log_dirs_request))
+        told = {broker: answer for broker, answer in answers.items() if not isinstance(answer, ClusterError)}
+        for broker, answer in told.items():
+            _raise_refusal(answer, f"describing the log directories of broker {broker}")
+        dirs = {broker: log_requests.log_dir(answer) for broker, answer in told.items()}
+        return dirs if assigned is None else {broker: belonging(dirs[broker], assigned, broker) for broker in dirs}
+
+    def log_ends(self, held: Mapping[int, Collection[TopicPartition]]) -> dict[tuple[TopicPartition, int], int]:
+        """Where the logs of `held`'s partitions end on those brokers, leaders or not; what cannot be read is left out.
+
+        The difference between the leader's end and a follower's is its true lag: see `lag`.
+        """
+        asked = {
+            broker: partial(log_requests.offsets_request, partitions)
+            for broker, partitions in held.items()
+            if partitions
+        }
+        return {
+            (partition, broker): end
+            for broker, answer in self._calls.each(asked).items()
+            if not isinstance(answer, ClusterError)
+            for partition, end in log_requests.log_end_offsets(answer).items()
+        }
+
+    def topic_configs(
+        self, topics: Collection[str], names: Collection[str], *, own_only: bool = False
+    ) -> dict[str, dict[str, str]]:
+        """Values by topic and key; with `own_only` just those set on the topic itself. Unknown topics are left out."""
+        return configs.read_topics(self._calls, topics, names, own_only=own_only)
+
+    def broker_configs(
+        self, brokers: Collection[int], names: Collection[str], *, own_only: bool = False
+    ) -> dict[int, dict[str, str]]:
+        """Values by broker and key; with `own_only` just those set on the broker itself, not in its file or for all.
+
+        Each broker is asked itself; one that does not answer is left out.
+        """
+        return configs.read_brokers(self._calls, brokers, names, own_only=own_only)
+
+    def change_topic_configs(self, changes: Mapping[str, Sequence[ConfigChange]]) -> dict[str, KafkaRefused | None]:
+        """Change topics' keys one by one (KIP-339); per topic None, or Kafka's refusal. May raise KafkaTimeout."""
+        return configs.change_topics(self._calls, changes)
+
+    def change_broker_configs(self, changes: Mapping[int, Sequence[ConfigChange]]) -> dict[int, ClusterError | None]:
+        """Change brokers' keys; per broker None, or its refusal, BrokerUnreachable or KafkaTimeout.
+
+        Kafka takes a broker's change from that broker only: a dead one's has to wait until it is back.
+        """
+        return configs.change_brokers(self._calls, changes)
+
+    def _brokers(self) -> dict[int, Broker]:
+        if not self._calls.session().supports(_DESCRIBE_CLUSTER):
+            # Kafka before 2.8, which has no fenced brokers either.
+            return requests.live_in_metadata(self._calls.metadata(()))
+        response = self._calls.any(requests.cluster_request)
+        _raise_refusal(response, "describing the cluster")
+        self._calls.recognise(response.cluster_id)
+        return requests.described_brokers(response)
+
+    def _alter(
+        self, targets: Mapping[TopicPartition, Assignment | None], what: str
+    ) -> dict[TopicPartition, KafkaRefused | None]:
+        results: dict[TopicPartition, KafkaRefused | None] = {}
+        for batch in batches(list(targets)):
+            wanted = {partition: targets[partition] for partition in batch}
+            request = partial(requests.alter_request, wanted, self._calls.server_timeout_ms)
+            response = self._calls.controller(request, change=True)
+            _raise_refusal(response, f"{what} of {len(batch)} partitions")
+            results |= _refusals(requests.altered(response), what)
+        return results
+
+
+def _raise_refusal(response: Any, doing: str) -> None:
+    code = int(getattr(response, "error_code", 0) or 0)
+    if code:
+        raise requests.refusal(code, getattr(response, "error_message", None), doing)
+
+
+def _refusals(
+    outcomes: Mapping[TopicPartition, tuple[int, str | None]], what: str
+) -> dict[TopicPartition, KafkaRefused | None]:
+    """Per partition None or Kafka's refusal. Raises KafkaTimeout when one of them is a time-out."""
+    late = sorted(partition for partition, (code, _) in outcomes.items() if code == requests.TIMED_OUT)
+    if late:
+        raise KafkaTimeout(
+            f"Kafka did not confirm {what} of {late[0]} in time; it may have been applied all the same: list what is "
+            "in flight before asking again."
+        )
+    return {
+        partition: requests.refusal(code, message, f"{what} of {partition}") if code else None
+        for partition, (code, message) in outcomes.items()
+    }

@@ -1,0 +1,140 @@
+"""Topic and broker configurations: read with their source, changed one key at a time (KIP-339).
+
+A value can be the topic's or broker's own, or come from the cluster's defaults or a file. Whoever lends a value and
+gives it back needs to know which: what was not set before is deleted again, not set to the default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+from typing import Any
+
+from kafka.protocol.admin import DescribeConfigsRequest, IncrementalAlterConfigsRequest
+
+from kafka_steward.cluster import requests
+from kafka_steward.cluster.calls import Calls, batches
+from kafka_steward.errors import ClusterError, KafkaRefused, KafkaTimeout
+
+__all__ = ["ConfigChange", "ConfigOp"]
+
+TOPIC, BROKER = 2, 4
+#: DescribeConfigs' sources that mean "set on this very resource": DYNAMIC_TOPIC_CONFIG, DYNAMIC_BROKER_CONFIG.
+_OWN_SOURCES = frozenset({1, 2})
+
+
+class ConfigOp(str, Enum):
+    """What to do with a configuration key."""
+
+    SET = "set"
+    #: Back to the default.
+    DELETE = "delete"
+    #: Add comma-separated entries to a list; those that are there already stay single.
+    APPEND = "append"
+    #: Take entries out of a list; those that are not there are no error.
+    SUBTRACT = "subtract"
+
+
+_OP_CODES = {ConfigOp.SET: 0, ConfigOp.DELETE: 1, ConfigOp.APPEND: 2, ConfigOp.SUBTRACT: 3}
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigChange:
+    """One change to one key. `value` is None for DELETE only."""
+
+    name: str
+    op: ConfigOp
+    value: str | None = None
+
+
+def read_topics(
+    calls: Calls, topics: Collection[str], keys: Collection[str], *, own_only: bool
+) -> dict[str, dict[str, str]]:
+    """Values by topic and key. Topics that do not exist are left out; raises KafkaRefused for any other refusal."""
+    values: dict[str, dict[str, str]] = {}
+    for batch in batches(list(topics)):
+        response = calls.any(partial(describe_request, TOPIC, batch, keys))
+        values |= described(response, own_only=own_only, missing=requests.UNKNOWN_TOPIC)
+    return values
+
+
+def read_brokers(
+    calls: Calls, brokers: Collection[int], keys: Collection[str], *, own_only: bool
+) -> dict[int, dict[str, str]]:
+    """Values by broker and key, asked of each broker itself; one that does not answer is left out."""
+    answers = calls.each({broker: partial(describe_request, BROKER, [str(broker)], keys) for broker in brokers})
+    return {
+        broker: described(answer, own_only=own_only)[str(broker)]
+        for broker, answer in answers.items()
+        if not isinstance(answer, ClusterError)
+    }
+
+
+def change_topics(calls: Calls, changes: Mapping[str, Sequence[ConfigChange]]) -> dict[str, KafkaRefused | None]:
+    """Perform `changes`; per topic None, or Kafka's refusal."""
+    results: dict[str, KafkaRefused | None] = {}
+    for batch in batches(list(changes)):
+        request = partial(change_request, TOPIC, {topic: changes[topic] for topic in batch})
+        results |= changed(calls.controller(request, change=True))
+    return results
+
+
+def change_brokers(calls: Calls, changes: Mapping[int, Sequence[ConfigChange]]) -> dict[int, ClusterError | None]:
+    """Perform `changes`, each at its own broker; per broker None, or what went wrong."""
+    answers = calls.each(
+        {broker: partial(change_request, BROKER, {str(broker): several}) for broker, several in changes.items()}
+    )
+    return {
+        broker: answer if isinstance(answer, ClusterError) else changed(answer)[str(broker)]
+        for broker, answer in answers.items()
+    }
+
+
+def describe_request(kind: int, names: Collection[str], keys: Collection[str]) -> Any:
+    """The request that reads `keys` of the resources `names`."""
+    return DescribeConfigsRequest(
+        resources=[(kind, name, sorted(keys)) for name in names], include_synonyms=False, include_documentation=False
+    )
+
+
+def described(response: Any, *, own_only: bool, missing: int | None = None) -> dict[str, dict[str, str]]:
+    """Values by resource and key; keys without a value, and resources refused with code `missing`, are left out."""
+    values: dict[str, dict[str, str]] = {}
+    for result in response.results:
+        name, code = str(result.resource_name), int(result.error_code)
+        if code and code != missing:
+            raise requests.refusal(code, result.error_message, f"reading the settings of {name}")
+        if not code:
+            values[name] = {
+                str(entry.name): str(entry.value)
+                for entry in result.configs
+                if entry.value is not None and (not own_only or entry.config_source in _OWN_SOURCES)
+            }
+    return values
+
+
+def change_request(kind: int, changes: Mapping[str, Sequence[ConfigChange]]) -> Any:
+    """The request that performs `changes`, by resource."""
+    resources = [
+        (kind, name, [(change.name, _OP_CODES[change.op], change.value) for change in several])
+        for name, several in changes.items()
+    ]
+    return IncrementalAlterConfigsRequest(resources=resources, validate_only=False)
+
+
+def changed(response: Any) -> dict[str, KafkaRefused | None]:
+    """By resource None, or Kafka's refusal. Raises KafkaTimeout when one was not confirmed in time."""
+    outcomes = {
+        str(result.resource_name): (int(result.error_code), result.error_message) for result in response.responses
+    }
+    late = sorted(name for name, (code, _) in outcomes.items() if code == requests.TIMED_OUT)
+    if late:
+        raise KafkaTimeout(
+            f"Kafka did not confirm the changed settings of {late[0]} in time; read them before changing them again."
+        )
+    return {
+        name: requests.refusal(code, message, f"changing the settings of {name}") if code else None
+        for name, (code, message) in outcomes.items()
+    }

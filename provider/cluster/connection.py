@@ -1,0 +1,196 @@
+"""What it takes to reach a cluster: kafka-python's settings, checked, or translated from an Airflow `kafka` connection.
+
+Airflow's own `kafka` connections are written for librdkafka (`bootstrap.servers`, `sasl.username`). Most of their keys
+have a twin in kafka-python; those that concern only producers and consumers are left out; the few that cannot be
+translated are refused by name, because a security setting that is silently dropped is worse than an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from kafka import KafkaAdminClient
+
+from kafka_steward.errors import SettingError
+
+__all__ = ["Secret", "checked_config", "client_config", "is_client_key"]
+
+#: Ours, where kafka-python's default is too patient for a step that must end within a minute, or too rude to a
+#: broker that has just come back.
+DEFAULTS: Mapping[str, Any] = {
+    "client_id": "kafka-steward",
+    "request_timeout_ms": 15_000,
+    "bootstrap_timeout_ms": 8_000,
+    "reconnect_backoff_max_ms": 500,
+}
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI", "OAUTHBEARER", "AWS_MSK_IAM")
+_SECRETS = ("sasl_plain_password", "ssl_password", "proxy_url", "socks5_proxy")
+_FILES = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_crlfile")
+#: kafka-python's own hooks for its internals: not for a connection's extra.
+_INTERNAL = frozenset(
+    {"kafka_client", "selector", "metric_reporters", "metrics_num_samples", "metrics_sample_window_ms"}
+)
+_KNOWN = frozenset(KafkaAdminClient.DEFAULT_CONFIG) - _INTERNAL
+
+_TEXT: Mapping[str, str] = {
+    "bootstrap.servers": "bootstrap_servers",
+    "metadata.broker.list": "bootstrap_servers",
+    "client.dns.lookup": "client_dns_lookup",
+    "client.id": "client_id",
+    "sasl.username": "sasl_plain_username",
+    "sasl.password": "sasl_plain_password",
+    "sasl.kerberos.service.name": "sasl_kerberos_service_name",
+    "ssl.ca.location": "ssl_cafile",
+    "ssl.certificate.location": "ssl_certfile",
+    "ssl.key.location": "ssl_keyfile",
+    "ssl.key.password": "ssl_password",
+    "ssl.crl.location": "ssl_crlfile",
+}
+_UPPER: Mapping[str, str] = {
+    "security.protocol": "security_protocol",
+    "sasl.mechanism": "sasl_mechanism",
+    "sasl.mechanisms": "sasl_mechanism",
+}
+_MILLISECONDS: Mapping[str, str] = {
+    "socket.timeout.ms": "request_timeout_ms",
+    "request.timeout.ms": "request_timeout_ms",
+    "metadata.max.age.ms": "metadata_max_age_ms",
+    "reconnect.backoff.ms": "reconnect_backoff_ms",
+    "reconnect.backoff.max.ms": "reconnect_backoff_max_ms",
+    "connections.max.idle.ms": "connections_max_idle_ms",
+    "retry.backoff.ms": "retry_backoff_ms",
+}
+#: Beginnings of librdkafka's keys that change neither which cluster is reached nor as whom: producers', consumers',
+#: its own logging, queues and sockets.
+_IGNORED = tuple(
+    "acks api.version. auto. batch. broker. builtin.features check.crcs client.rack compression. consume. coordinator. "
+    "debug default.topic.config delivery. dr_ enable.auto. enable.gapless. enable.idempotence enable.metrics.push "
+    "enable.partition.eof enable.random.seed error_cb fetch. group. heartbeat. internal. isolation.level linger.ms log "
+    "max. message. offset. on_ opaque partition plugin. queue receive.message.max.bytes reconnect.backoff.jitter.ms "
+    "request.required.acks retries session.timeout.ms socket. statistics. stats_cb sticky. throttle_cb topic. "
+    "transaction".split()
+)
+
+
+class Secret(str):
+    """A string that does not show itself in a log, a traceback or a repr."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "'***'"
+
+
+def client_config(extra: Mapping[str, Any]) -> dict[str, Any]:
+    """kafka-python's settings from an Airflow `kafka` connection's extra (librdkafka's dotted keys).
+
+    kafka-python's own names (`sasl_plain_username`) are taken as they are. Raises SettingError, naming the key, for one
+    that has no equivalent: certificates as text, PKCS#12 keystores, OAuth callbacks, switched-off verification.
+    """
+    config: dict[str, Any] = {}
+    for key, value in extra.items():
+        config.update(_translated(key, value))
+    return config
+
+
+def is_client_key(key: str) -> bool:
+    """Whether `key` is one that `client_config` has an opinion on: translates, leaves out, or refuses."""
+    return key in _KNOWN or key in _SPECIAL or _is_ignored(key) or key.startswith(("ssl.", "sasl.", "security."))
+
+
+def checked_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """`config` with our defaults, its secrets wrapped. Raises SettingError, in one sentence, when it cannot work."""
+    unknown = sorted(set(config) - _KNOWN)
+    if unknown:
+        raise SettingError(
+            f"The Kafka setting {unknown[0]} is unknown; see kafka-python's KafkaAdminClient for the names."
+        )
+    checked = {**DEFAULTS, **config, "bootstrap_servers": _servers(config.get("bootstrap_servers"))}
+    _check_security(checked)
+    for name in (name for name in _FILES if checked.get(name)):
+        if not Path(checked[name]).is_file():
+            raise SettingError(f"The Kafka setting {name} names {checked[name]}, which is not a file on this machine.")
+    return {name: Secret(value) if name in _SECRETS and value else value for name, value in checked.items()}
+
+
+def _translated(key: str, value: Any) -> dict[str, Any]:
+    if key in _KNOWN:
+        return {key: value}
+    if key in _SPECIAL:
+        name, convert = _SPECIAL[key]
+        return {name: convert(key, value)}
+    if _is_ignored(key):
+        return {}
+    if key == "ssl.endpoint.identification.algorithm":
+        return {"ssl_check_hostname": str(value).lower() not in ("none", "")}
+    if key == "enable.ssl.certificate.verification" and str(value).lower() in ("true", "1"):
+        return {}
+    raise SettingError(
+        f"The Kafka connection's setting {key} has no equivalent here; remove it, or use files (ssl.ca.location, "
+        "ssl.certificate.location, ssl.key.location) and a user name with a password."
+    )
+
+
+def _is_ignored(key: str) -> bool:
+    return key.startswith(_IGNORED)
+
+
+def _text(_key: str, value: Any) -> Any:
+    return value
+
+
+def _upper(_key: str, value: Any) -> str:
+    return str(value).upper()
+
+
+def _milliseconds(key: str, value: Any) -> int:
+    try:
+        number = int(value)
+    except (TypeError, ValueError) as error:
+        raise SettingError(f"The Kafka connection's setting {key} is {value!r}; it takes milliseconds.") from error
+    if number < 0:
+        raise SettingError(f"The Kafka connection's setting {key} is {value!r}; it must not be negative.")
+    return number
+
+
+_SPECIAL: Mapping[str, tuple[str, Callable[[str, Any], Any]]] = {
+    **{key: (name, _text) for key, name in _TEXT.items()},
+    **{key: (name, _upper) for key, name in _UPPER.items()},
+    **{key: (name, _milliseconds) for key, name in _MILLISECONDS.items()},
+}
+
+
+def _servers(given: Any) -> list[str]:
+    servers = given.split(",") if isinstance(given, str) else list(given or ())
+    stripped = [str(server).strip() for server in servers if str(server).strip()]
+    if not stripped:
+        raise SettingError("The Kafka setting bootstrap_servers is empty; give host:port, or several with commas.")
+    for server in stripped:
+        port = server.rpartition("]")[2].rpartition(":")[2] if server.startswith("[") else server.rpartition(":")[2]
+        if ":" in server and port and not port.isdecimal():
+            raise SettingError(f"The Kafka setting bootstrap_servers has {server!r}; write host:port.")
+    return stripped
+
+
+def _check_security(config: Mapping[str, Any]) -> None:
+    protocol, mechanism = config.get("security_protocol", "PLAINTEXT"), config.get("sasl_mechanism")
+    # kafka-python takes any other word for PLAINTEXT.
+    if protocol not in PROTOCOLS:
+        raise SettingError(
+            f"The Kafka setting security_protocol is {protocol!r}; it takes one of {', '.join(PROTOCOLS)}."
+        )
+    if not protocol.startswith("SASL"):
+        return
+    if mechanism not in MECHANISMS:
+        raise SettingError(
+            f"The Kafka setting sasl_mechanism is {mechanism!r}; it takes one of {', '.join(MECHANISMS)}."
+        )
+    if mechanism == "PLAIN" or mechanism.startswith("SCRAM"):
+        missing = [name for name in ("sasl_plain_username", "sasl_plain_password") if not config.get(name)]
+        if missing:
+            raise SettingError(
+                f"The Kafka setting {missing[0]} is missing; {mechanism} needs a user name and a password."
+            )

@@ -1,0 +1,67 @@
+"""One round of requests on kafka-python's own event loop: sent, waited for, and given up in time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import kafka.errors
+
+__all__ = ["RETRIABLE", "TIMEOUTS", "Request", "answer_of", "answers_of", "is_unknown", "refresh_nodes", "words_of"]
+
+TIMEOUTS = (kafka.errors.KafkaTimeoutError, kafka.errors.RequestTimedOutError)
+RETRIABLE = (kafka.errors.RetriableError, kafka.errors.UnknownBrokerIdError)
+#: kafka-python's own timer closes a connection that hangs; ours, a little later, covers one that was never made.
+_GRACE_MS = 250
+#: Makes a request: a new one for each attempt, since brokers may speak different versions.
+Request = Callable[[], Any]
+
+
+async def answer_of(manager: Any, request: Any, node: int, timeout_ms: int) -> Any:
+    """One broker's answer. Raises kafka-python's errors."""
+    sent = manager.send(request, node_id=node, request_timeout_ms=timeout_ms)
+    return await manager.wait_for(sent, timeout_ms + _GRACE_MS)
+
+
+async def answers_of(manager: Any, asked: Mapping[int, Request], timeout_ms: int) -> dict[int, Any]:
+    """Answers, or kafka-python's errors, by broker: sent to all before the first is waited for."""
+    deadline = time.monotonic() + (timeout_ms + _GRACE_MS) / 1000
+    pending = {broker: _sent(manager, request, broker, timeout_ms) for broker, request in asked.items()}
+    return {broker: await _settled(manager, sent, deadline) for broker, sent in pending.items()}
+
+
+async def refresh_nodes(manager: Any, timeout_ms: int) -> None:
+    """Have kafka-python look anew which brokers there are; if that fails, the unknown ones stay unknown."""
+    try:
+        await manager.wait_for(manager.call_soon(manager.cluster.refresh_metadata), timeout_ms)
+    except kafka.errors.KafkaError:
+        return
+
+
+def is_unknown(answer: Any) -> bool:
+    """Whether kafka-python's table of brokers did not have the one that was asked for."""
+    return isinstance(answer, kafka.errors.UnknownBrokerIdError)
+
+
+def words_of(error: Exception) -> str:
+    """What an error says, without its class."""
+    if is_unknown(error):
+        return "the cluster does not list it"
+    return str(error.args[0]) if error.args else type(error).__name__
+
+
+def _sent(manager: Any, request: Request, broker: int, timeout_ms: int) -> Any:
+    try:
+        return manager.send(request(), node_id=broker, request_timeout_ms=timeout_ms)
+    except kafka.errors.KafkaError as error:
+        return error
+
+
+async def _settled(manager: Any, sent: Any, deadline: float) -> Any:
+    if isinstance(sent, kafka.errors.KafkaError):
+        return sent
+    try:
+        return await manager.wait_for(sent, max(1, (deadline - time.monotonic()) * 1000))
+    except kafka.errors.KafkaError as error:
+        return error
