@@ -12,6 +12,7 @@ _SMALL: dict[str, object] = {
     "log.cleaner.dedupe.buffer.size": 2 * 1024**2,
     "log.cleaner.threads": 1,
     "log.index.size.max.bytes": 1024**2,
+    "log.segment.delete.delay.ms": 1000,
     "log.segment.bytes": 16 * 1024**2,
     "num.io.threads": 2,
     "num.network.threads": 2,

@@ -16,7 +16,7 @@ from kafka_steward.sandbox.java import java
 from kafka_steward.sandbox.jvm import Jvm
 from kafka_steward.sandbox.kraft import KRaft
 from kafka_steward.sandbox.layout import Layout
-from kafka_steward.sandbox.load import create, produce, topic_spec
+from kafka_steward.sandbox.load import create, fill, topic_spec
 from kafka_steward.sandbox.process import Process
 from kafka_steward.sandbox.readiness import unready_brokers, unready_partitions, wait_until_none
 from kafka_steward.sandbox.zookeeper import ZooKeeper
@@ -77,6 +77,11 @@ class Sandbox:
         """Brokers whose process has ended."""
         return frozenset(id_ for id_, process in self._running.items() if not process.alive)
 
+    @property
+    def paused(self) -> frozenset[int]:
+        """Brokers that were paused and not resumed since."""
+        return frozenset(self._paused) - self.dead
+
     def start(self) -> None:
         """Start every process; returns when all brokers are ready. The function `start` has done it already."""
         self._service = self._kind.start_service()
@@ -113,7 +118,7 @@ class Sandbox:
 
     def wait_ready(self, *, within_s: float = _READY_S) -> None:
         """Wait until every broker that is neither dead nor paused answers and is listed as live."""
-        away = self.dead | self._paused
+        away = self.dead | self.paused
         expected = {id_: place.address for id_, place in self._layout.brokers.items() if id_ not in away}
         wait_until_none(
             lambda: unready_brokers(expected),
@@ -142,7 +147,7 @@ class Sandbox:
 
     def fill(self, topic: str, bytes_: int) -> int:
         """Produce `bytes_` of data, spread evenly over the topic's partitions and acknowledged by the whole ISR."""
-        return produce(self.bootstrap, topic, bytes_)
+        return fill(self.bootstrap, topic, bytes_)
 
     def kafka_tool(self, main_class: str, *arguments: str) -> str:
         """Run one of Kafka's own command-line classes; what it prints. Raises SandboxFailed with that if it fails."""

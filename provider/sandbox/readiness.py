@@ -7,19 +7,21 @@ replica is found in its broker's log directories.
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
 
 from kafka_steward.errors import SandboxFailed
 
-__all__ = ["admin", "unready_brokers", "unready_partitions", "wait_until_none"]
+__all__ = ["admin", "ask", "unready_brokers", "unready_partitions", "wait_until_none"]
 
 _EVERY_S = 0.1
+_Answer = TypeVar("_Answer")
 
 
 @contextmanager
@@ -32,6 +34,22 @@ def admin(bootstrap: str, *, timeout_ms: int = 30_000) -> Iterator[Any]:
         yield client
     finally:
         client.close()
+
+
+def ask(bootstrap: str, question: Callable[[Any], _Answer], *, within_s: float = 60.0) -> _Answer:
+    """Put `question` to a new admin client, and again to another one while Kafka's answer is an error.
+
+    A client may pick a broker that is dead already, and remembers a controller that is. Raises SandboxFailed.
+    """
+    answers: list[_Answer] = []
+
+    def attempt() -> list[str]:
+        with admin(bootstrap) as client:
+            answers.append(question(client))
+        return []
+
+    wait_until_none(attempt, within_s=within_s)
+    return answers[0]
 
 
 def wait_until_none(
@@ -51,7 +69,7 @@ def wait_until_none(
         if not left:
             return
         if time.monotonic() > deadline:
-            raise SandboxFailed(f"The cluster was not ready within {within_s:.0f} s: {'; '.join(left[:5])}.")
+            raise SandboxFailed(f"The sandbox waited {within_s:.0f} s in vain: {'; '.join(left[:5])}.")
         time.sleep(_EVERY_S)
 
 
@@ -67,8 +85,11 @@ def unready_brokers(addresses: Mapping[int, str]) -> list[str]:
 
 
 def _answers(address: str) -> bool:
-    # Made for this broker alone, the client gets its first metadata from no other.
+    host, port = address.split(":")
     try:
+        with socket.create_connection((host, int(port)), timeout=2):
+            pass
+        # Made for this broker alone, the client gets its first metadata from no other.
         with admin(address, timeout_ms=2000):
             return True
     except (KafkaError, OSError):

@@ -1,0 +1,96 @@
+"""Fixtures for tests on real Kafka: `pytest_plugins = ["kafka_steward.sandbox.pytest_plugin"]` in a conftest.
+
+::
+
+    def test_orders_survive(sandbox, topic):
+        sandbox.create_topics(topic, partitions=6)
+        sandbox.kill(2)
+        ...
+
+`sandbox` is one cluster for the whole session, and each test that asks for it runs once per mode, marked `kraft` or
+`zookeeper` (so `-m kraft` leaves the other out). `kraft_sandbox` and `zookeeper_sandbox` are the same for tests that
+make sense in one mode only. Tests are put in order, so that one cluster runs at a time and each is started once. After
+each test, brokers that it killed or paused are brought back, and topics named after its `topic` are deleted.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Iterator
+
+import pytest
+
+from kafka_steward.sandbox.cluster import MODES, Sandbox, start
+from kafka_steward.sandbox.mending import delete_topics, mend
+
+__all__ = ["kraft_sandbox", "sandbox", "topic", "zookeeper_sandbox"]
+
+_BROKERS = 4
+_RACKS = 3
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the modes' marks known."""
+    for mode in MODES:
+        config.addinivalue_line("markers", f"{mode}: runs on a real Kafka cluster in {mode} mode")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a test that uses the sandbox once per mode that it asks for."""
+    if "sandbox" not in metafunc.fixturenames:
+        return
+    only = [mode for mode in MODES if f"{mode}_sandbox" in metafunc.fixturenames]
+    modes = [pytest.param(mode, marks=getattr(pytest.mark, mode)) for mode in only or MODES]
+    metafunc.parametrize("sandbox", modes, indirect=True, scope="session")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Sort by mode: first the tests without a sandbox, then all of one mode, then all of the other."""
+    order = list(MODES)
+    items.sort(key=lambda item: order.index(mode) + 1 if (mode := _mode_of(item)) else 0)
+
+
+@pytest.fixture(scope="session")
+def sandbox(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
+    """A cluster of 4 brokers in 3 racks, in each mode in turn."""
+    with start(request.param, brokers=_BROKERS, racks=_RACKS) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def kraft_sandbox(sandbox: Sandbox) -> Sandbox:
+    """The sandbox, for a test that runs in KRaft mode only."""
+    return sandbox
+
+
+@pytest.fixture
+def zookeeper_sandbox(sandbox: Sandbox) -> Sandbox:
+    """The sandbox, for a test that runs with ZooKeeper only."""
+    return sandbox
+
+
+@pytest.fixture(autouse=True)
+def _whole_again(request: pytest.FixtureRequest) -> Iterator[None]:
+    yield
+    if "sandbox" in request.fixturenames:
+        cluster: Sandbox = request.getfixturevalue("sandbox")
+        mend(cluster)
+        cluster.wait_whole(within_s=60)
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest, sandbox: Sandbox) -> Iterator[str]:
+    """A topic name that nobody has used; topics whose names begin with it are deleted after the test."""
+    slug = re.sub(r"[^a-z0-9]+", "-", request.node.originalname.removeprefix("test_").lower())[:40].strip("-")
+    name = f"{slug}-{secrets.token_hex(3)}"
+    yield name
+    mend(sandbox)
+    delete_topics(sandbox, name)
+
+
+def _mode_of(item: pytest.Item) -> str | None:
+    callspec = getattr(item, "callspec", None)
+    mode = callspec.params.get("sandbox") if callspec else None
+    return mode if mode in MODES else None
