@@ -1,0 +1,1 @@
+"""What Kafka Steward costs, measured on real clusters: `python -m benchmarks`."""

@@ -1,0 +1,68 @@
+"""`python -m benchmarks`: heals at 60 and 600 partitions, by Runner and in Airflow, in both modes; writes the table."""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks import in_airflow, plain
+from benchmarks.stages import STAGES, Stages
+from kafka_steward.sandbox import start
+from kafka_steward.settings import Settings
+
+_BYTES = 60_000_000
+_THROTTLE = 50_000_000
+_REPORT = Path(__file__).parent.parent / "docs" / "benchmarks.md"
+#: Of the sandbox's brokers, in seconds: after that long Kafka itself counts a broker as dead.
+_SESSIONS = {"kraft": 3, "zookeeper": 6}
+
+
+def main() -> None:
+    options = _parser().parse_args()
+    rows = [row for mode in options.modes for partitions in options.partitions for row in _both_ways(mode, partitions)]
+    table = _table(rows)
+    print(table)
+    if options.write:
+        _REPORT.write_text(_REPORT.read_text().split("<!-- heal -->")[0] + f"<!-- heal -->\n\n{table}\n")
+
+
+def _both_ways(mode: str, partitions: int) -> list[Stages]:
+    return [_one_way(mode, partitions, way) for way in ("plain", "airflow")]
+
+
+def _one_way(mode: str, partitions: int, way: str) -> Stages:
+    with tempfile.TemporaryDirectory() as name, start(mode=mode, brokers=4, racks=3) as sandbox:
+        sandbox.create_topics("orders", partitions=partitions, replication_factor=3)
+        sandbox.fill("orders", _BYTES)
+        if way == "airflow":
+            return in_airflow.heal(sandbox, Path(name), partitions, _THROTTLE)
+        settings = Settings.of({"heal_failure_interval": 0, "watch_interval": 0.5, "throttle": _THROTTLE})
+        return plain.heal(sandbox, Path(name), partitions, settings)
+
+
+def _table(rows: Sequence[Stages]) -> str:
+    head = ["mode (session)", "partitions", "by", "moved", *STAGES, "sum"]
+    lines = [_line(head), _line(["---"] * len(head))]
+    for row in rows:
+        seconds = [f"{row.seconds[name]:.1f}" if name in row.seconds else "–" for name in STAGES]
+        mode = f"{row.mode} ({_SESSIONS[row.mode]} s)"
+        lines.append(_line([mode, str(row.partitions), row.way, str(row.replicas_moved), *seconds, f"{row.total:.1f}"]))
+    return "\n".join(lines)
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--modes", nargs="+", choices=("kraft", "zookeeper"), default=("kraft", "zookeeper"))
+    parser.add_argument("--partitions", nargs="+", type=int, default=(60, 600))
+    parser.add_argument("--write", action="store_true", help="put the table into docs/benchmarks.md")
+    return parser
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""The same heal by the DAG, in a real Airflow."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from benchmarks.plain import VICTIM
+from benchmarks.stages import Stages, ask_until
+from kafka_steward.cluster.client import KafkaCluster
+from kafka_steward.demo import follow
+from kafka_steward.demo.scene import airflow_in, unpause
+from kafka_steward.journal.open import open_journal
+from kafka_steward.sandbox import Sandbox
+from kafka_steward.sandbox.airflow import LocalAirflow
+
+_GRACE_S = 1.0
+#: The DAG's tasks, by the stage that they are.
+_TASKS = {"snapshot": "snapshot", "plan": "plan", "submit": "submit", "catch_up": "catch up", "elect_leaders": "elect"}
+
+
+def heal(sandbox: Sandbox, folder: Path, partitions: int, throttle: int) -> Stages:
+    """Kill a broker and let the DAG `heal` do the rest; stages are the tasks' own times."""
+    stages = Stages("DAG in Airflow", sandbox.mode, partitions)
+    airflow, journal_url = airflow_in(folder / "airflow", sandbox.bootstrap, grace_s=_GRACE_S, throttle=throttle)
+    with airflow, KafkaCluster({"bootstrap_servers": sandbox.bootstrap.split(",")}) as cluster:
+        unpause(airflow)
+        with open_journal(journal_url, cluster.cluster_id) as journal:
+            time.sleep(15)  # the watch is up: what is measured is detection, not its start
+            sandbox.kill(VICTIM)
+            with stages.stage("detect"):
+                failure = ask_until(lambda: follow.failure_of(journal, VICTIM), within_s=60)
+            run = ask_until(lambda: _ended(airflow), within_s=900, every_s=1)
+            due_s = failure.failure_timestamp_ms / 1000 + _GRACE_S
+            stages.seconds["start"] = _moment(run["start_date"]) - due_s
+            _add_tasks(stages, airflow, run["dag_run_id"])
+            stages.replicas_moved = follow.proof(airflow, run["dag_run_id"])["replicas_moved"]
+    return stages
+
+
+def _ended(airflow: LocalAirflow) -> dict[str, Any] | None:
+    run = follow.heal_run(airflow)
+    return run if run and follow.succeeded(airflow) else None
+
+
+def _add_tasks(stages: Stages, airflow: LocalAirflow, run_id: str) -> None:
+    path = f"/api/v2/dags/heal/dagRuns/{quote(run_id, safe='')}/taskInstances"
+    for task in airflow.api("GET", path)["task_instances"]:
+        if task["task_id"] in _TASKS:
+            stages.seconds[_TASKS[task["task_id"]]] = _moment(task["end_date"]) - _moment(task["start_date"])
+
+
+def _moment(text: str) -> float:
+    return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()

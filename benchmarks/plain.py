@@ -1,0 +1,66 @@
+"""The heal by `Runner` in a plain loop: no Airflow."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from benchmarks.stages import Stages, ask_until
+from kafka_steward.cluster.client import KafkaCluster
+from kafka_steward.execution.detector import Detector
+from kafka_steward.execution.electing import elect_preferred
+from kafka_steward.execution.publishing import publish_plan
+from kafka_steward.execution.runner import Runner
+from kafka_steward.execution.snapshot import take_snapshot
+from kafka_steward.journal.audit import Who
+from kafka_steward.journal.open import Journal, open_journal
+from kafka_steward.planning.formats import read_plan
+from kafka_steward.sandbox import Sandbox
+from kafka_steward.settings import Settings
+
+VICTIM = 2
+_WHO = Who(person="benchmark")
+
+
+def heal(sandbox: Sandbox, folder: Path, partitions: int, settings: Settings) -> Stages:
+    """Kill a broker and heal its partitions."""
+    stages = Stages("Runner in a loop", sandbox.mode, partitions)
+    url = f"sqlite:///{folder}/journal.db"
+    with (
+        KafkaCluster({"bootstrap_servers": sandbox.bootstrap.split(",")}) as cluster,
+        open_journal(url, cluster.cluster_id) as journal,
+    ):
+        sandbox.kill(VICTIM)
+        _detect(stages, cluster, journal, settings)
+        _plan(stages, cluster, journal, folder)
+        _carry_out(stages, cluster, journal, folder, settings)
+        with stages.stage("elect"):
+            elect_preferred(cluster, journal, who=_WHO)
+    return stages
+
+
+def _detect(stages: Stages, cluster: KafkaCluster, journal: Journal, settings: Settings) -> None:
+    detector = Detector(cluster, journal, settings, _WHO)
+    with stages.stage("detect"):
+        ask_until(lambda: detector.look().failed or None, within_s=60, every_s=settings.watch_interval)
+
+
+def _plan(stages: Stages, cluster: KafkaCluster, journal: Journal, folder: Path) -> None:
+    with stages.stage("snapshot"):
+        take_snapshot(cluster, str(folder / "snapshot"), failed={VICTIM}, now_ms=journal.now_ms())
+    with stages.stage("plan"):
+        command = [sys.executable, "-m", "kafka_steward.planning.job", "--operation", "heal"]
+        command += ["--snapshot", str(folder / "snapshot"), "--out", str(folder / "plan")]
+        subprocess.run(command, check=True, capture_output=True, timeout=300)
+
+
+def _carry_out(stages: Stages, cluster: KafkaCluster, journal: Journal, folder: Path, settings: Settings) -> None:
+    plan = read_plan(str(folder / "plan"))
+    stages.replicas_moved = plan.proof["replicas_moved"]
+    runner = Runner(cluster, journal, plan.digest, settings, _WHO)
+    with stages.stage("submit"):
+        publish_plan(cluster, journal, plan, settings=settings, who=_WHO)
+        ask_until(lambda: runner.step().waiting == 0 or None, within_s=600, every_s=settings.step_interval)
+    with stages.stage("catch up"):
+        ask_until(lambda: runner.step().ended or None, within_s=600, every_s=settings.step_interval)
