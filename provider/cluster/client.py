@@ -7,7 +7,7 @@ silence means is in `calls`; what requests and answers look like is in `requests
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Any
@@ -127,7 +127,7 @@ class KafkaCluster:
             request = partial(requests.elect_request, batch, self._calls.server_timeout_ms)
             response = self._calls.controller(request, change=True)
             _raise_refusal(response, "electing leaders")
-            results |= _refusals(requests.elected(response), "the election of the preferred leader")
+            results |= _refusals(batch, requests.elected(response), "the election of the preferred leader")
         return results
 
     def log_dirs(self, brokers: Collection[int], *, assigned: Snapshot | None = None) -> dict[int, LogDir]:
@@ -204,7 +204,7 @@ class KafkaCluster:
             request = partial(requests.alter_request, wanted, self._calls.server_timeout_ms)
             response = self._calls.controller(request, change=True)
             _raise_refusal(response, f"{what} of {len(batch)} partitions")
-            results |= _refusals(requests.altered(response), what)
+            results |= _refusals(batch, requests.altered(response), what)
         return results
 
 
@@ -215,16 +215,17 @@ def _raise_refusal(response: Any, doing: str) -> None:
 
 
 def _refusals(
-    outcomes: Mapping[TopicPartition, tuple[int, str | None]], what: str
+    asked: Iterable[TopicPartition], outcomes: Mapping[TopicPartition, tuple[int, str | None]], what: str
 ) -> dict[TopicPartition, KafkaRefused | None]:
-    """Per partition None or Kafka's refusal. Raises KafkaTimeout when one of them is a time-out."""
+    """Per partition asked for None, or Kafka's refusal. Raises KafkaTimeout when one of them is a time-out."""
     late = sorted(partition for partition, (code, _) in outcomes.items() if code == requests.TIMED_OUT)
     if late:
         raise KafkaTimeout(
             f"Kafka did not confirm {what} of {late[0]} in time; it may have been applied all the same: list what is "
             "in flight before asking again."
         )
-    return {
-        partition: requests.refusal(code, message, f"{what} of {partition}") if code else None
-        for partition, (code, message) in outcomes.items()
-    }
+    results: dict[TopicPartition, KafkaRefused | None] = {}
+    for partition in asked:
+        code, message = outcomes.get(partition, (requests.UNKNOWN_ERROR, "the answer does not mention it"))
+        results[partition] = requests.refusal(code, message, f"{what} of {partition}") if code else None
+    return results

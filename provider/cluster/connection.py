@@ -65,14 +65,15 @@ _MILLISECONDS: Mapping[str, str] = {
 }
 #: Beginnings of librdkafka's keys that change neither which cluster is reached nor as whom: producers', consumers',
 #: its own logging, queues and sockets.
-_IGNORED = tuple(
+_IGNORED_TEXT = (
     "acks api.version. auto. batch. broker. builtin.features check.crcs client.rack compression. consume. coordinator. "
     "debug default.topic.config delivery. dr_ enable.auto. enable.gapless. enable.idempotence enable.metrics.push "
     "enable.partition.eof enable.random.seed error_cb fetch. group. heartbeat. internal. isolation.level linger.ms log "
     "max. message. offset. on_ opaque partition plugin. queue receive.message.max.bytes reconnect.backoff.jitter.ms "
     "request.required.acks retries session.timeout.ms socket. statistics. stats_cb sticky. throttle_cb topic. "
-    "transaction".split()
+    "transaction"
 )
+_IGNORED = tuple(_IGNORED_TEXT.split())
 
 
 class Secret(str):

@@ -27,8 +27,7 @@ from kafka_steward.errors import KafkaRefused
 
 __all__ = ["refusal"]
 
-NONE, UNKNOWN_TOPIC, TIMED_OUT, NOT_CONTROLLER = 0, 3, 7, 41
-NO_REASSIGNMENT, ELECTION_NOT_NEEDED = 85, 84
+UNKNOWN_ERROR, NONE, UNKNOWN_TOPIC, TIMED_OUT, NOT_CONTROLLER, ELECTION_NOT_NEEDED = -1, 0, 3, 7, 41, 84
 
 
 def refusal(code: int, message: str | None, doing: str) -> KafkaRefused:

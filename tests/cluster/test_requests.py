@@ -1,0 +1,206 @@
+"""Kafka's answers become our dataclasses, ours become its requests, and nothing is lost on the way.
+
+The answers are those of real brokers (3.9 with ZooKeeper, 4.3 with KRaft), cut down.
+"""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kafka.protocol.admin import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    DescribeClusterResponse,
+    DescribeLogDirsResponse,
+    ElectLeadersResponse,
+    ListPartitionReassignmentsResponse,
+)
+from kafka.protocol.consumer import ListOffsetsRequest, ListOffsetsResponse
+from kafka.protocol.metadata import MetadataResponse
+
+from kafka_steward.assignment import TopicPartition
+from kafka_steward.cluster import log_requests, requests
+from kafka_steward.cluster.state import Broker, LogDir, Partition, Reassignment
+from kafka_steward.errors import KafkaRefused
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+TOPIC_ID = uuid.UUID("f60d7f09-64fa-4b3a-90f1-0771c1d05cdd")
+
+
+def topic(name: str = "t", *, error_code: int = 0, internal: bool = False, topic_id: uuid.UUID = TOPIC_ID) -> object:
+    kind = MetadataResponse.MetadataResponseTopic
+    partition = kind.MetadataResponsePartition
+    return kind(
+        error_code=error_code,
+        name=name,
+        topic_id=topic_id,
+        is_internal=internal,
+        partitions=[
+            partition(error_code=0, partition_index=0, leader_id=1, replica_nodes=[1, 2, 3], isr_nodes=[3, 1]),
+            partition(error_code=5, partition_index=1, leader_id=-1, replica_nodes=[4, -1], isr_nodes=[4]),
+        ],
+    )
+
+
+def test_partitions_keep_their_order_their_leader_and_the_id_as_kafka_prints_it() -> None:
+    partitions, internal = requests.partitions_in_metadata(MetadataResponse(topics=[topic()]))
+    assert partitions == {
+        T0: Partition("t", 0, (1, 2, 3), frozenset({1, 3}), 1, "9g1_CWT6SzqQ8QdxwdBc3Q"),
+        T1: Partition("t", 1, (4, -1), frozenset({4}), None, "9g1_CWT6SzqQ8QdxwdBc3Q"),
+    }
+    assert internal == frozenset()
+
+
+def test_internal_topics_are_flagged_and_topics_without_an_id_have_none() -> None:
+    answer = MetadataResponse(topics=[topic("__consumer_offsets", internal=True, topic_id=uuid.UUID(int=0))])
+    partitions, internal = requests.partitions_in_metadata(answer)
+    assert internal == {"__consumer_offsets"}
+    assert {partition.topic_id for partition in partitions.values()} == {None}
+
+
+def test_a_topic_that_does_not_exist_is_left_out_and_a_forbidden_one_is_an_error() -> None:
+    assert requests.partitions_in_metadata(MetadataResponse(topics=[topic(error_code=3)]))[0] == {}
+    with pytest.raises(KafkaRefused, match=r"describing topic t: .* \(error 29\)"):
+        requests.partitions_in_metadata(MetadataResponse(topics=[topic(error_code=29)]))
+
+
+def test_a_fenced_broker_is_listed_and_marked() -> None:
+    kind = DescribeClusterResponse.DescribeClusterBroker
+    answer = DescribeClusterResponse(
+        brokers=[
+            kind(broker_id=1, host="h", port=9092, rack="a", is_fenced=False),
+            kind(broker_id=2, host="h", port=9093, rack=None, is_fenced=True),
+        ]
+    )
+    assert requests.described_brokers(answer) == {
+        1: Broker(1, "h", 9092, "a"),
+        2: Broker(2, "h", 9093, None, fenced=True),
+    }
+
+
+def test_kafkas_words_are_kept_and_a_cancellation_is_not_an_empty_target() -> None:
+    kind = AlterPartitionReassignmentsResponse.ReassignableTopicResponse
+    words = "The manual partition assignment includes the broker 1 more than once."
+    partition = kind.ReassignablePartitionResponse(partition_index=0, error_code=39, error_message=words)
+    answer = AlterPartitionReassignmentsResponse(responses=[kind(name="t", partitions=[partition])])
+    assert requests.altered(answer) == {T0: (39, words)}
+    sent = requests.alter_request({T0: None, T1: ()}, 1000)
+    read = AlterPartitionReassignmentsRequest.decode(sent.encode(version=1), version=1)
+    assert {entry.partition_index: entry.replicas for entry in read.topics[0].partitions} == {0: None, 1: []}
+
+
+def test_a_refusal_is_one_sentence_with_kafkas_words_or_else_with_the_codes_meaning() -> None:
+    told = requests.refusal(39, "includes broker 77.", "the new assignment of t-0")
+    assert (told.code, told.message) == (39, "includes broker 77.")
+    assert str(told) == "Kafka refused the new assignment of t-0: includes broker 77 (error 39)."
+    assert (
+        str(requests.refusal(85, None, "it"))
+        == "Kafka refused it: No partition reassignment is in progress (error 85)."
+    )
+    assert requests.refusal(30_000, None, "it").code == 30_000
+
+
+def test_an_election_that_was_not_needed_is_no_refusal() -> None:
+    kind = ElectLeadersResponse.ReplicaElectionResult
+    results = [
+        kind.PartitionResult(partition_id=0, error_code=84, error_message="not needed"),
+        kind.PartitionResult(partition_id=1, error_code=80, error_message="The preferred leader was not available."),
+    ]
+    answer = ElectLeadersResponse(replica_election_results=[kind(topic="t", partition_result=results)])
+    assert requests.elected(answer) == {T0: (0, None), T1: (80, "The preferred leader was not available.")}
+
+
+def test_what_is_in_flight_is_read_with_what_is_added_and_removed() -> None:
+    kind = ListPartitionReassignmentsResponse.OngoingTopicReassignment
+    entry = kind.OngoingPartitionReassignment(
+        partition_index=0, replicas=[4, 2, 3, 1], adding_replicas=[4], removing_replicas=[1]
+    )
+    flying = requests.listed(ListPartitionReassignmentsResponse(topics=[kind(name="t", partitions=[entry])]))
+    assert flying == {T0: Reassignment((4, 2, 3, 1), (4,), (1,))}
+    assert (flying[T0].target, flying[T0].original) == ((4, 2, 3), (2, 3, 1))
+
+
+def log_dirs_answer(*, total: int = 100, error_code: int = 0) -> DescribeLogDirsResponse:
+    directory = DescribeLogDirsResponse.DescribeLogDirsResult
+    kind = directory.DescribeLogDirsTopic
+    first = kind.DescribeLogDirsPartition(partition_index=0, partition_size=5, offset_lag=0, is_future_key=False)
+    future = kind.DescribeLogDirsPartition(partition_index=0, partition_size=2, offset_lag=3, is_future_key=True)
+    second = kind.DescribeLogDirsPartition(partition_index=1, partition_size=7, offset_lag=0, is_future_key=False)
+    one = directory(error_code=0, topics=[kind(name="t", partitions=[first])], total_bytes=100, usable_bytes=60)
+    two = directory(
+        error_code=error_code,
+        topics=[kind(name="t", partitions=[future, second])],
+        total_bytes=total,
+        usable_bytes=min(total, 30),
+    )
+    return DescribeLogDirsResponse(results=[one, two])
+
+
+def test_log_dirs_add_up_and_a_log_on_its_way_to_another_disk_counts_once() -> None:
+    assert log_requests.log_dir(log_dirs_answer()) == LogDir({T0: 5, T1: 7}, total_bytes=200, usable_bytes=90)
+
+
+def test_a_failed_disk_counts_for_nothing_and_untold_space_is_unknown() -> None:
+    assert log_requests.log_dir(log_dirs_answer(error_code=56)) == LogDir({T0: 5}, total_bytes=100, usable_bytes=60)
+    assert log_requests.log_dir(log_dirs_answer(total=-1)) == LogDir({T0: 5, T1: 7})
+
+
+def test_log_ends_are_asked_as_no_brokers_replica_so_that_followers_answer() -> None:
+    sent = log_requests.offsets_request([T0, T1])
+    read = ListOffsetsRequest.decode(sent.encode(version=7), version=7)
+    assert read.replica_id == -2
+    assert [(entry.partition_index, entry.timestamp) for entry in read.topics[0].partitions] == [(0, -1), (1, -1)]
+
+
+def test_logs_that_a_broker_does_not_hold_have_no_end() -> None:
+    kind = ListOffsetsResponse.ListOffsetsTopicResponse
+    entries = [
+        kind.ListOffsetsPartitionResponse(partition_index=0, error_code=0, offset=129),
+        kind.ListOffsetsPartitionResponse(partition_index=1, error_code=3, offset=-1),
+    ]
+    answer = ListOffsetsResponse(topics=[kind(name="t", partitions=entries)])
+    assert log_requests.log_end_offsets(answer) == {T0: 129}
+
+
+MERGED, DONE, OLD = (4, 2, 3, 1), (4, 2, 3), (1, 2, 3)
+FLYING = Reassignment(MERGED, (4,), (1,))
+
+
+@pytest.mark.parametrize(
+    ("seen", "before", "after", "replicas", "adding"),
+    [
+        pytest.param(OLD, None, None, OLD, (), id="nothing in flight"),
+        pytest.param(MERGED, FLYING, FLYING, MERGED, (4,), id="in flight"),
+        pytest.param(OLD, None, FLYING, MERGED, (4,), id="the broker had not heard of it yet"),
+        pytest.param(DONE, FLYING, None, DONE, (), id="completed while looking"),
+        pytest.param(MERGED, FLYING, None, MERGED, (4,), id="completed after looking"),
+    ],
+)
+def test_the_controllers_word_wins_over_a_brokers(
+    seen: tuple[int, ...],
+    before: Reassignment | None,
+    after: Reassignment | None,
+    replicas: tuple[int, ...],
+    adding: tuple[int, ...],
+) -> None:
+    lists = [{} if flying is None else {T0: flying} for flying in (before, after)]
+    partition = requests.reconciled({T0: Partition("t", 0, seen, frozenset({2, 3}), 2)}, *lists)[T0]
+    assert (partition.replicas, partition.adding) == (replicas, adding)
+
+
+replica_lists = st.lists(st.integers(-1, 9), max_size=4)
+
+
+@given(st.dictionaries(st.builds(TopicPartition, st.sampled_from("abc"), st.integers(0, 5)), st.none() | replica_lists))
+def test_a_reassignment_request_carries_exactly_what_was_asked(targets: dict[TopicPartition, list[int] | None]) -> None:
+    asked = {name: None if target is None else tuple(target) for name, target in targets.items()}
+    encoded = requests.alter_request(asked, 1000).encode(version=0)
+    read = AlterPartitionReassignmentsRequest.decode(encoded, version=0)
+    assert {
+        TopicPartition(entry.name, partition.partition_index): partition.replicas
+        for entry in read.topics
+        for partition in entry.partitions
+    } == targets
