@@ -1,1 +1,7 @@
-"""The workflows, one function each."""
+"""Workflows: one function each, which returns a DAG."""
+
+from __future__ import annotations
+
+from kafka_steward.dags.heal import broker_failed, heal
+
+__all__ = ["broker_failed", "heal"]

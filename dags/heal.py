@@ -1,0 +1,166 @@
+"""The heal workflow: a broker's failure is due, and the cluster is made whole (KIP-46)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+from urllib.parse import quote
+
+from airflow.sdk import DAG, Asset, AssetWatcher, XComArg
+
+from kafka_steward.dags.params import heal_params
+from kafka_steward.errors import SettingError
+from kafka_steward.operators.failures import FindFailuresOperator
+from kafka_steward.operators.leaders import ElectLeadersOperator
+from kafka_steward.operators.notify import Notifiers, as_notifiers
+from kafka_steward.operators.plan import PlanReassignmentOperator
+from kafka_steward.operators.report import ReportHealOperator, TellPlanOperator
+from kafka_steward.operators.snapshot import SnapshotClusterOperator
+from kafka_steward.operators.submit import SubmitReassignmentOperator
+from kafka_steward.provider_info import SETTINGS
+from kafka_steward.sensors.replication import IsrCatchUpSensor
+from kafka_steward.settings import Settings
+from kafka_steward.triggers.watch import WatchTrigger
+
+__all__ = ["broker_failed", "heal"]
+
+_DEFAULT = "kafka_steward_default"
+_DOC = """
+Makes a Kafka cluster whole after a broker has failed: finds out what failed, takes a snapshot, plans the fewest moves
+with Spark, carries the plan out in throttled chunks, waits until every replica is in sync, and restores the leaders.
+
+It starts by itself when a broker has been gone for longer than `heal_failure_interval`. Started by hand, it heals what
+is due; with `ignore_grace`, what is dead now. With `mode` *report* it plans, tells, and submits nothing.
+"""
+
+
+def broker_failed(conn_id: str = _DEFAULT, settings: Mapping[str, Any] | None = None) -> Asset:
+    """The asset whose events say that a broker of this cluster is due to be healed; any DAG may be scheduled on it."""
+    watcher = AssetWatcher(name=f"watch-{conn_id}", trigger=WatchTrigger(conn_id, settings))
+    uri = f"kafka-steward://{quote(conn_id, safe='')}/broker-failed"
+    return Asset(name=f"kafka-steward:{conn_id}:broker-failed", uri=uri, watchers=[watcher])
+
+
+def heal(
+    conn_id: str = _DEFAULT,
+    *,
+    dag_id: str | None = None,
+    mode: str = "heal",
+    settings: Mapping[str, Any] | None = None,
+    spark_conn_id: str | None = None,
+    deferrable: bool = True,
+    retries: int = 5,
+    retry_delay: timedelta = timedelta(seconds=30),
+    on_failure_detected: Notifiers = None,
+    on_not_healable: Notifiers = None,
+    on_failed: Notifiers = None,
+    on_healed: Notifiers = None,
+    **dag_options: Any,
+) -> DAG:
+    """A DAG that makes the cluster behind `conn_id` whole after a broker's failure. Paused until someone unpauses it.
+
+    Its watch runs in the triggerer while it is unpaused. `mode="report"` plans and tells, and submits nothing.
+    `settings` override the connection's, and a run's own parameters override both. The defaults of `retries` outlast an
+    outage of Airflow's API server. Notifiers are called with the task's context, to which `kafka_steward` is added.
+    `dag_options` are those of airflow.sdk.DAG. Raises SettingError, when the DAG file is parsed, for a wrong setting.
+    """
+    given = dict(settings or {})
+    _refuse_wrong(mode, given)
+    shared = {"conn_id": conn_id, "settings": given}
+    told = _Told(on_failure_detected, on_not_healable, on_healed)
+    options = _options(dag_options, retries, retry_delay)
+    with DAG(
+        dag_id or _dag_id(conn_id),
+        schedule=[broker_failed(conn_id, given)],
+        params=heal_params(mode, given),
+        on_failure_callback=as_notifiers(on_failed),
+        **options,
+    ) as dag:
+        found, plan = _plan(dag, shared, spark_conn_id, told)
+        _carry_out(found, plan, shared, told, deferrable=deferrable)
+    return dag
+
+
+@dataclass(frozen=True)
+class _Told:
+    failure_detected: Notifiers
+    not_healable: Notifiers
+    healed: Notifiers
+
+
+def _plan(
+    dag: DAG, shared: dict[str, Any], spark_conn_id: str | None, told: _Told
+) -> tuple[FindFailuresOperator, PlanReassignmentOperator]:
+    found = FindFailuresOperator(
+        task_id="find_failures",
+        brokers=dag.param("brokers"),
+        ignore_grace=dag.param("ignore_grace"),
+        on_failure_detected=told.failure_detected,
+        on_not_healable=told.not_healable,
+        **shared,
+    )
+    snapshot = SnapshotClusterOperator(task_id="snapshot", failed_brokers=XComArg(found, "brokers"), **shared)
+    plan = PlanReassignmentOperator(task_id="plan", snapshot=snapshot.output, spark_conn_id=spark_conn_id, **shared)
+    found >> snapshot >> plan
+    return found, plan
+
+
+def _carry_out(
+    found: FindFailuresOperator,
+    plan: PlanReassignmentOperator,
+    shared: dict[str, Any],
+    told: _Told,
+    *,
+    deferrable: bool,
+) -> None:
+    mode = found.dag.param("mode")
+    tell = TellPlanOperator(
+        task_id="tell_plan", plan=plan.output, mode=mode, on_not_healable=told.not_healable, **shared
+    )
+    submit = SubmitReassignmentOperator(task_id="submit", plan=plan.output, deferrable=deferrable, **shared)
+    digest = XComArg(submit, "digest")
+    catch_up = IsrCatchUpSensor(task_id="catch_up", plan=digest, deferrable=deferrable, timeout=86_400, **shared)
+    elect = ElectLeadersOperator(task_id="elect_leaders", plan=digest, **shared)
+    report = ReportHealOperator(
+        task_id="report",
+        brokers=XComArg(found, "brokers"),
+        plan=plan.output,
+        submitted=submit.output,
+        on_healed=told.healed,
+        on_not_healable=told.not_healable,
+        **shared,
+    )
+    plan >> tell >> submit >> catch_up >> elect >> report
+
+
+def _options(given: Mapping[str, Any], retries: int, retry_delay: timedelta) -> dict[str, Any]:
+    patience = {
+        "retries": retries,
+        "retry_delay": retry_delay,
+        "retry_exponential_backoff": 2,
+        "max_retry_delay": timedelta(minutes=10),
+    }
+    ours = {
+        "catchup": False,
+        "max_active_runs": 1,
+        "is_paused_upon_creation": True,
+        "tags": ["kafka-steward"],
+        "doc_md": _DOC,
+    }
+    return {**ours, **given, "default_args": {**patience, **given.get("default_args", {})}}
+
+
+def _dag_id(conn_id: str) -> str:
+    return "heal" if conn_id == _DEFAULT else f"heal_{re.sub(r'[^A-Za-z0-9._-]', '_', conn_id)}"
+
+
+def _refuse_wrong(mode: str, settings: Mapping[str, Any]) -> None:
+    if mode not in ("heal", "report"):
+        raise SettingError(f"The mode of a heal is {mode!r}; it takes heal or report.")
+    for name in settings:
+        if name not in SETTINGS:
+            raise SettingError(f"There is no setting {name!r}; there are {', '.join(SETTINGS)}.")
+    Settings.of(settings)

@@ -1,0 +1,55 @@
+"""Every knob of a run, once, as a typed Param: the UI makes a form of them. An empty field means: as configured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import Field, fields
+from typing import Any
+
+from airflow.sdk import Param
+
+from kafka_steward.provider_info import SETTINGS
+from kafka_steward.settings import Settings
+
+__all__ = ["heal_params", "setting_params"]
+
+_TYPES = {"float": "number", "integer": "integer", "boolean": "boolean", "string": "string"}
+#: Read by the watch, which no run can change, or by upkeep.
+_NOT_OF_A_RUN = frozenset(
+    {"heal_failure_interval", "heal_fast_detection", "heal_retry_interval", "watch_interval", "plan_retention"}
+)
+
+
+def heal_params(mode: str, settings: Mapping[str, Any]) -> dict[str, Param]:
+    """The form of a heal: what to do first, then the settings."""
+    return {
+        "mode": Param(
+            mode,
+            "heal: plan and carry out. report: plan and tell, submit nothing.",
+            type="string",
+            enum=["heal", "report"],
+        ),
+        "brokers": Param(
+            None,
+            "Heal only these failed brokers, by id; empty: all that are due.",
+            type=["null", "array"],
+            items={"type": "integer", "minimum": 0},
+        ),
+        "ignore_grace": Param(False, "Heal what is dead now, without waiting for the grace period.", type="boolean"),
+        **setting_params(settings),
+    }
+
+
+def setting_params(settings: Mapping[str, Any]) -> dict[str, Param]:
+    """One Param for each setting that a run can override; `settings` are the DAG author's values."""
+    knobs = [knob for knob in fields(Settings) if knob.name not in _NOT_OF_A_RUN]
+    return {knob.name: _param(knob, settings.get(knob.name)) for knob in knobs}
+
+
+def _param(knob: Field[Any], value: Any) -> Param:
+    kind, _, description = SETTINGS[knob.name]
+    limits = {"minimum": knob.metadata["low"], "maximum": knob.metadata["high"]}
+    schema: dict[str, Any] = {name: limit for name, limit in limits.items() if limit is not None}
+    if knob.metadata["choices"]:
+        schema["enum"] = [None, *knob.metadata["choices"]]
+    return Param(value, description, type=["null", _TYPES[kind]], section="Settings", **schema)

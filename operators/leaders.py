@@ -1,0 +1,50 @@
+"""The preferred leaders lead again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from kafka_steward.assignment import TopicPartition
+from kafka_steward.operators.base import StewardOperator, who_of
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from kafka_steward.hooks.steward import Opened
+
+__all__ = ["ElectLeadersOperator"]
+
+
+class ElectLeadersOperator(StewardOperator):
+    """Elects the preferred leaders of the partitions of a `plan` (its digest), or of the whole cluster without one.
+
+    A partition whose preferred leader is not in the ISR keeps the leader that it has. Returns
+    `{"elected": n, "refused": n, "sentence"}`.
+    """
+
+    template_fields: Sequence[str] = (*StewardOperator.template_fields, "plan")
+
+    def __init__(self, *, plan: str | Any | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.plan = plan
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Elect them."""
+        from kafka_steward.execution.electing import elect_preferred  # noqa: PLC0415 - DAG files are parsed without Kafka
+
+        with self.open(context) as opened:
+            elected = elect_preferred(
+                opened.cluster,
+                opened.journal,
+                who=who_of(context),
+                partitions=self._partitions(opened),
+                plan=self.plan or "",
+            )
+        self.log.info("%s", elected.sentence)
+        for partition, why in elected.refused.items():
+            self.log.warning("%s keeps its leader: %s", partition, why)
+        return {"elected": len(elected.elected), "refused": len(elected.refused), "sentence": elected.sentence}
+
+    def _partitions(self, opened: Opened) -> list[TopicPartition] | None:
+        return [row.move.topic_partition for row in opened.journal.plans.rows(self.plan)] if self.plan else None

@@ -1,0 +1,148 @@
+"""A snapshot becomes a plan, by a Spark job."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk.exceptions import AirflowException
+
+from kafka_steward.errors import PlanError, PlanningFailed, SettingError
+from kafka_steward.operators.base import hook_of
+from kafka_steward.operators.spark import (
+    LOCAL_CONN_ID,
+    LOOPBACK_CONF,
+    Master,
+    local_environment,
+    master_of,
+    offer_local_connection,
+)
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from kafka_steward.planning.formats import PlanFolder, SnapshotFolder
+    from kafka_steward.settings import Settings
+
+__all__ = ["PlanReassignmentOperator"]
+
+
+class PlanReassignmentOperator(SparkSubmitOperator):
+    """Plans `operation` for a snapshot with Spark; changes nothing on the cluster, and never connects to it.
+
+    `snapshot` is what SnapshotClusterOperator returns. Without `spark_conn_id` the job runs on the worker (local[*]);
+    whatever else SparkSubmitOperator takes (`conf`, `driver_memory`, `py_files`, ...) is passed on. `options` are
+    the planner's. The plan is written beside the snapshot, read back from there, its digest verified, and checked
+    against the snapshot by a checker that trusts no solver.
+
+    Returns `{"uri", "digest", "replicas_moved", "bytes_moved", "lower_bound", "partitions", "unplaced"}`. Raises
+    PlanningFailed when the job ends without a plan, SettingError when it could not work.
+    """
+
+    template_fields: Sequence[str] = (
+        *SparkSubmitOperator.template_fields,
+        "conn_id",
+        "settings",
+        "snapshot",
+        "options",
+    )
+
+    def __init__(
+        self,
+        *,
+        snapshot: Mapping[str, Any] | Any,
+        operation: str = "heal",
+        options: Mapping[str, Any] | None = None,
+        conn_id: str = "kafka_steward_default",
+        spark_conn_id: str | None = None,
+        settings: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        kwargs.setdefault("name", "kafka-steward-plan")
+        super().__init__(conn_id=spark_conn_id or LOCAL_CONN_ID, **kwargs)
+        self.snapshot = snapshot
+        self.operation = operation
+        self.options = dict(options or {})
+        self.conn_id = conn_id
+        self.spark_conn_id = spark_conn_id
+        self.settings = dict(settings or {})
+
+    def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]  # theirs returns nothing
+        """Run the job, and read what it wrote."""
+        from kafka_steward.planning.formats import read_plan, read_snapshot  # noqa: PLC0415 - parsed without Arrow
+
+        snapshot = read_snapshot(self.snapshot["uri"])
+        if snapshot.digest != self.snapshot["digest"]:
+            raise PlanError(f"The snapshot at {self.snapshot['uri']} is not the one that was taken; take a new one.")
+        uri = f"{self.snapshot['uri'].rsplit('/', 1)[0]}/{self.task_id}-plan-{context['ti'].try_number}"
+        self._prepare(uri)
+        self._submit(uri, hook_of(self, context).settings, context)
+        plan = read_plan(uri)
+        _check(snapshot, plan)
+        return self._told(uri, plan)
+
+    def _prepare(self, uri: str) -> None:
+        from kafka_steward.planning import job  # noqa: PLC0415 - DAG files are parsed without Spark
+
+        master = master_of(self.spark_conn_id)
+        _refuse_unreachable(master, uri)
+        if master.is_local:
+            self.conf = {**LOOPBACK_CONF, **(self.conf or {})}
+            self.env_vars = {**local_environment(), **(self.env_vars or {})}
+        if self.spark_conn_id is None:
+            offer_local_connection()
+        self.application = self.application or job.__file__
+
+    def _submit(self, uri: str, settings: Settings, context: Context) -> None:
+        with TemporaryDirectory(prefix="kafka-steward-") as folder:
+            options = Path(folder) / "options.json"
+            options.write_text(json.dumps({**_options(settings), **self.options}))
+            self.application_args = ["--snapshot", self.snapshot["uri"], "--out", uri]
+            self.application_args += ["--operation", self.operation, "--options", str(options)]
+            try:
+                super().execute(context)
+            except AirflowException as error:
+                raise PlanningFailed(f"The Spark job ended without a plan: {_last_words(error)}") from error
+
+    def _told(self, uri: str, plan: PlanFolder) -> dict[str, Any]:
+        proof = plan.proof
+        numbers = {name: proof.get(name) for name in ("replicas_moved", "bytes_moved", "lower_bound")}
+        unplaced = len(proof.get("unplaced") or ())
+        self.log.info(
+            "Plan %s moves %s replicas of %d partitions (no plan can move fewer than %s); %d cannot be healed whole.",
+            plan.digest[:12], numbers["replicas_moved"], len(plan.moves), numbers["lower_bound"], unplaced,
+        )  # fmt: skip
+        return {"uri": uri, "digest": plan.digest, **numbers, "partitions": len(plan.moves), "unplaced": unplaced}
+
+
+def _options(settings: Settings) -> dict[str, Any]:
+    caps = {"max_in_per_broker": settings.max_in_per_broker, "max_out_per_broker": settings.max_out_per_broker}
+    throttle = {"throttle": settings.throttle} if settings.throttle else {}
+    return {"chunk_size": settings.heal_chunk_size, **caps, **throttle}
+
+
+def _refuse_unreachable(master: Master, uri: str) -> None:
+    from kafka_steward.planning.storage import is_local  # noqa: PLC0415 - DAG files are parsed without Arrow
+
+    if is_local(uri) and not master.is_local:
+        raise SettingError(
+            f"Spark runs on {master.url}, whose machines cannot read {uri}; set `workspace` in the connection's extra "
+            "to storage that they share, such as s3://bucket/folder."
+        )
+
+
+def _check(snapshot: SnapshotFolder, plan: PlanFolder) -> None:
+    from kafka_steward.planning.check import check  # noqa: PLC0415 - DAG files are parsed without Arrow
+
+    verdict = check(snapshot, plan)
+    if not verdict.ok:
+        raise PlanError(f"The plan {plan.digest[:12]} does not check, and will not be used: {verdict.problems[0]}")
+
+
+def _last_words(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__

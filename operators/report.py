@@ -1,0 +1,128 @@
+"""Telling what a plan would do, and what a heal has done."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk.exceptions import DownstreamTasksSkipped
+
+from kafka_steward.operators.base import StewardOperator
+from kafka_steward.operators.notify import Notifiers, as_notifiers, notify
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from kafka_steward.cluster.state import Snapshot
+    from kafka_steward.hooks.steward import Opened
+
+__all__ = ["ReportHealOperator", "TellPlanOperator"]
+
+
+class TellPlanOperator(StewardOperator):
+    """Says what a plan moves and what it cannot heal; with `mode="report"`, all tasks after it are skipped."""
+
+    template_fields: Sequence[str] = (*StewardOperator.template_fields, "plan", "mode")
+
+    def __init__(
+        self,
+        *,
+        plan: Mapping[str, Any] | Any,
+        mode: str | Any = "heal",
+        on_not_healable: Notifiers = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.plan = plan
+        self.mode = mode
+        self.on_not_healable = as_notifiers(on_not_healable)
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Tell, and stop here when only a report was asked for."""
+        facts = {**self.plan, "sentence": _plan_sentence(self.plan)}
+        self.log.info("%s", facts["sentence"])
+        if self.plan["unplaced"]:
+            notify(self.on_not_healable, context, "not_healable", facts)
+        if self.mode == "report":
+            self.log.info("mode is report: nothing is submitted. The plan is at %s.", self.plan["uri"])
+            context["ti"].xcom_push("return_value", facts)
+            raise DownstreamTasksSkipped(tasks=sorted(self.get_flat_relative_ids(upstream=False)))
+        return facts
+
+
+class ReportHealOperator(StewardOperator):
+    """Looks at the cluster after a heal and says how it is: whole, or what is left and why.
+
+    `brokers` are the ids that were healed, `plan` and `submitted` what those tasks returned. Fails, retryably, while a
+    partition that the plan healed is not in sync. Returns `{"sentence", "brokers", "partitions", "replicas_moved",
+    "lower_bound", "under_replicated", "left", "audit"}`.
+    """
+
+    template_fields: Sequence[str] = (*StewardOperator.template_fields, "brokers", "plan", "submitted")
+
+    def __init__(
+        self,
+        *,
+        brokers: Collection[int] | Any,
+        plan: Mapping[str, Any] | Any,
+        submitted: Mapping[str, Any] | Any,
+        on_healed: Notifiers = None,
+        on_not_healable: Notifiers = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.brokers = brokers
+        self.plan = plan
+        self.submitted = submitted
+        self.on_healed = as_notifiers(on_healed)
+        self.on_not_healable = as_notifiers(on_not_healable)
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Look, tell, and notify."""
+        with self.open(context) as opened:
+            facts = self._facts(opened)
+        self.log.info("%s", facts["sentence"])
+        self.log.info("Audit trail of plan %s: %s", self.plan["digest"][:12], facts["audit"])
+        healed = facts["under_replicated"] == 0 and facts["left"] == 0
+        notifiers, event = (self.on_healed, "healed") if healed else (self.on_not_healable, "not_healable")
+        notify(notifiers, context, event, facts)
+        return facts
+
+    def _facts(self, opened: Opened) -> dict[str, Any]:
+        snapshot = opened.cluster.snapshot()
+        behind = sum(partition.under_replicated for partition in snapshot.partitions.values())
+        rows = opened.journal.audit.rows(plan=self.plan["digest"])
+        actions = Counter(row.entry.action.value for row in rows)
+        facts = {
+            "cluster_id": snapshot.cluster_id,
+            "brokers": sorted(self.brokers),
+            "partitions": self.submitted["partitions"],
+            "replicas_moved": self.plan["replicas_moved"],
+            "lower_bound": self.plan["lower_bound"],
+            "under_replicated": behind,
+            "left": self.submitted["left"],
+            "audit": ", ".join(f"{count} {action}" for action, count in sorted(actions.items())),
+        }
+        return {**facts, "sentence": _heal_sentence(facts, _dead(snapshot))}
+
+
+def _plan_sentence(plan: Mapping[str, Any]) -> str:
+    told = f"The plan {plan['digest'][:12]} moves {plan['replicas_moved']} replicas of {plan['partitions']} partitions"
+    told += f"; no plan can move fewer than {plan['lower_bound']}."
+    if plan["unplaced"]:
+        told += f" {plan['unplaced']} partitions cannot be healed whole; proof.json says why."
+    return told
+
+
+def _heal_sentence(facts: Mapping[str, Any], dead: Collection[int]) -> str:
+    brokers = ", ".join(str(broker) for broker in facts["brokers"])
+    told = f"Healed broker {brokers}: {facts['replicas_moved']} replicas of {facts['partitions']} partitions moved."
+    if not facts["under_replicated"] and not facts["left"]:
+        return f"{told} Every partition of the cluster is whole."
+    told += f" {facts['under_replicated']} partitions are still under-replicated, {facts['left']} that this plan left."
+    return f"{told} Dead brokers: {', '.join(str(broker) for broker in sorted(dead)) or 'none'}."
+
+
+def _dead(snapshot: Snapshot) -> frozenset[int]:
+    return snapshot.hosting - snapshot.live

@@ -1,0 +1,134 @@
+"""A plan is carried out, to its end."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from kafka_steward.errors import PlanError
+from kafka_steward.operators.base import StewardOperator, overrides_of, who_fields, who_of
+from kafka_steward.triggers.progress import ProgressLog
+from kafka_steward.triggers.run_plan import RunPlanTrigger
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from kafka_steward.execution.progress import Progress
+    from kafka_steward.hooks.steward import Opened
+    from kafka_steward.journal.records import PlanRecord
+
+__all__ = ["SubmitReassignmentOperator"]
+
+
+class SubmitReassignmentOperator(StewardOperator):
+    """Carries out a plan in throttled chunks, and ends when all of it is submitted and settled.
+
+    `plan` is what PlanReassignmentOperator returns, or a plan folder's URI. The plan is written into the journal first;
+    from then on a retry, a second run or another process goes on where the last one stopped, and a plan that has ended
+    is recognised and not done again. Deferred, the steps are taken in the triggerer (RunPlanTrigger); with
+    `deferrable=False` the same steps are taken in the worker.
+
+    Killing the task cancels nothing: what is in flight goes on in Kafka, and clearing the task goes on with the plan.
+    Returns `{"digest", "status", "sentence", "partitions", "left"}`. Fails when the plan stalls (a retry goes on), and
+    for good when it is stuck and waits for a person.
+    """
+
+    template_fields: Sequence[str] = (*StewardOperator.template_fields, "plan")
+
+    def __init__(
+        self,
+        *,
+        plan: Mapping[str, Any] | str | Any,
+        deferrable: bool = True,
+        plan_timeout: timedelta = timedelta(days=7),
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**{"multiple_outputs": True, **kwargs})
+        self.plan = plan
+        self.deferrable = deferrable
+        self.plan_timeout = plan_timeout
+        self._killed = threading.Event()
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Publish the plan unless it is known, then carry it out, or wait for the trigger that does."""
+        with self.open(context) as opened:
+            record = self._published(opened, context)
+            if record.status.finished:
+                self.log.info("Nothing is left to do: %s", record.reason)
+                return _result(record.digest, record.status.value, record.reason, record.partitions, record.left)
+            if self.deferrable:
+                self._defer(record.digest, context)
+            return self._carried_out(opened, record.digest, context)
+
+    def execute_complete(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - Airflow's
+        """Go on after the trigger."""
+        progress = event["progress"]
+        if progress is None:
+            raise AirflowException(event["sentence"])
+        if not event["ended"]:
+            self._refuse(event["sentence"], for_good=progress["status"] in ("stuck", "paused"))
+        self.log.info("%s", event["sentence"])
+        total, left = progress["partitions_total"], progress["left"]
+        return _result(progress["digest"], progress["status"], event["sentence"], total, left)
+
+    def on_kill(self) -> None:
+        """Stop stepping. The cluster is left as it is: Airflow also kills tasks that another try goes on with."""
+        self._killed.set()
+
+    def _published(self, opened: Opened, context: Context) -> PlanRecord:
+        from kafka_steward.execution.publishing import publish_plan  # noqa: PLC0415 - DAG files are parsed without Kafka
+        from kafka_steward.planning.formats import read_plan  # noqa: PLC0415
+
+        uri, digest = _parsed(self.plan)
+        if digest and (known := opened.journal.plans.get(digest)):
+            return known
+        folder = read_plan(uri)
+        if digest not in (None, folder.digest):
+            raise PlanError(f"The plan at {uri} is not the one that was made: its digest differs; make a new plan.")
+        return publish_plan(opened.cluster, opened.journal, folder, settings=opened.settings, who=who_of(context))
+
+    def _defer(self, digest: str, context: Context) -> NoReturn:
+        trigger = RunPlanTrigger(self.conn_id, digest, overrides_of(self.settings, context), who_fields(context))
+        self.defer(trigger=trigger, method_name="execute_complete", timeout=self.plan_timeout)
+
+    def _carried_out(self, opened: Opened, digest: str, context: Context) -> dict[str, Any]:
+        from kafka_steward.execution.loop import run_to_end  # noqa: PLC0415 - DAG files are parsed without Kafka
+        from kafka_steward.execution.runner import Runner  # noqa: PLC0415
+
+        told = ProgressLog(self.log.info, time.monotonic)
+
+        def report(progress: Progress) -> None:
+            told.tell(progress)
+            if progress.stalled:
+                self._refuse(progress.sentence, for_good=False)
+
+        runner = Runner(opened.cluster, opened.journal, digest, opened.settings, who_of(context))
+        progress = run_to_end(runner, self._wait, interval_s=opened.settings.step_interval, report=report)
+        if not progress.ended:
+            self._refuse(progress.sentence, for_good=True)
+        status, total = progress.status.value, progress.partitions_total
+        return _result(digest, status, progress.sentence, total, progress.left)
+
+    def _wait(self, seconds: float) -> None:
+        if self._killed.wait(seconds):
+            raise AirflowException("The task was killed; the plan stays in the journal, and clearing the task goes on.")
+
+    def _refuse(self, sentence: str, *, for_good: bool) -> NoReturn:
+        raise (AirflowFailException if for_good else AirflowException)(sentence)
+
+
+def _parsed(plan: Any) -> tuple[str, str | None]:
+    if isinstance(plan, str):
+        return plan, None
+    if not isinstance(plan, Mapping) or not isinstance(plan.get("uri"), str):
+        raise PlanError(f"There is no plan to submit: expected a URI or what the plan task returns, got {plan!r}.")
+    return plan["uri"], plan.get("digest")
+
+
+def _result(digest: str, status: str, sentence: str, partitions: int, left: int) -> dict[str, Any]:
+    return {"digest": digest, "status": status, "sentence": sentence, "partitions": partitions, "left": left}

@@ -1,0 +1,110 @@
+"""How one cluster is reached, from what its connection, the [kafka_steward] section and a DAG's parameters say.
+
+Pure: the values come in, an `Access` goes out, and nothing is looked up or connected to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from kafka_steward.cluster.connection import client_config, is_client_key
+from kafka_steward.errors import SettingError
+from kafka_steward.settings import Settings
+
+__all__ = ["Access", "Given", "access_of"]
+
+#: Keys of the extra that are ours and no setting of a heal.
+_PLACES = ("journal", "workspace", "kafka_conn_id", "cluster_id")
+
+
+@dataclass(frozen=True)
+class Given:
+    """The fields of an Airflow connection that matter here. Its repr shows neither password nor extra."""
+
+    conn_id: str
+    host: str | None = None
+    port: int | None = None
+    login: str | None = None
+    password: str | None = field(default=None, repr=False)
+    extra: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def servers(self) -> str | None:
+        """The bootstrap servers of the fields; a port of its own belongs to a single host."""
+        return f"{self.host}:{self.port}" if self.host and self.port and ":" not in self.host else self.host
+
+
+@dataclass(frozen=True)
+class Access:
+    """Everything it takes to reach one cluster and its journal. Its repr shows no secret.
+
+    `journal` is a SQL URL, or the id of a SQL connection. `expected_cluster_id` is the only Kafka cluster.id to accept,
+    None for any.
+    """
+
+    conn_id: str
+    settings: Settings
+    workspace: str
+    client: Mapping[str, Any] = field(repr=False)
+    journal: str = field(repr=False)
+    expected_cluster_id: str | None = None
+
+    @property
+    def bootstrap(self) -> str:
+        """The bootstrap servers, in an order that does not depend on how they were written."""
+        servers = self.client.get("bootstrap_servers", "")
+        return ",".join(sorted(servers.split(",") if isinstance(servers, str) else servers)).replace(" ", "")
+
+
+def access_of(
+    given: Given,
+    kafka: Given | None,
+    section: Mapping[str, Any],
+    overrides: Mapping[str, Any],
+    home: Path,
+) -> Access:
+    """The access that `given` describes; `kafka` is the connection that its `kafka_conn_id` names.
+
+    `overrides` win over the extra, which wins over `section`. Places that nothing names lie under `home`/kafka_steward.
+    Raises SettingError, naming connection and key.
+    """
+    _refuse_unknown(given)
+    places = {name: given.extra.get(name) or section.get(name) or None for name in _PLACES}
+    client = {**(client_config(kafka.extra) if kafka else {}), **_client(given)}
+    if not client.get("bootstrap_servers"):
+        raise SettingError(
+            f"The connection {given.conn_id} names no bootstrap servers: enter host:port as its host, or "
+            "several with commas between them."
+        )
+    return Access(
+        given.conn_id,
+        Settings.of(overrides, given.extra, section),
+        workspace=str(places["workspace"] or home / "kafka_steward" / "workspace").rstrip("/"),
+        client=client,
+        journal=str(places["journal"] or f"sqlite:///{home}/kafka_steward/journal.db"),
+        expected_cluster_id=places["cluster_id"],
+    )
+
+
+def _client(given: Given) -> dict[str, Any]:
+    ours = {key: value for key, value in given.extra.items() if is_client_key(key) and value not in (None, "")}
+    by_field = {
+        "bootstrap_servers": given.servers,
+        "sasl_plain_username": given.login,
+        "sasl_plain_password": given.password,
+    }
+    return {**client_config(ours), **{key: value for key, value in by_field.items() if value}}
+
+
+def _refuse_unknown(given: Given) -> None:
+    settings = {knob.name for knob in fields(Settings)}
+    for key in given.extra:
+        undotted = key.removeprefix("kafka.").replace(".", "_")
+        if undotted not in settings and key not in _PLACES and not is_client_key(key):
+            raise SettingError(
+                f"The connection {given.conn_id} has {key!r} in its extra, which is neither a setting of Kafka Steward "
+                "nor one of a Kafka client; remove it, or mend its spelling."
+            )

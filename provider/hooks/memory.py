@@ -1,0 +1,51 @@
+"""Which cluster.id a connection's bootstrap servers answered with: so that a swapped cluster is refused, not healed."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from dataclasses import dataclass
+from hashlib import sha256
+
+from kafka_steward.errors import NodeExists, NodeMissing, VersionConflict
+from kafka_steward.hooks.access import Access
+from kafka_steward.journal.open import Journal, open_journal
+
+__all__ = ["ClusterMemory"]
+
+#: The journal is kept by cluster.id; what is known before that id is kept under this one, which no cluster has.
+_NO_CLUSTER = "connections"
+
+
+@dataclass(frozen=True)
+class ClusterMemory:
+    """The memory in the journal at `journal_url`, by bootstrap servers: other servers may be another cluster."""
+
+    journal_url: str
+
+    def recall(self, access: Access) -> str | None:
+        """The id that these bootstrap servers answered with before; None if they never did."""
+        with self._journal() as journal:
+            node = journal.tree.get(_path(access))
+        return str(json.loads(node.data)["cluster_id"]) if node else None
+
+    def keep(self, access: Access, cluster_id: str) -> None:
+        """Remember the id that they answer with now. It replaces another one only if a person set `cluster_id`."""
+        document = {"version": 1, "conn_id": access.conn_id, "bootstrap": access.bootstrap, "cluster_id": cluster_id}
+        with self._journal() as journal:
+            node = journal.tree.get(_path(access))
+            if node and json.loads(node.data)["cluster_id"] == cluster_id:
+                return
+            # Whoever came between met the same servers: what it wrote is as good.
+            with suppress(NodeExists, NodeMissing, VersionConflict):
+                if node:
+                    journal.tree.set(node.path, json.dumps(document), version=node.version)
+                else:
+                    journal.tree.create(_path(access), json.dumps(document))
+
+    def _journal(self) -> Journal:
+        return open_journal(self.journal_url, _NO_CLUSTER)
+
+
+def _path(access: Access) -> str:
+    return f"/steward/connections/{sha256(access.bootstrap.encode()).hexdigest()[:32]}"

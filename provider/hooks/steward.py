@@ -1,0 +1,194 @@
+"""The hook: an Airflow connection of type kafka_steward becomes settings, a cluster and its journal."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseHook
+from airflow.sdk.configuration import conf
+from airflow.sdk.exceptions import AirflowNotFoundException
+from airflow.sdk.log import mask_secret
+
+from kafka_steward.cluster.client import KafkaCluster
+from kafka_steward.errors import SettingError, StewardError
+from kafka_steward.hooks.access import Access, Given, access_of
+from kafka_steward.hooks.journals import journal_url, refuse_airflows_own
+from kafka_steward.hooks.memory import ClusterMemory
+from kafka_steward.journal.open import Journal, open_journal
+from kafka_steward.settings import Settings
+
+if TYPE_CHECKING:
+    from airflow.sdk import Connection
+
+
+__all__ = ["Opened", "StewardHook"]
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A cluster and its journal, both open. Closes both as a context manager."""
+
+    access: Access
+    cluster: KafkaCluster
+    journal: Journal
+
+    @property
+    def settings(self) -> Settings:
+        """The cluster's settings."""
+        return self.access.settings
+
+    def close(self) -> None:
+        """Close the cluster's connections and the journal's."""
+        try:
+            self.cluster.close()
+        finally:
+            self.journal.close()
+
+    def __enter__(self) -> Opened:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class StewardHook(BaseHook):
+    """One Kafka cluster, its journal and its workspace, as the connection `conn_id` describes them.
+
+    `overrides` win over the connection's extra, which wins over the section [kafka_steward]. Nothing is looked up or
+    connected to before the first method call. Works alike in tasks and in threads of the triggerer.
+    """
+
+    conn_name_attr = "conn_id"
+    default_conn_name = "kafka_steward_default"
+    conn_type = "kafka_steward"
+    hook_name = "Kafka Steward"
+
+    def __init__(self, conn_id: str = default_conn_name, overrides: Mapping[str, Any] | None = None) -> None:
+        super().__init__()
+        self.conn_id = conn_id
+        self.overrides = dict(overrides or {})
+
+    @cached_property
+    def access(self) -> Access:
+        """What connection, section and overrides say. Raises SettingError, naming what is missing or wrong."""
+        given, kind = self._given(self.conn_id), self._connection(self.conn_id).conn_type
+        if kind and kind != self.conn_type:
+            raise SettingError(
+                f"The connection {self.conn_id} is of type {kind}; make one of type {self.conn_type}, which may reuse "
+                "a connection of type kafka by naming it as its kafka_conn_id."
+            )
+        kafka_conn_id = given.extra.get("kafka_conn_id")
+        kafka = self._given(kafka_conn_id) if kafka_conn_id else None
+        return access_of(given, kafka, _section(), self.overrides, _airflow_home())
+
+    @property
+    def settings(self) -> Settings:
+        """The cluster's settings, from all sources. Raises SettingError."""
+        return self.access.settings
+
+    @property
+    def workspace(self) -> str:
+        """Where snapshots and plans go: a path or fsspec URI, without a slash at its end."""
+        return self.access.workspace
+
+    def cluster(self) -> KafkaCluster:
+        """Connect to the cluster. The caller closes it.
+
+        Raises ClusterUnreachable, AuthenticationFailed, SettingError, and WrongCluster if the same bootstrap servers
+        answered with another cluster.id before: two clusters must never share a journal's records.
+        """
+        memory = ClusterMemory(self._journal_url)
+        cluster = KafkaCluster(
+            self.access.client, expected_cluster_id=self.access.expected_cluster_id or memory.recall(self.access)
+        )
+        memory.keep(self.access, cluster.cluster_id)
+        return cluster
+
+    def cluster_id(self) -> str:
+        """What these bootstrap servers answered with before, or answer with now: a dead cluster has a journal too."""
+        known = self.access.expected_cluster_id or ClusterMemory(self._journal_url).recall(self.access)
+        if known:
+            return known
+        with self.cluster() as cluster:
+            return cluster.cluster_id
+
+    def journal(self, cluster_id: str) -> Journal:
+        """Open the journal of one cluster. The caller closes it. Raises JournalError, SettingError."""
+        return open_journal(self._journal_url, cluster_id)
+
+    def open(self) -> Opened:
+        """Connect to the cluster and open its journal: use it as a context manager. Raises as the two do."""
+        cluster = self.cluster()
+        try:
+            return Opened(self.access, cluster, self.journal(cluster.cluster_id))
+        except BaseException:
+            cluster.close()
+            raise
+
+    def get_conn(self) -> KafkaCluster:
+        """The same as `cluster`, under the name that Airflow gives it."""
+        return self.cluster()
+
+    def test_connection(self) -> tuple[bool, str]:
+        """What the form's Test button says: cluster id, mode and brokers, or one sentence of what is wrong."""
+        try:
+            with KafkaCluster(self.access.client, expected_cluster_id=self.access.expected_cluster_id) as cluster:
+                brokers = ", ".join(str(broker) for broker in sorted(cluster.live_brokers()))
+                mode = "ZooKeeper" if cluster.zookeeper_mode else "KRaft"
+                return True, f"Cluster {cluster.cluster_id} in {mode} mode answers; live brokers: {brokers}."
+        except StewardError as error:
+            return False, str(error)
+
+    @cached_property
+    def _journal_url(self) -> str:
+        url = journal_url(self.access.journal, self._sql_connection)
+        refuse_airflows_own(url)
+        return url.render_as_string(hide_password=False)
+
+    def _connection(self, conn_id: str) -> Connection:
+        try:
+            return self.get_connection(conn_id)
+        except AirflowNotFoundException as error:
+            raise SettingError(
+                f"There is no Airflow connection {conn_id}; create it (type {self.conn_type}), or name another one."
+            ) from error
+
+    def _given(self, conn_id: str) -> Given:
+        connection = self._connection(conn_id)
+        extra = _extra(conn_id, connection.extra)
+        return Given(conn_id, connection.host, connection.port, connection.login, connection.password, extra)
+
+    def _sql_connection(self, conn_id: str) -> tuple[str, Given, str | None]:
+        connection = self._connection(conn_id)
+        return connection.conn_type or "", self._given(conn_id), connection.schema
+
+
+def _extra(conn_id: str, text: str | None) -> Mapping[str, Any]:
+    # Connection.extra_dejson answers {} for JSON that cannot be read: security settings would be dropped silently.
+    try:
+        extra = json.loads(text or "{}")
+    except ValueError as error:
+        raise SettingError(f"The extra of the connection {conn_id} is not JSON; mend or empty it.") from error
+    if not isinstance(extra, dict):
+        raise SettingError(f"The extra of the connection {conn_id} is not a JSON object; mend or empty it.")
+    mask_secret(extra)
+    return extra
+
+
+def _section() -> dict[str, Any]:
+    names = (*(knob.name for knob in fields(Settings)), "journal", "workspace")
+    given = {name: conf.get("kafka_steward", name, fallback=None) for name in names}
+    return {name: value for name, value in given.items() if value not in (None, "")}
+
+
+def _airflow_home() -> Path:
+    return Path(os.path.expandvars(os.environ.get("AIRFLOW_HOME", "~/airflow"))).expanduser()

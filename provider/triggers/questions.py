@@ -1,0 +1,123 @@
+"""What sensors wait for, as questions that the worker and the triggerer ask in the same words.
+
+A question is a function `(opened, arguments) -> Answer`; arguments are JSON values, because a trigger carries them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kafka_steward.assignment import TopicPartition
+from kafka_steward.errors import (
+    AuthenticationFailed,
+    ClusterError,
+    JournalError,
+    PlanError,
+    RequestError,
+    StewardError,
+    WrongCluster,
+)
+
+if TYPE_CHECKING:
+    from kafka_steward.cluster.state import Snapshot
+    from kafka_steward.execution.wholeness import Unwhole
+    from kafka_steward.hooks.steward import Opened
+    from kafka_steward.journal.plans import MoveRow
+
+__all__ = ["QUESTIONS", "Answer", "ask", "passes"]
+
+#: Partitions that a sentence names before it only counts.
+_NAMED = 3
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Whether the wait is over, one sentence that says what is or is still missing, and a small JSON value."""
+
+    done: bool
+    sentence: str
+    value: Any = None
+
+
+def ask(question: str, opened: Opened, arguments: Mapping[str, Any]) -> Answer:
+    """The answer to a question by name. Raises RequestError for a name that is none, and as the question does."""
+    if question not in QUESTIONS:
+        raise RequestError(f"There is no question {question!r}; there are {', '.join(QUESTIONS)}.")
+    return QUESTIONS[question](opened, arguments)
+
+
+def passes(error: StewardError) -> bool:
+    """Whether waiting may mend it: a cluster or journal that does not answer may answer later, a wrong password not."""
+    return isinstance(error, ClusterError | JournalError) and not isinstance(error, AuthenticationFailed | WrongCluster)
+
+
+def brokers_failed(opened: Opened, arguments: Mapping[str, Any]) -> Answer:
+    """Is a broker past its grace period, and no plan heals it? `brokers` narrows it to some ids."""
+    from kafka_steward.execution.detector import Detector  # noqa: PLC0415 - DAG files are parsed without Kafka
+    from kafka_steward.journal.audit import Who  # noqa: PLC0415
+
+    who = Who(**(arguments.get("who") or {}))
+    verdict = Detector(opened.cluster, opened.journal, opened.settings, who).look(announce=False)
+    wanted = arguments.get("brokers")
+    failed = [broker for broker in verdict.failed if wanted is None or broker in wanted]
+    return Answer(bool(failed), verdict.sentence, failed)
+
+
+def caught_up(opened: Opened, arguments: Mapping[str, Any]) -> Answer:
+    """Is every replica in the ISR: of the whole cluster, of `partitions` ([topic, partition]), or of a `plan` (digest)?
+
+    A plan's replicas on brokers that died since are not waited for: they are the next failure's matter.
+    """
+    from kafka_steward.execution.wholeness import unwhole  # noqa: PLC0415 - DAG files are parsed without Kafka
+
+    snapshot = opened.cluster.snapshot()
+    if digest := arguments.get("plan"):
+        waits = _plan_waits(opened, digest)
+        if isinstance(waits, Answer):
+            return waits
+        return _answer(_catching_up(unwhole(snapshot, _existing(snapshot, waits)), snapshot), len(waits))
+    given = arguments.get("partitions")
+    partitions = None if given is None else [TopicPartition(str(topic), int(number)) for topic, number in given]
+    missing = [] if partitions is None else [name for name in partitions if name not in snapshot.partitions]
+    if missing:
+        raise RequestError(f"The partition {missing[0]} does not exist on cluster {snapshot.cluster_id}.")
+    return _answer(unwhole(snapshot, partitions), len(snapshot.partitions if partitions is None else partitions))
+
+
+def _plan_waits(opened: Opened, digest: str) -> list[TopicPartition] | Answer:
+    record = opened.journal.plans.get(digest)
+    if record is None:
+        raise PlanError(f"The plan {digest[:12]} is not in the journal of cluster {opened.cluster.cluster_id}.")
+    if not record.status.finished:
+        return Answer(False, f"The plan {digest[:12]} has not ended: it is {record.status.value}.")
+    return [row.move.topic_partition for row in opened.journal.plans.rows(digest) if _is_waited_for(row)]
+
+
+def _is_waited_for(row: MoveRow) -> bool:
+    return row.state.value in ("completed", "satisfied", "dropped")
+
+
+def _existing(snapshot: Snapshot, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
+    return [name for name in partitions if name in snapshot.partitions]
+
+
+def _catching_up(behind: Sequence[Unwhole], snapshot: Snapshot) -> list[Unwhole]:
+    return [one for one in behind if one.reassigning or snapshot.live & set(one.missing)]
+
+
+def _answer(behind: Sequence[Unwhole], of: int) -> Answer:
+    if not behind:
+        return Answer(True, f"All replicas of {of} partitions are in sync.", {"partitions": of, "missing": 0})
+    replicas = sum(len(one.missing) for one in behind)
+    named = " ".join(one.sentence for one in behind[:_NAMED])
+    more = f" And {len(behind) - _NAMED} more." if len(behind) > _NAMED else ""
+    sentence = f"{replicas} replicas of {len(behind)} of {of} partitions are not in sync. {named}{more}"
+    return Answer(False, sentence, {"partitions": of, "missing": len(behind)})
+
+
+QUESTIONS: Mapping[str, Callable[[Opened, Mapping[str, Any]], Answer]] = {
+    "brokers_failed": brokers_failed,
+    "caught_up": caught_up,
+}

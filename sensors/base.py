@@ -1,0 +1,86 @@
+"""What both sensors share: one question, asked by the worker or by the triggerer in the same words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from airflow.sdk import BaseSensorOperator, PokeReturnValue
+from airflow.sdk.exceptions import AirflowException
+
+from kafka_steward.errors import StewardError
+from kafka_steward.operators.base import hook_of, overrides_of
+from kafka_steward.triggers.questions import Answer, ask, passes
+from kafka_steward.triggers.wait import WaitTrigger
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+__all__ = ["StewardSensor"]
+
+
+class StewardSensor(BaseSensorOperator):
+    """Waits until the answer to `question` is yes, and returns the answer's value.
+
+    A cluster or journal that does not answer for a while is waited for too. `deferrable` (default) waits in the
+    triggerer, else the worker does.
+    """
+
+    question: str
+    template_fields: Sequence[str] = ("conn_id", "settings")
+
+    def __init__(
+        self,
+        *,
+        conn_id: str = "kafka_steward_default",
+        settings: Mapping[str, Any] | None = None,
+        deferrable: bool = True,
+        poke_interval: timedelta | float = 10.0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(poke_interval=poke_interval, **kwargs)
+        self.conn_id = conn_id
+        self.settings = dict(settings or {})
+        self.deferrable = deferrable
+
+    def arguments(self, context: Context) -> dict[str, Any]:
+        """The question's arguments, as JSON values."""
+        raise NotImplementedError
+
+    def execute(self, context: Context) -> Any:
+        """Ask once; then wait for the trigger, or go on asking."""
+        if not self.deferrable:
+            return super().execute(context)
+        answer = self._answer(context)
+        if not answer.done:
+            self._defer(context)
+        return answer.value
+
+    def execute_complete(self, context: Context, event: Mapping[str, Any]) -> Any:  # noqa: ARG002 - Airflow's
+        """Go on after the trigger."""
+        if not event["done"]:
+            raise AirflowException(event["sentence"])
+        self.log.info("%s", event["sentence"])
+        return event["value"]
+
+    def poke(self, context: Context) -> PokeReturnValue:
+        """Ask once."""
+        answer = self._answer(context)
+        return PokeReturnValue(answer.done, answer.value)
+
+    def _defer(self, context: Context) -> NoReturn:
+        overrides = overrides_of(self.settings, context)
+        trigger = WaitTrigger(self.conn_id, self.question, self.arguments(context), self.poke_interval, overrides)
+        self.defer(trigger=trigger, method_name="execute_complete", timeout=timedelta(seconds=self.timeout))
+
+    def _answer(self, context: Context) -> Answer:
+        try:
+            with hook_of(self, context).open() as opened:
+                answer = ask(self.question, opened, self.arguments(context))
+        except StewardError as error:
+            if not passes(error):
+                raise
+            answer = Answer(False, f"{error} Asking again.")
+        self.log.info("%s", answer.sentence)
+        return answer

@@ -1,0 +1,47 @@
+"""Waiting for replicas to be in sync."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Any
+
+from kafka_steward.errors import RequestError
+from kafka_steward.sensors.base import StewardSensor
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+__all__ = ["IsrCatchUpSensor"]
+
+
+class IsrCatchUpSensor(StewardSensor):
+    """Waits until every replica is in the ISR: of `partitions` (`"orders-7"`), of a `plan` (its digest), or of all.
+
+    A plan's replicas on brokers that died since are not waited for: they are the next failure's matter. Its log says
+    how many replicas of how many partitions are missing. Returns `{"partitions": n, "missing": 0}`.
+    """
+
+    question = "caught_up"
+    template_fields: Sequence[str] = (*StewardSensor.template_fields, "partitions", "plan")
+
+    def __init__(
+        self, *, partitions: Collection[str] | None = None, plan: str | Any | None = None, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.partitions = partitions
+        self.plan = plan
+
+    def arguments(self, context: Context) -> dict[str, Any]:  # noqa: ARG002 - for sensors that need it
+        """What to wait for."""
+        if self.partitions is None:
+            return {"plan": self.plan}
+        if self.plan:
+            raise RequestError("Give IsrCatchUpSensor either partitions or a plan, not both.")
+        return {"partitions": [_parsed(name) for name in self.partitions]}
+
+
+def _parsed(name: str) -> list[Any]:
+    topic, dash, number = name.rpartition("-")
+    if not (dash and topic and number.isdecimal()):
+        raise RequestError(f"{name!r} is no partition; write topic-number, such as orders-7.")
+    return [topic, int(number)]
