@@ -59,11 +59,15 @@ MEANING: dict[Standing, tuple[Event, str]] = {
 
 @dataclass(frozen=True)
 class Finding:
-    """A move and where it stands. `found` is the assignment seen, None when there is no partition any more."""
+    """A move and where it stands. `found` is the assignment seen, None when there is no partition any more.
+
+    `isr_whole` says that the ISR holds the whole target at this moment.
+    """
 
     row: MoveRow
     standing: Standing
     found: Assignment | None
+    isr_whole: bool = False
 
 
 def settle(rows: Iterable[MoveRow], snapshot: Snapshot) -> list[Finding]:
@@ -73,7 +77,8 @@ def settle(rows: Iterable[MoveRow], snapshot: Snapshot) -> list[Finding]:
         partition = snapshot.partitions.get(row.move.topic_partition)
         seen = standing(row, partition, snapshot.live)
         if seen is not None:
-            findings.append(Finding(row, seen, partition.replicas if partition else None))
+            found, isr = (partition.replicas, partition.isr) if partition else (None, frozenset())
+            findings.append(Finding(row, seen, found, isr >= frozenset(row.move.after)))
     return findings
 
 

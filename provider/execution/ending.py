@@ -1,0 +1,97 @@
+"""How a plan ends: what it leaves undone, what it says, and who gets the cluster next."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kafka_steward.cluster.state import Snapshot
+from kafka_steward.errors import VersionConflict
+from kafka_steward.execution.settle import MEANING, Standing
+from kafka_steward.journal.audit import Action, Entry, Who
+from kafka_steward.journal.locks import Fence
+from kafka_steward.journal.moves import MoveRow, MoveState
+from kafka_steward.journal.open import Journal
+from kafka_steward.journal.records import PlanRecord, PlanStatus
+
+__all__ = ["Ending", "ending_of", "end_plan", "hand_on"]
+
+#: Left by the will of someone else: a new plan would only fight it.
+_WILLED = {MEANING[standing][1] for standing in (Standing.CANCELLED_BY_SOMEONE, Standing.TAKEN_OVER)}
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a plan ends. `left` counts partitions that are not whole after it.
+
+    `live_brokers` are those with which nothing more could be done, so that a broker whose heal this was counts as
+    handled until they change; empty when a new plan could do more at once.
+    """
+
+    left: int
+    live_brokers: tuple[int, ...]
+    sentence: str
+
+
+def ending_of(record: PlanRecord, rows: Sequence[MoveRow], snapshot: Snapshot, owing: Sequence[int]) -> Ending:
+    """The ending of a plan whose rows are all settled; `owing` are dead brokers that still have our throttle. Pure."""
+    broken = [row for row in rows if not _whole(row, snapshot)]
+    again = any(row.detail not in _WILLED for row in broken)
+    left = record.left + len(broken)
+    sentence = _sentence(record, rows, left, owing)
+    return Ending(left, () if again else record.live_brokers, sentence)
+
+
+def end_plan(journal: Journal, record: PlanRecord, ending: Ending, *, who: Who, fence: Fence) -> PlanRecord:
+    """Write the ending down and give the cluster on. A step that dies in between is gone on with by the next."""
+    entry = Entry(Action.FINISH, ending.sentence, plan=record.digest, after={"left": ending.left}, who=who)
+    with journal.together():
+        journal.audit.note(entry)
+        ended = journal.plans.update(
+            record,
+            fence=fence,
+            status=PlanStatus.COMPLETED,
+            reason=ending.sentence,
+            attempts=0,
+            stepped_ms=journal.now_ms(),
+            left=ending.left,
+            live_brokers=ending.live_brokers,
+        )
+    hand_on(journal, record.digest, who)
+    return ended
+
+
+def hand_on(journal: Journal, digest: str, who: Who) -> None:
+    """Free the cluster of a plan that has ended; a plan that made way for it goes on."""
+    following = journal.slot.free(digest)
+    record = None if following is None else journal.plans.get(following)
+    if record is None or record.status is not PlanStatus.PAUSED:
+        return
+    sentence = f"plan {digest[:12]}, which it made way for, has ended"
+    journal.audit.note(Entry(Action.RESUME, sentence, plan=record.digest, attempt=journal.now_ms() // 1000, who=who))
+    try:
+        journal.plans.update(record, status=PlanStatus.RUNNING, reason=sentence)
+    except VersionConflict:
+        return  # someone steps it already
+
+
+def _whole(row: MoveRow, snapshot: Snapshot) -> bool:
+    partition = snapshot.partitions.get(row.topic_partition)
+    return partition is None or frozenset(partition.replicas) <= snapshot.live
+
+
+def _sentence(record: PlanRecord, rows: Sequence[MoveRow], left: int, owing: Sequence[int]) -> str:
+    counts = Counter(row.state for row in rows)
+    parts = [f"{counts[MoveState.COMPLETED]} of {len(rows)} partitions moved"]
+    words = {
+        MoveState.SATISFIED: "needed nothing any more",
+        MoveState.DROPPED: "dropped",
+        MoveState.FAILED: "taken over by someone else",
+    }
+    parts += [f"{counts[state]} {word}" for state, word in words.items() if counts[state]]
+    if left:
+        parts.append(f"{left} still without all their replicas")
+    if owing:
+        parts.append(f"the throttle of broker {', '.join(map(str, owing))} is given back when it returns")
+    return f"Plan {record.digest[:12]} is complete: {', '.join(parts)}."

@@ -1,0 +1,176 @@
+"""What the journal is told about moves: their states, the audit rows of what was decided, KIP-236's documents.
+
+Each method is one transaction where the journal is one database, and idempotent where it is not. Every write compares
+the fence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import Any
+
+from kafka_steward.execution.holds import Held
+from kafka_steward.execution.inflight import forget_in_flight, note_in_flight
+from kafka_steward.execution.moves import Event, Phase, next_state
+from kafka_steward.execution.settle import MEANING, Finding, Standing
+from kafka_steward.journal.audit import Action, Entry, Outcome, Who
+from kafka_steward.journal.locks import Fence
+from kafka_steward.journal.moves import MoveRow, MoveState
+from kafka_steward.journal.open import Journal
+
+__all__ = ["Ledger"]
+
+_ACTIONS = {
+    Event.COMPLETE: Action.SETTLE,
+    Event.DROP: Action.DROP,
+    Event.LOSE: Action.DROP,
+    Event.SATISFY: Action.SKIP,
+    Event.HOLD: Action.HOLD,
+}
+
+
+class Ledger:
+    """The rows of one plan, written by one step.
+
+    `steps_ahead` counts moves that Kafka took, that settled, or that were handed back: without any, it was no progress.
+    """
+
+    def __init__(self, journal: Journal, plan: str, who: Who, fence: Fence) -> None:
+        self._journal = journal
+        self._plan = plan
+        self._who = who
+        self._fence = fence
+        self.steps_ahead = 0
+
+    def rows(self) -> list[MoveRow]:
+        """All moves of the plan, in plan order."""
+        return self._journal.plans.rows(self._plan)
+
+    def entry(self, action: Action, row: MoveRow, reason: str, *, attempt: int | None = None, **more: Any) -> Entry:
+        """An audit row about one move."""
+        return Entry(
+            action,
+            reason,
+            plan=self._plan,
+            chunk=row.move.chunk,
+            topic=row.move.topic,
+            partition=row.move.partition,
+            attempt=row.attempt if attempt is None else attempt,
+            who=self._who,
+            **more,
+        )
+
+    def submit_entry(self, row: MoveRow) -> Entry:
+        """The audit row of a submission; the same for the step that writes it and for the one that completes it."""
+        before, after = list(row.move.before), list(row.move.after)
+        return self.entry(Action.SUBMIT, row, row.move.reason, before=before, after=after)
+
+    def settle(self, findings: Sequence[Finding]) -> None:
+        """Write down what a look told about submitted moves."""
+        with self._journal.together():
+            for standing, several in _grouped(findings):
+                if standing in MEANING:
+                    self._settle(standing, several)
+                elif standing is Standing.FLYING:
+                    self._seen_flying(several)
+
+    def submit(self, rows: Sequence[MoveRow]) -> list[MoveRow]:
+        """Write down what is about to be asked of Kafka; the rows as they are then, with their new attempt."""
+        with self._journal.together():
+            for attempt, several in _by(rows, lambda row: row.attempt):
+                self._mark(several, Event.SUBMIT, Phase.INTENDED.because(), attempt=attempt + 1)
+            note_in_flight(self._journal.tree, self._plan, [row.move for row in rows])
+        wanted = {row.topic_partition for row in rows}
+        return [row for row in self.rows() if row.topic_partition in wanted]
+
+    def accepted(self, rows: Sequence[MoveRow]) -> None:
+        """Kafka took these."""
+        self._journal.plans.mark(
+            self._plan,
+            [row.topic_partition for row in rows],
+            MoveState.SUBMITTED,
+            Phase.ACCEPTED.because(),
+            fence=self._fence,
+        )
+        self.steps_ahead += len(rows)
+
+    def refused(self, rows: Sequence[MoveRow], held: Sequence[Held]) -> None:
+        """Kafka refused these; they may go on later."""
+        with self._journal.together():
+            for row, why in zip(rows, held, strict=True):
+                self._mark([row], Event.REFUSE, why.sentence)
+            forget_in_flight(self._journal.tree, self._plan, [row.topic_partition for row in rows])
+
+    def cancelling(self, rows: Sequence[MoveRow], sentences: Sequence[str]) -> None:
+        """These are about to be cancelled."""
+        with self._journal.together():
+            for row, sentence in zip(rows, sentences, strict=True):
+                self._mark([row], Event.SUBMIT, Phase.CANCELLING.because(sentence))
+
+    def decide(self, decisions: Sequence[tuple[MoveRow, Event, str]]) -> None:
+        """Write down what preflight decided; what is as it was before is not written again."""
+        news = [each for each in decisions if not _known(*each)]
+        with self._journal.together():
+            for (event, sentence), several in _by(news, lambda each: (each[1], each[2])):
+                rows = [row for row, _, _ in several]
+                self._note(rows, event, sentence)
+                self._mark(rows, event, sentence)
+
+    def _settle(self, standing: Standing, findings: Sequence[Finding]) -> None:
+        event, words = MEANING[standing]
+        rows = [finding.row for finding in findings]
+        outcome = Outcome.UNKNOWN if event is Event.NEVER_BEGAN else Outcome.DONE
+        self._journal.audit.complete([self.submit_entry(row) for row in rows], outcome, words)
+        for finding in findings:
+            self._note([finding.row], event, words, finding)
+        self._mark(rows, event, words)
+        if event is Event.SUBMIT:
+            note_in_flight(self._journal.tree, self._plan, [row.move for row in rows])
+        else:
+            forget_in_flight(self._journal.tree, self._plan, [row.topic_partition for row in rows])
+
+    def _seen_flying(self, findings: Iterable[Finding]) -> None:
+        """What flies was accepted, whether or not the answer came; what was whole once need not be whole again."""
+        for finding in findings:
+            row, whole = finding.row, finding.isr_whole
+            news = row.detail == Phase.INTENDED.because() or (whole and not row.isr_seen)
+            if news:
+                self._journal.audit.complete([self.submit_entry(row)], Outcome.DONE, "seen in flight")
+                self._journal.plans.mark(
+                    self._plan,
+                    [row.topic_partition],
+                    MoveState.SUBMITTED,
+                    Phase.ACCEPTED.because(),
+                    fence=self._fence,
+                    isr_seen=whole or row.isr_seen,
+                )
+
+    def _note(self, rows: Sequence[MoveRow], event: Event, sentence: str, finding: Finding | None = None) -> None:
+        if event not in _ACTIONS:
+            return
+        for row in rows:
+            after = None if finding is None or finding.found is None else list(finding.found)
+            entry = self.entry(_ACTIONS[event], row, sentence, before=list(row.move.before), after=after)
+            self._journal.audit.note(entry)
+
+    def _mark(self, rows: Sequence[MoveRow], event: Event, detail: str, *, attempt: int | None = None) -> None:
+        for state, several in _by(rows, lambda row: next_state(row.state, event)):
+            self._journal.plans.mark(
+                self._plan, [row.topic_partition for row in several], state, detail, fence=self._fence, attempt=attempt
+            )
+            self.steps_ahead += len(several) if state.settled or event is Event.HAND_BACK else 0
+
+
+def _known(row: MoveRow, event: Event, sentence: str) -> bool:
+    state = next_state(row.state, event)
+    return state is row.state and (state is MoveState.WAITING or sentence == row.detail)
+
+
+def _grouped(findings: Iterable[Finding]) -> list[tuple[Standing, list[Finding]]]:
+    return _by(findings, lambda finding: finding.standing)
+
+
+def _by(things: Iterable[Any], key: Any) -> list[tuple[Any, list[Any]]]:
+    ordered = sorted(things, key=lambda thing: str(key(thing)))
+    return [(value, list(several)) for value, several in groupby(ordered, key=key)]

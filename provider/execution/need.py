@@ -1,0 +1,49 @@
+"""Which throttles the moves of a plan need at one moment. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from itertools import chain
+
+from kafka_steward.assignment import Move
+from kafka_steward.cluster.throttles import Side
+
+__all__ = ["NOTHING", "Need", "need_of"]
+
+
+@dataclass(frozen=True)
+class Need:
+    """The throttles that moves need: list entries by (topic, side), and the (broker, side)s that need a rate."""
+
+    entries: Mapping[tuple[str, Side], frozenset[str]]
+    brokers: frozenset[tuple[int, Side]]
+
+
+#: What a plan needs that has ended.
+NOTHING = Need({}, frozenset())
+
+
+def need_of(copying: Iterable[Move], ahead: Iterable[Move] = (), *, leaders: bool = False) -> Need:
+    """What `copying` moves need. `ahead` are moves to come: they need no entry yet, but the rate may as well stay.
+
+    With `leaders`, the sending side is throttled too, as the peers do; that slows ordinary catch-up.
+    """
+    copying, entries = list(copying), dict[tuple[str, Side], set[str]]()
+    for move in copying:
+        for side, brokers in _sides(move, leaders):
+            entries.setdefault((move.topic, side), set()).update(f"{move.partition}:{broker}" for broker in brokers)
+    rates = {
+        (broker, side)
+        for move in chain(copying, ahead)
+        for side, brokers in _sides(move, leaders)
+        for broker in brokers
+    }
+    return Need({key: frozenset(several) for key, several in entries.items() if several}, frozenset(rates))
+
+
+def _sides(move: Move, leaders: bool) -> list[tuple[Side, Collection[int]]]:
+    if not move.adding:
+        return []
+    receiving: list[tuple[Side, Collection[int]]] = [(Side.FOLLOWER, sorted(move.adding))]
+    return [*receiving, (Side.LEADER, move.before)] if leaders else receiving

@@ -1,0 +1,179 @@
+"""Carrying a plan to its end, one `step()` at a time."""
+
+from __future__ import annotations
+
+import os
+import platform
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from kafka_steward.assignment import TopicPartition
+from kafka_steward.errors import AuthenticationFailed, ClusterError, LockLost, PlanError, VersionConflict, WrongCluster
+from kafka_steward.execution.catchup import Track, copied_bytes, stalled
+from kafka_steward.execution.ending import end_plan, ending_of, hand_on
+from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.execution.progress import Progress, progress_of
+from kafka_steward.execution.step import Step, Stepped
+from kafka_steward.journal.audit import Action, Entry, Who
+from kafka_steward.journal.locks import Fence
+from kafka_steward.journal.moves import MoveState
+from kafka_steward.journal.open import Journal
+from kafka_steward.journal.records import PlanRecord, PlanStatus
+from kafka_steward.settings import Settings
+
+__all__ = ["HANDED_BACK", "Runner"]
+
+#: With this begins the `detail` of a move that its plan gave up, for the next plan to take on.
+HANDED_BACK = "handed back"
+
+
+def _new_owner() -> str:
+    return f"{platform.node()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
+
+
+class Runner:
+    """Steps one plan. All that counts is in the journal and in Kafka: any process may go on where another stopped.
+
+    It remembers only the byte counts of the last look, for rate, ETA and stalls; so keep one Runner for a loop. Not for
+    several threads at once. `new_owner` names this process in the step lock, anew for each step.
+    """
+
+    def __init__(
+        self,
+        cluster: ClusterPort,
+        journal: Journal,
+        digest: str,
+        settings: Settings,
+        who: Who,
+        *,
+        new_owner: Callable[[], str] = _new_owner,
+    ) -> None:
+        self._cluster = cluster
+        self._journal = journal
+        self._digest = digest
+        self._settings = settings
+        self._who = who
+        self._new_owner = new_owner
+        self._track: Track | None = None
+
+    def step(self) -> Progress:
+        """Look at cluster and journal, settle what has ended, start what may start, and say how far it is.
+
+        Never sleeps. May be killed anywhere, and called by several processes at once: all but one do nothing and say
+        `busy`. A plan that has ended stays as it is. What Kafka does not answer or refuses is counted as an attempt
+        and told in the sentence; after `max_attempts` of them in a row the plan is stuck.
+
+        Raises PlanError for an unknown plan, WrongCluster and AuthenticationFailed, and JournalError when the journal
+        cannot be read or written.
+        """
+        record = self._record()
+        if record.status.finished:
+            hand_on(self._journal, self._digest, self._who)
+            return progress_of(record, self._journal.plans.rows(self._digest))
+        try:
+            with self._journal.step_lock(self._new_owner()) as fence:
+                return self._step(fence)
+        except (LockLost, VersionConflict) as error:
+            return progress_of(record, self._journal.plans.rows(self._digest), busy=True, sentence=str(error))
+
+    def _record(self) -> PlanRecord:
+        if self._journal.cluster_id != self._cluster.cluster_id:
+            raise PlanError(
+                f"The journal is of cluster {self._journal.cluster_id}, and this is {self._cluster.cluster_id}; "
+                "open the journal of this cluster."
+            )
+        record = self._journal.plans.get(self._digest)
+        if record is None:
+            raise PlanError(f"There is no plan {self._digest[:12]} in the journal of this cluster; publish it first.")
+        return record
+
+    def _step(self, fence: Fence) -> Progress:
+        record = self._record()
+        starting, why_not = self._may_start(record)
+        step = Step(self._cluster, self._journal, record, self._settings, who=self._who, fence=fence, starting=starting)
+        try:
+            stepped = step.run()
+            ended = not record.status.finished and all(row.state.settled for row in stepped.rows)
+            owing = step.give_all_back(stepped) if ended else ()
+        except (WrongCluster, AuthenticationFailed):
+            raise
+        except ClusterError as error:
+            return self._failed(record, fence, error)
+        if ended:
+            ending = ending_of(record, stepped.rows, stepped.snapshot, owing)
+            return progress_of(end_plan(self._journal, record, ending, who=self._who, fence=fence), stepped.rows)
+        if starting and self._out_of_attempts(record, stepped):
+            return self._give_up(record, fence, step, stepped)
+        return self._went_on(record, fence, stepped, why_not=why_not)
+
+    def _may_start(self, record: PlanRecord) -> tuple[bool, str]:
+        """Whether new moves may be submitted, and if not, why not."""
+        if record.status.finished or record.status is PlanStatus.STUCK:
+            return False, record.reason
+        owner = self._journal.slot.owner()
+        if owner is None:
+            self._journal.slot.take(self._digest)
+        elif owner != self._digest:
+            return False, f"The cluster belongs to plan {owner[:12]}; this plan goes on when that one has ended."
+        return True, ""
+
+    def _out_of_attempts(self, record: PlanRecord, stepped: Stepped) -> bool:
+        return stepped.futile and record.attempts + 1 >= self._settings.max_attempts
+
+    def _went_on(self, record: PlanRecord, fence: Fence, stepped: Stepped, *, why_not: str) -> Progress:
+        attempts = 0 if stepped.progressed else record.attempts + stepped.futile
+        status = record.status if why_not else PlanStatus.RUNNING
+        track, stuck = self._measure(stepped)
+        progress = progress_of(
+            replace(record, status=status),
+            stepped.rows,
+            held=stepped.held,
+            track=track,
+            stalled=stuck,
+            sentence=why_not,
+        )
+        reason = record.reason if why_not else progress.sentence
+        record = self._update(record, fence, status=status, attempts=attempts, reason=reason)
+        return replace(progress, status=record.status)
+
+    def _give_up(self, record: PlanRecord, fence: Fence, step: Step, stepped: Stepped) -> Progress:
+        """A heal hands back what it cannot do, for the next one to plan anew; what people asked for waits for one."""
+        why = stepped.held[0].sentence if stepped.held else "nothing could be started"
+        tries = record.attempts + 1
+        if record.auto_generated:
+            step.give_up(stepped.rows, f"{HANDED_BACK} after {tries} attempts: {why}")
+            record = self._update(record, fence, attempts=0, reason=why)
+            return progress_of(record, self._journal.plans.rows(self._digest), held=stepped.held)
+        return self._stuck(record, fence, tries, why)
+
+    def _failed(self, record: PlanRecord, fence: Fence, error: ClusterError) -> Progress:
+        tries = record.attempts + 1
+        if tries >= self._settings.max_attempts and not record.status.finished:
+            return self._stuck(record, fence, tries, str(error))
+        record = self._update(record, fence, attempts=tries, reason=str(error))
+        return progress_of(record, self._journal.plans.rows(self._digest), sentence=str(error))
+
+    def _stuck(self, record: PlanRecord, fence: Fence, tries: int, why: str) -> Progress:
+        reason = f"Plan {self._digest[:12]} is stuck after {tries} attempts and waits for a person: {why}"
+        self._journal.audit.note(
+            Entry(Action.STUCK, reason, plan=self._digest, attempt=self._journal.now_ms() // 1000, who=self._who)
+        )
+        record = self._update(record, fence, status=PlanStatus.STUCK, attempts=tries, reason=reason)
+        return progress_of(record, self._journal.plans.rows(self._digest))
+
+    def _update(self, record: PlanRecord, fence: Fence, **changes: Any) -> PlanRecord:
+        return self._journal.plans.update(record, fence=fence, stepped_ms=self._journal.now_ms(), **changes)
+
+    def _measure(self, stepped: Stepped) -> tuple[Track, tuple[TopicPartition, ...]]:
+        now_ms = self._journal.now_ms()
+        done = sum(copied_bytes(row.move) for row in stepped.rows if row.state is MoveState.COMPLETED)
+        done += sum(stepped.arrived.values())
+        self._track = (
+            Track(now_ms, done).then(now_ms, done, stepped.arrived)
+            if self._track is None
+            else (self._track.then(now_ms, done, stepped.arrived))
+        )
+        flying = [row.topic_partition for row in stepped.flying]
+        return self._track, stalled(self._track, flying, after_s=self._settings.stall_after)

@@ -1,0 +1,218 @@
+"""One step of a plan: look, settle, undo what can no longer end, give back, start what may start.
+
+Each part reads what the part before it left in the journal, so that a step that dies anywhere is gone on with by the
+next, in whatever process. Decisions are made by pure functions elsewhere; here they are carried out, each in the order
+that makes a crash harmless: journal, fence, Kafka, journal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from kafka_steward.assignment import TopicPartition
+from kafka_steward.cluster.state import LogDir, Snapshot
+from kafka_steward.errors import ClusterError
+from kafka_steward.execution.borrowing import Borrowing
+from kafka_steward.execution.catchup import arrived_bytes
+from kafka_steward.execution.deeds import Deeds
+from kafka_steward.execution.holds import Held, HoldReason
+from kafka_steward.execution.ledger import Ledger
+from kafka_steward.execution.lookout import bouncing_brokers, look_out
+from kafka_steward.execution.moves import OPEN, Event
+from kafka_steward.execution.need import NOTHING, need_of
+from kafka_steward.execution.outlook import Outlook
+from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.execution.preflight import preflight
+from kafka_steward.execution.rescue import dead_targets, hopeless
+from kafka_steward.execution.settle import Finding, Standing, settle
+from kafka_steward.execution.window import Caps, flows, next_moves, open_rows, pause_left_ms
+from kafka_steward.journal.audit import Action, Who
+from kafka_steward.journal.locks import Fence
+from kafka_steward.journal.moves import MoveRow, MoveState
+from kafka_steward.journal.open import Journal
+from kafka_steward.journal.records import PlanRecord
+from kafka_steward.settings import Settings
+
+__all__ = ["Step", "Stepped"]
+
+
+@dataclass(frozen=True)
+class Stepped:
+    """What a step saw and did. `owing` are brokers whose throttle cannot be given back now."""
+
+    snapshot: Snapshot
+    rows: Sequence[MoveRow]
+    held: Sequence[Held]
+    arrived: Mapping[TopicPartition, int]
+    owing: Sequence[int]
+    progressed: bool
+    #: Every move that could begin is held, and not by people's choice.
+    futile: bool
+
+    @property
+    def flying(self) -> list[MoveRow]:
+        """Moves that are submitted."""
+        return [row for row in self.rows if row.state is MoveState.SUBMITTED]
+
+
+class Step:
+    """One step, by the holder of the step lock. With `starting` False nothing new is submitted."""
+
+    def __init__(
+        self,
+        cluster: ClusterPort,
+        journal: Journal,
+        record: PlanRecord,
+        settings: Settings,
+        *,
+        who: Who,
+        fence: Fence,
+        starting: bool,
+    ) -> None:
+        self._cluster = cluster
+        self._journal = journal
+        self._record = record
+        self._settings = settings
+        self._who = who
+        self._starting = starting
+        self._ledger = Ledger(journal, record.digest, who, fence)
+        self._deeds = Deeds(journal.audit, fence)
+
+    def run(self) -> Stepped:
+        """Do it. Raises ClusterError, JournalError; LockLost when another process took over."""
+        snapshot = self._cluster.snapshot()
+        findings = settle(self._ledger.rows(), snapshot)
+        self._ledger.settle(findings)
+        self._restore_order([each for each in findings if each.standing is Standing.DISORDERED])
+        rows = self._ledger.rows()
+        self._rescue(rows, findings, snapshot)
+        owing = self._give_back(rows, snapshot)
+        log_dirs = self._log_dirs(rows, snapshot)
+        held = self._start(rows, snapshot, log_dirs) if self._starting else []
+        rows = self._ledger.rows()
+        arrived = arrived_bytes((row.move for row in rows if row.state is MoveState.SUBMITTED), log_dirs)
+        progressed = self._ledger.steps_ahead > 0
+        return Stepped(snapshot, rows, held, arrived, owing, progressed, not progressed and _futile(rows, held))
+
+    def give_all_back(self, stepped: Stepped) -> list[int]:
+        """Give back every throttle of a plan that ends; returns the brokers that cannot be reached for it."""
+        return self._borrowing(stepped.rows).give_back(NOTHING, stepped.snapshot.live)
+
+    def give_up(self, rows: Sequence[MoveRow], sentence: str) -> None:
+        """Drop moves that have not begun."""
+        self._ledger.decide([(row, Event.DROP, sentence) for row in rows if row.state in OPEN])
+
+    def _restore_order(self, findings: Sequence[Finding]) -> None:
+        """Kafka's cancel loses the order of replicas, and with it the preferred leader."""
+        reason = "the cancel lost the order of the replicas"
+        rows = {finding.row.topic_partition: finding.row for finding in findings}
+        entries = {
+            each.row.topic_partition: [
+                self._ledger.entry(
+                    Action.REORDER, each.row, reason, before=list(each.found or ()), after=list(each.row.move.before)
+                )
+            ]
+            for each in findings
+        }
+        self._deeds.do(entries, lambda batch: self._cluster.alter({each: rows[each].move.before for each in batch}))
+
+    def _rescue(self, rows: Sequence[MoveRow], findings: Sequence[Finding], snapshot: Snapshot) -> None:
+        flying = [row for row in rows if row.state is MoveState.SUBMITTED]
+        lost = hopeless(flying, snapshot, bouncing_brokers(self._journal.tree))
+        sentences = [_death(row, snapshot) for row in lost]
+        self._ledger.cancelling(lost, sentences)
+        # A step that died between writing it down and asking Kafka left the asking to us.
+        again = [each.row for each in findings if each.standing is Standing.CANCELLING]
+        entries = {
+            row.topic_partition: [self._ledger.entry(Action.CANCEL, row, _death(row, snapshot))]
+            for row in (*lost, *again)
+        }
+        self._deeds.do(entries, self._cluster.cancel)
+
+    def _give_back(self, rows: Sequence[MoveRow], snapshot: Snapshot) -> list[int]:
+        flying = [row.move for row in rows if row.state is MoveState.SUBMITTED]
+        ahead = [row.move for row in rows if row.state in OPEN]
+        need = need_of(flying, ahead, leaders=self._settings.throttle_leaders)
+        return self._borrowing(rows).give_back(need, snapshot.live)
+
+    def _borrowing(self, rows: Sequence[MoveRow]) -> Borrowing:
+        attempts = {row.topic_partition: row.attempt for row in rows}
+        plan = self._record.digest
+        return Borrowing(self._cluster, self._journal, self._deeds, plan, attempts=attempts, who=self._who)
+
+    def _log_dirs(self, rows: Sequence[MoveRow], snapshot: Snapshot) -> Mapping[int, LogDir]:
+        brokers = {broker for row in rows if not row.state.settled for broker in row.move.adding}
+        return self._cluster.log_dirs(sorted(brokers & snapshot.live)) if brokers & snapshot.live else {}
+
+    def _start(self, rows: Sequence[MoveRow], snapshot: Snapshot, log_dirs: Mapping[int, LogDir]) -> list[Held]:
+        waiting = [row for row in rows if row.state in OPEN]
+        if not waiting:
+            return []
+        outlook = look_out(
+            self._cluster,
+            self._journal,
+            rows,
+            snapshot,
+            log_dirs,
+            auto_generated=self._record.auto_generated,
+            min_free=self._settings.min_free,
+        )
+        verdicts = [(row, preflight(row.move, outlook)) for row in waiting]
+        self._ledger.decide([_decision(row, held) for row, held in verdicts])
+        ready = {row.topic_partition for row, held in verdicts if held is None}
+        chosen = self._choose([row for row in rows if row.topic_partition in ready], rows, outlook)
+        refused = self._submit(chosen) if chosen else []
+        return [held for _, held in verdicts if held is not None and held.reason.event is Event.HOLD] + refused
+
+    def _choose(self, ready: Sequence[MoveRow], rows: Sequence[MoveRow], outlook: Outlook) -> list[MoveRow]:
+        settings, snapshot = self._settings, outlook.snapshot
+        barrier = settings.window == "chunk"
+        now_ms = self._journal.now_ms()
+        if barrier and pause_left_ms(rows, pause_ms=int(settings.chunk_pause * 1000), now_ms=now_ms):
+            return []
+        may = {row.topic_partition for row in open_rows(rows, barrier=barrier)}
+        chosen = next_moves(
+            [row.move for row in ready if row.topic_partition in may],
+            flows(snapshot),
+            Caps(settings.max_in_per_broker, settings.max_out_per_broker, settings.max_in_flight),
+            leaders={row.topic_partition: snapshot.partitions[row.topic_partition].leader for row in ready},
+            room_bytes=outlook.room_bytes,
+        )
+        names = {move.topic_partition for move in chosen}
+        return [row for row in ready if row.topic_partition in names]
+
+    def _submit(self, chosen: Sequence[MoveRow]) -> list[Held]:
+        rows = self._ledger.submit(chosen)
+        if self._settings.throttle:
+            need = need_of([row.move for row in rows], leaders=self._settings.throttle_leaders)
+            self._borrowing(rows).borrow(need, self._settings.throttle)
+        by_name = {row.topic_partition: row for row in rows}
+        answers = self._deeds.do(
+            {name: [self._ledger.submit_entry(row)] for name, row in by_name.items()},
+            lambda batch: self._cluster.alter({name: by_name[name].move.after for name in batch}),
+        )
+        refusals = {name: error for name, error in answers.items() if error is not None}
+        self._ledger.accepted([row for name, row in by_name.items() if name not in refusals])
+        held = [Held.of(name, HoldReason.KAFKA_REFUSED, _words(error)) for name, error in refusals.items()]
+        self._ledger.refused([by_name[name] for name in refusals], held)
+        return held
+
+
+def _futile(rows: Sequence[MoveRow], held: Sequence[Held]) -> bool:
+    open_moves = sum(row.state in OPEN for row in rows)
+    flying = any(row.state is MoveState.SUBMITTED for row in rows)
+    return not flying and 0 < open_moves == len(held) and not any(each.reason.waits_for_people for each in held)
+
+
+def _decision(row: MoveRow, held: Held | None) -> tuple[MoveRow, Event, str]:
+    return (row, Event.RELEASE, "") if held is None else (row, held.reason.event, held.sentence)
+
+
+def _death(row: MoveRow, snapshot: Snapshot) -> str:
+    brokers = ", ".join(map(str, sorted(dead_targets(row, snapshot))))
+    return f"broker {brokers} of its target died" if brokers else "a broker of its target died"
+
+
+def _words(error: ClusterError) -> str:
+    return getattr(error, "message", "") or str(error)
