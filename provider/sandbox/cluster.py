@@ -6,6 +6,7 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Collection, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -168,6 +169,11 @@ class Sandbox:
     ) -> None:
         self.stop()
 
+    def require_service(self) -> None:
+        """Raise SandboxFailed if the controller, or ZooKeeper, has ended."""
+        if self._service is not None:
+            self._service.require_alive()
+
     def _process(self, broker: int) -> Process:
         if broker not in self._running:
             known = ", ".join(map(str, self._layout.brokers))
@@ -180,9 +186,9 @@ class Sandbox:
         self._paused.discard(broker)
 
     def _require_alive(self, brokers: Collection[int]) -> None:
-        for process in [self._service, *(self._running[broker] for broker in brokers)]:
-            if process is not None:
-                process.require_alive()
+        self.require_service()
+        for broker in brokers:
+            self._running[broker].require_alive()
 
 
 def start(
@@ -202,19 +208,28 @@ def start(
     """
     if mode not in MODES:
         raise SandboxFailed(f"A sandbox runs in mode {' or '.join(MODES)}, not {mode!r}.")
-    place = Path(folder) if folder else Path(tempfile.mkdtemp(prefix="kafka-steward-"))
-    place.mkdir(parents=True, exist_ok=True)
-    layout = Layout.of(
-        place.resolve(),
-        brokers=brokers,
-        racks=racks,
-        session_timeout_ms=session_timeout_ms or MODES[mode].session_timeout_ms,
-        overrides=properties or {},
-    )
-    sandbox = Sandbox(mode, layout, temporary=folder is None)
-    try:
+    with ExitStack() as undo:
+        place = _empty_folder(folder, undo)
+        layout = Layout.of(
+            place,
+            brokers=brokers,
+            racks=racks,
+            session_timeout_ms=session_timeout_ms or MODES[mode].session_timeout_ms,
+            overrides=properties or {},
+        )
+        sandbox = Sandbox(mode, layout, temporary=folder is None)
+        undo.callback(sandbox.stop)
         sandbox.start()
-    except BaseException:
-        sandbox.stop()
-        raise
+        undo.pop_all()
     return sandbox
+
+
+def _empty_folder(folder: Path | None, undo: ExitStack) -> Path:
+    if folder is None:
+        temporary = Path(tempfile.mkdtemp(prefix="kafka-steward-"))
+        undo.callback(shutil.rmtree, temporary, ignore_errors=True)
+        return temporary.resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    if any(folder.iterdir()):
+        raise SandboxFailed(f"The folder {folder} is not empty, and a sandbox starts anew: choose another one.")
+    return folder.resolve()

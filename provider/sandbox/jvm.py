@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kafka_steward.errors import SandboxFailed
-from kafka_steward.sandbox.process import Process
+from kafka_steward.sandbox.process import Process, tethered
 
 __all__ = ["Jvm"]
 
@@ -26,7 +26,9 @@ log4j.appender.out=org.apache.log4j.ConsoleAppender
 log4j.appender.out.layout=org.apache.log4j.PatternLayout
 log4j.appender.out.layout.ConversionPattern=%d %p %m (%c)%n
 """
-_LOG4J_2 = """rootLogger.level=info
+# Without the first line, log4j falls silent at SIGTERM, before Kafka shuts down.
+_LOG4J_2 = """shutdownHook=disable
+rootLogger.level=info
 rootLogger.appenderRef.out.ref=out
 appender.out.type=Console
 appender.out.name=out
@@ -50,7 +52,7 @@ class Jvm:
 
     def run(self, main_class: str, *arguments: str, within_s: float = 120.0) -> str:
         """Run a tool to its end; what it prints. Raises SandboxFailed with that when it fails."""
-        command = [str(self.executable), "-Xmx256m", *_OPTIONS, main_class, *arguments]
+        command = tethered([str(self.executable), "-Xmx256m", *_OPTIONS, main_class, *arguments])
         try:
             done = subprocess.run(
                 command, env=self._environment(), capture_output=True, text=True, timeout=within_s, check=False

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from kafka_steward.errors import SandboxFailed
 from kafka_steward.sandbox.java import Java
+from kafka_steward.sandbox.process import tethered
 
 __all__ = ["resolve", "spark_home"]
 
@@ -62,7 +63,9 @@ def _run(command: list[str], java: Java) -> subprocess.CompletedProcess[str]:
         "SPARK_HOME": str(spark_home()),
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
+    return subprocess.run(
+        tethered(command), env=environment, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
+    )
 
 
 def _trust(java: Java) -> list[str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from kafka_steward.errors import SandboxFailed
 
-__all__ = ["Process"]
+__all__ = ["Process", "tethered"]
 
 _TETHER = Path(__file__).with_name("tether.py")
 _TAIL_BYTES = 3000
@@ -69,11 +69,15 @@ class Process:
         return f"the end of {self.log}:\n{text.strip() or '(empty)'}"
 
 
+def tethered(command: Sequence[str]) -> list[str]:
+    """The command that runs `command` and ends, at the latest, with the thread that starts it."""
+    return [sys.executable, "-I", "-S", str(_TETHER), str(os.getpid()), *command]
+
+
 def _spawn(command: Sequence[str], log: Path, environment: dict[str, str]) -> subprocess.Popen[bytes]:
-    tethered = [sys.executable, "-I", "-S", str(_TETHER), str(os.getpid()), *command]
     with log.open("ab") as output:
         return subprocess.Popen(
-            tethered,
+            tethered(command),
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=output,
