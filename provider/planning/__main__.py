@@ -1,0 +1,7 @@
+"""`python -m kafka_steward.planning`: plans from the command line."""
+
+import sys
+
+from kafka_steward.planning.job import main
+
+sys.exit(main())

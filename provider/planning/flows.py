@@ -1,0 +1,67 @@
+"""Minimum-cost flows: a network put together from arrays, solved by OR-tools. Nothing else knows OR-tools."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+from ortools.graph.python import min_cost_flow
+
+__all__ = ["Infeasible", "Network"]
+
+Ints = npt.NDArray[np.int64]
+
+
+class Infeasible(Exception):
+    """No flow satisfies the network."""
+
+
+class Network:
+    """A network that grows by blocks of nodes and arcs. The same blocks in the same order give the same flow."""
+
+    def __init__(self) -> None:
+        self._nodes = 0
+        self._arcs = 0
+        self._blocks: list[tuple[Ints, Ints, Ints, Ints]] = []
+        self._supplies: list[tuple[Ints, Ints]] = []
+
+    @property
+    def arcs(self) -> int:
+        """How many arcs there are."""
+        return self._arcs
+
+    def nodes(self, count: int) -> Ints:
+        """Add nodes; returns their numbers."""
+        first = self._nodes
+        self._nodes += count
+        return np.arange(first, self._nodes, dtype=np.int64)
+
+    def connect(self, tail: Ints, head: Ints, capacity: npt.ArrayLike, cost: npt.ArrayLike) -> slice:
+        """Add arcs; scalars are spread over them. Returns where their flows will be."""
+        tail, head = np.broadcast_arrays(np.asarray(tail, np.int64), np.asarray(head, np.int64))
+        amounts = [np.broadcast_to(np.asarray(values, np.int64), tail.shape) for values in (capacity, cost)]
+        self._blocks.append((tail.ravel(), head.ravel(), amounts[0].ravel(), amounts[1].ravel()))
+        first = self._arcs
+        self._arcs += tail.size
+        return slice(first, self._arcs)
+
+    def supply(self, nodes: Ints, amounts: npt.ArrayLike) -> None:
+        """What enters (positive) or leaves (negative) at nodes; repeated calls add up."""
+        nodes = np.atleast_1d(np.asarray(nodes, np.int64))
+        self._supplies.append((nodes, np.broadcast_to(np.asarray(amounts, np.int64), nodes.shape)))
+
+    def solve(self) -> Ints:
+        """The flow on every arc, of least total cost. Raises Infeasible."""
+        if self._arcs == 0:
+            return np.zeros(0, np.int64)
+        solver = min_cost_flow.SimpleMinCostFlow()
+        tail, head, capacity, cost = (np.concatenate([block[i] for block in self._blocks]) for i in range(4))
+        # int32 nodes are what OR-tools takes.
+        solver.add_arcs_with_capacity_and_unit_cost(tail.astype(np.int32), head.astype(np.int32), capacity, cost)
+        balance = np.zeros(self._nodes, np.int64)
+        for nodes, amounts in self._supplies:
+            np.add.at(balance, nodes, amounts)
+        used = np.flatnonzero(balance)
+        solver.set_nodes_supplies(used.astype(np.int32), balance[used])
+        if solver.solve() != solver.OPTIMAL:
+            raise Infeasible
+        return np.asarray(solver.flows(np.arange(self._arcs, dtype=np.int32)), dtype=np.int64)

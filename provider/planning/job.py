@@ -1,0 +1,154 @@
+"""The Spark job: a snapshot in, a plan and its proof out.
+
+`python -m kafka_steward.planning --snapshot URI --out URI --operation heal` runs it on this machine; the same file is
+what spark-submit starts. The proof is the last line on standard output; the plan is in the workspace.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from kafka_steward.errors import PlanError, StewardError
+from kafka_steward.planning.chunks import Slots, in_order
+from kafka_steward.planning.digest import plan_hasher
+from kafka_steward.planning.formats import SnapshotFolder, read_snapshot
+from kafka_steward.planning.kernels import ANSWER, RESULT, Job, plan_slice, read_measures, read_surveys, survey_slice
+from kafka_steward.planning.measures import Measures
+from kafka_steward.planning.options import Options, operation_of
+from kafka_steward.planning.proof import proof_of
+from kafka_steward.planning.session import local_session
+from kafka_steward.planning.slices import SLICE_ROWS, boundaries
+from kafka_steward.planning.stages import ordered, per_slice, read_partitions, sliced
+from kafka_steward.planning.storage import Folder, for_spark
+
+__all__ = ["main", "run"]
+
+
+def run(
+    spark: SparkSession,
+    snapshot_uri: str,
+    out_uri: str,
+    operation: str,
+    options: Mapping[str, Any] | None = None,
+    *,
+    slice_rows: int = SLICE_ROWS,
+) -> dict[str, Any]:
+    """Plan `operation` from the snapshot at one address, write plan and proof to the other; returns the proof.
+
+    Raises PlanError, in one sentence, and writes no plan when the request or the snapshot is wrong.
+    """
+    asked = operation_of(operation)
+    chosen = Options.of(asked, options or {})
+    snapshot = read_snapshot(snapshot_uri)
+    job = Job(snapshot.brokers, asked, chosen)
+    brokers = job.arrays()
+    result, measures = _solved(spark, snapshot, snapshot_uri, job, slice_rows)
+    try:
+        proof = {
+            **proof_of(measures, brokers, asked, chosen),
+            "cluster_id": snapshot.cluster_id,
+            "snapshot_digest": snapshot.digest,
+        }
+        proof["digest"] = _written(result, out_uri, proof, chosen)
+    finally:
+        result.unpersist()
+    Folder(out_uri, "plan").write_json("proof.json", proof)
+    return proof
+
+
+def _solved(
+    spark: SparkSession, snapshot: SnapshotFolder, uri: str, job: Job, slice_rows: int
+) -> tuple[DataFrame, Measures]:
+    firsts = boundaries(snapshot.partitions.column("topic"), slice_rows)
+    rows = sliced(read_partitions(spark, uri), firsts)
+    others = None
+    if firsts:
+        rows = rows.persist()
+        others = read_surveys(_answers(per_slice(rows, partial(survey_slice, job), ANSWER)))
+    result = per_slice(rows, partial(plan_slice, job, others), RESULT).persist()
+    answers = _answers(result.where(f.col("topic").isNull()))
+    if firsts:
+        rows.unpersist()
+    if not answers:
+        # No partition at all: a plan with nothing in it, from the kernel itself.
+        empty = plan_slice(job, None, 0, snapshot.partitions)
+        answers = empty.column("answer").to_pylist()
+    return result, read_measures(answers)
+
+
+def _answers(answers: DataFrame) -> list[str]:
+    """The small answers of all slices, in order. Raises PlanError with the first problem that a slice met."""
+    found = answers.select("slice", "answer", "problem").orderBy("slice").collect()
+    problem = next((row["problem"] for row in found if row["problem"]), None)
+    if problem:
+        raise PlanError(problem)
+    return [row["answer"] for row in found]
+
+
+def _written(result: DataFrame, out_uri: str, proof: dict[str, Any], options: Options) -> str:
+    """Write the plan; returns its digest, counted by the task that has its rows in order."""
+    slots = Slots(options.max_in_per_broker, options.max_out_per_broker, options.chunk_size)
+    plan = ordered(result.where(f.col("topic").isNotNull()), partial(in_order, slots=slots)).persist()
+    try:
+        plan.write.mode("overwrite").parquet(for_spark(f"{out_uri.rstrip('/')}/plan.parquet"))
+        header = (proof["cluster_id"], proof["snapshot_digest"], proof["operation"], proof["options"])
+        return str(plan.mapInArrow(partial(_sealed, header), "digest string").collect()[0]["digest"])
+    finally:
+        plan.unpersist()
+
+
+def _sealed(
+    header: tuple[str, str, str, dict[str, Any]], batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    hasher = plan_hasher(*header)
+    for batch in batches:
+        hasher.rows(pa.Table.from_batches([batch]))
+    yield pa.RecordBatch.from_pydict({"digest": [hasher.hexdigest()]})
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line. Returns the exit code: 0, or 1 after a sentence on standard error."""
+    parser = argparse.ArgumentParser(prog="python -m kafka_steward.planning", description=__doc__.split("\n")[0])
+    parser.add_argument("--snapshot", required=True, metavar="URI", help="folder of the snapshot")
+    parser.add_argument("--out", required=True, metavar="URI", help="folder for the plan and its proof")
+    parser.add_argument("--operation", required=True, metavar="OP", help="why a plan is made, such as heal")
+    parser.add_argument("--options", metavar="FILE.json", help="options of the operation, a JSON object")
+    given = parser.parse_args(arguments)
+    try:
+        operation, options = operation_of(given.operation), _options(given.options)
+        Options.of(operation, options)
+        with local_session() as spark:
+            proof = run(spark, given.snapshot, given.out, given.operation, options)
+    except StewardError as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(json.dumps(proof, sort_keys=True))
+    return 0
+
+
+def _options(path: str | None) -> dict[str, Any]:
+    if path is None:
+        return {}
+    try:
+        value = json.loads(Path(path).read_text())
+    except OSError as error:
+        raise PlanError(f"The options file {path} cannot be read: {error.strerror}.") from error
+    except ValueError as error:
+        raise PlanError(f"The options file {path} holds no JSON: {error}.") from error
+    if not isinstance(value, dict):
+        raise PlanError(f"The options file {path} holds no JSON object.")
+    return value
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,126 @@
+"""What runs on an executor, one slice at a time: Arrow table in, Arrow table out, no Spark in it.
+
+A kernel carries everything it needs in plain values, so that Spark can send it along. What is wrong with the data
+comes back as a sentence in the answer: raised here, it would be buried in a Java stack trace.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from kafka_steward.assignment import Operation
+from kafka_steward.errors import PlanError
+from kafka_steward.planning.arrays import Brokers, Rows
+from kafka_steward.planning.drafts import MOVES, moves
+from kafka_steward.planning.heal import Others, Survey, heal, survey
+from kafka_steward.planning.measures import Measures, measured
+from kafka_steward.planning.options import Options
+from kafka_steward.planning.selection import Case
+
+__all__ = ["ANSWER", "RESULT", "Job", "plan_slice", "read_measures", "read_surveys", "survey_slice"]
+
+#: A small answer per slice: JSON, or the sentence of a PlanError.
+ANSWER = pa.schema([pa.field("slice", pa.int32()), pa.field("answer", pa.string()), pa.field("problem", pa.string())])
+#: Moves (answer and problem empty) and one answer per slice (topic empty), in one table: a stage has one output.
+RESULT = pa.schema([*ANSWER, *(field.with_nullable(True) for field in MOVES)])
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is to be planned: the same for every slice."""
+
+    brokers: pa.Table
+    operation: Operation
+    options: Options
+
+    def arrays(self) -> Brokers:
+        """The brokers as arrays."""
+        return Brokers.of(self.brokers, self.options.exclude_brokers, rack_aware=self.options.rack_aware)
+
+    def case(self, table: pa.Table) -> Case:
+        """A slice as arrays. Raises PlanError when its rows are wrong."""
+        brokers = self.arrays()
+        return Case(Rows.of(table, brokers), brokers, self.operation, self.options)
+
+
+def survey_slice(job: Job, number: int, table: pa.Table) -> pa.Table:
+    """Count what the slices must know of each other, as `ANSWER`."""
+
+    def answer() -> pa.Table:
+        return _answer(number, survey(job.case(table)))
+
+    return _guarded(number, answer, ANSWER)
+
+
+def plan_slice(job: Job, others: list[Others] | None, number: int, table: pa.Table) -> pa.Table:
+    """Plan a slice, as `RESULT`. `others` has one entry for each slice; None when there is one."""
+
+    def answer() -> pa.Table:
+        case = job.case(table)
+        draft = heal(case, None if others is None else others[number])
+        found = moves(draft, case.brokers, job.operation, table.column("topic_id").combine_chunks())
+        return _together(found, _answer(number, measured(draft, case.brokers, own_rack=case.own_rack)))
+
+    return _guarded(number, answer, RESULT)
+
+
+def read_surveys(answers: list[str]) -> list[Others]:
+    """What each slice must know of the others, from the answers in order of the slices."""
+    parts = []
+    for text in answers:
+        value = json.loads(text)
+        factors = {int(factor): count for factor, count in value["factors"].items()}
+        parts.append(Survey(np.array(value["held"]), np.array(value["led"]), value["units"], factors))
+    total, before = Survey.total(parts), 0
+    others = []
+    for part in parts:
+        others.append(Others(total, before))
+        before += part.units
+    return others
+
+
+def read_measures(answers: list[str]) -> Measures:
+    """The measures of all slices together."""
+    kinds = {field.name: field.type for field in fields(Measures)}
+    parts = []
+    for text in answers:
+        value: dict[str, Any] = json.loads(text)
+        arrays: dict[str, Any] = {
+            name: np.array(one) if kinds[name] == "Ints" else one for name, one in value.items() if name != "left"
+        }
+        parts.append(Measures(left=[(topic, number, reason) for topic, number, reason in value["left"]], **arrays))
+    return Measures.total(parts)
+
+
+def _guarded(number: int, answer: Callable[[], pa.Table], schema: pa.Schema) -> pa.Table:
+    try:
+        return answer()
+    except PlanError as error:
+        return _filled(pa.table({"slice": pa.array([number], pa.int32()), "problem": [str(error)]}), schema)
+
+
+def _answer(number: int, value: Survey | Measures) -> pa.Table:
+    text = json.dumps({field.name: _plain(getattr(value, field.name)) for field in fields(value)})
+    return _filled(pa.table({"slice": pa.array([number], pa.int32()), "answer": [text]}), ANSWER)
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if isinstance(value, np.ndarray) else value
+
+
+def _together(found: pa.Table, answer: pa.Table) -> pa.Table:
+    return pa.concat_tables([_filled(found, RESULT), _filled(answer, RESULT)])
+
+
+def _filled(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    columns = [
+        table.column(field.name) if field.name in table.column_names else pa.nulls(len(table), field.type)
+        for field in schema
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
