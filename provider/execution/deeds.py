@@ -21,10 +21,10 @@ class Deeds:
 
     A crash before the call leaves rows that stay `intended`, and so does one after it: what became of them is read
     from Kafka by the next step. The fence is read right before each call; the moment between that and the call is
-    closed only by looking first and settling later.
+    closed only by looking first and settling later. Without a fence, for what needs none: elections.
     """
 
-    def __init__(self, audit: Audit, fence: Fence) -> None:
+    def __init__(self, audit: Audit, fence: Fence | None) -> None:
         self._audit = audit
         self._fence = fence
 
@@ -52,7 +52,8 @@ class Deeds:
     ) -> Mapping[Key, ClusterError | None]:
         together = [entry for several in batch.values() for entry in several]
         self._audit.intend(together)
-        self._fence.check()
+        if self._fence is not None:
+            self._fence.check()
         try:
             answers = call(list(batch))
         except ClusterError as error:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import platform
-import uuid
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -13,6 +10,7 @@ from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import AuthenticationFailed, ClusterError, LockLost, PlanError, VersionConflict, WrongCluster
 from kafka_steward.execution.catchup import Track, copied_bytes, stalled
 from kafka_steward.execution.ending import end_plan, ending_of, hand_on
+from kafka_steward.execution.owner import new_owner
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.progress import Progress, progress_of
 from kafka_steward.execution.step import Step, Stepped
@@ -27,10 +25,6 @@ __all__ = ["HANDED_BACK", "Runner"]
 
 #: With this begins the `detail` of a move that its plan gave up, for the next plan to take on.
 HANDED_BACK = "handed back"
-
-
-def _new_owner() -> str:
-    return f"{platform.node()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
 
 
 class Runner:
@@ -48,7 +42,7 @@ class Runner:
         settings: Settings,
         who: Who,
         *,
-        new_owner: Callable[[], str] = _new_owner,
+        new_owner: Callable[[], str] = new_owner,
     ) -> None:
         self._cluster = cluster
         self._journal = journal

@@ -1,0 +1,243 @@
+"""Failure detection (KIP-46, part 1): one look at the cluster, written down so that any later one goes on from it.
+
+What is written: KIP-46's `/admin/failed_brokers/<id>`, which goes when the broker is back or its heal is persisted; and
+beside it our own `/steward/failures/<id>`, which stays as long as the broker is gone, so that neither a heal that could
+not do everything nor a restart begins the grace period anew, and says when the failure was last announced.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from kafka_steward.cluster.health import failed_brokers
+from kafka_steward.cluster.state import Snapshot
+from kafka_steward.errors import ClusterError, DocumentError, LockLost, NodeExists, NodeMissing, VersionConflict
+from kafka_steward.execution.debts import give_back_debts
+from kafka_steward.execution.failures import Judgement, Sight, handled_brokers, judge
+from kafka_steward.execution.lookout import bouncing_brokers
+from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.journal import paths
+from kafka_steward.journal.audit import Action, Entry, Who
+from kafka_steward.journal.document import Document
+from kafka_steward.journal.documents import FailedBroker
+from kafka_steward.journal.fields import Fields
+from kafka_steward.journal.open import Journal
+from kafka_steward.journal.tree import Node
+from kafka_steward.settings import Settings
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["Detector", "Failure", "Verdict"]
+
+_log = logging.getLogger(__name__)
+
+_FAILURES = "/steward/failures"
+#: Plans that are looked through for the newest heal of a broker.
+_PLANS = 200
+
+
+@dataclass(frozen=True)
+class Failure(Document):
+    """`/steward/failures/<id>`: when the broker was first seen to be gone, and when that was last announced."""
+
+    first_seen_ms: int
+    announced_ms: int | None = None
+
+    @classmethod
+    def read(cls, fields: Fields, source: str | None) -> Self:
+        """From our own form, version 1."""
+        fields.integer("version", low=1)
+        first_seen_ms, announced_ms = fields.integer("first_seen_ms"), fields.maybe("announced_ms", fields.integer)
+        return cls(first_seen_ms, announced_ms, extra=fields.rest(), source=source)
+
+    def values(self) -> dict[str, Any]:
+        """Both fields."""
+        return {"version": self.VERSION, "first_seen_ms": self.first_seen_ms, "announced_ms": self.announced_ms}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a look found. Times are the journal's, in milliseconds since 1970.
+
+    `due` are to be announced now; `failed` are all whose grace period is over and that nobody sees to, announced or
+    not; `waiting` are within it, until that moment; `handled` are gone and seen to; `cleared` came back; `down` are all
+    that are gone. In an outage nothing is due.
+    """
+
+    due: tuple[int, ...]
+    failed: tuple[int, ...]
+    waiting: Mapping[int, int]
+    handled: tuple[int, ...]
+    cleared: tuple[int, ...]
+    down: tuple[int, ...]
+    outage: bool
+    sentence: str
+    now_ms: int
+
+
+class Detector:
+    """Looks for failed brokers. Any number may look at once, in any process: they share what is written down."""
+
+    def __init__(self, cluster: ClusterPort, journal: Journal, settings: Settings, who: Who) -> None:
+        self._cluster = cluster
+        self._journal = journal
+        self._settings = settings
+        self._who = who
+
+    def look(self, *, announce: bool = True) -> Verdict:
+        """Look once. With `announce`, what is due and returned in `due` counts as announced from now on.
+
+        Raises ClusterError, and then nothing was written: not reaching the cluster is never a broker's failure.
+        Raises JournalError.
+        """
+        snapshot = self._cluster.snapshot()
+        views = self._cluster.live_views(sorted(snapshot.live))
+        sight = _sight(snapshot, failed_brokers(snapshot, views))
+        failures = self._failures()
+        judgement = self._judge(sight, failures)
+        cleared = self._write(sight, judgement, failures)
+        if announce:
+            self._announce(judgement)
+        self._give_back_debts(sight)
+        return Verdict(
+            due=judgement.announce,
+            failed=judgement.due,
+            waiting=judgement.waiting,
+            handled=judgement.handled,
+            cleared=cleared,
+            down=tuple(sorted(sight.failed)),
+            outage=judgement.outage,
+            sentence=_sentence(sight, judgement, self._settings, self._journal.now_ms()),
+            now_ms=self._journal.now_ms(),
+        )
+
+    def _judge(self, sight: Sight, failures: Mapping[int, Failure]) -> Judgement:
+        entries = self._entries()
+        first_seen = {broker: failure.first_seen_ms for broker, failure in failures.items()} | entries
+        announced = {broker: failure.announced_ms for broker, failure in failures.items()}
+        return judge(
+            sight,
+            first_seen_ms=first_seen,
+            entries=entries.keys(),
+            announced_ms={broker: at_ms for broker, at_ms in announced.items() if at_ms is not None},
+            handled=handled_brokers(self._journal.plans.latest(_PLANS), sight.live),
+            bouncing=bouncing_brokers(self._journal.tree),
+            now_ms=self._journal.now_ms(),
+            settings=self._settings,
+        )
+
+    def _entries(self) -> dict[int, int]:
+        """KIP-46's entries: broker to the time of failure. One that cannot be read dates from when it was written."""
+        found = {}
+        for name in self._journal.tree.children(paths.FAILED_BROKERS):
+            broker, node = paths.broker_of(name), self._journal.tree.get(f"{paths.FAILED_BROKERS}/{name}")
+            if broker is None or node is None:
+                continue
+            try:
+                found[broker] = FailedBroker.from_node(node).failure_timestamp_ms
+            except DocumentError:
+                found[broker] = node.created_ms
+        return found
+
+    def _failures(self) -> dict[int, Failure]:
+        found = {}
+        for name in self._journal.tree.children(_FAILURES):
+            broker, node = paths.broker_of(name), self._journal.tree.get(f"{_FAILURES}/{name}")
+            if broker is not None and node is not None:
+                found[broker] = _readable(node)
+        return found
+
+    def _write(self, sight: Sight, judgement: Judgement, failures: Mapping[int, Failure]) -> tuple[int, ...]:
+        """Write down what is new and strike out what is over; returns the brokers that came back."""
+        now_ms = self._journal.now_ms()
+        for broker in judgement.write:
+            first_seen_ms = failures[broker].first_seen_ms if broker in failures else now_ms
+            self._create(f"{_FAILURES}/{broker}", Failure(first_seen_ms).to_json())
+            if self._create(paths.failed_broker(broker), FailedBroker(first_seen_ms).to_json()):
+                self._note(Action.DETECT, broker, f"broker {broker} has replicas and is gone", after=first_seen_ms)
+        if judgement.write and judgement.outage:
+            self._note(Action.OUTAGE, None, _sentence(sight, judgement, self._settings, now_ms))
+        for broker in judgement.clear:
+            self._delete(paths.failed_broker(broker))
+        back = tuple(broker for broker in sorted({*failures, *judgement.clear}) if sight.over(broker))
+        for broker in back:
+            self._delete(f"{_FAILURES}/{broker}")
+            if broker in sight.live:
+                self._delete(paths.rolling_bounce(broker))
+            why = "is back" if broker in sight.live else "has no replicas any more"
+            self._note(Action.CLEAR, broker, f"broker {broker} {why}")
+        return tuple(broker for broker in back if broker in sight.live)
+
+    def _announce(self, judgement: Judgement) -> None:
+        for broker in judgement.announce:
+            node = self._journal.tree.get(f"{_FAILURES}/{broker}")
+            if node is None:
+                continue
+            now_ms = self._journal.now_ms()
+            text = replace(_readable(node), announced_ms=now_ms).to_json()
+            try:
+                self._journal.tree.set(node.path, text, version=node.version)
+            except (VersionConflict, NodeMissing):
+                continue  # another look announces it
+            self._note(Action.ANNOUNCE, broker, f"broker {broker} is gone longer than the grace period")
+
+    def _give_back_debts(self, sight: Sight) -> None:
+        try:
+            give_back_debts(self._cluster, self._journal, sight.live, self._who)
+        except (ClusterError, LockLost) as error:
+            _log.info("Throttles of ended plans are still owed: %s", error)
+
+    def _create(self, path: str, text: str) -> bool:
+        try:
+            self._journal.tree.create(path, text)
+        except NodeExists:
+            return False  # an earlier look, or another process: its time stays
+        return True
+
+    def _delete(self, path: str) -> None:
+        node = self._journal.tree.get(path)
+        if node is None:
+            return
+        try:
+            self._journal.tree.delete(path, version=node.version)
+        except (VersionConflict, NodeMissing):
+            return  # another look has it
+
+    def _note(self, action: Action, broker: int | None, reason: str, *, after: object = None) -> None:
+        self._journal.audit.note(Entry(action, reason, broker=broker, after=after, who=self._who))
+
+
+def _readable(node: Node) -> Failure:
+    """The failure written down; one that someone garbled dates from when it was written."""
+    try:
+        return Failure.from_node(node)
+    except DocumentError:
+        return Failure(node.created_ms)
+
+
+def _sight(snapshot: Snapshot, failed: frozenset[int]) -> Sight:
+    known = frozenset(broker for broker in snapshot.live | snapshot.hosting if broker >= 0)
+    return Sight(failed, snapshot.live, known)
+
+
+def _sentence(sight: Sight, judgement: Judgement, settings: Settings, now_ms: int) -> str:
+    if not sight.failed:
+        return "Every broker that has replicas is live."
+    brokers = f"Broker {', '.join(map(str, sorted(sight.failed)))} is gone"
+    if settings.heal_failure_interval < 0:
+        return f"{brokers}; healing is switched off (heal_failure_interval is -1)."
+    if judgement.outage:
+        return (
+            f"{brokers}: {len(sight.failed)} of {len(sight.known)} brokers, more than max_failed_brokers or "
+            "max_failed_fraction allow; that is an outage, and nothing is healed until some are back."
+        )
+    if judgement.due:
+        return f"{brokers} longer than the grace period: {', '.join(map(str, judgement.due))} is to be healed."
+    if judgement.waiting:
+        left_s = max(0, min(judgement.waiting.values()) - now_ms) / 1000
+        return f"{brokers}; the grace period ends in {left_s:.0f} s."
+    return f"{brokers}, and is seen to."

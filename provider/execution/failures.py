@@ -1,0 +1,109 @@
+"""Which brokers failed, which of them are due, and which are being seen to (KIP-46, part 1). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from kafka_steward.assignment import Operation
+from kafka_steward.journal.records import PlanRecord
+from kafka_steward.settings import Settings
+
+__all__ = ["Judgement", "Sight", "handled_brokers", "judge"]
+
+
+@dataclass(frozen=True)
+class Sight:
+    """One look: brokers that failed by the cluster's word, those that live, and all that there should be."""
+
+    failed: frozenset[int]
+    live: frozenset[int]
+    known: frozenset[int]
+
+    def over(self, broker: int) -> bool:
+        """Whether a failure is over: the broker lives, or has no replicas any more. Lacking witnesses is not that."""
+        return broker in self.live or broker not in self.known
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What is to be written down after a look, and what it means.
+
+    `write` are failures seen for the first time or lacking their entry, `clear` entries of brokers that are back or
+    have nothing left to heal, `announce` those of the `due` whose turn it is. `waiting` maps brokers within their
+    grace period to the moment at which it ends.
+    """
+
+    write: tuple[int, ...]
+    clear: tuple[int, ...]
+    announce: tuple[int, ...]
+    due: tuple[int, ...]
+    waiting: Mapping[int, int]
+    handled: tuple[int, ...]
+    outage: bool
+
+
+def judge(
+    sight: Sight,
+    *,
+    first_seen_ms: Mapping[int, int],
+    entries: Collection[int],
+    announced_ms: Mapping[int, int],
+    handled: frozenset[int],
+    bouncing: frozenset[int],
+    now_ms: int,
+    settings: Settings,
+) -> Judgement:
+    """Judge a look. `first_seen_ms` is when each failure was first seen, `announced_ms` when it was last announced.
+
+    With a `heal_failure_interval` of -1 nothing is written and nothing is ever due.
+    """
+    if settings.heal_failure_interval < 0:
+        return Judgement((), (), (), (), {}, (), outage=_is_outage(sight, settings))
+    down = sorted(sight.failed)
+    unhandled = [broker for broker in down if broker not in handled]
+    due_at = {broker: first_seen_ms.get(broker, now_ms) + _grace_ms(broker, bouncing, settings) for broker in unhandled}
+    outage = _is_outage(sight, settings)
+    due = tuple(broker for broker in unhandled if due_at[broker] <= now_ms and not outage)
+    retry_ms = settings.heal_retry_interval * 1000
+    return Judgement(
+        write=tuple(broker for broker in unhandled if broker not in entries),
+        clear=tuple(sorted(broker for broker in entries if sight.over(broker) or broker in handled)),
+        announce=tuple(each for each in due if now_ms - announced_ms.get(each, -retry_ms) >= retry_ms),
+        due=due,
+        waiting={broker: at_ms for broker, at_ms in due_at.items() if at_ms > now_ms},
+        handled=tuple(broker for broker in down if broker in handled),
+        outage=outage,
+    )
+
+
+def handled_brokers(plans: Sequence[PlanRecord], live: frozenset[int]) -> frozenset[int]:
+    """Brokers for which nothing more need be planned; `plans` is in order of publication, the newest first.
+
+    A heal plan that names the broker is unfinished; or the newest one left what could not be healed, and the live
+    brokers are still those with which it could not.
+    """
+    newest: dict[int, PlanRecord] = {}
+    for plan in plans:
+        if plan.operation == Operation.HEAL.value:
+            for broker in plan.failed_brokers:
+                newest.setdefault(broker, plan)
+    return frozenset(broker for broker, plan in newest.items() if _handles(plan, live))
+
+
+def _handles(plan: PlanRecord, live: frozenset[int]) -> bool:
+    if not plan.status.finished:
+        return True
+    return plan.left > 0 and frozenset(plan.live_brokers) == live
+
+
+def _grace_ms(broker: int, bouncing: frozenset[int], settings: Settings) -> int:
+    """KIP-46, fast detection: a broker that did not announce its shutdown has failed, and is due at once."""
+    if settings.heal_fast_detection and broker not in bouncing:
+        return 0
+    return int(settings.heal_failure_interval * 1000)
+
+
+def _is_outage(sight: Sight, settings: Settings) -> bool:
+    down = len(sight.failed)
+    return down > settings.max_failed_brokers or down > settings.max_failed_fraction * len(sight.known)

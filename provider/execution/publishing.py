@@ -1,0 +1,149 @@
+"""Publishing: a plan is checked, written down, and given the cluster."""
+
+from __future__ import annotations
+
+from kafka_steward.assignment import Operation
+from kafka_steward.errors import NodeMissing, PlanError, SlotTaken, VersionConflict
+from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.journal import paths
+from kafka_steward.journal.audit import Action, Entry, Who
+from kafka_steward.journal.open import Journal
+from kafka_steward.journal.plans import PlanRecord, PlanStatus
+from kafka_steward.planning.check import check
+from kafka_steward.planning.formats import PlanFolder, SnapshotFolder
+from kafka_steward.settings import Settings
+
+__all__ = ["publish_plan"]
+
+
+def publish_plan(
+    cluster: ClusterPort,
+    journal: Journal,
+    plan: PlanFolder,
+    *,
+    settings: Settings,
+    who: Who,
+    snapshot: SnapshotFolder | None = None,
+) -> PlanRecord:
+    """Write a plan into the journal and give it the cluster; the second time, return it as it stands.
+
+    With the `snapshot` that it was made from, the plan is checked against it, without trusting the planner. A heal
+    goes before any plan that a person asked for: that one is paused, and gets the cluster back when the heal ends. The
+    entries of the brokers that a heal is for are deleted then (KIP-46): the plan stands in for them.
+
+    Raises PlanError: of another cluster, not valid, or healing more brokers than `max_failed_brokers`. Raises SlotTaken
+    while another plan, that it may not pause, has the cluster; nothing is written then.
+    """
+    _refuse_wrong(cluster, journal, plan, settings, snapshot)
+    wanted = _record(cluster, plan, who, snapshot)
+    known = journal.plans.get(plan.digest)
+    if known is not None and known.status.finished:
+        return known
+    _make_room(journal, wanted)
+    record = journal.plans.publish(wanted, plan.moves)
+    _take_slot(journal, record, who)
+    if known is None:
+        reason = f"{len(plan.moves)} partitions to move"
+        journal.audit.note(Entry(Action.PUBLISH, reason, plan=plan.digest, after=_told(plan), who=who))
+    if record.auto_generated:
+        _forget_failures(journal, record, who)
+    return record
+
+
+def _refuse_wrong(
+    cluster: ClusterPort, journal: Journal, plan: PlanFolder, settings: Settings, snapshot: SnapshotFolder | None
+) -> None:
+    made_for, name = plan.proof.get("cluster_id"), plan.digest[:12]
+    if not made_for == cluster.cluster_id == journal.cluster_id:
+        raise PlanError(
+            f"Plan {name} was made for cluster {made_for}, and this is {cluster.cluster_id}; make a plan from a "
+            "snapshot of this cluster."
+        )
+    failed = plan.proof.get("brokers_failed", ())
+    if len(failed) > settings.max_failed_brokers:
+        raise PlanError(
+            f"Plan {name} heals {len(failed)} brokers at once, and max_failed_brokers is "
+            f"{settings.max_failed_brokers}; bring some of them back, or raise that setting."
+        )
+    verdict = None if snapshot is None else check(snapshot, plan)
+    if verdict is not None and not verdict.ok:
+        raise PlanError(f"Plan {name} does not hold for its snapshot: {verdict.problems[0]} Make it anew.")
+
+
+def _record(cluster: ClusterPort, plan: PlanFolder, who: Who, snapshot: SnapshotFolder | None) -> PlanRecord:
+    """The record as it begins. `live_brokers` are those that the planner could count on.
+
+    Partitions left out because they were moving are none that cannot be healed: for them, no broker counts.
+    """
+    operation = str(plan.proof["operation"])
+    postponed = any(each.get("reason") == "in_flight" for each in plan.proof.get("pinned", ()))
+    return PlanRecord(
+        plan.digest,
+        cluster.cluster_id,
+        operation,
+        failed_brokers=tuple(plan.proof.get("brokers_failed", ())) if operation == Operation.HEAL.value else (),
+        auto_generated=operation == Operation.HEAL.value,
+        reason="published",
+        who=who,
+        left=len(plan.proof.get("unplaced", ())) + len(plan.proof.get("pinned", ())),
+        live_brokers=() if postponed else _usable(cluster, snapshot),
+    )
+
+
+def _usable(cluster: ClusterPort, snapshot: SnapshotFolder | None) -> tuple[int, ...]:
+    if snapshot is None:
+        return tuple(sorted(cluster.live_brokers()))
+    rows = snapshot.brokers.to_pylist()
+    return tuple(sorted(row["broker"] for row in rows if row["state"] in {"live", "new"}))
+
+
+def _make_room(journal: Journal, wanted: PlanRecord) -> None:
+    """Pause or free the plan that has the cluster. Raises SlotTaken when it may not be."""
+    owner = journal.slot.owner()
+    if owner is None or owner == wanted.digest:
+        return
+    record = journal.plans.get(owner)
+    if record is None or record.status.finished:
+        journal.slot.free(owner)
+    elif record.auto_generated or not wanted.auto_generated:
+        raise SlotTaken(
+            owner,
+            f"Plan {wanted.digest[:12]} was not published: the cluster belongs to plan {owner[:12]} until that one "
+            "ends; wait for it, cancel it, or abandon it.",
+        )
+
+
+def _take_slot(journal: Journal, record: PlanRecord, who: Who) -> None:
+    owner = journal.slot.owner()
+    if owner in {None, record.digest} or not record.auto_generated:
+        journal.slot.take(record.digest)
+        return
+    paused = journal.slot.yield_to(record.digest)
+    other = None if paused is None else journal.plans.get(paused)
+    if other is None or other.status.finished or other.status is PlanStatus.PAUSED:
+        return
+    sentence = f"it made way for the heal {record.digest[:12]}"
+    journal.audit.note(Entry(Action.PAUSE, sentence, plan=other.digest, attempt=journal.now_ms() // 1000, who=who))
+    try:
+        journal.plans.update(other, status=PlanStatus.PAUSED, reason=f"Plan {other.digest[:12]} waits: {sentence}.")
+    except VersionConflict:
+        return  # it is being stepped this moment: its next step finds that it has not the cluster any more
+
+
+def _forget_failures(journal: Journal, record: PlanRecord, who: Who) -> None:
+    """KIP-46: once the plan is persisted, the entries of its failed brokers go."""
+    for broker in record.failed_brokers:
+        node = journal.tree.get(paths.failed_broker(broker))
+        if node is None:
+            continue
+        try:
+            journal.tree.delete(node.path, version=node.version)
+        except (NodeMissing, VersionConflict):
+            continue  # a look took it, or changed it, in between: the next look decides
+        reason = f"broker {broker} is being healed by plan {record.digest[:12]}"
+        journal.audit.note(Entry(Action.CLEAR, reason, plan=record.digest, broker=broker, who=who))
+
+
+def _told(plan: PlanFolder) -> dict[str, object]:
+    names = ("operation", "snapshot_digest", "brokers_failed", "replicas_moved", "bytes_moved", "lower_bound")
+    return {name: plan.proof.get(name) for name in names}

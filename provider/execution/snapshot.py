@@ -1,0 +1,95 @@
+"""From the cluster to a snapshot folder, which the planner reads."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from kafka_steward.cluster.state import LogDir, Partition, Snapshot
+from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.planning.formats import SNAPSHOT_BROKERS, SNAPSHOT_PARTITIONS, write_snapshot
+
+__all__ = ["take_snapshot"]
+
+_MIN_ISR = "min.insync.replicas"
+
+
+def take_snapshot(cluster: ClusterPort, uri: str, *, failed: Collection[int], now_ms: int) -> str:
+    """Write what the cluster looks like now to the folder `uri`; returns the digest.
+
+    `failed` are the brokers to be healed, by the detector's word; those of them that are live again count as live.
+    Raises ClusterError, and PlanError when the workspace cannot be written.
+    """
+    snapshot = cluster.snapshot()
+    log_dirs = cluster.log_dirs(sorted(snapshot.live))
+    topics = sorted({name.topic for name in snapshot.partitions})
+    settings = cluster.topic_configs(topics, [_MIN_ISR]) if topics else {}
+    min_isr = {topic: int(of[_MIN_ISR]) for topic, of in settings.items() if _MIN_ISR in of}
+    return write_snapshot(
+        uri,
+        cluster_id=snapshot.cluster_id,
+        taken_ms=now_ms,
+        brokers=pa.Table.from_pylist(broker_rows(snapshot, log_dirs, failed), SNAPSHOT_BROKERS),
+        partitions=pa.Table.from_pylist(partition_rows(snapshot, log_dirs, min_isr), SNAPSHOT_PARTITIONS),
+    )
+
+
+def broker_rows(snapshot: Snapshot, log_dirs: Mapping[int, LogDir], failed: Collection[int]) -> list[dict[str, Any]]:
+    """A row for each broker that lives or has replicas."""
+    known = sorted(snapshot.live | snapshot.hosting)
+    racks = {broker.id: broker.rack for broker in snapshot.brokers.values()}
+    usable = {broker: dirs.usable_bytes for broker, dirs in log_dirs.items()}
+    return [
+        {
+            "broker": broker,
+            "rack": racks.get(broker),
+            "state": _state(broker, snapshot, failed),
+            "capacity": None,
+            "usable_bytes": usable.get(broker),
+        }
+        for broker in known
+    ]
+
+
+def _state(broker: int, snapshot: Snapshot, failed: Collection[int]) -> str:
+    if broker in snapshot.live:
+        return "live" if broker in snapshot.hosting else "new"
+    # A dead broker that has not failed yet gets nothing new and keeps what it has: to a heal, that is draining.
+    return "failed" if broker in failed else "draining"
+
+
+def partition_rows(
+    snapshot: Snapshot, log_dirs: Mapping[int, LogDir], min_isr: Mapping[str, int]
+) -> list[dict[str, Any]]:
+    """A row for each partition, in order."""
+    return [_partition_row(snapshot.partitions[name], log_dirs, min_isr) for name in sorted(snapshot.partitions)]
+
+
+def _partition_row(partition: Partition, log_dirs: Mapping[int, LogDir], min_isr: Mapping[str, int]) -> dict[str, Any]:
+    return {
+        "topic": partition.topic,
+        "topic_id": partition.topic_id,
+        "partition": partition.partition,
+        "replicas": list(partition.replicas),
+        "isr": sorted(partition.isr),
+        "leader": -1 if partition.leader is None else partition.leader,
+        "adding": list(partition.adding) or None,
+        "removing": list(partition.removing) or None,
+        "target_rf": len(set(partition.replicas) - set(partition.adding)),
+        "min_isr": min_isr.get(partition.topic),
+        "bytes": _size(partition, log_dirs),
+    }
+
+
+def _size(partition: Partition, log_dirs: Mapping[int, LogDir]) -> int | None:
+    """The size on the leader; without one, the largest that a replica tells."""
+    told = {
+        broker: log_dirs[broker].replica_bytes[partition.topic_partition]
+        for broker in partition.replicas
+        if broker in log_dirs and partition.topic_partition in log_dirs[broker].replica_bytes
+    }
+    if partition.leader in told:
+        return told[partition.leader]
+    return max(told.values(), default=None)

@@ -1,0 +1,342 @@
+"""A Kafka with ticks, bandwidth and the traps that real ones have shown; it is a `ClusterPort`.
+
+Time passes only in `tick`. The traps, each measured on real clusters (see tests/kafka, which checks them there):
+
+* a cancelled reassignment keeps the set of replicas and loses their order;
+* submitting the originals of a move in flight wedges a KRaft partition until a null cancel; ZooKeeper mode reverts;
+* KRaft takes a dead target and hangs; ZooKeeper mode refuses it;
+* an alter whose answer was lost may be applied much later.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from kafka_steward.assignment import Assignment, TopicPartition
+from kafka_steward.cluster.configs import ConfigChange, ConfigOp
+from kafka_steward.cluster.state import Broker, LogDir, Partition, Reassignment, Snapshot
+from kafka_steward.errors import BrokerUnreachable, ClusterError, ClusterUnreachable, KafkaRefused, KafkaTimeout
+
+TICK_MS = 1000
+DISK = 1_000_000_000
+
+
+@dataclass
+class Replicated:
+    """A partition: who has it, who is in sync, how much of it each broker holds."""
+
+    replicas: Assignment
+    topic_id: str
+    size: int
+    isr: set[int]
+    leader: int | None
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+    wedged: bool = False
+    held: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def reassigning(self) -> bool:
+        return bool(self.adding or self.removing)
+
+    @property
+    def original(self) -> Assignment:
+        return tuple(broker for broker in self.replicas if broker not in self.adding)
+
+    @property
+    def target(self) -> Assignment:
+        return tuple(broker for broker in self.replicas if broker not in self.removing)
+
+
+class Simulator:
+    """`mode` is "kraft" or "zookeeper"; `bandwidth` is bytes that one broker takes in per tick."""
+
+    def __init__(
+        self,
+        brokers: Mapping[int, str | None],
+        topics: Mapping[str, Sequence[Assignment]],
+        *,
+        mode: str = "kraft",
+        size: int = 100,
+        bandwidth: int = 100,
+    ) -> None:
+        self.cluster_id = "simulated"
+        self.mode = mode
+        self.bandwidth = bandwidth
+        self.now_ms = 1_000_000
+        self.racks = dict(brokers)
+        self.alive = set(brokers)
+        self.reachable = True
+        self.topics: dict[TopicPartition, Replicated] = {}
+        self.topic_settings: dict[str, dict[str, str]] = {}
+        self.broker_settings: dict[int, dict[str, str]] = {broker: {} for broker in brokers}
+        self.late: list[tuple[int, dict[TopicPartition, Assignment | None]]] = []
+        self._topic_ids = itertools.count(1)
+        for topic, assignments in topics.items():
+            self.create(topic, assignments, size=size)
+
+    @classmethod
+    def of(cls, brokers: str, *topics: str, **more: object) -> Simulator:
+        """From `"1a 2a 3b"` and `"t: 123 231"`: brokers with racks, topics with the replicas of each partition."""
+        parsed = {name: [tuple(map(int, each)) for each in rest.split()] for name, _, rest in _split(topics)}
+        return cls({int(each[:-1]): each[-1] for each in brokers.split()}, parsed, **more)  # type: ignore[arg-type]
+
+    # what happens to it
+
+    def create(self, topic: str, assignments: Sequence[Assignment], *, size: int = 100) -> None:
+        topic_id = f"id{next(self._topic_ids)}"
+        self.topic_settings[topic] = {}
+        for number, replicas in enumerate(assignments):
+            isr = set(replicas) & self.alive
+            partition = Replicated(replicas, topic_id, size, isr, None, held=dict.fromkeys(isr, size))
+            self.topics[TopicPartition(topic, number)] = partition
+            self._elect(partition)
+
+    def delete(self, topic: str) -> None:
+        del self.topic_settings[topic]
+        self.topics = {name: each for name, each in self.topics.items() if name.topic != topic}
+
+    def kill(self, broker: int) -> None:
+        self.alive.discard(broker)
+        for partition in self.topics.values():
+            if partition.isr != {broker}:
+                partition.isr.discard(broker)
+            if partition.leader == broker:
+                self._elect(partition)
+
+    def restart(self, broker: int) -> None:
+        self.alive.add(broker)
+        for partition in self.topics.values():
+            if partition.leader is None:
+                self._elect(partition)
+
+    def tick(self, times: int = 1) -> None:
+        for _ in range(times):
+            self.now_ms += TICK_MS
+            due = [targets for at_ms, targets in self.late if at_ms <= self.now_ms]
+            self.late = [each for each in self.late if each[0] > self.now_ms]
+            for targets in due:
+                self._apply(targets)
+            self._copy()
+            for partition in self.topics.values():
+                self._complete(partition)
+
+    def run(self, ticks: int = 50) -> None:
+        """Until nothing moves any more, or `ticks` have passed."""
+        for _ in range(ticks):
+            if not any(partition.reassigning for partition in self.topics.values()) and not self.late:
+                return
+            self.tick()
+
+    # what is asked of it: a ClusterPort
+
+    def snapshot(self, topics: Collection[str] | None = None) -> Snapshot:
+        self._reached()
+        chosen = {name: each for name, each in self.topics.items() if topics is None or name.topic in topics}
+        partitions = {
+            name: Partition(
+                *name,
+                each.replicas,
+                frozenset(each.isr),
+                each.leader,
+                each.topic_id,
+                each.adding,
+                each.removing,
+            )
+            for name, each in sorted(chosen.items())
+        }
+        return Snapshot(self.cluster_id, self.now_ms, self._brokers(), partitions)
+
+    def live_brokers(self) -> dict[int, Broker]:
+        self._reached()
+        return {broker: each for broker, each in self._brokers().items() if not each.fenced}
+
+    def live_views(self, brokers: Collection[int], *, timeout_s: float = 2.0) -> dict[int, frozenset[int]]:
+        del timeout_s  # nobody hangs here
+        return {broker: frozenset(self.alive) for broker in brokers if broker in self.alive}
+
+    def reassignments(self) -> dict[TopicPartition, Reassignment]:
+        self._reached()
+        return {
+            name: Reassignment(each.replicas, each.adding, each.removing)
+            for name, each in self.topics.items()
+            if each.reassigning
+        }
+
+    def alter(self, targets: Mapping[TopicPartition, Assignment]) -> dict[TopicPartition, KafkaRefused | None]:
+        self._reached()
+        return self._apply(dict(targets))
+
+    def cancel(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, KafkaRefused | None]:
+        self._reached()
+        return self._apply(dict.fromkeys(partitions))
+
+    def alter_unanswered(self, targets: Mapping[TopicPartition, Assignment], *, after_ticks: int) -> None:
+        """The request is heard, applied later, and never answered."""
+        self.late.append((self.now_ms + after_ticks * TICK_MS, dict(targets)))
+        raise KafkaTimeout("The controller did not answer in 30 s; the change may have been made.")
+
+    def elect_leaders(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, KafkaRefused | None]:
+        self._reached()
+        answers: dict[TopicPartition, KafkaRefused | None] = {}
+        for name in partitions:
+            partition = self.topics.get(name)
+            preferred = None if partition is None else partition.replicas[0]
+            ok = partition is not None and preferred in partition.isr & self.alive
+            answers[name] = None if ok else _refusal(80, "The preferred leader was not available.")
+            if partition is not None and ok:
+                partition.leader = preferred
+        return answers
+
+    def log_dirs(self, brokers: Collection[int]) -> dict[int, LogDir]:
+        self._reached()
+        found = {}
+        for broker in self.alive & set(brokers):
+            held = {name: each.held[broker] for name, each in self.topics.items() if broker in each.held}
+            found[broker] = LogDir(held, DISK, DISK - sum(held.values()))
+        return found
+
+    def topic_configs(
+        self, topics: Collection[str], names: Collection[str], *, own_only: bool = False
+    ) -> dict[str, dict[str, str]]:
+        self._reached()
+        defaults = {} if own_only else {"min.insync.replicas": "1"}
+        known = {topic: {**defaults, **self.topic_settings[topic]} for topic in topics if topic in self.topic_settings}
+        return {topic: {name: of[name] for name in names if name in of} for topic, of in known.items()}
+
+    def broker_configs(
+        self, brokers: Collection[int], names: Collection[str], *, own_only: bool = False
+    ) -> dict[int, dict[str, str]]:
+        del own_only  # brokers have no defaults here
+        self._reached()
+        return {
+            broker: {name: self.broker_settings[broker][name] for name in names if name in self.broker_settings[broker]}
+            for broker in brokers
+            if broker in self.alive
+        }
+
+    def change_topic_configs(self, changes: Mapping[str, Sequence[ConfigChange]]) -> dict[str, KafkaRefused | None]:
+        self._reached()
+        return {topic: self._change(self.topic_settings.get(topic), several) for topic, several in changes.items()}
+
+    def change_broker_configs(self, changes: Mapping[int, Sequence[ConfigChange]]) -> dict[int, ClusterError | None]:
+        self._reached()
+        gone = {broker: BrokerUnreachable(broker, f"Broker {broker} does not answer.") for broker in changes}
+        return {
+            broker: self._change(self.broker_settings[broker], several) if broker in self.alive else gone[broker]
+            for broker, several in changes.items()
+        }
+
+    # how it works inside
+
+    def _reached(self) -> None:
+        if not (self.reachable and self.alive):
+            raise ClusterUnreachable("No bootstrap server answers.")
+
+    def _brokers(self) -> dict[int, Broker]:
+        # KRaft goes on listing a dead broker, as fenced; ZooKeeper mode does not.
+        listed = self.racks if self.mode == "kraft" else sorted(self.alive)
+        return {
+            each: Broker(each, "127.0.0.1", 9000 + each, self.racks[each], each not in self.alive) for each in listed
+        }
+
+    def _apply(self, targets: Mapping[TopicPartition, Assignment | None]) -> dict[TopicPartition, KafkaRefused | None]:
+        return {
+            name: self._cancel_one(name) if target is None else self._alter_one(name, target)
+            for name, target in targets.items()
+        }
+
+    def _alter_one(self, name: TopicPartition, target: Assignment) -> KafkaRefused | None:
+        partition = self.topics.get(name)
+        if partition is None:
+            return _refusal(3, f"Unable to find partition {name}.")
+        if not target or len(set(target)) < len(target) or not set(target) <= self.racks.keys():
+            return _refusal(39, "The manual partition assignment is not valid.")
+        original = partition.original
+        if self.mode == "zookeeper" and set(target) - set(original) - self.alive:
+            return _refusal(39, "Replica assignment has brokers that are not alive.")
+        wedges = partition.reassigning and set(target) == set(original) and bool(partition.adding)
+        if wedges and self.mode == "kraft":
+            partition.removing, partition.wedged = partition.adding, True
+            return None
+        self._drop(partition, set(partition.adding) - set(target))
+        partition.adding = tuple(broker for broker in target if broker not in original)
+        partition.removing = tuple(broker for broker in original if broker not in target)
+        partition.replicas = (*target, *partition.removing)
+        self._complete(partition)
+        return None
+
+    def _cancel_one(self, name: TopicPartition) -> KafkaRefused | None:
+        partition = self.topics.get(name)
+        if partition is None or not partition.reassigning:
+            return _refusal(85, "No partition reassignment is in progress.")
+        original = partition.original
+        self._drop(partition, set(partition.adding))
+        partition.replicas, partition.adding, partition.removing, partition.wedged = original, (), (), False
+        if partition.leader not in original:
+            self._elect(partition)
+        return None
+
+    def _copy(self) -> None:
+        room = dict.fromkeys(self.alive, self.bandwidth)
+        for name, partition in sorted(self.topics.items()):
+            if partition.leader is None:
+                continue
+            for broker in partition.replicas:
+                if broker in self.alive and broker not in partition.isr:
+                    missing = partition.size - partition.held.get(broker, 0)
+                    took = min(missing, room[broker], self._rate(name, broker))
+                    room[broker] -= took
+                    partition.held[broker] = partition.held.get(broker, 0) + took
+                    if took == missing:
+                        partition.isr.add(broker)
+
+    def _rate(self, name: TopicPartition, broker: int) -> int:
+        listed = self.topic_settings[name.topic].get("follower.replication.throttled.replicas", "")
+        rate = self.broker_settings[broker].get("follower.replication.throttled.rate")
+        throttled = rate is not None and f"{name.partition}:{broker}" in listed.split(",")
+        return int(rate) * TICK_MS // 1000 if throttled and rate else self.bandwidth
+
+    def _complete(self, partition: Replicated) -> None:
+        copies = bool(partition.adding or partition.removing)
+        if partition.wedged or (copies and not set(partition.target) <= partition.isr & self.alive):
+            return
+        self._drop(partition, set(partition.removing))
+        partition.replicas, partition.adding, partition.removing = partition.target, (), ()
+        if partition.leader not in partition.replicas:
+            self._elect(partition)
+
+    def _drop(self, partition: Replicated, brokers: set[int]) -> None:
+        partition.isr -= brokers
+        for broker in brokers:
+            partition.held.pop(broker, None)
+
+    def _elect(self, partition: Replicated) -> None:
+        able = [broker for broker in partition.replicas if broker in partition.isr & self.alive]
+        partition.leader = able[0] if able else None
+
+    def _change(self, settings: dict[str, str] | None, changes: Sequence[ConfigChange]) -> KafkaRefused | None:
+        if settings is None:
+            return _refusal(3, "This server does not host this topic-partition.")
+        for change in changes:
+            there = [each for each in settings.get(change.name, "").split(",") if each]
+            entries = (change.value or "").split(",")
+            if change.op is ConfigOp.DELETE:
+                settings.pop(change.name, None)
+            elif change.op is ConfigOp.SET:
+                settings[change.name] = change.value or ""
+            elif change.op is ConfigOp.APPEND:
+                settings[change.name] = ",".join(there + [each for each in entries if each not in there])
+            else:
+                settings[change.name] = ",".join(each for each in there if each not in entries)
+        return None
+
+
+def _split(topics: Sequence[str]) -> list[tuple[str, str, str]]:
+    return [topic.partition(":") for topic in topics]
+
+
+def _refusal(code: int, message: str) -> KafkaRefused:
+    return KafkaRefused(code, message, f"Kafka refused: {message}")
