@@ -1,0 +1,49 @@
+"""An AIRFLOW_HOME of its own for tests that import Airflow: import this before Airflow, as the conftests do."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+HOME = Path(tempfile.mkdtemp(prefix="kafka-steward-airflow-home-"))
+atexit.register(shutil.rmtree, HOME, ignore_errors=True)
+for name in [name for name in os.environ if name.startswith("AIRFLOW")]:
+    del os.environ[name]
+os.environ |= {"AIRFLOW_HOME": str(HOME), "AIRFLOW__CORE__LOAD_EXAMPLES": "False"}
+
+#: Nothing listens there: port 1 of the loopback interface.
+NOWHERE = "127.0.0.1:1"
+
+Connect = Callable[..., str]
+
+
+@pytest.fixture
+def connect(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Connect:
+    """Make an Airflow connection for this test: `connect("id", host=..., extra={...})`; returns the id."""
+
+    def make(conn_id: str = "kafka_test", *, conn_type: str = "kafka_steward", **given: Any) -> str:
+        places = {"journal": f"sqlite:///{tmp_path}/journal.db", "workspace": f"{tmp_path}/workspace"}
+        ours = {**places, "bootstrap_timeout_ms": 1000} if conn_type == "kafka_steward" else {}
+        extra = {**ours, **given.pop("extra", {})}
+        connection = {"conn_type": conn_type, "host": NOWHERE, **given, "extra": extra}
+        monkeypatch.setenv(f"AIRFLOW_CONN_{conn_id.upper()}", json.dumps(connection))
+        return conn_id
+
+    return make
+
+
+def context(*, params: dict[str, Any] | None = None, person: str | None = None, **ti: Any) -> Any:
+    """A task's context, as far as the operators read it; XComs that are pushed end up in `ti.xcoms`."""
+    values = {"dag_id": "heal", "run_id": "manual__2026-11-21T08:00:00+00:00", "task_id": "task", "try_number": 1, **ti}
+    xcoms: dict[str, Any] = {}
+    task_instance = SimpleNamespace(**values, xcoms=xcoms, xcom_push=xcoms.__setitem__)
+    return {"ti": task_instance, "params": params or {}, "dag_run": SimpleNamespace(triggering_user_name=person)}

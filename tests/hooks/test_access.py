@@ -1,0 +1,88 @@
+"""What a connection, the section and overrides make together. Pure: no Airflow, no Kafka."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafka_steward.errors import SettingError
+from kafka_steward.hooks.access import Access, Given, access_of
+
+HOME = Path("/airflow")
+
+
+def access(given: Given, *, kafka: Given | None = None, section: Any = None, overrides: Any = None) -> Access:
+    return access_of(given, kafka, section or {}, overrides or {}, HOME)
+
+
+def test_the_host_holds_the_bootstrap_servers() -> None:
+    assert access(Given("kafka", host="b:9092, a:9092")).bootstrap == "a:9092,b:9092"
+
+
+def test_a_port_of_its_own_belongs_to_a_single_host() -> None:
+    assert access(Given("kafka", host="broker1", port=9093)).client["bootstrap_servers"] == "broker1:9093"
+
+
+def test_places_that_nobody_names_lie_under_airflows_home() -> None:
+    given = access(Given("kafka", host="a:9092"))
+    assert given.journal == "sqlite:////airflow/kafka_steward/journal.db"
+    assert given.workspace == "/airflow/kafka_steward/workspace"
+
+
+def test_overrides_win_over_the_extra_which_wins_over_the_section() -> None:
+    given = Given("kafka", host="a:9092", extra={"throttle": 2, "window": "chunk", "workspace": "/extra/"})
+    section = {"throttle": 1, "window": "sliding", "heal_chunk_size": 7, "workspace": "/section"}
+    merged = access(given, section=section, overrides={"throttle": 3})
+    assert (merged.settings.throttle, merged.settings.window, merged.settings.heal_chunk_size) == (3, "chunk", 7)
+    assert merged.workspace == "/extra"
+
+
+def test_the_extra_takes_the_kips_dotted_names() -> None:
+    given = Given("kafka", host="a:9092", extra={"kafka.heal.chunk.size": 9})
+    assert access(given).settings.heal_chunk_size == 9
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN", "ssl_cafile": "/ca.pem"},
+        {"security.protocol": "sasl_ssl", "sasl.mechanism": "PLAIN", "ssl.ca.location": "/ca.pem"},
+    ],
+    ids=["kafka-python's names", "librdkafka's names"],
+)
+def test_security_settings_go_to_the_client(extra: dict[str, Any]) -> None:
+    client = access(Given("kafka", host="a:9092", login="me", password="secret-word", extra=extra)).client
+    assert client["security_protocol"] == "SASL_SSL"
+    assert client["ssl_cafile"] == "/ca.pem"
+    assert (client["sasl_plain_username"], client["sasl_plain_password"]) == ("me", "secret-word")
+
+
+def test_a_kafka_connection_is_reused_and_ours_wins_over_it() -> None:
+    kafka = Given("kafka", extra={"bootstrap.servers": "other:9092", "sasl.username": "them", "group.id": "ignored"})
+    client = access(Given("steward", extra={"kafka_conn_id": "kafka"}, login="me"), kafka=kafka).client
+    assert client["bootstrap_servers"] == "other:9092"
+    assert client["sasl_plain_username"] == "me"
+
+
+def test_no_bootstrap_servers_is_one_sentence() -> None:
+    with pytest.raises(SettingError, match=r"connection kafka names no bootstrap servers: enter host:port as its host"):
+        access(Given("kafka"))
+
+
+def test_a_misspelled_key_is_named() -> None:
+    with pytest.raises(SettingError, match=r"connection kafka has 'trottle' in its extra"):
+        access(Given("kafka", host="a:9092", extra={"trottle": 1}))
+
+
+def test_a_wrong_setting_is_named() -> None:
+    with pytest.raises(SettingError, match="heal_chunk_size"):
+        access(Given("kafka", host="a:9092", extra={"heal_chunk_size": 0}))
+
+
+def test_no_repr_shows_a_secret() -> None:
+    given = Given("kafka", host="a:9092", password="secret-word", extra={"sasl.password": "other-word"})
+    shown = repr(given) + repr(access(given))
+    assert "secret-word" not in shown
+    assert "other-word" not in shown

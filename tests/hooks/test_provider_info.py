@@ -1,0 +1,103 @@
+"""What Airflow is told, held against Airflow's schemas and against the modules themselves."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+import subprocess
+import sys
+from dataclasses import fields
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import airflow
+import jsonschema
+import pytest
+from airflow.providers_manager import ProvidersManager
+from airflow.sdk import BaseHook, BaseOperator, BaseSensorOperator
+from airflow.sdk.providers_manager_runtime import ProvidersManagerTaskRuntime
+from airflow.triggers.base import BaseTrigger
+
+from kafka_steward.provider_info import SETTINGS, get_provider_info
+from kafka_steward.settings import Settings
+
+AIRFLOW = Path(airflow.__file__).parent
+INFO = get_provider_info()
+KINDS = {"operators": BaseOperator, "sensors": BaseSensorOperator, "hooks": BaseHook, "triggers": BaseTrigger}
+MODULES = [(kind, module) for kind in KINDS for entry in INFO[kind] for module in entry["python-modules"]]
+
+
+def test_airflows_runtime_schema_accepts_it() -> None:
+    jsonschema.validate(INFO, json.loads((AIRFLOW / "provider_info.schema.json").read_text()))
+
+
+@pytest.mark.parametrize("key", ["config", "connection-types"])
+def test_airflows_strict_schema_accepts_what_the_other_one_does_not_look_at(key: str) -> None:
+    schema = json.loads((AIRFLOW / "provider.yaml.schema.json").read_text())
+    part = {**schema["properties"][key], "definitions": schema.get("definitions", {})}
+    jsonschema.validate(INFO[key], part)
+
+
+def test_the_package_name_is_the_distributions() -> None:
+    assert metadata.distribution(INFO["package-name"]).name == INFO["package-name"]
+
+
+@pytest.mark.parametrize(("kind", "module"), MODULES, ids=lambda value: value)
+def test_each_listed_module_has_its_kind_of_class(kind: str, module: str) -> None:
+    loaded = importlib.import_module(module)
+    own = [value for _, value in inspect.getmembers(loaded, inspect.isclass) if value.__module__ == module]
+    assert any(issubclass(value, KINDS[kind]) for value in own)
+    assert all(value.__name__ in loaded.__all__ for value in own if issubclass(value, KINDS[kind]))
+
+
+def test_every_class_of_its_kind_is_listed() -> None:
+    root = Path(importlib.import_module("kafka_steward").__file__ or "").parent
+    listed = {module for _, module in MODULES}
+    for kind, base in KINDS.items():
+        for path in (root / kind).glob("*.py"):
+            module = f"kafka_steward.{kind}.{path.stem}"
+            if path.stem in ("__init__", "base") or module in listed:
+                continue
+            own = [
+                value
+                for _, value in inspect.getmembers(importlib.import_module(module), inspect.isclass)
+                if value.__module__ == module
+            ]
+            assert not [value for value in own if issubclass(value, base)], module
+
+
+def test_the_section_has_every_setting_with_its_own_default() -> None:
+    knobs: dict[str, Any] = {knob.name: knob.default for knob in fields(Settings)}
+    assert set(SETTINGS) == set(knobs)
+    told = {name: Settings.of({name: default}) for name, (_, default, _) in SETTINGS.items()}
+    assert {name: getattr(settings, name) for name, settings in told.items()} == knobs
+    kinds = {float: "float", int: "integer", bool: "boolean", str: "string"}
+    assert {name: kind for name, (kind, _, _) in SETTINGS.items()} == {
+        name: kinds[type(default)] for name, default in knobs.items()
+    }
+
+
+def test_secrets_of_the_form_are_marked() -> None:
+    form = INFO["connection-types"][0]["conn-fields"]
+    secret = {name for name, field in form.items() if field["schema"].get("format") == "password"}
+    assert secret == {name for name in form if "password" in name} != set()
+
+
+def test_airflow_knows_the_connection_type_and_its_test_button() -> None:
+    hook = ProvidersManagerTaskRuntime().hooks["kafka_steward"]
+    assert hook is not None
+    assert (hook.hook_name, hook.connection_testable) == ("Kafka Steward", True)
+    manager = ProvidersManager()
+    manager.initialize_providers_hooks()
+    assert manager.field_behaviours["kafka_steward"]["relabeling"]["host"] == "Bootstrap servers"
+    assert "extra__kafka_steward__throttle" in manager.connection_form_widgets
+
+
+def test_the_commands_teach() -> None:
+    airflow_command = Path(sys.executable).with_name("airflow")
+    shown = subprocess.run(
+        [airflow_command, "kafka-steward", "--help"], capture_output=True, text=True, check=True, timeout=120
+    )
+    assert "airflow kafka-steward status --conn-id kafka_production" in shown.stdout

@@ -1,0 +1,107 @@
+"""The hook, with nothing to connect to: what it says when something is missing or wrong."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from pathlib import Path
+
+import pytest
+
+from kafka_steward.errors import ClusterUnreachable, SettingError
+from kafka_steward.hooks.memory import ClusterMemory
+from kafka_steward.hooks.steward import StewardHook
+from tests.airflow_home import HOME, Connect
+
+
+def test_no_such_connection_is_one_sentence() -> None:
+    with pytest.raises(
+        SettingError, match=r"^There is no Airflow connection nowhere; create it \(type kafka_steward\)"
+    ):
+        _ = StewardHook("nowhere").access
+
+
+def test_no_such_kafka_connection_is_one_sentence(connect: Connect) -> None:
+    connect(extra={"kafka_conn_id": "gone"})
+    with pytest.raises(SettingError, match=r"^There is no Airflow connection gone;"):
+        _ = StewardHook("kafka_test").access
+
+
+def test_a_connection_of_another_type_is_refused(connect: Connect) -> None:
+    connect(conn_type="kafka")
+    with pytest.raises(SettingError, match=r"kafka_test is of type kafka; make one of type kafka_steward"):
+        _ = StewardHook("kafka_test").access
+
+
+def test_an_extra_that_is_no_json_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    connection = {"conn_type": "kafka_steward", "host": "a:9092", "extra": "{broken"}
+    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_TEST", json.dumps(connection))
+    with pytest.raises(SettingError, match=r"extra of the connection kafka_test is not JSON"):
+        _ = StewardHook("kafka_test").access
+
+
+def test_bootstrap_servers_down_is_one_sentence(connect: Connect) -> None:
+    connect()
+    began = time.monotonic()
+    with pytest.raises(ClusterUnreachable) as caught:
+        StewardHook("kafka_test").open()
+    assert "127.0.0.1:1" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert time.monotonic() - began < 20
+
+
+def test_the_test_button_says_what_is_wrong(connect: Connect) -> None:
+    connect()
+    ok, sentence = StewardHook("kafka_test").test_connection()
+    assert not ok
+    assert "127.0.0.1:1" in sentence
+
+
+def test_the_section_is_read(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    connect()
+    monkeypatch.setenv("AIRFLOW__KAFKA_STEWARD__HEAL_FAILURE_INTERVAL", "12.5")
+    assert StewardHook("kafka_test").settings.heal_failure_interval == 12.5
+
+
+def test_the_default_places_are_under_airflow_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    connection = {"conn_type": "kafka_steward", "host": "a:9092"}
+    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_TEST", json.dumps(connection))
+    access = StewardHook("kafka_test").access
+    assert access.journal == f"sqlite:///{HOME}/kafka_steward/journal.db"
+    assert access.workspace == f"{HOME}/kafka_steward/workspace"
+
+
+def test_airflows_own_database_is_refused(connect: Connect, tmp_path: Path) -> None:
+    import sqlite3
+
+    with sqlite3.connect(tmp_path / "airflow.db") as database:
+        database.executescript("CREATE TABLE dag_run (id); CREATE TABLE task_instance (id);")
+    connect(extra={"journal": f"sqlite:///{tmp_path}/airflow.db"})
+    with pytest.raises(SettingError, match=r"is Airflow's own database"):
+        StewardHook("kafka_test").cluster()
+
+
+def test_the_memory_keeps_one_cluster_per_bootstrap_servers(connect: Connect, tmp_path: Path) -> None:
+    connect(host="a:9092,b:9092")
+    access = StewardHook("kafka_test").access
+    memory = ClusterMemory(f"sqlite:///{tmp_path}/journal.db")
+    assert memory.recall(access) is None
+    memory.keep(access, "first")
+    assert memory.recall(access) == "first"
+    connect(host="b:9092, a:9092")
+    assert memory.recall(StewardHook("kafka_test").access) == "first"
+    connect(host="c:9092")
+    assert memory.recall(StewardHook("kafka_test").access) is None
+
+
+def test_no_secret_is_shown_or_logged(connect: Connect, caplog: pytest.LogCaptureFixture) -> None:
+    protocol = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN"}
+    connect(login="me", password="secret-word", extra={**protocol, "ssl_password": "other-word"})
+    caplog.set_level(logging.DEBUG)
+    hook = StewardHook("kafka_test")
+    with pytest.raises(ClusterUnreachable) as caught:
+        hook.open()
+    shown = repr(hook.access) + repr(hook) + str(caught.value) + caplog.text
+    assert "secret-word" not in shown
+    assert "other-word" not in shown

@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+from airflow.sdk import DAG
+
+from kafka_steward.operators.base import StewardOperator, folder_of, overrides_of, who_fields
+from kafka_steward.operators.leaders import ElectLeadersOperator
+from tests.airflow_home import context
+
+
+def test_a_runs_parameters_win_over_the_operators_settings() -> None:
+    run = context(params={"throttle": 3, "window": None, "mode": "report", "brokers": [1]})
+    assert overrides_of({"throttle": 2, "window": "chunk", "min_free": 0.2}, run) == {
+        "throttle": 3,
+        "window": "chunk",
+        "min_free": 0.2,
+    }
+
+
+def test_who_is_the_try_and_the_person() -> None:
+    assert who_fields(context(person="ann", task_id="submit", try_number=3)) == {
+        "dag_id": "heal",
+        "run_id": "manual__2026-11-21T08:00:00+00:00",
+        "task_id": "submit",
+        "try_number": 3,
+        "person": "ann",
+    }
+
+
+def test_each_try_has_a_folder_of_its_own_that_any_file_system_takes() -> None:
+    opened = cast(
+        "Any",
+        SimpleNamespace(
+            access=SimpleNamespace(workspace="s3://bucket/steward"), cluster=SimpleNamespace(cluster_id="Abc-1_x")
+        ),
+    )
+    folder = folder_of(opened, context(task_id="group.snapshot", try_number=2), "snapshot")
+    assert folder == ("s3://bucket/steward/Abc-1_x/heal/manual__2026-11-21T08_00_00_00_00/group.snapshot-snapshot-2")
+
+
+def test_constructing_an_operator_looks_nothing_up() -> None:
+    with DAG("constructed"):
+        operator = ElectLeadersOperator(task_id="elect", conn_id="nowhere", settings={"throttle": 1})
+    assert isinstance(operator, StewardOperator)
+    assert operator.settings == {"throttle": 1}

@@ -1,0 +1,113 @@
+"""The Spark job by way of the operator: on a snapshot of files, without a cluster."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from kafka_steward.errors import PlanError, PlanningFailed, SettingError
+from kafka_steward.operators.plan import PlanReassignmentOperator
+from kafka_steward.planning.formats import read_plan, write_snapshot
+from tests.airflow_home import Connect, context
+
+
+@pytest.fixture
+def snapshot(tmp_path: Path) -> dict[str, str]:
+    """Four brokers in as many racks, of which 4 has failed; twelve partitions of three replicas."""
+    brokers = [{"broker": n, "rack": f"r{n}", "state": "failed" if n == 4 else "live"} for n in (1, 2, 3, 4)]
+    partitions = [
+        {
+            "topic": "orders",
+            "partition": number,
+            "replicas": [first % 4 + 1 for first in (number, number + 1, number + 2)],
+            "isr": [broker for broker in (first % 4 + 1 for first in (number, number + 1, number + 2)) if broker != 4],
+            "leader": 1,
+            "target_rf": 3,
+            "bytes": 1000,
+        }
+        for number in range(12)
+    ]
+    uri = f"{tmp_path}/workspace/c/heal/run/snapshot-snapshot-1"
+    digest = write_snapshot(
+        uri,
+        cluster_id="cluster-1",
+        taken_ms=1,
+        brokers=pa.Table.from_pylist(brokers),
+        partitions=pa.Table.from_pylist(partitions),
+    )
+    return {"uri": uri, "digest": digest}
+
+
+def plan_of(snapshot: Any, **more: Any) -> dict[str, Any]:
+    operator = PlanReassignmentOperator(task_id="plan", snapshot=snapshot, conn_id="kafka_test", **more)
+    return operator.execute(context(task_id="plan"))
+
+
+@pytest.mark.spark
+def test_it_plans_on_the_worker_and_says_what_moves(connect: Connect, snapshot: dict[str, str]) -> None:
+    connect(extra={"heal_chunk_size": 4})
+    told = plan_of(snapshot)
+    plan = read_plan(told["uri"])
+    assert told["uri"].endswith("/c/heal/run/plan-plan-1")
+    assert told == {
+        "uri": told["uri"],
+        "digest": plan.digest,
+        "replicas_moved": 9,
+        "bytes_moved": 9000,
+        "lower_bound": 9,
+        "partitions": 9,
+        "unplaced": 0,
+    }
+    assert {move.chunk for move in plan.moves} == {0, 1, 2}
+
+
+@pytest.mark.spark
+def test_a_job_that_fails_is_one_sentence_with_its_last_words(
+    connect: Connect, snapshot: dict[str, str], tmp_path: Path
+) -> None:
+    connect()
+    script = tmp_path / "job.py"
+    script.write_text("import sys; sys.exit('The disk is full.')")
+    with pytest.raises(PlanningFailed, match=r"^The Spark job ended without a plan: .*The disk is full\."):
+        plan_of(snapshot, application=str(script))
+
+
+def test_a_snapshot_that_was_edited_is_refused(connect: Connect, snapshot: dict[str, str]) -> None:
+    connect()
+    head = Path(snapshot["uri"]) / "snapshot.json"
+    head.write_text(json.dumps({**json.loads(head.read_text()), "taken_ms": 2}))
+    with pytest.raises(PlanError, match="edited"):
+        plan_of(snapshot)
+
+
+def test_a_snapshot_that_is_not_the_one_that_was_taken_is_refused(connect: Connect, snapshot: dict[str, str]) -> None:
+    connect()
+    with pytest.raises(PlanError, match="is not the one that was taken"):
+        plan_of({**snapshot, "digest": "0" * 64})
+
+
+def test_a_remote_master_cannot_read_this_machines_files(connect: Connect, snapshot: dict[str, str]) -> None:
+    connect()
+    connect("spark_test", conn_type="spark", host="spark://master:7077")
+    with pytest.raises(
+        SettingError, match=r"Spark runs on spark://master:7077, whose machines cannot read .*workspace"
+    ):
+        plan_of(snapshot, spark_conn_id="spark_test")
+
+
+def test_spark_without_jars_is_said_before_anything_is_run(
+    connect: Connect, snapshot: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    connect()
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    with pytest.raises(PlanningFailed, match=r"^Spark is missing: "):
+        plan_of(snapshot)
+
+
+def test_no_connection_of_ours_is_one_sentence(snapshot: dict[str, str]) -> None:
+    with pytest.raises(SettingError, match="There is no Airflow connection kafka_test"):
+        plan_of(snapshot)

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from kafka_steward.hooks.steward import StewardHook
+from kafka_steward.triggers.thread import ClusterThread
+
+
+class Counted:
+    """Stands in for an opened cluster; counts."""
+
+    opened: list[Counted]
+
+    def __init__(self) -> None:
+        self.closed = threading.Event()
+
+    def close(self) -> None:
+        self.closed.set()
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[Counted]:
+    made: list[Counted] = []
+
+    def open_one(hook: StewardHook) -> Counted:
+        made.append(Counted())
+        return made[-1]
+
+    monkeypatch.setattr(StewardHook, "open", open_one)
+    return made
+
+
+def test_it_connects_once_in_a_thread_of_its_own(opened: list[Counted]) -> None:
+    async def ask() -> list[Any]:
+        thread = ClusterThread("kafka", {})
+        answers = [await thread.ask(lambda one: (one, threading.get_ident())) for _ in range(3)]
+        thread.close()
+        return answers
+
+    answers = asyncio.run(ask())
+    assert len(opened) == 1
+    assert {ident for _, ident in answers} != {threading.get_ident()}
+    assert len({ident for _, ident in answers}) == 1
+    assert opened[0].closed.wait(5)
+
+
+def test_an_error_closes_and_the_next_question_connects_anew(opened: list[Counted]) -> None:
+    async def ask() -> None:
+        thread = ClusterThread("kafka", {})
+        with pytest.raises(ValueError, match="once"):
+            await thread.ask(raise_once)
+        assert opened[0].closed.is_set()
+        await thread.ask(lambda _: None)
+        thread.close()
+        thread.close()
+
+    def raise_once(_: object) -> None:
+        raise ValueError("once")
+
+    asyncio.run(ask())
+    assert len(opened) == 2
+
+
+def test_a_cluster_that_hangs_does_not_hold_up_the_loop_nor_the_end(opened: list[Counted]) -> None:
+    released = threading.Event()
+
+    async def ask() -> float:
+        hanging, other = ClusterThread("hangs", {}), ClusterThread("kafka", {})
+        stuck = asyncio.ensure_future(hanging.ask(lambda _: released.wait(20)))
+        await asyncio.sleep(0)
+        began = time.monotonic()
+        await other.ask(lambda _: None)
+        hanging.close()
+        other.close()
+        stuck.cancel()
+        return time.monotonic() - began
+
+    assert asyncio.run(ask()) < 5
+    released.set()
+    assert opened[0].closed.wait(5)

@@ -1,0 +1,90 @@
+"""The watch's own part: when it rings, and that it never dies. The detector is scripted here."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from kafka_steward.errors import ClusterUnreachable
+from kafka_steward.execution.detector import Verdict
+from kafka_steward.triggers import watch
+from kafka_steward.triggers.watch import WatchTrigger
+
+
+def verdict(*due: int, failed: Sequence[int] = (), sentence: str = "All live.") -> Verdict:
+    return Verdict(
+        due=due, failed=tuple(failed) or due, waiting={}, handled=(), cleared=(), outage=False,
+        sentence=sentence, now_ms=1_000,
+    )  # fmt: skip
+
+
+class End(BaseException):
+    """The script is over."""
+
+
+class Scripted(WatchTrigger):
+    """Looks through a script; a wait costs no time."""
+
+    def __init__(self, script: Sequence[Verdict | BaseException]) -> None:
+        super().__init__("kafka")
+        self.script = [*script, End()]
+        self.waits: list[float] = []
+        self._thread = self  # type: ignore[assignment]  # stands in for the thread: asks nothing but the script
+
+    async def ask(self, _: Any) -> tuple[str, Verdict, float]:
+        look = self.script.pop(0)
+        if isinstance(look, BaseException):
+            raise look
+        return "cluster-1", look, 2.0
+
+    async def _wait(self, seconds: float) -> None:
+        self.waits.append(seconds)
+
+
+def rung(script: Sequence[Verdict | BaseException]) -> tuple[list[Any], Scripted]:
+    trigger, events = Scripted(script), []
+
+    async def listen() -> None:
+        async for event in trigger.run():
+            events.append(event.payload)  # noqa: PERF401 - what was rung before the end is kept
+
+    with pytest.raises(End):
+        asyncio.run(listen())
+    return events, trigger
+
+
+def test_it_rings_only_when_a_failure_is_due() -> None:
+    events, trigger = rung([verdict(), verdict(failed=[3]), verdict(3), verdict(failed=[3]), verdict(3, 4)])
+    assert events == [
+        {"cluster_id": "cluster-1", "brokers": [3], "at_ms": 1_000},
+        {"cluster_id": "cluster-1", "brokers": [3, 4], "at_ms": 1_000},
+    ]
+    assert trigger.waits == [2.0] * 5
+
+
+@pytest.mark.parametrize("error", [ClusterUnreachable("Nobody answers."), ZeroDivisionError("a defect of ours")])
+def test_an_error_is_logged_once_and_backs_off(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    events, trigger = rung([*[error] * 8, verdict(3)])
+    assert events == [{"cluster_id": "cluster-1", "brokers": [3], "at_ms": 1_000}]
+    assert trigger.waits == [2, 4, 8, 16, 32, 60, 60, 60, 2.0]
+    assert [record.message for record in caplog.records if "cannot look" in record.message] == [
+        f"The watch of kafka cannot look, and tries again: {error}"
+    ]
+    assert any(record.message == "The watch of kafka works again." for record in caplog.records)
+
+
+def test_errors_raise_a_gauge_and_success_lowers_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[tuple[str, int]] = []
+    monkeypatch.setattr(watch.stats, "gauge", lambda name, value, **_: told.append((name, value)))
+    rung([ClusterUnreachable("x"), ClusterUnreachable("x"), verdict(failed=[3])])
+    assert told == [
+        ("kafka_steward.watch.failing", 1),
+        ("kafka_steward.watch.failing", 2),
+        ("kafka_steward.watch.failing", 0),
+        ("kafka_steward.watch.failed_brokers", 1),
+    ]
