@@ -137,5 +137,5 @@ def as_journal_error(engine: sa.Engine, error: sa.exc.SQLAlchemyError) -> Journa
     if password:
         words = words.replace(str(password), "***")
     if isinstance(error, sa.exc.OperationalError | sa.exc.InterfaceError | sa.exc.TimeoutError):
-        return JournalUnreachable(f"The journal at {where} does not answer: {words}. The last change may be unmade.")
+        return JournalUnreachable(f"The journal at {where} does not answer ({words}); try again when it does.")
     return JournalError(f"The journal at {where} refused a statement: {words}.")

@@ -44,7 +44,7 @@ def open_database(url: str, cluster_id: str, host: str) -> Database:
 def _parsed(url: str) -> sa.URL:
     try:
         parsed = sa.make_url(url)
-    except sa.exc.ArgumentError:
+    except (sa.exc.ArgumentError, ValueError):
         # The text may hold a password: nothing of it is repeated.
         raise SettingError(
             "The setting journal is no database URL; use sqlite:////path/to/journal.db or "

@@ -25,7 +25,7 @@ def read_object(path: str, text: str, *, newest: int = 1) -> Fields:
     Raises DocumentError unless it is a JSON object whose `version`, if it has one, is at most `newest`.
     """
     try:
-        value = json.loads(text)
+        value = json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         raise DocumentError(f"{path} does not hold JSON ({_brief(error)}); mend or delete it.") from error
     fields = Fields(path, value)
@@ -127,6 +127,10 @@ class Fields:
         if key not in self._values:
             self.refuse(f"has no {key!r}")
         return self._values.pop(key)
+
+
+def _refuse_constant(word: str) -> NoReturn:
+    raise ValueError(f"{word} is not JSON")
 
 
 def _kind(value: Any) -> str:

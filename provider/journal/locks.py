@@ -2,12 +2,16 @@
 
 The slot never expires: a plan whose processes all died still owns the cluster, and whoever steps it next goes on. The
 step lock lives 60 s by the journal's clock, so that a killed process holds nobody up for longer. A process that was
-paused beyond that and wakes up finds by `Fence.check` that another one took over: the lock's modified id is its
-fencing token, and every fenced write compares it.
+paused beyond that and wakes up finds by `Fence.check` that another one took over: its claim, the lock's fencing token,
+is not the current one any more, and every fenced write compares it.
+
+Neither node is ever deleted. A node that is deleted and created anew begins at version 0 again, so that a late delete
+or change of version 0 would hit another process's lock: a version compares only for as long as the node lives.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import TracebackType
 
 from kafka_steward.errors import JournalError, LockLost, NodeExists, NodeMissing, SlotTaken, VersionConflict
@@ -31,27 +35,22 @@ class Slot:
 
     def owner(self) -> str | None:
         """The digest of the plan that owns the cluster; None when none does."""
-        _, ownership = self._read()
-        return None if ownership is None else ownership.plan
+        return self._read()[1].plan
 
     def paused(self) -> tuple[str, ...]:
         """Digests of the plans that made way for the owner, the last one last."""
-        _, ownership = self._read()
-        return () if ownership is None else ownership.paused
+        return self._read()[1].paused
 
     def take(self, digest: str) -> None:
         """Give a free cluster to a plan; the owner may take it again. Raises SlotTaken, which names the owner."""
         for _ in range(_TRIES):
-            node, ownership = self._read()
-            if ownership is not None and ownership.plan == digest:
+            node, now = self._read()
+            if now.plan == digest:
                 return
-            if ownership is not None:
-                raise _taken(ownership.plan, digest)
-            try:
-                self._write(node, Ownership(digest))
-            except (NodeExists, VersionConflict, NodeMissing):
-                continue
-            return
+            if now.plan is not None:
+                raise _taken(now.plan, digest)
+            if self._write(node, replace(now, plan=digest)):
+                return
         raise _restless()
 
     def yield_to(self, digest: str) -> str | None:
@@ -60,15 +59,10 @@ class Slot:
         Returns the digest that was paused, None if none was. The plan that waits gets the cluster back by `free`.
         """
         for _ in range(_TRIES):
-            node, ownership = self._read()
-            if ownership is not None and ownership.plan == digest:
-                return ownership.paused[-1] if ownership.paused else None
-            waiting = () if ownership is None else (*_without(ownership.paused, digest), ownership.plan)
-            try:
-                self._write(node, Ownership(digest, waiting))
-            except (NodeExists, VersionConflict, NodeMissing):
-                continue
-            return waiting[-1] if waiting else None
+            node, now = self._read()
+            waiting = _without((*now.paused, now.plan), digest)
+            if now.plan == digest or self._write(node, replace(now, plan=digest, paused=waiting)):
+                return waiting[-1] if waiting else None
         raise _restless()
 
     def free(self, digest: str) -> str | None:
@@ -77,35 +71,31 @@ class Slot:
         Returns the owner from now on, None when the cluster is free. Harmless when the plan claims nothing.
         """
         for _ in range(_TRIES):
-            node, ownership = self._read()
-            if node is None or ownership is None:
-                return None
-            left = _without((*ownership.paused, ownership.plan), digest)
-            if left == (*ownership.paused, ownership.plan):
-                return ownership.plan
-            try:
-                if left:
-                    self._write(node, Ownership(left[-1], left[:-1]))
-                else:
-                    self._tree.delete(node.path, version=node.version)
-            except (VersionConflict, NodeMissing):
-                continue
-            return left[-1] if left else None
+            node, now = self._read()
+            claims = _without((*now.paused, now.plan), digest)
+            freed = replace(now, plan=claims[-1] if claims else None, paused=claims[:-1])
+            if freed == now or self._write(node, freed):
+                return freed.plan
         raise _restless()
 
-    def _read(self) -> tuple[Node | None, Ownership | None]:
+    def _read(self) -> tuple[Node | None, Ownership]:
         node = self._tree.get(paths.SLOT)
-        return node, None if node is None else Ownership.from_node(node)
+        return node, Ownership() if node is None else Ownership.from_node(node)
 
-    def _write(self, node: Node | None, ownership: Ownership) -> None:
-        if node is None:
-            self._tree.create(paths.SLOT, ownership.to_json())
-        else:
-            self._tree.set(paths.SLOT, ownership.to_json(), version=node.version)
+    def _write(self, node: Node | None, ownership: Ownership) -> bool:
+        return _swap(self._tree, paths.SLOT, node, ownership.to_json()) is not None
 
 
-def _without(digests: tuple[str, ...], digest: str) -> tuple[str, ...]:
-    return tuple(each for each in digests if each != digest)
+def _swap(tree: Tree, path: str, read: Node | None, data: str) -> Node | None:
+    """Change what is still as it was read; None when it is not."""
+    try:
+        return tree.create(path, data) if read is None else tree.set(path, data, version=read.version)
+    except (NodeExists, VersionConflict, NodeMissing):
+        return None
+
+
+def _without(claims: tuple[str | None, ...], digest: str) -> tuple[str, ...]:
+    return tuple(each for each in claims if each is not None and each != digest)
 
 
 def _taken(owner: str, digest: str) -> SlotTaken:
@@ -121,75 +111,76 @@ def _restless() -> JournalError:
 
 
 class Fence:
-    """Proof that a process still steps. `check` before each Kafka call and within each journal write."""
+    """Proof that a process still steps. `check` before each Kafka call and within each journal write.
 
-    def __init__(self, tree: Tree, node: Node, life_ms: int) -> None:
+    `token` grows with each process that takes the lock.
+    """
+
+    def __init__(self, tree: Tree, claim: Lock, created_id: int) -> None:
         self._tree = tree
-        self._node = node
-        self._life_ms = life_ms
+        self._claim = claim
+        self._created_id = created_id
 
     @property
     def token(self) -> int:
-        """Grows with each process that takes the lock, and with each renewal."""
-        return self._node.modified_id
+        """Counts the processes that ever took the lock."""
+        return self._claim.claim
 
     def check(self) -> None:
         """Read the lock again; renew it when half its life is over. Raises LockLost when another process has it."""
-        node = self._tree.get(paths.STEP_LOCK)
-        if node is None or node.modified_id != self._node.modified_id:
-            raise _lost(node)
-        if self._tree.now_ms() - node.modified_ms > self._life_ms // 2:
-            self._renew()
-
-    def _renew(self) -> None:
-        try:
-            self._node = self._tree.set(paths.STEP_LOCK, self._node.data, version=self._node.version)
-        except (VersionConflict, NodeMissing) as error:
-            raise _lost(self._tree.get(paths.STEP_LOCK)) from error
+        node = self._held()
+        if self._tree.now_ms() - node.modified_ms <= self._claim.life_ms // 2:
+            return
+        if _swap(self._tree, paths.STEP_LOCK, node, node.data) is None:
+            raise _lost(self._tree)
 
     def release(self) -> None:
         """Give the lock back, if it is still ours."""
-        node = self._tree.get(paths.STEP_LOCK)
-        if node is None or node.modified_id != self._node.modified_id:
-            return
         try:
-            self._tree.delete(paths.STEP_LOCK, version=node.version)
-        except (VersionConflict, NodeMissing):
-            return  # taken over in between: not ours to give back
+            node = self._held()
+        except LockLost:
+            return
+        # Should another process be quicker, the lock is its own, and stays so.
+        _swap(self._tree, paths.STEP_LOCK, node, replace(self._claim, owner=None).to_json())
+
+    def _held(self) -> Node:
+        node = self._tree.get(paths.STEP_LOCK)
+        if node is None or node.created_id != self._created_id or Lock.from_node(node) != self._claim:
+            raise _lost(self._tree)
+        return node
 
 
 class StepLock:
     """The right to step, for one process. As a context manager it yields the `Fence`.
 
-    `owner` names the process for people, and must be new for each StepLock: host, process id and a random part.
+    `owner` names the process for people: host and process id.
     """
 
     def __init__(self, tree: Tree, owner: str, *, life_ms: int = LIFE_MS) -> None:
         self._tree = tree
-        self._lock = Lock(owner, life_ms)
+        self._owner = owner
+        self._life_ms = life_ms
         self._fence: Fence | None = None
 
     def acquire(self) -> Fence:
         """Take the lock, or take it over once its life is over. Raises LockLost while another process has it."""
         node = self._tree.get(paths.STEP_LOCK)
-        try:
-            if node is None:
-                taken = self._tree.create(paths.STEP_LOCK, self._lock.to_json())
-            else:
-                self._refuse_while_alive(node)
-                taken = self._tree.set(paths.STEP_LOCK, self._lock.to_json(), version=node.version)
-        except (NodeExists, VersionConflict, NodeMissing) as error:
-            raise _lost(self._tree.get(paths.STEP_LOCK)) from error
-        return Fence(self._tree, taken, self._lock.life_ms)
+        last = 0 if node is None else self._claim_to_follow(node)
+        claim = Lock(self._owner, self._life_ms, last + 1)
+        taken = _swap(self._tree, paths.STEP_LOCK, node, claim.to_json())
+        if taken is None:
+            raise _lost(self._tree)
+        return Fence(self._tree, claim, taken.created_id)
 
-    def _refuse_while_alive(self, node: Node) -> None:
+    def _claim_to_follow(self, node: Node) -> int:
         held = Lock.from_node(node)
         left_ms = node.modified_ms + held.life_ms - self._tree.now_ms()
-        if held.owner != self._lock.owner and left_ms > 0:
+        if held.owner is not None and left_ms > 0:
             raise LockLost(
                 f"The plan is being stepped by {held.owner}; "
                 f"if that process is dead, another may step in {left_ms / 1000:.0f} s."
             )
+        return held.claim
 
     def __enter__(self) -> Fence:
         self._fence = self.acquire()
@@ -202,6 +193,8 @@ class StepLock:
             self._fence.release()
 
 
-def _lost(node: Node | None) -> LockLost:
-    by = "was released" if node is None else f"was taken over by {Lock.from_node(node).owner}"
+def _lost(tree: Tree) -> LockLost:
+    node = tree.get(paths.STEP_LOCK)
+    owner = None if node is None else Lock.from_node(node).owner
+    by = "was given back" if owner is None else f"was taken over by {owner}"
     return LockLost(f"The step lock {by}: this process must change nothing more; the other one goes on with the plan.")

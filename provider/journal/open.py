@@ -48,7 +48,7 @@ class Journal:
         return self.tree.now_ms()
 
     def step_lock(self, owner: str, *, life_ms: int = LIFE_MS) -> StepLock:
-        """The right to step, to be used as a context manager. `owner` is new for each: host, process, random part."""
+        """The right to step, to be used as a context manager. `owner` names the process for people."""
         return StepLock(self.tree, owner, life_ms=life_ms)
 
     def close(self) -> None:

@@ -121,16 +121,19 @@ def _read_who(fields: Fields) -> Who:
 
 @dataclass(frozen=True)
 class Ownership(Document):
-    """`/steward/slot`: the plan that owns the cluster, and the plans that made way for it, the last one last."""
+    """`/steward/slot`: the plan that owns the cluster, and the plans that made way for it, the last one last.
 
-    plan: str
+    Without a plan the cluster is free.
+    """
+
+    plan: str | None = None
     paused: tuple[str, ...] = ()
 
     @classmethod
     def read(cls, fields: Fields, source: str | None) -> Self:
         """From our own form, version 1."""
         fields.integer("version", low=1)
-        return cls(fields.text("plan"), fields.texts("paused"), extra=fields.rest(), source=source)
+        return cls(fields.maybe("plan", fields.text), fields.texts("paused"), extra=fields.rest(), source=source)
 
     def values(self) -> dict[str, Any]:
         """Both fields."""
@@ -139,20 +142,25 @@ class Ownership(Document):
 
 @dataclass(frozen=True)
 class Lock(Document):
-    """`/steward/step_lock`: the process that steps, and how long its lock lives after each renewal."""
+    """`/steward/step_lock`: the process that steps, and how long its lock lives after each renewal.
 
-    owner: str
+    `claim` counts the processes that ever took it. Without an owner the lock was given back.
+    """
+
+    owner: str | None
     life_ms: int
+    claim: int = 1
 
     @classmethod
     def read(cls, fields: Fields, source: str | None) -> Self:
         """From our own form, version 1."""
         fields.integer("version", low=1)
-        return cls(fields.text("owner"), fields.integer("life_ms", low=1), extra=fields.rest(), source=source)
+        owner, life_ms = fields.maybe("owner", fields.text), fields.integer("life_ms", low=1)
+        return cls(owner, life_ms, fields.integer("claim", low=1), extra=fields.rest(), source=source)
 
     def values(self) -> dict[str, Any]:
-        """Both fields."""
-        return {"version": self.VERSION, "owner": self.owner, "life_ms": self.life_ms}
+        """All three fields."""
+        return {"version": self.VERSION, "owner": self.owner, "life_ms": self.life_ms, "claim": self.claim}
 
 
 @dataclass(frozen=True)

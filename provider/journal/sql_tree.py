@@ -92,13 +92,14 @@ class SqlTree:
         """As `Tree.close`: the database belongs to the journal, which closes it."""
 
     def _at(self, path: str) -> sa.ColumnElement[bool]:
-        return (_node.c.cluster_id == self.database.cluster_id) & (_node.c.path == path)
+        return (_node.c.cluster_id == self.database.cluster_id) & (_node.c.path == checked_path(path))
 
     def _exists(self, connection: sa.Connection, path: str) -> bool:
         return connection.execute(sa.select(_node.c.version).where(self._at(path))).first() is not None
 
     def _insert(self, connection: sa.Connection, path: str, data: str) -> Node:
         number = self.database.next_number(connection, IDS)
+        created_ms = connection.execute(sa.select(now_ms())).scalar_one()
         values = {
             "cluster_id": self.database.cluster_id,
             "path": path,
@@ -106,8 +107,8 @@ class SqlTree:
             "version": 0,
             "created_id": number,
             "modified_id": number,
-            "created_ms": now_ms(),
-            "modified_ms": now_ms(),
+            "created_ms": created_ms,
+            "modified_ms": created_ms,
         }
         row = connection.execute(sa.insert(_node).values(values).returning(*_COLUMNS)).one()
         return Node(*row)

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from kafka_steward.journal.open import Journal, open_journal
+from kafka_steward.journal.tree import Tree
+from tests.journal.postgres import PostgresServer
+from tests.memory_tree import MemoryTree
+
+_clusters = (f"cluster-{number}" for number in itertools.count())
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    with PostgresServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def postgres_url(postgres: PostgresServer) -> str:
+    return postgres.new_database()
+
+
+@pytest.fixture(scope="session")
+def sqlite_url(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return f"sqlite:///{tmp_path_factory.mktemp('journal')}/journal.db"
+
+
+@pytest.fixture
+def cluster_id() -> str:
+    """A cluster of its own for each test: that is also how one database serves many clusters."""
+    return next(_clusters)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest) -> str:
+    name = "sqlite_url" if request.param == "sqlite" else "postgres_url"
+    return str(request.getfixturevalue(name))
+
+
+@pytest.fixture
+def fresh_url(url: str, request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A database that holds nothing."""
+    if url.startswith("sqlite"):
+        return f"sqlite:///{tmp_path}/fresh.db"
+    server: PostgresServer = request.getfixturevalue("postgres")
+    return server.new_database()
+
+
+@pytest.fixture
+def open_it(url: str, cluster_id: str) -> Iterator[Callable[[], Journal]]:
+    """Opens the same journal again, as another process would."""
+    opened: list[Journal] = []
+
+    def open_one() -> Journal:
+        opened.append(open_journal(url, cluster_id))
+        return opened[-1]
+
+    yield open_one
+    for journal in opened:
+        journal.close()
+
+
+@pytest.fixture
+def journal(open_it: Callable[[], Journal]) -> Journal:
+    return open_it()
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgresql"])
+def tree(request: pytest.FixtureRequest, cluster_id: str) -> Iterator[Tree]:
+    if request.param == "memory":
+        yield MemoryTree(lambda: time.time_ns() // 1_000_000)
+        return
+    name = "sqlite_url" if request.param == "sqlite" else "postgres_url"
+    with open_journal(request.getfixturevalue(name), cluster_id) as opened:
+        yield opened.tree

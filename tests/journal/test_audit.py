@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+
+from kafka_steward.journal.audit import Action, Audit, Entry, Outcome, Who
+from kafka_steward.journal.open import Journal
+
+SUBMIT = Entry(
+    Action.SUBMIT,
+    "Broker 1 failed.",
+    plan="d1",
+    chunk=0,
+    topic="orders",
+    partition=7,
+    attempt=1,
+    before=[1, 2, 3],
+    after=[4, 2, 3],
+    who=Who("heal", "manual__1", "submit", 2, "ann"),
+)
+DETECT = Entry(Action.DETECT, "Broker 1 is gone.", broker=1, after={"failure_timestamp": 5})
+
+
+@pytest.fixture
+def audit(journal: Journal) -> Audit:
+    return journal.audit
+
+
+def test_a_row_is_intended_then_completed(audit: Audit) -> None:
+    audit.intend([SUBMIT])
+    (intended,) = audit.rows()
+    assert (intended.entry, intended.outcome, intended.completed_ms) == (SUBMIT, Outcome.INTENDED, None)
+    audit.complete([SUBMIT], "done", "applied")
+    (completed,) = audit.rows()
+    assert (completed.entry, completed.outcome, completed.detail) == (SUBMIT, Outcome.DONE, "applied")
+    assert completed.completed_ms is not None
+    assert completed.completed_ms >= completed.when_ms == intended.when_ms
+
+
+def test_times_are_the_journals(journal: Journal) -> None:
+    before_ms = journal.now_ms()
+    journal.audit.note(SUBMIT)
+    (row,) = journal.audit.rows()
+    assert before_ms <= row.when_ms <= journal.now_ms()
+    assert row.completed_ms == row.when_ms
+
+
+def test_what_was_intended_twice_is_one_row(audit: Audit) -> None:
+    audit.intend([SUBMIT, SUBMIT])
+    audit.intend([replace(SUBMIT, reason="Another reason.")])
+    assert [row.entry.reason for row in audit.rows()] == ["Broker 1 failed."]
+
+
+def test_a_completed_row_is_never_changed(audit: Audit) -> None:
+    audit.intend([SUBMIT])
+    audit.complete([SUBMIT], Outcome.DONE, "first")
+    audit.complete([SUBMIT], Outcome.REFUSED, "second")
+    audit.intend([SUBMIT])
+    audit.note(SUBMIT, Outcome.FAILED, "third")
+    assert [(row.outcome, row.detail) for row in audit.rows()] == [(Outcome.DONE, "first")]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(SUBMIT, plan="d2"),
+        replace(SUBMIT, chunk=1),
+        replace(SUBMIT, topic="orders2"),
+        replace(SUBMIT, partition=8),
+        replace(SUBMIT, broker=1),
+        replace(SUBMIT, action=Action.SETTLE),
+        replace(SUBMIT, attempt=2),
+        replace(SUBMIT, chunk=None),
+        replace(SUBMIT, topic=None, partition=None),
+    ],
+)
+def test_each_part_of_the_key_tells_rows_apart(audit: Audit, other: Entry) -> None:
+    audit.intend([SUBMIT, other])
+    assert [row.entry for row in audit.rows()] == [SUBMIT, other]
+    audit.complete([other], Outcome.DONE)
+    assert [row.outcome for row in audit.rows()] == [Outcome.INTENDED, Outcome.DONE]
+
+
+def test_a_plans_row_without_a_partition_is_unique_too(audit: Audit) -> None:
+    publish = Entry(Action.PUBLISH, "r", plan="d1")
+    audit.intend([publish])
+    audit.intend([publish])
+    assert [row.entry for row in audit.rows()] == [publish]
+
+
+def test_what_belongs_to_no_plan_may_happen_again(audit: Audit) -> None:
+    audit.note(DETECT)
+    audit.note(DETECT)
+    assert [row.entry for row in audit.rows()] == [DETECT, DETECT]
+
+
+def test_clusters_do_not_see_each_other(open_it: Callable[[], Journal], url: str, cluster_id: str) -> None:
+    from kafka_steward.journal.open import open_journal
+
+    open_it().audit.intend([SUBMIT])
+    with open_journal(url, f"{cluster_id}-other") as other:
+        assert other.audit.rows() == []
+        other.audit.intend([SUBMIT])
+        other.audit.complete([SUBMIT], Outcome.DONE)
+    assert [row.outcome for row in open_it().audit.rows()] == [Outcome.INTENDED]
+
+
+def test_rows_are_chosen(audit: Audit) -> None:
+    entries = [replace(SUBMIT, partition=number) for number in range(4)]
+    audit.intend(entries)
+    audit.note(DETECT)
+    audit.note(replace(SUBMIT, plan="d2", topic="other"))
+    assert [row.entry for row in audit.rows(plan="d1")] == entries
+    assert [row.entry for row in audit.rows(plan="")] == [DETECT]
+    assert [row.entry for row in audit.rows(action=Action.DETECT)] == [DETECT]
+    assert [row.entry for row in audit.rows(action="detect")] == [DETECT]
+    assert [row.entry.plan for row in audit.rows(topic="other")] == ["d2"]
+    assert [row.entry for row in audit.rows(plan="d1", limit=2)] == entries[2:]
+    assert audit.rows(since_ms=audit.rows()[-1].when_ms + 1) == []
+    assert len(audit.rows(since_ms=audit.rows()[0].when_ms)) == 6
+
+
+def test_many_rows_at_once(audit: Audit) -> None:
+    entries = [replace(SUBMIT, partition=number) for number in range(1201)]
+    audit.intend(entries)
+    audit.complete(entries[:1200], Outcome.DONE)
+    assert [row.outcome for row in audit.rows()] == [Outcome.DONE] * 1200 + [Outcome.INTENDED]
+
+
+def test_nothing_is_nothing(audit: Audit) -> None:
+    audit.intend([])
+    audit.complete([], Outcome.DONE)
+    assert audit.rows() == []
+
+
+def test_what_was_never_intended_is_not_completed(audit: Audit) -> None:
+    audit.complete([SUBMIT], Outcome.DONE)
+    assert audit.rows() == []
+
+
+@pytest.mark.parametrize("words", ["a\x00b", "\ud800", "'; DROP TABLE steward_audit; --", "line\nend", ""])
+def test_kafkas_words_may_hold_anything(audit: Audit, words: str) -> None:
+    entry = replace(SUBMIT, reason=words, before={"said": words})
+    audit.intend([entry])
+    audit.complete([entry], Outcome.REFUSED, words)
+    (row,) = audit.rows()
+    assert row.entry.before == {"said": words}
+    assert row.detail == words.replace("\x00", "").replace("\ud800", "?")
+
+
+def test_an_unknown_outcome_is_refused(audit: Audit) -> None:
+    with pytest.raises(ValueError, match="splendid"):
+        audit.complete([SUBMIT], "splendid")
+
+
+def test_of_two_that_intend_and_complete_at_once_one_row_remains(open_it: Callable[[], Journal]) -> None:
+    journals = [open_it(), open_it()]
+
+    def act(number: int) -> None:
+        journals[number % 2].audit.intend([SUBMIT])
+        journals[number % 2].audit.complete([SUBMIT], Outcome.DONE, str(number))
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(act, range(8)))
+    assert [row.outcome for row in journals[0].audit.rows()] == [Outcome.DONE]
+
+
+def test_the_api_offers_no_way_to_change_or_delete() -> None:
+    assert {name for name in vars(Audit) if not name.startswith("_")} == {"intend", "complete", "note", "rows"}
+
+
+@pytest.mark.parametrize(
+    ("who", "words"),
+    [
+        (Who(), ""),
+        (Who(person="ann"), "ann"),
+        (Who("heal", "r", "submit", 1), "heal/submit"),
+        (Who("heal", "r", "submit", 1, "ann"), "heal/submit for ann"),
+    ],
+)
+def test_who_in_words(who: Who, words: str) -> None:
+    assert str(who) == words

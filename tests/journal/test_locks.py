@@ -1,0 +1,294 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from kafka_steward.errors import LockLost, SlotTaken
+from kafka_steward.journal import paths
+from kafka_steward.journal.locks import LIFE_MS, Fence, Slot, StepLock
+from kafka_steward.journal.open import Journal
+from kafka_steward.journal.tree import Node, Tree
+from tests.memory_tree import MemoryTree
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.ms = 1_000_000
+
+    def __call__(self) -> int:
+        return self.ms
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def timed(clock: Clock) -> MemoryTree:
+    """A tree whose time the test tells."""
+    return MemoryTree(clock)
+
+
+# The slot
+
+
+def test_a_free_cluster_is_taken_once(tree: Tree) -> None:
+    slot = Slot(tree)
+    assert slot.owner() is None
+    slot.take("d1")
+    slot.take("d1")
+    assert (slot.owner(), slot.paused()) == ("d1", ())
+    with pytest.raises(SlotTaken, match="Plan d2 cannot start: the cluster belongs to plan d1 until") as refused:
+        slot.take("d2")
+    assert refused.value.owner == "d1"
+
+
+def test_a_freed_cluster_is_taken_by_another(tree: Tree) -> None:
+    slot = Slot(tree)
+    slot.take("d1")
+    assert slot.free("d1") is None
+    slot.take("d2")
+    assert slot.owner() == "d2"
+
+
+def test_freeing_what_one_does_not_have_is_harmless(tree: Tree) -> None:
+    slot = Slot(tree)
+    assert slot.free("d1") is None
+    slot.take("d1")
+    assert slot.free("d2") == "d1"
+    assert slot.owner() == "d1"
+
+
+def test_the_slot_never_expires(timed: MemoryTree, clock: Clock) -> None:
+    Slot(timed).take("d1")
+    clock.ms += 10**12
+    with pytest.raises(SlotTaken):
+        Slot(timed).take("d2")
+
+
+def test_a_heal_goes_first_and_gives_the_slot_back(tree: Tree) -> None:
+    slot = Slot(tree)
+    slot.take("rebalance")
+    assert slot.yield_to("heal") == "rebalance"
+    assert (slot.owner(), slot.paused()) == ("heal", ("rebalance",))
+    assert slot.yield_to("heal") == "rebalance"
+    with pytest.raises(SlotTaken):
+        slot.take("rebalance")
+    assert slot.free("heal") == "rebalance"
+    assert (slot.owner(), slot.paused()) == ("rebalance", ())
+
+
+def test_a_heal_takes_a_free_cluster_too(tree: Tree) -> None:
+    slot = Slot(tree)
+    assert slot.yield_to("heal") is None
+    assert slot.free("heal") is None
+
+
+def test_a_paused_plan_that_is_cancelled_gets_nothing_back(tree: Tree) -> None:
+    slot = Slot(tree)
+    slot.take("rebalance")
+    slot.yield_to("heal-1")
+    slot.yield_to("heal-2")
+    assert slot.paused() == ("rebalance", "heal-1")
+    assert slot.free("heal-1") == "heal-2"
+    assert slot.free("rebalance") == "heal-2"
+    assert slot.free("heal-2") is None
+
+
+def test_of_many_plans_one_gets_the_slot(tree: Tree) -> None:
+    def try_it(number: int) -> str | None:
+        try:
+            Slot(tree).take(f"d{number}")
+        except SlotTaken:
+            return None
+        return f"d{number}"
+
+    with ThreadPoolExecutor(8) as pool:
+        winners = [digest for digest in pool.map(try_it, range(8)) if digest]
+    assert winners == [Slot(tree).owner()]
+
+
+class Interleaved:
+    """A tree in which others act between a process's read and its write."""
+
+    def __init__(self, tree: Tree, between: Callable[[], object]) -> None:
+        self._tree = tree
+        self._between: list[Callable[[], object]] = [between]
+
+    def get(self, path: str) -> Node | None:
+        node = self._tree.get(path)
+        if self._between:
+            self._between.pop()()
+        return node
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._tree, name)
+
+
+def test_a_late_free_takes_nothing_from_the_next_owner(timed: MemoryTree) -> None:
+    """Two processes end plan d1; before the slower one writes, plan d2 has taken the cluster."""
+    Slot(timed).take("d1")
+
+    def quicker() -> None:
+        Slot(timed).free("d1")
+        Slot(timed).take("d2")
+
+    slower = Slot(Interleaved(timed, quicker))  # type: ignore[arg-type]  # a Tree by __getattr__
+    assert slower.free("d1") == "d2"
+    assert Slot(timed).owner() == "d2"
+
+
+# The step lock
+
+
+def test_a_late_taker_takes_nothing_from_a_quicker_one(timed: MemoryTree, clock: Clock) -> None:
+    StepLock(timed, "dead").acquire()
+    clock.ms += LIFE_MS
+    fences: list[Fence] = []
+    slower = StepLock(
+        Interleaved(timed, lambda: fences.append(StepLock(timed, "quick").acquire())),  # type: ignore[arg-type]  # as above
+        "slow",
+    )
+    with pytest.raises(LockLost, match="taken over by quick"):
+        slower.acquire()
+    fences[0].check()
+
+
+def test_a_late_release_takes_nothing_from_the_next_process(timed: MemoryTree, clock: Clock) -> None:
+    fences: list[Fence] = []
+
+    def quicker() -> None:
+        clock.ms += LIFE_MS
+        fences.append(StepLock(timed, "next").acquire())
+
+    late = StepLock(timed, "late").acquire()
+    late._tree = Interleaved(timed, quicker)  # type: ignore[assignment]  # as above
+    late.release()
+    fences[0].check()
+
+
+def test_a_renewal_that_was_rolled_back_loses_nothing(journal: Journal) -> None:
+    fence = journal.step_lock("one", life_ms=1).acquire()
+
+    def renew_and_fail() -> None:
+        with journal.together():
+            for _ in range(5):
+                fence.check()
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        renew_and_fail()
+    fence.check()
+
+
+def test_one_process_steps_at_a_time(tree: Tree) -> None:
+    with StepLock(tree, "one") as fence:
+        fence.check()
+        with pytest.raises(LockLost, match=r"is being stepped by one; .* another may step in 60 s"):
+            StepLock(tree, "two").acquire()
+        fence.check()
+    with StepLock(tree, "two") as fence:
+        fence.check()
+
+
+def test_the_lock_is_given_back_on_an_error_too(tree: Tree) -> None:
+    with pytest.raises(ZeroDivisionError), StepLock(tree, "one"):
+        raise ZeroDivisionError
+    StepLock(tree, "two").acquire()
+
+
+def test_tokens_grow(tree: Tree) -> None:
+    tokens = []
+    for _ in range(3):
+        with StepLock(tree, "one") as fence:
+            tokens.append(fence.token)
+    assert tokens == sorted(set(tokens))
+
+
+def test_a_lock_lives_for_a_minute_and_is_then_taken_over(timed: MemoryTree, clock: Clock) -> None:
+    dead = StepLock(timed, "dead").acquire()
+    clock.ms += LIFE_MS - 1
+    with pytest.raises(LockLost):
+        StepLock(timed, "next").acquire()
+    clock.ms += 1
+    fence = StepLock(timed, "next").acquire()
+    assert fence.token > dead.token
+    with pytest.raises(LockLost, match="was taken over by next: this process must change nothing more"):
+        dead.check()
+
+
+def test_who_wakes_up_late_releases_nobody_elses_lock(timed: MemoryTree, clock: Clock) -> None:
+    late = StepLock(timed, "late").acquire()
+    clock.ms += LIFE_MS
+    fence = StepLock(timed, "next").acquire()
+    late.release()
+    fence.check()
+
+
+def test_who_wakes_up_after_everyone_is_done_is_told_too(timed: MemoryTree, clock: Clock) -> None:
+    late = StepLock(timed, "late").acquire()
+    clock.ms += LIFE_MS
+    with StepLock(timed, "next"):
+        pass
+    with pytest.raises(LockLost, match="The step lock was given back"):
+        late.check()
+    late.release()
+
+
+def test_the_same_name_is_no_way_in(timed: MemoryTree, clock: Clock) -> None:
+    first = StepLock(timed, "same").acquire()
+    with pytest.raises(LockLost):
+        StepLock(timed, "same").acquire()
+    clock.ms += LIFE_MS
+    StepLock(timed, "same").acquire()
+    with pytest.raises(LockLost):
+        first.check()
+
+
+def test_a_long_step_keeps_its_lock_by_checking(timed: MemoryTree, clock: Clock) -> None:
+    fence = StepLock(timed, "slow").acquire()
+    for _ in range(10):
+        clock.ms += LIFE_MS - 1
+        fence.check()
+    clock.ms += LIFE_MS - 1
+    with pytest.raises(LockLost):
+        StepLock(timed, "next").acquire()
+
+
+def test_a_lock_that_nobody_took_over_is_still_ours(timed: MemoryTree, clock: Clock) -> None:
+    fence = StepLock(timed, "slow").acquire()
+    clock.ms += 10 * LIFE_MS
+    fence.check()
+    with pytest.raises(LockLost):
+        StepLock(timed, "next").acquire()
+
+
+def test_a_lock_tells_its_own_life(timed: MemoryTree, clock: Clock) -> None:
+    StepLock(timed, "short", life_ms=1000).acquire()
+    clock.ms += 1000
+    StepLock(timed, "next").acquire()
+
+
+def test_of_many_processes_one_takes_over(tree: Tree) -> None:
+    StepLock(tree, "dead", life_ms=1).acquire()
+
+    def try_it(number: int) -> int | None:
+        try:
+            return StepLock(tree, f"p{number}").acquire().token
+        except LockLost:
+            return None
+
+    while tree.now_ms() == _locked_ms(tree):
+        pass
+    with ThreadPoolExecutor(8) as pool:
+        winners = [token for token in pool.map(try_it, range(8)) if token is not None]
+    assert winners == [2]
+
+
+def _locked_ms(tree: Tree) -> int:
+    node = tree.get(paths.STEP_LOCK)
+    assert node is not None
+    return node.modified_ms

@@ -1,0 +1,245 @@
+"""What may go wrong when a journal is opened, and while it is open: one sentence each."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kafka_steward.errors import JournalError, JournalUnreachable, NodeExists, SettingError
+from kafka_steward.journal.open import Journal, open_journal
+from kafka_steward.journal.sql_tree import SqlTree
+from tests.journal.postgres import PostgresServer
+
+SECRET = "s3cret/pw"
+ESCAPED = "s3cret%2Fpw"
+
+
+def sqlite_at(folder: Path) -> str:
+    return f"sqlite:///{folder}/journal.db"
+
+
+def test_the_folder_is_made(tmp_path: Path) -> None:
+    with open_journal(sqlite_at(tmp_path / "deep" / "er"), "c"):
+        pass
+    assert (tmp_path / "deep" / "er" / "journal.db").exists()
+
+
+def test_a_journal_outlives_its_process(open_it: Callable[[], Journal]) -> None:
+    open_it().tree.create("/a/b", "kept")
+    node = open_it().tree.get("/a/b")
+    assert node is not None
+    assert node.data == "kept"
+
+
+def test_a_sqlite_journal_belongs_to_one_host(tmp_path: Path) -> None:
+    open_journal(sqlite_at(tmp_path), "c", host="first").close()
+    open_journal(sqlite_at(tmp_path), "other", host="first").close()
+    with pytest.raises(JournalError, match=r"belongs to the host first, and this is second; .* PostgreSQL URL"):
+        open_journal(sqlite_at(tmp_path), "c", host="second")
+
+
+def test_a_postgresql_journal_is_shared_by_hosts(postgres_url: str) -> None:
+    for host in ("first", "second"):
+        open_journal(postgres_url, "hosts", host=host).close()
+
+
+@pytest.mark.parametrize("url", ["", "nonsense", "sqlite://", "sqlite:///:memory:", "mysql://u@h/d", "redis://h"])
+def test_a_url_that_cannot_be_used(url: str) -> None:
+    with pytest.raises(SettingError, match=r"The setting journal .*(sqlite:////|SQLite or PostgreSQL)"):
+        open_journal(url, "c")
+
+
+def test_the_folder_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(
+        JournalError, match=r"file/sub/journal.db cannot be written by the user \S+ \(Not a directory\)"
+    ):
+        open_journal(sqlite_at(tmp_path / "file" / "sub"), "c")
+
+
+def test_the_file_is_no_database(tmp_path: Path) -> None:
+    (tmp_path / "journal.db").write_text("not a database" * 1000)
+    with pytest.raises(JournalError, match=r"cannot be written .*file is not a database"):
+        open_journal(sqlite_at(tmp_path), "c")
+
+
+def _open_as_nobody(url: str, said: multiprocessing.Queue[str]) -> None:
+    os.setuid(65534)
+    try:
+        open_journal(url, "c")
+    except JournalError as error:
+        said.put(str(error))
+    else:
+        said.put("opened")
+
+
+def test_the_folder_is_not_writable(tmp_path: Path) -> None:
+    for folder in (*tmp_path.parents, tmp_path):
+        if folder.stat().st_uid == os.getuid() and not folder.stat().st_mode & 0o001:
+            folder.chmod(0o711)
+    tmp_path.chmod(0o555)
+    if os.geteuid() != 0:
+        with pytest.raises(JournalError, match="cannot be written by the user"):
+            open_journal(sqlite_at(tmp_path), "c")
+        return
+    said: multiprocessing.Queue[str] = multiprocessing.get_context("fork").Queue()
+    child = multiprocessing.get_context("fork").Process(target=_open_as_nobody, args=(sqlite_at(tmp_path), said))
+    child.start()
+    assert "cannot be written by the user" in said.get(timeout=30)
+    child.join()
+
+
+def test_postgresql_is_down() -> None:
+    with pytest.raises(JournalUnreachable, match=r"does not answer \(.*refused.*\); try again when it does") as refused:
+        open_journal(f"postgresql+psycopg://ann:{ESCAPED}@127.0.0.1:1/steward", "c")
+    assert "ann:***@127.0.0.1:1/steward" in str(refused.value)
+
+
+def test_postgresql_goes_down_and_comes_back(postgres: PostgresServer) -> None:
+    with open_journal(postgres.new_database(), "c") as journal:
+        journal.tree.create("/a/b", "kept")
+        postgres.stop()
+        for use in (
+            journal.now_ms,
+            lambda: journal.tree.create("/a/c", "x"),
+            journal.audit.rows,
+            lambda: journal.plans.rows("d"),
+        ):
+            with pytest.raises(JournalUnreachable, match="does not answer"):
+                use()
+        postgres.start()
+        assert journal.tree.children("/a") == ["b"]
+
+
+def test_a_cut_connection_costs_nothing(postgres: PostgresServer) -> None:
+    with open_journal(postgres.new_database(), "c") as journal:
+        journal.tree.create("/a/b", "kept")
+        postgres.restart()
+        journal.tree.create("/a/c", "kept too")
+        assert journal.tree.children("/a") == ["b", "c"]
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"postgresql+psycopg://ann:{ESCAPED}@127.0.0.1:1/steward",
+        f"postgresql://ann:{ESCAPED}@127.0.0.1:1/steward?nonsense=1",
+        f"postgresql+psycopg://ann:{ESCAPED}@127.0.0.1:port/steward",
+        f"mysql://ann:{ESCAPED}@127.0.0.1/steward",
+        f"nonsense {ESCAPED}",
+    ],
+)
+def test_no_error_tells_the_password(url: str) -> None:
+    """Not in its sentence, and not in the errors that it came from, as a log prints them."""
+    code = f"from kafka_steward.journal.open import open_journal; open_journal({url!r}.replace('%%', '%'), 'c')"
+    program = "import os; exec(os.environ['CODE'])"
+    done = subprocess.run(
+        [sys.executable, "-c", program], env={**os.environ, "CODE": code}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert SECRET not in done.stderr
+    assert ESCAPED not in done.stderr
+    assert "kafka_steward.errors." in done.stderr
+
+
+def test_nothing_that_is_printed_tells_the_password(postgres: PostgresServer) -> None:
+    url = postgres.new_database().replace("steward@", f"steward:{ESCAPED}@")
+    with open_journal(url, "c") as journal:
+        assert isinstance(journal.tree, SqlTree)
+        printed = "".join(map(repr, (journal, journal.tree, journal.tree.database, journal.tree.database.engine)))
+    assert SECRET not in printed
+    assert ESCAPED not in printed
+
+
+def test_opening_loads_sqlalchemy_and_nothing_before_does() -> None:
+    code = (
+        "import sys, kafka_steward.journal.open, kafka_steward.journal.render, kafka_steward.journal.requests;"
+        "assert not {'sqlalchemy', 'alembic', 'kazoo', 'airflow', 'kafka'} & set(sys.modules), sys.modules.keys()"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_second_opening_needs_no_alembic(tmp_path: Path) -> None:
+    open_journal(sqlite_at(tmp_path), "c").close()
+    code = (
+        "import sys; from kafka_steward.journal.open import open_journal;"
+        f"open_journal({sqlite_at(tmp_path)!r}, 'c').close(); assert 'alembic' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_closing_twice_is_harmless(journal: Journal) -> None:
+    journal.close()
+    journal.close()
+
+
+def test_a_thread_sees_nothing_of_another_threads_transaction(journal: Journal) -> None:
+    seen: list[object] = []
+    with journal.together():
+        journal.tree.create("/a/b", "x")
+        reader = threading.Thread(target=lambda: seen.append(journal.tree.get("/a/b")))
+        reader.start()
+        reader.join(10)
+    assert seen == [None]
+    assert journal.tree.get("/a/b") is not None
+
+
+def test_together_is_all_or_nothing(journal: Journal) -> None:
+    def write_and_fail() -> None:
+        with journal.together():
+            journal.tree.create("/a/b", "x")
+            with journal.together():
+                journal.tree.create("/a/c", "x")
+            with pytest.raises(NodeExists):
+                journal.tree.create("/a/b", "again")
+            assert journal.tree.children("/a") == ["b", "c"]
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        write_and_fail()
+    assert journal.tree.children("/a") == []
+    journal.tree.create("/a/b", "x")
+
+
+def test_writers_of_one_cluster_wait_for_each_other(open_it: Callable[[], Journal]) -> None:
+    """What a transaction checked still holds when it ends."""
+    mine, theirs = open_it(), open_it()
+    order: list[str] = []
+
+    def write() -> None:
+        theirs.tree.create("/a/theirs", "x")
+        order.append("theirs")
+
+    with mine.together():
+        assert mine.tree.children("/a") == []
+        other = threading.Thread(target=write)
+        other.start()
+        other.join(0.3)
+        assert mine.tree.children("/a") == []
+        order.append("mine")
+    other.join(30)
+    assert order == ["mine", "theirs"]
+
+
+def _in_child(journal: Journal, said: multiprocessing.Queue[object]) -> None:
+    said.put(journal.tree.create("/a/child", "x").version)
+    said.put(journal.tree.children("/a"))
+
+
+def test_a_forked_child_has_connections_of_its_own(journal: Journal) -> None:
+    journal.tree.create("/a/parent", "x")
+    context = multiprocessing.get_context("fork")
+    said: multiprocessing.Queue[object] = context.Queue()
+    child = context.Process(target=_in_child, args=(journal, said))
+    child.start()
+    assert said.get(timeout=30) == 0
+    assert said.get(timeout=30) == ["child", "parent"]
+    child.join(30)
+    assert journal.tree.children("/a") == ["child", "parent"]

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+from kafka_steward.assignment import Move
+from kafka_steward.journal.audit import Action, AuditRow, Entry, Outcome, Who
+from kafka_steward.journal.moves import MoveRow, MoveState
+from kafka_steward.journal.records import PlanRecord, PlanStatus
+from kafka_steward.journal.render import audit_table, moves_table, plan_lines, plans_table
+
+SUBMIT = Entry(
+    Action.SUBMIT,
+    "Broker 1 failed.",
+    plan="d1",
+    chunk=0,
+    topic="orders",
+    partition=7,
+    before=[1, 2],
+    after=[4, 2],
+    who=Who(person="ann"),
+)
+WHEN_MS = 1_700_000_000_000
+
+
+def row(entry: Entry, outcome: Outcome = Outcome.DONE, detail: str = "") -> AuditRow:
+    return AuditRow(1, WHEN_MS, None, "cluster", entry, outcome, detail)
+
+
+def test_the_audit_trail_is_a_plain_table() -> None:
+    detect = Entry(Action.DETECT, "Broker 1 is gone.", broker=1, after={"failure_timestamp": 5})
+    rows = [row(detect), row(SUBMIT, Outcome.REFUSED, "no")]
+    assert audit_table(rows).lines() == [
+        "when                 action  partition  before -> after           outcome      reason             who",
+        "2023-11-14 22:13:20  detect  broker 1   - -> failure_timestamp=5  done         Broker 1 is gone.",
+        "2023-11-14 22:13:20  submit  orders-7   [1,2] -> [4,2]            refused: no  Broker 1 failed.   ann",
+    ]
+
+
+def test_a_table_gives_its_cells() -> None:
+    columns, cells = audit_table([row(SUBMIT)])
+    assert columns == ("when", "action", "partition", "before -> after", "outcome", "reason", "who")
+    assert cells == [
+        (
+            "2023-11-14 22:13:20",
+            "submit",
+            "orders-7",
+            "[1,2] -> [4,2]",
+            "done",
+            "Broker 1 failed.",
+            "ann",
+        )
+    ]
+
+
+def test_words_from_outside_break_no_line() -> None:
+    wild = Entry(Action.HOLD, "one\ntwo\x1b[31m red\r" + "x" * 100, topic="t")
+    lines = audit_table([row(wild)]).lines()
+    assert len(lines) == 2
+    assert lines[1].isprintable()
+    assert "one two [31m red x" in lines[1]
+    assert "..." in lines[1]
+
+
+def test_without_rows_the_headings_remain() -> None:
+    assert audit_table([]).lines() == ["when  action  partition  before -> after  outcome  reason  who"]
+
+
+def test_a_plan_in_lines() -> None:
+    moves = [Move("orders", number, (1, 2), (4, 2), 0, number, "broker_failed") for number in range(3)]
+    rows = [MoveRow(moves[0], MoveState.COMPLETED), MoveRow(moves[1], MoveState.HELD, "why"), MoveRow(moves[2])]
+    record = PlanRecord(
+        "0123456789abcdef",
+        "cluster",
+        "heal",
+        PlanStatus.RUNNING,
+        partitions=3,
+        published_ms=WHEN_MS,
+        stepped_ms=WHEN_MS + 5000,
+        reason="One is held.",
+    )
+    assert plan_lines(record, rows) == [
+        "plan 0123456789ab: heal, running, 3 partitions",
+        "  partitions: 1 waiting, 1 held, 1 completed",
+        "  published 2023-11-14 22:13:20, last stepped 2023-11-14 22:13:25",
+        "  One is held.",
+    ]
+    assert moves_table(rows).lines() == [
+        "chunk  partition  before -> after  state      detail",
+        "0      orders-0   [1,2] -> [4,2]   completed",
+        "0      orders-1   [1,2] -> [4,2]   held       why",
+        "0      orders-2   [1,2] -> [4,2]   waiting",
+    ]
+    assert plans_table([record]).lines() == [
+        "published            plan          operation  status   partitions  reason        who",
+        "2023-11-14 22:13:20  0123456789ab  heal       running  3           One is held.",
+    ]

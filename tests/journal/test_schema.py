@@ -1,0 +1,111 @@
+"""The tables: made once, upgraded by one process at a time, refused when newer, and the same as the code believes."""
+
+from __future__ import annotations
+
+import multiprocessing
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+
+from kafka_steward.errors import JournalError
+from kafka_steward.journal import schema
+from kafka_steward.journal.engine import open_database
+from kafka_steward.journal.open import open_journal
+from kafka_steward.journal.schema import tables, upgrade
+
+
+def engine_of(url: str) -> sa.Engine:
+    return open_database(url, "c", "host").engine
+
+
+def test_the_known_versions_are_the_migrations() -> None:
+    config = Config()
+    config.set_main_option("script_location", str(Path(schema.__file__).parent))
+    scripts = ScriptDirectory.from_config(config)
+    assert [script.revision for script in scripts.walk_revisions()][::-1] == list(upgrade.KNOWN)
+
+
+def test_all_migrations_make_the_tables_that_the_code_uses(fresh_url: str) -> None:
+    with engine_of(fresh_url).connect() as connection:
+        context = MigrationContext.configure(
+            connection, opts={"version_table": upgrade.VERSION_TABLE, "compare_type": True}
+        )
+        assert compare_metadata(context, tables.metadata) == []
+        found = sa.inspect(connection)
+        assert set(found.get_table_names()) == {upgrade.VERSION_TABLE, *tables.metadata.tables}
+        for table in tables.metadata.tables.values():
+            columns = {column["name"]: column["nullable"] for column in found.get_columns(table.name)}
+            assert columns == {column.name: bool(column.nullable) for column in table.columns}
+            key = found.get_pk_constraint(table.name)["constrained_columns"]
+            assert key == [column.name for column in table.primary_key.columns]
+
+
+def test_an_open_journal_is_left_as_it_is(fresh_url: str) -> None:
+    with open_journal(fresh_url, "c", host="h") as journal:
+        journal.tree.create("/a/b", "kept")
+    with open_journal(fresh_url, "c", host="h") as journal:
+        assert journal.tree.get("/a/b") is not None
+
+
+def test_a_newer_schema_is_refused(fresh_url: str) -> None:
+    engine = engine_of(fresh_url)
+    with engine.connect().execution_options(steward_writes=True) as connection, connection.begin():
+        connection.execute(
+            sa.update(sa.table(upgrade.VERSION_TABLE, sa.column("version_num"))).values(version_num="9999")
+        )
+    with pytest.raises(JournalError, match=r"written by a newer Kafka Steward \(schema 9999; .* up to 0001\); upgrade"):
+        open_journal(fresh_url, "c", host="host")
+
+
+def _open(url: str, barrier: object, said: multiprocessing.Queue[str]) -> None:
+    try:
+        barrier.wait(30)  # type: ignore[attr-defined]  # a multiprocessing Barrier
+        with open_journal(url, "c", host="h") as journal:
+            said.put(journal.tree.create_sequential("/a/s_", "x").path)
+    except Exception as error:  # noqa: BLE001 - the parent asserts on whatever it is
+        said.put(repr(error))
+
+
+def test_processes_that_open_at_once_do_not_break(fresh_url: str) -> None:
+    context = multiprocessing.get_context("fork")
+    said, barrier = context.Queue(), context.Barrier(3)
+    children = [context.Process(target=_open, args=(fresh_url, barrier, said)) for _ in range(3)]
+    for child in children:
+        child.start()
+    answers = sorted(said.get(timeout=60) for _ in children)
+    assert answers == [f"/a/s_{number:010d}" for number in range(3)]
+    for child in children:
+        child.join(30)
+
+
+def test_a_migration_that_fails_in_the_middle_leaves_nothing(fresh_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = upgrade._migrate
+
+    def migrate_and_die(connection: sa.Connection) -> None:
+        real(connection)
+        raise JournalError("The process died.")
+
+    monkeypatch.setattr(upgrade, "_migrate", migrate_and_die)
+    with pytest.raises(JournalError, match="died"):
+        open_journal(fresh_url, "c", host="h")
+    monkeypatch.undo()
+    with open_journal(fresh_url, "c", host="h") as journal:
+        assert journal.tree.children("/") == []
+
+
+def test_the_journal_lives_beside_other_tables(fresh_url: str) -> None:
+    """Also beside another program's Alembic."""
+    engine = sa.create_engine(fresh_url)
+    with engine.begin() as connection:
+        connection.execute(sa.text("CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL)"))
+        connection.execute(sa.text("INSERT INTO alembic_version VALUES ('theirs')"))
+    with open_journal(fresh_url, "c", host="h") as journal:
+        journal.tree.create("/a/b", "x")
+    with engine.connect() as connection:
+        assert connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalar() == "theirs"
+    engine.dispose()

@@ -1,0 +1,238 @@
+"""What every tree must do: run on the tree in a dict and on each real backend."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from kafka_steward.errors import DocumentError, NodeExists, NodeMissing, RequestError, VersionConflict
+from kafka_steward.journal.tree import MAX_BYTES, Node, Tree
+
+PATH = "/admin/failed_brokers/3"
+
+
+def test_a_created_node_is_read_back(tree: Tree) -> None:
+    created = tree.create(PATH, '{"a": 1}')
+    assert created == tree.get(PATH)
+    assert (created.path, created.data, created.version) == (PATH, '{"a": 1}', 0)
+    assert created.created_id == created.modified_id
+    assert created.created_ms == created.modified_ms
+
+
+def test_a_node_that_does_not_exist_is_none(tree: Tree) -> None:
+    assert tree.get(PATH) is None
+
+
+def test_the_times_are_the_backends_clock(tree: Tree) -> None:
+    before_ms = tree.now_ms()
+    created = tree.create(PATH, "{}")
+    assert before_ms <= created.created_ms <= tree.now_ms()
+    assert abs(tree.now_ms() - time.time() * 1000) < 60_000
+
+
+def test_a_node_is_created_once(tree: Tree) -> None:
+    tree.create(PATH, "first")
+    with pytest.raises(NodeExists, match="/admin/failed_brokers/3 exists already"):
+        tree.create(PATH, "second")
+    assert _data(tree, PATH) == "first"
+
+
+def test_a_change_counts_versions_and_keeps_the_creation(tree: Tree) -> None:
+    created = tree.create(PATH, "first")
+    changed = tree.set(PATH, "second", version=0)
+    assert changed == tree.get(PATH)
+    assert (changed.data, changed.version) == ("second", 1)
+    assert (changed.created_id, changed.created_ms) == (created.created_id, created.created_ms)
+    assert changed.modified_id > created.modified_id
+    assert changed.modified_ms >= created.modified_ms
+
+
+def test_version_zero_is_compared_like_any_other(tree: Tree) -> None:
+    tree.create(PATH, "first")
+    tree.set(PATH, "second", version=0)
+    with pytest.raises(VersionConflict, match="was changed since version 0 was read"):
+        tree.set(PATH, "third", version=0)
+    with pytest.raises(VersionConflict):
+        tree.delete(PATH, version=0)
+    assert _data(tree, PATH) == "second"
+
+
+def test_a_version_to_come_is_refused_too(tree: Tree) -> None:
+    tree.create(PATH, "first")
+    with pytest.raises(VersionConflict):
+        tree.set(PATH, "second", version=1)
+
+
+def test_minus_one_is_no_wildcard(tree: Tree) -> None:
+    tree.create(PATH, "first")
+    with pytest.raises(VersionConflict):
+        tree.set(PATH, "second", version=-1)
+    with pytest.raises(VersionConflict):
+        tree.delete(PATH, version=-1)
+
+
+def test_a_missing_node_is_not_changed(tree: Tree) -> None:
+    with pytest.raises(NodeMissing, match="does not exist any more"):
+        tree.set(PATH, "x", version=0)
+    with pytest.raises(NodeMissing):
+        tree.delete(PATH, version=0)
+
+
+def test_a_node_created_anew_is_told_apart(tree: Tree) -> None:
+    first = tree.create(PATH, "x")
+    tree.delete(PATH, version=0)
+    assert tree.get(PATH) is None
+    second = tree.create(PATH, "x")
+    assert second.version == 0
+    assert second.created_id > first.created_id
+
+
+def test_ids_of_all_nodes_come_from_one_counter(tree: Tree) -> None:
+    ids = [tree.create(f"/a/{name}", "x").created_id for name in "abc"]
+    ids.append(tree.set("/a/a", "y", version=0).modified_id)
+    assert ids == sorted(set(ids))
+
+
+def test_a_refused_change_leaves_the_counter_growing(tree: Tree) -> None:
+    first = tree.create("/a/a", "x")
+    with pytest.raises(VersionConflict):
+        tree.set("/a/a", "y", version=7)
+    assert tree.create("/a/b", "x").created_id > first.created_id
+
+
+def test_sequence_numbers_have_ten_digits_and_grow(tree: Tree) -> None:
+    names = [tree.create_sequential("/admin/reassign_chunks/chunk_", str(n)).path for n in range(3)]
+    assert names == sorted(set(names))
+    assert all(name.removeprefix("/admin/reassign_chunks/chunk_").isdigit() for name in names)
+    assert {len(name) for name in names} == {len("/admin/reassign_chunks/chunk_") + 10}
+    assert [_data(tree, name) for name in names] == ["0", "1", "2"]
+
+
+def test_a_sequence_number_is_never_used_again(tree: Tree) -> None:
+    used = set()
+    for _ in range(5):
+        path = tree.create_sequential("/q/r_", "x").path
+        assert path not in used
+        used.add(path)
+        tree.delete(path, version=0)
+    assert tree.create_sequential("/q/r_", "x").path not in used
+
+
+def test_children_are_the_names_directly_below(tree: Tree) -> None:
+    for path in ("/a/b/c/d", "/a/b/e", "/a/bb/f", "/a/b0/g", "/a/b-/h", "/ab/i"):
+        tree.create(path, "x")
+    assert tree.children("/a/b") == ["c", "e"]
+    assert tree.children("/a") == ["b", "b-", "b0", "bb"]
+    assert tree.children("/a/b/c/d") == []
+    assert tree.children("/nowhere") == []
+    assert {"a", "ab"} <= set(tree.children("/"))
+
+
+def test_children_go_with_their_nodes(tree: Tree) -> None:
+    tree.create("/a/b/c", "x")
+    tree.delete("/a/b/c", version=0)
+    assert tree.children("/a/b") == []
+
+
+def test_names_are_sorted_byte_by_byte(tree: Tree) -> None:
+    for name in ("b", "B", "a", "_", "10", "9"):
+        tree.create(f"/n/{name}", "x")
+    assert tree.children("/n") == ["10", "9", "B", "_", "a", "b"]
+
+
+def test_case_tells_nodes_apart(tree: Tree) -> None:
+    tree.create("/n/a", "small")
+    tree.create("/n/A", "large")
+    assert (_data(tree, "/n/a"), _data(tree, "/n/A")) == ("small", "large")
+
+
+@pytest.mark.parametrize("data", ["", "{}", "ünïcödé \U0001f600", '"quoted" \\ %s :name', "line\nend"])
+def test_documents_come_back_as_they_were(tree: Tree, data: str) -> None:
+    tree.create("/n/a", data)
+    assert _data(tree, "/n/a") == data
+
+
+def test_the_largest_document_fits(tree: Tree) -> None:
+    tree.create("/n/a", "x" * MAX_BYTES)
+    assert len(_data(tree, "/n/a")) == MAX_BYTES
+
+
+@pytest.mark.parametrize(
+    ("data", "sentence"),
+    [
+        ("x" * (MAX_BYTES + 1), "1000001 bytes, more than the 1000000 .* smaller heal_chunk_size"),
+        ("ü" * (MAX_BYTES // 2 + 1), "1000002 bytes"),
+        ("a\x00b", "NUL"),
+        ("\ud800", "not valid Unicode"),
+    ],
+)
+def test_what_cannot_be_kept_whole_is_refused(tree: Tree, data: str, sentence: str) -> None:
+    tree.create("/n/b", "x")
+    for write in (
+        lambda: tree.create("/n/a", data),
+        lambda: tree.create_sequential("/n/s_", data),
+        lambda: tree.set("/n/b", data, version=0),
+    ):
+        with pytest.raises(DocumentError, match=sentence):
+            write()
+    assert tree.children("/n") == ["b"]
+    assert _data(tree, "/n/b") == "x"
+
+
+@pytest.mark.parametrize("path", ["", "a", "/", "//a", "/a/", "/a//b", "/a/../b", "/a/.", "/a\x00", "/" + "a" * 1024])
+def test_what_is_no_path_is_refused(tree: Tree, path: str) -> None:
+    for use in (
+        lambda: tree.create(path, "x"),
+        lambda: tree.get(path),
+        lambda: tree.set(path, "x", version=0),
+        lambda: tree.delete(path, version=0),
+    ):
+        with pytest.raises(RequestError, match="is not a path in the journal"):
+            use()
+
+
+def test_of_many_who_change_the_same_version_one_wins(tree: Tree) -> None:
+    tree.create("/n/a", "0")
+
+    def try_it(number: int) -> Node | None:
+        try:
+            return tree.set("/n/a", str(number), version=0)
+        except VersionConflict:
+            return None
+
+    with ThreadPoolExecutor(8) as pool:
+        winners = [node for node in pool.map(try_it, range(8)) if node is not None]
+    assert [node.data for node in winners] == [_data(tree, "/n/a")]
+
+
+def test_of_many_who_create_the_same_node_one_wins(tree: Tree) -> None:
+    def try_it(number: int) -> Node | None:
+        try:
+            return tree.create("/n/a", str(number))
+        except NodeExists:
+            return None
+
+    with ThreadPoolExecutor(8) as pool:
+        winners = [node for node in pool.map(try_it, range(8)) if node is not None]
+    assert [node.data for node in winners] == [_data(tree, "/n/a")]
+
+
+def test_sequence_numbers_differ_among_threads(tree: Tree) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        made = list(pool.map(lambda number: tree.create_sequential("/q/r_", str(number)), range(24)))
+    assert len({node.path for node in made}) == 24
+    assert len({node.created_id for node in made}) == 24
+    assert len(tree.children("/q")) == 24
+
+
+def test_closing_twice_is_harmless(tree: Tree) -> None:
+    tree.close()
+    tree.close()
+
+
+def _data(tree: Tree, path: str) -> str:
+    node = tree.get(path)
+    assert node is not None
+    return node.data

@@ -1,0 +1,71 @@
+"""A tree in a dict, under the same contract suite as the real ones. The clock is the caller's."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+
+from kafka_steward.errors import NodeExists, NodeMissing, VersionConflict
+from kafka_steward.journal.paths import checked_path
+from kafka_steward.journal.tree import Node, checked_data
+
+
+class MemoryTree:
+    """A `Tree` that lives as long as its process."""
+
+    def __init__(self, clock: Callable[[], int]) -> None:
+        self.now_ms = clock
+        self._nodes: dict[str, Node] = {}
+        self._ids = itertools.count(1)
+        self._sequences: dict[str, itertools.count[int]] = {}
+        self._lock = threading.RLock()
+
+    def create(self, path: str, data: str) -> Node:
+        checked_data(checked_path(path), data)
+        with self._lock:
+            if path in self._nodes:
+                raise NodeExists(f"{path} exists already; read it before changing it.")
+            number, now = next(self._ids), self.now_ms()
+            self._nodes[path] = Node(path, data, 0, number, number, now, now)
+            return self._nodes[path]
+
+    def create_sequential(self, prefix: str, data: str) -> Node:
+        checked_data(checked_path(f"{prefix}0"), data)
+        with self._lock:
+            number = next(self._sequences.setdefault(prefix, itertools.count()))
+            return self.create(f"{prefix}{number:010d}", data)
+
+    def get(self, path: str) -> Node | None:
+        return self._nodes.get(checked_path(path))
+
+    def set(self, path: str, data: str, *, version: int) -> Node:
+        checked_data(checked_path(path), data)
+        with self._lock:
+            node = self._still(path, version)
+            now, number = self.now_ms(), next(self._ids)
+            changed = replace(node, data=data, version=version + 1, modified_id=number, modified_ms=now)
+            self._nodes[path] = changed
+            return changed
+
+    def delete(self, path: str, *, version: int) -> None:
+        with self._lock:
+            self._still(checked_path(path), version)
+            del self._nodes[path]
+
+    def children(self, path: str) -> list[str]:
+        below = "/" if path == "/" else f"{checked_path(path)}/"
+        with self._lock:
+            return sorted({found[len(below) :].partition("/")[0] for found in self._nodes if found.startswith(below)})
+
+    def close(self) -> None:
+        pass
+
+    def _still(self, path: str, version: int) -> Node:
+        node = self._nodes.get(path)
+        if node is None:
+            raise NodeMissing(f"{path} does not exist any more; read again before changing it.")
+        if node.version != version:
+            raise VersionConflict(f"{path} was changed since version {version} was read; read it again.")
+        return node
