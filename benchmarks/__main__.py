@@ -46,7 +46,7 @@ def _table(rows: Sequence[Stages]) -> str:
     head = ["mode (session)", "partitions", "by", "moved", *STAGES, "sum"]
     lines = [_line(head), _line(["---"] * len(head))]
     for row in rows:
-        seconds = [f"{row.seconds[name]:.1f}" if name in row.seconds else "–" for name in STAGES]
+        seconds = [f"{row.seconds[name]:.1f}" if name in row.seconds else "-" for name in STAGES]
         mode = f"{row.mode} ({_SESSIONS[row.mode]} s)"
         lines.append(_line([mode, str(row.partitions), row.way, str(row.replicas_moved), *seconds, f"{row.total:.1f}"]))
     return "\n".join(lines)

@@ -25,7 +25,7 @@ from urllib.request import Request, urlopen
 from kafka_steward.errors import StewardError
 from kafka_steward.sandbox.household import Household
 
-__all__ = ["AirflowFailed", "LocalAirflow"]
+__all__ = ["AirflowFailed", "AirflowSilent", "LocalAirflow"]
 
 _PARTS: Mapping[str, tuple[str, ...]] = {
     "api-server": ("api-server",),
@@ -37,6 +37,10 @@ _PARTS: Mapping[str, tuple[str, ...]] = {
 
 class AirflowFailed(StewardError, RuntimeError):
     """The local Airflow did not start, or did not answer as it should."""
+
+
+class AirflowSilent(AirflowFailed):
+    """The api-server gave no answer in time: it is starting, or busy."""
 
 
 class LocalAirflow:
@@ -198,7 +202,7 @@ class LocalAirflow:
         except HTTPError as error:
             raise AirflowFailed(f"{method} {path} answered {error.code}: {error.read().decode()[:500]}") from error
         except (URLError, OSError) as error:
-            raise AirflowFailed(f"{method} {path} was not answered: {error}") from error
+            raise AirflowSilent(f"{method} {path} was not answered: {error}") from error
         return json.loads(text) if text else None
 
 

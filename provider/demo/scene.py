@@ -1,0 +1,91 @@
+"""The stage of the demo: a real Kafka cluster, a real Airflow, topics with data, and one DAG file."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from kafka_steward.demo.follow import wait_for
+from kafka_steward.sandbox import Sandbox
+from kafka_steward.sandbox.airflow import AirflowFailed, LocalAirflow
+from kafka_steward.sandbox.java import java
+
+__all__ = ["CONNECTION", "DAG_FILE", "Scene", "airflow_in", "create_topics", "folder", "unpause"]
+
+CONNECTION = "kafka_steward_default"
+#: What a user writes, and all of it.
+DAG_FILE = """\
+# Airflow reads only those DAG files that name it, so this line stays.
+from kafka_steward.dags import heal
+heal_cluster = heal()
+"""
+_TOPICS = ("clicks", "orders", "payments")
+_PARTITIONS = 24
+_BYTES = 40_000_000
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What the story plays on. `grace_s` is how long a broker must be gone before it counts as failed."""
+
+    sandbox: Sandbox
+    airflow: LocalAirflow
+    journal_url: str
+    grace_s: float
+
+
+@contextmanager
+def folder(*, keep: bool) -> Iterator[Path]:
+    """A folder for everything that the demo writes, removed at the end unless it is to be kept."""
+    path = Path(tempfile.mkdtemp(prefix="kafka-steward-demo-"))
+    try:
+        yield path
+    finally:
+        if not keep:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def airflow_in(home: Path, bootstrap: str, *, grace_s: float, throttle: int) -> tuple[LocalAirflow, str]:
+    """An Airflow that knows the cluster, not started yet, and the URL of its journal."""
+    journal_url = f"sqlite:///{home}/journal.db"
+    extra = {
+        "journal": journal_url,
+        "workspace": str(home / "workspace"),
+        "heal_failure_interval": grace_s,
+        "heal_chunk_size": 12,
+        "throttle": throttle,
+    }
+    connection = {"conn_type": "kafka_steward", "host": bootstrap, "extra": extra}
+    airflow = LocalAirflow(home, connections={CONNECTION: connection}, environment={"JAVA_HOME": str(java().home)})
+    airflow.dags.mkdir(parents=True)
+    (airflow.dags / "heal.py").write_text(DAG_FILE)
+    return airflow, journal_url
+
+
+def create_topics(sandbox: Sandbox) -> str:
+    """Create the topics and fill them; a sentence about them."""
+    for topic in _TOPICS:
+        sandbox.create_topics(topic, partitions=_PARTITIONS, replication_factor=3)
+        sandbox.fill(topic, _BYTES)
+    sandbox.wait_whole(_TOPICS)
+    return (
+        f"{', '.join(_TOPICS)}: {len(_TOPICS) * _PARTITIONS} partitions, replication factor 3, "
+        f"{len(_TOPICS) * _BYTES // 1_000_000} MB of data"
+    )
+
+
+def unpause(airflow: LocalAirflow) -> None:
+    """Wait until Airflow has read the DAG file, and unpause the DAG."""
+    wait_for(lambda: _unpaused(airflow), within_s=60, what="Airflow to find the DAG heal")
+
+
+def _unpaused(airflow: LocalAirflow) -> bool | None:
+    try:
+        airflow.api("PATCH", "/api/v2/dags/heal", {"is_paused": False})
+    except AirflowFailed:
+        return None
+    return True

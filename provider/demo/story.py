@@ -1,0 +1,152 @@
+"""The story: a cluster with data, a broker that dies, and what Kafka Steward does about it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from kafka_steward.cluster.client import KafkaCluster
+from kafka_steward.cluster.state import Snapshot
+from kafka_steward.demo import follow
+from kafka_steward.demo.scene import Scene
+from kafka_steward.demo.screen import Bar, Screen
+from kafka_steward.demo.tables import BROKER_COLUMNS, broker_rows, cluster_rows, under_replicated
+from kafka_steward.journal.open import Journal, open_journal
+from kafka_steward.journal.records import PlanRecord
+from kafka_steward.journal.render import audit_table
+
+__all__ = ["Ending", "play"]
+
+_MEGABYTE = 1_000_000
+_DETECTED_WITHIN_S = 60.0
+_PLANNED_WITHIN_S = 300.0
+_HEALED_WITHIN_S = 600.0
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How it ended; prints as the demo's last line."""
+
+    broker: int
+    partitions: int
+    replicas_moved: int
+    lower_bound: int
+    under_replicated: int
+    seconds: float
+
+    def __str__(self) -> str:
+        return (
+            f"healed broker={self.broker} partitions={self.partitions} replicas_moved={self.replicas_moved} "
+            f"lower_bound={self.lower_bound} under_replicated={self.under_replicated} seconds={self.seconds:.1f}"
+        )
+
+
+def play(scene: Scene, screen: Screen, victim: int) -> Ending:
+    """Kill `victim`, show how it is healed, and sum up. Raises DemoFailed with one sentence."""
+    with ExitStack() as stack:
+        cluster = stack.enter_context(KafkaCluster({"bootstrap_servers": scene.sandbox.bootstrap.split(",")}))
+        journal = stack.enter_context(open_journal(scene.journal_url, cluster.cluster_id))
+        before = cluster.snapshot()
+        killed = _kill(scene, screen, before, victim)
+        _show_detection(scene, screen, journal, victim, killed)
+        record, proof = _show_planning(scene, screen, journal, victim)
+        dead = cluster.snapshot()
+        _show_moving(screen, journal, record)
+        _show_end_of_run(scene, screen)
+        after = cluster.snapshot()
+        ending = _ending(victim, record, proof, after, time.monotonic() - killed)
+        _show_report(screen, journal, record, [("before", before), ("broker dead", dead), ("healed", after)])
+        return ending
+
+
+def _kill(scene: Scene, screen: Screen, before: Snapshot, victim: int) -> float:
+    held = [partition for partition in before.partitions.values() if victim in partition.replicas]
+    led = sum(partition.leader == victim for partition in held)
+    process = scene.sandbox.brokers[victim].pid
+    scene.sandbox.kill(victim)
+    screen.step("kill", f"broker {victim} (process {process}) got SIGKILL: it held {len(held)} replicas and led {led}")
+    return time.monotonic()
+
+
+def _show_detection(scene: Scene, screen: Screen, journal: Journal, victim: int, killed: float) -> None:
+    failure = follow.wait_for(
+        lambda: follow.failure_of(journal, victim), within_s=_DETECTED_WITHIN_S, what=f"broker {victim} to be missed"
+    )
+    screen.step("detected", f"{time.monotonic() - killed:.1f} s after the kill; first seen is written in the journal")
+    screen.step("grace", f"{scene.grace_s:.0f} s for it to come back (the default is 30 min)")
+    due_ms = failure.failure_timestamp_ms + int(scene.grace_s * 1000)
+    with screen.bar("") as bar:
+        while (left_ms := due_ms - journal.now_ms()) > 0:
+            bar.show(scene.grace_s * 1000 - left_ms, scene.grace_s * 1000, "waiting for the broker")
+            time.sleep(0.2)
+
+
+def _show_planning(scene: Scene, screen: Screen, journal: Journal, victim: int) -> tuple[PlanRecord, Mapping[str, Any]]:
+    run = follow.wait_for(lambda: follow.heal_run(scene.airflow), within_s=_PLANNED_WITHIN_S, what="a run of heal")
+    screen.step("due", "the DAG heal runs")
+    with screen.bar("plan") as bar:
+        record = follow.wait_for(
+            lambda: follow.latest_heal(journal, victim),
+            within_s=_PLANNED_WITHIN_S,
+            what="a plan",
+            meanwhile=lambda: bar.show(0, 0, f"task {follow.running_task(scene.airflow, run['dag_run_id'])}"),
+        )
+    proof = follow.proof(scene.airflow, run["dag_run_id"])
+    screen.step(
+        "plan",
+        f"{proof['replicas_moved']} replicas to place, {proof['lower_bound']} is the fewest possible, "
+        f"{len(record.chunks)} chunks; digest {record.digest[:12]}",
+    )
+    return record, proof
+
+
+def _show_moving(screen: Screen, journal: Journal, record: PlanRecord) -> None:
+    began = time.monotonic()
+    with screen.bar("move") as bar:
+        follow.wait_for(
+            lambda: _ended(journal, record.digest, bar), within_s=_HEALED_WITHIN_S, what="the plan to be carried out"
+        )
+    ended = journal.plans.get(record.digest)
+    reason = ended.reason if ended else ""
+    screen.step("moved", f"in {time.monotonic() - began:.1f} s: {reason}")
+
+
+def _ended(journal: Journal, digest: str, bar: Bar) -> PlanRecord | None:
+    now = follow.moving(journal.plans.rows(digest))
+    bar.show(
+        now.settled,
+        now.partitions,
+        f"chunk {now.chunk}/{now.chunks}  {now.settled}/{now.partitions} partitions in sync, {now.in_flight} catching "
+        f"up, {now.settled_bytes / _MEGABYTE:.0f}/{now.bytes / _MEGABYTE:.0f} MB",
+    )
+    record = journal.plans.get(digest)
+    return record if record and record.status.finished else None
+
+
+def _show_end_of_run(scene: Scene, screen: Screen) -> None:
+    with screen.bar("check") as bar:
+        follow.wait_for(
+            lambda: follow.succeeded(scene.airflow),
+            within_s=_HEALED_WITHIN_S,
+            what="the DAG run to end",
+            meanwhile=lambda: bar.show(0, 0, "every replica in the ISR, preferred leaders elected"),
+        )
+    screen.step("whole", "every replica is in its ISR, preferred leaders lead, and the DAG run succeeded")
+
+
+def _ending(victim: int, record: PlanRecord, proof: Mapping[str, Any], after: Snapshot, seconds: float) -> Ending:
+    left = under_replicated(after)
+    if left or victim in after.hosting:
+        raise follow.DemoFailed(f"The plan {record.digest[:12]} ended, and {left} partitions are under-replicated.")
+    return Ending(victim, record.partitions, proof["replicas_moved"], proof["lower_bound"], left, seconds)
+
+
+def _show_report(screen: Screen, journal: Journal, record: PlanRecord, moments: list[tuple[str, Snapshot]]) -> None:
+    trail = audit_table(journal.audit.rows(plan=record.digest))
+    screen.table("The audit trail of this run", trail.columns, trail.rows)
+    screen.table("Brokers", BROKER_COLUMNS, broker_rows(moments[0][1], moments[-1][1]))
+    columns = ("", "under-replicated", "offline", "racks of the narrowest partition")
+    screen.table("The cluster", columns, cluster_rows(moments))
