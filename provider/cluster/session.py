@@ -1,8 +1,9 @@
 """One live kafka-python client: opened so that a wrong password is known at once, and closed to the last thread.
 
 kafka-python retries a refused authentication like any other failed connection, until its bootstrap time-out, and then
-reports the time-out. And when it gives up, it leaves its I/O thread running. Both are mended here, through the
-`kafka_client` parameter, which is public: a connection manager that remembers why a connection ended.
+reports the time-out. Where the refusal and the end of the connection arrive together, which is usual, it loses the
+refusal. And when it gives up, it leaves its I/O thread running. All three are mended here, through the `kafka_client`
+parameter, which is public: a connection manager that reads to the end, and remembers why a connection ended.
 """
 
 from __future__ import annotations
@@ -96,6 +97,11 @@ class _Manager(KafkaConnectionManager):  # type: ignore[misc]  # kafka-python ha
         connection.close_future.add_errback(partial(self.failures.__setitem__, node_id))
         return connection
 
+    async def _build_transport(self, node: Any, timeout_at: float | None = None) -> Any:
+        transport = await super()._build_transport(node, timeout_at=timeout_at)
+        transport._sock_recv = partial(_received, transport._sock_recv)  # noqa: SLF001 - drops a server's last words
+        return transport
+
 
 class _Client(KafkaNetClient):  # type: ignore[misc]  # kafka-python has no types
     """kafka-python's client around our manager."""
@@ -109,6 +115,12 @@ class _Client(KafkaNetClient):  # type: ignore[misc]  # kafka-python has no type
         return list(self.manager.failures.values())
 
 
+def _received(receive: Callable[[], tuple[bytes, Exception | None]]) -> tuple[bytes, Exception | None]:
+    """What has arrived; that the connection has ended is said when nothing is left. kafka-python drops what is."""
+    data, error = receive()
+    return data, None if data else error
+
+
 def _client(made: Callable[[_Client], None], **config: Any) -> _Client:
     net = NetworkSelector(**config)
     client = _Client(net, _Manager(net, **config), **config)
@@ -119,8 +131,9 @@ def _client(made: Callable[[_Client], None], **config: Any) -> _Client:
 def authentication_failed(error: Exception, servers: str) -> AuthenticationFailed:
     """The sentence for a refused authentication."""
     words = str(error.args[0]) if error.args else str(getattr(error, "description", None) or type(error).__name__)
+    words = words.removeprefix("SaslAuthenticationFailedError: ").rstrip(".")
     return AuthenticationFailed(
-        f"Authentication failed at {servers}: Kafka says {words.rstrip('.')!r}; check the user name, the password and "
+        f"Authentication failed at {servers}: Kafka says {words!r}; check the user name, the password and "
         "the mechanism in the connection."
     )
 

@@ -52,6 +52,8 @@ class BrokerWatch:
         self._client.add_listener(self._state_changed)
         try:
             self._client.start(timeout=timeout_s)
+            # A watch on a node that does not exist would wait for ever, and say nothing.
+            self._client.get(_BROKERS)
             self._client.ChildrenWatch(_BROKERS, self._brokers_changed)
             self._client.DataWatch(_CONTROLLER, self._controller_changed)
         except (KazooTimeoutError, KazooException) as error:

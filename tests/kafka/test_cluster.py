@@ -1,0 +1,187 @@
+"""KafkaCluster on real brokers: what it reads is so, what it asks is done, and Kafka's own words come back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from kafka_steward.assignment import TopicPartition
+from kafka_steward.cluster.client import KafkaCluster
+from kafka_steward.cluster.configs import ConfigChange, ConfigOp
+from kafka_steward.cluster.throttles import Side, add_entries, entries, set_rates
+from kafka_steward.sandbox import Sandbox
+from tests.eventually import eventually
+
+SLOW_BYTES_PER_S = 200_000
+DESCRIBE_TOPICS = "org.apache.kafka.tools.TopicCommand"
+#: Kafka's words for what it refuses, by mode.
+REFUSALS = {
+    "kraft": {
+        (1, 1): (39, r"includes the broker 1 more than once"),
+        (): (39, r"includes an empty replica list"),
+        (77, 1): (39, r"includes broker 77, but no such broker is registered"),
+        (1, -1): (39, r"includes broker -1, but no such broker is registered"),
+    },
+    "zookeeper": {
+        (1, 1): (39, r"Duplicate replica ids in partition reassignment replica list"),
+        (): (39, r"Empty replica list specified in partition reassignment"),
+        (77, 1): (39, r"brokers that are not alive\. Replica list: .*77.*, live broker list"),
+        (1, -1): (39, r"Invalid broker id in replica list"),
+    },
+}
+UNKNOWN_PARTITION = {"kraft": r"Unable to find partition .*:99", "zookeeper": r"The partition does not exist"}
+
+
+@pytest.fixture
+def cluster(sandbox: Sandbox) -> Iterator[KafkaCluster]:
+    with KafkaCluster({"bootstrap_servers": sandbox.bootstrap}) as cluster:
+        yield cluster
+        clear = [ConfigChange(Side.FOLLOWER.rate_key, ConfigOp.DELETE)]
+        cluster.change_broker_configs(dict.fromkeys(sandbox.brokers, clear))
+
+
+def move_slowly(sandbox: Sandbox, cluster: KafkaCluster, topic: str) -> TopicPartition:
+    """Start a move of the topic's one partition from (1, 2, 3) to (4, 2, 3) that takes about 20 s."""
+    name = TopicPartition(topic, 0)
+    sandbox.create_topics(topic, assignments={0: [1, 2, 3]})
+    sandbox.fill(topic, 4_000_000)
+    assert add_entries(cluster, Side.FOLLOWER, entries({name: [4]})) == {topic: None}
+    assert set_rates(cluster, Side.FOLLOWER, {4: SLOW_BYTES_PER_S}) == {4: None}
+    assert cluster.alter({name: (4, 2, 3)}) == {name: None}
+    return name
+
+
+def test_a_snapshot_shows_what_kafkas_own_tool_shows(sandbox: Sandbox, cluster: KafkaCluster, topic: str) -> None:
+    sandbox.create_topics(topic, assignments={0: [2, 1, 3], 1: [4, 3, 2]})
+    snapshot = cluster.snapshot([topic])
+    printed = sandbox.kafka_tool(
+        DESCRIBE_TOPICS, "--bootstrap-server", sandbox.bootstrap, "--describe", "--topic", topic
+    )
+    (topic_id,) = re.findall(r"TopicId:\s*(\S+)", printed)
+    replicas = re.findall(r"Partition:\s*(\d+)\s+Leader:\s*(\d+)\s+Replicas:\s*([\d,]+)", printed)
+    assert {(p.partition, p.leader, p.replicas) for p in snapshot.partitions.values()} == {
+        (int(number), int(leader), tuple(map(int, ids.split(",")))) for number, leader, ids in replicas
+    }
+    assert {p.topic_id for p in snapshot.partitions.values()} == {topic_id}
+    assert {p.isr for p in snapshot.partitions.values()} == {frozenset({1, 2, 3}), frozenset({2, 3, 4})}
+    assert snapshot.cluster_id == cluster.cluster_id
+    assert not snapshot.reassigning
+
+
+def test_a_snapshot_shows_every_broker_with_its_rack_and_address(sandbox: Sandbox, cluster: KafkaCluster) -> None:
+    brokers = cluster.live_brokers()
+    assert {(b.id, b.rack, b.host, b.port) for b in brokers.values()} == {
+        (b.id, b.rack, "127.0.0.1", b.port) for b in sandbox.brokers.values()
+    }
+    assert cluster.snapshot().live == set(sandbox.brokers)
+    assert cluster.zookeeper_mode == (sandbox.mode == "zookeeper")
+
+
+def test_topics_that_do_not_exist_are_left_out(cluster: KafkaCluster, topic: str) -> None:
+    assert cluster.snapshot([topic]).partitions == {}
+    assert cluster.topic_configs([topic], ["min.insync.replicas"]) == {}
+
+
+def test_kafkas_own_words_are_kept_for_each_refused_partition(
+    sandbox: Sandbox, cluster: KafkaCluster, topic: str
+) -> None:
+    sandbox.create_topics(topic, assignments={number: [1, 2] for number in range(5)})
+    wanted = dict(zip((TopicPartition(topic, number) for number in range(4)), REFUSALS[sandbox.mode], strict=True))
+    good = TopicPartition(topic, 4)
+    results = cluster.alter({**wanted, good: (2, 1), TopicPartition(topic, 99): (1, 2)})
+    for name, target in wanted.items():
+        code, words = REFUSALS[sandbox.mode][target]
+        refused = results[name]
+        assert refused is not None
+        assert (refused.code, str(name) in str(refused)) == (code, True)
+        assert re.search(words, refused.message)
+    unknown = results[TopicPartition(topic, 99)]
+    assert unknown is not None
+    assert unknown.code == 3
+    assert re.search(UNKNOWN_PARTITION[sandbox.mode], unknown.message)
+    assert results[good] is None
+
+
+def test_cancelling_what_is_not_in_flight_is_refused_with_code_85(
+    sandbox: Sandbox, cluster: KafkaCluster, topic: str
+) -> None:
+    sandbox.create_topics(topic, assignments={0: [1, 2]})
+    refused = cluster.cancel([TopicPartition(topic, 0)])[TopicPartition(topic, 0)]
+    assert refused is not None
+    assert refused.code == 85
+
+
+def test_a_move_in_flight_shows_its_target_and_what_it_adds_and_removes(
+    sandbox: Sandbox, cluster: KafkaCluster, topic: str
+) -> None:
+    name = move_slowly(sandbox, cluster, topic)
+    flying = cluster.reassignments()[name]
+    assert (flying.target, flying.adding, flying.removing) == ((4, 2, 3), (4,), (1,))
+    seen = cluster.snapshot([topic]).partitions[name]
+    assert (seen.replicas, seen.adding, seen.removing) == (flying.replicas, (4,), (1,))
+    assert seen.isr == {1, 2, 3}
+    assert not seen.under_replicated
+
+
+def test_cancelling_restores_the_replicas_and_reordering_their_order(
+    sandbox: Sandbox, cluster: KafkaCluster, topic: str
+) -> None:
+    name = move_slowly(sandbox, cluster, topic)
+    assert cluster.cancel([name]) == {name: None}
+    eventually(lambda: same(set(unmoving(cluster, name)), {1, 2, 3}))
+    assert unmoving(cluster, name) != (1, 2, 3)
+    assert cluster.alter({name: (1, 2, 3)}) == {name: None}
+    eventually(lambda: same(unmoving(cluster, name), (1, 2, 3)))
+
+
+def test_electing_makes_the_preferred_leader_lead_and_electing_again_is_no_error(
+    sandbox: Sandbox, cluster: KafkaCluster, topic: str
+) -> None:
+    names = [TopicPartition(topic, number) for number in range(2)]
+    sandbox.create_topics(topic, assignments={0: [1, 2, 3], 1: [1, 2, 3]})
+    assert cluster.alter(dict.fromkeys(names, (3, 1, 2))) == dict.fromkeys(names)
+    eventually(lambda: same(unmoving(cluster, names[1]), (3, 1, 2)))
+    assert leaders(cluster, topic) == {1}
+    assert cluster.elect_leaders(names) == dict.fromkeys(names)
+    eventually(lambda: same(leaders(cluster, topic), {3}))
+    assert cluster.elect_leaders(names) == dict.fromkeys(names)
+
+
+def test_more_partitions_than_fit_in_one_request_are_all_answered(
+    sandbox: Sandbox, cluster: KafkaCluster, topic: str
+) -> None:
+    count = 120
+    sandbox.create_topics(topic, partitions=count, replication_factor=2)
+    before = cluster.snapshot([topic]).partitions
+    targets = {name: partition.replicas[::-1] for name, partition in before.items()}
+    assert cluster.alter(targets) == dict.fromkeys(targets)
+    eventually(lambda: same({n: p.replicas for n, p in cluster.snapshot([topic]).partitions.items()}, targets))
+    assert cluster.elect_leaders(list(targets)) == dict.fromkeys(targets)
+
+
+def test_log_dirs_tell_sizes_and_space_of_each_live_broker(sandbox: Sandbox, cluster: KafkaCluster, topic: str) -> None:
+    sandbox.create_topics(topic, assignments={0: [1, 2]})
+    sent = sandbox.fill(topic, 1_000_000)
+    dirs = cluster.log_dirs([1, 2, 3])
+    name = TopicPartition(topic, 0)
+    assert dirs[1].replica_bytes[name] == dirs[2].replica_bytes[name] >= sent
+    assert name not in dirs[3].replica_bytes
+    for directory in dirs.values():
+        assert directory.total_bytes is not None
+        assert 0 < (directory.usable_bytes or 0) <= directory.total_bytes
+
+
+def unmoving(cluster: KafkaCluster, name: TopicPartition) -> tuple[int, ...]:
+    partition = cluster.snapshot([name.topic]).partitions[name]
+    assert not partition.reassigning
+    return partition.replicas
+
+
+def leaders(cluster: KafkaCluster, topic: str) -> set[int | None]:
+    return {partition.leader for partition in cluster.snapshot([topic]).partitions.values()}
+
+
+def same(found: object, expected: object) -> None:
+    assert found == expected

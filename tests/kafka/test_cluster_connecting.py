@@ -1,0 +1,156 @@
+"""Connecting: each way in which it can fail is one sentence, soon, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafka_steward.cluster.client import KafkaCluster
+from kafka_steward.errors import AuthenticationFailed, ClusterUnreachable, SettingError, WrongCluster
+from kafka_steward.sandbox import Sandbox
+from kafka_steward.sandbox.layout import Layout
+from kafka_steward.sandbox.ports import pick_ports
+
+PASSWORD = "open-sesame"
+LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """One KRaft broker with a second listener that asks for a password (SASL PLAIN); that listener's address."""
+    layout = Layout.of(tmp_path_factory.mktemp("guarded"), brokers=1, racks=1, session_timeout_ms=3000, overrides={})
+    address = f"127.0.0.1:{pick_ports(1)[0]}"
+    listeners = f"PLAINTEXT://{layout.brokers[1].address},GUARDED://{address}"
+    overrides = {
+        "listeners": listeners,
+        "advertised.listeners": listeners,
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,GUARDED:SASL_PLAINTEXT",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.guarded.plain.sasl.jaas.config": f'{LOGIN} required user_steward="{PASSWORD}";',
+    }
+    with Sandbox("kraft", replace(layout, overrides=overrides), temporary=False) as sandbox:
+        sandbox.start()
+        yield address
+
+
+def credentials(address: str, password: str, **changes: Any) -> dict[str, Any]:
+    return {
+        "bootstrap_servers": address,
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": "PLAIN",
+        "sasl_plain_username": "steward",
+        "sasl_plain_password": password,
+        **changes,
+    }
+
+
+def io_threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("kafka-io")]
+
+
+@pytest.mark.kraft
+def test_the_right_password_opens(guarded: str) -> None:
+    with KafkaCluster(credentials(guarded, PASSWORD)) as cluster:
+        assert set(cluster.live_brokers()) == {1}
+        assert cluster.snapshot().live == {1}
+        assert PASSWORD not in repr(cluster)
+
+
+@pytest.mark.kraft
+def test_a_wrong_password_is_known_at_once(guarded: str) -> None:
+    before, began = io_threads(), time.monotonic()
+    with pytest.raises(
+        AuthenticationFailed, match=f"at {guarded}: Kafka says .*Invalid username or password"
+    ) as raised:
+        KafkaCluster(credentials(guarded, "guess"))
+    assert time.monotonic() - began < 2
+    assert "guess" not in str(raised.value)
+    assert io_threads() == before
+
+
+@pytest.mark.kraft
+def test_a_mechanism_that_the_server_does_not_have_is_known_at_once(guarded: str) -> None:
+    began = time.monotonic()
+    with pytest.raises(AuthenticationFailed, match="check the user name, the password and the mechanism"):
+        KafkaCluster(credentials(guarded, PASSWORD, sasl_mechanism="SCRAM-SHA-512"))
+    assert time.monotonic() - began < 2
+
+
+@pytest.mark.kraft
+def test_a_password_that_is_refused_by_one_of_several_servers_is_not_masked_by_dead_ones(guarded: str) -> None:
+    with pytest.raises(AuthenticationFailed):
+        KafkaCluster(credentials(f"127.0.0.1:1,{guarded}", "guess"))
+
+
+@pytest.mark.kraft
+def test_no_password_where_one_is_needed_is_unreachable_with_advice(guarded: str) -> None:
+    with pytest.raises(ClusterUnreachable, match="security protocol"):
+        KafkaCluster({"bootstrap_servers": guarded, "bootstrap_timeout_ms": 1500})
+
+
+@pytest.mark.kraft
+def test_a_password_is_not_logged_even_at_debug(guarded: str, caplog: pytest.LogCaptureFixture) -> None:
+    loggers = ["kafka", "kafka.admin.client", "kafka.net.connection", "kafka.protocol.parser"]
+    levels = {name: logging.getLogger(name).level for name in loggers}
+    try:
+        for name in loggers:
+            logging.getLogger(name).setLevel(logging.DEBUG)
+        with KafkaCluster(credentials(guarded, PASSWORD)) as cluster:
+            cluster.live_brokers()
+        assert "kafka" in {record.name.partition(".")[0] for record in caplog.records}
+        assert PASSWORD not in caplog.text
+    finally:
+        for name, level in levels.items():
+            logging.getLogger(name).setLevel(level)
+
+
+def test_servers_that_are_down_are_named_within_ten_seconds_and_no_thread_stays() -> None:
+    before, began = io_threads(), time.monotonic()
+    with pytest.raises(ClusterUnreachable, match=r"No Kafka server at 127\.0\.0\.1:1, localhost:2 answered within 8 s"):
+        KafkaCluster({"bootstrap_servers": "127.0.0.1:1,localhost:2"})
+    assert time.monotonic() - began < 10
+    assert io_threads() == before
+
+
+def test_a_server_that_hangs_does_not_keep_us_longer_than_one_that_is_down() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(ClusterUnreachable, match=f"No Kafka server at {address} answered within 1 s"):
+            KafkaCluster({"bootstrap_servers": address, "bootstrap_timeout_ms": 1000})
+
+
+def test_a_setting_that_kafka_does_not_know_is_named() -> None:
+    with pytest.raises(SettingError, match="bootstrap_server is unknown"):
+        KafkaCluster({"bootstrap_server": "127.0.0.1:1"})
+
+
+def test_a_cluster_with_another_id_is_refused_and_the_connection_closed(sandbox: Sandbox) -> None:
+    before = io_threads()
+    with pytest.raises(WrongCluster, match=r"answers as cluster \S+, where another was expected"):
+        KafkaCluster({"bootstrap_servers": sandbox.bootstrap}, expected_cluster_id="another")
+    assert io_threads() == before
+
+
+def test_a_connection_that_suddenly_answers_as_another_cluster_is_refused(sandbox: Sandbox) -> None:
+    with KafkaCluster({"bootstrap_servers": sandbox.bootstrap}) as cluster:
+        cluster._calls.cluster_id = "another"
+        for look in (cluster.snapshot, cluster.live_brokers, lambda: cluster.live_views([1])):
+            with pytest.raises(WrongCluster):
+                look()
+
+
+def test_a_closed_cluster_says_so_and_leaves_no_thread(sandbox: Sandbox, tmp_path: Path) -> None:
+    before = io_threads()
+    with KafkaCluster({"bootstrap_servers": sandbox.bootstrap}) as cluster:
+        assert len(io_threads()) == len(before) + 1
+    assert io_threads() == before
+    with pytest.raises(ClusterUnreachable, match="was closed"):
+        cluster.live_brokers()

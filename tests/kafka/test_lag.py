@@ -1,0 +1,84 @@
+"""True lag, in messages and bytes, of a move that is slowed down enough to look at it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from kafka_steward.assignment import TopicPartition
+from kafka_steward.cluster.client import KafkaCluster
+from kafka_steward.cluster.configs import ConfigChange, ConfigOp
+from kafka_steward.cluster.lag import bytes_missing, held_by, lag, log_ends
+from kafka_steward.cluster.throttles import Side, add_entries, entries, set_rates
+from kafka_steward.sandbox import Sandbox
+from kafka_steward.sandbox.readiness import admin
+from tests.eventually import eventually
+
+
+@pytest.fixture
+def cluster(sandbox: Sandbox) -> Iterator[KafkaCluster]:
+    with KafkaCluster({"bootstrap_servers": sandbox.bootstrap}) as cluster:
+        yield cluster
+        clear = [ConfigChange(Side.FOLLOWER.rate_key, ConfigOp.DELETE)]
+        cluster.change_broker_configs(dict.fromkeys(sandbox.brokers, clear))
+
+
+def test_true_lag_is_seen_where_kafkas_offset_lag_says_none(
+    sandbox: Sandbox, cluster: KafkaCluster, topic: str
+) -> None:
+    name = TopicPartition(topic, 0)
+    sandbox.create_topics(topic, assignments={0: [1, 2, 3]})
+    sent = sandbox.fill(topic, 8_000_000)
+    add_entries(cluster, Side.FOLLOWER, entries({name: [4]}))
+    set_rates(cluster, Side.FOLLOWER, {4: 300_000})
+    assert cluster.alter({name: (4, 2, 3)}) == {name: None}
+
+    def begun() -> tuple[int, int]:
+        partition = cluster.snapshot([topic]).partitions[name]
+        behind = lag(log_ends(cluster, held_by([partition])), partition, 4)
+        missing = bytes_missing(cluster.log_dirs([1, 2, 3, 4]), partition, 4)
+        assert behind is not None
+        assert missing is not None
+        assert missing < sent
+        return behind, missing
+
+    behind, missing = eventually(begun)
+    assert behind > 0
+    assert missing > sent // 4
+    assert offset_lag(sandbox, topic, 4) == 0
+
+    def progressing() -> None:
+        now, left = begun()
+        assert (now < behind, left < missing) == (True, True)
+
+    eventually(progressing)
+    set_rates(cluster, Side.FOLLOWER, {4: 1_000_000_000})
+
+    def caught_up() -> None:
+        partition = cluster.snapshot([topic]).partitions[name]
+        assert partition.isr == {2, 3, 4}
+        assert lag(log_ends(cluster, held_by([partition])), partition, 4) == 0
+        assert bytes_missing(cluster.log_dirs([2, 3, 4]), partition, 4) == 0
+
+    eventually(caught_up)
+
+
+def test_every_replica_tells_its_own_end_and_brokers_without_one_are_left_out(
+    sandbox: Sandbox, cluster: KafkaCluster, topic: str
+) -> None:
+    name = TopicPartition(topic, 0)
+    sandbox.create_topics(topic, assignments={0: [1, 2, 3]})
+    sandbox.fill(topic, 100_000)
+    ends = log_ends(cluster, {broker: [name] for broker in [1, 2, 3, 4, 99]})
+    assert set(ends) == {(name, 1), (name, 2), (name, 3)}
+    assert len(set(ends.values())) == 1
+    assert min(ends.values()) > 0
+
+
+def offset_lag(sandbox: Sandbox, topic: str, broker: int) -> int:
+    """What DescribeLogDirs says of the topic's one replica on `broker`."""
+    with admin(sandbox.bootstrap) as client:
+        (answer,) = client.describe_log_dirs({topic: [0]}, [broker])
+    (told,) = [p["offset_lag"] for d in answer["log_dirs"] for t in d["topics"] for p in t["partitions"]]
+    return int(told)
