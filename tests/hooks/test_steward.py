@@ -95,13 +95,15 @@ def test_the_memory_keeps_one_cluster_per_bootstrap_servers(connect: Connect, tm
     assert memory.recall(StewardHook("kafka_test").access) is None
 
 
-def test_no_secret_is_shown_or_logged(connect: Connect, caplog: pytest.LogCaptureFixture) -> None:
+def test_no_secret_is_shown_or_logged(
+    connect: Connect, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
     protocol = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN"}
     connect(login="me", password="secret-word", extra={**protocol, "ssl_password": "other-word"})
     caplog.set_level(logging.DEBUG)
     hook = StewardHook("kafka_test")
     with pytest.raises(ClusterUnreachable) as caught:
         hook.open()
-    shown = repr(hook.access) + repr(hook) + str(caught.value) + caplog.text
+    shown = repr(hook.access) + repr(hook) + str(caught.value) + caplog.text + "".join(capfd.readouterr())
     assert "secret-word" not in shown
     assert "other-word" not in shown

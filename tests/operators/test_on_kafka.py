@@ -1,0 +1,192 @@
+"""Each operator and sensor on a real cluster, in the order in which a heal uses them; the worker does it all."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowSkipException, DownstreamTasksSkipped, TaskDeferred
+
+from kafka_steward.assignment import Move, TopicPartition
+from kafka_steward.errors import PlanError, WrongCluster
+from kafka_steward.hooks.memory import ClusterMemory
+from kafka_steward.hooks.steward import Opened, StewardHook
+from kafka_steward.journal.audit import Action
+from kafka_steward.operators.failures import FindFailuresOperator
+from kafka_steward.operators.leaders import ElectLeadersOperator
+from kafka_steward.operators.plan import PlanReassignmentOperator
+from kafka_steward.operators.report import ReportHealOperator, TellPlanOperator
+from kafka_steward.operators.snapshot import SnapshotClusterOperator
+from kafka_steward.operators.submit import SubmitReassignmentOperator
+from kafka_steward.planning.formats import plan_table, write_plan
+from kafka_steward.sandbox import Sandbox
+from kafka_steward.sensors.brokers import BrokerFailureSensor
+from kafka_steward.sensors.replication import IsrCatchUpSensor
+from tests.airflow_home import Connect, context
+from tests.eventually import eventually
+
+
+@pytest.fixture
+def conn_id(connect: Connect, sandbox: Sandbox) -> str:
+    return connect(host=sandbox.bootstrap, extra={"heal_failure_interval": 0, "step_interval": 0.5})
+
+
+@pytest.fixture
+def opened(conn_id: str) -> Iterator[Opened]:
+    with StewardHook(conn_id).open() as opened:
+        yield opened
+
+
+@pytest.fixture
+def victim(sandbox: Sandbox, topic: str) -> Callable[[], int]:
+    """Makes a topic of 8 partitions and kills a broker that hosts some of them; gives the broker's id."""
+    sandbox.create_topics(topic, partitions=8, replication_factor=3)
+    sandbox.fill(topic, 2_000_000)
+    return lambda: _killed(sandbox, 4)
+
+
+def _killed(sandbox: Sandbox, broker: int) -> int:
+    sandbox.kill(broker)
+    return broker
+
+
+def found(conn_id: str, **more: Any) -> dict[str, Any]:
+    return FindFailuresOperator(task_id="find_failures", conn_id=conn_id, **more).execute(context())
+
+
+def planned(conn_id: str, failed: list[int]) -> dict[str, Any]:
+    snapshot = SnapshotClusterOperator(task_id="snapshot", conn_id=conn_id, failed_brokers=failed).execute(context())
+    plan = PlanReassignmentOperator(task_id="plan", conn_id=conn_id, snapshot=snapshot)
+    return plan.execute(context())
+
+
+@pytest.mark.spark
+def test_a_heal_task_by_task(conn_id: str, opened: Opened, victim: Callable[[], int]) -> None:  # noqa: PLR0915 - one heal
+    with pytest.raises(AirflowSkipException, match="Nothing is to be healed now"):
+        found(conn_id)
+    assert BrokerFailureSensor(task_id="s", conn_id=conn_id).poke(context()).is_done is False
+    broker = victim()
+    detected: list[Any] = []
+    failed = eventually(
+        lambda: found(conn_id, on_failure_detected=detected.append), within=60, errors=(AirflowSkipException,)
+    )
+    assert failed["brokers"] == [broker]
+    assert detected[0]["kafka_steward"]["event"] == "failure_detected"
+    assert BrokerFailureSensor(task_id="s", conn_id=conn_id).execute(context()) == [broker]
+
+    plan = planned(conn_id, failed["brokers"])
+    assert plan["replicas_moved"] == plan["lower_bound"] > 0
+
+    facts = TellPlanOperator(task_id="tell", conn_id=conn_id, plan=plan).execute(context())
+    assert f"moves {plan['replicas_moved']} replicas" in facts["sentence"]
+    pushed = context()
+    with pytest.raises(DownstreamTasksSkipped):
+        TellPlanOperator(task_id="tell", conn_id=conn_id, plan=plan, mode="report").execute(pushed)
+    assert pushed["ti"].xcoms["return_value"]["sentence"] == facts["sentence"]
+    assert opened.journal.plans.get(plan["digest"]) is None
+
+    submit = SubmitReassignmentOperator(task_id="submit", conn_id=conn_id, plan=plan, deferrable=False)
+    submitted = submit.execute(context(task_id="submit", person="ann"))
+    assert (submitted["status"], submitted["left"]) == ("completed", 0)
+    again = SubmitReassignmentOperator(task_id="submit", conn_id=conn_id, plan=plan)
+    assert again.execute(context())["status"] == "completed"
+
+    caught_up = IsrCatchUpSensor(task_id="wait", conn_id=conn_id, plan=plan["digest"]).execute(context())
+    assert caught_up == {"partitions": plan["partitions"], "missing": 0}
+    elected = ElectLeadersOperator(task_id="elect", conn_id=conn_id, plan=plan["digest"]).execute(context())
+    assert elected["refused"] == 0
+
+    healed: list[Any] = []
+    report = ReportHealOperator(
+        task_id="report", conn_id=conn_id, brokers=[broker], plan=plan, submitted=submitted, on_healed=healed.append
+    ).execute(context())
+    assert (report["under_replicated"], report["left"]) == (0, 0)
+    assert report["sentence"].endswith("Every partition of the cluster is whole.")
+    assert healed[0]["kafka_steward"]["event"] == "healed"
+    people = {row.entry.who.person for row in opened.journal.audit.rows(plan=plan["digest"], action=Action.SUBMIT)}
+    assert people == {"ann"}
+    with pytest.raises(AirflowSkipException, match="Nothing is to be healed now"):
+        found(conn_id)
+
+
+def written_plan(opened: Opened, topic: str, uri: str) -> str:
+    """A plan of one move, written by hand in the way of a planner; returns its digest."""
+    partition = opened.cluster.snapshot([topic]).partitions[TopicPartition(topic, 0)]
+    spare = min(opened.cluster.live_brokers().keys() - set(partition.replicas))
+    after = (*partition.replicas[:-1], spare)
+    move = Move(topic, 0, partition.replicas, after, 0, 0, "given", topic_id=partition.topic_id)
+    head = {"cluster_id": opened.cluster.cluster_id, "snapshot_digest": "s", "operation": "heal", "options": {}}
+    return write_plan(uri, plan_table([move]), {**head, "replicas_moved": 1, "brokers_failed": [], "unplaced": []})
+
+
+def edited(uri: str) -> None:
+    proof = Path(uri, "proof.json")
+    proof.write_text(json.dumps({**json.loads(proof.read_text()), "operation": "drain"}))
+
+
+@pytest.mark.parametrize("form", ["task's return value", "uri"])
+def test_a_plan_edited_by_hand_is_refused_and_changes_nothing(  # noqa: PLR0917 - fixtures
+    sandbox: Sandbox, conn_id: str, opened: Opened, topic: str, tmp_path: Path, form: str
+) -> None:
+    sandbox.create_topics(topic, partitions=1, replication_factor=3)
+    digest, before = written_plan(opened, topic, f"{tmp_path}/plan"), opened.cluster.snapshot([topic]).partitions
+    edited(f"{tmp_path}/plan")
+    plan = f"{tmp_path}/plan" if form == "uri" else {"uri": f"{tmp_path}/plan", "digest": digest}
+    with pytest.raises(PlanError, match="was edited after it was made"):
+        SubmitReassignmentOperator(task_id="submit", conn_id=conn_id, plan=plan).execute(context())
+    assert opened.cluster.snapshot([topic]).partitions == before
+    assert opened.journal.plans.latest(10) == []
+
+
+def test_a_plan_edited_with_its_digest_is_not_the_one_that_was_made(
+    sandbox: Sandbox, conn_id: str, opened: Opened, topic: str, tmp_path: Path
+) -> None:
+    sandbox.create_topics(topic, partitions=1, replication_factor=3)
+    written_plan(opened, topic, f"{tmp_path}/plan")
+    plan = {"uri": f"{tmp_path}/plan", "digest": "0" * 64}
+    with pytest.raises(PlanError, match="is not the one that was made"):
+        SubmitReassignmentOperator(task_id="submit", conn_id=conn_id, plan=plan).execute(context())
+    assert opened.journal.plans.latest(10) == []
+
+
+def assert_behind(wait: IsrCatchUpSensor) -> None:
+    assert not wait.poke(context()).is_done
+
+
+def test_a_deferrable_task_defers_what_takes_time(conn_id: str, topic: str, victim: Callable[[], int]) -> None:
+    victim()
+    wait = IsrCatchUpSensor(task_id="wait", conn_id=conn_id, partitions=[f"{topic}-{n}" for n in range(8)])
+    eventually(lambda: assert_behind(wait), within=60)
+    with pytest.raises(TaskDeferred) as waits:
+        wait.execute(context())
+    path, keywords = waits.value.trigger.serialize()
+    assert path == "kafka_steward.triggers.wait.WaitTrigger"
+    assert keywords["arguments"] == {"partitions": [[topic, n] for n in range(8)]}
+
+
+def test_an_unwritable_workspace_is_one_sentence_and_changes_nothing(
+    connect: Connect, conn_id: str, sandbox: Sandbox
+) -> None:
+    connect(host=sandbox.bootstrap, extra={"workspace": "/proc/kafka-steward"})
+    with pytest.raises(PlanError, match=r"^The workspace cannot be written: .*/proc/kafka-steward"):
+        SnapshotClusterOperator(task_id="snapshot", conn_id=conn_id).execute(context())
+
+
+def test_the_test_button_describes_the_cluster(conn_id: str, sandbox: Sandbox, opened: Opened) -> None:
+    mode = {"kraft": "KRaft", "zookeeper": "ZooKeeper"}[sandbox.mode]
+    said = f"Cluster {opened.cluster.cluster_id} in {mode} mode answers; live brokers: 1, 2, 3, 4."
+    assert StewardHook(conn_id).test_connection() == (True, said)
+
+
+def test_another_cluster_behind_the_same_servers_is_refused(
+    connect: Connect, conn_id: str, sandbox: Sandbox, opened: Opened
+) -> None:
+    hook = StewardHook(conn_id)
+    ClusterMemory(hook.access.journal).keep(hook.access, "the-cluster-that-was-here")
+    with pytest.raises(WrongCluster, match="the-cluster-that-was-here"):
+        StewardHook(conn_id).cluster()
+    connect(host=sandbox.bootstrap, extra={"cluster_id": opened.cluster.cluster_id})
+    StewardHook(conn_id).cluster().close()
