@@ -30,7 +30,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
-    if reporter and reporter.stats.get("skipped") and session.exitstatus == pytest.ExitCode.OK:
+    harmless = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
+    if reporter and reporter.stats.get("skipped") and session.exitstatus in harmless:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 

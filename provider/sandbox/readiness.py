@@ -74,26 +74,37 @@ def wait_until_none(
 
 
 def unready_brokers(addresses: Mapping[int, str]) -> list[str]:
-    """One sentence for each broker that does not answer, or is not listed as live. `addresses` by broker id."""
-    silent = [broker for broker, address in addresses.items() if not _answers(address)]
-    if silent:
-        return [f"broker {broker} does not answer at {addresses[broker]}" for broker in silent]
-    with admin(",".join(addresses.values())) as client:
-        listed = {broker["broker_id"]: broker for broker in client.describe_cluster()["brokers"]}
-    live = {id_ for id_, broker in listed.items() if not broker.get("is_fenced")}
-    return [f"broker {id_} is {'fenced' if id_ in listed else 'not listed'}" for id_ in sorted(set(addresses) - live)]
+    """One sentence for each broker that does not answer, or that one of them does not list as live.
+
+    `addresses` by broker id. Each broker is asked for itself: one that was paused still believes what it knew before.
+    """
+    views = {broker: _live_as_seen_at(address) for broker, address in addresses.items()}
+    silent = [f"broker {broker} does not answer at {addresses[broker]}" for broker in views if views[broker] is None]
+    unknown = [
+        f"broker {other} does not list broker {broker}"
+        for other, view in views.items()
+        for broker in sorted(set(addresses) - (view or set()))
+    ]
+    return silent or unknown or _fenced(addresses)
 
 
-def _answers(address: str) -> bool:
+def _live_as_seen_at(address: str) -> set[int] | None:
     host, port = address.split(":")
     try:
         with socket.create_connection((host, int(port)), timeout=2):
             pass
         # Made for this broker alone, the client gets its first metadata from no other.
-        with admin(address, timeout_ms=2000):
-            return True
+        with admin(address, timeout_ms=2000) as client:
+            return {broker.node_id for broker in client._manager.cluster.brokers()}  # noqa: SLF001 - no public name
     except (KafkaError, OSError):
-        return False
+        return None
+
+
+def _fenced(addresses: Mapping[int, str]) -> list[str]:
+    with admin(",".join(addresses.values())) as client:
+        brokers = client.describe_cluster()["brokers"]
+    live = {broker["broker_id"] for broker in brokers if not broker.get("is_fenced")}
+    return [f"broker {broker} is fenced" for broker in sorted(set(addresses) - live)]
 
 
 def unready_partitions(bootstrap: str, topics: Collection[str] | None) -> list[str]:

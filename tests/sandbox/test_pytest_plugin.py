@@ -1,0 +1,77 @@
+"""The fixtures that tests and DAG authors use: one cluster at a time, each test in its modes, damage mended."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from kafka import TopicPartition
+from kafka.admin import AlterConfigOp, ConfigResource, ConfigResourceType
+
+from kafka_steward.sandbox import Sandbox
+from kafka_steward.sandbox.mending import delete_topics, mend
+from kafka_steward.sandbox.readiness import ask
+from tests.eventually import eventually
+
+CONFTEST = 'pytest_plugins = ["kafka_steward.sandbox.pytest_plugin"]\n'
+ONE = "def test_a(sandbox): pass\ndef test_b(): pass\ndef test_c(zookeeper_sandbox): pass\ndef test_d(topic): pass\n"
+TWO = "def test_e(kraft_sandbox, topic): pass\ndef test_f(sandbox): pass\n"
+
+
+def collected(folder: Path, *options: str) -> list[str]:
+    (folder / "conftest.py").write_text(CONFTEST)
+    (folder / "test_one.py").write_text(ONE)
+    (folder / "test_two.py").write_text(TWO)
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *options, str(folder)]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+    return [line.split("::")[1] for line in done.stdout.splitlines() if "::" in line]
+
+
+def test_tests_of_all_files_are_ordered_so_that_each_cluster_starts_once(tmp_path: Path) -> None:
+    assert collected(tmp_path) == [
+        "test_b",
+        *("test_a[kraft]", "test_d[kraft]", "test_e[kraft]", "test_f[kraft]"),
+        *("test_a[zookeeper]", "test_c[zookeeper]", "test_d[zookeeper]", "test_f[zookeeper]"),
+    ]
+
+
+def test_a_mode_can_be_left_out_by_its_mark(tmp_path: Path) -> None:
+    assert collected(tmp_path, "-m", "zookeeper", "--strict-markers") == [
+        "test_a[zookeeper]",
+        "test_c[zookeeper]",
+        "test_d[zookeeper]",
+        "test_f[zookeeper]",
+    ]
+
+
+def test_damage_is_mended(sandbox: Sandbox) -> None:
+    sandbox.kill(2)
+    sandbox.pause(4)
+    assert (sandbox.dead, sandbox.paused) == ({2}, {4})
+    mend(sandbox)
+    assert (sandbox.dead, sandbox.paused) == (frozenset(), frozenset())
+    brokers = ask(sandbox.bootstrap, lambda client: client.describe_cluster()["brokers"])
+    assert sorted(broker["broker_id"] for broker in brokers if not broker.get("is_fenced")) == [1, 2, 3, 4]
+
+
+def test_a_topic_is_deleted_with_what_is_in_flight_for_it(sandbox: Sandbox, topic: str) -> None:
+    sandbox.create_topics(topic, assignments={0: [1, 2]}, configs={"follower.replication.throttled.replicas": "*"})
+    sandbox.fill(topic, 20_000_000)
+    throttle(sandbox, 3, (AlterConfigOp.SET, "1000"))
+    try:
+        ask(sandbox.bootstrap, lambda client: client.alter_partition_reassignments({TopicPartition(topic, 0): [1, 3]}))
+        assert TopicPartition(topic, 0) in ask(sandbox.bootstrap, lambda client: client.list_partition_reassignments())
+        delete_topics(sandbox, topic)
+        eventually(lambda: _gone(sandbox, topic))
+    finally:
+        throttle(sandbox, 3, (AlterConfigOp.DELETE, None))
+
+
+def throttle(sandbox: Sandbox, broker: int, change: tuple[AlterConfigOp, str | None]) -> None:
+    resource = ConfigResource(ConfigResourceType.BROKER, str(broker), {"follower.replication.throttled.rate": change})
+    ask(sandbox.bootstrap, lambda client: client.alter_configs([resource], raise_on_unknown=False))
+
+
+def _gone(sandbox: Sandbox, topic: str) -> None:
+    assert topic not in ask(sandbox.bootstrap, lambda client: client.list_topics())
