@@ -9,7 +9,10 @@ import pytest
 
 from kafka_steward.journal.open import Journal, open_journal
 from kafka_steward.journal.tree import Tree
+from kafka_steward.journal.zk_options import ZooKeeperOptions
+from kafka_steward.journal.zk_tree import ZkTree
 from tests.journal.postgres import PostgresServer
+from tests.journal.zookeeper import ZooKeeperServer
 from tests.memory_tree import MemoryTree
 
 _clusters = (f"cluster-{number}" for number in itertools.count())
@@ -18,6 +21,12 @@ _clusters = (f"cluster-{number}" for number in itertools.count())
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
     with PostgresServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def zookeeper() -> Iterator[ZooKeeperServer]:
+    with ZooKeeperServer() as server:
         yield server
 
 
@@ -71,10 +80,16 @@ def journal(open_it: Callable[[], Journal]) -> Journal:
     return open_it()
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgresql"])
+@pytest.fixture(params=["memory", "sqlite", "postgresql", "zookeeper"])
 def tree(request: pytest.FixtureRequest, cluster_id: str) -> Iterator[Tree]:
     if request.param == "memory":
         yield MemoryTree(lambda: time.time_ns() // 1_000_000)
+        return
+    if request.param == "zookeeper":
+        server: ZooKeeperServer = request.getfixturevalue("zookeeper")
+        on_zookeeper = ZkTree(ZooKeeperOptions(f"{server.hosts}/{cluster_id}"))
+        yield on_zookeeper
+        on_zookeeper.close()
         return
     name = "sqlite_url" if request.param == "sqlite" else "postgres_url"
     with open_journal(request.getfixturevalue(name), cluster_id) as opened:

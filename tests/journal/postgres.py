@@ -123,4 +123,4 @@ class PostgresServer:
 
 def _die_with_parent() -> None:
     pr_set_pdeathsig = 1
-    ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGQUIT)
+    ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)

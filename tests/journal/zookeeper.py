@@ -1,0 +1,102 @@
+"""A real ZooKeeper server for tests, from the jars that PySpark holds; gone with its parent."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from types import TracebackType
+
+import pyspark
+from kazoo.client import KazooClient
+from kazoo.exceptions import KazooException
+from kazoo.handlers.threading import KazooTimeoutError
+
+from kafka_steward.sandbox.java import java
+from kafka_steward.sandbox.ports import pick_ports
+from tests.journal.postgres import _die_with_parent
+
+_STEADY_S = 90.0
+_FLAGS = ("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xss512k")
+
+
+class ZooKeeperServer:
+    """One standalone server on 127.0.0.1."""
+
+    def __init__(self) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="steward-zk-"))
+        (port,) = pick_ports(1)
+        self.hosts = f"127.0.0.1:{port}"
+        settings = {
+            "dataDir": self._folder / "data",
+            "clientPort": port,
+            "clientPortAddress": "127.0.0.1",
+            "tickTime": 1000,
+            "maxClientCnxns": 0,
+            "admin.enableServer": "false",
+        }
+        (self._folder / "zoo.cfg").write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        self._process = self._start()
+
+    def restart(self) -> None:
+        """As after a crash."""
+        self.stop()
+        self.start()
+
+    def stop(self) -> None:
+        self._process.kill()
+        self._process.wait(timeout=_STEADY_S)
+
+    def start(self) -> None:
+        self._process = self._start()
+
+    def pause(self) -> None:
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._process.send_signal(signal.SIGCONT)
+
+    def close(self) -> None:
+        self.stop()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def __enter__(self) -> ZooKeeperServer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        jars = Path(pyspark.__file__).parent / "jars"
+        main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+        with (self._folder / "log").open("ab") as log:
+            process = subprocess.Popen(
+                [java().executable, *_FLAGS, "-cp", f"{jars}/*", main, self._folder / "zoo.cfg"],
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                preexec_fn=_die_with_parent,  # noqa: PLW1509 - it only asks the kernel for a signal
+            )
+        deadline = time.monotonic() + _STEADY_S
+        while not self._answers():
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise AssertionError((self._folder / "log").read_text()[-2000:])
+        return process
+
+    def _answers(self) -> bool:
+        client = KazooClient(hosts=self.hosts, timeout=5)
+        try:
+            client.start(timeout=2)
+            client.exists("/")
+        except (KazooTimeoutError, KazooException):
+            return False
+        else:
+            return True
+        finally:
+            client.stop()
+            client.close()
