@@ -40,6 +40,14 @@ class MoveReason(str, Enum):
 
     #: A replica was on a broker that failed (KIP-46).
     BROKER_FAILED = "broker_failed"
+    #: A replica was on a broker that is to be emptied.
+    BROKER_DRAINING = "broker_draining"
+    #: It had fewer replicas than its target (KIP-409), or more.
+    REPLICATION_FACTOR = "replication_factor"
+    #: Its replicas were not spread over as many racks as there are.
+    RACK_SPREAD = "rack_spread"
+    #: Another broker held less than its fair share.
+    BALANCE = "balance"
     #: A person or a file asked for exactly this.
     GIVEN = "given"
     #: The replicas are the same, in another order.

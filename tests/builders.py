@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 import pyarrow as pa
+
 from kafka_steward.assignment import Move, Operation
 from kafka_steward.planning.chunks import Slots, in_order
 from kafka_steward.planning.digest import plan_digest, snapshot_digest

@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 
 from kafka_steward.assignment import MoveReason, Operation
-from kafka_steward.planning.arrays import Bools, Brokers, Ints, Rows, member
+from kafka_steward.planning.arrays import STATES, Bools, Brokers, Ints, Rows, member
 from kafka_steward.planning.formats import PLAN
 from kafka_steward.planning.selection import Fate
 
-__all__ = ["MOVES", "Draft", "left_out", "moves"]
+__all__ = ["MOVES", "Draft", "left_out", "moves", "reasons", "sources"]
 
 _INTS = pa.list_(pa.int32())
 
@@ -71,8 +71,8 @@ class Draft:
         return np.asarray(self.broker[self.start[:-1]] != self.rows.broker[self.rows.start[:-1]], bool)
 
 
-def moves(draft: Draft, brokers: Brokers, operation: Operation, topic_ids: pa.Array) -> pa.Table:
-    """The changed rows as `MOVES`; `topic_ids` has one value per row of the slice."""
+def moves(draft: Draft, brokers: Brokers, topic_ids: pa.Array, why: list[str]) -> pa.Table:
+    """The changed rows as `MOVES`; `topic_ids` has one value per row of the slice, `why` one per changed row."""
     rows, at = draft.rows, draft.changed
     columns = {
         "topic": pa.array(rows.topics, pa.string()).take(pa.array(rows.topic[at])),
@@ -83,7 +83,7 @@ def moves(draft: Draft, brokers: Brokers, operation: Operation, topic_ids: pa.Ar
         "adding": _lists(*_sorted(draft.row[draft.added], draft.broker[draft.added]), at, brokers),
         "removing": _lists(*_sorted(rows.row[draft.removed], rows.broker[draft.removed]), at, brokers),
         "bytes": pa.array(rows.size[at], pa.int64(), mask=rows.unsized[at]),
-        "reason": pa.array(_reasons(draft, operation, at), pa.string()),
+        "reason": pa.array(why, pa.string()),
         "in_sync": pa.array(rows.in_sync_count[at], pa.int32()),
         "short": pa.array(rows.degree[at] - rows.in_sync_count[at], pa.int32()),
         "source": pa.array(sources(rows, brokers)[at], pa.int32()),
@@ -112,15 +112,27 @@ def left_out(draft: Draft) -> list[tuple[str, int, str]]:
     ]
 
 
-def _reasons(draft: Draft, operation: Operation, at: Ints) -> list[str]:
-    moved = np.zeros(len(draft.rows), bool)
-    moved[draft.row[draft.added]] = moved[draft.rows.row[draft.removed]] = True
-    reason = REASONS[operation].value
-    return [reason if one else MoveReason.REORDER.value for one in moved[at].tolist()]
+def reasons(draft: Draft, brokers: Brokers, spread_badly: Bools, operation: Operation) -> list[str]:
+    """Why each changed row moves: the gravest of the reasons that apply."""
+    rows, at = draft.rows, draft.changed
+    moved = _rows_with(draft.row[draft.added], rows) | _rows_with(rows.row[draft.removed], rows)
+    on = {state: _rows_with(rows.row[draft.removed & brokers.having(state)[rows.broker]], rows) for state in STATES}
+    applies = [
+        (np.full(len(rows), operation in (Operation.APPLY, Operation.ROLLBACK)), MoveReason.GIVEN),
+        (~moved, MoveReason.REORDER),
+        (on["failed"], MoveReason.BROKER_FAILED),
+        (on["draining"], MoveReason.BROKER_DRAINING),
+        (np.diff(draft.start) != rows.degree, MoveReason.REPLICATION_FACTOR),
+        (spread_badly, MoveReason.RACK_SPREAD),
+    ]
+    words = np.select([which for which, _ in applies], [word.value for _, word in applies], MoveReason.BALANCE.value)
+    return [str(word) for word in words[at]]
 
 
-#: Why an operation moves replicas.
-REASONS = {Operation.HEAL: MoveReason.BROKER_FAILED}
+def _rows_with(row: Ints, rows: Rows) -> Bools:
+    found = np.zeros(len(rows), bool)
+    found[row] = True
+    return found
 
 
 def _sorted(row: Ints, broker: Ints) -> tuple[Ints, Ints]:

@@ -6,6 +6,7 @@ that was the preferred leader, a kept replica becomes it, which needs no data, a
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -16,7 +17,7 @@ from kafka_steward.planning.arrays import Bools, Brokers, Ints, Rows
 from kafka_steward.planning.drafts import Draft
 from kafka_steward.planning.leaders import choose_leaders
 from kafka_steward.planning.placement import Load, Want, place_missing
-from kafka_steward.planning.quotas import fair_bounds, shares
+from kafka_steward.planning.quotas import fair_bounds, shares, water_fill
 from kafka_steward.planning.selection import Case, Fate, fates
 
 __all__ = ["Others", "Survey", "broker_shares", "heal", "survey"]
@@ -73,6 +74,25 @@ class Others:
         whole = self.total.units
         return values * (self.before + units) // whole - values * self.before // whole
 
+    def aims(self, brokers: Brokers, units: int) -> Ints:
+        """How much of the whole cluster's even load each broker should carry here; 0 where this is the only slice.
+
+        Rounded to whole replicas with another phase for each broker: rounded alike, the odd replicas of every slice
+        would all go to the same brokers.
+        """
+        if units == self.total.units:
+            return np.zeros(len(brokers), np.int64)
+        where, whole = np.flatnonzero(brokers.target), self.total.units
+        held = self.total.held[where].tolist()
+        total = sum(held) + whole
+        level = water_fill([brokers.capacity[b] for b in where], held, [total] * len(held), total)
+        aims = np.zeros(len(brokers), np.int64)
+        for index, (broker, amount) in enumerate(zip(where, level, strict=True)):
+            phase = Fraction(index, len(held))
+            first, last = (math.floor(amount * at / whole + phase) for at in (self.before, self.before + units))
+            aims[broker] = last - first
+        return aims
+
 
 def survey(case: Case) -> Survey:
     """Count what `heal` of this slice will start from."""
@@ -119,7 +139,7 @@ def _load(case: Case, need: _Need, others: Others) -> Load:
     _, _, _, limit = fair_bounds(np.array([[total.factors[factor] for factor in factors]], np.int64), share_of)
     units = int(need.missing.sum())
     level, limit = others.scaled(total.held, units), others.scaled(limit, units)
-    return Load(rows.cells(need.kept, len(case.brokers)), ceiling, level, limit)
+    return Load(rows.cells(need.kept, len(case.brokers)), ceiling, level, limit, others.aims(case.brokers, units))
 
 
 def broker_shares(brokers: Brokers, factor: int, *, own_rack: bool) -> list[Fraction]:

@@ -17,9 +17,9 @@ import pyarrow as pa
 from kafka_steward.assignment import Operation
 from kafka_steward.errors import PlanError
 from kafka_steward.planning.arrays import Brokers, Rows
-from kafka_steward.planning.drafts import MOVES, moves
+from kafka_steward.planning.drafts import MOVES, moves, reasons
 from kafka_steward.planning.heal import Others, Survey, heal, survey
-from kafka_steward.planning.measures import Measures, measured
+from kafka_steward.planning.measures import Measures, measured, spread_badly
 from kafka_steward.planning.options import Options
 from kafka_steward.planning.selection import Case
 
@@ -64,8 +64,11 @@ def plan_slice(job: Job, others: list[Others] | None, number: int, table: pa.Tab
     def answer() -> pa.Table:
         case = job.case(table)
         draft = heal(case, None if others is None else others[number])
-        found = moves(draft, case.brokers, job.operation, table.column("topic_id").combine_chunks())
-        return _together(found, _answer(number, measured(draft, case.brokers, own_rack=case.own_rack)))
+        brokers, rows = case.brokers, case.rows
+        bad = spread_badly(rows.row, rows.broker, len(rows), brokers, own_rack=case.own_rack)
+        why = reasons(draft, brokers, bad, job.operation)
+        found = moves(draft, brokers, table.column("topic_id").combine_chunks(), why)
+        return _together(found, _answer(number, measured(draft, brokers, own_rack=case.own_rack)))
 
     return _guarded(number, answer, RESULT)
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from kafka_steward.planning.arrays import Brokers, Ints, Rows
+from kafka_steward.planning.arrays import Bools, Brokers, Ints, Rows
 from kafka_steward.planning.drafts import Draft, left_out, sources
 from kafka_steward.planning.quotas import rack_bounds_of
 
-__all__ = ["Measures", "measured"]
+__all__ = ["Measures", "measured", "rack_violations", "spread_badly"]
 
 
 @dataclass(frozen=True)
@@ -85,10 +85,16 @@ def _counts(draft: Draft, brokers: Brokers, added_size: Ints, *, own_rack: bool)
 
 
 def rack_violations(row: Ints, broker: Ints, rows: int, brokers: Brokers, *, own_rack: bool) -> int:
-    """How many partitions are less spread over the racks of the usable brokers than they could be."""
+    """How many partitions `spread_badly` finds."""
+    return int(spread_badly(row, broker, rows, brokers, own_rack=own_rack).sum())
+
+
+def spread_badly(row: Ints, broker: Ints, rows: int, brokers: Brokers, *, own_rack: bool) -> Bools:
+    """Which partitions are less spread over the racks of the usable brokers than they could be."""
+    found_bad = np.zeros(rows, bool)
     racks = int(brokers.rack.max(initial=-1)) + 1
     if racks == 0:
-        return 0
+        return found_bad
     usable = brokers.target & (brokers.rack >= 0)
     sizes = np.bincount(brokers.rack[usable], minlength=racks).tolist()
     loose = int((brokers.target & (brokers.rack < 0)).sum())
@@ -96,12 +102,11 @@ def rack_violations(row: Ints, broker: Ints, rows: int, brokers: Brokers, *, own
     racked = brokers.rack[broker] >= 0
     at = row[racked] * racks + brokers.rack[broker[racked]]
     held = np.bincount(at, minlength=rows * racks).reshape(rows, racks)
-    violations = 0
     for rf in np.unique(degree).tolist():
         low, high = rack_bounds_of(rf, sizes, loose, own_rack=own_rack)
-        found = held[degree == rf]
-        violations += int(((found > np.maximum(high, 1)) | (found < low)).any(axis=1).sum())
-    return violations
+        bad = ((held > np.maximum(high, 1)) | (held < low)).any(axis=1)
+        found_bad |= bad & (degree == rf)
+    return found_bad
 
 
 def _sums(broker: Ints, amount: Ints, count: int) -> Ints:

@@ -33,12 +33,16 @@ _MAX_LEVEL_ARCS = 1_000_000
 
 @dataclass(frozen=True)
 class Load:
-    """What brokers carry already. `ceiling` and `cells` are per topic and broker, `level` and `limit` per broker."""
+    """What brokers carry already. `ceiling` and `cells` are per topic and broker, the others per broker.
+
+    `aim` is where each broker's level should end up, as far as the slice alone cannot tell.
+    """
 
     cells: Ints
     ceiling: Ints
     level: Ints
     limit: Ints
+    aim: Ints
 
 
 @dataclass(frozen=True)
@@ -192,7 +196,7 @@ class _Flow:
         """What the next replica on a broker costs: its load in units of an average broker's, from the lowest on."""
         capacity = np.array([float(value) for value in self.want.brokers.capacity])
         steps = np.arange(0, self.units, self.step)
-        height = (self.load.level[:, None] + steps) * (4 * capacity.mean() / capacity[:, None])
+        height = ((self.load.level - self.load.aim)[:, None] + steps) * (4 * capacity.mean() / capacity[:, None])
         cost = np.asarray(np.floor(height), np.int64)
         return cost - int(cost[self.want.brokers.target].min(initial=int(cost.min())))
 

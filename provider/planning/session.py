@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -48,6 +49,7 @@ def _conf() -> SparkConf:
     conf.setIfMissing("spark.app.name", "kafka-steward-planning")
     conf.setIfMissing("spark.sql.execution.arrow.maxRecordsPerBatch", "200000")
     if conf.get("spark.master", "").startswith("local"):
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         for name, value in _LOOPBACK.items():
             conf.setIfMissing(name, value)
     return conf

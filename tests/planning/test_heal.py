@@ -1,0 +1,184 @@
+"""Heal and fill: nothing in place moves, everything lost is replaced, spread over racks and brokers."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kafka_steward.planning.check import check
+from tests.builders import cluster, planned, snapshot_of
+from tests.strategies import OPTIONS, clusters
+
+SLOW = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+DATA = Path(__file__).parent / "data"
+
+
+def after(plan):
+    return {str(move.topic_partition): list(move.after) for move in plan.moves}
+
+
+def test_a_lost_replica_is_replaced_in_its_place_on_a_rack_that_is_missing():
+    assert after(planned(cluster("1a 2b 3c! 4c 5a", "t: 123"))) == {"t-0": [1, 2, 4]}
+
+
+def test_a_lost_preferred_leader_gives_way_to_one_that_has_the_data():
+    assert after(planned(cluster("1a! 2b 3c 4a", "t: 123"))) == {"t-0": [2, 4, 3]}
+
+
+def test_a_follower_that_is_behind_leads_only_where_no_other_can():
+    assert after(planned(cluster("1a! 2b 3c 4a", "t: 123/3 123/3"))) == {"t-0": [3, 2, 4], "t-1": [3, 2, 4]}
+
+
+def test_lost_leaderships_are_spread_evenly():
+    plan = planned(cluster("1! 2 3 4 5", "t: 123 123 123 134 134 134"))
+    leads = Counter(move.after[0] for move in plan.moves)
+    assert max(leads.values()) - min(leads[broker] for broker in (2, 3, 4)) == 0
+
+
+def test_load_ends_up_even_over_the_cluster_and_in_each_topic():
+    topics = [f"{name}: " + " ".join(["12", "13", "14"] * 4) for name in "tuv"]
+    plan = planned(cluster("1! 2 3 4 5 6", *topics))
+    spread = plan.proof["spread"]["replicas"]["after"]
+    # Brokers 2, 3 and 4 keep 12 each; the 36 lost ones make it 72 over five.
+    assert (spread["least"], spread["most"]) == (14, 15)
+    assert plan.proof["spread"]["topic_widest"]["after"] == 1
+
+
+def test_a_broker_of_twice_the_capacity_takes_twice_the_share():
+    brokers = [{"broker": 1, "state": "failed"}] + [
+        {"broker": number, "state": "live", "capacity": 2.0 if number == 4 else 1.0} for number in (2, 3, 4)
+    ]
+    rows = [{"topic": "t", "partition": number, "replicas": [1, 9]} for number in range(40)]
+    plan = planned(snapshot_of([*brokers, {"broker": 9, "state": "draining"}], rows))
+    taken = Counter(next(iter(move.adding)) for move in plan.moves)
+    assert taken == {2: 10, 3: 10, 4: 20}
+
+
+def test_what_cannot_be_healed_is_listed_and_left_alone():
+    plan = planned(cluster("1! 2! 3 4", "t: 12 123 34 31"))
+    assert after(plan) == {"t-3": [3, 4]}
+    assert plan.proof["unplaced"] == [
+        {"topic": "t", "partition": 0, "reason": "all_replicas_lost"},
+        {"topic": "t", "partition": 1, "reason": "too_few_brokers"},
+    ]
+    assert (plan.proof["replicas_moved"], plan.proof["lower_bound"]) == (1, 1)
+
+
+def test_what_is_in_flight_is_pinned_and_listed():
+    snapshot = snapshot_of(
+        [{"broker": 1, "state": "failed"}, {"broker": 2, "state": "live"}, {"broker": 3, "state": "live"}],
+        [{"topic": "t", "partition": number, "replicas": [1, 2], "adding": [[2], None][number]} for number in (0, 1)],
+    )
+    plan = planned(snapshot)
+    assert after(plan) == {"t-1": [2, 3]}
+    assert plan.proof["pinned"] == [{"topic": "t", "partition": 0, "reason": "in_flight"}]
+
+
+def test_nothing_to_heal_is_a_plan_without_moves():
+    plan = planned(cluster("1 2", "t: 12"))
+    assert plan.moves == []
+    assert plan.proof["replicas_moved"] == 0
+    assert len(plan.digest) == 64
+
+
+def test_excluded_brokers_receive_nothing_and_excluded_topics_are_left_alone():
+    snapshot = cluster("1! 2 3 4", "t: 12", "keep: 12")
+    plan = planned(snapshot, options={"exclude_brokers": [3], "exclude": ["k.*"]})
+    assert after(plan) == {"t-0": [2, 4]}
+    assert plan.proof["pinned"] == [{"topic": "keep", "partition": 0, "reason": "excluded"}]
+
+
+def test_the_most_endangered_partitions_come_first():
+    plan = planned(cluster("1! 2 3 4 5", "t: 123/23 123/2 1345/345 123/23 123/3"))
+    assert [move.partition for move in plan.moves][:2] == [1, 4]
+    assert plan.moves[-1].partition == 2
+
+
+def test_unknown_sizes_count_as_nothing_and_are_told():
+    plan = planned(
+        snapshot_of(
+            [{"broker": 1, "state": "failed"}, {"broker": 2, "state": "live"}, {"broker": 3, "state": "live"}],
+            [{"topic": "t", "partition": 0, "replicas": [1, 2], "bytes": -1}],
+        )
+    )
+    assert plan.proof["bytes_moved"] == 0
+    assert plan.proof["notes"] == ["1 partitions have no known size; each counts as 0 bytes."]
+
+
+def test_fill_brings_every_partition_to_its_target():
+    snapshot = snapshot_of(
+        [{"broker": n, "rack": rack, "state": "live"} for n, rack in ((1, "a"), (2, "b"), (3, "c"))],
+        [{"topic": "t", "partition": n, "replicas": [1 + n % 2], "target_rf": 3} for n in range(2)],
+    )
+    assert after(planned(snapshot, "fill")) == {"t-0": [1, 2, 3], "t-1": [2, 1, 3]}
+
+
+@SLOW
+@given(clusters(), OPTIONS, st.sampled_from(["heal", "fill"]))
+def test_every_plan_is_valid_and_moves_only_what_is_missing(snapshot, options, operation):
+    plan = planned(snapshot, operation, options)
+    assert check(snapshot, plan).problems == []
+    assert plan.proof["gap"] == 0
+
+
+@SLOW
+@given(clusters(max_partitions=4), OPTIONS, st.integers(0, 2**32))
+def test_the_order_of_the_rows_changes_nothing(snapshot, options, seed):
+    import random
+
+    order = list(range(len(snapshot.partitions)))
+    random.Random(seed).shuffle(order)
+    shuffled = type(snapshot)(
+        snapshot.cluster_id,
+        snapshot.taken_ms,
+        snapshot.digest,
+        snapshot.brokers.take(pa.array(list(range(len(snapshot.brokers)))[::-1])),
+        snapshot.partitions.take(pa.array(order)),
+    )
+    assert planned(shuffled, options=options) == planned(snapshot, options=options)
+
+
+@SLOW
+@given(clusters(), OPTIONS, st.integers(1, 6))
+def test_cut_into_slices_it_is_still_valid_and_minimal(snapshot, options, slice_rows):
+    plan = planned(snapshot, options=options, slice_rows=slice_rows)
+    assert check(snapshot, plan).problems == []
+    assert plan.proof["replicas_moved"] == planned(snapshot, options=options).proof["replicas_moved"]
+
+
+def test_slices_together_make_the_cluster_even():
+    topics = [f"{name}: " + " ".join(["12", "13", "14"] * 4) for name in "tuvwxyz"]
+    plan = planned(cluster("1! 2 3 4 5 6", *topics), slice_rows=12)
+    spread = plan.proof["spread"]
+    assert spread["replicas"]["after"]["most"] - spread["replicas"]["after"]["least"] <= 2
+    assert spread["leaders"]["after"]["by_broker"]["5"] == 0
+
+
+def given_instances(*operations):
+    found = [json.loads(path.read_text()) | {"name": path.stem} for path in sorted(DATA.glob("*.json"))]
+    return [pytest.param(one, id=one["name"]) for one in found if one["operation"] in operations]
+
+
+def snapshot_of_instance(instance):
+    states = {"dead": "failed"}
+    brokers = [
+        {"broker": one["id"], "rack": one["rack"], "state": states.get(one["state"], one["state"])}
+        for one in instance["brokers"]
+    ]
+    return snapshot_of(brokers, instance["partitions"])
+
+
+@pytest.mark.parametrize("instance", given_instances("heal", "fill"))
+def test_given_instances_move_no_more_than_the_proven_optimum(instance):
+    snapshot = snapshot_of_instance(instance)
+    plan = planned(snapshot, instance["operation"], {"rackless": "own-rack"})
+    assert check(snapshot, plan).problems == []
+    assert plan.proof["unplaced"] == []
+    targets = set(instance["constraints"]["target_brokers"])
+    missing = sum(max(0, one["target_rf"] - len(targets & set(one["replicas"]))) for one in instance["partitions"])
+    # Where kept replicas share a rack, the solver's optimum moves them; a heal leaves in place what is in place.
+    assert plan.proof["replicas_moved"] == missing <= instance["optimal_added_replicas"]

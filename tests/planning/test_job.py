@@ -1,0 +1,114 @@
+"""The job on a real Spark, and the command line."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from kafka_steward.errors import PlanError
+from kafka_steward.planning.check import check
+from kafka_steward.planning.formats import read_plan, read_snapshot, write_snapshot
+from kafka_steward.planning.job import main, run
+from tests.builders import cluster, planned
+
+TOPICS = [f"{name}: " + " ".join(["124", "341/3", "213", "432"] * 5) for name in "tuvw"]
+SNAPSHOT = cluster("1a 2b 3c 4a! 5b 6c", *TOPICS)
+
+pytestmark = pytest.mark.spark
+
+
+def written(snapshot, path):
+    write_snapshot(
+        str(path),
+        cluster_id=snapshot.cluster_id,
+        taken_ms=snapshot.taken_ms,
+        brokers=snapshot.brokers,
+        partitions=snapshot.partitions,
+    )
+    return str(path)
+
+
+def test_spark_makes_the_plan_that_the_kernels_make(spark, tmp_path):
+    snapshot = written(SNAPSHOT, tmp_path / "snapshot")
+    proof = run(spark, snapshot, str(tmp_path / "plan"), "heal", {"chunk_size": 7})
+    plan = read_plan(str(tmp_path / "plan"))
+    expected = planned(SNAPSHOT, options={"chunk_size": 7})
+    assert plan == expected
+    assert proof == plan.proof
+    assert check(read_snapshot(snapshot), plan).problems == []
+
+
+@pytest.mark.parametrize("slice_rows", [20, 45])
+def test_the_plan_depends_on_the_slices_and_not_on_sparks_parallelism(spark, tmp_path, slice_rows):
+    snapshot = written(SNAPSHOT, tmp_path / "snapshot")
+    expected = planned(SNAPSHOT, slice_rows=slice_rows)
+    for partitions in ("1", "5"):
+        spark.conf.set("spark.sql.shuffle.partitions", partitions)
+        run(spark, snapshot, str(tmp_path / partitions), "heal", slice_rows=slice_rows)
+        assert read_plan(str(tmp_path / partitions)) == expected
+
+
+@pytest.mark.parametrize("topics", [["t: 12 13"], []], ids=["nothing lost", "no partition"])
+def test_a_plan_with_nothing_in_it_is_written_and_read(spark, tmp_path, topics):
+    snapshot = written(cluster("1 2 3 4!", *topics), tmp_path / "snapshot")
+    proof = run(spark, snapshot, str(tmp_path / "plan"), "heal")
+    assert read_plan(str(tmp_path / "plan")).moves == []
+    assert (proof["replicas_moved"], proof["lower_bound"], proof["gap"]) == (0, 0, 0)
+
+
+def test_a_second_run_replaces_the_first(spark, tmp_path):
+    for line in ("t: 12 14", "t: 14 14 14"):
+        snapshot = written(cluster("1 2 3 4!", line), tmp_path / line[-2:])
+        run(spark, snapshot, str(tmp_path / "plan"), "heal")
+    assert len(read_plan(str(tmp_path / "plan")).moves) == 3
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "asked", "sentence"),
+    [
+        (cluster("1 2", "t: 19"), ("heal", {}), "The partition t-0 is on broker 9, which the snapshot does not have."),
+        (cluster("1 2", "t: 11"), ("heal", {}), "The partition t-0 lists broker 1 twice; mend its assignment."),
+        (cluster("1! 2!", "t: 12"), ("heal", {}), "Every broker of the snapshot has failed"),
+        (cluster("", "t: 12"), ("heal", {}), "The cluster is empty: the snapshot names no broker."),
+        (cluster("1 2", "t: 12", "t: 12"), ("heal", {}), "The partition t-0 is in the snapshot twice"),
+        (SNAPSHOT, ("heal", {"chunksize": 1}), "has no option 'chunksize'; did you mean chunk_size?"),
+        (SNAPSHOT, ("heal", {"chunk_size": 0}), "The option chunk_size is 0; it must be at least 1."),
+        (SNAPSHOT, ("heal", {"include": ["("]}), "The option include holds '(', which is no regular expression"),
+        (SNAPSHOT, ("heal", {"exclude_brokers": [77]}), "names broker 77, which the snapshot does not have."),
+        (SNAPSHOT, ("heel", {}), "There is no operation 'heel'; did you mean heal?"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_no_plan(spark, tmp_path, snapshot, asked, sentence):
+    uri = written(snapshot, tmp_path / "snapshot")
+    with pytest.raises(PlanError) as caught:
+        run(spark, uri, str(tmp_path / "plan"), *asked)
+    assert sentence in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "plan").exists()
+
+
+def test_the_command_line_prints_the_proof_last(tmp_path):
+    snapshot = written(SNAPSHOT, tmp_path / "snapshot")
+    (tmp_path / "options.json").write_text('{"chunk_size": 7}')
+    command = [sys.executable, "-m", "kafka_steward.planning", "--snapshot", snapshot, "--operation", "heal"]
+    command += ["--out", str(tmp_path / "plan"), "--options", str(tmp_path / "options.json")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=180)
+    proof = json.loads(done.stdout.splitlines()[-1])
+    assert proof == read_plan(str(tmp_path / "plan")).proof
+    assert proof["options"]["chunk_size"] == 7
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--operation", "heel"], "did you mean heal?"),
+        (["--operation", "heal", "--options", "none.json"], "The options file none.json cannot be read"),
+    ],
+)
+def test_the_command_line_says_what_is_wrong_in_one_line(capsys, arguments, words):
+    assert main(["--snapshot", "a", "--out", "b", *arguments]) == 1
+    printed = capsys.readouterr()
+    assert words in printed.err
+    assert printed.err.count("\n") == 1
+    assert printed.out == ""
