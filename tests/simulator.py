@@ -281,23 +281,26 @@ class Simulator:
 
     def _copy(self) -> None:
         room = dict.fromkeys(self.alive, self.bandwidth)
+        throttled = {broker: self._rate(broker) for broker in self.alive}
         for name, partition in sorted(self.topics.items()):
-            if partition.leader is None:
-                continue
-            for broker in partition.replicas:
-                if broker in self.alive and broker not in partition.isr:
-                    missing = partition.size - partition.held.get(broker, 0)
-                    took = min(missing, room[broker], self._rate(name, broker))
-                    room[broker] -= took
-                    partition.held[broker] = partition.held.get(broker, 0) + took
-                    if took == missing:
-                        partition.isr.add(broker)
+            behind = set(partition.replicas) & self.alive - partition.isr
+            for broker in sorted(behind if partition.leader is not None else ()):
+                budget = throttled if self._is_throttled(name, broker) else room
+                missing = partition.size - partition.held.get(broker, 0)
+                took = min(missing, budget[broker], room[broker])
+                room[broker] -= took
+                throttled[broker] -= took if budget is throttled else 0
+                partition.held[broker] = partition.held.get(broker, 0) + took
+                if took == missing:
+                    partition.isr.add(broker)
 
-    def _rate(self, name: TopicPartition, broker: int) -> int:
-        listed = self.topic_settings[name.topic].get("follower.replication.throttled.replicas", "")
+    def _is_throttled(self, name: TopicPartition, broker: int) -> bool:
+        listed = self.topic_settings[name.topic].get("follower.replication.throttled.replicas", "").split(",")
+        return f"{name.partition}:{broker}" in listed or "*" in listed
+
+    def _rate(self, broker: int) -> int:
         rate = self.broker_settings[broker].get("follower.replication.throttled.rate")
-        throttled = rate is not None and f"{name.partition}:{broker}" in listed.split(",")
-        return int(rate) * TICK_MS // 1000 if throttled and rate else self.bandwidth
+        return self.bandwidth if rate is None else int(rate) * TICK_MS // 1000
 
     def _complete(self, partition: Replicated) -> None:
         copies = bool(partition.adding or partition.removing)

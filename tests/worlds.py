@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from kafka_steward.assignment import Assignment, Move, Operation, TopicPartition
 from kafka_steward.execution.ports import ClusterPort
@@ -20,8 +21,9 @@ from kafka_steward.journal.open import Journal
 from kafka_steward.journal.plans import PlanRecord, Plans
 from kafka_steward.journal.sql_audit import AuditTable
 from kafka_steward.journal.sql_moves import MoveTable
-from kafka_steward.journal.tree import Tree
+from kafka_steward.planning.formats import PlanFolder
 from kafka_steward.settings import Settings
+from tests.memory_tables import MemoryAudit, MemoryMoves
 from tests.memory_tree import MemoryTree
 from tests.simulator import Simulator
 
@@ -31,27 +33,46 @@ RATE = "follower.replication.throttled.rate"
 _cluster_ids = itertools.count(1)
 
 
-def journal_of(simulator: Simulator, folder: Path, tree: Tree | None = None) -> Journal:
+def journal_of(simulator: Simulator, folder: Path) -> Journal:
     """A journal whose tree is in memory, on the simulator's clock, and whose tables are a SQLite file in `folder`."""
     simulator.cluster_id = f"simulated-{next(_cluster_ids)}"
-    return _journal(simulator, folder, tree or MemoryTree(lambda: simulator.now_ms))
-
-
-def _journal(simulator: Simulator, folder: Path, tree: Tree) -> Journal:
     database = open_database(f"sqlite:///{folder}/journal.db", simulator.cluster_id, "here")
-    plans = Plans(tree, MoveTable(database), simulator.cluster_id, database.transaction)
-    return Journal(
-        simulator.cluster_id,
-        tree=tree,
-        audit=Audit(AuditTable(database)),
-        plans=plans,
-        together=database.transaction,
-        close=database.close,
-    )
+    tree = MemoryTree(lambda: simulator.now_ms)
+    return journal_over(simulator.cluster_id, tree, MoveTable(database), AuditTable(database), database.transaction)
+
+
+def memory_journal(simulator: Simulator) -> Journal:
+    """A journal that is in memory as a whole, on the simulator's clock."""
+    clock = lambda: simulator.now_ms  # noqa: E731
+    audit = MemoryAudit(simulator.cluster_id, clock)
+    return journal_over(simulator.cluster_id, MemoryTree(clock), MemoryMoves(clock), audit)
+
+
+def journal_over(
+    cluster_id: str, tree: Any, moves: Any, audit: Any, together: Callable[[], Any] = nullcontext
+) -> Journal:
+    """A journal over these parts, which need not be one database: then nothing that they do is one transaction."""
+    plans = Plans(tree, moves, cluster_id, together)
+    return Journal(cluster_id, tree=tree, audit=Audit(audit), plans=plans, together=together, close=lambda: None)
+
+
+def plan_of(simulator: Simulator, moves: Sequence[Move], *, operation: str = "heal", **proof: Any) -> PlanFolder:
+    """A plan as read from its folder."""
+    digest = hashlib.sha256(repr(list(moves)).encode()).hexdigest()
+    failed = list(proof.pop("failed", ()))
+    head = {"cluster_id": simulator.cluster_id, "operation": operation, "brokers_failed": failed, "unplaced": []}
+    return PlanFolder(digest, head | {"digest": digest} | proof, list(moves))
 
 
 def move(
-    name: str, before: str, after: str, *, chunk: int = 0, position: int = 0, size: int = 100, topic_id: str | None = None
+    name: str,
+    before: str,
+    after: str,
+    *,
+    chunk: int = 0,
+    position: int = 0,
+    size: int = 100,
+    topic_id: str | None = None,
 ) -> Move:
     """`move("t-0", "123", "423")`: single-digit brokers."""
     topic, _, number = name.rpartition("-")

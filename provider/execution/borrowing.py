@@ -15,7 +15,7 @@ from dataclasses import replace
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
 from kafka_steward.cluster.throttles import OwedRate, Side, absent, listed, rate_change
-from kafka_steward.errors import ClusterError, KafkaRefused
+from kafka_steward.errors import BrokerUnreachable, ClusterError, KafkaRefused
 from kafka_steward.execution.deeds import Deeds
 from kafka_steward.execution.need import Need
 from kafka_steward.execution.ports import ClusterPort
@@ -75,9 +75,12 @@ class Borrowing:
         if not brokers:
             return
         now = self._cluster.broker_configs(brokers, [side.rate_key], own_only=True)
+        silent = [broker for broker in brokers if broker not in now]
+        if silent and side is Side.FOLLOWER:
+            raise BrokerUnreachable(silent[0], f"Broker {silent[0]} does not answer, so its throttle cannot be set.")
         changes, before = {}, {}
-        for broker in brokers:
-            had = now.get(broker, {}).get(side.rate_key)
+        for broker in sorted(now):
+            had = now[broker].get(side.rate_key)
             noted = self._note(paths.borrowed("broker", str(broker), side.rate_key), had, rate, ())
             if had != noted.ours and had == noted.before:
                 changes[broker], before[broker] = ConfigChange(side.rate_key, ConfigOp.SET, noted.ours), had

@@ -1,7 +1,7 @@
 """What the journal is told about moves: their states, the audit rows of what was decided, KIP-236's documents.
 
-Each method is one transaction where the journal is one database, and idempotent where it is not. Every write compares
-the fence.
+Each method is one transaction where the journal is one database, and idempotent where it is not: the state of a move is
+then the last to be written of what settles it, and the first of what submits it. Every write compares the fence.
 """
 
 from __future__ import annotations
@@ -98,9 +98,9 @@ class Ledger:
     def refused(self, rows: Sequence[MoveRow], held: Sequence[Held]) -> None:
         """Kafka refused these; they may go on later."""
         with self._journal.together():
+            forget_in_flight(self._journal.tree, self._plan, [row.topic_partition for row in rows])
             for row, why in zip(rows, held, strict=True):
                 self._mark([row], Event.REFUSE, why.sentence)
-            forget_in_flight(self._journal.tree, self._plan, [row.topic_partition for row in rows])
 
     def cancelling(self, rows: Sequence[MoveRow], sentences: Sequence[str]) -> None:
         """These are about to be cancelled."""
@@ -124,11 +124,11 @@ class Ledger:
         self._journal.audit.complete([self.submit_entry(row) for row in rows], outcome, words)
         for finding in findings:
             self._note([finding.row], event, words, finding)
+        if event is not Event.SUBMIT:
+            forget_in_flight(self._journal.tree, self._plan, [row.topic_partition for row in rows])
         self._mark(rows, event, words)
         if event is Event.SUBMIT:
             note_in_flight(self._journal.tree, self._plan, [row.move for row in rows])
-        else:
-            forget_in_flight(self._journal.tree, self._plan, [row.topic_partition for row in rows])
 
     def _seen_flying(self, findings: Iterable[Finding]) -> None:
         """What flies was accepted, whether or not the answer came; what was whole once need not be whole again."""

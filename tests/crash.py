@@ -1,0 +1,100 @@
+"""Faults at the seams: the process dies before call n or after it, or lives on with the call failed or its reply lost.
+
+The seams are the cluster and the journal's tree and tables. No hook is in the code under test: the calls are counted
+here, as they come, so a call that is new has its crash point without anyone writing it down. A process that has died
+makes no further call, whatever `finally` it runs through on its way out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from kafka_steward.errors import ClusterUnreachable, JournalUnreachable, KafkaTimeout
+
+#: Reads change nothing: dying after one is dying before the next call.
+READS = {
+    "children",
+    "get",
+    "rows",
+    "chunks_of",
+    "settled_chunks",
+    "select",
+    "snapshot",
+    "live_brokers",
+    "live_views",
+    "reassignments",
+    "log_dirs",
+    "topic_configs",
+    "broker_configs",
+}
+#: Clocks and closing are no points at which anything can be lost.
+FREE = {"now_ms", "close", "cluster_id"}
+
+
+class Died(BaseException):
+    """The process was killed. No `except Exception` may stop it."""
+
+
+@dataclass
+class Faults:
+    """At call number `at` (from 0) of one process, something happens.
+
+    `kind` is "dies before", "dies after", "fails" or "reply lost"; without `at` nothing happens but counting.
+    """
+
+    at: int | None = None
+    kind: str = ""
+    calls: list[str] = field(default_factory=list)
+    dead: bool = False
+
+    def around(self, seam: str, target: Any) -> Any:
+        """The target, with its calls counted and ours to end."""
+        return _Seam(self, seam, target)
+
+    def call(self, name: str, act: Callable[[], Any]) -> Any:
+        if self.dead:
+            raise Died
+        here = len(self.calls) == self.at
+        self.calls.append(name)
+        if not here:
+            return act()
+        if self.kind == "dies before":
+            self._die()
+        if self.kind == "fails":
+            raise self._error(name, KafkaTimeout if name.startswith("cluster") else JournalUnreachable)
+        answer = act()
+        if self.kind == "dies after":
+            self._die()
+        del answer
+        raise self._error(name, KafkaTimeout if name.startswith("cluster") else JournalUnreachable)
+
+    def _die(self) -> None:
+        self.dead = True
+        raise Died
+
+    def _error(self, name: str, kind: type[Exception]) -> Exception:
+        reads = name.split(".")[1] in READS
+        return ClusterUnreachable("gone") if kind is KafkaTimeout and reads else kind(f"{name} gave no answer")
+
+
+class _Seam:
+    def __init__(self, faults: Faults, seam: str, target: Any) -> None:
+        self._faults, self._seam, self._target = faults, seam, target
+
+    def __getattr__(self, name: str) -> Any:
+        attribute = getattr(self._target, name)
+        if name in FREE or not callable(attribute):
+            return attribute
+        return lambda *args, **more: self._faults.call(f"{self._seam}.{name}", lambda: attribute(*args, **more))
+
+
+def points(calls: list[str]) -> Iterator[tuple[int, str, str]]:
+    """Every fault of a recorded run: call number, kind, name. Two for a read, four for a write."""
+    for number, name in enumerate(calls):
+        kinds = ["dies before", "fails"]
+        if name.split(".")[1] not in READS:
+            kinds += ["dies after", "reply lost"]
+        for kind in kinds:
+            yield number, kind, name

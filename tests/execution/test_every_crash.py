@@ -1,0 +1,217 @@
+"""The process may die between any two calls; any call may fail or lose its reply: no plan is lost.
+
+For each scenario, a run without faults gives the list of calls; then there is one run for each fault at each call. After
+the fault another process goes on, and the end must be the same as if nothing had happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from kafka_steward.assignment import Move, TopicPartition
+from kafka_steward.errors import ClusterError, JournalError
+from kafka_steward.execution.detector import Detector
+from kafka_steward.execution.progress import Progress
+from kafka_steward.execution.publishing import publish_plan
+from kafka_steward.execution.runner import Runner
+from kafka_steward.journal.audit import Action
+from kafka_steward.journal.locks import Slot
+from kafka_steward.journal.moves import MoveState
+from kafka_steward.journal.open import Journal
+from kafka_steward.planning.formats import PlanFolder
+from kafka_steward.settings import Settings
+from tests.crash import Died, Faults, points
+from tests.memory_tables import MemoryAudit, MemoryMoves
+from tests.memory_tree import MemoryTree
+from tests.simulator import Simulator
+from tests.worlds import WHO, heal_moves, journal_over, move, plan_of
+
+#: More steps than any scenario needs, faults and a lock that has to run out included.
+BOUND = 120
+LOCK_TICKS = 61
+
+
+@dataclass
+class Place:
+    """A cluster and the journal's contents: what outlives every process."""
+
+    simulator: Simulator
+    moves: list[Move]
+    settings: Settings
+    plan: PlanFolder
+    happenings: dict[int, Callable[[Simulator], None]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        clock = lambda: self.simulator.now_ms  # noqa: E731
+        self.stores = (MemoryTree(clock), MemoryMoves(clock), MemoryAudit(self.simulator.cluster_id, clock))
+        self.ticks = 0
+
+    def process(self, faults: Faults) -> tuple[Any, Journal]:
+        """A process's own hands on the cluster and the journal."""
+        tree, moves, audit = self.stores
+        cluster = faults.around("cluster", Guarded(self.simulator, audit))
+        wrapped = faults.around("tree", tree), faults.around("moves", moves), faults.around("audit", audit)
+        return cluster, journal_over(self.simulator.cluster_id, *wrapped)
+
+    def tick(self, times: int = 1) -> None:
+        for _ in range(times):
+            self.happenings.get(self.ticks, lambda _: None)(self.simulator)
+            self.simulator.tick()
+            self.ticks += 1
+
+
+class Guarded:
+    """The cluster, which takes no change that was not written down before."""
+
+    def __init__(self, simulator: Simulator, audit: MemoryAudit) -> None:
+        self._simulator, self._audit = simulator, audit
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._simulator, name)
+
+    def alter(self, targets: Any) -> Any:
+        for partition in targets:
+            assert self._intended({Action.SUBMIT, Action.REORDER}, partition), f"{partition} was not written down"
+        return self._simulator.alter(targets)
+
+    def cancel(self, partitions: Any) -> Any:
+        for partition in partitions:
+            assert self._intended({Action.CANCEL}, partition), f"the cancel of {partition} was not written down"
+        return self._simulator.cancel(partitions)
+
+    def change_topic_configs(self, changes: Any) -> Any:
+        for topic in changes:
+            assert self._intended({Action.THROTTLE, Action.UNTHROTTLE}, TopicPartition(topic, -1))
+        return self._simulator.change_topic_configs(changes)
+
+    def change_broker_configs(self, changes: Any) -> Any:
+        rows = [row.entry for row in self._audit._rows]
+        for broker in changes:
+            assert any(entry.broker == broker and entry.topic is None for entry in rows)
+        return self._simulator.change_broker_configs(changes)
+
+    def _intended(self, actions: set[Action], partition: TopicPartition) -> bool:
+        return any(
+            row.entry.action in actions
+            and row.entry.topic == partition.topic
+            and partition.partition in {-1, row.entry.partition}
+            for row in self._audit._rows
+        )
+
+
+def go(place: Place, faults: Faults) -> Progress:
+    """One process: publish, then step to the end. What fails is tried again, as every caller does."""
+    cluster, journal = place.process(faults)
+    runner = Runner(cluster, journal, place.plan.digest, place.settings, WHO)
+    published = False
+    for _ in range(BOUND):
+        wait = 1
+        try:
+            if not published:
+                publish_plan(cluster, journal, place.plan, settings=place.settings, who=WHO)
+                published = True
+            progress = runner.step()
+            if progress.ended:
+                return progress
+            # A lock that a lost reply left behind runs out by itself.
+            wait = LOCK_TICKS if progress.busy else 1
+        except (ClusterError, JournalError):
+            pass  # the next round tries again
+        place.tick(wait)
+    raise AssertionError(f"not ended after {BOUND} steps")
+
+
+def healing() -> Place:
+    """A broker died; two of three partitions fly at once, throttled."""
+    simulator = Simulator.of("1a 2b 3c 4a", "t: 123 231", "u: 312")
+    simulator.kill(1)
+    moves = heal_moves(simulator, 1, 4)
+    settings = Settings(throttle=80, max_in_per_broker=2)
+    return Place(simulator, moves, settings, plan_of(simulator, moves, failed=(1,)))
+
+
+def rescued() -> Place:
+    """The target dies in the middle and comes back; what was in flight is cancelled, restored and done again."""
+    simulator = Simulator.of("1a 2b 3c 4a", "t: 123", size=300)
+    moves = [move("t-0", "123", "423", size=300)]
+    place = Place(simulator, moves, Settings(throttle=150), plan_of(simulator, moves, operation="apply"))
+    place.happenings = {1: lambda each: each.kill(4), 4: lambda each: each.restart(4)}
+    return place
+
+
+def came_back() -> Place:
+    """The failed broker is back in the middle: what flies lands, the rest is dropped."""
+    place = healing()
+    place.settings = Settings(throttle=80, max_in_per_broker=1)
+    place.happenings = {1: lambda each: each.restart(1)}
+    return place
+
+
+SCENARIOS = {"healing": healing, "rescued": rescued, "came back": came_back}
+
+
+def verify(place: Place, progress: Progress) -> None:
+    """The plan ended, and nothing is left behind."""
+    tree, moves, audit = place.stores
+    for row in moves.rows(place.plan.digest):
+        partition = place.simulator.topics[row.topic_partition]
+        assert partition.replicas in {row.move.after, row.move.before}
+        assert partition.replicas == row.move.after or row.state.value == "satisfied"
+        assert not partition.reassigning
+    assert progress.left == 0
+    assert not any("throttled" in key for of in place.simulator.topic_settings.values() for key in of)
+    assert not any(place.simulator.broker_settings.values())
+    kept = ("/steward/plans/", "/steward/slot", "/steward/step_lock")
+    assert [path for path in tree._nodes if not path.startswith(kept)] == []
+    assert Slot(tree).owner() is None
+    told = [row.entry.topic for row in audit._rows if row.entry.action is Action.SETTLE]
+    assert len(told) == sum(row.state is MoveState.COMPLETED for row in moves.rows(place.plan.digest))
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_whatever_dies_or_is_lost_the_next_process_ends_the_plan(name: str) -> None:
+    scenario = SCENARIOS[name]
+    quiet, place = Faults(), scenario()
+    verify(place, go(place, quiet))
+    faults = list(points(quiet.calls))
+    assert len(faults) > 2 * len(quiet.calls)
+    for at, kind, call in faults:
+        place = scenario()
+        try:
+            try:
+                progress = go(place, Faults(at, kind))
+            except Died:
+                place.tick(LOCK_TICKS)
+                progress = go(place, Faults())
+            verify(place, progress)
+        except AssertionError as error:
+            raise AssertionError(f"{name}: {kind} call {at}, {call}: {error}") from error
+
+
+def test_a_look_that_dies_anywhere_leaves_a_later_look_the_same_time() -> None:
+    def looked(place: Place, faults: Faults) -> None:
+        cluster, journal = place.process(faults)
+        Detector(cluster, journal, place.settings, WHO).look()
+
+    def first_look_ms(place: Place) -> int | None:
+        node = place.stores[0].get("/admin/failed_brokers/1")
+        return None if node is None else node.created_ms
+
+    quiet, place = Faults(), healing()
+    looked(place, quiet)
+    for at, kind, _ in points(quiet.calls):
+        place = healing()
+        with suppress(Died, ClusterError, JournalError):
+            looked(place, Faults(at, kind))
+        seen_ms = first_look_ms(place)
+        place.simulator.tick(5)
+        looked(place, Faults())
+        cluster, journal = place.process(Faults())
+        verdict = Detector(cluster, journal, place.settings, WHO).look()
+        due_ms = verdict.waiting[1]
+        assert due_ms - 1_800_000 in {seen_ms, place.simulator.now_ms, place.simulator.now_ms - 5000}

@@ -1,0 +1,87 @@
+"""The journal's tables in memory answer as those in SQLite do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kafka_steward.assignment import TopicPartition
+from kafka_steward.journal.audit import Action, Entry, Outcome
+from kafka_steward.journal.database import Database
+from kafka_steward.journal.engine import open_database
+from kafka_steward.journal.moves import MoveState
+from kafka_steward.journal.sql_audit import AuditTable
+from kafka_steward.journal.sql_moves import MoveTable
+from tests.memory_tables import MemoryAudit, MemoryMoves
+from tests.worlds import move
+
+MOVES = [move(f"t-{n}", "123", "423", chunk=n // 2, position=n % 2) for n in range(4)]
+names = st.sets(st.sampled_from([each.topic_partition for each in MOVES]), min_size=1)
+marks = st.tuples(
+    names,
+    st.sampled_from(MoveState),
+    st.text("ab", max_size=3),
+    st.none() | st.integers(0, 3),
+    st.none() | st.booleans(),
+)
+entries = st.builds(
+    Entry,
+    st.sampled_from([Action.SUBMIT, Action.THROTTLE]),
+    st.just("why"),
+    plan=st.sampled_from(["p", "q", ""]),
+    chunk=st.none() | st.just(0),
+    topic=st.none() | st.just("t"),
+    partition=st.none() | st.integers(0, 1),
+    broker=st.none() | st.integers(0, 1),
+    attempt=st.integers(0, 1),
+    before=st.none() | st.just([1, 2]),
+)
+told = st.tuples(st.sampled_from(["insert", "complete"]), st.lists(entries, max_size=3), st.sampled_from(Outcome))
+few = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+_cluster_ids = iter(range(10**6))
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return open_database(f"sqlite:///{tmp_path_factory.mktemp('tables')}/journal.db", "none", "here").engine
+
+
+def database(engine: Any) -> Database:
+    return Database(engine, f"c{next(_cluster_ids)}")
+
+
+def without_times(rows: list[Any]) -> list[str]:
+    hidden = {"id", "when_ms", "completed_ms", "cluster_id", "submitted_ms", "settled_ms"}
+    return [str({name: getattr(row, name) for name in row.__dataclass_fields__ if name not in hidden}) for row in rows]
+
+
+@few
+@given(st.lists(marks, max_size=5))
+def test_moves(engine: Any, changes: list[Any]) -> None:
+    real, fake = MoveTable(database(engine)), MemoryMoves(lambda: 1)
+    for table in (real, fake):
+        table.insert_missing("p", MOVES)
+        for change in changes:
+            table.mark("p", *change[:3], attempt=change[3], isr_seen=change[4])
+    assert without_times(fake.rows("p")) == without_times(real.rows("p"))
+    assert [row.settled_ms is None for row in fake.rows("p")] == [row.settled_ms is None for row in real.rows("p")]
+    assert fake.settled_chunks("p", [0, 1]) == real.settled_chunks("p", [0, 1])
+    asked = [MOVES[3].topic_partition, TopicPartition("t", 99)]
+    assert fake.chunks_of("p", asked) == real.chunks_of("p", asked)
+
+
+@few
+@given(st.lists(told, max_size=6))
+def test_audit(engine: Any, told: list[Any]) -> None:
+    real, fake = AuditTable(database(engine)), MemoryAudit("c", lambda: 1)
+    for how, several, outcome in told:
+        for table in (real, fake):
+            getattr(table, how)(several, outcome, "so")
+    every: dict[str, Any] = {"plan": None, "action": None, "topic": None, "since_ms": None, "limit": None}
+    for query in (every, every | {"plan": "p"}, every | {"action": Action.SUBMIT, "limit": 2}, every | {"topic": "t"}):
+        assert without_times(fake.select(**query)) == without_times(real.select(**query))
+        real_open = [row.completed_ms is None for row in real.select(**query)]
+        assert [row.completed_ms is None for row in fake.select(**query)] == real_open

@@ -1,0 +1,103 @@
+"""The journal's tables in memory, for histories by the thousand; `test_memory_tables` holds them against SQLite."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
+
+from kafka_steward.assignment import Move, TopicPartition
+from kafka_steward.journal.audit import Action, AuditRow, Entry, Outcome
+from kafka_steward.journal.moves import MoveRow, MoveState
+
+
+class MemoryMoves:
+    """What `MoveTable` does."""
+
+    def __init__(self, clock: Callable[[], int]) -> None:
+        self._clock = clock
+        self._plans: dict[str, dict[TopicPartition, MoveRow]] = {}
+
+    def insert_missing(self, digest: str, moves: Sequence[Move]) -> None:
+        rows = self._plans.setdefault(digest, {})
+        for move in moves:
+            rows.setdefault(move.topic_partition, MoveRow(move))
+
+    def rows(self, digest: str) -> list[MoveRow]:
+        rows = self._plans.get(digest, {}).values()
+        return sorted(rows, key=lambda row: (row.move.chunk, row.move.position))
+
+    def mark(
+        self,
+        digest: str,
+        partitions: Collection[TopicPartition],
+        state: MoveState,
+        detail: str,
+        *,
+        attempt: int | None,
+        isr_seen: bool | None,
+    ) -> None:
+        rows, now_ms = self._plans[digest], self._clock()
+        for name in partitions:
+            row = rows[name]
+            rows[name] = replace(
+                row,
+                state=state,
+                detail=detail,
+                settled_ms=now_ms if state.settled else None,
+                submitted_ms=now_ms if state is MoveState.SUBMITTED else row.submitted_ms,
+                attempt=row.attempt if attempt is None else attempt,
+                isr_seen=row.isr_seen if isr_seen is None else isr_seen,
+            )
+
+    def chunks_of(self, digest: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        rows = self._plans.get(digest, {})
+        return {name: rows[name].move.chunk for name in partitions if name in rows}
+
+    def settled_chunks(self, digest: str, chunks: Iterable[int]) -> list[int]:
+        unsettled = {row.move.chunk for row in self.rows(digest) if not row.state.settled}
+        return sorted(set(chunks) - unsettled)
+
+    def forget(self, digest: str) -> None:
+        self._plans.pop(digest, None)
+
+
+class MemoryAudit:
+    """What `AuditTable` does."""
+
+    def __init__(self, cluster_id: str, clock: Callable[[], int]) -> None:
+        self._cluster_id = cluster_id
+        self._clock = clock
+        self._rows: list[AuditRow] = []
+        self._keys: dict[object, int] = {}
+
+    def insert(self, entries: Sequence[Entry], outcome: Outcome, detail: str) -> None:
+        for entry in entries:
+            if entry.plan and _key(entry) in self._keys:
+                continue
+            now_ms, number = self._clock(), len(self._rows)
+            completed_ms = None if outcome is Outcome.INTENDED else now_ms
+            self._keys[_key(entry)] = number
+            self._rows.append(AuditRow(number + 1, now_ms, completed_ms, self._cluster_id, entry, outcome, detail))
+
+    def complete(self, entries: Sequence[Entry], outcome: Outcome, detail: str) -> None:
+        keys = {_key(entry) for entry in entries}
+        for number, row in enumerate(self._rows):
+            if row.outcome is Outcome.INTENDED and _key(row.entry) in keys:
+                self._rows[number] = replace(row, outcome=outcome, detail=detail, completed_ms=self._clock())
+
+    def select(
+        self, *, plan: str | None, action: Action | None, topic: str | None, since_ms: int | None, limit: int | None
+    ) -> list[AuditRow]:
+        found = [
+            row
+            for row in self._rows
+            if (plan is None or row.entry.plan == plan)
+            and (action is None or row.entry.action is action)
+            and (topic is None or row.entry.topic == topic)
+            and (since_ms is None or row.when_ms >= since_ms)
+        ]
+        return found if limit is None else found[-limit:]
+
+
+def _key(entry: Entry) -> object:
+    return entry.plan, entry.chunk, entry.topic, entry.partition, entry.broker, entry.action, entry.attempt
