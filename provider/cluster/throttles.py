@@ -6,6 +6,9 @@ out of sync, and so also the ordinary catch-up of a broker that has just been re
 
 The caller keeps the books: ask what would be added, write it down, add it; take away exactly that at the end. Entries
 of ours that somebody else had listed before us are theirs, and stay.
+
+Brokers of a ZooKeeper cluster hear of such changes one after the other, a moment later: a copy that is started at once
+runs unthrottled until then. Add the entries first, then the rates: a broker that shows its rate knows the entries too.
 """
 
 from __future__ import annotations

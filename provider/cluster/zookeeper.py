@@ -48,17 +48,14 @@ class BrokerWatch:
         self._on_change = on_change
         self._brokers: frozenset[int] = frozenset()
         self._controller: int | None = None
-        self._client = KazooClient(hosts=hosts, logger=_LOG)
+        self._timeout_s = timeout_s
+        self._client = KazooClient(hosts=hosts, timeout=timeout_s, logger=_LOG)
         self._client.add_listener(self._state_changed)
         try:
-            self._client.start(timeout=timeout_s)
-            # A watch on a node that does not exist would wait for ever, and say nothing.
-            self._client.get(_BROKERS)
-            self._client.ChildrenWatch(_BROKERS, self._brokers_changed)
-            self._client.DataWatch(_CONTROLLER, self._controller_changed)
-        except (KazooTimeoutError, KazooException) as error:
+            self._start()
+        except BaseException:
             self.close()
-            raise self._sentence(error, timeout_s) from error
+            raise
 
     def __enter__(self) -> BrokerWatch:
         return self
@@ -90,28 +87,39 @@ class BrokerWatch:
 
     def cluster_id(self) -> str:
         """Kafka's id of the cluster, to be held against the brokers' own word. Raises ClusterUnreachable."""
-        return str(_document(_CLUSTER, self._read(_CLUSTER)[0])["id"])
+        try:
+            return str(_document(_CLUSTER, self._get(_CLUSTER)[0])["id"])
+        except (KazooTimeoutError, KazooException) as error:
+            raise self._sentence(error) from error
 
     def sessions(self) -> dict[int, BrokerSession]:
         """The registrations of the live brokers, read now. Raises ClusterUnreachable."""
         sessions = {}
         for broker in sorted(self._brokers):
             try:
-                _, stat = self._client.get(f"{_BROKERS}/{broker}")
+                _, stat = self._get(f"{_BROKERS}/{broker}")
             except NoNodeError:
                 # Its session ended a moment ago.
                 continue
-            except KazooException as error:
-                raise self._sentence(error, 0) from error
+            except (KazooTimeoutError, KazooException) as error:
+                raise self._sentence(error) from error
             sessions[broker] = BrokerSession(broker, int(stat.ephemeralOwner), int(stat.ctime))
         return sessions
 
-    def _read(self, path: str) -> tuple[bytes, Any]:
+    def _start(self) -> None:
         try:
-            data, stat = self._client.get(path)
-        except KazooException as error:
-            raise self._sentence(error, 0) from error
-        return bytes(data), stat
+            self._client.start(timeout=self._timeout_s)
+            # A watch on a node that does not exist would wait for ever, and say nothing.
+            self._get(_BROKERS)
+            self._client.ChildrenWatch(_BROKERS, self._brokers_changed)
+            self._client.DataWatch(_CONTROLLER, self._controller_changed)
+        except (KazooTimeoutError, KazooException) as error:
+            raise self._sentence(error) from error
+
+    def _get(self, path: str) -> tuple[bytes, Any]:
+        """A znode's data and stat. Without the time-out, kazoo would wait until ZooKeeper is back."""
+        data, stat = self._client.get_async(path).get(timeout=self._timeout_s)
+        return bytes(data or b""), stat
 
     def _brokers_changed(self, children: list[str]) -> None:
         self._brokers = frozenset(int(child) for child in children if child.isdecimal())
@@ -124,14 +132,14 @@ class BrokerWatch:
     def _state_changed(self, _state: str) -> None:
         self._on_change()
 
-    def _sentence(self, error: Exception, timeout_s: float) -> ClusterUnreachable:
+    def _sentence(self, error: Exception) -> ClusterUnreachable:
         if isinstance(error, NoNodeError):
             return ClusterUnreachable(
                 f"ZooKeeper at {self._hosts} holds no Kafka cluster; check the path after the last port."
             )
         if isinstance(error, KazooTimeoutError):
             return ClusterUnreachable(
-                f"ZooKeeper at {self._hosts} did not answer within {timeout_s:g} s; check that it runs."
+                f"ZooKeeper at {self._hosts} did not answer within {self._timeout_s:g} s; check that it runs."
             )
         return ClusterUnreachable(f"ZooKeeper at {self._hosts} cannot be read ({type(error).__name__}); try again.")
 

@@ -10,7 +10,7 @@ import pytest
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
-from kafka_steward.cluster.throttles import Side, add_entries, entries, set_rates
+from kafka_steward.cluster.throttles import Side, add_entries, entries, rates, set_rates
 from kafka_steward.sandbox import Sandbox
 from tests.eventually import eventually
 
@@ -49,6 +49,7 @@ def move_slowly(sandbox: Sandbox, cluster: KafkaCluster, topic: str) -> TopicPar
     sandbox.fill(topic, 4_000_000)
     assert add_entries(cluster, Side.FOLLOWER, entries({name: [4]})) == {topic: None}
     assert set_rates(cluster, Side.FOLLOWER, {4: SLOW_BYTES_PER_S}) == {4: None}
+    eventually(lambda: same(rates(cluster, Side.FOLLOWER, [4]), {4: SLOW_BYTES_PER_S}))
     assert cluster.alter({name: (4, 2, 3)}) == {name: None}
     return name
 

@@ -10,7 +10,7 @@ from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
 from kafka_steward.cluster.lag import bytes_missing, held_by, lag, log_ends
-from kafka_steward.cluster.throttles import Side, add_entries, entries, set_rates
+from kafka_steward.cluster.throttles import Side, add_entries, entries, rates, set_rates
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.sandbox.readiness import admin
 from tests.eventually import eventually
@@ -32,6 +32,7 @@ def test_true_lag_is_seen_where_kafkas_offset_lag_says_none(
     sent = sandbox.fill(topic, 8_000_000)
     add_entries(cluster, Side.FOLLOWER, entries({name: [4]}))
     set_rates(cluster, Side.FOLLOWER, {4: 300_000})
+    eventually(lambda: same(rates(cluster, Side.FOLLOWER, [4]), {4: 300_000}))
     assert cluster.alter({name: (4, 2, 3)}) == {name: None}
 
     def begun() -> tuple[int, int]:
@@ -82,3 +83,7 @@ def offset_lag(sandbox: Sandbox, topic: str, broker: int) -> int:
         (answer,) = client.describe_log_dirs({topic: [0]}, [broker])
     (told,) = [p["offset_lag"] for d in answer["log_dirs"] for t in d["topics"] for p in t["partitions"]]
     return int(told)
+
+
+def same(found: object, expected: object) -> None:
+    assert found == expected
