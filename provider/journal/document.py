@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+from kafka_steward.errors import DocumentError
 from kafka_steward.journal.fields import COMPACT, Fields, read_object, render
 from kafka_steward.journal.tree import Node
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["Document"]
+__all__ = ["Document", "readable"]
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,3 +63,17 @@ class Document(ABC):
     @abstractmethod
     def values(self) -> dict[str, Any]:
         """The fields that this code knows, in the order in which they are written; None leaves a field out."""
+
+
+def readable(nodes: Iterable[Node], read: Callable[[Node], T]) -> list[tuple[Node, T]]:
+    """The nodes whose documents can be read, with them: one broken document must not hide the others."""
+    found = ((node, _read_or_none(node, read)) for node in nodes)
+    return [(node, document) for node, document in found if document is not None]
+
+
+def _read_or_none(node: Node, read: Callable[[Node], T]) -> T | None:
+    try:
+        return read(node)
+    except DocumentError as error:
+        _log.warning("Left out: %s", error)
+        return None

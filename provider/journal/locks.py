@@ -13,13 +13,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from types import TracebackType
+from typing import Protocol
 
 from kafka_steward.errors import JournalError, LockLost, NodeExists, NodeMissing, SlotTaken, VersionConflict
 from kafka_steward.journal import paths
 from kafka_steward.journal.records import Lock, Ownership
 from kafka_steward.journal.tree import Node, Tree
 
-__all__ = ["LIFE_MS", "Fence", "Slot", "StepLock"]
+__all__ = ["LIFE_MS", "Fence", "Guard", "Slot", "StepLock"]
 
 #: How long a step lock lives without being renewed, in milliseconds.
 LIFE_MS = 60_000
@@ -110,16 +111,27 @@ def _restless() -> JournalError:
     return JournalError(f"{paths.SLOT} was changed by others {_TRIES} times in a row; try again.")
 
 
+class Guard(Protocol):
+    """Keeps the token where fenced rows are written, if that is not where the lock is."""
+
+    def admit(self, token: int) -> None:
+        """Let only writes with this token through from now on."""
+
+    def check(self, token: int) -> None:
+        """Raise LockLost unless this token is let through."""
+
+
 class Fence:
     """Proof that a process still steps. `check` before each Kafka call and within each journal write.
 
     `token` grows with each process that takes the lock.
     """
 
-    def __init__(self, tree: Tree, claim: Lock, created_id: int) -> None:
+    def __init__(self, tree: Tree, claim: Lock, created_id: int, guard: Guard | None = None) -> None:
         self._tree = tree
         self._claim = claim
         self._created_id = created_id
+        self._guard = guard
 
     @property
     def token(self) -> int:
@@ -129,6 +141,8 @@ class Fence:
     def check(self) -> None:
         """Read the lock again; renew it when half its life is over. Raises LockLost when another process has it."""
         node = self._held()
+        if self._guard is not None:
+            self._guard.check(self.token)
         if self._tree.now_ms() - node.modified_ms <= self._claim.life_ms // 2:
             return
         if _swap(self._tree, paths.STEP_LOCK, node, node.data) is None:
@@ -156,10 +170,11 @@ class StepLock:
     `owner` names the process for people: host and process id.
     """
 
-    def __init__(self, tree: Tree, owner: str, *, life_ms: int = LIFE_MS) -> None:
+    def __init__(self, tree: Tree, owner: str, *, life_ms: int = LIFE_MS, guard: Guard | None = None) -> None:
         self._tree = tree
         self._owner = owner
         self._life_ms = life_ms
+        self._guard = guard
         self._fence: Fence | None = None
 
     def acquire(self) -> Fence:
@@ -170,7 +185,9 @@ class StepLock:
         taken = _swap(self._tree, paths.STEP_LOCK, node, claim.to_json())
         if taken is None:
             raise _lost(self._tree)
-        return Fence(self._tree, claim, taken.created_id)
+        if self._guard is not None:
+            self._guard.admit(claim.claim)
+        return Fence(self._tree, claim, taken.created_id, self._guard)
 
     def _claim_to_follow(self, node: Node) -> int:
         held = Lock.from_node(node)

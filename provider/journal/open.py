@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from kafka_steward.journal.audit import Audit
-from kafka_steward.journal.locks import LIFE_MS, Slot, StepLock
+from kafka_steward.journal.locks import LIFE_MS, Guard, Slot, StepLock
 from kafka_steward.journal.plans import Plans
 from kafka_steward.journal.tree import Tree
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+    from kafka_steward.journal.database import Database
+    from kafka_steward.journal.zk_options import ZooKeeperOptions
 
 __all__ = ["Journal", "open_journal"]
 
@@ -31,6 +34,7 @@ class Journal:
         plans: Plans,
         together: Callable[[], AbstractContextManager[object]],
         close: Callable[[], None],
+        guard: Guard | None = None,
     ) -> None:
         self.cluster_id = cluster_id
         self.tree = tree
@@ -39,6 +43,7 @@ class Journal:
         self.slot = Slot(tree)
         self.together = together
         self._close = close
+        self._guard = guard
 
     def __repr__(self) -> str:
         return f"Journal(cluster_id={self.cluster_id!r})"
@@ -49,7 +54,7 @@ class Journal:
 
     def step_lock(self, owner: str, *, life_ms: int = LIFE_MS) -> StepLock:
         """The right to step, to be used as a context manager. `owner` names the process for people."""
-        return StepLock(self.tree, owner, life_ms=life_ms)
+        return StepLock(self.tree, owner, life_ms=life_ms, guard=self._guard)
 
     def close(self) -> None:
         """Give back everything held open. Harmless when called twice."""
@@ -65,29 +70,65 @@ class Journal:
         self.close()
 
 
-def open_journal(url: str, cluster_id: str, *, host: str | None = None) -> Journal:
+def open_journal(
+    url: str, cluster_id: str, *, host: str | None = None, zookeeper: ZooKeeperOptions | None = None
+) -> Journal:
     """Open the journal of a cluster, and create or upgrade its tables.
 
     `url` is SQLAlchemy's: `sqlite:////path/journal.db` or `postgresql+psycopg://user:password@host/name`. `host` is
-    this machine's name, by default the operating system's word; a SQLite journal belongs to the first host.
+    this machine's name, by default the operating system's word; a SQLite journal belongs to the first host. With
+    `zookeeper` the tree is kept there, where the KIPs put it; plans' rows and the audit trail stay in SQL.
 
-    Raises SettingError for a URL that cannot be used, JournalUnreachable when the database does not answer, and
-    JournalError when it belongs to another host, cannot be written, or was written by a newer Kafka Steward.
+    Raises SettingError for a URL that cannot be used, JournalUnreachable when the database or ZooKeeper does not
+    answer, WrongCluster when ZooKeeper is another cluster's, and JournalError when the database belongs to another
+    host, cannot be written, or was written by a newer Kafka Steward.
     """
     # SQLAlchemy is loaded only here, so that parsing a DAG costs nothing.
     from kafka_steward.journal.engine import open_database  # noqa: PLC0415
+
+    database = open_database(url, cluster_id, host or platform.node())
+    try:
+        return _in_zookeeper(database, zookeeper) if zookeeper else _in_sql(database)
+    except BaseException:
+        database.close()
+        raise
+
+
+def _in_sql(database: Database) -> Journal:
     from kafka_steward.journal.sql_audit import AuditTable  # noqa: PLC0415
     from kafka_steward.journal.sql_moves import MoveTable  # noqa: PLC0415
     from kafka_steward.journal.sql_tree import SqlTree  # noqa: PLC0415
 
-    database = open_database(url, cluster_id, host or platform.node())
     tree, together = SqlTree(database), database.transaction
-    plans = Plans(tree, MoveTable(database), cluster_id, together)
     return Journal(
-        cluster_id,
+        database.cluster_id,
+        tree=tree,
+        audit=Audit(AuditTable(database)),
+        plans=Plans(tree, MoveTable(database), database.cluster_id, together),
+        together=together,
+        close=database.close,
+    )
+
+
+def _in_zookeeper(database: Database, options: ZooKeeperOptions) -> Journal:
+    from kafka_steward.journal.sql_audit import AuditTable  # noqa: PLC0415
+    from kafka_steward.journal.sql_guard import SqlGuard  # noqa: PLC0415
+    from kafka_steward.journal.sql_moves import MoveTable  # noqa: PLC0415
+    from kafka_steward.journal.zk_tree import ZkTree  # noqa: PLC0415
+
+    tree = ZkTree(options)
+    try:
+        tree.refuse_unless(database.cluster_id)
+    except BaseException:
+        tree.close()
+        raise
+    plans = Plans(tree, MoveTable(database), database.cluster_id, nullcontext, rows_together=database.transaction)
+    return Journal(
+        database.cluster_id,
         tree=tree,
         audit=Audit(AuditTable(database)),
         plans=plans,
-        together=together,
+        together=nullcontext,
         close=database.close,
+        guard=SqlGuard(database),
     )

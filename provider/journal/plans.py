@@ -12,11 +12,12 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from kafka_steward.assignment import Move, TopicPartition
-from kafka_steward.errors import DocumentError, NodeExists, NodeMissing, PlanError, VersionConflict
+from kafka_steward.errors import NodeExists, NodeMissing, PlanError, VersionConflict
 from kafka_steward.journal import paths
+from kafka_steward.journal.document import readable
 from kafka_steward.journal.documents import Chunk, ChunkPartition
 from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.moves import MoveRow, MoveState
@@ -33,22 +34,28 @@ ORPHAN_MS = 3_600_000
 
 _log = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
 
 class Plans:
     """The plans of one cluster. Any method may raise JournalUnreachable.
 
-    `together` begins one transaction over tree and rows where both are one database, and nothing elsewhere.
+    `together` begins one transaction over tree and rows where both are one database, and nothing elsewhere; then
+    `rows_together` begins one over the rows alone.
     """
 
     def __init__(
-        self, tree: Tree, table: MoveTable, cluster_id: str, together: Callable[[], AbstractContextManager[object]]
+        self,
+        tree: Tree,
+        table: MoveTable,
+        cluster_id: str,
+        together: Callable[[], AbstractContextManager[object]],
+        *,
+        rows_together: Callable[[], AbstractContextManager[object]] | None = None,
     ) -> None:
         self._tree = tree
         self._table = table
         self._cluster_id = cluster_id
         self._together = together
+        self._rows_together = rows_together or together
 
     def publish(self, record: PlanRecord, moves: Sequence[Move]) -> PlanRecord:
         """Write a plan down; a plan of the same digest that exists is returned as it stands.
@@ -113,10 +120,11 @@ class Plans:
         if not partitions:
             return
         with self._together():
-            if fence is not None:
-                fence.check()
-            chunks = self._chunks_of(digest, partitions)
-            self._table.mark(digest, partitions, state, detail, attempt=attempt, isr_seen=isr_seen)
+            with self._rows_together():
+                if fence is not None:
+                    fence.check()
+                chunks = self._chunks_of(digest, partitions)
+                self._table.mark(digest, partitions, state, detail, attempt=attempt, isr_seen=isr_seen)
             if state.settled:
                 self._delete_settled(digest, chunks)
 
@@ -206,10 +214,10 @@ class Plans:
             _log.info("%s was changed or deleted by someone else: left as it is.", node.path)
 
     def _chunk_nodes(self) -> list[tuple[Node, Chunk]]:
-        return _readable(self._nodes(paths.REASSIGN_CHUNKS), Chunk.from_node)
+        return readable(self._nodes(paths.REASSIGN_CHUNKS), Chunk.from_node)
 
     def _all(self) -> list[tuple[Node, PlanRecord]]:
-        found = _readable(self._nodes(paths.PLANS), _record)
+        found = readable(self._nodes(paths.PLANS), _record)
         return sorted(found, key=lambda each: (each[1].published_ms, each[0].created_id))
 
     def _nodes(self, parent: str) -> list[Node]:
@@ -219,20 +227,6 @@ class Plans:
 
 def _record(node: Node) -> PlanRecord:
     return replace(PlanRecord.from_node(node), revision=node.version)
-
-
-def _readable(nodes: Collection[Node], read: Callable[[Node], T]) -> list[tuple[Node, T]]:
-    """What can be read: one broken document must not hide the others."""
-    found = ((node, _read_or_none(node, read)) for node in nodes)
-    return [(node, document) for node, document in found if document is not None]
-
-
-def _read_or_none(node: Node, read: Callable[[Node], T]) -> T | None:
-    try:
-        return read(node)
-    except DocumentError as error:
-        _log.warning("Left out: %s", error)
-        return None
 
 
 def _chunks(record: PlanRecord, moves: Sequence[Move]) -> list[Chunk]:

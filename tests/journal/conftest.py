@@ -3,6 +3,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -61,23 +62,35 @@ def fresh_url(url: str, request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return server.new_database()
 
 
+Opener = Callable[[], Journal]
+
+
+@pytest.fixture(params=["sqlite", "postgresql", "zookeeper"])
+def open_it(request: pytest.FixtureRequest, cluster_id: str) -> Iterator[Opener]:
+    """Opens the same journal again, as another process would: on either database, and with its tree in ZooKeeper."""
+    url = request.getfixturevalue("postgres_url" if request.param == "postgresql" else "sqlite_url")
+    options = None
+    if request.param == "zookeeper":
+        options = ZooKeeperOptions(f"{request.getfixturevalue('zookeeper').hosts}/{cluster_id}")
+    with ExitStack() as opened:
+        yield lambda: opened.enter_context(open_journal(url, cluster_id, zookeeper=options))
+
+
 @pytest.fixture
-def open_it(url: str, cluster_id: str) -> Iterator[Callable[[], Journal]]:
-    """Opens the same journal again, as another process would."""
-    opened: list[Journal] = []
-
-    def open_one() -> Journal:
-        opened.append(open_journal(url, cluster_id))
-        return opened[-1]
-
-    yield open_one
-    for journal in opened:
-        journal.close()
-
-
-@pytest.fixture
-def journal(open_it: Callable[[], Journal]) -> Journal:
+def journal(open_it: Opener) -> Journal:
     return open_it()
+
+
+@pytest.fixture
+def open_sql(url: str, cluster_id: str) -> Iterator[Opener]:
+    """The same, where tree and rows are one database."""
+    with ExitStack() as opened:
+        yield lambda: opened.enter_context(open_journal(url, cluster_id))
+
+
+@pytest.fixture
+def sql_journal(open_sql: Opener) -> Journal:
+    return open_sql()
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgresql", "zookeeper"])

@@ -97,15 +97,15 @@ def test_what_belongs_to_no_plan_may_happen_again(audit: Audit) -> None:
     assert [row.entry for row in audit.rows()] == [DETECT, DETECT]
 
 
-def test_clusters_do_not_see_each_other(open_it: Callable[[], Journal], url: str, cluster_id: str) -> None:
+def test_clusters_do_not_see_each_other(open_sql: Callable[[], Journal], url: str, cluster_id: str) -> None:
     from kafka_steward.journal.open import open_journal
 
-    open_it().audit.intend([SUBMIT])
+    open_sql().audit.intend([SUBMIT])
     with open_journal(url, f"{cluster_id}-other") as other:
         assert other.audit.rows() == []
         other.audit.intend([SUBMIT])
         other.audit.complete([SUBMIT], Outcome.DONE)
-    assert [row.outcome for row in open_it().audit.rows()] == [Outcome.INTENDED]
+    assert [row.outcome for row in open_sql().audit.rows()] == [Outcome.INTENDED]
 
 
 def test_rows_are_chosen(audit: Audit) -> None:

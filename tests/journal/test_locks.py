@@ -170,7 +170,8 @@ def test_a_late_release_takes_nothing_from_the_next_process(timed: MemoryTree, c
     fences[0].check()
 
 
-def test_a_renewal_that_was_rolled_back_loses_nothing(journal: Journal) -> None:
+def test_a_renewal_that_was_rolled_back_loses_nothing(sql_journal: Journal) -> None:
+    journal = sql_journal
     fence = journal.step_lock("one", life_ms=1).acquire()
 
     def renew_and_fail() -> None:

@@ -178,7 +178,8 @@ def test_closing_twice_is_harmless(journal: Journal) -> None:
     journal.close()
 
 
-def test_a_thread_sees_nothing_of_another_threads_transaction(journal: Journal) -> None:
+def test_a_thread_sees_nothing_of_another_threads_transaction(sql_journal: Journal) -> None:
+    journal = sql_journal
     seen: list[object] = []
     with journal.together():
         journal.tree.create("/a/b", "x")
@@ -189,7 +190,9 @@ def test_a_thread_sees_nothing_of_another_threads_transaction(journal: Journal) 
     assert journal.tree.get("/a/b") is not None
 
 
-def test_together_is_all_or_nothing(journal: Journal) -> None:
+def test_together_is_all_or_nothing(sql_journal: Journal) -> None:
+    journal = sql_journal
+
     def write_and_fail() -> None:
         with journal.together():
             journal.tree.create("/a/b", "x")
@@ -206,9 +209,9 @@ def test_together_is_all_or_nothing(journal: Journal) -> None:
     journal.tree.create("/a/b", "x")
 
 
-def test_writers_of_one_cluster_wait_for_each_other(open_it: Callable[[], Journal]) -> None:
+def test_writers_of_one_cluster_wait_for_each_other(open_sql: Callable[[], Journal]) -> None:
     """What a transaction checked still holds when it ends."""
-    mine, theirs = open_it(), open_it()
+    mine, theirs = open_sql(), open_sql()
     order: list[str] = []
 
     def write() -> None:

@@ -302,7 +302,9 @@ def _plans_on(journal: Journal, changes: int) -> Plans:
     return Plans(tree, journal.plans._table, journal.cluster_id, nullcontext)  # type: ignore[arg-type]  # by __getattr__
 
 
-def test_on_one_database_a_publication_is_all_or_nothing(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_one_database_a_publication_is_all_or_nothing(sql_journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = sql_journal
+
     def die(*_: object) -> None:
         raise JournalUnreachable("The process died.")
 

@@ -1,0 +1,41 @@
+"""The fencing token as the rows' database knows it, for a step lock that is kept elsewhere.
+
+Where the lock lies in ZooKeeper and the rows lie in SQL, a process could be stopped between reading the lock and
+writing a row. So whoever takes the lock writes its token beside the rows, and each fenced write compares it there, in
+its own transaction. The token is set, never only raised: a lock node that was deleted by hand counts from 1 again.
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from kafka_steward.errors import LockLost
+from kafka_steward.journal.database import Database, insert_once
+from kafka_steward.journal.schema import tables
+
+__all__ = ["SqlGuard"]
+
+_NAME = "step token"
+
+
+class SqlGuard:
+    """The token of one cluster's step lock."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        counter = tables.counter
+        self._mine = (counter.c.cluster_id == database.cluster_id) & (counter.c.name == _NAME)
+
+    def admit(self, token: int) -> None:
+        """From now on only writes with this token are let through."""
+        row = {"cluster_id": self._database.cluster_id, "name": _NAME, "value": token}
+        with self._database.transaction() as connection:
+            connection.execute(insert_once(tables.counter, connection.dialect.name), row)
+            connection.execute(sa.update(tables.counter).where(self._mine).values(value=token))
+
+    def check(self, token: int) -> None:
+        """Raise LockLost unless this token is the one let through; holds until the transaction ends."""
+        with self._database.transaction() as connection:
+            current = connection.execute(sa.select(tables.counter.c.value).where(self._mine)).scalar_one_or_none()
+        if current != token:
+            raise LockLost("Another process steps the plan since: this one must change nothing more.")

@@ -1,0 +1,156 @@
+"""Requests to ZooKeeper: one connection, bounded waiting, and errors in one sentence."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import (
+    AuthFailedError,
+    BadVersionError,
+    ConnectionClosedError,
+    ConnectionLoss,
+    KazooException,
+    NoAuthError,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    SessionExpiredError,
+)
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.security import ACL, make_acl, make_digest_acl
+
+from kafka_steward.errors import JournalError, JournalUnreachable, NodeExists, NodeMissing, VersionConflict
+from kafka_steward.journal.zk_options import ZooKeeperOptions
+
+__all__ = ["ZkSession", "conflict", "missing"]
+
+
+class ZkSession:
+    """A connection that is made when it is first needed, and anew after a time-out or a fork.
+
+    Sessions may end and begin again: nothing here is bound to one, neither a watch nor an ephemeral node.
+    """
+
+    def __init__(self, options: ZooKeeperOptions) -> None:
+        self._options = options
+        self._client: Any = None
+        self._pid = os.getpid()
+        self._opening = threading.Lock()
+
+    def call(self, ask: Callable[[Any], Any], path: str = "", version: int = 0) -> Any:
+        """One request, answered within the time-out. `ask` makes it; `path` and `version` are for the sentence.
+
+        Raises NodeExists, NodeMissing, VersionConflict, JournalError, and JournalUnreachable: whether a change was
+        made is then unknown, but it is made no later.
+        """
+        with _in_words(self._options, path, version):
+            client = self._connected()
+            try:
+                return ask(client).get(timeout=self._options.timeout_s)
+            except KazooTimeoutError:
+                # Requests wait in line for the connection to come back: ours must not be made by then.
+                self._drop(client)
+                raise
+
+    def repeat(self, ask: Callable[[Any], Any]) -> Any:
+        """A request that may be made twice, such as a read: made again when a session ended under it."""
+        try:
+            return self.call(ask)
+        except JournalUnreachable as error:
+            if not isinstance(error.__cause__, ConnectionLoss | SessionExpiredError | ConnectionClosedError):
+                raise
+            self._drop(self._client)
+            return self.call(ask)
+
+    def close(self) -> None:
+        """End the connection. Harmless when called twice."""
+        with self._opening:
+            client, self._client = self._client, None
+            if client is not None and self._pid == os.getpid():
+                _stop(client)
+
+    def _drop(self, client: Any) -> None:
+        with self._opening:
+            if self._client is client:
+                self._client = None
+        if client is not None:
+            _stop(client)
+
+    def _connected(self) -> Any:
+        with self._opening:
+            if self._pid != os.getpid():
+                # The parent's session is still the parent's: forget it without closing.
+                self._client, self._pid = None, os.getpid()
+            if self._client is None:
+                self._client = _start(self._options)
+            return self._client
+
+
+def _start(options: ZooKeeperOptions) -> Any:
+    hosts, slash, chroot = options.hosts.partition("/")
+    client = KazooClient(
+        hosts=hosts,
+        timeout=options.timeout_s,
+        auth_data=[("digest", options.digest)] if options.digest else None,
+        default_acl=_acl(options),
+        **dict(options.tls),
+    )
+    try:
+        client.start(timeout=options.timeout_s)
+        if chroot:
+            client.ensure_path(slash + chroot)
+            client.chroot = slash + chroot
+    except BaseException:
+        _stop(client)
+        raise
+    return client
+
+
+def _stop(client: Any) -> None:
+    client.stop()
+    client.close()
+
+
+def _acl(options: ZooKeeperOptions) -> list[ACL] | None:
+    """As Kafka's own znodes: who made it may do everything, everyone else may read."""
+    if not options.digest:
+        return None
+    user, _, password = options.digest.partition(":")
+    return [make_digest_acl(user, password, all=True), make_acl("world", "anyone", read=True)]
+
+
+def missing(path: str) -> NodeMissing:
+    """The error for a node that is gone."""
+    return NodeMissing(f"{path} does not exist any more; read again before changing it.")
+
+
+def conflict(path: str, version: int) -> VersionConflict:
+    """The error for a node that someone changed."""
+    return VersionConflict(f"{path} was changed since version {version} was read; read it again.")
+
+
+@contextmanager
+def _in_words(options: ZooKeeperOptions, path: str, version: int) -> Iterator[None]:
+    where = f"ZooKeeper at {options.hosts}"
+    try:
+        yield
+    except NodeExistsError as error:
+        raise NodeExists(f"{path} exists already; read it before changing it.") from error
+    except NoNodeError as error:
+        raise missing(path) from error
+    except BadVersionError as error:
+        raise conflict(path, version) from error
+    except NotEmptyError as error:
+        raise JournalError(f"{path} has others below it and cannot be deleted; delete those first.") from error
+    except (NoAuthError, AuthFailedError) as error:
+        raise JournalError(
+            f"{where} does not let us change {path or 'the journal'}; mend the credentials, or the access list there."
+        ) from error
+    except (KazooTimeoutError, KazooException, OSError) as error:
+        words = str(error) or type(error).__name__
+        raise JournalUnreachable(f"{where} does not answer ({words}); try again when it does.") from error
