@@ -11,7 +11,6 @@ import json
 import os
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -24,6 +23,8 @@ from urllib.request import Request, urlopen
 
 from kafka_steward.errors import StewardError
 from kafka_steward.sandbox.household import Household
+from kafka_steward.sandbox.ports import pick_ports
+from kafka_steward.sandbox.process import tethered
 
 __all__ = ["AirflowFailed", "AirflowSilent", "LocalAirflow"]
 
@@ -62,7 +63,7 @@ class LocalAirflow:
         self.home = home
         self.dags = home / "dags"
         self.users = dict(users or {"admin": "admin"})
-        self._port = _free_port()
+        (self._port,) = pick_ports(1)
         self._connections = dict(connections or {})
         self._extra = dict(environment or {})
         self._keys = {name: secrets.token_urlsafe(32) for name in ("jwt", "api")}
@@ -105,7 +106,7 @@ class LocalAirflow:
 
     def command(self, *arguments: str, within_s: float = 120.0) -> str:
         """Run an `airflow` command in this installation; its output. Raises AirflowFailed."""
-        command = [*_airflow(), *arguments]
+        command = tethered([*_airflow(), *arguments])
         done = subprocess.run(
             command, env=self.environment(), capture_output=True, text=True, timeout=within_s, check=False
         )
@@ -208,9 +209,3 @@ class LocalAirflow:
 
 def _airflow() -> list[str]:
     return [str(Path(sys.executable).with_name("airflow"))]
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

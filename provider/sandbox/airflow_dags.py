@@ -1,0 +1,83 @@
+"""One DAG of a local Airflow, over its REST API: unpause it, trigger it, look at its runs, tasks and logs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+from kafka_steward.sandbox.airflow import AirflowFailed, LocalAirflow
+
+__all__ = ["AirflowDag"]
+
+_EVERY_S = 0.5
+_ENDED = frozenset({"success", "failed"})
+
+
+class AirflowDag:
+    """The DAG `dag_id` of `airflow`, as `user` may see and change it. Every method may raise AirflowFailed."""
+
+    def __init__(self, airflow: LocalAirflow, dag_id: str, *, user: str = "admin") -> None:
+        self.dag_id = dag_id
+        self._airflow = airflow
+        self._user = user
+
+    def unpause(self, *, within_s: float = 60.0) -> None:
+        """Wait until the dag-processor has found the DAG, and unpause it."""
+        deadline = time.monotonic() + within_s
+        while not self._known():
+            if time.monotonic() > deadline:
+                errors = self._api("GET", "/api/v2/importErrors")["import_errors"]
+                raise AirflowFailed(f"The DAG {self.dag_id} was not found in {self._airflow.dags}: {errors}")
+            time.sleep(_EVERY_S)
+        self._api("PATCH", self._path(), {"is_paused": False})
+
+    def trigger(self, conf: Mapping[str, Any] | None = None) -> str:
+        """Start a run; its id."""
+        answer = self._api("POST", self._path("dagRuns"), {"logical_date": None, "conf": dict(conf or {})})
+        return str(answer["dag_run_id"])
+
+    def runs(self) -> list[dict[str, Any]]:
+        """Its runs, oldest first, as the REST API gives them."""
+        runs: list[dict[str, Any]] = self._api("GET", self._path("dagRuns") + "?order_by=run_after&limit=100")[
+            "dag_runs"
+        ]
+        return runs
+
+    def run(self, run_id: str) -> dict[str, Any]:
+        """One run."""
+        run: dict[str, Any] = self._api("GET", self._path("dagRuns", run_id))
+        return run
+
+    def wait(self, run_id: str, *, within_s: float = 120.0) -> dict[str, Any]:
+        """Wait until a run has ended, either way; the run."""
+        deadline = time.monotonic() + within_s
+        while (run := self.run(run_id))["state"] not in _ENDED:
+            if time.monotonic() > deadline:
+                states = {task["task_id"]: task["state"] for task in self.tasks(run_id)}
+                raise AirflowFailed(f"{self.dag_id}, {run_id} is {run['state']} after {within_s:.0f} s: {states}")
+            time.sleep(_EVERY_S)
+        return run
+
+    def tasks(self, run_id: str) -> list[dict[str, Any]]:
+        """The task instances of a run."""
+        answer = self._api("GET", self._path("dagRuns", run_id, "taskInstances"))
+        tasks: list[dict[str, Any]] = answer["task_instances"]
+        return tasks
+
+    def log(self, run_id: str, task_id: str, attempt: int = 1) -> str:
+        """What one try of a task has logged, a line per event."""
+        path = self._path("dagRuns", run_id, "taskInstances", task_id, "logs", str(attempt))
+        content = self._api("GET", path + "?full_content=true")["content"]
+        return "\n".join(str(line["event"]) if isinstance(line, dict) else str(line) for line in content)
+
+    def _known(self) -> bool:
+        known = self._api("GET", f"/api/v2/dags?dag_id_pattern={quote(self.dag_id)}&exclude_stale=true")["dags"]
+        return any(dag["dag_id"] == self.dag_id for dag in known)
+
+    def _api(self, method: str, path: str, body: Any = None) -> Any:
+        return self._airflow.api(method, path, body, user=self._user)
+
+    def _path(self, *below: str) -> str:
+        return "/".join(["/api/v2/dags", *(quote(part, safe="") for part in (self.dag_id, *below))])

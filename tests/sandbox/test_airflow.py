@@ -1,0 +1,85 @@
+"""A real Airflow: a new DAG file is seen and runs, its parts can be killed, only 127.0.0.1 listens, nothing is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from kafka_steward.sandbox.airflow import AirflowFailed, LocalAirflow
+from kafka_steward.sandbox.airflow_dags import AirflowDag
+from kafka_steward.sandbox.household import marked_processes
+from tests.sandbox.processes import alive, descendants, listening
+
+pytestmark = pytest.mark.airflow
+
+DAG_FILE = """
+import os
+from airflow.sdk import DAG, task
+
+with DAG("{dag_id}") as dag:
+    @task
+    def greet(params=None, dag_run=None):
+        print("hello", dag_run.conf["name"], os.environ["GREETING"])
+    greet()
+"""
+PARTS = ("api-server", "scheduler", "dag-processor", "triggerer")
+
+
+@pytest.fixture(scope="module")
+def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalAirflow]:
+    home = tmp_path_factory.mktemp("airflow")
+    users = {"admin": "admin", "olga": "op", "victor": "viewer"}
+    local = LocalAirflow(home, users=users, environment={"GREETING": "and welcome"})
+    try:
+        yield local.start()
+    finally:
+        local.stop()
+
+
+def new_dag(airflow: LocalAirflow, dag_id: str, user: str = "admin") -> AirflowDag:
+    (airflow.dags / f"{dag_id}.py").write_text(DAG_FILE.format(dag_id=dag_id))
+    dag = AirflowDag(airflow, dag_id, user=user)
+    dag.unpause()
+    return dag
+
+
+def test_only_the_loopback_address_is_listened_on(airflow: LocalAirflow) -> None:
+    found = listening(descendants(os.getpid()))
+    assert ("127.0.0.1", int(airflow.url.rpartition(":")[2])) in found
+    assert {host for host, _ in found} == {"127.0.0.1"}
+
+
+def test_a_new_dag_file_is_seen_and_a_named_user_runs_it(airflow: LocalAirflow) -> None:
+    dag = new_dag(airflow, "greeting", user="olga")
+    run_id = dag.trigger({"name": "steward"})
+    run = dag.wait(run_id)
+    assert (run["state"], run["triggering_user_name"]) == ("success", "olga")
+    assert [known["dag_run_id"] for known in dag.runs()] == [run_id]
+    assert [(task["task_id"], task["state"]) for task in dag.tasks(run_id)] == [("greet", "success")]
+    assert "hello steward and welcome" in dag.log(run_id, "greet")
+
+
+def test_what_a_user_may_not_do_is_refused(airflow: LocalAirflow) -> None:
+    new_dag(airflow, "guarded")
+    with pytest.raises(AirflowFailed, match="answered 403"):
+        AirflowDag(airflow, "guarded", user="victor").trigger()
+
+
+def test_a_killed_scheduler_can_be_started_again(airflow: LocalAirflow) -> None:
+    dag = new_dag(airflow, "again")
+    airflow.signal_part("scheduler", signal.SIGKILL)
+    run_id = dag.trigger({"name": "again"})
+    airflow.start_part("scheduler")
+    assert dag.wait(run_id, within_s=180)["state"] == "success"
+
+
+def test_nothing_is_left_after_stop(airflow: LocalAirflow) -> None:
+    mark = f"airflow:{airflow.home}"
+    before = marked_processes(mark)
+    assert len(before) > len(PARTS)
+    airflow.stop()
+    assert marked_processes(mark) == []
+    assert not [pid for pid in before if alive(pid)]
