@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kafka_steward.demo.follow import wait_for
+from kafka_steward.errors import StewardError
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.sandbox.airflow import AirflowFailed, LocalAirflow
 from kafka_steward.sandbox.java import java
@@ -40,13 +41,17 @@ class Scene:
 
 @contextmanager
 def folder(*, keep: bool) -> Iterator[Path]:
-    """A folder for everything that the demo writes, removed at the end unless it is to be kept."""
+    """A folder for everything that the demo writes, removed at the end; what failed leaves its logs there."""
     path = Path(tempfile.mkdtemp(prefix="kafka-steward-demo-"))
     try:
         yield path
-    finally:
-        if not keep:
-            shutil.rmtree(path, ignore_errors=True)
+    except StewardError:
+        raise
+    except BaseException:
+        shutil.rmtree(path, ignore_errors=True)
+        raise
+    if not keep:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def airflow_in(home: Path, bootstrap: str, *, grace_s: float, throttle: int) -> tuple[LocalAirflow, str]:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.table import Table
 
 __all__ = ["Bar", "Screen"]
+
+_WIDTH = 140
 
 
 class Bar:
@@ -34,7 +38,9 @@ class Screen:
     """Prints the story. Times are seconds since `begin()`."""
 
     def __init__(self, console: Console | None = None) -> None:
-        self._console = console or Console(highlight=False, soft_wrap=True)
+        # Where there is no terminal nobody says how wide a line may be.
+        width = None if sys.stdout.isatty() else _WIDTH
+        self._console = console or Console(highlight=False, width=width)
         self._began = time.monotonic()
 
     def begin(self, title: str) -> None:
@@ -65,7 +71,7 @@ class Screen:
 
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """A table with a title above it."""
-        table = Table(title=title, title_justify="left", title_style="bold", header_style="bold")
+        table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
         for column in columns:
             table.add_column(column, overflow="fold")
         for row in rows:

@@ -13,10 +13,16 @@ from kafka_steward.cluster.state import Snapshot
 from kafka_steward.demo import follow
 from kafka_steward.demo.scene import Scene
 from kafka_steward.demo.screen import Bar, Screen
-from kafka_steward.demo.tables import BROKER_COLUMNS, broker_rows, cluster_rows, under_replicated
+from kafka_steward.demo.tables import (
+    BROKER_COLUMNS,
+    TRAIL_COLUMNS,
+    broker_rows,
+    cluster_rows,
+    trail_rows,
+    under_replicated,
+)
 from kafka_steward.journal.open import Journal, open_journal
 from kafka_steward.journal.records import PlanRecord
-from kafka_steward.journal.render import audit_table
 
 __all__ = ["Ending", "play"]
 
@@ -49,7 +55,7 @@ def play(scene: Scene, screen: Screen, victim: int) -> Ending:
     with ExitStack() as stack:
         cluster = stack.enter_context(KafkaCluster({"bootstrap_servers": scene.sandbox.bootstrap.split(",")}))
         journal = stack.enter_context(open_journal(scene.journal_url, cluster.cluster_id))
-        before = cluster.snapshot()
+        began_ms, before = journal.now_ms(), cluster.snapshot()
         killed = _kill(scene, screen, before, victim)
         _show_detection(scene, screen, journal, victim, killed)
         record, proof = _show_planning(scene, screen, journal, victim)
@@ -58,7 +64,8 @@ def play(scene: Scene, screen: Screen, victim: int) -> Ending:
         _show_end_of_run(scene, screen)
         after = cluster.snapshot()
         ending = _ending(victim, record, proof, after, time.monotonic() - killed)
-        _show_report(screen, journal, record, [("before", before), ("broker dead", dead), ("healed", after)])
+        _show_trail(screen, journal, began_ms)
+        _show_tables(screen, [("before", before), ("broker dead", dead), ("healed", after)])
         return ending
 
 
@@ -107,20 +114,24 @@ def _show_moving(screen: Screen, journal: Journal, record: PlanRecord) -> None:
     began = time.monotonic()
     with screen.bar("move") as bar:
         follow.wait_for(
-            lambda: _ended(journal, record.digest, bar), within_s=_HEALED_WITHIN_S, what="the plan to be carried out"
+            lambda: _ended(journal, record.digest, bar, began),
+            within_s=_HEALED_WITHIN_S,
+            what="the plan to be carried out",
         )
     ended = journal.plans.get(record.digest)
     reason = ended.reason if ended else ""
     screen.step("moved", f"in {time.monotonic() - began:.1f} s: {reason}")
 
 
-def _ended(journal: Journal, digest: str, bar: Bar) -> PlanRecord | None:
+def _ended(journal: Journal, digest: str, bar: Bar, began: float) -> PlanRecord | None:
     now = follow.moving(journal.plans.rows(digest))
+    speed = now.settled_bytes / (time.monotonic() - began)
+    left = f", {(now.bytes - now.settled_bytes) / speed:.0f} s left" if speed else ""
     bar.show(
         now.settled,
         now.partitions,
         f"chunk {now.chunk}/{now.chunks}  {now.settled}/{now.partitions} partitions in sync, {now.in_flight} catching "
-        f"up, {now.settled_bytes / _MEGABYTE:.0f}/{now.bytes / _MEGABYTE:.0f} MB",
+        f"up, {now.settled_bytes / _MEGABYTE:.0f}/{now.bytes / _MEGABYTE:.0f} MB{left}",
     )
     record = journal.plans.get(digest)
     return record if record and record.status.finished else None
@@ -144,9 +155,14 @@ def _ending(victim: int, record: PlanRecord, proof: Mapping[str, Any], after: Sn
     return Ending(victim, record.partitions, proof["replicas_moved"], proof["lower_bound"], left, seconds)
 
 
-def _show_report(screen: Screen, journal: Journal, record: PlanRecord, moments: list[tuple[str, Snapshot]]) -> None:
-    trail = audit_table(journal.audit.rows(plan=record.digest))
-    screen.table("The audit trail of this run", trail.columns, trail.rows)
-    screen.table("Brokers", BROKER_COLUMNS, broker_rows(moments[0][1], moments[-1][1]))
+def _show_trail(screen: Screen, journal: Journal, since_ms: int) -> None:
+    trail = journal.audit.rows(since_ms=since_ms)
+    screen.table(
+        f"The audit trail of this run ({len(trail)} rows, neighbours drawn together)", TRAIL_COLUMNS, trail_rows(trail)
+    )
+
+
+def _show_tables(screen: Screen, moments: list[tuple[str, Snapshot]]) -> None:
+    screen.table("Brokers, before and after", BROKER_COLUMNS, broker_rows(moments[0][1], moments[-1][1]))
     columns = ("", "under-replicated", "offline", "racks of the narrowest partition")
     screen.table("The cluster", columns, cluster_rows(moments))

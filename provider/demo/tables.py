@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
+from itertools import groupby
 
 from kafka_steward.cluster.state import Snapshot
+from kafka_steward.journal.audit import AuditRow, Entry
 
-__all__ = ["BROKER_COLUMNS", "broker_rows", "cluster_rows", "under_replicated"]
+__all__ = ["BROKER_COLUMNS", "TRAIL_COLUMNS", "broker_rows", "cluster_rows", "trail_rows", "under_replicated"]
 
+TRAIL_COLUMNS = ("UTC", "action", "rows", "what", "outcome", "why (of the first)", "who")
 BROKER_COLUMNS = ("broker", "rack", "replicas before", "replicas after", "leaders before", "leaders after", "now")
 
 
@@ -31,6 +35,12 @@ def cluster_rows(moments: Sequence[tuple[str, Snapshot]]) -> list[tuple[str, ...
         (name, str(under_replicated(snapshot)), str(_offline(snapshot)), str(_narrowest(snapshot)))
         for name, snapshot in moments
     ]
+
+
+def trail_rows(trail: Sequence[AuditRow]) -> list[tuple[str, ...]]:
+    """The audit trail in its order, with what was done in one go drawn together into one line."""
+    together = groupby(trail, key=lambda row: (row.entry.action, row.outcome, row.entry.who, row.entry.broker is None))
+    return [_trail_row(list(rows)) for _, rows in together]
 
 
 def under_replicated(snapshot: Snapshot) -> int:
@@ -58,3 +68,30 @@ def _narrowest(snapshot: Snapshot) -> int:
     racks = {broker.id: broker.rack for broker in snapshot.brokers.values()}
     spans = [len({racks.get(broker) for broker in partition.replicas}) for partition in snapshot.partitions.values()]
     return min(spans, default=0)
+
+
+def _trail_row(rows: Sequence[AuditRow]) -> tuple[str, ...]:
+    first = rows[0]
+    when = datetime.fromtimestamp(first.when_ms / 1000, tz=timezone.utc)
+    what = [_what(row.entry) for row in rows]
+    others = f", … {what[-1]}" if len(what) > 1 else ""
+    return (
+        when.strftime("%H:%M:%S"),
+        first.entry.action.value,
+        str(len(rows)),
+        what[0] + others,
+        first.outcome.value,
+        first.entry.reason,
+        str(first.entry.who),
+    )
+
+
+def _what(entry: Entry) -> str:
+    if entry.topic is not None:
+        change = f" {_text(entry.before)} → {_text(entry.after)}" if isinstance(entry.after, list) else ""
+        return f"{entry.topic}-{entry.partition}{change}"
+    return f"broker {entry.broker}" if entry.broker is not None else "the plan" if entry.plan else "the cluster"
+
+
+def _text(value: object) -> str:
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
