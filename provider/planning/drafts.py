@@ -37,6 +37,8 @@ class Draft:
     row: Ints
     broker: Ints
     bound: int
+    #: What a reader of the proof should know, such as which goal could not be met in full.
+    notes: tuple[str, ...] = ()
 
     @cached_property
     def start(self) -> Ints:

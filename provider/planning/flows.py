@@ -44,6 +44,13 @@ class Network:
         self._arcs += tail.size
         return slice(first, self._arcs)
 
+    def connect_between(self, tail: Ints, head: Ints, bounds: tuple[Ints, Ints], cost: npt.ArrayLike) -> slice:
+        """Add arcs that carry at least the first bound, at most the second; their flows are what exceeds the first."""
+        low, high = bounds
+        self.supply(tail.ravel(), -np.asarray(low).ravel())
+        self.supply(head.ravel(), np.asarray(low).ravel())
+        return self.connect(tail, head, np.asarray(high) - np.asarray(low), cost)
+
     def supply(self, nodes: Ints, amounts: npt.ArrayLike) -> None:
         """What enters (positive) or leaves (negative) at nodes; repeated calls add up."""
         nodes = np.atleast_1d(np.asarray(nodes, np.int64))

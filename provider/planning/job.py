@@ -22,7 +22,16 @@ from kafka_steward.errors import PlanError, StewardError
 from kafka_steward.planning.chunks import Slots, in_order
 from kafka_steward.planning.digest import plan_hasher
 from kafka_steward.planning.formats import SnapshotFolder, read_snapshot
-from kafka_steward.planning.kernels import ANSWER, RESULT, Job, plan_slice, read_measures, read_surveys, survey_slice
+from kafka_steward.planning.kernels import (
+    ANSWER,
+    EVEN,
+    RESULT,
+    Job,
+    plan_slice,
+    read_measures,
+    read_surveys,
+    survey_slice,
+)
 from kafka_steward.planning.measures import Measures
 from kafka_steward.planning.options import Options, operation_of
 from kafka_steward.planning.proof import proof_of
@@ -69,7 +78,7 @@ def run(
 def _solved(
     spark: SparkSession, snapshot: SnapshotFolder, uri: str, job: Job, slice_rows: int
 ) -> tuple[DataFrame, Measures]:
-    firsts = boundaries(snapshot.partitions.column("topic"), slice_rows)
+    firsts = [] if job.operation in EVEN else boundaries(snapshot.partitions.column("topic"), slice_rows)
     rows = sliced(read_partitions(spark, uri), firsts)
     others = None
     if firsts:

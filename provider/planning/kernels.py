@@ -17,13 +17,17 @@ import pyarrow as pa
 from kafka_steward.assignment import Operation
 from kafka_steward.errors import PlanError
 from kafka_steward.planning.arrays import Brokers, Rows
-from kafka_steward.planning.drafts import MOVES, moves, reasons
+from kafka_steward.planning.drafts import MOVES, Draft, moves, reasons
+from kafka_steward.planning.even import even_out
 from kafka_steward.planning.heal import Others, Survey, heal, survey
 from kafka_steward.planning.measures import Measures, measured, spread_badly
 from kafka_steward.planning.options import Options
 from kafka_steward.planning.selection import Case
 
 __all__ = ["ANSWER", "RESULT", "Job", "plan_slice", "read_measures", "read_surveys", "survey_slice"]
+
+#: Operations that make everything even, by one flow over the whole cluster.
+EVEN = frozenset({Operation.REBALANCE, Operation.EXPAND, Operation.DRAIN})
 
 #: A small answer per slice: JSON, or the sentence of a PlanError.
 ANSWER = pa.schema([pa.field("slice", pa.int32()), pa.field("answer", pa.string()), pa.field("problem", pa.string())])
@@ -63,7 +67,7 @@ def plan_slice(job: Job, others: list[Others] | None, number: int, table: pa.Tab
 
     def answer() -> pa.Table:
         case = job.case(table)
-        draft = heal(case, None if others is None else others[number])
+        draft = _draft(case, None if others is None else others[number])
         brokers, rows = case.brokers, case.rows
         bad = spread_badly(rows.row, rows.broker, len(rows), brokers, own_rack=case.own_rack)
         why = reasons(draft, brokers, bad, job.operation)
@@ -71,6 +75,12 @@ def plan_slice(job: Job, others: list[Others] | None, number: int, table: pa.Tab
         return _together(found, _answer(number, measured(draft, brokers, own_rack=case.own_rack)))
 
     return _guarded(number, answer, RESULT)
+
+
+def _draft(case: Case, others: Others | None) -> Draft:
+    if case.operation in EVEN:
+        return even_out(case)
+    return heal(case, others)
 
 
 def read_surveys(answers: list[str]) -> list[Others]:

@@ -29,6 +29,7 @@ class Measures:
     pairs_after: Ints
     widest: dict[str, int]
     left: list[tuple[str, int, str]]
+    notes: list[str]
 
     @classmethod
     def total(cls, parts: Iterable[Measures]) -> Measures:
@@ -39,6 +40,7 @@ class Measures:
             counts={name: sum(found[name] for found in values["counts"]) for name in values["counts"][0]},
             widest={name: max(found[name] for found in values["widest"]) for name in values["widest"][0]},
             left=sorted(one for found in values["left"] for one in found),
+            notes=list(dict.fromkeys(one for found in values["notes"] for one in found)),
             **arrays,
         )
 
@@ -64,6 +66,7 @@ def measured(draft: Draft, brokers: Brokers, *, own_rack: bool) -> Measures:
             "topic_spread_after": _topic_spread(rows, draft.row, draft.broker, brokers),
         },
         left=left_out(draft),
+        notes=list(draft.notes),
     )
 
 

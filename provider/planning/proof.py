@@ -42,7 +42,7 @@ def proof_of(measures: Measures, brokers: Brokers, operation: Operation, options
         "unplaced": [_left(*one) for one in measures.left if one[2] not in _PINNED],
         "pinned": [_left(*one) for one in measures.left if one[2] in _PINNED],
         "predicted_seconds": _seconds(measures, options),
-        "notes": _notes(counts),
+        "notes": [*measures.notes, *_notes(counts)],
     }
 
 

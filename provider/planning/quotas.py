@@ -97,7 +97,8 @@ def fair_bounds(counts: Ints, share_of: Sequence[Sequence[Fraction]]) -> tuple[I
     largest = max((value for row in numerators for value in row), default=0) * (int(counts.sum()) + 1)
     # Exact in either case: capacities of odd proportions need more than 64 bits.
     kind = np.int64 if largest < 2**62 else object
-    sums = counts.astype(kind) @ np.array(numerators, dtype=kind).reshape(len(share_of), len(share_of[0]) if share_of else 0)
+    width = len(share_of[0]) if share_of else 0
+    sums = counts.astype(kind) @ np.array(numerators, dtype=kind).reshape(len(share_of), width)
     total = sums.sum(axis=0)
     return _floor(sums, denominator), _ceil(sums, denominator), _floor(total, denominator), _ceil(total, denominator)
 

@@ -1,0 +1,91 @@
+"""An independent judge: the smallest plans, found by a general integer solver that knows nothing of flows."""
+
+from __future__ import annotations
+
+import random
+
+from ortools.sat.python import cp_model
+
+from tests.builders import snapshot_of
+
+MIB = 1 << 20
+
+
+def random_case(seed, *, racks=(None, 1, 2, 3, 4), sized=True):
+    """2-7 brokers, 1-3 topics, at most 18 partitions, RF 1-4 mixed, any racks, lost and extra replicas."""
+    dice = random.Random(seed)
+    count = dice.randint(2, 7)
+    kinds = dice.choice(racks)
+    brokers = [
+        {
+            "broker": 100 + number,
+            "rack": None if kinds is None or dice.random() < 0.1 else f"r{dice.randrange(kinds)}",
+            "state": dice.choice(["live"] * 6 + ["new", "draining", "failed"]),
+        }
+        for number in range(count)
+    ]
+    brokers[0]["state"] = brokers[1]["state"] = "live"
+    room = sum(one["state"] in ("live", "new") for one in brokers)
+    ids = [one["broker"] for one in brokers]
+    parts = []
+    for topic in range(dice.randint(1, 3)):
+        for number in range(dice.randint(1, 6)):
+            target = min(dice.randint(1, 4), room)
+            held = dice.sample(ids, max(1, min(count, target + dice.choice([0, 0, 0, 0, -1, 1]))))
+            size = dice.choice([0, 1, 5, 5, 40, 300]) * MIB if sized else 0
+            parts.append(
+                {"topic": f"t{topic}", "partition": number, "replicas": held, "target_rf": target, "bytes": size}
+            )
+    return snapshot_of(brokers, parts)
+
+
+def fewest(shape, bounds):
+    """Moves and mebibytes of the best placement: fewest moves, then fewest mebibytes. None if there is none."""
+    model = cp_model.CpModel()
+    rows, brokers = len(shape.topic), len(shape.group)
+    x = {(p, b): model.new_bool_var(f"{p},{b}") for p in range(rows) for b in range(brokers)}
+    held = {(int(p), int(b)) for p, b in zip(shape.row, shape.broker, strict=True)}
+    for p in range(rows):
+        model.add(sum(x[p, b] for b in range(brokers)) == int(shape.factor[p]))
+        for g in range(bounds.rack[0].shape[1]):
+            here = sum(x[p, b] for b in range(brokers) if shape.group[b] == g)
+            model.add(here >= int(bounds.rack[0][p, g]))
+            model.add(here <= int(bounds.rack[1][p, g]))
+    for b in range(brokers):
+        for t in range(bounds.cell[0].shape[0]):
+            here = sum(x[p, b] for p in range(rows) if shape.topic[p] == t)
+            model.add(here >= int(bounds.cell[0][t, b]))
+            model.add(here <= int(bounds.cell[1][t, b]))
+        everything = sum(x[p, b] for p in range(rows))
+        model.add(everything >= int(bounds.broker[0][b]))
+        model.add(everything <= int(bounds.broker[1][b]))
+    weight = [-(-int(size) // MIB) for size in shape.size]
+    move = sum(weight) * brokers + 1
+    model.minimize(sum((move + weight[p]) * x[p, b] for p, b in x if (p, b) not in held))
+    solver = cp_model.CpSolver()
+    solver.parameters.num_workers = 1
+    if solver.solve(model) != cp_model.OPTIMAL:
+        return None
+    return divmod(round(solver.objective_value), move)
+
+
+def fewest_leader_changes(topic, slots, tier):
+    """Preferred-leader changes of the best choice of leaders within a tier; None if it cannot be met."""
+    model = cp_model.CpModel()
+    lead = [model.new_bool_var(str(slot)) for slot in range(len(slots.row))]
+    brokers = len(tier.broker[0])
+    where = list(zip(slots.row.tolist(), slots.broker.tolist(), strict=True))
+    for p in range(len(topic)):
+        model.add_exactly_one(lead[s] for s, (row, _) in enumerate(where) if row == p)
+    for b in range(brokers):
+        mine = [s for s, (_, broker) in enumerate(where) if broker == b]
+        model.add_linear_constraint(
+            sum(lead[s] for s in mine) + 0 * lead[0], int(tier.broker[0][b]), int(tier.broker[1][b])
+        )
+        for t in range(tier.cell[0].shape[0]):
+            total = sum(lead[s] for s in mine if topic[where[s][0]] == t) + 0 * lead[0]
+            model.add_linear_constraint(total, int(tier.cell[0][t, b]), int(tier.cell[1][t, b]))
+    model.minimize(sum(lead[s] for s in range(len(lead)) if not slots.leads[s]))
+    solver = cp_model.CpSolver()
+    solver.parameters.num_workers = 1
+    return round(solver.objective_value) if solver.solve(model) == cp_model.OPTIMAL else None
