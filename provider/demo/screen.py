@@ -52,9 +52,9 @@ class Screen:
         """One thing that happened: the second, a short name, a sentence."""
         self._console.print(f"{time.monotonic() - self._began:6.1f} s  [bold cyan]{name:<11}[/bold cyan] {text}")
 
-    def more(self, text: str) -> None:
-        """A further line of the step above."""
-        self._console.print(f"{'':22}{text}")
+    def say(self, text: str) -> None:
+        """A line that belongs to no step."""
+        self._console.print(text)
 
     @contextmanager
     def bar(self, name: str) -> Iterator[Bar]:

@@ -11,7 +11,7 @@ from kafka_steward.journal.audit import AuditRow, Entry
 
 __all__ = ["BROKER_COLUMNS", "TRAIL_COLUMNS", "broker_rows", "cluster_rows", "trail_rows", "under_replicated"]
 
-TRAIL_COLUMNS = ("UTC", "action", "rows", "what", "outcome", "why (of the first)", "who")
+TRAIL_COLUMNS = ("UTC", "action", "what", "outcome", "why", "who")
 BROKER_COLUMNS = ("broker", "rack", "replicas before", "replicas after", "leaders before", "leaders after", "now")
 
 
@@ -73,13 +73,11 @@ def _narrowest(snapshot: Snapshot) -> int:
 def _trail_row(rows: Sequence[AuditRow]) -> tuple[str, ...]:
     first = rows[0]
     when = datetime.fromtimestamp(first.when_ms / 1000, tz=timezone.utc)
-    what = [_what(row.entry) for row in rows]
-    others = f", … {what[-1]}" if len(what) > 1 else ""
+    others = f" and {len(rows) - 1} more" if len(rows) > 1 else ""
     return (
         when.strftime("%H:%M:%S"),
         first.entry.action.value,
-        str(len(rows)),
-        what[0] + others,
+        _what(first.entry) + others,
         first.outcome.value,
         first.entry.reason,
         str(first.entry.who),
