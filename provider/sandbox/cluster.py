@@ -117,6 +117,16 @@ class Sandbox:
         self._process(broker).signal(signal.SIGCONT)
         self._paused.discard(broker)
 
+    def pause_service(self) -> None:
+        """Stop the controller (KRaft) or ZooKeeper without ending it: what needs it waits, or times out."""
+        if self._service is not None:
+            self._service.signal(signal.SIGSTOP)
+
+    def resume_service(self) -> None:
+        """Let the controller, or ZooKeeper, go on; nothing happens if it was not paused."""
+        if self._service is not None:
+            self._service.signal(signal.SIGCONT)
+
     def wait_ready(self, *, within_s: float = _READY_S) -> None:
         """Wait until every broker that is neither dead nor paused answers and is listed as live."""
         away = self.dead | self.paused
@@ -156,7 +166,10 @@ class Sandbox:
 
     def stop(self) -> None:
         """End every process at once, and remove the folder if `start` made it. May be called again."""
-        for process in [*self._running.values(), *([self._service] if self._service else [])]:
+        processes = [*self._running.values(), *([self._service] if self._service else [])]
+        for process in processes:
+            process.signal(signal.SIGKILL)
+        for process in processes:
             process.kill()
         if self._temporary:
             shutil.rmtree(self.folder, ignore_errors=True)

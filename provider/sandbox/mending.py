@@ -9,7 +9,8 @@ __all__ = ["delete_topics", "mend"]
 
 
 def mend(sandbox: Sandbox) -> None:
-    """Resume paused brokers and restart dead ones; returns when all are listed as live."""
+    """Resume what is paused and restart dead brokers; returns when all are listed as live."""
+    sandbox.resume_service()
     for broker in sandbox.paused:
         sandbox.resume(broker)
     for broker in sandbox.dead:

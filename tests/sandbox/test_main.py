@@ -57,8 +57,8 @@ def test_the_json_line_tells_the_truth_and_sigterm_leaves_nothing(mode: str) -> 
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_nothing_survives_when_the_parent_is_killed(mode: str) -> None:
-    with foreground("--mode", mode, "--brokers", "1") as (process, _):
+def test_nothing_survives_when_the_parent_is_killed(mode: str, tmp_path: Path) -> None:
+    with foreground("--mode", mode, "--brokers", "1", "--folder", str(tmp_path)) as (process, _):
         children = descendants(process.pid)
         assert len(children) == 2
         process.kill()
@@ -77,14 +77,14 @@ def test_ctrl_c_while_it_starts_ends_it_cleanly(tmp_path: Path) -> None:
     assert not [pid for pid in children if alive(pid)]
 
 
-@pytest.mark.kraft
-def test_a_controller_that_dies_is_said_with_the_end_of_its_log() -> None:
-    with foreground("--brokers", "1") as (process, known):
-        (controller,) = descendants(process.pid) - {broker["pid"] for broker in known["brokers"]}
-        os.kill(controller, signal.SIGKILL)
+@pytest.mark.zookeeper
+def test_a_zookeeper_that_dies_is_said_with_the_end_of_its_log() -> None:
+    with foreground("--mode", "zookeeper", "--brokers", "1") as (process, known):
+        (service,) = descendants(process.pid) - {broker["pid"] for broker in known["brokers"]}
+        os.kill(service, signal.SIGKILL)
         _, said = process.communicate(timeout=30)
     assert process.returncode == 1
-    assert "controller ended with code -9; the end of" in said
+    assert "zookeeper ended with code -9; the end of" in said
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,7 @@ def test_a_mode_can_be_left_out_by_its_mark(tmp_path: Path) -> None:
 def test_damage_is_mended(sandbox: Sandbox) -> None:
     sandbox.kill(2)
     sandbox.pause(4)
+    sandbox.pause_service()
     assert (sandbox.dead, sandbox.paused) == ({2}, {4})
     mend(sandbox)
     assert (sandbox.dead, sandbox.paused) == (frozenset(), frozenset())
