@@ -149,6 +149,13 @@ class Audit:
         """Write down what was decided rather than done: one row, complete at once."""
         self._table.insert([entry], Outcome(outcome), detail)
 
+    def adopt(self, rows: Sequence[AuditRow]) -> int:
+        """Take over the history of another journal of this cluster, as it was: all rows older than the oldest here.
+
+        Returns how many there were: all of them, or none once they were taken over.
+        """
+        return self._table.adopt(rows)
+
     def rows(
         self,
         *,

@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from kafka_steward.errors import DocumentError
+from kafka_steward.errors import DocumentError, NodeMissing, VersionConflict
 from kafka_steward.journal.fields import COMPACT, Fields, read_object, render
-from kafka_steward.journal.tree import Node
+from kafka_steward.journal.tree import Node, Tree
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["Document", "readable"]
+__all__ = ["Document", "delete_as_read", "nodes_below", "readable"]
 
 _log = logging.getLogger(__name__)
 
@@ -63,6 +63,20 @@ class Document(ABC):
     @abstractmethod
     def values(self) -> dict[str, Any]:
         """The fields that this code knows, in the order in which they are written; None leaves a field out."""
+
+
+def nodes_below(tree: Tree, parent: str) -> list[Node]:
+    """The documents directly below a path, by name."""
+    nodes = (tree.get(f"{parent}/{name}") for name in tree.children(parent))
+    return [node for node in nodes if node is not None]
+
+
+def delete_as_read(tree: Tree, node: Node) -> None:
+    """Delete a node that is still as it was read; what someone else changed is left to them."""
+    try:
+        tree.delete(node.path, version=node.version)
+    except (VersionConflict, NodeMissing):
+        _log.info("%s was changed or deleted by someone else: left as it is.", node.path)
 
 
 def readable(nodes: Iterable[Node], read: Callable[[Node], T]) -> list[tuple[Node, T]]:

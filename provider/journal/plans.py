@@ -1,24 +1,22 @@
 """Plans as the journal keeps them: chunk documents, one row per partition, and a record that ties them together.
 
 Publishing writes the chunks first, the rows second, and the record last: a plan exists once its record does. What a
-crash leaves behind before that belongs to nobody, is never carried out, and is used or swept by the next publication.
-On one SQL database all of it is one transaction.
+crash leaves behind before that belongs to nobody and is never carried out: the next publication of the same plan uses
+it, and `purge` sweeps it once it is old. On one SQL database all of it is one transaction.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from kafka_steward.assignment import Move, TopicPartition
-from kafka_steward.errors import NodeExists, NodeMissing, PlanError, VersionConflict
+from kafka_steward.errors import NodeExists, PlanError
 from kafka_steward.journal import paths
-from kafka_steward.journal.document import readable
-from kafka_steward.journal.documents import Chunk, ChunkPartition
+from kafka_steward.journal.chunks import Chunks
+from kafka_steward.journal.document import delete_as_read, nodes_below, readable
 from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.moves import MoveRow, MoveState
 from kafka_steward.journal.records import PlanRecord, PlanStatus
@@ -27,12 +25,7 @@ from kafka_steward.journal.tree import Node, Tree
 if TYPE_CHECKING:
     from kafka_steward.journal.sql_moves import MoveTable
 
-__all__ = ["ORPHAN_MS", "MoveRow", "MoveState", "PlanRecord", "PlanStatus", "Plans"]
-
-#: Age at which a chunk that no plan names counts as left behind by a crash, in milliseconds.
-ORPHAN_MS = 3_600_000
-
-_log = logging.getLogger(__name__)
+__all__ = ["MoveRow", "MoveState", "PlanRecord", "PlanStatus", "Plans"]
 
 
 class Plans:
@@ -52,6 +45,7 @@ class Plans:
         rows_together: Callable[[], AbstractContextManager[object]] | None = None,
     ) -> None:
         self._tree = tree
+        self._chunks = Chunks(tree)
         self._table = table
         self._cluster_id = cluster_id
         self._together = together
@@ -67,9 +61,25 @@ class Plans:
             known = self.get(record.digest)
             if known is not None:
                 return known
-            names = self._write_chunks(record, moves)
+            names = self._chunks.write(record, moves)
             self._table.insert_missing(record.digest, moves)
             return self._write_record(record, moves, names)
+
+    def adopt(self, record: PlanRecord, rows: Sequence[MoveRow]) -> bool:
+        """Take a plan over from another journal of this cluster, as it stands; False when it is known here already.
+
+        Only chunks that are still to be done are written.
+        """
+        moves = [row.move for row in rows]
+        self._check(record, moves)
+        with self._together():
+            if self._tree.get(paths.plan(record.digest)) is not None:
+                return False
+            open_chunks = set() if record.status.finished else {row.move.chunk for row in rows if not row.state.settled}
+            names = self._chunks.write(record, moves, only=open_chunks)
+            self._table.adopt(record.digest, rows)
+            self._tree.create(paths.plan(record.digest), replace(record, chunks=names).to_json())
+        return True
 
     def get(self, digest: str) -> PlanRecord | None:
         """The plan's record; None when there is no such plan. Raises DocumentError when it cannot be read."""
@@ -95,7 +105,7 @@ class Plans:
                 fence.check()
             node = self._tree.set(paths.plan(record.digest), changed.to_json(), version=record.revision)
             if changed.status.finished:
-                self._delete_chunks(changed.chunks)
+                self._chunks.delete(changed.chunks)
         return replace(changed, revision=node.version)
 
     def rows(self, digest: str) -> list[MoveRow]:
@@ -137,9 +147,9 @@ class Plans:
         for node, record in self._all():
             if record.status.finished and node.modified_ms < before_ms:
                 self._table.forget(record.digest)
-                self._delete(node)
+                delete_as_read(self._tree, node)
                 gone.append(record.digest)
-        self._sweep()
+        self._chunks.sweep(self._is_done)
         return gone
 
     def _check(self, record: PlanRecord, moves: Sequence[Move]) -> None:
@@ -150,16 +160,6 @@ class Plans:
             )
         if len({move.topic_partition for move in moves}) < len(moves):
             raise PlanError(f"Plan {record.digest[:12]} names a partition twice; make it anew.")
-
-    def _write_chunks(self, record: PlanRecord, moves: Sequence[Move]) -> tuple[str, ...]:
-        left_behind = {chunk: node.path for node, chunk in self._chunk_nodes() if chunk.plan == record.digest}
-        names = []
-        for wanted in _chunks(record, moves):
-            path = left_behind.get(wanted)
-            if path is None:
-                path = self._tree.create_sequential(paths.CHUNK_PREFIX, wanted.to_json()).path
-            names.append(path.rpartition("/")[2])
-        return tuple(names)
 
     def _write_record(self, record: PlanRecord, moves: Sequence[Move], names: tuple[str, ...]) -> PlanRecord:
         now_ms = self._tree.now_ms()
@@ -176,7 +176,7 @@ class Plans:
         known = self.get(digest)
         if known is None:
             raise PlanError(f"Plan {digest[:12]} came and went while it was published; publish it again.")
-        self._delete_chunks(tuple(set(names) - set(known.chunks)))
+        self._chunks.delete(tuple(set(names) - set(known.chunks)))
         return known
 
     def _chunks_of(self, digest: str, partitions: Collection[TopicPartition]) -> set[int]:
@@ -190,52 +190,16 @@ class Plans:
         settled = self._table.settled_chunks(digest, chunks)
         record = self.get(digest) if settled else None
         if record is not None:
-            self._delete_chunks(tuple(record.chunks[chunk] for chunk in settled if chunk < len(record.chunks)))
+            self._chunks.delete(tuple(record.chunks[chunk] for chunk in settled if chunk < len(record.chunks)))
 
-    def _delete_chunks(self, names: Collection[str]) -> None:
-        for name in sorted(set(names) & set(self._tree.children(paths.REASSIGN_CHUNKS))):
-            node = self._tree.get(paths.chunk(name))
-            if node is not None:
-                self._delete(node)
-
-    def _sweep(self) -> None:
-        oldest_ms = self._tree.now_ms() - ORPHAN_MS
-        for node, chunk in self._chunk_nodes():
-            if chunk.plan is None or node.modified_ms >= oldest_ms:
-                continue
-            record = self.get(chunk.plan)
-            if record is None or record.status.finished:
-                self._delete(node)
-
-    def _delete(self, node: Node) -> None:
-        try:
-            self._tree.delete(node.path, version=node.version)
-        except (VersionConflict, NodeMissing):
-            _log.info("%s was changed or deleted by someone else: left as it is.", node.path)
-
-    def _chunk_nodes(self) -> list[tuple[Node, Chunk]]:
-        return readable(self._nodes(paths.REASSIGN_CHUNKS), Chunk.from_node)
+    def _is_done(self, digest: str) -> bool:
+        record = self.get(digest)
+        return record is None or record.status.finished
 
     def _all(self) -> list[tuple[Node, PlanRecord]]:
-        found = readable(self._nodes(paths.PLANS), _record)
+        found = readable(nodes_below(self._tree, paths.PLANS), _record)
         return sorted(found, key=lambda each: (each[1].published_ms, each[0].created_id))
-
-    def _nodes(self, parent: str) -> list[Node]:
-        nodes = (self._tree.get(f"{parent}/{name}") for name in self._tree.children(parent))
-        return [node for node in nodes if node is not None]
 
 
 def _record(node: Node) -> PlanRecord:
     return replace(PlanRecord.from_node(node), revision=node.version)
-
-
-def _chunks(record: PlanRecord, moves: Sequence[Move]) -> list[Chunk]:
-    ordered = sorted(moves, key=lambda move: (move.chunk, move.position))
-    return [
-        Chunk(tuple(_partition(move) for move in group), record.auto_generated, record.digest, number)
-        for number, group in groupby(ordered, key=lambda move: move.chunk)
-    ]
-
-
-def _partition(move: Move) -> ChunkPartition:
-    return ChunkPartition(move.topic, move.partition, move.after, move.before, move.topic_id)

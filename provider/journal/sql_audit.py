@@ -54,6 +54,17 @@ class AuditTable:
         with self._database.transaction() as connection:
             connection.execute(statement, keys)
 
+    def adopt(self, rows: Sequence[AuditRow]) -> int:
+        """Add rows as they were, those older than the oldest here."""
+        mine = _audit.c.cluster_id == self._database.cluster_id
+        with self._database.transaction() as connection:
+            oldest_ms = connection.execute(sa.select(sa.func.min(_audit.c.when_ms)).where(mine)).scalar_one()
+            older = [_as_it_was(self._database.cluster_id, row) for row in rows]
+            older = [values for values in older if oldest_ms is None or values["when_ms"] < oldest_ms]
+            for start in range(0, len(older), _BATCH):
+                connection.execute(sa.insert(_audit), older[start : start + _BATCH])
+        return len(older)
+
     def select(
         self, *, plan: str | None, action: Action | None, topic: str | None, since_ms: int | None, limit: int | None
     ) -> list[AuditRow]:
@@ -90,6 +101,11 @@ def _columns(entry: Entry) -> dict[str, Any]:
         "try_number": entry.who.try_number,
         "person": entry.who.person,
     }
+
+
+def _as_it_was(cluster_id: str, row: AuditRow) -> dict[str, Any]:
+    told = {"when_ms": row.when_ms, "completed_ms": row.completed_ms, "detail": row.detail}
+    return {**_columns(row.entry), **told, "cluster_id": cluster_id, "outcome": row.outcome.value}
 
 
 def _row(values: sa.RowMapping) -> AuditRow:

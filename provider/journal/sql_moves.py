@@ -31,7 +31,11 @@ class MoveTable:
 
     def insert_missing(self, digest: str, moves: Sequence[Move]) -> None:
         """Add a waiting row for each move that has none: a digest stands for its moves, so the others are the same."""
-        rows = [_columns(self.database.cluster_id, digest, move) for move in moves]
+        self.adopt(digest, [MoveRow(move) for move in moves])
+
+    def adopt(self, digest: str, found: Sequence[MoveRow]) -> None:
+        """Add rows as they are, where there are none yet."""
+        rows = [_columns(self.database.cluster_id, digest, row) for row in found]
         with self.database.transaction() as connection:
             insert = insert_once(_move, connection.dialect.name)
             for start in range(0, len(rows), _BATCH):
@@ -94,7 +98,8 @@ class MoveTable:
         return (_move.c.cluster_id == self.database.cluster_id) & (_move.c.plan == digest)
 
 
-def _columns(cluster_id: str, digest: str, move: Move) -> dict[str, Any]:
+def _columns(cluster_id: str, digest: str, row: MoveRow) -> dict[str, Any]:
+    move = row.move
     return {
         "cluster_id": cluster_id,
         "plan": digest,
@@ -107,10 +112,12 @@ def _columns(cluster_id: str, digest: str, move: Move) -> dict[str, Any]:
         "position": move.position,
         "reason": move.reason,
         "size_bytes": move.size_bytes,
-        "state": MoveState.WAITING.value,
-        "detail": "",
-        "attempt": 0,
-        "isr_seen": False,
+        "state": row.state.value,
+        "detail": row.detail,
+        "attempt": row.attempt,
+        "submitted_ms": row.submitted_ms,
+        "settled_ms": row.settled_ms,
+        "isr_seen": row.isr_seen,
     }
 
 

@@ -169,7 +169,7 @@ def test_of_two_that_intend_and_complete_at_once_one_row_remains(open_it: Callab
 
 
 def test_the_api_offers_no_way_to_change_or_delete() -> None:
-    assert {name for name in vars(Audit) if not name.startswith("_")} == {"intend", "complete", "note", "rows"}
+    assert {name for name in vars(Audit) if not name.startswith("_")} == {"intend", "complete", "note", "adopt", "rows"}
 
 
 @pytest.mark.parametrize(

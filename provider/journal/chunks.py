@@ -1,0 +1,68 @@
+"""The chunk documents of plans (KIP-46): written before their plan's record, deleted when they are processed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from itertools import groupby
+
+from kafka_steward.assignment import Move
+from kafka_steward.journal import paths
+from kafka_steward.journal.document import delete_as_read, nodes_below, readable
+from kafka_steward.journal.documents import Chunk, ChunkPartition
+from kafka_steward.journal.records import PlanRecord
+from kafka_steward.journal.tree import Node, Tree
+
+__all__ = ["ORPHAN_MS", "Chunks"]
+
+#: Age at which a chunk that no plan names counts as left behind by a crash, in milliseconds.
+ORPHAN_MS = 3_600_000
+
+
+class Chunks:
+    """The chunk nodes of one tree."""
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+
+    def write(self, record: PlanRecord, moves: Sequence[Move], only: Collection[int] | None = None) -> tuple[str, ...]:
+        """Write a plan's chunks, or those among `only`; what an earlier attempt left behind is used.
+
+        Returns the names of their nodes, in order; those that are not written have none.
+        """
+        left_behind = {chunk: node.path for node, chunk in self._nodes() if chunk.plan == record.digest}
+        names = []
+        for wanted in _chunks(record, moves):
+            path = left_behind.get(wanted, "")
+            if not path and (only is None or wanted.chunk in only):
+                path = self._tree.create_sequential(paths.CHUNK_PREFIX, wanted.to_json()).path
+            names.append(path.rpartition("/")[2])
+        return tuple(names)
+
+    def delete(self, names: Collection[str]) -> None:
+        """Delete the nodes of these names that are still there."""
+        for name in sorted(set(names) & set(self._tree.children(paths.REASSIGN_CHUNKS))):
+            node = self._tree.get(paths.chunk(name))
+            if node is not None:
+                delete_as_read(self._tree, node)
+
+    def sweep(self, is_done: Callable[[str], bool]) -> None:
+        """Delete old chunks of plans that are done or never came to be; those that a person wrote stay."""
+        oldest_ms = self._tree.now_ms() - ORPHAN_MS
+        for node, chunk in self._nodes():
+            if chunk.plan is not None and node.modified_ms < oldest_ms and is_done(chunk.plan):
+                delete_as_read(self._tree, node)
+
+    def _nodes(self) -> list[tuple[Node, Chunk]]:
+        return readable(nodes_below(self._tree, paths.REASSIGN_CHUNKS), Chunk.from_node)
+
+
+def _chunks(record: PlanRecord, moves: Sequence[Move]) -> list[Chunk]:
+    ordered = sorted(moves, key=lambda move: (move.chunk, move.position))
+    return [
+        Chunk(tuple(_partition(move) for move in group), record.auto_generated, record.digest, number)
+        for number, group in groupby(ordered, key=lambda move: move.chunk)
+    ]
+
+
+def _partition(move: Move) -> ChunkPartition:
+    return ChunkPartition(move.topic, move.partition, move.after, move.before, move.topic_id)
