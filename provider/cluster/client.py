@@ -18,11 +18,14 @@ from kafka_steward.cluster.calls import Calls, batches
 from kafka_steward.cluster.configs import ConfigChange
 from kafka_steward.cluster.connection import checked_config
 from kafka_steward.cluster.lag import belonging
+from kafka_steward.cluster.recent import Recent
 from kafka_steward.cluster.state import Broker, LogDir, Reassignment, Snapshot
 from kafka_steward.errors import ClusterError, KafkaRefused, KafkaTimeout
 
 __all__ = ["KafkaCluster"]
 
+#: Twice the longest that a broker was measured to lag behind the controller.
+_NEWS_S = 0.5
 #: API keys by which a broker shows what it is.
 _DESCRIBE_QUORUM, _DESCRIBE_CLUSTER = 55, 60
 
@@ -44,6 +47,8 @@ class KafkaCluster:
     ) -> None:
         self._calls = Calls(checked_config(config), expected_cluster_id)
         self._now_ms = now_ms
+        self._recent = Recent()
+        self._looked = False
 
     def __repr__(self) -> str:
         return f"<KafkaCluster {self.cluster_id} at {self._calls.servers}>"
@@ -73,16 +78,15 @@ class KafkaCluster:
     def snapshot(self, topics: Collection[str] | None = None) -> Snapshot:
         """Brokers, partitions and what is in flight, without sizes; of `topics` only, where given.
 
-        What is in flight is the controller's word, the ISR a broker's, which may be a moment older. Just after a topic
-        was created in KRaft, its ISR is claimed to be full while logs are still being made.
+        What is in flight is the controller's word; a broker that shows something older is not believed (see `recent`).
+        Just after a topic was created in KRaft, its ISR is claimed to be full while logs are still being made.
         """
         taken_ms = self._now_ms()
-        before = self.reassignments()
-        response = self._calls.metadata(topics)
-        partitions, internal = requests.partitions_in_metadata(response)
-        in_flight = requests.reconciled(partitions, before, self.reassignments())
-        brokers = self._brokers()
-        return Snapshot(self.cluster_id, taken_ms, brokers, in_flight, internal)
+        self.reassignments()
+        self._let_news_arrive()
+        partitions, internal = requests.partitions_in_metadata(self._calls.metadata(topics))
+        reconciled = self._recent.reconcile(partitions, self.reassignments())
+        return Snapshot(self.cluster_id, taken_ms, self._brokers(), reconciled, internal)
 
     def live_brokers(self) -> dict[int, Broker]:
         """The brokers that serve: registered and not fenced."""
@@ -102,7 +106,9 @@ class KafkaCluster:
         """Everything in flight, whoever started it (KIP-455)."""
         response = self._calls.controller(partial(requests.list_request, self._calls.server_timeout_ms), change=False)
         _raise_refusal(response, "listing reassignments")
-        return requests.listed(response)
+        listed = requests.listed(response)
+        self._recent.hear(listed, time.monotonic())
+        return listed
 
     def alter(self, targets: Mapping[TopicPartition, Assignment]) -> dict[TopicPartition, KafkaRefused | None]:
         """Ask for new assignments, in batches; per partition None, or Kafka's refusal in its own words.
@@ -186,6 +192,12 @@ class KafkaCluster:
         """
         return configs.change_brokers(self._calls, changes)
 
+    def _let_news_arrive(self) -> None:
+        """What ended just before a client's first list is not in its memory: the first look waits until all know it."""
+        if not self._looked:
+            time.sleep(_NEWS_S)
+            self._looked = True
+
     def _brokers(self) -> dict[int, Broker]:
         if not self._calls.session().supports(_DESCRIBE_CLUSTER):
             # Kafka before 2.8, which has no fenced brokers either.
@@ -204,7 +216,10 @@ class KafkaCluster:
             request = partial(requests.alter_request, wanted, self._calls.server_timeout_ms)
             response = self._calls.controller(request, change=True)
             _raise_refusal(response, f"{what} of {len(batch)} partitions")
-            results |= _refusals(batch, requests.altered(response), what)
+            answers = _refusals(batch, requests.altered(response), what)
+            accepted = {partition: targets[partition] for partition in batch if answers[partition] is None}
+            self._recent.ask(accepted, time.monotonic())
+            results |= answers
         return results
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import kafka.errors
@@ -102,19 +101,6 @@ def listed(response: Any) -> dict[TopicPartition, Reassignment]:
     }
 
 
-def reconciled(
-    partitions: Mapping[TopicPartition, Partition],
-    before: Mapping[TopicPartition, Reassignment],
-    after: Mapping[TopicPartition, Reassignment],
-) -> dict[TopicPartition, Partition]:
-    """`partitions` with what is in flight, from lists of it taken just before and just after they were read.
-
-    Lists are the controller's word, partitions a broker's, which may be older: the later list wins. A partition that
-    left the list in between is in flight still if its replicas are those of the earlier list, and complete if not.
-    """
-    return {name: _in_flight(partition, before.get(name), after.get(name)) for name, partition in partitions.items()}
-
-
 def alter_request(targets: Mapping[TopicPartition, Assignment | None], timeout_ms: int) -> Any:
     """New targets by partition; None cancels what is in flight (KIP-455)."""
     kind = AlterPartitionReassignmentsRequest.ReassignableTopic
@@ -156,14 +142,6 @@ def elected(response: Any) -> dict[TopicPartition, tuple[int, str | None]]:
         for topic in response.replica_election_results
         for entry in topic.partition_result
     }
-
-
-def _in_flight(partition: Partition, before: Reassignment | None, after: Reassignment | None) -> Partition:
-    if after is not None:
-        return replace(partition, replicas=after.replicas, adding=after.adding, removing=after.removing)
-    if before is not None and before.replicas == partition.replicas:
-        return replace(partition, adding=before.adding, removing=before.removing)
-    return partition
 
 
 def _partition(topic: str, topic_id: str | None, entry: Any) -> Partition:

@@ -165,32 +165,6 @@ def test_logs_that_a_broker_does_not_hold_have_no_end() -> None:
     assert log_requests.log_end_offsets(answer) == {T0: 129}
 
 
-MERGED, DONE, OLD = (4, 2, 3, 1), (4, 2, 3), (1, 2, 3)
-FLYING = Reassignment(MERGED, (4,), (1,))
-
-
-@pytest.mark.parametrize(
-    ("seen", "before", "after", "replicas", "adding"),
-    [
-        pytest.param(OLD, None, None, OLD, (), id="nothing in flight"),
-        pytest.param(MERGED, FLYING, FLYING, MERGED, (4,), id="in flight"),
-        pytest.param(OLD, None, FLYING, MERGED, (4,), id="the broker had not heard of it yet"),
-        pytest.param(DONE, FLYING, None, DONE, (), id="completed while looking"),
-        pytest.param(MERGED, FLYING, None, MERGED, (4,), id="completed after looking"),
-    ],
-)
-def test_the_controllers_word_wins_over_a_brokers(
-    seen: tuple[int, ...],
-    before: Reassignment | None,
-    after: Reassignment | None,
-    replicas: tuple[int, ...],
-    adding: tuple[int, ...],
-) -> None:
-    lists = [{} if flying is None else {T0: flying} for flying in (before, after)]
-    partition = requests.reconciled({T0: Partition("t", 0, seen, frozenset({2, 3}), 2)}, *lists)[T0]
-    assert (partition.replicas, partition.adding) == (replicas, adding)
-
-
 replica_lists = st.lists(st.integers(-1, 9), max_size=4)
 
 
