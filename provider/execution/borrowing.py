@@ -100,19 +100,22 @@ class Borrowing:
         self._insist(self._deeds.do(entries, lambda batch: self._change_lists(ours, batch)).values())
 
     def _return_entries(self, side: Side, need: Need) -> None:
-        changes, entries, nodes = {}, {}, {}
-        for topic, node, borrowed in self._borrowed("topic", side.replicas_key):
-            kept = need.entries.get((topic, side), frozenset())
-            owed = sorted(set(borrowed.entries[self._plan]) - kept)
-            if owed:
-                nodes[topic] = (node, borrowed, owed)
-                entries[topic] = self._list_entries(Action.UNTHROTTLE, topic, owed)
-        now = self._cluster.topic_configs(list(nodes), [side.replicas_key], own_only=True) if nodes else {}
-        for topic, (_, borrowed, owed) in nodes.items():
-            changes[topic] = _without(side.replicas_key, now.get(topic, {}).get(side.replicas_key), owed, borrowed)
+        mine = {topic: (node, borrowed) for topic, node, borrowed in self._borrowed("topic", side.replicas_key)}
+        kept = {topic: need.entries.get((topic, side), frozenset()) for topic in mine}
+        owed = {topic: set(mine[topic][1].entries[self._plan]) - kept[topic] for topic in mine}
+        owed = {topic: several for topic, several in owed.items() if several}
+        now = self._cluster.topic_configs(list(owed), [side.replicas_key], own_only=True) if owed else {}
+        changes, entries = {}, {}
+        for topic, several in owed.items():
+            had = listed(now.get(topic, {}).get(side.replicas_key))
+            # What is not there any more, with its topic or by someone's hand, is not ours to take away.
+            there = sorted(several & set(had))
+            if there:
+                changes[topic] = _without(side.replicas_key, had, there, mine[topic][1])
+                entries[topic] = self._list_entries(Action.UNTHROTTLE, topic, there)
         self._insist(self._deeds.do(entries, lambda batch: self._change_lists(changes, batch)).values())
-        for node, borrowed, owed in nodes.values():
-            self._forget(node, borrowed, owed)
+        for topic, several in owed.items():
+            self._forget(*mine[topic], several)
 
     def _return_rates(self, side: Side, need: Need, live: frozenset[int]) -> list[int]:
         mine = {
@@ -208,7 +211,10 @@ class Borrowing:
         }
 
     def _list_entries(self, action: Action, topic: str, several: Collection[str]) -> list[Entry]:
-        named = [(TopicPartition(topic, int(number)), int(broker)) for number, broker in map(_split, several)]
+        named = [
+            (TopicPartition(topic, int(number)), int(broker))
+            for number, broker in (entry.split(":") for entry in several)
+        ]
         return [
             Entry(
                 action,
@@ -230,13 +236,9 @@ _REASONS = {
 }
 
 
-def _split(entry: str) -> list[str]:
-    return entry.split(":")
-
-
-def _without(key: str, now: str | None, owed: Collection[str], borrowed: Borrowed) -> ConfigChange:
+def _without(key: str, now: Collection[str], owed: Collection[str], borrowed: Borrowed) -> ConfigChange:
     """Take our entries out of a list; a list that did not exist before, and would be empty, goes with them."""
-    if borrowed.before is None and set(listed(now)) <= set(owed):
+    if borrowed.before is None and set(now) <= set(owed):
         return ConfigChange(key, ConfigOp.DELETE)
     return ConfigChange(key, ConfigOp.SUBTRACT, ",".join(owed))
 

@@ -1,19 +1,15 @@
 """The process may die between any two calls; any call may fail or lose its reply: no plan is lost.
 
-For each scenario, a run without faults gives the list of calls; then there is one run for each fault at each call. After
+For each scenario, a run without faults gives the list of calls; then comes one run for each fault at each call. After
 the fault another process goes on, and the end must be the same as if nothing had happened.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Any
 
 import pytest
 
-from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.errors import ClusterError, JournalError
 from kafka_steward.execution.detector import Detector
 from kafka_steward.execution.progress import Progress
@@ -22,86 +18,14 @@ from kafka_steward.execution.runner import Runner
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.locks import Slot
 from kafka_steward.journal.moves import MoveState
-from kafka_steward.journal.open import Journal
-from kafka_steward.planning.formats import PlanFolder
 from kafka_steward.settings import Settings
 from tests.crash import Died, Faults, points
-from tests.memory_tables import MemoryAudit, MemoryMoves
-from tests.memory_tree import MemoryTree
+from tests.places import LOCK_TICKS, Place
 from tests.simulator import Simulator
-from tests.worlds import WHO, heal_moves, journal_over, move, plan_of
+from tests.worlds import WHO, heal_moves, move, plan_of
 
 #: More steps than any scenario needs, faults and a lock that has to run out included.
 BOUND = 120
-LOCK_TICKS = 61
-
-
-@dataclass
-class Place:
-    """A cluster and the journal's contents: what outlives every process."""
-
-    simulator: Simulator
-    moves: list[Move]
-    settings: Settings
-    plan: PlanFolder
-    happenings: dict[int, Callable[[Simulator], None]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        clock = lambda: self.simulator.now_ms  # noqa: E731
-        self.stores = (MemoryTree(clock), MemoryMoves(clock), MemoryAudit(self.simulator.cluster_id, clock))
-        self.ticks = 0
-
-    def process(self, faults: Faults) -> tuple[Any, Journal]:
-        """A process's own hands on the cluster and the journal."""
-        tree, moves, audit = self.stores
-        cluster = faults.around("cluster", Guarded(self.simulator, audit))
-        wrapped = faults.around("tree", tree), faults.around("moves", moves), faults.around("audit", audit)
-        return cluster, journal_over(self.simulator.cluster_id, *wrapped)
-
-    def tick(self, times: int = 1) -> None:
-        for _ in range(times):
-            self.happenings.get(self.ticks, lambda _: None)(self.simulator)
-            self.simulator.tick()
-            self.ticks += 1
-
-
-class Guarded:
-    """The cluster, which takes no change that was not written down before."""
-
-    def __init__(self, simulator: Simulator, audit: MemoryAudit) -> None:
-        self._simulator, self._audit = simulator, audit
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._simulator, name)
-
-    def alter(self, targets: Any) -> Any:
-        for partition in targets:
-            assert self._intended({Action.SUBMIT, Action.REORDER}, partition), f"{partition} was not written down"
-        return self._simulator.alter(targets)
-
-    def cancel(self, partitions: Any) -> Any:
-        for partition in partitions:
-            assert self._intended({Action.CANCEL}, partition), f"the cancel of {partition} was not written down"
-        return self._simulator.cancel(partitions)
-
-    def change_topic_configs(self, changes: Any) -> Any:
-        for topic in changes:
-            assert self._intended({Action.THROTTLE, Action.UNTHROTTLE}, TopicPartition(topic, -1))
-        return self._simulator.change_topic_configs(changes)
-
-    def change_broker_configs(self, changes: Any) -> Any:
-        rows = [row.entry for row in self._audit._rows]
-        for broker in changes:
-            assert any(entry.broker == broker and entry.topic is None for entry in rows)
-        return self._simulator.change_broker_configs(changes)
-
-    def _intended(self, actions: set[Action], partition: TopicPartition) -> bool:
-        return any(
-            row.entry.action in actions
-            and row.entry.topic == partition.topic
-            and partition.partition in {-1, row.entry.partition}
-            for row in self._audit._rows
-        )
 
 
 def go(place: Place, faults: Faults) -> Progress:

@@ -1,0 +1,189 @@
+"""Random histories: brokers die and return, others meddle, processes die, replies are lost, time jumps.
+
+What must hold after each rule is an invariant; when the faults have stopped, the plan must end within a bounded number
+of steps, with nothing borrowed and nothing of ours in flight.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from hypothesis import Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from kafka_steward.assignment import Assignment, Move, TopicPartition
+from kafka_steward.errors import ClusterError, JournalError
+from kafka_steward.execution.detector import Detector
+from kafka_steward.execution.intervening import resume_plan
+from kafka_steward.execution.publishing import publish_plan
+from kafka_steward.execution.runner import Runner
+from kafka_steward.journal.locks import Slot
+from kafka_steward.journal.moves import MoveState
+from kafka_steward.planning.formats import PlanFolder
+from kafka_steward.settings import Settings
+from tests.crash import Died, Faults
+from tests.places import LOCK_TICKS, Place
+from tests.simulator import Simulator
+from tests.worlds import FOLLOWERS, RATE, WHO, heal_moves, plan_of
+
+BROKERS = (1, 2, 3, 4)
+#: Steps within which an undisturbed plan of this size must end, attempts and a lock to run out included.
+BOUND = 60
+CAP = 2
+
+
+class RunnerMachine(RuleBasedStateMachine):
+    """One heal plan, one cluster, and everything that may happen to them."""
+
+    @initialize(mode=st.sampled_from(["kraft", "zookeeper"]), failed=st.sampled_from([1, 2, 3]), slow=st.booleans())
+    def begin(self, mode: str, failed: int, slow: bool) -> None:
+        simulator = Simulator.of("1a 2b 3c 4a", "t: 123 231 312", "u: 213", mode=mode, bandwidth=40 if slow else 150)
+        simulator.topic_settings["u"][FOLLOWERS] = "0:3"
+        simulator.broker_settings[4][RATE] = "77"
+        self.foreign = {"u": "0:3", "4": "77"}
+        simulator.kill(failed)
+        moves = heal_moves(simulator, failed, 4)
+        rules = Settings(throttle=60, max_in_per_broker=CAP, max_out_per_broker=CAP, max_attempts=4)
+        plan: PlanFolder = plan_of(simulator, moves, failed=(failed,))
+        self.place = Place(simulator, moves, rules, plan)
+        self.simulator = simulator
+        self.moves: dict[TopicPartition, Move] = {move.topic_partition: move for move in moves}
+        self.begun = {name: each.replicas for name, each in simulator.topics.items()}
+        self.willed: dict[TopicPartition, set[Assignment]] = {name: set() for name in simulator.topics}
+        self.runner = self.new_process(Faults())
+
+    def new_process(self, faults: Faults) -> Runner:
+        cluster, journal = self.place.process(faults)
+        with suppress(ClusterError, JournalError, Died):
+            publish_plan(cluster, journal, self.place.plan, settings=self.place.settings, who=WHO)
+        return Runner(cluster, journal, self.place.plan.digest, self.place.settings, WHO)
+
+    @rule(ticks=st.integers(0, 3))
+    def step(self, ticks: int) -> None:
+        with suppress(JournalError):
+            self.runner.step()
+        self.simulator.tick(ticks)
+
+    @rule(at=st.integers(0, 120), kind=st.sampled_from(["dies before", "dies after", "fails", "reply lost"]))
+    def step_with_a_fault(self, at: int, kind: str) -> None:
+        faulty = self.new_process(Faults(at, kind))
+        with suppress(Died, JournalError, ClusterError):
+            faulty.step()
+            faulty.step()
+        self.runner = self.new_process(Faults())
+
+    @rule(ticks=st.integers(1, 8))
+    def time_passes(self, ticks: int) -> None:
+        self.simulator.tick(ticks)
+
+    @rule()
+    def the_clock_jumps(self) -> None:
+        self.simulator.now_ms += LOCK_TICKS * 1000
+
+    @rule(broker=st.sampled_from(BROKERS))
+    @precondition(lambda self: len(self.simulator.alive) > 2)
+    def a_broker_dies(self, broker: int) -> None:
+        self.simulator.kill(broker)
+
+    @rule(broker=st.sampled_from(BROKERS))
+    def a_broker_returns(self, broker: int) -> None:
+        self.simulator.restart(broker)
+
+    @rule(name=st.sampled_from(["t-0", "t-1"]), where=st.permutations(BROKERS).map(lambda each: tuple(each[:3])))
+    def someone_else_moves(self, name: str, where: Assignment) -> None:
+        topic, number = name.split("-")
+        partition = TopicPartition(topic, int(number))
+        if partition in self.simulator.topics:
+            answer = self.simulator.alter({partition: where})
+            if answer[partition] is None:
+                self.willed[partition].add(where)
+
+    @rule()
+    def someone_else_cancels(self) -> None:
+        moving = list(self.simulator.reassignments())
+        self.simulator.cancel(moving)
+
+    @rule()
+    @precondition(lambda self: any(name.topic == "u" for name in self.simulator.topics))
+    def a_topic_is_created_anew(self) -> None:
+        live = sorted(self.simulator.alive)[:3]
+        if len(live) == 3:
+            self.simulator.delete("u")
+            self.simulator.create("u", [tuple(live)])
+            self.foreign.pop("u", None)
+            self.willed[TopicPartition("u", 0)].add(tuple(live))
+
+    @rule(after=st.integers(1, 4))
+    def an_answer_is_lost_and_it_is_applied_late(self, after: int) -> None:
+        whole = self.simulator.alter
+        self.simulator.alter = lambda targets: self.simulator.alter_unanswered(targets, after_ticks=after)  # type: ignore[method-assign]
+        try:
+            with suppress(JournalError):
+                self.runner.step()
+        finally:
+            self.simulator.alter = whole  # type: ignore[method-assign]
+
+    @invariant()
+    def nothing_is_ever_anywhere_but_where_someone_wants_it(self) -> None:
+        for name, partition in self.simulator.topics.items():
+            if partition.reassigning:
+                continue
+            sets = [frozenset(self.begun[name]), *map(frozenset, self.willed[name])]
+            if name in self.moves:
+                sets.append(frozenset(self.moves[name].after))
+            assert frozenset(partition.replicas) in sets, f"{name} is at {partition.replicas}"
+
+    @invariant()
+    def what_completed_is_at_its_target(self) -> None:
+        for row in self.place.stores[1].rows(self.place.plan.digest):
+            partition = self.simulator.topics.get(row.topic_partition)
+            if row.state is MoveState.COMPLETED and partition and not self.willed[row.topic_partition]:
+                assert partition.replicas == row.move.after
+
+    @invariant()
+    def no_broker_receives_more_than_its_cap(self) -> None:
+        if any(self.willed.values()):
+            return  # what others start is not ours to count
+        moving = [each for each in self.simulator.topics.values() if each.reassigning]
+        late = sum(len(targets) for _, targets in self.simulator.late)
+        for broker in BROKERS:
+            assert sum(broker in each.adding for each in moving) <= CAP + late or self.simulator.late == []
+
+    def teardown(self) -> None:
+        if not hasattr(self, "simulator"):
+            return
+        for broker in BROKERS:
+            self.simulator.restart(broker)
+        self.simulator.tick(6)
+        self.simulator.cancel(
+            [name for name, each in self.simulator.topics.items() if each.wedged or each.target in self.willed[name]]
+        )
+        self.simulator.now_ms += LOCK_TICKS * 1000
+        for _ in range(BOUND):
+            progress = self.new_process(Faults()).step()
+            if progress.ended:
+                break
+            if progress.waits_for_person:
+                resume_plan(self.place.process(Faults())[1], progress.digest, WHO)
+            self.simulator.tick()
+        assert progress.ended, progress
+        # What a plan that ended owes to a broker that was dead is given back by any later look.
+        Detector(*self.place.process(Faults()), self.place.settings, WHO).look()
+        self.verify_end()
+
+    def verify_end(self) -> None:
+        """Ended: nothing of ours is borrowed, noted as in flight, or owned; what others set is still there."""
+        tree, _, _ = self.place.stores
+        kept = ("/steward/plans/", "/steward/slot", "/steward/step_lock")
+        assert [path for path in tree._nodes if not path.startswith(kept)] == []
+        assert Slot(tree).owner() is None
+        lists = {topic: of[FOLLOWERS] for topic, of in self.simulator.topic_settings.items() if FOLLOWERS in of}
+        rates = {str(broker): of[RATE] for broker, of in self.simulator.broker_settings.items() if RATE in of}
+        assert lists | rates == self.foreign
+
+
+TestRunnerMachine = RunnerMachine.TestCase
+TestRunnerMachine.settings = settings(
+    max_examples=400, stateful_step_count=25, deadline=None, phases=[Phase.generate], print_blob=True
+)

@@ -1,0 +1,253 @@
+"""A broker dies and the cluster is made whole by a plain script: detector, snapshot, plan, Runner, election.
+
+No Airflow and no Spark: this is what they are put around. Kafka's own tools say whether it came out right.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from kafka_steward.assignment import TopicPartition
+from kafka_steward.cluster.client import KafkaCluster
+from kafka_steward.errors import ClusterError
+from kafka_steward.execution.detector import Detector, Verdict
+from kafka_steward.execution.electing import elect_preferred, misled
+from kafka_steward.execution.holds import HoldReason
+from kafka_steward.execution.loop import run_to_end
+from kafka_steward.execution.progress import Progress
+from kafka_steward.execution.publishing import publish_plan
+from kafka_steward.execution.runner import Runner
+from kafka_steward.execution.snapshot import take_snapshot
+from kafka_steward.execution.wholeness import unwhole
+from kafka_steward.journal.audit import Action, Outcome, Who
+from kafka_steward.journal.open import Journal, open_journal
+from kafka_steward.journal.plans import PlanStatus
+from kafka_steward.planning.formats import read_snapshot
+from kafka_steward.sandbox import Sandbox
+from kafka_steward.sandbox.mending import delete_topics
+from kafka_steward.settings import Settings
+from tests.eventually import eventually
+from tests.planned import plan_heal
+
+WHO = Who(person="ada")
+GRACE_S = 2.0
+SLOW = 150_000
+TOPICS = "org.apache.kafka.tools.TopicCommand"
+CONFIGS = "kafka.admin.ConfigCommand"
+
+
+@dataclass
+class Script:
+    """What a person would write."""
+
+    sandbox: Sandbox
+    cluster: KafkaCluster
+    journal: Journal
+    folder: Path
+    settings: Settings
+
+    def look(self) -> Verdict:
+        return Detector(self.cluster, self.journal, self.settings, WHO).look()
+
+    def until_due(self, broker: int) -> Verdict:
+        def due() -> Verdict:
+            verdict = self.look()
+            assert broker in verdict.failed
+            return verdict
+
+        return eventually(due, within=60, errors=(ClusterError,))
+
+    def plan(self, failed: tuple[int, ...], *, settings: Settings | None = None) -> Runner:
+        """Snapshot, plan, publish; the Runner that carries it out."""
+        settings = settings or self.settings
+        where = self.folder / f"plan-{time.monotonic_ns()}"
+        take_snapshot(self.cluster, f"{where}/snapshot", failed=failed, now_ms=self.journal.now_ms())
+        plan = plan_heal(where / "snapshot", where / "plan")
+        record = publish_plan(
+            self.cluster,
+            self.journal,
+            plan,
+            settings=settings,
+            who=WHO,
+            snapshot=read_snapshot(f"{where}/snapshot"),
+        )
+        return Runner(self.cluster, self.journal, record.digest, settings, WHO)
+
+    def under_replicated(self) -> str:
+        """By Kafka's own word."""
+        arguments = ("--bootstrap-server", self.sandbox.bootstrap, "--describe", "--under-replicated-partitions")
+        return self.sandbox.kafka_tool(TOPICS, *arguments).strip()
+
+    def throttles(self) -> list[str]:
+        """Every throttle that Kafka's own tool shows."""
+        told = [
+            self.sandbox.kafka_tool(
+                CONFIGS, "--bootstrap-server", self.sandbox.bootstrap, "--describe", "--entity-type", kind
+            )
+            for kind in ("topics", "brokers")
+        ]
+        return [line for text in told for line in text.splitlines() if re.search(r"throttled\.\w+=\S", line)]
+
+    def replicas(self, topic: str) -> dict[int, tuple[int, ...]]:
+        return {name.partition: each.replicas for name, each in self.cluster.snapshot([topic]).partitions.items()}
+
+
+@pytest.fixture
+def script(sandbox: Sandbox, tmp_path: Path) -> Iterator[Script]:
+    settings = Settings(heal_failure_interval=GRACE_S, throttle=20_000_000, max_failed_fraction=0.5)
+    with (
+        KafkaCluster({"bootstrap_servers": sandbox.bootstrap}) as cluster,
+        open_journal(f"sqlite:///{tmp_path}/journal.db", cluster.cluster_id) as journal,
+    ):
+        yield Script(sandbox, cluster, journal, tmp_path, settings)
+
+
+def to_the_end(runner: Runner, *, within_s: float = 60) -> Progress:
+    deadline = time.monotonic() + within_s
+
+    def wait(seconds: float) -> None:
+        assert time.monotonic() < deadline, "the plan did not end in time"
+        time.sleep(seconds)
+
+    return run_to_end(runner, wait, interval_s=0.3)
+
+
+def step_until(runner: Runner, reached: Callable[[Progress], bool], *, within: float = 40) -> Progress:
+    def stepped() -> Progress:
+        progress = runner.step()
+        assert reached(progress), progress
+        return progress
+
+    return eventually(stepped, within=within)
+
+
+def test_a_killed_broker_is_healed(script: Script, sandbox: Sandbox, topic: str) -> None:
+    sandbox.create_topics(topic, partitions=12)
+    sandbox.fill(topic, 6_000_000)
+    assert script.look().sentence == "Every broker that has replicas is live."
+
+    lost = sum(1 in replicas for replicas in script.replicas(topic).values())
+    sandbox.kill(1)
+    verdict = script.until_due(1)
+    assert verdict.failed == (1,)
+    runner = script.plan(verdict.failed)
+    assert script.journal.tree.children("/admin/failed_brokers") == [], "the plan stands in for the entry (KIP-46)"
+    progress = to_the_end(runner)
+    elected = elect_preferred(script.cluster, script.journal, who=WHO, plan=progress.digest)
+
+    assert (progress.status, progress.completed, progress.left) == (PlanStatus.COMPLETED, lost, 0)
+    assert elected.refused == {}
+    assert script.under_replicated() == ""
+    assert script.throttles() == []
+    snapshot = script.cluster.snapshot([topic])
+    assert unwhole(snapshot) == ()
+    assert misled(snapshot) == []
+    assert 1 not in snapshot.hosting
+    verify_audit(script, progress.digest, moved=lost)
+    rows = script.journal.audit.rows()
+    assert runner.step().sentence == progress.sentence
+    assert script.journal.audit.rows() == rows
+    assert script.look().sentence == "Every broker that has replicas is live."
+
+
+def verify_audit(script: Script, digest: str, *, moved: int) -> None:
+    """Every change has its row, every row its outcome."""
+    rows = script.journal.audit.rows(plan=digest)
+    assert {row.outcome for row in rows} == {Outcome.DONE}
+    counts = Counter(row.entry.action for row in rows)
+    assert counts[Action.SUBMIT] == counts[Action.SETTLE] == moved
+    assert counts[Action.THROTTLE] == counts[Action.UNTHROTTLE] > moved
+    assert counts[Action.FINISH] == 1
+    assert {row.entry.action for row in script.journal.audit.rows()} >= {Action.DETECT, Action.ANNOUNCE, Action.CLEAR}
+
+
+def test_a_broker_that_returns_within_the_grace_period_is_not_healed(
+    script: Script, sandbox: Sandbox, topic: str
+) -> None:
+    script.settings = Settings(heal_failure_interval=600, max_failed_fraction=0.5)
+    sandbox.create_topics(topic, partitions=4)
+    sandbox.kill(2)
+
+    def seen() -> Verdict:
+        verdict = script.look()
+        assert 2 in verdict.waiting
+        return verdict
+
+    first = eventually(seen, within=60)
+    assert script.look().waiting == first.waiting, "a later look keeps the time"
+    sandbox.restart(2)
+    verdict = eventually(lambda: _cleared(script.look()), within=60)
+    assert verdict.cleared == (2,)
+    assert script.journal.tree.children("/admin/failed_brokers") == []
+
+
+def _cleared(verdict: Verdict) -> Verdict:
+    assert not verdict.down
+    return verdict
+
+
+def test_the_broker_comes_back_in_the_middle_and_the_rest_is_dropped(
+    script: Script, sandbox: Sandbox, topic: str
+) -> None:
+    sandbox.create_topics(topic, assignments={number: [1, 2, 3] for number in range(6)})
+    sandbox.fill(topic, 1_200_000)
+    sandbox.kill(1)
+    verdict = script.until_due(1)
+    runner = script.plan(verdict.failed, settings=Settings(throttle=SLOW, max_in_per_broker=2))
+    assert runner.step().in_flight == 2
+    sandbox.restart(1)
+    step_until(runner, lambda each: each.satisfied == 4)
+    progress = to_the_end(runner)
+    assert (progress.completed, progress.satisfied, progress.left) == (2, 4, 0)
+    assert sorted(1 in replicas for replicas in script.replicas(topic).values()) == [False] * 2 + [True] * 4
+    assert script.throttles() == []
+    eventually(lambda: _none(script.under_replicated()), within=30)
+
+
+def _none(text: str) -> None:
+    assert text == ""
+
+
+def test_a_target_that_dies_in_the_middle_is_waited_for_with_everything_as_it_was(
+    script: Script, sandbox: Sandbox, topic: str
+) -> None:
+    sandbox.create_topics(topic, assignments={0: [1, 2, 3], 1: [2, 1, 3]})
+    sandbox.fill(topic, 2_000_000)
+    sandbox.kill(1)
+    runner = script.plan(script.until_due(1).failed, settings=Settings(throttle=SLOW))
+    assert runner.step().in_flight == 2
+    sandbox.kill(4)
+    progress = step_until(runner, lambda each: len(each.held) == 2)
+    assert {held.reason for held in progress.held} == {HoldReason.TARGET_DEAD}
+    assert "was not moved: broker 4, which is to receive it, is not live" in progress.sentence
+    assert script.replicas(topic) == {0: (1, 2, 3), 1: (2, 1, 3)}, "in their order"
+    assert script.cluster.reassignments() == {}
+    actions = Counter(row.entry.action for row in script.journal.audit.rows(plan=progress.digest))
+    assert actions[Action.CANCEL] == 2
+    assert actions[Action.REORDER] >= 1
+    sandbox.restart(4)
+    progress = to_the_end(runner, within_s=120)
+    assert progress.completed == 2
+    assert script.throttles() == []
+
+
+def test_a_topic_deleted_in_the_middle_is_dropped(script: Script, sandbox: Sandbox, topic: str) -> None:
+    doomed = f"{topic}-doomed"
+    sandbox.create_topics([topic, doomed], assignments={0: [1, 2, 3]})
+    sandbox.fill(doomed, 1_000_000)
+    sandbox.kill(1)
+    runner = script.plan(script.until_due(1).failed, settings=Settings(throttle=SLOW))
+    assert runner.step().in_flight == 2
+    delete_topics(sandbox, doomed)
+    progress = to_the_end(runner)
+    assert (progress.completed, progress.dropped, progress.left) == (1, 1, 0)
+    rows = {row.topic_partition: row.detail for row in script.journal.plans.rows(progress.digest)}
+    assert rows[TopicPartition(doomed, 0)] == "the topic was deleted"
+    assert script.throttles() == []
