@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from kafka_steward.errors import PlanError
 
-__all__ = ["Bools", "Brokers", "Ints", "Rows", "member"]
+__all__ = ["Bools", "Brokers", "Ints", "Rows", "equal_pairs", "member"]
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -182,6 +182,16 @@ def member(row: Ints, value: Ints, other_row: Ints, other_value: Ints) -> Bools:
     """Which of the pairs (row, value) are among the other pairs."""
     pack = np.int64(2**32)
     return np.isin(row * pack + value, other_row * pack + other_value)
+
+
+def equal_pairs(left: Ints, right: Ints) -> tuple[Ints, Ints]:
+    """Indices of all pairs of equal values; in order of the left."""
+    order = np.argsort(right, kind="stable")
+    first = np.searchsorted(right[order], left, "left")
+    count = np.searchsorted(right[order], left, "right") - first
+    index = np.repeat(np.arange(len(left)), count)
+    within = np.arange(len(index)) - np.repeat(np.cumsum(count) - count, count)
+    return index, order[np.repeat(first, count) + within]
 
 
 def _ints(table: pa.Table, name: str, unknown: int = 0) -> Ints:

@@ -17,17 +17,22 @@ import pyarrow as pa
 from kafka_steward.assignment import Operation
 from kafka_steward.errors import PlanError
 from kafka_steward.planning.arrays import Brokers, Rows
+from kafka_steward.planning.certificate import find_prices
 from kafka_steward.planning.drafts import MOVES, Draft, moves, reasons
 from kafka_steward.planning.even import even_out
 from kafka_steward.planning.heal import Others, Survey, heal, survey
+from kafka_steward.planning.judge import position_of
 from kafka_steward.planning.measures import Measures, measured, spread_badly
 from kafka_steward.planning.options import Options
-from kafka_steward.planning.selection import Case
+from kafka_steward.planning.selection import Case, Fate
 
 __all__ = ["ANSWER", "RESULT", "Job", "plan_slice", "read_measures", "read_surveys", "survey_slice"]
 
 #: Operations that make everything even, by one flow over the whole cluster.
 EVEN = frozenset({Operation.REBALANCE, Operation.EXPAND, Operation.DRAIN})
+
+#: Topics times brokers squared up to which prices are sought.
+MAX_PRICED_CELLS = 20_000_000
 
 #: A small answer per slice: JSON, or the sentence of a PlanError.
 ANSWER = pa.schema([pa.field("slice", pa.int32()), pa.field("answer", pa.string()), pa.field("problem", pa.string())])
@@ -72,9 +77,22 @@ def plan_slice(job: Job, others: list[Others] | None, number: int, table: pa.Tab
         bad = spread_badly(rows.row, rows.broker, len(rows), brokers, own_rack=case.own_rack)
         why = reasons(draft, brokers, bad, job.operation)
         found = moves(draft, brokers, table.column("topic_id").combine_chunks(), why)
-        return _together(found, _answer(number, measured(draft, brokers, own_rack=case.own_rack)))
+        return _together(
+            found, _answer(number, measured(draft, brokers, _prices(job, draft, table, found), own_rack=case.own_rack))
+        )
 
     return _guarded(number, answer, RESULT)
+
+
+def _prices(job: Job, draft: Draft, table: pa.Table, found: pa.Table) -> list[int]:
+    """Prices that prove an even placement minimal, where there are any and the search is not too long."""
+    cells = len(draft.rows.topics) * len(job.brokers) ** 2
+    if job.operation not in EVEN or job.options.exclude_brokers or cells > MAX_PRICED_CELLS:
+        return []
+    touched = table.filter(pa.array(draft.fate == Fate.PLANNED))
+    position = position_of(job.brokers, touched, found, job.options.to_json(job.operation))
+    prices = find_prices(position)
+    return [] if prices is None else [int(price) for price in prices]
 
 
 def _draft(case: Case, others: Others | None) -> Draft:

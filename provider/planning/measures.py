@@ -30,6 +30,8 @@ class Measures:
     widest: dict[str, int]
     left: list[tuple[str, int, str]]
     notes: list[str]
+    #: One price per usable broker that proves the plan minimal; empty where counting proves it, or none were sought.
+    prices: list[int]
 
     @classmethod
     def total(cls, parts: Iterable[Measures]) -> Measures:
@@ -40,12 +42,13 @@ class Measures:
             counts={name: sum(found[name] for found in values["counts"]) for name in values["counts"][0]},
             widest={name: max(found[name] for found in values["widest"]) for name in values["widest"][0]},
             left=sorted(one for found in values["left"] for one in found),
+            prices=[one for found in values["prices"] for one in found],
             notes=list(dict.fromkeys(one for found in values["notes"] for one in found)),
             **arrays,
         )
 
 
-def measured(draft: Draft, brokers: Brokers, *, own_rack: bool) -> Measures:
+def measured(draft: Draft, brokers: Brokers, prices: list[int], *, own_rack: bool) -> Measures:
     """Measure a draft."""
     rows, count = draft.rows, len(brokers)
     added_size = rows.size[draft.row[draft.added]]
@@ -67,6 +70,7 @@ def measured(draft: Draft, brokers: Brokers, *, own_rack: bool) -> Measures:
         },
         left=left_out(draft),
         notes=list(draft.notes),
+        prices=prices,
     )
 
 

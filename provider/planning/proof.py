@@ -22,7 +22,8 @@ def proof_of(measures: Measures, brokers: Brokers, operation: Operation, options
 
     `lower_bound` is proven. For heal and fill it is the number of missing replicas of every partition that can have
     them: each must be added somewhere, and each addition counts once, so no plan that makes those partitions whole
-    moves fewer; and because none that is in place is moved, the plan moves exactly that many.
+    moves fewer; and because none that is in place is moved, the plan moves exactly that many. For rebalance, expand and
+    drain it is the cost of the flow, and `prices`, where they could be found, let `check` prove it without the flow.
     """
     counts = measures.counts
     return {
@@ -41,9 +42,15 @@ def proof_of(measures: Measures, brokers: Brokers, operation: Operation, options
         "spread": _spread(measures, brokers),
         "unplaced": [_left(*one) for one in measures.left if one[2] not in _PINNED],
         "pinned": [_left(*one) for one in measures.left if one[2] in _PINNED],
+        "prices": _prices(measures, brokers),
         "predicted_seconds": _seconds(measures, options),
         "notes": [*measures.notes, *_notes(counts)],
     }
+
+
+def _prices(measures: Measures, brokers: Brokers) -> dict[str, int]:
+    usable = brokers.ids[brokers.having("live", "new")]
+    return {str(broker): price for broker, price in zip(usable, measures.prices, strict=False)}
 
 
 def _ids(brokers: Brokers, state: str) -> list[int]:

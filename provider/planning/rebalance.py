@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kafka_steward.planning.arrays import Bools, Ints
+from kafka_steward.planning.arrays import Bools, Ints, equal_pairs
 from kafka_steward.planning.flows import Infeasible, Network
 
 __all__ = ["Bounds", "Placed", "Shape", "place_evenly"]
@@ -217,7 +217,7 @@ class _Flow:
         net = Network()
         asks, gives, sink = net.nodes(len(row)), net.nodes(len(giving)), net.nodes(1)
         pool = self.shape.topic[row] * self.groups + group
-        ask, give = _pairs(pool, self._pool_of_arcs()[giving])
+        ask, give = equal_pairs(pool, self._pool_of_arcs()[giving])
         pack = np.int64(self.brokers)
         apart = ~np.isin(row[ask] * pack + self.from_broker[giving[give]], held[0] * pack + held[1])
         ask, give = ask[apart], give[apart]
@@ -233,16 +233,6 @@ class _Flow:
 
     def _pool_of_arcs(self) -> Ints:
         return np.asarray(self.from_topic * self.groups + self.shape.group[self.from_broker], np.int64)
-
-
-def _pairs(left: Ints, right: Ints) -> tuple[Ints, Ints]:
-    """Indices of all pairs of equal values; `right` is sorted here."""
-    order = np.argsort(right, kind="stable")
-    first = np.searchsorted(right[order], left, "left")
-    count = np.searchsorted(right[order], left, "right") - first
-    index = np.repeat(np.arange(len(left)), count)
-    within = np.arange(len(index)) - np.repeat(np.cumsum(count) - count, count)
-    return index, order[np.repeat(first, count) + within]
 
 
 def _prices(shape: Shape, nodes: int, *, soft: bool) -> tuple[Ints, int, int]:

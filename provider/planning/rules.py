@@ -1,0 +1,164 @@
+"""What makes one move valid: Kafka could carry it out, and it is what the operation promises. No solver in it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kafka_steward.assignment import Assignment, Move, MoveReason, Operation, TopicPartition
+from kafka_steward.planning.formats import SnapshotFolder
+
+__all__ = ["Facts", "Part", "facts_of", "faults"]
+
+_REASONS = frozenset(reason.value for reason in MoveReason)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A partition of the snapshot."""
+
+    replicas: Assignment
+    topic_id: str | None
+    target_rf: int
+    in_sync: int
+    moving: bool
+    size: int | None
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The snapshot as the checker reads it, with what the plan says about itself."""
+
+    parts: Mapping[TopicPartition, Part]
+    state: Mapping[int, str]
+    rack: Mapping[int, str | None]
+    proof: Mapping[str, Any]
+
+    @property
+    def operation(self) -> str:
+        """What the plan is for."""
+        return str(self.proof.get("operation"))
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """What it was asked with."""
+        return dict(self.proof.get("options") or {})
+
+    @property
+    def usable(self) -> frozenset[int]:
+        """Brokers that may receive a replica."""
+        barred = set(self.options.get("exclude_brokers", ()))
+        return frozenset(b for b, state in self.state.items() if state in ("live", "new") and b not in barred)
+
+    def alive(self, replicas: Assignment) -> Assignment:
+        """Those of the replicas that are not on failed brokers."""
+        return tuple(broker for broker in replicas if self.state.get(broker) != "failed")
+
+
+def facts_of(snapshot: SnapshotFolder, proof: Mapping[str, Any]) -> Facts:
+    """The snapshot as the checker reads it, with the proof."""
+    parts = {}
+    for row in snapshot.partitions.to_pylist():
+        parts[TopicPartition(row["topic"], row["partition"])] = Part(
+            replicas=tuple(row["replicas"]),
+            topic_id=row["topic_id"],
+            target_rf=row["target_rf"],
+            in_sync=len(row["isr"]),
+            moving=bool(row["adding"] or row["removing"]),
+            size=None if row["bytes"] is None or row["bytes"] < 0 else row["bytes"],
+        )
+    brokers = snapshot.brokers.to_pylist()
+    state = {row["broker"]: row["state"] for row in brokers}
+    return Facts(parts, state, {row["broker"]: row["rack"] for row in brokers}, proof)
+
+
+def faults(move: Move, facts: Facts) -> Iterator[str]:
+    """What is wrong with a move, in one clause each."""
+    part = facts.parts.get(move.topic_partition)
+    if part is None:
+        yield "it is not in the snapshot."
+        return
+    yield from _same(move, part)
+    yield from _possible(move, facts)
+    yield from _RULES.get(facts.operation, _no_rule)(move, part, facts)
+
+
+def _same(move: Move, part: Part) -> Iterator[str]:
+    """The move starts from what the snapshot says."""
+    if move.before != part.replicas:
+        yield f"its replicas in the snapshot are {list(part.replicas)}, not {list(move.before)}."
+    if move.topic_id != part.topic_id:
+        yield "its topic is another one of the same name."
+    if move.size_bytes != part.size:
+        yield f"its size in the snapshot is {part.size}, not {move.size_bytes}."
+    if part.moving:
+        yield "a reassignment of it is in flight."
+
+
+def _possible(move: Move, facts: Facts) -> Iterator[str]:
+    """Kafka would take the target and could complete it."""
+    if move.reason not in _REASONS:
+        yield f"its reason {move.reason!r} is unknown."
+    if len(set(move.after)) != len(move.after) or not move.after:
+        yield f"its target {list(move.after)} is empty or names a broker twice."
+    if move.after == move.before:
+        yield "it changes nothing."
+    for broker in sorted(move.adding - facts.usable):
+        yield f"broker {broker} may not receive a replica: it is {facts.state.get(broker, 'unknown')} or excluded."
+    if facts.alive(move.after) != move.after:
+        yield "its target keeps a replica on a failed broker, and Kafka would never complete it."
+
+
+def _no_rule(_move: Move, _part: Part, _facts: Facts) -> Iterator[str]:
+    yield from ()
+
+
+def _in_place(move: Move, part: Part, facts: Facts) -> Iterator[str]:
+    """Heal and fill: what is in place stays, in its order; the rest is spread as well as the racks allow."""
+    kept = facts.alive(part.replicas)
+    factor = len(part.replicas) if facts.operation == Operation.HEAL.value else max(part.target_rf, len(kept))
+    if len(move.after) != factor:
+        yield f"its target has {len(move.after)} replicas; {factor} are due."
+    if not kept:
+        yield "all its replicas are lost: moving it would lose its data."
+    for broker in kept:
+        if broker not in move.after:
+            yield f"its replica on broker {broker} is in place and must not move."
+    yield from _lead(move, part, kept)
+    if facts.options.get("rack_aware", True):
+        yield from _racks(move, kept, facts)
+
+
+def _lead(move: Move, part: Part, kept: Assignment) -> Iterator[str]:
+    """Leadership needs no data where it can be had without, and the kept replicas stay in their order."""
+    if kept and move.after and move.after[0] not in kept:
+        yield f"its new preferred leader {move.after[0]} has no data, while {kept[0]} has."
+    if kept[:1] == part.replicas[:1] and move.after[:1] != kept[:1]:
+        yield f"its preferred leader {kept[0]} is in place and must stay."
+    stay = [broker for broker in move.after[1:] if broker in kept]
+    if stay != [broker for broker in kept if broker in stay]:
+        yield "its kept replicas are in another order."
+
+
+def _racks(move: Move, kept: Assignment, facts: Facts) -> Iterator[str]:
+    """No single added replica could stand on another usable broker and leave the racks more evenly filled."""
+    own = facts.options.get("rackless") == "own-rack"
+
+    def rack_of(broker: int) -> str | None:
+        rack = facts.rack.get(broker)
+        return f"broker {broker}" if rack is None and own else rack
+
+    filled = Counter(rack_of(broker) for broker in move.after)
+    free = facts.usable - set(move.after)
+    for broker in sorted(set(move.after) - set(kept)):
+        here = rack_of(broker)
+        for other in sorted(free):
+            there = rack_of(other)
+            if here is not None and there is not None and filled[there] + 1 < filled[here]:
+                yield f"rack {here} holds {filled[here]} of its replicas while broker {other} on rack {there} is free."
+                return
+
+
+_RULES = {Operation.HEAL.value: _in_place, Operation.FILL.value: _in_place}

@@ -1,0 +1,144 @@
+"""Rebalance, expand and drain: even, spread over the racks, minimal, and proven so by one price per broker."""
+
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from kafka_steward.planning.certificate import find_prices, misplaced, unproven
+from kafka_steward.planning.check import check
+from kafka_steward.planning.formats import PlanFolder, plan_table
+from kafka_steward.planning.judge import position_of
+from tests.builders import cluster, planned
+from tests.planning.solver import random_case
+from tests.planning.test_heal import given_instances, snapshot_of_instance
+from tests.strategies import OPTIONS, clusters
+
+SLOW = settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+#: The public test of KAFKA-19048's reference implementation: brokers, partitions, its moves, and the fewest possible.
+PUBLIC = {
+    "evenRackExtend": ("1a 2b 3c 4a+ 5b+ 6c+", "t: 123 231 312 123 231 312", 9, 9),
+    "brokerScaleIn": ("1a 2b 3c 4a- 5b-", "t: 143 253 321 425 534 514", 8, 8),
+    "highWeightRandomExtend": ("1a 2b 3c 4a 5a 6a+", "t: 143 253 321 425 534 514", 7, 6),
+    "rf2IsrOrder": ("1a 2b 3c", "t: 12 23 12 23 31 31", 0, 0),
+    "rf1Extend": ("1a 2b 3c 4a 5b+", "t: 1 2 3 4 1 2 3 4 1 1", 2, 2),
+    "replaceBroker": ("0d- 1a 2b 3c 4a", "t: 012 123 234 340 401 023 134 240 301 412", 10, 9),
+}
+
+
+def test_a_new_broker_gets_its_share_and_nothing_else_moves():
+    plan = planned(cluster("1 2 3 4+", "t: 12 23 31 12 23 31 12 23"), "expand")
+    assert plan.proof["replicas_moved"] == plan.proof["lower_bound"] == 4
+    assert plan.proof["spread"]["replicas"]["after"]["by_broker"] == {"1": 4, "2": 4, "3": 4, "4": 4}
+    assert {move.reason for move in plan.moves if move.adding} == {"balance"}
+
+
+def test_a_draining_broker_ends_up_empty():
+    plan = planned(cluster("1a 2b 3c 4a-", "t: 124 431 234"), "drain")
+    assert plan.proof["spread"]["replicas"]["after"]["by_broker"]["4"] == 0
+    assert {move.reason for move in plan.moves if move.adding} <= {"broker_draining", "rack_spread"}
+
+
+def test_of_two_plans_with_as_few_moves_the_one_with_fewer_bytes_is_taken():
+    snapshot = cluster("1 2+", "t: 1 1 1 1")
+    sizes = snapshot.partitions.set_column(
+        snapshot.partitions.column_names.index("bytes"), "bytes", [[9 << 20, 1 << 20, 7 << 20, 2 << 20]]
+    )
+    plan = planned(replace(snapshot, partitions=sizes), "rebalance")
+    assert sorted(move.partition for move in plan.moves) == [1, 3]
+    assert plan.proof["bytes_moved"] == 3 << 20
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_the_public_cases_of_the_reference_need_no_more_moves_than_the_optimum(name):
+    brokers, topic, theirs, fewest = PUBLIC[name]
+    snapshot = cluster(brokers, topic)
+    plan = planned(snapshot, "rebalance")
+    assert check(snapshot, plan).problems == []
+    assert plan.proof["replicas_moved"] <= fewest <= theirs
+
+
+def test_partitions_wanting_more_replicas_than_there_are_brokers_are_refused():
+    with pytest.raises(AssertionError, match="t-0 is to have 3 replicas, and only 2 brokers may hold one"):
+        planned(cluster("1 2 3-", "t: 123"), "drain")
+
+
+def test_takeover_is_spread_over_the_brokers():
+    plan = planned(cluster("1 2 3 4", "t: " + " ".join(["1234"] * 12)), "rebalance")
+    assert plan.proof["spread"]["next_in_line_most"]["after"] == 1
+    assert plan.proof["replicas_moved"] == 0
+
+
+@SLOW
+@given(clusters(states=("live", "live", "new", "draining", "failed")), OPTIONS)
+def test_every_plan_is_valid_even_and_proven(snapshot, options):
+    usable = sum(state in ("live", "new") for state in snapshot.brokers["state"].to_pylist())
+    if max(snapshot.partitions["target_rf"].to_pylist()) > usable:
+        return
+    plan = planned(snapshot, "rebalance", options)
+    verdict = check(snapshot, plan)
+    assert (verdict.problems, verdict.unproven) == ([], ())
+    assert plan.proof["gap"] == 0
+
+
+@pytest.mark.parametrize("instance", given_instances("rebalance", "expand", "drain"))
+def test_given_instances_are_proven(instance):
+    snapshot = snapshot_of_instance(instance)
+    verdict = check(snapshot, planned(snapshot, instance["operation"], {"rackless": "own-rack"}))
+    assert (verdict.problems, verdict.unproven) == ([], ())
+
+
+def worse_position(position, dice):
+    """A valid position that needs one move more, found by trying; None if there is none near."""
+    order = [(row, to) for row in range(len(position.topic)) for to in np.flatnonzero(~position.placed[row])]
+    dice.shuffle(order)
+    swaps = [(row, back, to) for row, to in order for back in np.flatnonzero(position.placed[row])]
+    for row, back, to in swaps[:40]:
+        for other, again, home in swaps[:40]:
+            placed = position.placed.copy()
+            placed[row, back], placed[row, to] = False, True
+            if placed[other, again] and not placed[other, home] and (again, home) == (to, back):
+                placed[other, again], placed[other, home] = False, True
+            changed = replace(position, placed=placed)
+            if changed.moves > position.moves and not misplaced(changed):
+                return changed
+    return None
+
+
+def test_hundreds_of_worse_plans_are_never_certified_whatever_the_prices():
+    judged = 0
+    for seed in range(400):
+        snapshot = random_case(seed)
+        plan = planned(snapshot, "rebalance")
+        dice = random.Random(seed)
+        lost = {(one["topic"], one["partition"]) for one in plan.proof["unplaced"]}
+        names = zip(*(snapshot.partitions[name].to_pylist() for name in ("topic", "partition")), strict=True)
+        touched = snapshot.partitions.filter([name not in lost for name in names])
+        position = position_of(snapshot.brokers, touched, plan_table(plan.moves), plan.proof["options"])
+        worse = worse_position(position, dice)
+        if worse is None:
+            continue
+        judged += 1
+        good = find_prices(position)
+        assert unproven(position, good) == []
+        assert find_prices(worse) is None
+        guesses = [good, good * 0, -good, np.array([dice.randint(-3, 3) for _ in good])]
+        assert all(unproven(worse, prices) for prices in guesses)
+    assert judged >= 200
+
+
+def test_an_uneven_plan_is_no_valid_plan():
+    snapshot = cluster("1 2 3 4+", "t: 12 23 31 12 23 31 12 23")
+    plan = planned(snapshot, "expand")
+    moves = [move for move in plan.moves if move.adding][1:]
+    moves = [replace(move, chunk=0, position=at) for at, move in enumerate(moves)]
+    counts = {
+        "replicas_moved": len(moves),
+        "lower_bound": len(moves),
+        "bytes_moved": 1000 * len(moves),
+        "leader_changes": sum(move.before[0] != move.after[0] for move in moves),
+    }
+    verdict = check(snapshot, PlanFolder(plan.digest, {**plan.proof, **counts}, moves))
+    assert verdict.problems[0] == "The topic t is not even."
