@@ -192,7 +192,8 @@ class StepLock:
     def _claim_to_follow(self, node: Node) -> int:
         held = Lock.from_node(node)
         left_ms = node.modified_ms + held.life_ms - self._tree.now_ms()
-        if held.owner is not None and left_ms > 0:
+        # More than its life away means that the clock was set back since: then it is no more alive than expired.
+        if held.owner is not None and 0 < left_ms <= 2 * held.life_ms:
             raise LockLost(
                 f"The plan is being stepped by {held.owner}; "
                 f"if that process is dead, another may step in {left_ms / 1000:.0f} s."

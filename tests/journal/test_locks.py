@@ -267,6 +267,17 @@ def test_a_lock_that_nobody_took_over_is_still_ours(timed: MemoryTree, clock: Cl
         StepLock(timed, "next").acquire()
 
 
+def test_a_clock_that_was_set_back_locks_nobody_out(timed: MemoryTree, clock: Clock) -> None:
+    early = StepLock(timed, "early").acquire()
+    clock.ms -= LIFE_MS
+    with pytest.raises(LockLost):
+        StepLock(timed, "next").acquire()
+    clock.ms -= 1
+    StepLock(timed, "next").acquire()
+    with pytest.raises(LockLost):
+        early.check()
+
+
 def test_a_lock_tells_its_own_life(timed: MemoryTree, clock: Clock) -> None:
     StepLock(timed, "short", life_ms=1000).acquire()
     clock.ms += 1000

@@ -1,0 +1,101 @@
+"""Leaves a journal behind as this release writes it: `python -m tests.journal.recorded.record`.
+
+Run once per release; the file is never changed afterwards, and `test_recorded_journals.py` reads all of them for ever.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import tempfile
+from contextlib import closing
+from pathlib import Path
+
+import kafka_steward
+from kafka_steward.assignment import Move, TopicPartition
+from kafka_steward.journal import paths
+from kafka_steward.journal.audit import Action, Entry, Outcome, Who
+from kafka_steward.journal.documents import FailedBroker, InFlight, RollingBounce
+from kafka_steward.journal.open import Journal, open_journal
+from kafka_steward.journal.plans import MoveState, PlanRecord, PlanStatus
+from kafka_steward.journal.records import Borrowed
+from kafka_steward.journal.requests import CancelRequest, Request
+
+FOLDER = Path(__file__).parent
+CLUSTER = "recorded-cluster"
+HOST = "recorded-host"
+WHO = Who("heal", "manual__2026-01-01", "submit", 1, "ann")
+
+
+def main() -> None:
+    """Write `<version>/journal.sql`, which must not exist."""
+    target = FOLDER / kafka_steward.__version__ / "journal.sql"
+    target.parent.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "journal.db"
+        with open_journal(f"sqlite:///{path}", CLUSTER, host=HOST) as journal:
+            leave_behind(journal)
+        with closing(sqlite3.connect(path)) as database, target.open("x") as file:
+            file.writelines(f"{statement}\n" for statement in database.iterdump())
+
+
+def leave_behind(journal: Journal) -> None:
+    """A heal that paused a rebalance and died in the middle of a step, with one document of each kind."""
+    rebalance = _plan(journal, "aaaa", "rebalance", "events", 4)
+    journal.slot.take("aaaa")
+    journal.plans.update(rebalance, status=PlanStatus.PAUSED, reason="Made way for the heal of broker 1.")
+    heal = _plan(journal, "bbbb", "heal", "orders", 5)
+    journal.slot.yield_to("bbbb")
+    fence = journal.step_lock("worker-1:4711", life_ms=1).acquire()
+    heal = journal.plans.update(heal, fence=fence, status=PlanStatus.RUNNING, attempts=1)
+    journal.plans.mark("bbbb", _names(0, 1), MoveState.COMPLETED, fence=fence, isr_seen=True)
+    journal.plans.mark("bbbb", _names(2), MoveState.HELD, "Broker 4 announced a restart.", fence=fence)
+    submit = _submit(journal)
+    journal.plans.mark("bbbb", _names(3), MoveState.SUBMITTED, fence=fence, attempt=1)
+    journal.audit.complete([submit], Outcome.DONE)
+    _documents(journal)
+
+
+def _plan(journal: Journal, digest: str, operation: str, topic: str, count: int) -> PlanRecord:
+    moves = [
+        Move(topic, n, (1, 2, 3), (4, 2, 3), n // 2, n % 2, "broker_failed", f"{topic}-id", 100) for n in range(count)
+    ]
+    record = PlanRecord(
+        digest, journal.cluster_id, operation, failed_brokers=(1,), auto_generated=operation == "heal", who=WHO
+    )
+    return journal.plans.publish(record, moves)
+
+
+def _names(*numbers: int) -> list[TopicPartition]:
+    return [TopicPartition("orders", number) for number in numbers]
+
+
+def _submit(journal: Journal) -> Entry:
+    journal.audit.note(Entry(Action.DETECT, "Broker 1 is gone.", broker=1))
+    submit = Entry(
+        Action.SUBMIT,
+        "Broker 1 failed.",
+        plan="bbbb",
+        chunk=1,
+        topic="orders",
+        partition=3,
+        attempt=1,
+        before=[1, 2, 3],
+        after=[4, 2, 3],
+        who=WHO,
+    )
+    journal.audit.intend([submit])
+    return submit
+
+
+def _documents(journal: Journal) -> None:
+    tree = journal.tree
+    tree.create(paths.failed_broker(1), FailedBroker(1_767_225_600_000).to_json())
+    tree.create(paths.rolling_bounce(4), RollingBounce(1_767_225_600_000, 1_767_229_200_000).to_json())
+    tree.create(paths.reassignment(_names(3)[0]), InFlight((1, 2, 3), (4, 2, 3), top=3, plan="bbbb").to_json())
+    tree.create(paths.borrowed("broker", "4", "follower.rate"), Borrowed(None, "50", {"bbbb": ()}).to_json())
+    tree.create(paths.CANCEL_IN_PROGRESS, CancelRequest("bbbb", "plan", "ann", "Enough.").to_json())
+    tree.create_sequential(paths.REQUEST_PREFIX, Request(()).to_json())
+
+
+if __name__ == "__main__":
+    main()

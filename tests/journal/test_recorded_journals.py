@@ -1,0 +1,84 @@
+"""Journals as each release left them, in the middle of a plan: today's code reads them, and goes on with the plan."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+import kafka_steward
+from kafka_steward.journal import paths
+from kafka_steward.journal.audit import Outcome
+from kafka_steward.journal.documents import Chunk, FailedBroker, InFlight, RollingBounce
+from kafka_steward.journal.open import Journal, open_journal
+from kafka_steward.journal.plans import MoveState, PlanStatus
+from kafka_steward.journal.records import Borrowed
+from kafka_steward.journal.requests import CancelRequest, Request
+from tests.journal.recorded import record
+
+RELEASES = sorted(path.parent.name for path in record.FOLDER.glob("*/journal.sql"))
+
+
+@pytest.fixture(params=RELEASES)
+def recorded(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Journal]:
+    path = tmp_path / "journal.db"
+    with closing(sqlite3.connect(path)) as database:
+        database.executescript((record.FOLDER / request.param / "journal.sql").read_text())
+    with open_journal(f"sqlite:///{path}", record.CLUSTER, host=record.HOST) as journal:
+        yield journal
+
+
+def test_this_release_left_one_behind() -> None:
+    assert kafka_steward.__version__ in RELEASES
+
+
+def test_the_plans_are_read(recorded: Journal) -> None:
+    assert [(plan.digest, plan.status) for plan in recorded.plans.unfinished()] == [
+        ("aaaa", PlanStatus.PAUSED),
+        ("bbbb", PlanStatus.RUNNING),
+    ]
+    heal = recorded.plans.get("bbbb")
+    assert heal is not None
+    assert (heal.operation, heal.failed_brokers, heal.attempts, heal.who) == ("heal", (1,), 1, record.WHO)
+    states = [row.state for row in recorded.plans.rows("bbbb")]
+    completed, held = MoveState.COMPLETED, MoveState.HELD
+    assert states == [completed, completed, held, MoveState.SUBMITTED, MoveState.WAITING]
+    assert recorded.plans.rows("bbbb")[3].move.before == (1, 2, 3)
+
+
+def test_every_document_is_read(recorded: Journal) -> None:
+    for path, kind in (
+        (paths.failed_broker(1), FailedBroker),
+        (paths.rolling_bounce(4), RollingBounce),
+        (paths.CANCEL_IN_PROGRESS, CancelRequest),
+        (paths.borrowed("broker", "4", "follower.rate"), Borrowed),
+        (f"{paths.REASSIGNMENTS}/orders/3", InFlight),
+        (f"{paths.REQUEST_PREFIX}0000000000", Request),
+        (paths.chunk("chunk_0000000003"), Chunk),
+    ):
+        node = recorded.tree.get(path)
+        assert node is not None, path
+        assert kind.from_node(node).to_json() == node.data
+
+
+def test_the_audit_trail_is_read(recorded: Journal) -> None:
+    detect, submit = recorded.audit.rows()
+    assert (detect.entry.broker, detect.entry.plan) == (1, "")
+    assert (submit.outcome, submit.entry.after, submit.entry.who) == (Outcome.DONE, [4, 2, 3], record.WHO)
+
+
+def test_the_plan_goes_on_to_its_end(recorded: Journal) -> None:
+    assert (recorded.slot.owner(), recorded.slot.paused()) == ("bbbb", ("aaaa",))
+    with recorded.step_lock("today") as fence:
+        rest = [row.topic_partition for row in recorded.plans.rows("bbbb") if not row.state.settled]
+        recorded.plans.mark("bbbb", rest, MoveState.COMPLETED, fence=fence)
+        heal = recorded.plans.get("bbbb")
+        assert heal is not None
+        recorded.plans.update(heal, fence=fence, status=PlanStatus.COMPLETED)
+    assert recorded.slot.free("bbbb") == "aaaa"
+    left = [recorded.tree.get(paths.chunk(name)) for name in recorded.tree.children(paths.REASSIGN_CHUNKS)]
+    assert {Chunk.from_node(node).plan for node in left if node} == {"aaaa"}
+    assert recorded.tree.create_sequential(paths.CHUNK_PREFIX, "{}").path == paths.chunk("chunk_0000000005")
