@@ -16,6 +16,7 @@ from kafka_steward.operators.base import hook_of
 from kafka_steward.operators.spark import (
     LOCAL_CONN_ID,
     LOOPBACK_CONF,
+    QUIET_CONF,
     Master,
     local_environment,
     master_of,
@@ -90,8 +91,8 @@ class PlanReassignmentOperator(SparkSubmitOperator):
 
         master = master_of(self.spark_conn_id)
         _refuse_unreachable(master, uri)
+        self.conf = {**QUIET_CONF, **(LOOPBACK_CONF if master.is_local else {}), **(self.conf or {})}
         if master.is_local:
-            self.conf = {**LOOPBACK_CONF, **(self.conf or {})}
             self.env_vars = {**local_environment(), **(self.env_vars or {})}
         if self.spark_conn_id is None:
             offer_local_connection()

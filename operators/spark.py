@@ -15,10 +15,20 @@ from airflow.sdk.exceptions import AirflowNotFoundException
 
 from kafka_steward.errors import PlanningFailed, SettingError
 
-__all__ = ["LOCAL_CONN_ID", "LOOPBACK_CONF", "Master", "local_environment", "master_of", "offer_local_connection"]
+__all__ = [
+    "LOCAL_CONN_ID",
+    "LOOPBACK_CONF",
+    "QUIET_CONF",
+    "Master",
+    "local_environment",
+    "master_of",
+    "offer_local_connection",
+]
 
 #: The connection that stands for this machine. SparkSubmitHook would take a missing one for YARN.
 LOCAL_CONN_ID = "kafka_steward_local_spark"
+#: What Spark says of itself at its default level would bury what the job says.
+QUIET_CONF: Mapping[str, str] = {"spark.log.level": "WARN"}
 #: A local job listens nowhere but on the loopback interface, and shows no page.
 LOOPBACK_CONF: Mapping[str, str] = {
     "spark.driver.host": "127.0.0.1",

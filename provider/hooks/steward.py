@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -106,6 +107,7 @@ class StewardHook(BaseHook):
         Raises ClusterUnreachable, AuthenticationFailed, SettingError, and WrongCluster if the same bootstrap servers
         answered with another cluster.id before: two clusters must never share a journal's records.
         """
+        _quieten()
         memory = ClusterMemory(self._journal_url)
         cluster = KafkaCluster(
             self.access.client, expected_cluster_id=self.access.expected_cluster_id or memory.recall(self.access)
@@ -170,6 +172,15 @@ class StewardHook(BaseHook):
     def _sql_connection(self, conn_id: str) -> tuple[str, Given, str | None]:
         connection = self._connection(conn_id)
         return connection.conn_type or "", self._given(conn_id), connection.schema
+
+
+def _quieten() -> None:
+    # A task's log is for what is done to the cluster. Each connection's comings and goings would bury it, and a dead
+    # broker, which is what all this is about, is an error to the client each time; ours say what matters.
+    for name, level in (("kafka", logging.CRITICAL), ("alembic.runtime.migration", logging.WARNING)):
+        logger = logging.getLogger(name)
+        if logger.level == logging.NOTSET:
+            logger.setLevel(level)
 
 
 def _extra(conn_id: str, text: str | None) -> Mapping[str, Any]:

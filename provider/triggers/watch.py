@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.observability import stats
@@ -43,7 +44,7 @@ class WatchTrigger(BaseEventTrigger):
         self.overrides = dict(overrides or {})
         self._thread = ClusterThread(conn_id, self.overrides)
         self._interval: tuple[Opened, float] | None = None
-        self._said = ""
+        self._said: object = None
         self._failures = 0
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
@@ -82,22 +83,24 @@ class WatchTrigger(BaseEventTrigger):
         if self._failures:
             self.log.info("The watch of %s works again.", self.conn_id)
         self._failures = 0
-        self._say(verdict.sentence)
+        # Not the sentence: it counts the seconds of the grace period down.
+        self._say(verdict.sentence, about=replace(verdict, due=(), sentence="", now_ms=0))
         self._gauge("failing", 0)
-        self._gauge("failed_brokers", len(verdict.failed) + len(verdict.waiting) + len(verdict.handled))
+        self._gauge("failed_brokers", len(verdict.down))
 
     def _complain(self, error: Exception) -> float:
         """Say it once, count it for whoever watches the gauge, and return the seconds until the next look."""
         self._failures += 1
         self._gauge("failing", self._failures)
-        pause_s = min(_LONGEST_BACK_OFF_S, _BACK_OFF_S * 2 ** min(self._failures - 1, 10))
-        self._say(f"The watch of {self.conn_id} cannot look, and tries again: {error}")
+        pause_s = min(_LONGEST_BACK_OFF_S, _BACK_OFF_S * 2.0 ** min(self._failures - 1, 10))
+        sentence = f"The watch of {self.conn_id} cannot look, and tries again: {error}"
+        self._say(sentence, about=sentence)
         return pause_s
 
-    def _say(self, sentence: str) -> None:
-        if sentence != self._said:
+    def _say(self, sentence: str, *, about: object) -> None:
+        if about != self._said:
             self.log.info("%s", sentence)
-            self._said = sentence
+            self._said = about
 
     def _gauge(self, name: str, value: int) -> None:
         stats.gauge(f"kafka_steward.watch.{name}", value, tags={"conn_id": self.conn_id})

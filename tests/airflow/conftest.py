@@ -1,5 +1,125 @@
+"""One real Airflow for the tests of this folder, and what a person does with it: over REST, as a named user."""
+
 from __future__ import annotations
 
-from tests.airflow_home import connect
+import json
+import urllib.parse
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-__all__ = ["connect"]
+import pytest
+
+from kafka_steward.hooks.access import Given, access_of
+from kafka_steward.hooks.steward import Opened
+from kafka_steward.sandbox import Sandbox
+from kafka_steward.sandbox.airflow import AirflowFailed, LocalAirflow
+from kafka_steward.sandbox.java import java
+from tests.eventually import eventually
+
+DONE = ("success", "failed")
+
+
+@pytest.fixture(scope="package")
+def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalAirflow]:
+    home = tmp_path_factory.mktemp("airflow")
+    environment = {"JAVA_HOME": str(java().home), "TOLD": str(home / "told.jsonl")}
+    with LocalAirflow(home, users={"admin": "admin", "ann": "op"}, environment=environment) as airflow:
+        yield airflow
+
+
+@dataclass(frozen=True)
+class Desk:
+    """Airflow and one cluster behind the connection `conn_id`, as a person at a desk meets them."""
+
+    airflow: LocalAirflow
+    conn_id: str
+    bootstrap: str
+    journal: str
+
+    def connect(self, conn_id: str, **fields: Any) -> None:
+        """Create or change a connection."""
+        body = {"connection_id": conn_id, **fields}
+        try:
+            self.airflow.api("POST", "/api/v2/connections", body)
+        except AirflowFailed:
+            self.airflow.api("PATCH", f"/api/v2/connections/{conn_id}", body)
+
+    def configure(self, **settings: Any) -> None:
+        """Make, or change, the connection of the cluster."""
+        quick = {"heal_failure_interval": 5, "heal_retry_interval": 15, "step_interval": 1, "watch_interval": 1}
+        extra = json.dumps({**quick, **settings})
+        self.connect(self.conn_id, conn_type="kafka_steward", host=self.bootstrap, extra=extra)
+
+    def add_dags(self, name: str, text: str, *dag_ids: str) -> None:
+        """Write a DAG file, and wait until the dag-processor has found its DAGs."""
+        (self.airflow.dags / f"{name}.py").write_text(text)
+        eventually(lambda: [self.dag(dag_id) for dag_id in dag_ids], within=90, every=1, errors=(AirflowFailed,))
+
+    def dag(self, dag_id: str) -> Any:
+        return self.airflow.api("GET", f"/api/v2/dags/{dag_id}")
+
+    def pause(self, dag_id: str, *, paused: bool) -> None:
+        self.airflow.api("PATCH", f"/api/v2/dags/{dag_id}", {"is_paused": paused})
+
+    def trigger(self, dag_id: str, conf: dict[str, Any], user: str) -> str:
+        body = {"logical_date": None, "conf": conf}
+        return str(self.airflow.api("POST", f"/api/v2/dags/{dag_id}/dagRuns", body, user=user)["dag_run_id"])
+
+    def runs(self, dag_id: str) -> list[Any]:
+        """Its runs, oldest first."""
+        path = f"/api/v2/dags/{dag_id}/dagRuns?order_by=id"
+        return list(self.airflow.api("GET", path)["dag_runs"])
+
+    def ended(self, dag_id: str, number: int, *, within: float = 400) -> Any:
+        """The run of that number (0: the first), when it has ended."""
+
+        def run() -> Any:
+            found = self.runs(dag_id)
+            assert len(found) > number, f"{dag_id} has {len(found)} runs"
+            assert found[number]["state"] in DONE, self.tasks(dag_id, found[number]["dag_run_id"])
+            return found[number]
+
+        return eventually(run, within=within, every=1)
+
+    def tasks(self, dag_id: str, run_id: str) -> dict[str, str]:
+        """State by task."""
+        path = f"/api/v2/dags/{dag_id}/dagRuns/{urllib.parse.quote(run_id, safe='')}/taskInstances"
+        return {task["task_id"]: task["state"] for task in self.airflow.api("GET", path)["task_instances"]}
+
+    def xcom(self, dag_id: str, run_id: str, task_id: str) -> Any:
+        run = urllib.parse.quote(run_id, safe="")
+        path = f"/api/v2/dags/{dag_id}/dagRuns/{run}/taskInstances/{task_id}/xcomEntries/return_value"
+        value = self.airflow.api("GET", path)["value"]
+        return json.loads(value) if isinstance(value, str) else value
+
+    def log(self, dag_id: str, run_id: str, task_id: str, try_number: int = 1) -> str:
+        run = urllib.parse.quote(run_id, safe="")
+        path = f"/api/v2/dags/{dag_id}/dagRuns/{run}/taskInstances/{task_id}/logs/{try_number}"
+        return json.dumps(self.airflow.api("GET", path))
+
+    def told(self, dag_id: str) -> list[str]:
+        """What the DAG's notifiers were told, in order."""
+        path = self.airflow.home / "told.jsonl"
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [event for told_by, event in map(json.loads, lines) if told_by == dag_id]
+
+    def opened(self) -> Opened:
+        """Cluster and journal, connected from here."""
+        from kafka_steward.cluster.client import KafkaCluster
+        from kafka_steward.journal.open import open_journal
+
+        given = Given(self.conn_id, host=self.bootstrap, extra={"journal": self.journal})
+        access = access_of(given, None, {}, {}, Path("/nowhere"))
+        cluster = KafkaCluster(access.client)
+        return Opened(access, cluster, open_journal(self.journal, cluster.cluster_id))
+
+
+@pytest.fixture
+def desk(airflow: LocalAirflow, sandbox: Sandbox) -> Desk:
+    """The sandbox's cluster behind the connection `kafka_kraft` or `kafka_zookeeper`."""
+    journal = f"sqlite:///{airflow.home}/kafka_steward/journal.db"
+    desk = Desk(airflow, f"kafka_{sandbox.mode}", sandbox.bootstrap, journal)
+    desk.configure()
+    return desk

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -64,6 +65,12 @@ def test_it_rings_only_when_a_failure_is_due() -> None:
         {"cluster_id": "cluster-1", "brokers": [3, 4], "at_ms": 1_000},
     ]
     assert trigger.waits == [2.0] * 5
+
+
+def test_a_grace_period_that_runs_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    rung([replace(verdict(sentence=f"{left} s left."), waiting={3: 9_000}, now_ms=left) for left in (3, 2, 1)])
+    logged = capsys.readouterr().out
+    assert [left for left in (3, 2, 1) if f"{left} s left." in logged] == [3]
 
 
 @pytest.mark.parametrize("error", [ClusterUnreachable("Nobody answers."), ZeroDivisionError("a defect of ours")])

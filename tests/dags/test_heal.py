@@ -1,0 +1,157 @@
+"""The heal DAG as it is parsed: with nothing to connect to, and nothing imported that a DAG file does not need."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import timedelta
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from airflow.dag_processing.dagbag import DagBag
+from airflow.sdk import DAG, Asset
+from airflow.serialization.serialized_objects import DagSerialization
+
+from kafka_steward.dags import broker_failed, heal
+from kafka_steward.errors import SettingError
+
+TASKS = ["find_failures", "snapshot", "plan", "tell_plan", "submit", "catch_up", "elect_leaders", "report"]
+#: As the README prints it.
+THREE_LINES = """\
+# Airflow reads only those DAG files that name it, so this line stays.
+from kafka_steward.dags import heal
+heal_production = heal(conn_id="kafka_production")
+"""
+
+
+def test_the_three_lines_are_found_in_safe_mode(tmp_path: Path) -> None:
+    (tmp_path / "heal.py").write_text(THREE_LINES)
+    bag = DagBag(tmp_path, safe_mode=True)
+    assert bag.import_errors == {}
+    assert list(bag.dags) == ["heal_kafka_production"]
+    dag = bag.dags["heal_kafka_production"]
+    assert dag.fileloc == str(tmp_path / "heal.py")
+    DagSerialization.from_dict(DagSerialization.to_dict(dag))
+
+
+def test_it_is_paused_runs_once_at_a_time_and_catches_nothing_up() -> None:
+    dag = heal()
+    assert (dag.dag_id, dag.is_paused_upon_creation, dag.max_active_runs, dag.catchup) == ("heal", True, 1, False)
+
+
+def test_its_tasks_follow_each_other() -> None:
+    dag = heal()
+    assert [task.task_id for task in dag.topological_sort()] == TASKS
+    for task, following in pairwise(TASKS):
+        assert following in dag.get_task(task).downstream_task_ids
+
+
+def test_retries_outlast_an_outage_and_can_be_shortened() -> None:
+    task = heal().get_task("submit")
+    assert (task.retries, task.retry_delay, task.retry_exponential_backoff) == (5, timedelta(seconds=30), 2)
+    short = heal(retries=1, retry_delay=timedelta(seconds=1), default_args={"owner": "ann"}).get_task("submit")
+    assert (short.retries, short.retry_delay, short.owner) == (1, timedelta(seconds=1), "ann")
+
+
+def test_it_listens_to_its_own_clusters_watch() -> None:
+    asset = broker_failed("kafka_production", {"throttle": 1})
+    assert isinstance(asset, Asset)
+    assert asset.name == "kafka-steward:kafka_production:broker-failed"
+    assert asset.watchers[0].trigger.serialize()[1] == {"conn_id": "kafka_production", "overrides": {"throttle": 1}}
+
+
+@pytest.mark.parametrize(
+    ("conn_id", "dag_id"), [("kafka_steward_default", "heal"), ("kafka_east", "heal_kafka_east"), ("a(b)", "heal_a_b_")]
+)
+def test_the_dag_is_named_for_its_connection(conn_id: str, dag_id: str) -> None:
+    assert heal(conn_id).dag_id == dag_id
+    assert heal(conn_id, dag_id="mine").dag_id == "mine"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        ({"mode": "dry"}, "The mode of a heal is 'dry'; it takes heal or report."),
+        ({"settings": {"trottle": 1}}, "There is no setting 'trottle'; there are heal_failure_interval"),
+        ({"settings": {"throttle": -1}}, "The setting throttle is -1; it must be at least 0."),
+    ],
+)
+def test_what_is_wrong_is_said_when_the_file_is_parsed(wrong: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(SettingError) as caught:
+        heal(**wrong)
+    assert sentence in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "conf",
+    [
+        {},
+        {"mode": "report"},
+        {"brokers": [3, 4], "ignore_grace": True},
+        {"throttle": 1_000_000, "window": "chunk", "min_free": 0.2, "throttle_leaders": True},
+    ],
+)
+def test_the_form_accepts(conf: dict[str, Any]) -> None:
+    _validated(heal(), conf)
+
+
+@pytest.mark.parametrize(
+    "conf",
+    [
+        {"mode": "maybe"},
+        {"brokers": ["three"]},
+        {"brokers": [-1]},
+        {"throttle": -1},
+        {"heal_chunk_size": 0},
+        {"window": "wide"},
+        {"min_free": 2},
+        {"ignore_grace": None},
+    ],
+)
+def test_the_form_refuses(conf: dict[str, Any]) -> None:
+    with pytest.raises(jsonschema.ValidationError):
+        _validated(heal(), conf)
+
+
+def test_settings_of_the_author_are_the_forms_defaults() -> None:
+    params = heal(mode="report", settings={"throttle": 7}).params.dump()
+    assert (params["mode"], params["throttle"], params["min_free"]) == ("report", 7, None)
+
+
+def test_parsing_imports_neither_kafka_nor_spark_nor_the_journal(tmp_path: Path) -> None:
+    script = (
+        f"import runpy, sys; runpy.run_path({str(_file(tmp_path, THREE_LINES))!r})\n"
+        "heavy = {'kafka', 'kazoo', 'pyspark', 'pyarrow', 'ortools', 'numpy'}\n"
+        "print(sorted(m for m in sys.modules if m in heavy or m.startswith(('kafka_steward.journal', "
+        "'kafka_steward.cluster', 'kafka_steward.execution', 'kafka_steward.planning', 'kafka_steward.hooks.'))))"
+    )
+    command = [sys.executable, "-c", script]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    assert printed.stdout.strip().splitlines()[-1] == "[]"
+
+
+def test_notifiers_reach_their_tasks() -> None:
+    names = ("on_failure_detected", "on_not_healable", "on_failed", "on_healed")
+    told: dict[str, Callable[[Any], None]] = {name: lambda _, name=name: print(name) for name in names}
+    dag = heal(**told)  # type: ignore[arg-type]  # each is a notifier
+    assert dag.get_task("find_failures").on_failure_detected == [told["on_failure_detected"]]
+    assert dag.get_task("find_failures").on_not_healable == [told["on_not_healable"]]
+    assert dag.get_task("tell_plan").on_not_healable == [told["on_not_healable"]]
+    assert dag.get_task("report").on_healed == [told["on_healed"]]
+    assert dag.on_failure_callback == [told["on_failed"]]
+    DagSerialization.to_dict(dag)
+
+
+def _file(folder: Path, text: str) -> Path:
+    path = folder / "heal.py"
+    path.write_text(text)
+    return path
+
+
+def _validated(dag: DAG, conf: dict[str, Any]) -> None:
+    for name, value in conf.items():
+        jsonschema.validate(value, dag.params.get_param(name).schema)
