@@ -25,8 +25,8 @@ DETECT = Entry(Action.DETECT, "Broker 1 is gone.", broker=1, after={"failure_tim
 
 
 @pytest.fixture
-def audit(journal: Journal) -> Audit:
-    return journal.audit
+def audit(sql_journal: Journal) -> Audit:
+    return sql_journal.audit
 
 
 def test_a_row_is_intended_then_completed(audit: Audit) -> None:
@@ -40,7 +40,8 @@ def test_a_row_is_intended_then_completed(audit: Audit) -> None:
     assert completed.completed_ms >= completed.when_ms == intended.when_ms
 
 
-def test_times_are_the_journals(journal: Journal) -> None:
+def test_times_are_the_journals(sql_journal: Journal) -> None:
+    journal = sql_journal
     before_ms = journal.now_ms()
     journal.audit.note(SUBMIT)
     (row,) = journal.audit.rows()
@@ -156,8 +157,8 @@ def test_an_unknown_outcome_is_refused(audit: Audit) -> None:
         audit.complete([SUBMIT], "splendid")
 
 
-def test_of_two_that_intend_and_complete_at_once_one_row_remains(open_it: Callable[[], Journal]) -> None:
-    journals = [open_it(), open_it()]
+def test_of_two_that_intend_and_complete_at_once_one_row_remains(open_sql: Callable[[], Journal]) -> None:
+    journals = [open_sql(), open_sql()]
 
     def act(number: int) -> None:
         journals[number % 2].audit.intend([SUBMIT])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
@@ -21,6 +22,7 @@ from kafka_steward.journal.plans import MoveState
 from kafka_steward.journal.zk_options import ZooKeeperOptions
 from kafka_steward.journal.zk_tree import ZkTree
 from tests.eventually import eventually
+from tests.journal.certificate import Certificate
 from tests.journal.test_plans import moves_of, record_of
 from tests.journal.zookeeper import ZooKeeperServer
 
@@ -146,6 +148,20 @@ def test_with_credentials_everyone_reads_and_we_write(zookeeper: ZooKeeperServer
     assert ours.set("/steward/slot", "z", version=0).version == 1
     ours.close()
     theirs.close()
+
+
+def test_over_tls(tmp_path: Path, cluster_id: str) -> None:
+    certificate = Certificate(tmp_path)
+    trusting = {"use_ssl": True, "ca": str(certificate.certificate), "check_hostname": True}
+    with ZooKeeperServer(certificate) as server:
+        tree = ZkTree(ZooKeeperOptions(f"{server.secure_hosts}/{cluster_id}", tls=trusting, timeout_s=60))
+        tree.create("/a/b", "x")
+        assert tree.children("/a") == ["b"]
+        tree.close()
+        distrusting = ZkTree(ZooKeeperOptions(server.secure_hosts, tls={"use_ssl": True}, timeout_s=3))
+        with pytest.raises(JournalUnreachable, match="does not answer"):
+            distrusting.get("/a/b")
+        distrusting.close()
 
 
 def test_no_password_is_printed() -> None:

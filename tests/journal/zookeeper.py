@@ -17,19 +17,34 @@ from kazoo.handlers.threading import KazooTimeoutError
 
 from kafka_steward.sandbox.java import java
 from kafka_steward.sandbox.ports import pick_ports
+from tests.journal.certificate import Certificate
 from tests.journal.postgres import _die_with_parent
 
 _STEADY_S = 90.0
 _FLAGS = ("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xss512k")
 
 
+def _secure(port: int, certificate: Certificate) -> dict[str, object]:
+    return {
+        "secureClientPort": port,
+        "secureClientPortAddress": "127.0.0.1",
+        "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
+        "ssl.keyStore.location": certificate.key_and_certificate,
+        "ssl.keyStore.type": "PEM",
+        "ssl.trustStore.location": certificate.certificate,
+        "ssl.trustStore.type": "PEM",
+        "ssl.clientAuth": "none",
+    }
+
+
 class ZooKeeperServer:
     """One standalone server on 127.0.0.1."""
 
-    def __init__(self) -> None:
+    def __init__(self, certificate: Certificate | None = None) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="steward-zk-"))
-        (port,) = pick_ports(1)
+        port, secure_port = pick_ports(2)
         self.hosts = f"127.0.0.1:{port}"
+        self.secure_hosts = f"127.0.0.1:{secure_port}"
         settings = {
             "dataDir": self._folder / "data",
             "clientPort": port,
@@ -37,6 +52,7 @@ class ZooKeeperServer:
             "tickTime": 1000,
             "maxClientCnxns": 0,
             "admin.enableServer": "false",
+            **(_secure(secure_port, certificate) if certificate else {}),
         }
         (self._folder / "zoo.cfg").write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         self._process = self._start()
