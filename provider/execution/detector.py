@@ -97,9 +97,10 @@ class Detector:
         snapshot = self._cluster.snapshot()
         views = self._cluster.live_views(sorted(snapshot.live))
         sight = _sight(snapshot, failed_brokers(snapshot, views))
-        failures = self._failures()
-        judgement = self._judge(sight, failures)
-        cleared = self._write(sight, judgement, failures)
+        entries, failures = self._entries(), self._failures()
+        first_seen_ms = {broker: failure.first_seen_ms for broker, failure in failures.items()} | entries
+        judgement = self._judge(sight, entries, failures, first_seen_ms)
+        cleared = self._write(sight, judgement, first_seen_ms)
         if announce:
             self._announce(judgement)
         self._give_back_debts(sight)
@@ -115,14 +116,19 @@ class Detector:
             now_ms=self._journal.now_ms(),
         )
 
-    def _judge(self, sight: Sight, failures: Mapping[int, Failure]) -> Judgement:
-        entries = self._entries()
-        first_seen = {broker: failure.first_seen_ms for broker, failure in failures.items()} | entries
+    def _judge(
+        self,
+        sight: Sight,
+        entries: Mapping[int, int],
+        failures: Mapping[int, Failure],
+        first_seen_ms: Mapping[int, int],
+    ) -> Judgement:
         announced = {broker: failure.announced_ms for broker, failure in failures.items()}
         return judge(
             sight,
-            first_seen_ms=first_seen,
+            first_seen_ms=first_seen_ms,
             entries=entries.keys(),
+            noted=failures.keys(),
             announced_ms={broker: at_ms for broker, at_ms in announced.items() if at_ms is not None},
             handled=handled_brokers(self._journal.plans.latest(_PLANS), sight.live),
             bouncing=bouncing_brokers(self._journal.tree),
@@ -151,11 +157,11 @@ class Detector:
                 found[broker] = _readable(node)
         return found
 
-    def _write(self, sight: Sight, judgement: Judgement, failures: Mapping[int, Failure]) -> tuple[int, ...]:
+    def _write(self, sight: Sight, judgement: Judgement, known_ms: Mapping[int, int]) -> tuple[int, ...]:
         """Write down what is new and strike out what is over; returns the brokers that came back."""
         now_ms = self._journal.now_ms()
         for broker in judgement.write:
-            first_seen_ms = failures[broker].first_seen_ms if broker in failures else now_ms
+            first_seen_ms = known_ms.get(broker, now_ms)
             self._create(f"{_FAILURES}/{broker}", Failure(first_seen_ms).to_json())
             if self._create(paths.failed_broker(broker), FailedBroker(first_seen_ms).to_json()):
                 self._note(Action.DETECT, broker, f"broker {broker} has replicas and is gone", after=first_seen_ms)
@@ -163,7 +169,7 @@ class Detector:
             self._note(Action.OUTAGE, None, _sentence(sight, judgement, self._settings, now_ms))
         for broker in judgement.clear:
             self._delete(paths.failed_broker(broker))
-        back = tuple(broker for broker in sorted({*failures, *judgement.clear}) if sight.over(broker))
+        back = tuple(broker for broker in sorted({*known_ms, *judgement.clear}) if sight.over(broker))
         for broker in back:
             self._delete(f"{_FAILURES}/{broker}")
             if broker in sight.live:

@@ -48,6 +48,7 @@ def judge(
     *,
     first_seen_ms: Mapping[int, int],
     entries: Collection[int],
+    noted: Collection[int],
     announced_ms: Mapping[int, int],
     handled: frozenset[int],
     bouncing: frozenset[int],
@@ -55,6 +56,8 @@ def judge(
     settings: Settings,
 ) -> Judgement:
     """Judge a look. `first_seen_ms` is when each failure was first seen, `announced_ms` when it was last announced.
+
+    `entries` are brokers that KIP-46's entry names, `noted` those of which ours is written beside it.
 
     With a `heal_failure_interval` of -1 nothing is written and nothing is ever due.
     """
@@ -67,7 +70,7 @@ def judge(
     due = tuple(broker for broker in unhandled if due_at[broker] <= now_ms and not outage)
     retry_ms = settings.heal_retry_interval * 1000
     return Judgement(
-        write=tuple(broker for broker in unhandled if broker not in entries),
+        write=tuple(broker for broker in unhandled if broker not in entries or broker not in noted),
         clear=tuple(sorted(broker for broker in entries if sight.over(broker) or broker in handled)),
         announce=tuple(each for each in due if now_ms - announced_ms.get(each, -retry_ms) >= retry_ms),
         due=due,

@@ -1,0 +1,254 @@
+"""Failure detection over time: the journal remembers, whoever looks."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from kafka_steward.errors import ClusterUnreachable
+from kafka_steward.execution.detector import Detector, Verdict
+from kafka_steward.execution.publishing import publish_plan
+from kafka_steward.journal.open import Journal
+from kafka_steward.settings import Settings
+from tests.simulator import Simulator
+from tests.worlds import RATE, WHO, World, heal_moves, memory_journal, plan_of
+
+GRACE_S = 10
+RETRY_S = 60
+
+
+@pytest.fixture
+def simulator() -> Simulator:
+    return Simulator.of("1a 2b 3c 4a", "t: 123 231 312")
+
+
+@pytest.fixture
+def journal(simulator: Simulator) -> Journal:
+    return memory_journal(simulator)
+
+
+def rules(**more: Any) -> Settings:
+    return Settings(**{"heal_failure_interval": GRACE_S, "heal_retry_interval": RETRY_S, **more})
+
+
+def look(simulator: Simulator, journal: Journal, *, announce: bool = True, **more: Any) -> Verdict:
+    """A look by a process of its own: nothing is remembered but by the journal."""
+    return Detector(simulator, journal, rules(**more), WHO).look(announce=announce)
+
+
+def entry(journal: Journal, broker: int = 1) -> int | None:
+    node = journal.tree.get(f"/admin/failed_brokers/{broker}")
+    return None if node is None else json.loads(node.data)["failure_timestamp"]
+
+
+def actions(journal: Journal) -> list[str]:
+    return [row.entry.action.value for row in journal.audit.rows()]
+
+
+def test_all_is_well(simulator: Simulator, journal: Journal) -> None:
+    assert look(simulator, journal).sentence == "Every broker that has replicas is live."
+    assert journal.tree.children("/admin") == []
+
+
+def test_later_looks_and_other_processes_keep_the_time(simulator: Simulator, journal: Journal) -> None:
+    simulator.kill(1)
+    first_ms = simulator.now_ms
+    verdict = look(simulator, journal)
+    assert (verdict.waiting, verdict.failed) == ({1: first_ms + GRACE_S * 1000}, ())
+    assert verdict.sentence == "Broker 1 is gone; the grace period ends in 10 s."
+    simulator.tick(4)
+    assert look(simulator, journal).waiting == verdict.waiting
+    assert entry(journal) == first_ms
+    assert actions(journal) == ["detect"]
+
+
+def test_it_is_due_to_the_millisecond(simulator: Simulator, journal: Journal) -> None:
+    simulator.kill(1)
+    look(simulator, journal)
+    simulator.now_ms += GRACE_S * 1000 - 1
+    assert look(simulator, journal).failed == ()
+    simulator.now_ms += 1
+    verdict = look(simulator, journal)
+    assert (verdict.due, verdict.failed) == ((1,), (1,))
+    assert verdict.sentence == "Broker 1 is gone longer than the grace period: 1 is to be healed."
+
+
+def test_two_bounces_within_the_interval_do_not_heal(simulator: Simulator, journal: Journal) -> None:
+    for _ in range(2):
+        simulator.kill(1)
+        look(simulator, journal)
+        simulator.tick(GRACE_S - 2)
+        assert look(simulator, journal).failed == ()
+        simulator.restart(1)
+        verdict = look(simulator, journal)
+        assert verdict.cleared == (1,)
+        assert entry(journal) is None
+        simulator.tick(3)
+    assert actions(journal) == ["detect", "clear"] * 2
+
+
+def test_it_is_announced_again_each_retry_interval_until_a_plan_exists(simulator: Simulator, journal: Journal) -> None:
+    simulator.kill(1)
+    look(simulator, journal)
+    simulator.tick(GRACE_S)
+    announced = []
+    for _ in range(2 * RETRY_S + 1):
+        verdict = look(simulator, journal)
+        assert verdict.failed == (1,)
+        announced += [simulator.now_ms] if verdict.due else []
+        simulator.tick()
+    assert [later - earlier for earlier, later in pairwise(announced)] == [RETRY_S * 1000] * 2
+    publish(simulator, journal)
+    verdict = look(simulator, journal)
+    assert (verdict.due, verdict.failed, verdict.handled) == ((), (), (1,))
+    assert verdict.sentence == "Broker 1 is gone, and is seen to."
+    assert entry(journal) is None
+
+
+def publish(simulator: Simulator, journal: Journal, **proof: Any) -> World:
+    moves = [] if proof else heal_moves(simulator, 1, 4)
+    plan = plan_of(simulator, moves, failed=(1,), **proof)
+    publish_plan(simulator, journal, plan, settings=rules(), who=WHO)
+    return World(simulator, journal, moves, digest=plan.digest, settings=Settings(throttle=50), failed=(1,))
+
+
+def test_a_sensor_looks_without_using_up_the_announcement(simulator: Simulator, journal: Journal) -> None:
+    simulator.kill(1)
+    look(simulator, journal)
+    simulator.tick(GRACE_S)
+    assert look(simulator, journal, announce=False).failed == (1,)
+    assert look(simulator, journal).due == (1,)
+    assert look(simulator, journal).due == ()
+    assert look(simulator, journal, announce=False).failed == (1,)
+
+
+def test_a_healed_broker_is_forgotten(simulator: Simulator, journal: Journal) -> None:
+    simulator.kill(1)
+    look(simulator, journal)
+    simulator.tick(GRACE_S)
+    publish(simulator, journal).run()
+    assert look(simulator, journal).sentence == "Every broker that has replicas is live."
+    assert journal.tree.children("/steward/failures") == []
+    assert journal.tree.children("/admin/failed_brokers") == []
+
+
+def test_what_cannot_be_healed_is_reported_once_and_healed_at_once_when_a_broker_joins(
+    simulator: Simulator, journal: Journal
+) -> None:
+    simulator.kill(1)
+    look(simulator, journal)
+    simulator.tick(GRACE_S)
+    unplaced = [{"topic": "t", "partition": 0, "reason": "too_few_brokers"}]
+    publish(simulator, journal, unplaced=unplaced).run()
+    verdict = look(simulator, journal)
+    assert (verdict.due, verdict.handled) == ((), (1,))
+    simulator.tick(2 * RETRY_S)
+    assert look(simulator, journal).due == ()
+    simulator.racks[5] = "b"
+    simulator.alive.add(5)
+    verdict = look(simulator, journal)
+    assert verdict.due == (1,), "no second grace period: it has been gone all the time"
+
+
+def test_a_plan_that_handed_back_is_followed_by_another(simulator: Simulator, journal: Journal) -> None:
+    simulator.kill(1)
+    look(simulator, journal)
+    simulator.tick(GRACE_S)
+    look(simulator, journal)
+    world = publish(simulator, journal)
+    world.settings = Settings(throttle=50, max_attempts=2)
+    world.runner = world.new_runner()
+    simulator.kill(4)
+    world.run()
+    simulator.restart(4)
+    simulator.tick(RETRY_S)
+    assert look(simulator, journal).due == (1,)
+
+
+def test_an_outage_is_reported_and_not_healed(simulator: Simulator, journal: Journal) -> None:
+    simulator.kill(1)
+    simulator.kill(2)
+    look(simulator, journal)
+    simulator.tick(GRACE_S)
+    verdict = look(simulator, journal)
+    assert verdict.outage
+    assert (verdict.due, verdict.failed, verdict.down) == ((), (), (1, 2))
+    assert verdict.sentence.startswith("Broker 1, 2 is gone: 2 of 4 brokers, more than max_failed_brokers or")
+    assert "outage" in actions(journal)
+    simulator.restart(2)
+    assert look(simulator, journal).due == (1,)
+
+
+def test_switched_off_nothing_is_written_and_it_still_reports(simulator: Simulator, journal: Journal) -> None:
+    simulator.kill(1)
+    verdict = look(simulator, journal, heal_failure_interval=-1)
+    assert (verdict.down, verdict.due, verdict.failed) == ((1,), (), ())
+    assert verdict.sentence == "Broker 1 is gone; healing is switched off (heal_failure_interval is -1)."
+    assert journal.tree.children("/admin") == []
+    assert journal.tree.children("/steward/failures") == []
+
+
+def test_fast_detection_waits_only_for_those_who_announced_it(simulator: Simulator, journal: Journal) -> None:
+    journal.tree.create("/admin/rolling_bounce/2", json.dumps({"timestamp": simulator.now_ms}))
+    fast = {"heal_fast_detection": True, "max_failed_fraction": 0.9}
+    simulator.kill(1)
+    simulator.kill(2)
+    verdict = look(simulator, journal, **fast)
+    assert verdict.due == (1,)
+    assert list(verdict.waiting) == [2]
+    simulator.restart(2)
+    look(simulator, journal, **fast)
+    assert journal.tree.get("/admin/rolling_bounce/2") is None, "it is back: the announcement is over"
+
+
+def test_not_reaching_the_cluster_is_never_a_failure(simulator: Simulator, journal: Journal) -> None:
+    simulator.reachable = False
+    with pytest.raises(ClusterUnreachable):
+        look(simulator, journal)
+    assert journal.tree.children("/admin") == []
+
+
+def test_one_witness_is_not_enough_and_clears_nothing(simulator: Simulator, journal: Journal) -> None:
+    simulator.kill(1)
+    look(simulator, journal)
+    since = entry(journal)
+    simulator.live_views = lambda *_, **__: {2: frozenset({2, 3, 4})}  # type: ignore[method-assign]
+    simulator.tick(GRACE_S)
+    assert look(simulator, journal).failed == ()
+    assert entry(journal) == since
+
+
+def test_a_garbled_entry_counts_from_when_it_was_written(simulator: Simulator, journal: Journal) -> None:
+    simulator.kill(1)
+    journal.tree.create("/admin/failed_brokers/1", "gone fishing")
+    journal.tree.create("/admin/failed_brokers/not-a-broker", "{}")
+    journal.tree.create("/steward/failures/1", "[]")
+    assert look(simulator, journal).waiting == {1: simulator.now_ms + GRACE_S * 1000}
+
+
+def test_an_entry_written_by_hand_is_taken_as_it_is(simulator: Simulator, journal: Journal) -> None:
+    simulator.kill(1)
+    journal.tree.create("/admin/failed_brokers/1", '{ "failure_timestamp" : 5 }')
+    assert look(simulator, journal).due == (1,)
+    verdict = look(simulator, journal)
+    assert (verdict.due, verdict.failed) == ((), (1,))
+
+
+def test_throttles_that_an_ended_plan_owed_a_dead_broker_are_given_back(simulator: Simulator, journal: Journal) -> None:
+    simulator.kill(1)
+    world = publish(simulator, journal)
+    world.step()
+    simulator.tick(3)
+    simulator.kill(4)
+    world.settings = Settings(throttle=50, max_attempts=2)
+    world.runner = world.new_runner()
+    progress = world.run()
+    assert "the throttle of broker 4 is given back when it returns" in progress.sentence
+    assert simulator.broker_settings[4] == {RATE: "50"}
+    simulator.restart(4)
+    look(simulator, journal)
+    assert simulator.broker_settings[4] == {}
+    assert world.borrowed() == []

@@ -1,0 +1,140 @@
+"""Publishing: what is refused, and who gets the cluster."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kafka_steward.errors import PlanError, SlotTaken
+from kafka_steward.execution.intervening import abandon_plan, resume_plan
+from kafka_steward.execution.publishing import publish_plan
+from kafka_steward.execution.runner import Runner
+from kafka_steward.journal.open import Journal
+from kafka_steward.journal.plans import PlanRecord, PlanStatus
+from kafka_steward.planning.formats import PlanFolder
+from kafka_steward.settings import Settings
+from tests.simulator import Simulator
+from tests.worlds import WHO, memory_journal, move, plan_of
+
+
+@pytest.fixture
+def simulator() -> Simulator:
+    return Simulator.of("1a 2b 3c 4a", "t: 123 231 312")
+
+
+@pytest.fixture
+def journal(simulator: Simulator) -> Journal:
+    return memory_journal(simulator)
+
+
+def publish(simulator: Simulator, journal: Journal, plan: PlanFolder, **more: Any) -> PlanRecord:
+    return publish_plan(simulator, journal, plan, settings=Settings(), who=WHO, **more)
+
+
+def asked_for(simulator: Simulator) -> PlanFolder:
+    return plan_of(simulator, [move("t-0", "123", "423")], operation="apply")
+
+
+def a_heal(simulator: Simulator, name: str = "t-1", **proof: Any) -> PlanFolder:
+    return plan_of(simulator, [move(name, "231", "234")], failed=(1,), **proof)
+
+
+def status(journal: Journal, plan: PlanFolder) -> PlanStatus:
+    record = journal.plans.get(plan.digest)
+    assert record is not None
+    return record.status
+
+
+def test_a_plan_is_written_down_and_gets_the_cluster(simulator: Simulator, journal: Journal) -> None:
+    plan = a_heal(simulator, unplaced=[{"topic": "t", "partition": 2, "reason": "too_few_brokers"}])
+    record = publish(simulator, journal, plan)
+    assert (record.status, record.failed_brokers, record.auto_generated) == (PlanStatus.PUBLISHED, (1,), True)
+    assert (record.left, record.live_brokers, record.who) == (1, (1, 2, 3, 4), WHO)
+    assert journal.slot.owner() == plan.digest
+    assert len(journal.tree.children("/admin/reassign_chunks")) == 1
+
+
+def test_publishing_twice_is_publishing_once(simulator: Simulator, journal: Journal) -> None:
+    plan = a_heal(simulator)
+    assert publish(simulator, journal, plan) == publish(simulator, journal, plan)
+    assert [row.entry.action.value for row in journal.audit.rows(plan=plan.digest)] == ["publish"]
+
+
+def test_a_plan_of_another_cluster_is_refused(simulator: Simulator, journal: Journal) -> None:
+    plan = a_heal(simulator)
+    foreign = replace(plan, proof={**plan.proof, "cluster_id": "elsewhere"})
+    with pytest.raises(PlanError, match="was made for cluster elsewhere, and this is simulated; make a plan from a"):
+        publish(simulator, journal, foreign)
+    assert journal.slot.owner() is None
+
+
+def test_a_heal_of_more_brokers_than_allowed_is_refused(simulator: Simulator, journal: Journal) -> None:
+    plan = a_heal(simulator)
+    many = replace(plan, proof={**plan.proof, "brokers_failed": list(range(11))})
+    with pytest.raises(PlanError, match="heals 11 brokers at once, and max_failed_brokers is 10"):
+        publish(simulator, journal, many)
+
+
+def test_what_was_in_flight_is_not_what_cannot_be_healed(simulator: Simulator, journal: Journal) -> None:
+    plan = a_heal(simulator, pinned=[{"topic": "t", "partition": 2, "reason": "in_flight"}])
+    record = publish(simulator, journal, plan)
+    assert (record.left, record.live_brokers) == (1, ())
+
+
+def test_a_second_plan_waits_for_the_first(simulator: Simulator, journal: Journal) -> None:
+    first, second = a_heal(simulator), asked_for(simulator)
+    publish(simulator, journal, first)
+    with pytest.raises(
+        SlotTaken, match=f"the cluster belongs to plan {first.digest[:12]} until that one ends"
+    ) as error:
+        publish(simulator, journal, second)
+    assert error.value.owner == first.digest
+    assert journal.plans.get(second.digest) is None
+
+
+def test_a_heal_goes_first_and_gives_the_cluster_back(simulator: Simulator, journal: Journal) -> None:
+    asked, heal = asked_for(simulator), a_heal(simulator)
+    publish(simulator, journal, asked)
+    publish(simulator, journal, heal)
+    assert status(journal, asked) is PlanStatus.PAUSED
+    assert journal.slot.owner() == heal.digest
+    Runner(simulator, journal, heal.digest, Settings(), WHO).step()
+    simulator.restart(1)
+    simulator.tick(5)
+    assert Runner(simulator, journal, heal.digest, Settings(), WHO).step().ended
+    assert journal.slot.owner() == asked.digest
+    assert status(journal, asked) is PlanStatus.RUNNING
+    told = [row.entry.action.value for row in journal.audit.rows(plan=asked.digest)]
+    assert told == ["publish", "pause", "resume"]
+
+
+def test_a_slot_that_an_ended_plan_left_behind_is_free(simulator: Simulator, journal: Journal) -> None:
+    first, second = asked_for(simulator), a_heal(simulator)
+    record = publish(simulator, journal, first)
+    journal.plans.update(record, status=PlanStatus.COMPLETED)
+    publish(simulator, journal, second)
+    assert journal.slot.owner() == second.digest
+    assert journal.slot.paused() == ()
+
+
+def test_a_person_resumes_what_is_stuck(simulator: Simulator, journal: Journal) -> None:
+    plan = asked_for(simulator)
+    record = publish(simulator, journal, plan)
+    journal.plans.update(record, status=PlanStatus.STUCK, attempts=100)
+    resumed = resume_plan(journal, plan.digest, WHO)
+    assert (resumed.status, resumed.attempts) == (PlanStatus.RUNNING, 0)
+    assert resume_plan(journal, plan.digest, WHO) == resumed
+    with pytest.raises(PlanError, match="There is no plan 0000"):
+        resume_plan(journal, "0000", WHO)
+
+
+def test_a_person_abandons_a_plan_and_the_cluster_is_free(simulator: Simulator, journal: Journal) -> None:
+    plan = asked_for(simulator)
+    publish(simulator, journal, plan)
+    ended = abandon_plan(journal, plan.digest, WHO, "no longer wanted")
+    assert ended.reason == f"Plan {plan.digest[:12]} was abandoned: no longer wanted"
+    assert journal.slot.owner() is None
+    with pytest.raises(PlanError, match="has ended already"):
+        abandon_plan(journal, plan.digest, WHO, "again")
