@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from hypothesis import Phase, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -184,6 +184,4 @@ class RunnerMachine(RuleBasedStateMachine):
 
 
 TestRunnerMachine = RunnerMachine.TestCase
-TestRunnerMachine.settings = settings(
-    max_examples=2500, stateful_step_count=35, deadline=None, phases=[Phase.generate], print_blob=True
-)
+TestRunnerMachine.settings = settings(max_examples=120, stateful_step_count=30, deadline=None)
