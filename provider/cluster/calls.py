@@ -88,6 +88,9 @@ class Calls:
     def metadata(self, topics: Collection[str] | None) -> Any:
         """A Metadata answer, from the right cluster."""
         response = self.any(lambda: requests.metadata_request(topics))
+        if response.error_code:
+            # Without this, a refusal would pass for a cluster without topics.
+            raise requests.refusal(int(response.error_code), None, "describing the cluster's topics")
         self.recognise(response.cluster_id)
         return response
 

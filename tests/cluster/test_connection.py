@@ -75,15 +75,8 @@ def test_milliseconds_must_be_a_number(value: Any) -> None:
 
 
 def test_the_hook_can_tell_client_keys_from_its_own() -> None:
-    ours = [
-        "zookeeper",
-        "journal",
-        "workspace",
-        "kafka_conn_id",
-        "heal_chunk_size",
-        "kafka.heal.chunk.size",
-        "throttle",
-    ]
+    places = ["zookeeper", "journal", "workspace", "kafka_conn_id", "cluster_id", "kafka.heal.chunk.size"]
+    ours = [*places, *(knob.name for knob in fields(Settings))]
     assert not [key for key in ours if is_client_key(key)]
     assert all(
         map(is_client_key, ["sasl.password", "ssl.ca.pem", "security_protocol", "ssl_cafile", "socket.timeout.ms"])

@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -112,12 +111,15 @@ def test_a_password_is_not_logged_even_at_debug(guarded: str, caplog: pytest.Log
             logging.getLogger(name).setLevel(level)
 
 
-def test_servers_that_are_down_are_named_within_ten_seconds_and_no_thread_stays() -> None:
+def test_servers_that_are_down_are_named_within_ten_seconds_and_no_thread_stays(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     before, began = io_threads(), time.monotonic()
     with pytest.raises(ClusterUnreachable, match=r"No Kafka server at 127\.0\.0\.1:1, localhost:2 answered within 8 s"):
         KafkaCluster({"bootstrap_servers": "127.0.0.1:1,localhost:2"})
     assert time.monotonic() - began < 10
     assert io_threads() == before
+    assert not caplog.records
 
 
 def test_a_server_that_hangs_does_not_keep_us_longer_than_one_that_is_down() -> None:
@@ -147,7 +149,7 @@ def test_a_connection_that_suddenly_answers_as_another_cluster_is_refused(sandbo
                 look()
 
 
-def test_a_closed_cluster_says_so_and_leaves_no_thread(sandbox: Sandbox, tmp_path: Path) -> None:
+def test_a_closed_cluster_says_so_and_leaves_no_thread(sandbox: Sandbox) -> None:
     before = io_threads()
     with KafkaCluster({"bootstrap_servers": sandbox.bootstrap}) as cluster:
         assert len(io_threads()) == len(before) + 1

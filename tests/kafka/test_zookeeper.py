@@ -59,6 +59,7 @@ def test_the_controllers_death_is_told_when_its_session_ends(
     assert after.since_ms > before.since_ms
 
 
+@pytest.mark.filterwarnings("ignore:No chroot path exists")
 def test_a_path_that_holds_no_cluster_is_said(zookeeper_sandbox: Sandbox) -> None:
     with pytest.raises(ClusterUnreachable, match="holds no Kafka cluster; check the path"):
         BrokerWatch(f"{zookeeper_sandbox.zookeeper}/elsewhere")
