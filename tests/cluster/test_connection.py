@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from kafka_steward.cluster.connection import Secret, checked_config, client_config, is_client_key
 from kafka_steward.errors import SettingError
+from kafka_steward.settings import Settings
 
 
 def test_an_airflow_kafka_connection_is_translated_key_by_key() -> None:
