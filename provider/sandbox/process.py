@@ -14,7 +14,8 @@ from kafka_steward.errors import SandboxFailed
 
 __all__ = ["Process", "tethered"]
 
-_TETHER = Path(__file__).with_name("tether.py")
+# Resolved once: a development install is a tree of links, which may be made anew while we run.
+_TETHER = Path(__file__).resolve().with_name("tether.py")
 _TAIL_BYTES = 3000
 
 # A tethered child ends with the *thread* that spawned it. This one lives as long as the interpreter, so that a broker
