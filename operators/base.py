@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 
-from kafka_steward.settings import Settings
+from kafka_steward.hooks.context import hook_of
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from kafka_steward.hooks.steward import Opened, StewardHook
-    from kafka_steward.journal.audit import Who
+    from kafka_steward.hooks.steward import Opened
 
-__all__ = ["StewardOperator", "folder_of", "hook_of", "overrides_of", "who_fields", "who_of"]
+__all__ = ["StewardOperator", "folder_of"]
 
-_SETTINGS = tuple(knob.name for knob in fields(Settings))
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
 
@@ -45,35 +42,6 @@ class StewardOperator(BaseOperator):
     def open(self, context: Context) -> Opened:
         """The cluster and its journal, connected: a context manager. Raises a StewardError, which is one sentence."""
         return hook_of(self, context).open()
-
-
-def hook_of(operator: Any, context: Context) -> StewardHook:
-    """The hook of an operator with `conn_id` and `settings`, for one run."""
-    # Imported when a task runs: DAG files are parsed without Kafka, SQL or Spark.
-    from kafka_steward.hooks.steward import StewardHook  # noqa: PLC0415
-
-    return StewardHook(operator.conn_id, overrides_of(operator.settings, context))
-
-
-def overrides_of(settings: Mapping[str, Any], context: Context) -> dict[str, Any]:
-    """The settings that this run overrides: its parameters, which win over the operator's own."""
-    params = context.get("params") or {}
-    by_run = {name: params[name] for name in _SETTINGS if name in params and params[name] is not None}
-    return {**settings, **by_run}
-
-
-def who_of(context: Context) -> Who:
-    """On whose behalf this task acts, for the audit trail: its try, and the person who started the run, if one did."""
-    from kafka_steward.journal.audit import Who  # noqa: PLC0415 - DAG files are parsed without SQL
-
-    task = context["ti"]
-    person = getattr(context.get("dag_run"), "triggering_user_name", None)
-    return Who(task.dag_id, task.run_id, task.task_id, task.try_number, person)
-
-
-def who_fields(context: Context) -> dict[str, Any]:
-    """The same as JSON, for a trigger to carry."""
-    return asdict(who_of(context))
 
 
 def folder_of(opened: Opened, context: Context, what: str) -> str:

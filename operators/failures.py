@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowSkipException
 
-from kafka_steward.operators.base import StewardOperator, hook_of, who_of
+from kafka_steward.hooks.context import hook_of, who_of
+from kafka_steward.operators.base import StewardOperator
 from kafka_steward.operators.notify import Notifiers, as_notifiers, notify
 
 if TYPE_CHECKING:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.operators.base import StewardOperator, who_of
+from kafka_steward.hooks.context import who_of
+from kafka_steward.operators.base import StewardOperator
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

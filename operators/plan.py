@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -12,7 +14,7 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk.exceptions import AirflowException
 
 from kafka_steward.errors import PlanError, PlanningFailed, SettingError
-from kafka_steward.operators.base import hook_of
+from kafka_steward.hooks.context import hook_of
 from kafka_steward.operators.spark import (
     LOCAL_CONN_ID,
     LOOPBACK_CONF,
@@ -30,6 +32,9 @@ if TYPE_CHECKING:
     from kafka_steward.settings import Settings
 
 __all__ = ["PlanReassignmentOperator"]
+
+#: `26/11/21 09:02:37 INFO SparkContext: ...`
+_LOG_LINE = re.compile(r"\d\d/\d\d/\d\d \d\d:\d\d:\d\d (TRACE|DEBUG|INFO|WARN) ")
 
 
 class PlanReassignmentOperator(SparkSubmitOperator):
@@ -87,8 +92,6 @@ class PlanReassignmentOperator(SparkSubmitOperator):
         return self._told(uri, plan)
 
     def _prepare(self, uri: str) -> None:
-        from kafka_steward.planning import job  # noqa: PLC0415 - DAG files are parsed without Spark
-
         master = master_of(self.spark_conn_id)
         _refuse_unreachable(master, uri)
         self.conf = {**QUIET_CONF, **(LOOPBACK_CONF if master.is_local else {}), **(self.conf or {})}
@@ -96,7 +99,7 @@ class PlanReassignmentOperator(SparkSubmitOperator):
             self.env_vars = {**local_environment(), **(self.env_vars or {})}
         if self.spark_conn_id is None:
             offer_local_connection()
-        self.application = self.application or job.__file__
+        self.application = self.application or _job()
 
     def _submit(self, uri: str, settings: Settings, context: Context) -> None:
         with TemporaryDirectory(prefix="kafka-steward-") as folder:
@@ -118,6 +121,14 @@ class PlanReassignmentOperator(SparkSubmitOperator):
             plan.digest[:12], numbers["replicas_moved"], len(plan.moves), numbers["lower_bound"], unplaced,
         )  # fmt: skip
         return {"uri": uri, "digest": plan.digest, **numbers, "partitions": len(plan.moves), "unplaced": unplaced}
+
+
+def _job() -> str:
+    # Found, not imported: the worker itself needs no Spark session.
+    spec = find_spec("kafka_steward.planning.job")
+    if spec is None or spec.origin is None:
+        raise PlanningFailed("The planner is missing: install airflow-provider-kafka-steward anew on the worker.")
+    return spec.origin
 
 
 def _options(settings: Settings) -> dict[str, Any]:
@@ -145,5 +156,7 @@ def _check(snapshot: SnapshotFolder, plan: PlanFolder) -> None:
 
 
 def _last_words(error: Exception) -> str:
+    """The last line that is none of Spark's own log: the job's sentence, or the exception that ended it."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1] if lines else type(error).__name__
+    said = [line for line in lines if not _LOG_LINE.match(line)]
+    return (said or lines or [type(error).__name__])[-1]

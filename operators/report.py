@@ -42,9 +42,10 @@ class TellPlanOperator(StewardOperator):
         """Tell, and stop here when only a report was asked for."""
         facts = {**self.plan, "sentence": _plan_sentence(self.plan)}
         self.log.info("%s", facts["sentence"])
-        if self.plan["unplaced"]:
-            notify(self.on_not_healable, context, "not_healable", facts)
         if self.mode == "report":
+            # Otherwise the report at the end says what is left: people are told once.
+            if self.plan["unplaced"]:
+                notify(self.on_not_healable, context, "not_healable", facts)
             self.log.info("mode is report: nothing is submitted. The plan is at %s.", self.plan["uri"])
             context["ti"].xcom_push("return_value", facts)
             raise DownstreamTasksSkipped(tasks=sorted(self.get_flat_relative_ids(upstream=False)))

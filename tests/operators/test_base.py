@@ -5,7 +5,8 @@ from typing import Any, cast
 
 from airflow.sdk import DAG
 
-from kafka_steward.operators.base import StewardOperator, folder_of, overrides_of, who_fields
+from kafka_steward.hooks.context import overrides_of, who_fields
+from kafka_steward.operators.base import StewardOperator, folder_of
 from kafka_steward.operators.leaders import ElectLeadersOperator
 from tests.airflow_home import context
 

@@ -1,0 +1,48 @@
+"""What a task's context says: with which settings it runs, and on whose behalf. Imports nothing that connects."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+from typing import TYPE_CHECKING, Any
+
+from kafka_steward.settings import Settings
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from kafka_steward.hooks.steward import StewardHook
+    from kafka_steward.journal.audit import Who
+
+__all__ = ["hook_of", "overrides_of", "who_fields", "who_of"]
+
+_SETTINGS = tuple(knob.name for knob in fields(Settings))
+
+
+def hook_of(operator: Any, context: Context) -> StewardHook:
+    """The hook of an operator with `conn_id` and `settings`, for one run."""
+    # Imported when a task runs: DAG files are parsed without Kafka, SQL or Spark.
+    from kafka_steward.hooks.steward import StewardHook  # noqa: PLC0415
+
+    return StewardHook(operator.conn_id, overrides_of(operator.settings, context))
+
+
+def overrides_of(settings: Mapping[str, Any], context: Context) -> dict[str, Any]:
+    """The settings that this run overrides: its parameters, which win over the operator's own."""
+    params = context.get("params") or {}
+    by_run = {name: params[name] for name in _SETTINGS if name in params and params[name] is not None}
+    return {**settings, **by_run}
+
+
+def who_of(context: Context) -> Who:
+    """On whose behalf this task acts, for the audit trail: its try, and the person who started the run, if one did."""
+    from kafka_steward.journal.audit import Who  # noqa: PLC0415 - DAG files are parsed without SQL
+
+    task = context["ti"]
+    person = getattr(context.get("dag_run"), "triggering_user_name", None)
+    return Who(task.dag_id, task.run_id, task.task_id, task.try_number, person)
+
+
+def who_fields(context: Context) -> dict[str, Any]:
+    """The same as JSON, for a trigger to carry."""
+    return asdict(who_of(context))

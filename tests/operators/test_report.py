@@ -1,0 +1,78 @@
+"""What people are told, and that they are told once."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import DownstreamTasksSkipped
+
+from kafka_steward.assignment import TopicPartition
+from kafka_steward.cluster.state import Broker, Partition, Snapshot
+from kafka_steward.hooks.steward import StewardHook
+from kafka_steward.operators.report import ReportHealOperator, TellPlanOperator
+from tests.airflow_home import context
+
+PLAN = {"uri": "/plan", "digest": "3f2a91c0" * 8, "replicas_moved": 6, "lower_bound": 6, "partitions": 5, "unplaced": 0}
+
+
+class People:
+    """Remembers what they were told."""
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+        self.sentences: list[str] = []
+
+    def __call__(self, told: Any) -> None:
+        self.events.append(told["kafka_steward"]["event"])
+        self.sentences.append(told["kafka_steward"]["sentence"])
+
+
+def told(mode: str, unplaced: int) -> People:
+    people = People()
+    operator = TellPlanOperator(task_id="tell", plan={**PLAN, "unplaced": unplaced}, mode=mode, on_not_healable=people)
+    try:
+        operator.execute(context())
+    except DownstreamTasksSkipped:
+        assert mode == "report"
+    else:
+        assert mode == "heal"
+    return people
+
+
+def test_a_report_tells_what_cannot_be_healed_and_a_heal_leaves_it_to_its_end() -> None:
+    assert told("heal", unplaced=2).events == []
+    assert told("report", unplaced=0).events == []
+    people = told("report", unplaced=2)
+    assert people.events == ["not_healable"]
+    assert "moves 6 replicas of 5 partitions; no plan can move fewer than 6." in people.sentences[0]
+    assert people.sentences[0].endswith("2 partitions cannot be healed whole; proof.json says why.")
+
+
+@pytest.mark.parametrize(
+    ("isr", "left", "event", "end"),
+    [
+        ({1, 2}, 0, "healed", "Every partition of the cluster is whole."),
+        ({1}, 1, "not_healable", "still under-replicated, 1 that this plan left. Dead brokers: 2."),
+    ],
+)
+def test_the_report_at_the_end(monkeypatch: pytest.MonkeyPatch, isr: set[int], left: int, event: str, end: str) -> None:
+    partition = Partition("orders", 0, (1, 2), frozenset(isr), 1)
+    brokers = {number: Broker(number, "h", 1, fenced=number not in isr) for number in (1, 2)}
+    snapshot = Snapshot("c", 1, brokers, {TopicPartition("orders", 0): partition})
+    opened = SimpleNamespace(
+        cluster=SimpleNamespace(snapshot=lambda: snapshot),
+        journal=SimpleNamespace(audit=SimpleNamespace(rows=lambda **_: [])),
+    )
+    monkeypatch.setattr(StewardHook, "open", lambda _: nullcontext(opened))
+    people = People()
+    report = ReportHealOperator(
+        task_id="report", brokers=[3], plan=PLAN, submitted={"partitions": 5, "left": left},
+        on_healed=people, on_not_healable=people,
+    )  # fmt: skip
+    facts = report.execute(context())
+    assert facts["sentence"].startswith("Healed broker 3: 6 replicas of 5 partitions moved. ")
+    assert facts["sentence"].endswith(end)
+    assert people.events == [event]
