@@ -6,16 +6,15 @@ import time
 from datetime import datetime
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from benchmarks.plain import VICTIM
 from benchmarks.stages import Stages, ask_until
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.demo import follow
-from kafka_steward.demo.scene import airflow_in, unpause
+from kafka_steward.demo.scene import airflow_in
 from kafka_steward.journal.open import open_journal
 from kafka_steward.sandbox import Sandbox
-from kafka_steward.sandbox.airflow import LocalAirflow
+from kafka_steward.sandbox.airflow_dags import AirflowDag
 
 _GRACE_S = 1.0
 #: The DAG's tasks, by the stage that they are.
@@ -27,28 +26,28 @@ def heal(sandbox: Sandbox, folder: Path, partitions: int, throttle: int) -> Stag
     stages = Stages("DAG in Airflow", sandbox.mode, partitions)
     airflow, journal_url = airflow_in(folder / "airflow", sandbox.bootstrap, grace_s=_GRACE_S, throttle=throttle)
     with airflow, KafkaCluster({"bootstrap_servers": sandbox.bootstrap.split(",")}) as cluster:
-        unpause(airflow)
+        dag = AirflowDag(airflow, "heal")
+        dag.unpause()
         with open_journal(journal_url, cluster.cluster_id) as journal:
             time.sleep(15)  # the watch is up: what is measured is detection, not its start
             sandbox.kill(VICTIM)
             with stages.stage("detect"):
                 failure = ask_until(lambda: follow.failure_of(journal, VICTIM), within_s=60)
-            run = ask_until(lambda: _ended(airflow), within_s=900, every_s=1)
+            run = ask_until(lambda: _ended(dag), within_s=900, every_s=1)
             due_s = failure.failure_timestamp_ms / 1000 + _GRACE_S
             stages.seconds["start"] = _moment(run["start_date"]) - due_s
-            _add_tasks(stages, airflow, run["dag_run_id"])
-            stages.replicas_moved = follow.proof(airflow, run["dag_run_id"])["replicas_moved"]
+            _add_tasks(stages, dag, run["dag_run_id"])
+            stages.replicas_moved = dag.returned(run["dag_run_id"], "plan")["replicas_moved"]
     return stages
 
 
-def _ended(airflow: LocalAirflow) -> dict[str, Any] | None:
-    run = follow.heal_run(airflow)
-    return run if run and follow.succeeded(airflow) else None
+def _ended(dag: AirflowDag) -> dict[str, Any] | None:
+    run = follow.latest_run(dag)
+    return run if run and follow.succeeded(dag) else None
 
 
-def _add_tasks(stages: Stages, airflow: LocalAirflow, run_id: str) -> None:
-    path = f"/api/v2/dags/heal/dagRuns/{quote(run_id, safe='')}/taskInstances"
-    for task in airflow.api("GET", path)["task_instances"]:
+def _add_tasks(stages: Stages, dag: AirflowDag, run_id: str) -> None:
+    for task in dag.tasks(run_id):
         if task["task_id"] in _TASKS:
             stages.seconds[_TASKS[task["task_id"]]] = _moment(task["end_date"]) - _moment(task["start_date"])
 

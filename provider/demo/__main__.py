@@ -8,11 +8,12 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 
-from kafka_steward.demo.scene import Scene, airflow_in, create_topics, folder, unpause
+from kafka_steward.demo.scene import Scene, airflow_in, create_topics, folder
 from kafka_steward.demo.screen import Screen
 from kafka_steward.demo.story import play
 from kafka_steward.errors import StewardError
 from kafka_steward.sandbox import start
+from kafka_steward.sandbox.airflow_dags import AirflowDag
 
 _GRACE_S = 10.0
 _THROTTLE = 8_000_000
@@ -60,9 +61,10 @@ def _set_up(stack: ExitStack, screen: Screen, mode: str, home: Path) -> Scene:
     stack.enter_context(airflow)
     screen.step("airflow", f"api-server, scheduler, dag-processor and triggerer are healthy at {airflow.url}")
     screen.step("topics", create_topics(sandbox))
-    unpause(airflow)
+    heal = AirflowDag(airflow, "heal")
+    heal.unpause()
     screen.step("unpaused", "the DAG heal listens: its watch looks at the cluster every 2 s")
-    return Scene(sandbox, airflow, journal_url, _GRACE_S)
+    return Scene(sandbox, airflow, heal, journal_url, _GRACE_S)
 
 
 def _say_where(screen: Screen, scene: Scene, home: Path, *, keep: bool) -> None:

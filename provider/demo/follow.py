@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
-from urllib.parse import quote
 
 from kafka_steward.errors import StewardError
 from kafka_steward.journal import paths
@@ -15,23 +14,23 @@ from kafka_steward.journal.documents import FailedBroker
 from kafka_steward.journal.moves import MoveRow, MoveState
 from kafka_steward.journal.open import Journal
 from kafka_steward.journal.records import PlanRecord
-from kafka_steward.sandbox.airflow import AirflowSilent, LocalAirflow
+from kafka_steward.sandbox.airflow import AirflowSilent
+from kafka_steward.sandbox.airflow_dags import AirflowDag
 
 __all__ = [
     "DemoFailed",
     "Moving",
     "failure_of",
-    "heal_run",
     "latest_heal",
+    "latest_run",
     "moving",
-    "proof",
     "running_task",
     "succeeded",
     "wait_for",
 ]
 
 Answer = TypeVar("Answer")
-_DAG = "heal"
+_ACTIVE = {"running", "deferred", "queued", "up_for_retry"}
 _POLL_S = 0.3
 
 
@@ -96,34 +95,25 @@ def moving(rows: list[MoveRow]) -> Moving:
     )
 
 
-def heal_run(airflow: LocalAirflow) -> dict[str, Any] | None:
-    """The newest run of the DAG that was not skipped through."""
-    runs = airflow.api("GET", f"/api/v2/dags/{_DAG}/dagRuns?order_by=-id&limit=1")["dag_runs"]
-    return runs[0] if runs else None
+def latest_run(heal: AirflowDag) -> dict[str, Any] | None:
+    """The newest run of the DAG, if there is one."""
+    runs = heal.runs()
+    return runs[-1] if runs else None
 
 
-def running_task(airflow: LocalAirflow, run_id: str) -> str:
+def running_task(heal: AirflowDag, run_id: str) -> str:
     """The task that a run is in, e.g. `plan`. Raises DemoFailed when one has failed for good."""
-    path = f"/api/v2/dags/{_DAG}/dagRuns/{quote(run_id, safe='')}/taskInstances"
-    tasks = airflow.api("GET", path)["task_instances"]
-    failed = [task["task_id"] for task in tasks if task["state"] in {"failed", "upstream_failed"}]
+    states = {task["task_id"]: task["state"] for task in heal.tasks(run_id)}
+    failed = [task for task, state in states.items() if state in {"failed", "upstream_failed"}]
     if failed:
-        raise DemoFailed(f"The task {failed[0]} of the DAG {_DAG} failed; its log is under {airflow.home}/logs.")
-    active = [task["task_id"] for task in tasks if task["state"] in {"running", "deferred", "queued", "up_for_retry"}]
-    return active[0] if active else ""
+        raise DemoFailed(f"The task {failed[0]} failed. The end of its log: {heal.log(run_id, failed[0])[-1500:]}")
+    return next((task for task, state in states.items() if state in _ACTIVE), "")
 
 
-def succeeded(airflow: LocalAirflow) -> bool | None:
+def succeeded(heal: AirflowDag) -> bool | None:
     """True once the newest run has succeeded. Raises DemoFailed when a task of it failed for good."""
-    run = heal_run(airflow)
+    run = latest_run(heal)
     if run is None or run["state"] == "success":
         return True if run else None
-    running_task(airflow, run["dag_run_id"])
+    running_task(heal, run["dag_run_id"])
     return None
-
-
-def proof(airflow: LocalAirflow, run_id: str) -> dict[str, Any]:
-    """What the plan of a run moves, and the lower bound, as the task `plan` returned it."""
-    path = f"/api/v2/dags/{_DAG}/dagRuns/{quote(run_id, safe='')}/taskInstances/plan/xcomEntries/return_value"
-    value: dict[str, Any] = airflow.api("GET", path)["value"]
-    return value

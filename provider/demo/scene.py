@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from kafka_steward.demo.follow import wait_for
 from kafka_steward.errors import StewardError
 from kafka_steward.sandbox import Sandbox
-from kafka_steward.sandbox.airflow import AirflowFailed, LocalAirflow
+from kafka_steward.sandbox.airflow import LocalAirflow
+from kafka_steward.sandbox.airflow_dags import AirflowDag
 from kafka_steward.sandbox.java import java
 
-__all__ = ["CONNECTION", "DAG_FILE", "Scene", "airflow_in", "create_topics", "folder", "unpause"]
+__all__ = ["CONNECTION", "DAG_FILE", "Scene", "airflow_in", "create_topics", "folder"]
 
 CONNECTION = "kafka_steward_default"
 #: What a user writes, and all of it.
@@ -35,6 +35,7 @@ class Scene:
 
     sandbox: Sandbox
     airflow: LocalAirflow
+    heal: AirflowDag
     journal_url: str
     grace_s: float
 
@@ -81,16 +82,3 @@ def create_topics(sandbox: Sandbox) -> str:
         f"{', '.join(_TOPICS)}: {len(_TOPICS) * _PARTITIONS} partitions, replication factor 3, "
         f"{len(_TOPICS) * _BYTES // 1_000_000} MB of data"
     )
-
-
-def unpause(airflow: LocalAirflow) -> None:
-    """Wait until Airflow has read the DAG file, and unpause the DAG."""
-    wait_for(lambda: _unpaused(airflow), within_s=60, what="Airflow to find the DAG heal")
-
-
-def _unpaused(airflow: LocalAirflow) -> bool | None:
-    try:
-        airflow.api("PATCH", "/api/v2/dags/heal", {"is_paused": False})
-    except AirflowFailed:
-        return None
-    return True

@@ -92,16 +92,16 @@ def _show_detection(scene: Scene, screen: Screen, journal: Journal, victim: int,
 
 
 def _show_planning(scene: Scene, screen: Screen, journal: Journal, victim: int) -> tuple[PlanRecord, Mapping[str, Any]]:
-    run = follow.wait_for(lambda: follow.heal_run(scene.airflow), within_s=_PLANNED_WITHIN_S, what="a run of heal")
+    run = follow.wait_for(lambda: follow.latest_run(scene.heal), within_s=_PLANNED_WITHIN_S, what="a run of heal")
     screen.step("due", "the DAG heal runs")
     with screen.bar("plan") as bar:
         record = follow.wait_for(
             lambda: follow.latest_heal(journal, victim),
             within_s=_PLANNED_WITHIN_S,
             what="a plan",
-            meanwhile=lambda: bar.show(0, 0, f"task {follow.running_task(scene.airflow, run['dag_run_id'])}"),
+            meanwhile=lambda: bar.show(0, 0, f"task {follow.running_task(scene.heal, run['dag_run_id'])}"),
         )
-    proof = follow.proof(scene.airflow, run["dag_run_id"])
+    proof = scene.heal.returned(run["dag_run_id"], "plan")
     screen.step(
         "plan",
         f"{proof['replicas_moved']} replicas to place, {proof['lower_bound']} is the fewest possible, "
@@ -140,7 +140,7 @@ def _ended(journal: Journal, digest: str, bar: Bar, began: float) -> PlanRecord 
 def _show_end_of_run(scene: Scene, screen: Screen) -> None:
     with screen.bar("check") as bar:
         follow.wait_for(
-            lambda: follow.succeeded(scene.airflow),
+            lambda: follow.succeeded(scene.heal),
             within_s=_HEALED_WITHIN_S,
             what="the DAG run to end",
             meanwhile=lambda: bar.show(0, 0, "every replica in the ISR, preferred leaders elected"),

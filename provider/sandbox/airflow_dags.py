@@ -72,6 +72,12 @@ class AirflowDag:
         content = self._api("GET", path + "?full_content=true")["content"]
         return "\n".join(str(line["event"]) if isinstance(line, dict) else str(line) for line in content)
 
+    def returned(self, run_id: str, task_id: str) -> Any:
+        """What a task returned: its XCom `return_value`."""
+        return self._api("GET", self._path("dagRuns", run_id, "taskInstances", task_id, "xcomEntries", "return_value"))[
+            "value"
+        ]
+
     def _known(self) -> bool:
         known = self._api("GET", f"/api/v2/dags?dag_id_pattern={quote(self.dag_id)}&exclude_stale=true")["dags"]
         return any(dag["dag_id"] == self.dag_id for dag in known)
