@@ -1,0 +1,50 @@
+"""The table of a move's states."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafka_steward.execution.moves import OPEN, SETTLED, TRANSITIONS, Event, Phase, next_state, phase_of, unsettled
+from kafka_steward.journal.moves import MoveRow, MoveState
+from tests.worlds import move
+
+
+def test_every_state_is_in_the_table_and_can_be_left_unless_it_is_settled() -> None:
+    assert set(TRANSITIONS) == set(MoveState)
+    assert {state for state, events in TRANSITIONS.items() if not events} == SETTLED
+    assert OPEN.isdisjoint(SETTLED)
+
+
+def test_every_state_can_be_reached_from_the_first() -> None:
+    reached, ahead = set(), {MoveState.WAITING}
+    while ahead:
+        state = ahead.pop()
+        reached.add(state)
+        ahead |= set(TRANSITIONS[state].values()) - reached
+    assert reached == set(MoveState)
+
+
+def test_nothing_is_settled_without_having_been_asked_of_kafka_or_decided() -> None:
+    for state in OPEN:
+        assert Event.COMPLETE not in TRANSITIONS[state]
+        assert Event.LOSE not in TRANSITIONS[state]
+
+
+def test_what_cannot_happen_is_refused_by_name() -> None:
+    with pytest.raises(ValueError, match="A move that is completed cannot meet 'submit'"):
+        next_state(MoveState.COMPLETED, Event.SUBMIT)
+
+
+@pytest.mark.parametrize("phase", Phase)
+def test_the_detail_keeps_the_phase(phase: Phase) -> None:
+    for detail in (phase.because(), phase.because("broker 4: died")):
+        assert phase_of(MoveRow(move("t-0", "123", "423"), MoveState.SUBMITTED, detail)) is phase
+
+
+def test_a_detail_that_names_no_phase_assumes_least() -> None:
+    assert phase_of(MoveRow(move("t-0", "123", "423"), MoveState.SUBMITTED, "who knows")) is Phase.INTENDED
+
+
+def test_unsettled_keeps_the_order() -> None:
+    rows = [MoveRow(move(f"t-{n}", "123", "423"), state) for n, state in enumerate(MoveState)]
+    assert [row.state for row in unsettled(rows)] == [MoveState.WAITING, MoveState.HELD, MoveState.SUBMITTED]

@@ -1,0 +1,172 @@
+"""Every reason why a move does not begin: when it is given, in which words, and what becomes of the move."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kafka_steward.assignment import Move, TopicPartition
+from kafka_steward.cluster.state import LogDir
+from kafka_steward.execution.holds import SENTENCES, Held, HoldReason
+from kafka_steward.execution.moves import Event
+from kafka_steward.execution.outlook import Outlook, room_bytes, strained
+from kafka_steward.execution.preflight import CHECKS, preflight
+from tests.simulator import Simulator
+from tests.worlds import move
+
+MOVE = move("t-0", "123", "423", size=100, topic_id="id1")
+
+
+def outlook(*dead: int, foreign: str = "", **more: Any) -> Outlook:
+    simulator = Simulator.of("1a 2b 3c 4a 5b", "t: 123 231")
+    for broker in dead:
+        simulator.kill(broker)
+    if foreign:
+        simulator.alter({TopicPartition("t", 0): tuple(map(int, foreign))})
+    return Outlook(simulator.snapshot(), **more)
+
+
+CASES: dict[HoldReason, tuple[Move, Outlook, str]] = {
+    HoldReason.PARTITION_GONE: (move("t-7", "123", "423"), outlook(), "t-7 was not moved: it does not exist any more."),
+    HoldReason.CREATED_ANEW: (
+        replace(MOVE, topic_id="id0"),
+        outlook(),
+        "t-0 was not moved: its topic was deleted and created anew since the plan was made; make a new plan.",
+    ),
+    HoldReason.FOREIGN_REASSIGNMENT: (
+        MOVE,
+        outlook(foreign="523"),
+        "t-0 was not moved: someone else is moving it to [5, 2, 3]; it is tried again when that has ended.",
+    ),
+    HoldReason.ALREADY_THERE: (move("t-0", "321", "123"), outlook(), "t-0 already has the replicas [1, 2, 3]."),
+    HoldReason.SATISFIED: (
+        MOVE,
+        outlook(auto_generated=True),
+        "t-0 needs no move any more: all its brokers, 1, 2, 3, are live again.",
+    ),
+    HoldReason.CHANGED_ELSEWHERE: (
+        move("t-0", "132", "432"),
+        outlook(),
+        "t-0 was not moved: someone changed its replicas to [1, 2, 3] since it was planned; make a new plan.",
+    ),
+    HoldReason.DUPLICATE_REPLICA: (
+        move("t-0", "123", "422"),
+        outlook(),
+        "t-0 was not moved: its target [4, 2, 2] is empty or names a broker twice; correct the plan.",
+    ),
+    HoldReason.CLUSTER_DISABLED: (
+        MOVE,
+        outlook(disabled=True),
+        (
+            "t-0 was not moved: reassignments are switched off for this cluster; to allow them, delete "
+            "/admin/reassign_cancel."
+        ),
+    ),
+    HoldReason.TARGET_BOUNCING: (
+        MOVE,
+        outlook(3, bouncing=frozenset({3})),
+        (
+            "t-0 was not moved: broker 3 announced a restart and has not returned; it is tried again; to end the "
+            "announcement, delete /admin/rolling_bounce/3."
+        ),
+    ),
+    HoldReason.TARGET_DEAD: (
+        MOVE,
+        outlook(4),
+        "t-0 was not moved: broker 4, which is to receive it, is not live; it is tried again.",
+    ),
+    HoldReason.KEPT_REPLICA_DEAD: (
+        MOVE,
+        outlook(3),
+        "t-0 was not moved: broker 3, whose replica stays, is not live, and the move would hang; it is tried again.",
+    ),
+    HoldReason.NO_LEADER: (
+        move("t-0", "123", "45"),
+        outlook(1, 2, 3),
+        "t-0 was not moved: it has no leader to copy from; bring back one of the brokers 1, 2, 3.",
+    ),
+    HoldReason.BELOW_MIN_ISR: (
+        move("t-0", "123", "12"),
+        outlook(min_isr={"t": 3}),
+        (
+            "t-0 was not moved: its target has fewer replicas than min.insync.replicas, 3; lower that setting or plan more "
+            "replicas."
+        ),
+    ),
+    HoldReason.DISK_FULL: (
+        MOVE,
+        outlook(room_bytes={4: 99}),
+        (
+            "t-0 was not moved: it would leave broker 4 less free disk than min_free asks for; free some, or lower "
+            "min_free."
+        ),
+    ),
+    HoldReason.CLUSTER_STRAINED: (
+        MOVE,
+        outlook(strained=[TopicPartition("u", 3)]),
+        (
+            "t-0 was not moved: u-3, outside this plan, has fewer replicas in sync than min.insync.replicas; it is tried "
+            "again."
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("reason", CASES, ids=lambda reason: reason.value)
+def test_each_reason_and_its_sentence(reason: HoldReason) -> None:
+    asked, seen, sentence = CASES[reason]
+    held = preflight(asked, seen)
+    assert held == Held(asked.topic, asked.partition, reason, sentence)
+
+
+def test_every_reason_has_a_case_a_sentence_and_a_check() -> None:
+    not_by_looking = {HoldReason.KAFKA_REFUSED}
+    assert set(CASES) | not_by_looking == set(HoldReason) == set(SENTENCES)
+    assert [reason for reason, _ in CHECKS] == [reason for reason in CASES if reason is not HoldReason.PARTITION_GONE]
+
+
+def test_what_becomes_of_the_move() -> None:
+    by_event = {event: [reason for reason in HoldReason if reason.event is event] for event in Event}
+    assert by_event[Event.SATISFY] == [HoldReason.SATISFIED, HoldReason.ALREADY_THERE]
+    assert by_event[Event.DROP] == [
+        HoldReason.PARTITION_GONE,
+        HoldReason.CREATED_ANEW,
+        HoldReason.CHANGED_ELSEWHERE,
+        HoldReason.DUPLICATE_REPLICA,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("asked", "seen"),
+    [
+        (MOVE, outlook()),
+        (MOVE, outlook(1, auto_generated=True)),
+        (MOVE, outlook(1, bouncing=frozenset({1}))),
+        (MOVE, outlook(room_bytes={4: 100})),
+        (move("t-0", "123", "231"), outlook(3, strained=[TopicPartition("u", 0)])),
+        (move("t-0", "123", "12"), outlook(3, min_isr={"t": 2})),
+        (move("t-0", "123", "1234"), outlook(min_isr={"t": 5})),
+    ],
+    ids=["plain", "its broker failed", "leaves a bouncer", "just fits", "reorder", "drops a dead one", "grows"],
+)
+def test_what_may_begin(asked: Move, seen: Outlook) -> None:
+    assert preflight(asked, seen) is None
+
+
+def test_room_is_what_is_left_above_the_share_that_must_stay_free() -> None:
+    told = {1: LogDir({}, 1000, 400), 2: LogDir({}, None, None), 3: LogDir({}, 1000, 400)}
+    assert room_bytes(told, min_free=0.15, incoming={3: 100}) == {1: 250, 3: 150}
+
+
+def test_strained_are_those_outside_the_plan_whose_brokers_all_live() -> None:
+    simulator = Simulator.of("1a 2b 3c", "t: 123", "u: 12", "v: 23")
+    for name in ("t", "u", "v"):
+        simulator.topics[TopicPartition(name, 0)].isr = {2}
+    snapshot = simulator.snapshot()
+    assert strained(snapshot, [], {"t": 2, "u": 2, "v": 1}) == [TopicPartition("t", 0), TopicPartition("u", 0)]
+    assert strained(snapshot, [TopicPartition("t", 0)], {"t": 2}) == []
+    simulator.kill(1)
+    assert strained(simulator.snapshot(), [], {"t": 2, "u": 2, "v": 2}) == [TopicPartition("v", 0)]
+    assert strained(snapshot, [], {"u": 9}) == [TopicPartition("u", 0)], "never more than there are replicas"

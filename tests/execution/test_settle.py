@@ -1,0 +1,94 @@
+"""What a look says about a submitted move: one line per case."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafka_steward.cluster.state import Broker, Partition, Snapshot
+from kafka_steward.execution.moves import Phase, next_state
+from kafka_steward.execution.settle import MEANING, Standing, settle, standing
+from kafka_steward.journal.moves import MoveRow, MoveState
+from tests.worlds import move
+
+LIVE = frozenset({2, 3, 4})
+MOVE = move("t-0", "123", "423", topic_id="id1")
+
+
+def seen(replicas: str, isr: str, *, adding: str = "", removing: str = "", topic_id: str | None = "id1") -> Partition:
+    as_ids = [tuple(map(int, digits)) for digits in (replicas, isr, adding, removing)]
+    return Partition("t", 0, as_ids[0], frozenset(as_ids[1]), 2, topic_id, as_ids[2], as_ids[3])
+
+
+FLYING = seen("4231", "123", adding="4", removing="1")
+CASES = {
+    "flying": (Phase.ACCEPTED, FLYING, Standing.FLYING),
+    "flying, and not known to be accepted": (Phase.INTENDED, FLYING, Standing.FLYING),
+    "arrived": (Phase.ACCEPTED, seen("423", "234"), Standing.ARRIVED),
+    "arrived, answer lost": (Phase.INTENDED, seen("423", "234"), Standing.ARRIVED),
+    "arrived while being cancelled": (Phase.CANCELLING, seen("423", "234"), Standing.ARRIVED),
+    "at the target, ISR not whole yet": (Phase.ACCEPTED, seen("423", "23"), Standing.FLYING),
+    "at the target in another order": (Phase.ACCEPTED, seen("234", "234"), Standing.TAKEN_OVER),
+    "never asked": (Phase.INTENDED, seen("123", "23"), Standing.NEVER_BEGAN),
+    "cancelled by someone": (Phase.ACCEPTED, seen("123", "23"), Standing.CANCELLED_BY_SOMEONE),
+    "cancelled by someone, order lost": (Phase.ACCEPTED, seen("231", "23"), Standing.CANCELLED_BY_SOMEONE),
+    "order lost before it was known to be taken": (Phase.INTENDED, seen("231", "23"), Standing.CANCELLED_BY_SOMEONE),
+    "cancel asked, still listed": (Phase.CANCELLING, FLYING, Standing.CANCELLING),
+    "cancelled, order lost": (Phase.CANCELLING, seen("231", "23"), Standing.DISORDERED),
+    "cancelled, as it was": (Phase.CANCELLING, seen("123", "23"), Standing.RESTORED),
+    "elsewhere": (Phase.ACCEPTED, seen("234", "234"), Standing.TAKEN_OVER),
+    "on its way elsewhere": (Phase.ACCEPTED, seen("5231", "23", adding="5", removing="1"), Standing.TAKEN_OVER),
+    "wedged": (Phase.ACCEPTED, seen("1234", "1234", adding="4", removing="4"), Standing.TAKEN_OVER),
+    "deleted": (Phase.ACCEPTED, None, Standing.GONE),
+    "created anew": (Phase.ACCEPTED, seen("423", "234", topic_id="id2"), Standing.CREATED_ANEW),
+    "topic id unknown": (Phase.ACCEPTED, seen("423", "234", topic_id=None), Standing.ARRIVED),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_submitted_move(case: str) -> None:
+    phase, partition, expected = CASES[case]
+    row = MoveRow(MOVE, MoveState.SUBMITTED, phase.because("why"), attempt=1)
+    assert standing(row, partition, LIVE) is expected
+
+
+def test_a_replica_that_was_in_sync_and_died_is_not_waited_for() -> None:
+    row = MoveRow(MOVE, MoveState.SUBMITTED, Phase.ACCEPTED.because(), attempt=1)
+    assert standing(row, seen("423", "23"), frozenset({2, 3})) is Standing.ARRIVED_SINCE_SHRUNK
+
+
+def test_an_isr_that_was_whole_once_need_not_be_whole_again() -> None:
+    row = MoveRow(MOVE, MoveState.SUBMITTED, Phase.ACCEPTED.because(), attempt=1, isr_seen=True)
+    assert standing(row, seen("423", "23"), LIVE) is Standing.ARRIVED
+
+
+def test_what_was_tried_and_flies_is_ours_and_what_was_not_is_not() -> None:
+    assert standing(MoveRow(MOVE, attempt=1), FLYING, LIVE) is Standing.ADOPTED
+    assert standing(MoveRow(MOVE, attempt=0), FLYING, LIVE) is None
+    assert standing(MoveRow(MOVE, MoveState.HELD, attempt=1), seen("123", "23"), LIVE) is None
+
+
+def test_a_pure_reorder_is_told_by_its_order() -> None:
+    reorder = MoveRow(move("t-0", "123", "231"), MoveState.SUBMITTED, Phase.INTENDED.because(), attempt=1)
+    assert standing(reorder, seen("123", "123"), LIVE) is Standing.NEVER_BEGAN
+    assert standing(reorder, seen("231", "123"), LIVE) is Standing.ARRIVED
+
+
+@pytest.mark.parametrize("state", [state for state in MoveState if state.settled])
+def test_what_is_settled_stays_so(state: MoveState) -> None:
+    assert standing(MoveRow(MOVE, state, attempt=1), FLYING, LIVE) is None
+
+
+def test_each_meaning_is_possible_in_the_table() -> None:
+    for each, (event, words) in MEANING.items():
+        start = MoveState.WAITING if each is Standing.ADOPTED else MoveState.SUBMITTED
+        assert next_state(start, event)
+        assert words
+
+
+def test_findings_come_in_the_order_of_the_rows_with_what_was_found() -> None:
+    partitions = {name.topic_partition: name for name in (seen("423", "234"),)}
+    snapshot = Snapshot("c", 0, {broker: Broker(broker, "h", 1) for broker in LIVE}, partitions)
+    rows = [MoveRow(MOVE, MoveState.SUBMITTED, attempt=1), MoveRow(move("t-9", "123", "423"), MoveState.SUBMITTED)]
+    first, second = settle(rows, snapshot)
+    assert (first.standing, first.found, first.isr_whole) == (Standing.ARRIVED, (4, 2, 3), True)
+    assert (second.standing, second.found, second.isr_whole) == (Standing.GONE, None, False)

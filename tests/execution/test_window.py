@@ -1,0 +1,125 @@
+"""Which moves start: laws for any plan, and the few cases that say what is meant."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafka_steward.assignment import Move, TopicPartition
+from kafka_steward.execution.window import Caps, Flow, flows, next_moves, open_rows, pause_left_ms
+from kafka_steward.journal.moves import MoveRow, MoveState
+from tests.simulator import Simulator
+from tests.worlds import move
+
+BROKERS = st.integers(1, 6)
+flowing = st.lists(st.builds(Flow, st.frozensets(BROKERS, max_size=2), st.none() | BROKERS), max_size=6)
+limits = st.builds(Caps, st.integers(1, 3), st.integers(1, 3), st.integers(1, 8))
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> list[Move]:
+    moves = []
+    for number in range(draw(st.integers(0, 12))):
+        before = tuple(draw(st.permutations(range(1, 7)))[:3])
+        after = tuple(draw(st.permutations(range(1, 7)))[:3])
+        size = draw(st.none() | st.integers(0, 100))
+        moves.append(Move("t", number, before, after, number // 4, number % 4, "test", None, size))
+    return moves
+
+
+def leaders(moves: list[Move]) -> dict[TopicPartition, int | None]:
+    return {each.topic_partition: each.before[0] for each in moves}
+
+
+@given(plans(), flowing, limits, st.dictionaries(BROKERS, st.integers(0, 200)))
+def test_no_broker_is_given_more_than_its_cap_or_its_room(
+    moves: list[Move], flying: list[Flow], caps: Caps, room: dict[int, int]
+) -> None:
+    chosen = next_moves(moves, flying, caps, leaders=leaders(moves), room_bytes=room)
+    copying = [each for each in chosen if frozenset(each.before) != frozenset(each.after)]
+    into = Counter(broker for flow in flying for broker in flow.into)
+    received = Counter(broker for each in copying for broker in each.adding)
+    for broker, count in received.items():
+        assert into[broker] + count <= caps.into
+        taken = sum(each.size_bytes or 0 for each in copying if broker in each.adding)
+        assert taken <= room.get(broker, taken)
+    sent = Counter(dict.fromkeys(range(1, 7), 0))
+    for flow in flying:
+        sent[flow.out_of or 0] += len(flow.into)
+    for each in copying:
+        alone = sent[each.before[0]] == 0
+        sent[each.before[0]] += len(each.adding)
+        assert alone or sent[each.before[0]] <= caps.out_of
+    assert not copying or len(flying) + len(copying) <= caps.total
+
+
+@given(plans(), flowing, limits, st.randoms(use_true_random=False))
+def test_the_order_of_the_input_does_not_matter(
+    moves: list[Move], flying: list[Flow], caps: Caps, chance: object
+) -> None:
+    shuffled = list(moves)
+    chance.shuffle(shuffled)  # type: ignore[attr-defined]
+    expected = next_moves(moves, flying, caps, leaders=leaders(moves), room_bytes={})
+    assert next_moves(shuffled, flying, caps, leaders=leaders(moves), room_bytes={}) == expected
+
+
+@given(plans(), limits)
+def test_an_idle_cluster_always_gets_something_to_do(moves: list[Move], caps: Caps) -> None:
+    assert bool(next_moves(moves, [], caps, leaders=leaders(moves), room_bytes={})) == bool(moves)
+
+
+def test_a_move_without_a_place_holds_up_nothing_behind_it() -> None:
+    moves = [move("t-0", "123", "423"), move("t-1", "123", "423", position=1), move("t-2", "231", "531", position=2)]
+    chosen = next_moves(moves, [], Caps(1, 5, 9), leaders=leaders(moves), room_bytes={})
+    assert [each.partition for each in chosen] == [0, 2]
+
+
+def test_a_reorder_takes_no_place() -> None:
+    moves = [move("t-0", "123", "231")]
+    assert next_moves(moves, [Flow(frozenset({4}), 1)], Caps(1, 1, 1), leaders=leaders(moves), room_bytes={}) == moves
+
+
+def test_flows_are_everything_in_flight_whoever_began_it() -> None:
+    simulator = Simulator.of("1a 2b 3c 4a", "t: 123 231")
+    simulator.alter({TopicPartition("t", 0): (4, 2, 3)})
+    assert flows(simulator.snapshot()) == [Flow(frozenset({4}), 1)]
+
+
+def rows(*states: MoveState, settled_ms: int = 1000) -> list[MoveRow]:
+    return [
+        MoveRow(
+            move(f"t-{n}", "123", "423", chunk=n // 2, position=n % 2),
+            state,
+            settled_ms=settled_ms if state.settled else None,
+        )
+        for n, state in enumerate(states)
+    ]
+
+
+DONE, WAITS, FLIES, HELD = MoveState.COMPLETED, MoveState.WAITING, MoveState.SUBMITTED, MoveState.HELD
+
+
+@pytest.mark.parametrize(
+    ("states", "sliding", "chunked"),
+    [
+        ((WAITS, WAITS, WAITS, WAITS), [0, 1, 2, 3], [0, 1]),
+        ((DONE, FLIES, WAITS, HELD), [2, 3], []),
+        ((DONE, DONE, FLIES, HELD, WAITS), [3, 4], [3]),
+        ((DONE, DONE), [], []),
+    ],
+)
+def test_the_barrier_opens_one_chunk_at_a_time(
+    states: tuple[MoveState, ...], sliding: list[int], chunked: list[int]
+) -> None:
+    assert [row.move.partition for row in open_rows(rows(*states), barrier=False)] == sliding
+    assert [row.move.partition for row in open_rows(rows(*states), barrier=True)] == chunked
+
+
+def test_the_pause_runs_from_the_end_of_the_chunk_before() -> None:
+    between = rows(DONE, DONE, WAITS, WAITS)
+    assert pause_left_ms(between, pause_ms=500, now_ms=1200) == 300
+    assert pause_left_ms(between, pause_ms=500, now_ms=1500) == 0
+    assert pause_left_ms(rows(WAITS, WAITS), pause_ms=500, now_ms=0) == 0
