@@ -91,8 +91,8 @@ CASES: dict[HoldReason, tuple[Move, Outlook, str]] = {
         move("t-0", "123", "12"),
         outlook(min_isr={"t": 3}),
         (
-            "t-0 was not moved: its target has fewer replicas than min.insync.replicas, 3; lower that setting or plan more "
-            "replicas."
+            "t-0 was not moved: its target has fewer replicas than min.insync.replicas, 3; lower that setting or plan "
+            "more replicas."
         ),
     ),
     HoldReason.DISK_FULL: (
@@ -107,8 +107,8 @@ CASES: dict[HoldReason, tuple[Move, Outlook, str]] = {
         MOVE,
         outlook(strained=[TopicPartition("u", 3)]),
         (
-            "t-0 was not moved: u-3, outside this plan, has fewer replicas in sync than min.insync.replicas; it is tried "
-            "again."
+            "t-0 was not moved: u-3, outside this plan, has fewer replicas in sync than min.insync.replicas; it is "
+            "tried again."
         ),
     ),
 }
