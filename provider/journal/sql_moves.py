@@ -6,7 +6,7 @@ The rows live here from publication on, whatever the tree is kept in, so that a 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -66,28 +66,31 @@ class MoveTable:
             changes["attempt"] = attempt
         if isr_seen is not None:
             changes["isr_seen"] = isr_seen
-        which = (_move.c.topic == sa.bindparam("which_topic")) & (_move.c.partition == sa.bindparam("which_partition"))
-        statement = sa.update(_move).where(self._of(digest) & which).values(changes)
-        keys = [{"which_topic": each.topic, "which_partition": each.partition} for each in partitions]
         with self.database.transaction() as connection:
-            connection.execute(statement, keys)
+            for some in _batches(partitions):
+                connection.execute(sa.update(_move).where(self._of(digest) & _among(some)).values(changes))
 
     def chunks_of(self, digest: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """The chunk that each of these partitions belongs to; those that the plan does not move are left out."""
         query = sa.select(_move.c.topic, _move.c.partition, _move.c.chunk).where(self._of(digest))
-        wanted = set(partitions)
+        chunks: dict[TopicPartition, int] = {}
         with self.database.reading() as connection:
-            found = connection.execute(query.where(_move.c.topic.in_({each.topic for each in wanted}))).all()
-        chunks = {TopicPartition(topic, partition): chunk for topic, partition, chunk in found}
-        return {partition: chunk for partition, chunk in chunks.items() if partition in wanted}
+            for some in _batches(partitions):
+                for topic, partition, chunk in connection.execute(query.where(_among(some))):
+                    chunks[TopicPartition(topic, partition)] = chunk
+        return chunks
 
     def settled_chunks(self, digest: str, chunks: Iterable[int]) -> list[int]:
         """Those of the chunks in which every partition is settled."""
         settled = [state.value for state in MoveState if state.settled]
-        open_rows = sa.select(_move.c.chunk).where(self._of(digest) & _move.c.state.not_in(settled)).distinct()
+        asked = sorted(chunks)
+        still_open = sa.select(_move.c.chunk).where(self._of(digest) & _move.c.state.not_in(settled)).distinct()
+        unsettled: set[int] = set()
         with self.database.reading() as connection:
-            unsettled = set(connection.execute(open_rows).scalars())
-        return sorted(set(chunks) - unsettled)
+            for start in range(0, len(asked), _BATCH):
+                some = asked[start : start + _BATCH]
+                unsettled.update(connection.execute(still_open.where(_move.c.chunk.in_(some))).scalars())
+        return [chunk for chunk in asked if chunk not in unsettled]
 
     def forget(self, digest: str) -> None:
         """Delete a plan's rows."""
@@ -96,6 +99,16 @@ class MoveTable:
 
     def _of(self, digest: str) -> sa.ColumnElement[bool]:
         return (_move.c.cluster_id == self.database.cluster_id) & (_move.c.plan == digest)
+
+
+def _batches(partitions: Collection[TopicPartition]) -> Iterator[list[TopicPartition]]:
+    names = sorted(set(partitions))
+    for start in range(0, len(names), _BATCH):
+        yield names[start : start + _BATCH]
+
+
+def _among(partitions: Sequence[TopicPartition]) -> sa.ColumnElement[bool]:
+    return sa.tuple_(_move.c.topic, _move.c.partition).in_([tuple(name) for name in partitions])
 
 
 def _columns(cluster_id: str, digest: str, row: MoveRow) -> dict[str, Any]:
