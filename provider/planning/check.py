@@ -59,6 +59,10 @@ def _even(snapshot: SnapshotFolder, plan: PlanFolder) -> tuple[list[str], list[s
     options = plan.proof.get("options") or {}
     if options.get("exclude_brokers"):
         return [], ["With excluded brokers the fair shares are not defined, and nothing was proven."]
+    if options.get("max_moves") or options.get("max_bytes"):
+        return list(_over_budget(plan, options)), [
+            "A plan within a budget leaves the cluster uneven: nothing was proven."
+        ]
     position = position_of(snapshot.brokers, _touchable(snapshot, options), plan_table(plan.moves), options)
     prices = plan.proof.get("prices") or {}
     usable = sorted(row["broker"] for row in snapshot.brokers.to_pylist() if row["state"] in ("live", "new"))
@@ -67,6 +71,14 @@ def _even(snapshot: SnapshotFolder, plan: PlanFolder) -> tuple[list[str], list[s
     if sorted(prices) != sorted(map(str, usable)) or not all(isinstance(one, int) for one in prices.values()):
         return misplaced(position), ["The proof has no price for every broker, and nothing was proven."]
     return misplaced(position), unproven(position, np.array([prices[str(broker)] for broker in usable], np.int64))
+
+
+def _over_budget(plan: PlanFolder, options: Mapping[str, Any]) -> Iterator[str]:
+    moved = sum(len(move.adding) for move in plan.moves)
+    moved_bytes = sum(len(move.adding) * (move.size_bytes or 0) for move in plan.moves)
+    for name, value in (("max_moves", moved), ("max_bytes", moved_bytes)):
+        if options.get(name) and value > options[name]:
+            yield f"The plan moves {value}, beyond {name} = {options[name]}."
 
 
 def _touchable(snapshot: SnapshotFolder, options: Mapping[str, Any]) -> pa.Table:

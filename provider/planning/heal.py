@@ -7,13 +7,13 @@ that was the preferred leader, a kept replica becomes it, which needs no data, a
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
 
 from kafka_steward.assignment import Operation
-from kafka_steward.planning.arrays import Bools, Brokers, Ints, Rows
+from kafka_steward.planning.arrays import Bools, Brokers, Ints, Rows, member
 from kafka_steward.planning.drafts import Draft
 from kafka_steward.planning.leaders import choose_leaders
 from kafka_steward.planning.placement import Load, Want, place_missing
@@ -55,6 +55,10 @@ class _Need:
     missing: Ints
     fate: Ints
     factor: Ints
+    #: Rows that give up replicas; which, is decided like a placement on the brokers that hold them.
+    shrinks: Bools
+    #: The fewest replicas that must be added.
+    bound: int
 
 
 @dataclass(frozen=True)
@@ -105,19 +109,47 @@ def heal(case: Case, others: Others | None = None) -> Draft:
     own = _survey(case, need)
     others = Others(own, 0) if others is None else others
     load = _load(case, need, others)
-    added = place_missing(Want(case.rows, case.brokers, need.kept, need.missing, case.own_rack), load)
+    want = Want(case.rows, case.brokers, need.kept, need.missing, case.own_rack, need.shrinks)
+    need, added = _chosen_to_stay(case.rows, need, place_missing(want, load))
     row, broker = _assembled(case.rows, need, *added)
     broker = _led(case, need, (row, broker), others.scaled(others.total.led, own.units))
-    return Draft(case.rows, need.fate, row, broker, bound=own.units)
+    return Draft(case.rows, need.fate, row, broker, bound=need.bound)
 
 
 def _need(case: Case) -> _Need:
     rows = case.rows
-    kept = ~case.brokers.having("failed")[rows.broker]
-    keeps = np.bincount(rows.row[kept], minlength=len(rows))
-    goal = rows.degree if case.operation is Operation.HEAL else np.maximum(rows.target_rf, keeps)
-    fate = fates(case, kept, goal - keeps)
-    return _Need(kept, np.where(fate == Fate.PLANNED, goal - keeps, 0), fate, goal)
+    alive = ~case.brokers.having("failed")[rows.broker]
+    keeps = np.bincount(rows.row[alive], minlength=len(rows))
+    goal = _goal(case, keeps)
+    shrinks = goal < keeps
+    kept = alive & (~shrinks[rows.row] | _stays_leader(case, alive))
+    missing = goal - np.bincount(rows.row[kept], minlength=len(rows))
+    open_slots = alive & shrinks[rows.row] & case.brokers.target[rows.broker] & ~kept
+    room = np.where(shrinks, np.bincount(rows.row[open_slots], minlength=len(rows)), len(case.brokers))
+    fate = fates(case, kept, missing, room, changes=shrinks)
+    bound = int(np.maximum(goal - keeps, 0)[fate == Fate.PLANNED].sum())
+    return _Need(kept, np.where(fate == Fate.PLANNED, missing, 0), fate, goal, shrinks, bound)
+
+
+def _goal(case: Case, keeps: Ints) -> Ints:
+    """How many replicas each row is to have."""
+    rows = case.rows
+    if case.operation is Operation.HEAL:
+        return rows.degree
+    if case.operation is Operation.FILL:
+        return np.maximum(rows.target_rf, keeps)
+    named = np.isin(np.array(rows.topics), case.options.topics)[rows.topic]
+    return np.where(named, case.options.replication_factor, keeps)
+
+
+def _stays_leader(case: Case, alive: Bools) -> Bools:
+    """The one slot of each row that stays whatever else goes: the preferred leader, or the next that may."""
+    rows = case.rows
+    may = np.flatnonzero(alive & case.brokers.target[rows.broker])
+    first = may[np.flatnonzero(np.diff(rows.row[may], prepend=-1))]
+    stays = np.zeros(len(rows.row), bool)
+    stays[first] = True
+    return stays
 
 
 def _survey(case: Case, need: _Need) -> Survey:
@@ -151,6 +183,13 @@ def broker_shares(brokers: Brokers, factor: int, *, own_rack: bool) -> list[Frac
     for index, value in zip(where, found, strict=True):
         wide[index] = value
     return wide
+
+
+def _chosen_to_stay(rows: Rows, need: _Need, added: tuple[Ints, Ints]) -> tuple[_Need, tuple[Ints, Ints]]:
+    """Replicas "added" where the row has one already are kept ones: they are no longer lost, and not added."""
+    stays = ~need.kept & member(rows.row, rows.broker, *added) & need.shrinks[rows.row]
+    new = ~need.shrinks[added[0]]
+    return replace(need, kept=need.kept | stays), (added[0][new], added[1][new])
 
 
 def _assembled(rows: Rows, need: _Need, added_row: Ints, added_broker: Ints) -> tuple[Ints, Ints]:

@@ -6,20 +6,21 @@ what spark-submit starts. The proof is the last line on standard output; the pla
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from kafka_steward.assignment import Operation
 from kafka_steward.errors import PlanError, StewardError
 from kafka_steward.planning.chunks import Slots, in_order
+from kafka_steward.planning.command import print_verdict, request_of, write_reassignments
 from kafka_steward.planning.digest import plan_hasher
 from kafka_steward.planning.formats import SnapshotFolder, read_snapshot
 from kafka_steward.planning.kernels import (
@@ -35,6 +36,7 @@ from kafka_steward.planning.kernels import (
 from kafka_steward.planning.measures import Measures
 from kafka_steward.planning.options import Options, operation_of
 from kafka_steward.planning.proof import proof_of
+from kafka_steward.planning.reassignment import assignments
 from kafka_steward.planning.session import local_session
 from kafka_steward.planning.slices import SLICE_ROWS, boundaries
 from kafka_steward.planning.stages import ordered, per_slice, read_partitions, sliced
@@ -61,6 +63,7 @@ def run(
     snapshot = read_snapshot(snapshot_uri)
     job = Job(snapshot.brokers, asked, chosen)
     brokers = job.arrays()
+    _refuse_unknown_topics(snapshot, job)
     result, measures = _solved(spark, snapshot, snapshot_uri, job, slice_rows)
     try:
         proof = {
@@ -73,6 +76,17 @@ def run(
         result.unpersist()
     Folder(out_uri, "plan").write_json("proof.json", proof)
     return proof
+
+
+def _refuse_unknown_topics(snapshot: SnapshotFolder, job: Job) -> None:
+    """Slices know their own topics alone: a name that is in none of them would be passed over."""
+    named = set(job.options.topics)
+    if job.operation is Operation.APPLY:
+        named = {name.topic for name in assignments(job.options.reassignment)}
+    known = set(pc.unique(snapshot.partitions.column("topic")).to_pylist()) if named else set()
+    unknown = sorted(named - known)
+    if unknown:
+        raise PlanError(f"The {job.operation.value} names the topic {unknown[0]}, which the snapshot does not have.")
 
 
 def _solved(
@@ -127,36 +141,20 @@ def _sealed(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line. Returns the exit code: 0, or 1 after a sentence on standard error."""
-    parser = argparse.ArgumentParser(prog="python -m kafka_steward.planning", description=__doc__.split("\n")[0])
-    parser.add_argument("--snapshot", required=True, metavar="URI", help="folder of the snapshot")
-    parser.add_argument("--out", required=True, metavar="URI", help="folder for the plan and its proof")
-    parser.add_argument("--operation", required=True, metavar="OP", help="why a plan is made, such as heal")
-    parser.add_argument("--options", metavar="FILE.json", help="options of the operation, a JSON object")
-    given = parser.parse_args(arguments)
     try:
-        operation, options = operation_of(given.operation), _options(given.options)
-        Options.of(operation, options)
+        request = request_of(arguments)
+        if request.check:
+            return print_verdict(request)
+        operation = operation_of(request.operation)
+        Options.of(operation, request.options)
         with local_session() as spark:
-            proof = run(spark, given.snapshot, given.out, given.operation, options)
+            proof = run(spark, request.snapshot, request.out, request.operation, request.options)
+        write_reassignments(request)
     except StewardError as error:
         print(error, file=sys.stderr)
         return 1
     print(json.dumps(proof, sort_keys=True))
     return 0
-
-
-def _options(path: str | None) -> dict[str, Any]:
-    if path is None:
-        return {}
-    try:
-        value = json.loads(Path(path).read_text())
-    except OSError as error:
-        raise PlanError(f"The options file {path} cannot be read: {error.strerror}.") from error
-    except ValueError as error:
-        raise PlanError(f"The options file {path} holds no JSON: {error}.") from error
-    if not isinstance(value, dict):
-        raise PlanError(f"The options file {path} holds no JSON object.")
-    return value
 
 
 if __name__ == "__main__":

@@ -16,7 +16,9 @@ import pyarrow as pa
 
 from kafka_steward.assignment import Operation
 from kafka_steward.errors import PlanError
+from kafka_steward.planning.apply import apply_given
 from kafka_steward.planning.arrays import Brokers, Rows
+from kafka_steward.planning.budget import within_budget
 from kafka_steward.planning.certificate import find_prices
 from kafka_steward.planning.drafts import MOVES, Draft, moves, reasons
 from kafka_steward.planning.even import even_out
@@ -87,7 +89,7 @@ def plan_slice(job: Job, others: list[Others] | None, number: int, table: pa.Tab
 def _prices(job: Job, draft: Draft, table: pa.Table, found: pa.Table) -> list[int]:
     """Prices that prove an even placement minimal, where there are any and the search is not too long."""
     cells = len(draft.rows.topics) * len(job.brokers) ** 2
-    if job.operation not in EVEN or job.options.exclude_brokers or cells > MAX_PRICED_CELLS:
+    if job.operation not in EVEN or _partial(job.options) or cells > MAX_PRICED_CELLS:
         return []
     touched = table.filter(pa.array(draft.fate == Fate.PLANNED))
     position = position_of(job.brokers, touched, found, job.options.to_json(job.operation))
@@ -97,8 +99,23 @@ def _prices(job: Job, draft: Draft, table: pa.Table, found: pa.Table) -> list[in
 
 def _draft(case: Case, others: Others | None) -> Draft:
     if case.operation in EVEN:
-        return even_out(case)
+        return _budgeted(even_out(case), case)
+    if case.operation is Operation.APPLY:
+        return apply_given(case)
     return heal(case, others)
+
+
+def _partial(options: Options) -> bool:
+    """Whether the options keep the plan from making everything even, so that nothing can be proven of that."""
+    return bool(options.exclude_brokers or options.max_moves or options.max_bytes)
+
+
+def _budgeted(draft: Draft, case: Case) -> Draft:
+    rows, brokers = case.rows, case.brokers
+    urgent = spread_badly(rows.row, rows.broker, len(rows), brokers, own_rack=case.own_rack)
+    off = rows.row[~brokers.having("live", "new")[rows.broker]]
+    urgent |= (rows.degree != rows.target_rf) | np.isin(np.arange(len(rows)), off)
+    return within_budget(draft, case, urgent)
 
 
 def read_surveys(answers: list[str]) -> list[Others]:

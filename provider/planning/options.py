@@ -14,6 +14,7 @@ from kafka_steward.errors import PlanError
 __all__ = ["Options", "operation_of"]
 
 _EVERY = frozenset(Operation)
+_EVEN = frozenset({Operation.REBALANCE, Operation.EXPAND, Operation.DRAIN})
 
 
 def _option(
@@ -26,8 +27,17 @@ def _option(
     kind: type | None = None,
     of: frozenset[Operation] = _EVERY,
 ) -> Any:
-    facts = {"low": low, "high": high, "choices": choices, "items": items, "of": of, "kind": kind or type(default)}
-    return field(default=default, metadata=facts)
+    default_of = {"default_factory": dict} if isinstance(default, dict) else {"default": default}
+    facts = {
+        "low": low,
+        "high": high,
+        "choices": choices,
+        "items": items,
+        "of": of,
+        "default": default,
+        "kind": kind or type(default),
+    }
+    return field(metadata=facts, **default_of)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +65,17 @@ class Options:
     #: Bytes per second into one broker, for the predicted duration.
     throttle: int = _option(50_000_000, low=1)
 
+    #: Replicas that may be moved at most; what improves most comes first, and later plans go on from there.
+    max_moves: int | None = _option(None, low=1, kind=int, of=_EVEN)
+    #: The same in bytes.
+    max_bytes: int | None = _option(None, low=1, kind=int, of=_EVEN)
+    #: The replication factor that the named topics are to have.
+    replication_factor: int = _option(0, low=1, high=1000, of=frozenset({Operation.SET_REPLICATION_FACTOR}))
+    #: The topics that are to have it, by their whole names.
+    topics: tuple[str, ...] = _option((), items=str, of=frozenset({Operation.SET_REPLICATION_FACTOR}))
+    #: The reassignment to apply, as `kafka-reassign-partitions` takes it.
+    reassignment: Mapping[str, Any] = _option({}, of=frozenset({Operation.APPLY}))
+
     @classmethod
     def of(cls, operation: Operation, given: Mapping[str, Any]) -> Options:
         """Options from what a person wrote. Raises PlanError naming the option that is unknown or wrong."""
@@ -62,6 +83,7 @@ class Options:
         for name in given:
             if name not in known:
                 raise PlanError(_unknown(name, list(known), f"The operation {operation.value} has no option {name!r}"))
+        _refuse_lacking(operation, given)
         return cls(**{name: _checked(name, value, known[name]) for name, value in given.items()})
 
     def to_json(self, operation: Operation) -> dict[str, Any]:
@@ -69,6 +91,18 @@ class Options:
         taken = {option.name for option in fields(self) if operation in option.metadata["of"]}
         values = {name: value for name, value in asdict(self).items() if name in taken}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+
+
+_REQUIRED = {
+    Operation.SET_REPLICATION_FACTOR: ("replication_factor", "topics"),
+    Operation.APPLY: ("reassignment",),
+}
+
+
+def _refuse_lacking(operation: Operation, given: Mapping[str, Any]) -> None:
+    for name in _REQUIRED.get(operation, ()):
+        if not given.get(name):
+            raise PlanError(f"The operation {operation.value} needs the option {name}.")
 
 
 def operation_of(name: str) -> Operation:
@@ -86,6 +120,8 @@ def _unknown(name: str, known: list[str], sentence: str) -> str:
 
 
 def _checked(name: str, value: Any, facts: Mapping[str, Any]) -> Any:
+    if value is None and facts["default"] is None:
+        return None
     if facts["items"] is not None:
         return _checked_items(name, value, facts["items"])
     if not _is_a(value, facts["kind"]):
@@ -99,7 +135,13 @@ def _checked(name: str, value: Any, facts: Mapping[str, Any]) -> Any:
     return value
 
 
-_KINDS: dict[type, str] = {int: "a whole number", bool: "true or false", str: "a word", float: "a number"}
+_KINDS: dict[type, str] = {
+    int: "a whole number",
+    bool: "true or false",
+    str: "a word",
+    float: "a number",
+    dict: "an object",
+}
 
 
 def _is_a(value: Any, kind: type) -> bool:

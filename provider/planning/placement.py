@@ -54,6 +54,8 @@ class Want:
     kept: Bools
     missing: Ints
     own_rack: bool
+    #: Rows that may only choose among the brokers that hold them, kept or not.
+    inside: Bools
 
     @cached_property
     def wanting(self) -> Ints:
@@ -67,6 +69,13 @@ class Want:
         first = int(self.brokers.rack.max(initial=-1)) + 1
         numbers = first + (np.cumsum(loose) - 1 if self.own_rack else np.zeros(len(loose), np.int64))
         return np.where(loose, numbers, self.brokers.rack)
+
+    @cached_property
+    def open(self) -> Bools:
+        """On which brokers each wanting row may place a replica."""
+        table = np.zeros((len(self.rows), len(self.brokers)), bool)
+        table[self.rows.row, self.rows.broker] = True
+        return (table | ~self.inside[:, None])[self.wanting] & self.brokers.target & ~self.holds
 
     @cached_property
     def holds(self) -> Bools:
@@ -97,7 +106,7 @@ def rack_room(want: Want) -> tuple[Ints, Ints]:
     member = np.zeros((len(want.brokers), groups), np.int64)
     member[np.arange(len(want.brokers)), want.group] = 1
     kept = want.holds.astype(np.int64) @ member
-    room = (~want.holds & want.brokers.target).astype(np.int64) @ member
+    room = want.open.astype(np.int64) @ member
     racked = np.bincount(want.group, minlength=groups) > np.bincount(
         want.group[want.brokers.rack < 0], minlength=groups
     )
@@ -166,7 +175,8 @@ class _Flow:
         keeps = np.zeros_like(self.most)
         row, broker = np.nonzero(want.holds & target)
         np.add.at(keeps, (row, want.group[broker]), 1)
-        self.pooled = (self.most == 1) & (keeps == 0)
+        # A row that may only choose among some brokers must not share a pool with all.
+        self.pooled = (self.most == 1) & (keeps == 0) & ~want.inside[want.wanting][:, None]
         self.pool_row, self.pool_group = np.nonzero(self.pooled)
         self.to_pool = self.net.connect(
             self.share[self.pool_row, self.pool_group], self.pool[self.local[self.pool_row], self.pool_group], 1, 0
@@ -179,7 +189,7 @@ class _Flow:
         group = want.group[broker]
         self.from_pool = self.net.connect(self.pool[topic, group], self.cell[topic, broker], _MANY, 0)
         open_here = (self.most > 0) & ~self.pooled
-        self.direct_row, self.direct_broker = np.nonzero(open_here[:, want.group] & ~want.holds & target)
+        self.direct_row, self.direct_broker = np.nonzero(open_here[:, want.group] & want.open)
         share = self.share[self.direct_row, want.group[self.direct_broker]]
         self.direct = self.net.connect(share, self.cell[self.local[self.direct_row], self.direct_broker], 1, 0)
 

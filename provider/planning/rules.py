@@ -161,4 +161,29 @@ def _racks(move: Move, kept: Assignment, facts: Facts) -> Iterator[str]:
                 return
 
 
-_RULES = {Operation.HEAL.value: _in_place, Operation.FILL.value: _in_place}
+def _counted(move: Move, part: Part, facts: Facts) -> Iterator[str]:
+    """Set-replication-factor: only named topics, exactly as many replicas, nothing in place moves for it."""
+    factor, kept = facts.options.get("replication_factor"), facts.alive(part.replicas)
+    if move.topic not in facts.options.get("topics", ()):
+        yield "its topic was not named."
+    if len(move.after) != factor:
+        yield f"its target has {len(move.after)} replicas, not {factor}."
+    if len(move.adding) != max(0, len(move.after) - len(kept)):
+        yield f"it adds {len(move.adding)} replicas, which is not what it lacks."
+
+
+def _as_given(move: Move, _part: Part, facts: Facts) -> Iterator[str]:
+    """Apply: exactly what was given."""
+    entries = (facts.options.get("reassignment") or {}).get("partitions") or ()
+    if (move.topic, move.partition, list(move.after)) not in [
+        (one.get("topic"), one.get("partition"), one.get("replicas")) for one in entries
+    ]:
+        yield "its target is not what was given."
+
+
+_RULES = {
+    Operation.HEAL.value: _in_place,
+    Operation.FILL.value: _in_place,
+    Operation.SET_REPLICATION_FACTOR.value: _counted,
+    Operation.APPLY.value: _as_given,
+}

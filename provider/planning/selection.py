@@ -60,17 +60,20 @@ def chosen(rows: Rows, options: Options) -> Ints:
     return fate
 
 
-def fates(case: Case, kept: Bools, missing: Ints) -> Ints:
-    """Each row's fate when `missing` replicas are to be added to the slots that it keeps."""
+def fates(case: Case, kept: Bools, missing: Ints, room: Ints, changes: Bools) -> Ints:
+    """Each row's fate when `missing` replicas are to be added to the slots that it keeps, on at most `room` brokers.
+
+    `changes` marks rows that change even where nothing is missing.
+    """
     rows, brokers = case.rows, case.brokers
     decided = chosen(rows, case.options)
     keeps = np.bincount(rows.row[kept], minlength=len(rows))
     on_target = kept & brokers.target[rows.broker]
     free = int(brokers.target.sum()) - np.bincount(rows.row[on_target], minlength=len(rows))
     fate = np.where(decided != Fate.UNTOUCHED, decided, Fate.PLANNED)
-    fate[missing > free] = Fate.TOO_FEW_BROKERS
+    fate[missing > np.minimum(free, room)] = Fate.TOO_FEW_BROKERS
     fate[(keeps == 0) & (rows.degree > 0)] = Fate.ALL_REPLICAS_LOST
-    fate[missing == 0] = Fate.UNTOUCHED
+    fate[(missing == 0) & ~changes] = Fate.UNTOUCHED
     return fate
 
 

@@ -1,0 +1,61 @@
+"""A budget: never exceeded, the worst first, and some nights make the cluster even with the moves of one."""
+
+import pytest
+
+from kafka_steward.planning.check import check
+from tests.builders import cluster, planned, snapshot_of
+from tests.planning.solver import random_case
+
+UNEVEN = cluster("1a 2b 3c 4a+", "t: " + " ".join(["12", "23", "31"] * 6), "u: 14 21")
+
+
+def carried_out(snapshot, plan):
+    """The snapshot after a plan."""
+    new = {(move.topic, move.partition): list(move.after) for move in plan.moves}
+    rows = snapshot.partitions.to_pylist()
+    for row in rows:
+        row["replicas"] = new.get((row["topic"], row["partition"]), row["replicas"])
+    return snapshot_of(snapshot.brokers.to_pylist(), rows)
+
+
+def squares(plan, when):
+    held = plan.proof["spread"]["replicas"][when]["by_broker"].values()
+    return sum(value * value for value in held)
+
+
+def test_rack_violations_come_first():
+    plan = planned(UNEVEN, "rebalance", {"max_moves": 1})
+    assert [(move.topic, move.partition) for move in plan.moves if move.adding] == [("u", 0)]
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 5, 100])
+def test_a_budget_is_never_exceeded_and_every_move_helps(limit):
+    plan = planned(UNEVEN, "rebalance", {"max_moves": limit})
+    assert plan.proof["replicas_moved"] == min(limit, planned(UNEVEN, "rebalance").proof["replicas_moved"])
+    assert plan.proof["gap"] == 0
+    assert squares(plan, "after") < squares(plan, "before")
+    assert check(UNEVEN, plan).problems == []
+
+
+def test_a_budget_of_bytes():
+    plan = planned(UNEVEN, "rebalance", {"max_bytes": 2500})
+    assert plan.proof["bytes_moved"] == 2000
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_nights_add_up_to_the_moves_of_one_plan(seed):
+    snapshot = random_case(seed)
+    needed = planned(snapshot, "rebalance").proof["replicas_moved"]
+    moved = 0
+    # A partition moves as a whole, so that a budget of four always lets one through.
+    for _ in range(needed + 1):
+        plan = planned(snapshot, "rebalance", {"max_moves": 4})
+        moved += plan.proof["replicas_moved"]
+        snapshot = carried_out(snapshot, plan)
+    assert moved == needed
+    assert planned(snapshot, "rebalance").proof["replicas_moved"] == 0
+
+
+def test_a_budget_of_nothing_is_refused():
+    with pytest.raises(ValueError, match="The option max_moves is 0; it must be at least 1"):
+        planned(UNEVEN, "rebalance", {"max_moves": 0})
