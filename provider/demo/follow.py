@@ -102,12 +102,13 @@ def latest_run(heal: AirflowDag) -> dict[str, Any] | None:
 
 
 def running_task(heal: AirflowDag, run_id: str) -> str:
-    """The task that a run is in, e.g. `plan`. Raises DemoFailed when one has failed for good."""
+    """Where a run is, e.g. `task plan`. Raises DemoFailed when a task has failed for good."""
     states = {task["task_id"]: task["state"] for task in heal.tasks(run_id)}
     failed = [task for task, state in states.items() if state in {"failed", "upstream_failed"}]
     if failed:
         raise DemoFailed(f"The task {failed[0]} failed. The end of its log: {heal.log(run_id, failed[0])[-1500:]}")
-    return next((task for task, state in states.items() if state in _ACTIVE), "")
+    active = next((task for task, state in states.items() if state in _ACTIVE), None)
+    return f"task {active}" if active else "Airflow starts the next task"
 
 
 def succeeded(heal: AirflowDag) -> bool | None:

@@ -99,7 +99,7 @@ def _show_planning(scene: Scene, screen: Screen, journal: Journal, victim: int) 
             lambda: follow.latest_heal(journal, victim),
             within_s=_PLANNED_WITHIN_S,
             what="a plan",
-            meanwhile=lambda: bar.show(0, 0, f"task {follow.running_task(scene.heal, run['dag_run_id'])}"),
+            meanwhile=lambda: bar.show(0, 0, follow.running_task(scene.heal, run["dag_run_id"])),
         )
     proof = scene.heal.returned(run["dag_run_id"], "plan")
     screen.step(
