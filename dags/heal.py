@@ -28,6 +28,9 @@ from kafka_steward.triggers.watch import WatchTrigger
 __all__ = ["broker_failed", "heal"]
 
 _DEFAULT = "kafka_steward_default"
+#: A Spark job that hangs must not hold a heal for ever; the largest plans take minutes.
+_LONGEST_PLANNING = timedelta(hours=2)
+_LONGEST_CATCH_UP = timedelta(days=1)
 _DOC = """
 Makes a Kafka cluster whole after a broker has failed: finds out what failed, takes a snapshot, plans the fewest moves
 with Spark, carries the plan out in throttled chunks, waits until every replica is in sync, and restores the leaders.
@@ -76,7 +79,7 @@ def heal(
         dag_id or _dag_id(conn_id),
         schedule=[broker_failed(conn_id, given)],
         params=heal_params(mode, given),
-        on_failure_callback=as_notifiers(on_failed),
+        on_failure_callback=as_notifiers(on_failed) or None,
         **options,
     ) as dag:
         found, plan = _plan(dag, shared, spark_conn_id, told)
@@ -103,7 +106,13 @@ def _plan(
         **shared,
     )
     snapshot = SnapshotClusterOperator(task_id="snapshot", failed_brokers=XComArg(found, "brokers"), **shared)
-    plan = PlanReassignmentOperator(task_id="plan", snapshot=snapshot.output, spark_conn_id=spark_conn_id, **shared)
+    plan = PlanReassignmentOperator(
+        task_id="plan",
+        snapshot=snapshot.output,
+        spark_conn_id=spark_conn_id,
+        execution_timeout=_LONGEST_PLANNING,
+        **shared,
+    )
     found >> snapshot >> plan
     return found, plan
 
@@ -122,7 +131,9 @@ def _carry_out(
     )
     submit = SubmitReassignmentOperator(task_id="submit", plan=plan.output, deferrable=deferrable, **shared)
     digest = XComArg(submit, "digest")
-    catch_up = IsrCatchUpSensor(task_id="catch_up", plan=digest, deferrable=deferrable, timeout=86_400, **shared)
+    catch_up = IsrCatchUpSensor(
+        task_id="catch_up", plan=digest, deferrable=deferrable, timeout=_LONGEST_CATCH_UP, **shared
+    )
     elect = ElectLeadersOperator(task_id="elect_leaders", plan=digest, **shared)
     report = ReportHealOperator(
         task_id="report",

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from airflow.cli.cli_config import ActionCommand, Arg, GroupCommand, positive_int
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["get_kafka_steward_commands"]
 
+_PROCESS_CONTEXT = "_AIRFLOW_PROCESS_CONTEXT"
 _EPILOG = """
 Each command takes the Airflow connection of one cluster (type kafka_steward). Examples:
 
@@ -49,13 +52,27 @@ def _command(act: Callable[[StewardHook, Namespace], Iterable[str]]) -> Callable
         from kafka_steward.hooks.steward import StewardHook  # noqa: PLC0415 - `airflow` starts without Kafka
 
         try:
-            for line in act(StewardHook(arguments.conn_id), arguments):
-                print(line)
+            with _metadata_database():
+                for line in act(StewardHook(arguments.conn_id), arguments):
+                    print(line)
         except StewardError as error:
             print(error, file=sys.stderr)
             raise SystemExit(1) from error
 
     return run
+
+
+@contextmanager
+def _metadata_database() -> Iterator[None]:
+    # A command of `airflow` is no task: unless it says so, as Airflow's own do, connections of the UI are not found.
+    before = os.environ.get(_PROCESS_CONTEXT)
+    os.environ[_PROCESS_CONTEXT] = "server"
+    try:
+        yield
+    finally:
+        del os.environ[_PROCESS_CONTEXT]
+        if before is not None:
+            os.environ[_PROCESS_CONTEXT] = before
 
 
 def _status(hook: StewardHook, arguments: Namespace) -> Iterable[str]:

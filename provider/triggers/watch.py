@@ -76,7 +76,7 @@ class WatchTrigger(BaseEventTrigger):
 
         if self._interval is None or self._interval[0] is not opened:
             self._interval = opened, _interval_s(opened)
-        verdict = Detector(opened.cluster, opened.journal, opened.settings, Who()).look()
+        verdict = Detector(opened.cluster, opened.journal, opened.settings, Who(task_id="watch")).look()
         return opened.cluster.cluster_id, verdict, self._interval[1]
 
     def _tell(self, verdict: Verdict) -> None:
@@ -111,7 +111,8 @@ class WatchTrigger(BaseEventTrigger):
 
 def _interval_s(opened: Opened) -> float:
     # Two bounces within one grace period must be seen as such: four looks per session time-out (KIP-46).
-    broker = min(opened.cluster.live_brokers())
-    configs = opened.cluster.broker_configs([broker], _SESSION_TIMEOUTS).get(broker, {})
-    sessions_s = [int(configs[name]) / 1000 for name in _SESSION_TIMEOUTS if configs.get(name)]
+    told = opened.cluster.broker_configs(sorted(opened.cluster.live_brokers())[:1], _SESSION_TIMEOUTS)
+    sessions_s = [
+        int(configs[name]) / 1000 for configs in told.values() for name in _SESSION_TIMEOUTS if name in configs
+    ]
     return min([opened.settings.watch_interval, *(session_s / 4 for session_s in sessions_s)])

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from kafka_steward.errors import ClusterUnreachable
 from kafka_steward.execution.detector import Verdict
+from kafka_steward.settings import Settings
 from kafka_steward.triggers import watch
 from kafka_steward.triggers.watch import WatchTrigger
 
@@ -93,3 +95,17 @@ def test_errors_raise_a_gauge_and_success_lowers_it(monkeypatch: pytest.MonkeyPa
         ("kafka_steward.watch.failing", 0),
         ("kafka_steward.watch.failed_brokers", 1),
     ]
+
+
+@pytest.mark.parametrize(
+    ("told", "interval_s"),
+    [
+        ({1: {"broker.session.timeout.ms": "9000"}}, 2.0),
+        ({1: {"broker.session.timeout.ms": "9000", "zookeeper.session.timeout.ms": "6000"}}, 1.5),
+        ({}, 2.0),
+    ],
+)
+def test_it_looks_four_times_per_session_timeout(told: dict[int, dict[str, str]], interval_s: float) -> None:
+    cluster = SimpleNamespace(live_brokers=lambda: {2: None, 1: None}, broker_configs=lambda *_: told)
+    opened = SimpleNamespace(cluster=cluster, settings=Settings.of({"watch_interval": 2}))
+    assert watch._interval_s(opened) == interval_s  # type: ignore[arg-type]  # as far as it is read
