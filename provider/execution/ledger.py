@@ -41,11 +41,14 @@ class Ledger:
         self._plan = plan
         self._who = who
         self._fence = fence
+        self._rows: list[MoveRow] | None = None
         self.steps_ahead = 0
 
     def rows(self) -> list[MoveRow]:
-        """All moves of the plan, in plan order."""
-        return self._journal.plans.rows(self._plan)
+        """All moves of the plan, in plan order; read again after each change, which only this step can make."""
+        if self._rows is None:
+            self._rows = self._journal.plans.rows(self._plan)
+        return self._rows
 
     def entry(self, action: Action, row: MoveRow, reason: str, *, attempt: int | None = None, **more: Any) -> Entry:
         """An audit row about one move."""
@@ -86,13 +89,7 @@ class Ledger:
 
     def accepted(self, rows: Sequence[MoveRow]) -> None:
         """Kafka took these."""
-        self._journal.plans.mark(
-            self._plan,
-            [row.topic_partition for row in rows],
-            MoveState.SUBMITTED,
-            Phase.ACCEPTED.because(),
-            fence=self._fence,
-        )
+        self._write(rows, MoveState.SUBMITTED, Phase.ACCEPTED.because())
         self.steps_ahead += len(rows)
 
     def refused(self, rows: Sequence[MoveRow], held: Sequence[Held]) -> None:
@@ -137,14 +134,7 @@ class Ledger:
             news = row.detail == Phase.INTENDED.because() or (whole and not row.isr_seen)
             if news:
                 self._journal.audit.complete([self.submit_entry(row)], Outcome.DONE, "seen in flight")
-                self._journal.plans.mark(
-                    self._plan,
-                    [row.topic_partition],
-                    MoveState.SUBMITTED,
-                    Phase.ACCEPTED.because(),
-                    fence=self._fence,
-                    isr_seen=whole or row.isr_seen,
-                )
+                self._write([row], MoveState.SUBMITTED, Phase.ACCEPTED.because(), isr_seen=whole or row.isr_seen)
 
     def _note(self, rows: Sequence[MoveRow], event: Event, sentence: str, finding: Finding | None = None) -> None:
         if event not in _ACTIONS:
@@ -156,10 +146,13 @@ class Ledger:
 
     def _mark(self, rows: Sequence[MoveRow], event: Event, detail: str, *, attempt: int | None = None) -> None:
         for state, several in _by(rows, lambda row: next_state(row.state, event)):
-            self._journal.plans.mark(
-                self._plan, [row.topic_partition for row in several], state, detail, fence=self._fence, attempt=attempt
-            )
+            self._write(several, state, detail, attempt=attempt)
             self.steps_ahead += len(several) if state.settled or event is Event.HAND_BACK else 0
+
+    def _write(self, rows: Sequence[MoveRow], state: MoveState, detail: str, **more: Any) -> None:
+        names = [row.topic_partition for row in rows]
+        self._rows = None
+        self._journal.plans.mark(self._plan, names, state, detail, fence=self._fence, **more)
 
 
 def _known(row: MoveRow, event: Event, sentence: str) -> bool:
