@@ -5,16 +5,16 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from functools import partial
 from typing import Any, ClassVar
 
-import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule, run_state_machine_as_test
 
 from kafka_steward.errors import JournalError
-from kafka_steward.journal.open import Journal, open_journal
+from kafka_steward.journal.open import open_journal
 from kafka_steward.journal.tree import Tree
 from kafka_steward.journal.zk_options import ZooKeeperOptions
 from kafka_steward.journal.zk_tree import ZkTree
@@ -109,47 +109,24 @@ def _answer(tree: Tree, operation: Operation) -> Any:
         return type(error), str(error)
 
 
-@pytest.mark.parametrize("steps", [20])
-def test_all_trees_agree(steps: int, sqlite_url: str, postgres_url: str, zookeeper: ZooKeeperServer) -> None:
-    def trees() -> Mapping[str, Tree]:
-        run = next(_runs)
-        return {
-            "memory": MemoryTree(lambda: time.time_ns() // 1_000_000),
-            "sqlite": opened[sqlite_url](run),
-            "postgresql": opened[postgres_url](run),
-            "zookeeper": on_zookeeper(run),
-        }
+def test_all_trees_agree(sqlite_url: str, postgres_url: str, zookeeper: ZooKeeperServer) -> None:
+    with ExitStack() as opened:
 
-    on_zookeeper = _zookeeper_opener(zookeeper)
-    opened = {url: _opener(url) for url in (sqlite_url, postgres_url)}
-    run_state_machine_as_test(
-        type("AgreementOfAll", (Agreement,), {"open_trees": staticmethod(trees)}),
-        settings=settings(
-            max_examples=8, stateful_step_count=steps, deadline=None, suppress_health_check=list(HealthCheck)
-        ),
-    )
+        def trees() -> Mapping[str, Tree]:
+            opened.close()  # those of the run before
+            run = next(_runs)
+            on_zookeeper = ZkTree(ZooKeeperOptions(f"{zookeeper.hosts}/{run}"))
+            opened.callback(on_zookeeper.close)
+            return {
+                "memory": MemoryTree(lambda: time.time_ns() // 1_000_000),
+                "sqlite": opened.enter_context(open_journal(sqlite_url, run)).tree,
+                "postgresql": opened.enter_context(open_journal(postgres_url, run)).tree,
+                "zookeeper": on_zookeeper,
+            }
 
-
-def _opener(url: str) -> Callable[[str], Tree]:
-    """Opens a tree and closes the one before."""
-    journals: list[Journal] = []
-
-    def open_tree(cluster_id: str) -> Tree:
-        while journals:
-            journals.pop().close()
-        journals.append(open_journal(url, cluster_id))
-        return journals[-1].tree
-
-    return open_tree
-
-
-def _zookeeper_opener(server: ZooKeeperServer) -> Callable[[str], Tree]:
-    trees: list[Tree] = []
-
-    def open_tree(run: str) -> Tree:
-        while trees:
-            trees.pop().close()
-        trees.append(ZkTree(ZooKeeperOptions(f"{server.hosts}/{run}")))
-        return trees[-1]
-
-    return open_tree
+        run_state_machine_as_test(
+            type("AgreementOfAll", (Agreement,), {"open_trees": staticmethod(trees)}),
+            settings=settings(
+                max_examples=8, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
+            ),
+        )
