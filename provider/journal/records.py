@@ -71,11 +71,14 @@ class PlanRecord(Document):
     left: int = 0
     chunks: tuple[str, ...] = ()
     revision: int = field(default=0, compare=False)
+    #: What someone else added to `who`: written back.
+    who_extra: Mapping[str, Any] = field(default_factory=dict, hash=False, repr=False)
 
     @classmethod
     def read(cls, fields: Fields, source: str | None) -> Self:
         """From our own form, version 1."""
         fields.integer("version", low=1)
+        who = fields.object("who")
         return cls(
             fields.text("digest"),
             fields.text("cluster_id"),
@@ -87,7 +90,8 @@ class PlanRecord(Document):
             attempts=fields.integer("attempts"),
             published_ms=fields.integer("published_ms"),
             stepped_ms=fields.integer("stepped_ms"),
-            who=_read_who(fields.object("who")),
+            who=_read_who(who),
+            who_extra=who.rest(),
             partitions=fields.integer("partitions"),
             live_brokers=fields.brokers("live_brokers"),
             left=fields.integer("left"),
@@ -103,7 +107,7 @@ class PlanRecord(Document):
         return {
             "version": self.VERSION,
             **{name: getattr(self, name) for name in (*names, *more)},
-            "who": {key: value for key, value in asdict(self.who).items() if value is not None},
+            "who": {**{key: value for key, value in asdict(self.who).items() if value is not None}, **self.who_extra},
         }
 
 

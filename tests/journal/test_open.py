@@ -229,18 +229,25 @@ def test_writers_of_one_cluster_wait_for_each_other(open_sql: Callable[[], Journ
     assert order == ["mine", "theirs"]
 
 
-def _in_child(journal: Journal, said: multiprocessing.Queue[object]) -> None:
-    said.put(journal.tree.create("/a/child", "x").version)
-    said.put(journal.tree.children("/a"))
+def test_a_writer_that_holds_on_for_too_long_is_told_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kafka_steward.journal.engine._PATIENCE_S", 0.1)
+    with open_journal(sqlite_at(tmp_path), "c") as mine, open_journal(sqlite_at(tmp_path), "c") as theirs:
+        with mine.together(), pytest.raises(JournalUnreachable, match=r"does not answer \(database is locked\)"):
+            theirs.tree.create("/a/b", "x")
+        theirs.tree.create("/a/b", "x")
+
+
+def _write_many(journal: Journal, who: str) -> None:
+    for number in range(30):
+        journal.tree.create(f"/a/{who}-{number}", "x")
 
 
 def test_a_forked_child_has_connections_of_its_own(journal: Journal) -> None:
-    journal.tree.create("/a/parent", "x")
-    context = multiprocessing.get_context("fork")
-    said: multiprocessing.Queue[object] = context.Queue()
-    child = context.Process(target=_in_child, args=(journal, said))
+    """On the parent's, the two would read each other's answers."""
+    journal.tree.create("/a/first", "x")
+    child = multiprocessing.get_context("fork").Process(target=_write_many, args=(journal, "child"))
     child.start()
-    assert said.get(timeout=30) == 0
-    assert said.get(timeout=30) == ["child", "parent"]
-    child.join(30)
-    assert journal.tree.children("/a") == ["child", "parent"]
+    _write_many(journal, "parent")
+    child.join(60)
+    assert child.exitcode == 0
+    assert len(journal.tree.children("/a")) == 61
