@@ -10,53 +10,28 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
 
 from kafka_steward.cluster.health import failed_brokers
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.errors import ClusterError, DocumentError, LockLost, NodeExists, NodeMissing, VersionConflict
 from kafka_steward.execution.debts import give_back_debts
-from kafka_steward.execution.failures import Judgement, Sight, handled_brokers, judge
+from kafka_steward.execution.failures import Failure, Judgement, Sight, handled_brokers, judge
 from kafka_steward.execution.lookout import bouncing_brokers
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Entry, Who
-from kafka_steward.journal.document import Document
 from kafka_steward.journal.documents import FailedBroker
-from kafka_steward.journal.fields import Fields
 from kafka_steward.journal.open import Journal
 from kafka_steward.journal.tree import Node
 from kafka_steward.settings import Settings
 
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
-__all__ = ["Detector", "Failure", "Verdict"]
+__all__ = ["Detector", "Verdict"]
 
 _log = logging.getLogger(__name__)
 
 _FAILURES = "/steward/failures"
 #: Plans that are looked through for the newest heal of a broker.
 _PLANS = 200
-
-
-@dataclass(frozen=True)
-class Failure(Document):
-    """`/steward/failures/<id>`: when the broker was first seen to be gone, and when that was last announced."""
-
-    first_seen_ms: int
-    announced_ms: int | None = None
-
-    @classmethod
-    def read(cls, fields: Fields, source: str | None) -> Self:
-        """From our own form, version 1."""
-        fields.integer("version", low=1)
-        first_seen_ms, announced_ms = fields.integer("first_seen_ms"), fields.maybe("announced_ms", fields.integer)
-        return cls(first_seen_ms, announced_ms, extra=fields.rest(), source=source)
-
-    def values(self) -> dict[str, Any]:
-        """Both fields."""
-        return {"version": self.VERSION, "first_seen_ms": self.first_seen_ms, "announced_ms": self.announced_ms}
 
 
 @dataclass(frozen=True)
@@ -99,10 +74,11 @@ class Detector:
         sight = _sight(snapshot, failed_brokers(snapshot, views))
         entries, failures = self._entries(), self._failures()
         first_seen_ms = {broker: failure.first_seen_ms for broker, failure in failures.items()} | entries
-        judgement = self._judge(sight, entries, failures, first_seen_ms)
-        cleared = self._write(sight, judgement, first_seen_ms)
+        now_ms = self._journal.now_ms()
+        judgement = self._judge(sight, entries, failures, first_seen_ms, now_ms=now_ms)
+        cleared = self._write(sight, judgement, first_seen_ms, now_ms=now_ms)
         if announce:
-            self._announce(judgement)
+            self._announce(judgement, now_ms)
         self._give_back_debts(sight)
         return Verdict(
             due=judgement.announce,
@@ -112,8 +88,8 @@ class Detector:
             cleared=cleared,
             down=tuple(sorted(sight.failed)),
             outage=judgement.outage,
-            sentence=_sentence(sight, judgement, self._settings, self._journal.now_ms()),
-            now_ms=self._journal.now_ms(),
+            sentence=_sentence(sight, judgement, self._settings, now_ms),
+            now_ms=now_ms,
         )
 
     def _judge(
@@ -122,6 +98,8 @@ class Detector:
         entries: Mapping[int, int],
         failures: Mapping[int, Failure],
         first_seen_ms: Mapping[int, int],
+        *,
+        now_ms: int,
     ) -> Judgement:
         announced = {broker: failure.announced_ms for broker, failure in failures.items()}
         return judge(
@@ -132,7 +110,7 @@ class Detector:
             announced_ms={broker: at_ms for broker, at_ms in announced.items() if at_ms is not None},
             handled=handled_brokers(self._journal.plans.latest(_PLANS), sight.live),
             bouncing=bouncing_brokers(self._journal.tree),
-            now_ms=self._journal.now_ms(),
+            now_ms=now_ms,
             settings=self._settings,
         )
 
@@ -157,9 +135,10 @@ class Detector:
                 found[broker] = _readable(node)
         return found
 
-    def _write(self, sight: Sight, judgement: Judgement, known_ms: Mapping[int, int]) -> tuple[int, ...]:
+    def _write(
+        self, sight: Sight, judgement: Judgement, known_ms: Mapping[int, int], *, now_ms: int
+    ) -> tuple[int, ...]:
         """Write down what is new and strike out what is over; returns the brokers that came back."""
-        now_ms = self._journal.now_ms()
         for broker in judgement.write:
             first_seen_ms = known_ms.get(broker, now_ms)
             self._create(f"{_FAILURES}/{broker}", Failure(first_seen_ms).to_json())
@@ -178,12 +157,11 @@ class Detector:
             self._note(Action.CLEAR, broker, f"broker {broker} {why}")
         return tuple(broker for broker in back if broker in sight.live)
 
-    def _announce(self, judgement: Judgement) -> None:
+    def _announce(self, judgement: Judgement, now_ms: int) -> None:
         for broker in judgement.announce:
             node = self._journal.tree.get(f"{_FAILURES}/{broker}")
             if node is None:
                 continue
-            now_ms = self._journal.now_ms()
             text = replace(_readable(node), announced_ms=now_ms).to_json()
             try:
                 self._journal.tree.set(node.path, text, version=node.version)

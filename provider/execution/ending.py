@@ -32,15 +32,19 @@ class Ending:
     left: int
     live_brokers: tuple[int, ...]
     sentence: str
+    status: PlanStatus = PlanStatus.COMPLETED
 
 
-def ending_of(record: PlanRecord, rows: Sequence[MoveRow], snapshot: Snapshot, owing: Sequence[int]) -> Ending:
+def ending_of(
+    record: PlanRecord, rows: Sequence[MoveRow], snapshot: Snapshot, owing: Sequence[int], *, cancelled: bool = False
+) -> Ending:
     """The ending of a plan whose rows are all settled; `owing` are dead brokers that still have our throttle. Pure."""
+    status = PlanStatus.CANCELLED if cancelled else PlanStatus.COMPLETED
     broken = [row for row in rows if not _whole(row, snapshot)]
     again = any(row.detail not in _WILLED for row in broken)
     left = record.left + len(broken)
-    sentence = _sentence(record, rows, left, owing)
-    return Ending(left, () if again else record.live_brokers, sentence)
+    sentence = _sentence(record, rows, left, owing, "cancelled" if cancelled else "complete")
+    return Ending(left, () if again else record.live_brokers, sentence, status)
 
 
 def end_plan(journal: Journal, record: PlanRecord, ending: Ending, *, who: Who, fence: Fence) -> PlanRecord:
@@ -51,7 +55,7 @@ def end_plan(journal: Journal, record: PlanRecord, ending: Ending, *, who: Who, 
         ended = journal.plans.update(
             record,
             fence=fence,
-            status=PlanStatus.COMPLETED,
+            status=ending.status,
             reason=ending.sentence,
             attempts=0,
             stepped_ms=journal.now_ms(),
@@ -81,7 +85,7 @@ def _whole(row: MoveRow, snapshot: Snapshot) -> bool:
     return partition is None or frozenset(partition.replicas) <= snapshot.live
 
 
-def _sentence(record: PlanRecord, rows: Sequence[MoveRow], left: int, owing: Sequence[int]) -> str:
+def _sentence(record: PlanRecord, rows: Sequence[MoveRow], left: int, owing: Sequence[int], how: str) -> str:
     counts = Counter(row.state for row in rows)
     parts = [f"{counts[MoveState.COMPLETED]} of {len(rows)} partitions moved"]
     words = {
@@ -94,4 +98,4 @@ def _sentence(record: PlanRecord, rows: Sequence[MoveRow], left: int, owing: Seq
         parts.append(f"{left} still without all their replicas")
     if owing:
         parts.append(f"the throttle of broker {', '.join(map(str, owing))} is given back when it returns")
-    return f"Plan {record.digest[:12]} is complete: {', '.join(parts)}."
+    return f"Plan {record.digest[:12]} is {how}: {', '.join(parts)}."

@@ -4,12 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from kafka_steward.assignment import Operation
+from kafka_steward.journal.document import Document
+from kafka_steward.journal.fields import Fields
 from kafka_steward.journal.records import PlanRecord
 from kafka_steward.settings import Settings
 
-__all__ = ["Judgement", "Sight", "handled_brokers", "judge"]
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["Failure", "Judgement", "Sight", "handled_brokers", "judge"]
+
+
+@dataclass(frozen=True)
+class Failure(Document):
+    """`/steward/failures/<id>`: when the broker was first seen to be gone, and when that was last announced."""
+
+    first_seen_ms: int
+    announced_ms: int | None = None
+
+    @classmethod
+    def read(cls, fields: Fields, source: str | None) -> Self:
+        """From our own form, version 1."""
+        fields.integer("version", low=1)
+        first_seen_ms, announced_ms = fields.integer("first_seen_ms"), fields.maybe("announced_ms", fields.integer)
+        return cls(first_seen_ms, announced_ms, extra=fields.rest(), source=source)
+
+    def values(self) -> dict[str, Any]:
+        """Both fields."""
+        return {"version": self.VERSION, "first_seen_ms": self.first_seen_ms, "announced_ms": self.announced_ms}
 
 
 @dataclass(frozen=True)

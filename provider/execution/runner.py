@@ -8,6 +8,7 @@ from typing import Any
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import AuthenticationFailed, ClusterError, LockLost, PlanError, VersionConflict, WrongCluster
+from kafka_steward.execution.cancelling import cancel_request, forget_cancel, mark_rolled_back
 from kafka_steward.execution.catchup import Track, copied_bytes, stalled
 from kafka_steward.execution.ending import end_plan, ending_of, hand_on
 from kafka_steward.execution.owner import new_owner
@@ -65,6 +66,8 @@ class Runner:
         record = self._record()
         if record.status.finished:
             hand_on(self._journal, self._digest, self._who)
+            if cancel_request(self._journal, self._digest) is not None:
+                forget_cancel(self._journal.tree)
             return progress_of(record, self._journal.plans.rows(self._digest))
         try:
             with self._journal.step_lock(self._new_owner()) as fence:
@@ -85,8 +88,21 @@ class Runner:
 
     def _step(self, fence: Fence) -> Progress:
         record = self._record()
-        starting, why_not = self._may_start(record)
-        step = Step(self._cluster, self._journal, record, self._settings, who=self._who, fence=fence, starting=starting)
+        request = None if record.status.finished else cancel_request(self._journal, self._digest)
+        cancelling = "" if request is None else f"cancelled: {request.reason or 'someone asked for it'}"
+        starting, why_not = (False, f"Plan {self._digest[:12]} is being {cancelling}.")
+        if not cancelling:
+            starting, why_not = self._may_start(record)
+        step = Step(
+            self._cluster,
+            self._journal,
+            record,
+            self._settings,
+            who=self._who,
+            fence=fence,
+            starting=starting,
+            cancelling=cancelling,
+        )
         try:
             stepped = step.run()
             ended = not record.status.finished and all(row.state.settled for row in stepped.rows)
@@ -96,11 +112,17 @@ class Runner:
         except ClusterError as error:
             return self._failed(record, fence, error)
         if ended:
-            ending = ending_of(record, stepped.rows, stepped.snapshot, owing)
-            return progress_of(end_plan(self._journal, record, ending, who=self._who, fence=fence), stepped.rows)
+            ending = ending_of(record, stepped.rows, stepped.snapshot, owing, cancelled=bool(cancelling))
+            return self._ended(end_plan(self._journal, record, ending, who=self._who, fence=fence), stepped)
         if starting and self._out_of_attempts(record, stepped):
             return self._give_up(record, fence, step, stepped)
-        return self._went_on(record, fence, stepped, why_not=why_not)
+        return self._went_on(record, fence, stepped, why_not=why_not, cancelling=bool(cancelling))
+
+    def _ended(self, record: PlanRecord, stepped: Stepped) -> Progress:
+        if record.status is PlanStatus.CANCELLED:
+            forget_cancel(self._journal.tree)
+        mark_rolled_back(self._journal, record)
+        return progress_of(record, stepped.rows)
 
     def _may_start(self, record: PlanRecord) -> tuple[bool, str]:
         """Whether new moves may be submitted, and if not, why not."""
@@ -116,9 +138,11 @@ class Runner:
     def _out_of_attempts(self, record: PlanRecord, stepped: Stepped) -> bool:
         return stepped.futile and record.attempts + 1 >= self._settings.max_attempts
 
-    def _went_on(self, record: PlanRecord, fence: Fence, stepped: Stepped, *, why_not: str) -> Progress:
+    def _went_on(
+        self, record: PlanRecord, fence: Fence, stepped: Stepped, *, why_not: str, cancelling: bool
+    ) -> Progress:
         attempts = 0 if stepped.progressed else record.attempts + stepped.futile
-        status = record.status if why_not else PlanStatus.RUNNING
+        status = record.status if why_not and not cancelling else PlanStatus.RUNNING
         track, stuck = self._measure(stepped)
         progress = progress_of(
             replace(record, status=status),

@@ -19,12 +19,13 @@ from kafka_steward.execution.deeds import Deeds
 from kafka_steward.execution.holds import Held, HoldReason
 from kafka_steward.execution.ledger import Ledger
 from kafka_steward.execution.lookout import bouncing_brokers, look_out
-from kafka_steward.execution.moves import OPEN, Event
+from kafka_steward.execution.moves import OPEN, Event, Phase, phase_of
 from kafka_steward.execution.need import NOTHING, need_of
 from kafka_steward.execution.outlook import Outlook
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.preflight import preflight
 from kafka_steward.execution.rescue import dead_targets, hopeless
+from kafka_steward.execution.reverse import why_not_cancelled
 from kafka_steward.execution.settle import Finding, Standing, settle
 from kafka_steward.execution.window import Caps, flows, next_moves, open_rows, pause_left_ms
 from kafka_steward.journal.audit import Action, Who
@@ -57,7 +58,11 @@ class Stepped:
 
 
 class Step:
-    """One step, by the holder of the step lock. With `starting` False nothing new is submitted."""
+    """One step, by the holder of the step lock.
+
+    With `starting` False nothing new is submitted. With `cancelling`, the sentence of a cancel, what has not begun is
+    dropped and what flies is cancelled (KIP-236).
+    """
 
     def __init__(
         self,
@@ -69,13 +74,15 @@ class Step:
         who: Who,
         fence: Fence,
         starting: bool,
+        cancelling: str = "",
     ) -> None:
         self._cluster = cluster
         self._journal = journal
         self._record = record
         self._settings = settings
         self._who = who
-        self._starting = starting
+        self._starting = starting and not cancelling
+        self._cancelling = cancelling
         self._ledger = Ledger(journal, record.digest, who, fence)
         self._deeds = Deeds(journal.audit, fence)
 
@@ -85,8 +92,10 @@ class Step:
         findings = settle(self._ledger.rows(), snapshot)
         self._ledger.settle(findings)
         self._restore_order([each for each in findings if each.standing is Standing.DISORDERED])
+        if self._cancelling:
+            self.give_up(self._ledger.rows(), self._cancelling)
+        self._cancel(self._to_cancel(snapshot), findings)
         rows = self._ledger.rows()
-        self._rescue(rows, findings, snapshot)
         owing = self._give_back(rows, snapshot)
         log_dirs = self._log_dirs(rows, snapshot)
         held = self._start(rows, snapshot, log_dirs) if self._starting else []
@@ -117,17 +126,28 @@ class Step:
         }
         self._deeds.do(entries, lambda batch: self._cluster.alter({each: rows[each].move.before for each in batch}))
 
-    def _rescue(self, rows: Sequence[MoveRow], findings: Sequence[Finding], snapshot: Snapshot) -> None:
-        flying = [row for row in rows if row.state is MoveState.SUBMITTED]
-        lost = hopeless(flying, snapshot, bouncing_brokers(self._journal.tree))
-        sentences = [_death(row, snapshot) for row in lost]
-        self._ledger.cancelling(lost, sentences)
+    def _to_cancel(self, snapshot: Snapshot) -> list[tuple[MoveRow, str]]:
+        """The moves in flight that are to be cancelled now, and why."""
+        flying = [row for row in self._ledger.rows() if row.state is MoveState.SUBMITTED]
+        if not self._cancelling:
+            lost = hopeless(flying, snapshot, bouncing_brokers(self._journal.tree))
+            return [(row, _death(row, snapshot)) for row in lost]
+        chosen = []
+        for row in flying:
+            partition = snapshot.partitions[row.topic_partition]
+            if partition.reassigning and phase_of(row) is not Phase.CANCELLING:
+                rule = why_not_cancelled(row.move.before, partition, snapshot.live)
+                if rule is None:
+                    chosen.append((row, self._cancelling))
+                else:
+                    self._journal.audit.note(self._ledger.entry(Action.SKIP, row, rule))
+        return chosen
+
+    def _cancel(self, chosen: Sequence[tuple[MoveRow, str]], findings: Sequence[Finding]) -> None:
+        self._ledger.cancelling([row for row, _ in chosen], [why for _, why in chosen])
         # A step that died between writing it down and asking Kafka left the asking to us.
-        again = [each.row for each in findings if each.standing is Standing.CANCELLING]
-        entries = {
-            row.topic_partition: [self._ledger.entry(Action.CANCEL, row, _death(row, snapshot))]
-            for row in (*lost, *again)
-        }
+        again = [(each.row, each.row.detail) for each in findings if each.standing is Standing.CANCELLING]
+        entries = {row.topic_partition: [self._ledger.entry(Action.CANCEL, row, why)] for row, why in (*chosen, *again)}
         self._deeds.do(entries, self._cluster.cancel)
 
     def _give_back(self, rows: Sequence[MoveRow], snapshot: Snapshot) -> list[int]:

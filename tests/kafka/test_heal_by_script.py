@@ -219,7 +219,8 @@ def test_a_target_that_dies_in_the_middle_is_waited_for_with_everything_as_it_wa
     script: Script, sandbox: Sandbox, topic: str
 ) -> None:
     sandbox.create_topics(topic, assignments={0: [1, 2, 3], 1: [2, 1, 3]})
-    sandbox.fill(topic, 2_000_000)
+    # Kafka's quota lets a burst of some 11 s through before it holds.
+    sandbox.fill(topic, 4_000_000)
     sandbox.kill(1)
     runner = script.plan(script.until_due(1).failed, settings=Settings(throttle=SLOW))
     assert runner.step().in_flight == 2
@@ -241,7 +242,7 @@ def test_a_target_that_dies_in_the_middle_is_waited_for_with_everything_as_it_wa
 def test_a_topic_deleted_in_the_middle_is_dropped(script: Script, sandbox: Sandbox, topic: str) -> None:
     doomed = f"{topic}-doomed"
     sandbox.create_topics([topic, doomed], assignments={0: [1, 2, 3]})
-    sandbox.fill(doomed, 1_000_000)
+    sandbox.fill(doomed, 3_000_000)
     sandbox.kill(1)
     runner = script.plan(script.until_due(1).failed, settings=Settings(throttle=SLOW))
     assert runner.step().in_flight == 2
@@ -249,5 +250,6 @@ def test_a_topic_deleted_in_the_middle_is_dropped(script: Script, sandbox: Sandb
     progress = to_the_end(runner)
     assert (progress.completed, progress.dropped, progress.left) == (1, 1, 0)
     rows = {row.topic_partition: row.detail for row in script.journal.plans.rows(progress.digest)}
-    assert rows[TopicPartition(doomed, 0)] == "the topic was deleted"
+    # The sandbox cancels what is in flight before it deletes, and a step may see the moment in between.
+    assert rows[TopicPartition(doomed, 0)] in {"the topic was deleted", "someone else cancelled it"}
     assert script.throttles() == []

@@ -1,0 +1,189 @@
+"""Cancel and rollback (KIP-236): everything exactly as it was, order and throttles included."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kafka_steward.assignment import TopicPartition
+from kafka_steward.errors import PlanError
+from kafka_steward.execution.cancelling import publish_rollback, request_cancel
+from kafka_steward.execution.reverse import reversal, why_not_cancelled
+from kafka_steward.journal.plans import PlanStatus
+from kafka_steward.settings import Settings
+from tests.simulator import Simulator
+from tests.worlds import WHO, World, memory_journal, move
+
+MODES = ("kraft", "zookeeper")
+RULES = Settings(throttle=50, max_in_per_broker=2)
+
+
+@pytest.fixture(params=MODES)
+def world(request: pytest.FixtureRequest) -> World:
+    """Four moves, of which the first is done, one flies and two wait."""
+    simulator = Simulator.of("1a 2b 3c 4a", "t: 123 231 312 213", mode=request.param, size=1000)
+    simulator.topics[TopicPartition("t", 0)].size = 50
+    targets = ["423", "431", "342", "214"]
+    moves = [
+        move(f"t-{n}", before, after, position=n, size=1000)
+        for n, (before, after) in enumerate(zip(["123", "231", "312", "213"], targets, strict=True))
+    ]
+    made = World(simulator, memory_journal(simulator), moves, settings=RULES, auto_generated=False)
+    made.step()
+    simulator.tick(3)
+    made.step()
+    assert list(made.states().values()) == ["completed", "submitted", "submitted", "waiting"]
+    return made
+
+
+def status(world: World, digest: str) -> PlanStatus:
+    record = world.journal.plans.get(digest)
+    assert record is not None
+    return record.status
+
+
+def test_what_is_pending_is_cancelled_and_exactly_as_it_was(world: World) -> None:
+    request_cancel(world.journal, world.digest, who=WHO, reason="too slow")
+    progress = world.run()
+    assert progress.status is PlanStatus.CANCELLED
+    assert [world.replicas(f"t-{n}") for n in range(4)] == [(4, 2, 3), (2, 3, 1), (3, 1, 2), (2, 1, 3)]
+    assert world.states() == {"t-0": "completed", "t-1": "dropped", "t-2": "dropped", "t-3": "dropped"}
+    assert world.throttles() == []
+    assert world.borrowed() == []
+    assert world.journal.slot.owner() is None
+    assert world.journal.tree.get("/admin/cancel_reassignment_in_progress") is None
+    assert world.row("t-3").detail == "cancelled: too slow"
+    assert "is cancelled: 1 of 4 partitions moved, 3 dropped" in progress.sentence
+    told = [row.entry for row in world.journal.audit.rows(plan=world.digest, action="cancel")]
+    assert {entry.reason for entry in told} == {"cancelled: too slow"}
+
+
+def test_a_cancel_works_while_the_cluster_is_disabled_and_while_the_plan_is_stuck(world: World) -> None:
+    world.journal.tree.create("/admin/reassign_cancel", "")
+    record = world.journal.plans.get(world.digest)
+    assert record is not None
+    world.journal.plans.update(record, status=PlanStatus.STUCK)
+    request_cancel(world.journal, world.digest, who=WHO, reason="stop")
+    assert world.run().status is PlanStatus.CANCELLED
+
+
+def test_kip_236s_empty_node_cancels_the_plan_that_has_the_cluster(world: World) -> None:
+    world.journal.tree.create("/admin/cancel_reassignment_in_progress", "")
+    assert world.run().status is PlanStatus.CANCELLED
+    assert world.row("t-3").detail == "cancelled: someone asked for it"
+
+
+def test_the_cancel_of_another_plan_is_none_of_ours(world: World) -> None:
+    world.journal.tree.create("/admin/cancel_reassignment_in_progress", '{"version":1,"plan":"other"}')
+    assert world.run().status is PlanStatus.COMPLETED
+    with pytest.raises(PlanError, match="cannot be cancelled: it has ended already"):
+        request_cancel(world.journal, world.digest, who=WHO, reason="late")
+
+
+def test_a_second_request_is_the_same_request_and_another_plan_has_to_wait(world: World) -> None:
+    request_cancel(world.journal, world.digest, who=WHO, reason="one")
+    request_cancel(world.journal, world.digest, who=WHO, reason="two")
+    world.publish("f" * 64, [])
+    with pytest.raises(PlanError, match="the cancel of another plan is under way"):
+        request_cancel(world.journal, "f" * 64, who=WHO, reason="me too")
+    with pytest.raises(PlanError, match="there is no such plan"):
+        request_cancel(world.journal, "0" * 64, who=WHO, reason="?")
+
+
+def test_what_would_go_offline_is_let_fly(world: World) -> None:
+    simulator = world.simulator
+    name = TopicPartition("t", 1)
+    simulator.bandwidth = 2000
+    world.settings = RULES
+    simulator.topics[name].isr = {4}
+    simulator.topics[name].leader = 4
+    for broker in (2, 3, 1):
+        simulator.topics[name].held[broker] = 0
+    request_cancel(world.journal, world.digest, who=WHO, reason="stop")
+    world.step()
+    assert simulator.topics[name].reassigning
+    told = world.journal.audit.rows(plan=world.digest, action="skip")
+    assert told[0].entry.reason.startswith("KIP-236: none of the original replicas is in sync")
+    world.run()
+
+
+def whole(digits: str, *, isr: str, live: str) -> str | None:
+    simulator = Simulator.of("1a 2b 3c 4a 5b", "t: 123")
+    simulator.alter({TopicPartition("t", 0): (4, 5)})
+    partition = simulator.topics[TopicPartition("t", 0)]
+    partition.isr = set(map(int, isr))
+    seen = simulator.snapshot().partitions[TopicPartition("t", 0)]
+    return why_not_cancelled(tuple(map(int, digits)) or None, seen, frozenset(map(int, live)))
+
+
+@pytest.mark.parametrize(
+    ("originals", "isr", "live", "skipped"),
+    [
+        ("123", "123", "12345", False),
+        ("123", "14", "145", False),
+        ("123", "4", "45", True),
+        ("123", "3", "45", True),
+        ("123", "3", "", False),
+        ("", "123", "12345", True),
+    ],
+    ids=["in sync", "one in sync", "none in sync", "in sync and dead", "all offline", "no originals"],
+)
+def test_kip_236s_skip_rules(originals: str, isr: str, live: str, skipped: bool) -> None:
+    assert (whole(originals, isr=isr, live=live) is not None) == skipped
+
+
+def test_a_whole_plan_goes_back_the_last_first(world: World) -> None:
+    world.simulator.bandwidth = 5000
+    world.settings = Settings(throttle=0)
+    world.runner = world.new_runner()
+    world.run()
+    assert status(world, world.digest) is PlanStatus.COMPLETED
+    record, back = publish_rollback(world.simulator, world.journal, world.digest, settings=Settings(), who=WHO)
+    assert [each.partition for each in back.moves][-1] == world.rows()[0].move.partition
+    progress = roll_back(world, record.digest)
+    assert progress.status is PlanStatus.COMPLETED
+    assert [world.replicas(f"t-{n}") for n in range(4)] == [(1, 2, 3), (2, 3, 1), (3, 1, 2), (2, 1, 3)]
+    assert status(world, world.digest) is PlanStatus.ROLLED_BACK
+    assert world.throttles() == []
+
+
+def roll_back(world: World, digest: str, **rules: Any) -> Any:
+    other = World.__new__(World)
+    other.__dict__.update(world.__dict__ | {"digest": digest, "settings": Settings(throttle=5000, **rules)})
+    other.runner = other.new_runner()
+    return other.run()
+
+
+def test_what_was_cancelled_and_then_rolled_back_is_all_as_it_was(world: World) -> None:
+    request_cancel(world.journal, world.digest, who=WHO, reason="all of it")
+    world.run()
+    record, back = publish_rollback(world.simulator, world.journal, world.digest, settings=Settings(), who=WHO)
+    assert [str(each.topic_partition) for each in back.moves] == ["t-0"]
+    roll_back(world, record.digest)
+    assert [world.replicas(f"t-{n}") for n in range(4)] == [(1, 2, 3), (2, 3, 1), (3, 1, 2), (2, 1, 3)]
+
+
+def test_what_someone_changed_or_what_needs_a_dead_broker_is_left_alone_and_listed(world: World) -> None:
+    simulator = world.simulator
+    simulator.bandwidth = 5000
+    world.settings = Settings(throttle=0)
+    world.runner = world.new_runner()
+    world.run()
+    simulator.alter({TopicPartition("t", 0): (2, 3, 4)})
+    simulator.kill(1)
+    back = reversal(world.rows(), simulator.snapshot(), chunk_size=2)
+    assert {str(row.topic_partition): why for row, why in back.left_alone} == {
+        "t-0": "someone else changed its replicas to [2, 3, 4]",
+        "t-1": "its original broker 1 is not live",
+        "t-2": "its original broker 1 is not live",
+        "t-3": "its original broker 1 is not live",
+    }
+    record, _ = publish_rollback(simulator, world.journal, world.digest, settings=Settings(), who=WHO)
+    assert record.left == 4
+    assert len(world.journal.audit.rows(plan=record.digest, action="skip")) == 4
+
+
+def test_a_plan_that_runs_is_not_rolled_back(world: World) -> None:
+    with pytest.raises(PlanError, match="cannot be rolled back: it has not ended: cancel it first"):
+        publish_rollback(world.simulator, world.journal, world.digest, settings=Settings(), who=WHO)
