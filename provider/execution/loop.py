@@ -21,7 +21,7 @@ def run_to_end(
     interval_s: float,
     report: Callable[[Progress], None] = _silent,
 ) -> Progress:
-    """Step until the plan has ended or waits for a person; `wait(interval_s)` in between, `report` after each step.
+    """Step until the plan has ended or waits for a person; `wait` in between, at most `interval_s`; `report` each step.
 
     `wait` may raise to stop the loop: the plan stays resumable. Raises what `Runner.step` raises.
     """
@@ -30,4 +30,4 @@ def run_to_end(
         report(progress)
         if progress.ended or progress.waits_for_person:
             return progress
-        wait(interval_s)
+        wait(progress.pause_s(interval_s))

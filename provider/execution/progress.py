@@ -16,6 +16,8 @@ from kafka_steward.journal.records import PlanRecord, PlanStatus
 
 __all__ = ["Progress", "progress_of"]
 
+#: Between steps while small partitions come and go faster than the interval.
+_EAGER_S = 0.5
 #: Held and stalled partitions that are told in full; the rest is counted.
 _TOLD = 20
 
@@ -50,6 +52,12 @@ class Progress:
     left: int
     busy: bool
     sentence: str
+    #: Whether this step got something done and more could begin at once.
+    eager: bool = False
+
+    def pause_s(self, interval_s: float) -> float:
+        """Seconds to wait before the next step, at most `interval_s`: short while places in the window fall free."""
+        return min(interval_s, _EAGER_S) if self.eager else interval_s
 
     @property
     def ended(self) -> bool:

@@ -154,7 +154,8 @@ class Runner:
         )
         reason = record.reason if why_not else progress.sentence
         record = self._update(record, fence, status=status, attempts=attempts, reason=reason)
-        return replace(progress, status=record.status)
+        eager = stepped.progressed and any(row.state is MoveState.WAITING for row in stepped.rows)
+        return replace(progress, status=record.status, eager=eager)
 
     def _give_up(self, record: PlanRecord, fence: Fence, step: Step, stepped: Stepped) -> Progress:
         """A heal hands back what it cannot do, for the next one to plan anew; what people asked for waits for one."""

@@ -15,9 +15,12 @@ from kafka_steward.execution.detector import Detector
 from kafka_steward.execution.progress import Progress
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import Runner
+from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.locks import Slot
 from kafka_steward.journal.moves import MoveState
+from kafka_steward.journal.plans import PlanStatus
+from kafka_steward.journal.requests import CancelRequest
 from kafka_steward.settings import Settings
 from tests.crash import Died, Faults, points
 from tests.places import LOCK_TICKS, Place
@@ -76,7 +79,16 @@ def came_back() -> Place:
     return place
 
 
-SCENARIOS = {"healing": healing, "rescued": rescued, "came back": came_back}
+def cancelled() -> Place:
+    """Someone asks for a cancel in the middle: one has arrived, one flies, one waits."""
+    place = healing()
+    place.settings = Settings(throttle=80, max_in_per_broker=1)
+    request = CancelRequest(plan=place.plan.digest, reason="enough").to_json()
+    place.happenings = {3: lambda _: place.stores[0].create(paths.CANCEL_IN_PROGRESS, request)}
+    return place
+
+
+SCENARIOS = {"healing": healing, "rescued": rescued, "came back": came_back, "cancelled": cancelled}
 
 
 def verify(place: Place, progress: Progress) -> None:
@@ -84,10 +96,12 @@ def verify(place: Place, progress: Progress) -> None:
     tree, moves, audit = place.stores
     for row in moves.rows(place.plan.digest):
         partition = place.simulator.topics[row.topic_partition]
-        assert partition.replicas in {row.move.after, row.move.before}
-        assert partition.replicas == row.move.after or row.state.value == "satisfied"
+        undone = row.state in {MoveState.SATISFIED, MoveState.DROPPED}
+        assert partition.replicas == (row.move.before if undone else row.move.after)
         assert not partition.reassigning
-    assert progress.left == 0
+    cancelled = progress.status is PlanStatus.CANCELLED
+    assert cancelled == any(row.detail == "cancelled: enough" for row in moves.rows(place.plan.digest))
+    assert progress.left == sum(row.state is MoveState.DROPPED for row in moves.rows(place.plan.digest))
     assert not any("throttled" in key for of in place.simulator.topic_settings.values() for key in of)
     assert not any(place.simulator.broker_settings.values())
     kept = ("/steward/plans/", "/steward/slot", "/steward/step_lock")

@@ -450,5 +450,19 @@ def test_the_loop_waits_between_steps_and_reports_each(simulator: Simulator) -> 
 
     progress = run_to_end(world.runner, wait, interval_s=2, report=lambda each: told.append(each.sentence))
     assert progress.ended
-    assert waits == [2] * (len(told) - 1)
+    assert len(waits) == len(told) - 1
+    assert set(waits) == {2.0}, "nothing waits for a place"
     assert told[-1] == progress.sentence
+
+
+def test_the_loop_hurries_while_places_fall_free(simulator: Simulator) -> None:
+    world = heal(simulator, settings=Settings(throttle=0, max_in_per_broker=1))
+    waits: list[float] = []
+
+    def wait(seconds: float) -> None:
+        waits.append(seconds)
+        simulator.tick()
+
+    assert run_to_end(world.runner, wait, interval_s=2).ended
+    assert waits[:4] == [0.5] * 4
+    assert waits[-1] == 2

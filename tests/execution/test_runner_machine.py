@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from kafka_steward.assignment import Assignment, Move, TopicPartition
-from kafka_steward.errors import ClusterError, JournalError
+from kafka_steward.errors import ClusterError, JournalError, PlanError
+from kafka_steward.execution.cancelling import request_cancel
 from kafka_steward.execution.detector import Detector
 from kafka_steward.execution.intervening import resume_plan
 from kafka_steward.execution.publishing import publish_plan
@@ -114,6 +115,11 @@ class RunnerMachine(RuleBasedStateMachine):
             self.simulator.create("u", [tuple(live)])
             self.foreign.pop("u", None)
             self.willed[TopicPartition("u", 0)].add(tuple(live))
+
+    @rule()
+    def someone_asks_for_a_cancel(self) -> None:
+        with suppress(PlanError):
+            request_cancel(self.place.process(Faults())[1], self.place.plan.digest, who=WHO, reason="enough")
 
     @rule(after=st.integers(1, 4))
     def an_answer_is_lost_and_it_is_applied_late(self, after: int) -> None:

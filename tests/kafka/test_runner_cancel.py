@@ -1,0 +1,130 @@
+"""Cancel and rollback on real clusters: Kafka's own word is that everything is exactly as it was."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kafka_steward.assignment import Move, TopicPartition
+from kafka_steward.cluster.client import KafkaCluster
+from kafka_steward.cluster.throttles import Side
+from kafka_steward.execution.cancelling import publish_rollback, request_cancel
+from kafka_steward.execution.loop import run_to_end
+from kafka_steward.execution.progress import Progress
+from kafka_steward.execution.publishing import publish_plan
+from kafka_steward.execution.runner import Runner
+from kafka_steward.execution.snapshot import take_snapshot
+from kafka_steward.journal.audit import Action, Outcome, Who
+from kafka_steward.journal.open import Journal, open_journal
+from kafka_steward.journal.plans import PlanStatus
+from kafka_steward.planning.formats import plan_table, read_plan, read_snapshot, write_plan
+from kafka_steward.sandbox import Sandbox
+from kafka_steward.settings import Settings
+from tests.eventually import eventually
+
+WHO = Who(person="ada")
+SLOW = Settings(throttle=150_000)
+#: Small ones arrive at once, large ones fly for half a minute: Kafka's quota lets a burst of some 11 s through.
+BEFORE = {0: (1, 2, 3), 1: (2, 3, 1), 2: (3, 1, 2), 3: (1, 3, 2)}
+AFTER = {0: (4, 2, 3), 1: (2, 4, 1), 2: (4, 1, 2), 3: (3, 4, 2)}
+TOPICS = "org.apache.kafka.tools.TopicCommand"
+
+
+@pytest.fixture
+def cluster(sandbox: Sandbox) -> Iterator[KafkaCluster]:
+    with KafkaCluster({"bootstrap_servers": sandbox.bootstrap}) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def journal(cluster: KafkaCluster, tmp_path: Path) -> Iterator[Journal]:
+    with open_journal(f"sqlite:///{tmp_path}/journal.db", cluster.cluster_id) as journal:
+        yield journal
+
+
+def publish(cluster: KafkaCluster, journal: Journal, folder: Path, small: str, large: str) -> Runner:
+    """A plan that a person wrote: everything in both topics moves."""
+    take_snapshot(cluster, str(folder / "snapshot"), failed=(), now_ms=journal.now_ms())
+    snapshot = read_snapshot(str(folder / "snapshot"))
+    moves = [
+        Move(topic, number, BEFORE[number], AFTER[number], 0, position, "given")
+        for position, (topic, number) in enumerate([(topic, number) for topic in (small, large) for number in BEFORE])
+    ]
+    proof = {"cluster_id": snapshot.cluster_id, "snapshot_digest": snapshot.digest, "operation": "apply", "options": {}}
+    write_plan(str(folder / "plan"), plan_table(moves), proof)
+    plan = read_plan(str(folder / "plan"))
+    publish_plan(cluster, journal, plan, settings=SLOW, who=WHO)
+    return Runner(cluster, journal, plan.digest, SLOW, WHO)
+
+
+def to_the_end(runner: Runner, *, within_s: float = 60) -> Progress:
+    deadline = time.monotonic() + within_s
+
+    def wait(seconds: float) -> None:
+        assert time.monotonic() < deadline, "the plan did not end in time"
+        time.sleep(seconds)
+
+    return run_to_end(runner, wait, interval_s=0.3)
+
+
+def described(sandbox: Sandbox, topic: str) -> list[str]:
+    """Replicas by partition, as Kafka's own tool prints them."""
+    text = sandbox.kafka_tool(TOPICS, "--bootstrap-server", sandbox.bootstrap, "--describe", "--topic", topic)
+    lines = [line.split("\t") for line in text.splitlines() if "Partition: " in line]
+    return [next(word.split(": ")[1] for word in line if word.startswith("Replicas: ")) for line in lines]
+
+
+def test_a_plan_is_cancelled_in_the_middle_and_rolled_back(
+    sandbox: Sandbox, cluster: KafkaCluster, journal: Journal, topic: str, tmp_path: Path
+) -> None:
+    small, large = f"{topic}-small", f"{topic}-large"
+    sandbox.create_topics([small, large], assignments=BEFORE)
+    sandbox.fill(large, 12_000_000)
+    runner = publish(cluster, journal, tmp_path, small, large)
+
+    def small_ones_arrived() -> Progress:
+        progress = runner.step()
+        assert progress.completed >= 2
+        assert progress.in_flight >= 2
+        return progress
+
+    digest = eventually(small_ones_arrived, within=40).digest
+    began = time.monotonic()
+    request_cancel(journal, digest, who=WHO, reason="a test")
+    # Another process than the one that began it.
+    progress = to_the_end(Runner(cluster, journal, digest, SLOW, WHO))
+    assert progress.status is PlanStatus.CANCELLED
+    assert time.monotonic() - began < 30
+    completed = progress.completed
+
+    record, back = publish_rollback(cluster, journal, digest, settings=SLOW, who=WHO)
+    assert (len(back.moves), back.left_alone) == (completed, ())
+    fast = Settings(throttle=50_000_000)
+    assert to_the_end(Runner(cluster, journal, record.digest, fast, WHO)).status is PlanStatus.COMPLETED
+
+    expected = [",".join(map(str, replicas)) for replicas in BEFORE.values()]
+    assert described(sandbox, small) == described(sandbox, large) == expected
+    verify_nothing_left(sandbox, cluster, [small, large])
+    undone = journal.plans.get(digest)
+    assert undone is not None
+    assert undone.status is PlanStatus.ROLLED_BACK
+    rows = journal.audit.rows(plan=digest)
+    assert {row.outcome for row in rows} == {Outcome.DONE}
+    assert sum(row.entry.action is Action.CANCEL for row in rows) >= 2
+
+
+def verify_nothing_left(sandbox: Sandbox, cluster: KafkaCluster, topics: list[str]) -> None:
+    """No replica on an abandoned target, no throttle, leaders among the originals."""
+
+    def gone() -> None:
+        held = {name for name in cluster.log_dirs([4])[4].replica_bytes if name.topic in topics}
+        assert held == set()
+
+    eventually(gone, within=30)
+    assert not any(cluster.topic_configs(topics, [Side.FOLLOWER.replicas_key], own_only=True).values())
+    assert not any(cluster.broker_configs(sandbox.brokers, [Side.FOLLOWER.rate_key], own_only=True).values())
+    for name, partition in cluster.snapshot(topics).partitions.items():
+        assert partition.leader in BEFORE[name.partition], TopicPartition(*name)
