@@ -16,7 +16,6 @@ from kafka_steward.journal.copy import Copied, copy_journal
 from kafka_steward.journal.open import Journal, open_journal
 from kafka_steward.journal.plans import MoveState, PlanStatus
 from kafka_steward.journal.zk_options import ZooKeeperOptions
-from tests.journal.postgres import PostgresServer
 from tests.journal.test_plans import moves_of, record_of
 from tests.journal.zookeeper import ZooKeeperServer
 
@@ -24,12 +23,12 @@ Make = Callable[[str], Journal]
 
 
 @pytest.fixture
-def make(postgres: PostgresServer, zookeeper: ZooKeeperServer, tmp_path: Path, cluster_id: str) -> Iterator[Make]:
+def make(postgres_url: str, zookeeper: ZooKeeperServer, tmp_path: Path, cluster_id: str) -> Iterator[Make]:
     """A journal on a backend, with nothing in it."""
     with ExitStack() as opened:
 
         def make_one(kind: str, cluster: str = cluster_id) -> Journal:
-            url = postgres.new_database() if kind == "postgresql" else f"sqlite:///{tmp_path}/{kind}.db"
+            url = postgres_url if kind == "postgresql" else f"sqlite:///{tmp_path}/{kind}.db"
             options = ZooKeeperOptions(f"{zookeeper.hosts}/copy-{cluster_id}") if kind == "zookeeper" else None
             return opened.enter_context(open_journal(url, cluster, zookeeper=options))
 

@@ -103,8 +103,8 @@ def test_postgresql_is_down() -> None:
     assert "ann:***@127.0.0.1:1/steward" in str(refused.value)
 
 
-def test_postgresql_goes_down_and_comes_back(postgres: PostgresServer) -> None:
-    with open_journal(postgres.new_database(), "c") as journal:
+def test_postgresql_goes_down_and_comes_back(postgres: PostgresServer, postgres_url: str, cluster_id: str) -> None:
+    with open_journal(postgres_url, cluster_id) as journal:
         journal.tree.create("/a/b", "kept")
         postgres.stop()
         for use in (
@@ -119,8 +119,8 @@ def test_postgresql_goes_down_and_comes_back(postgres: PostgresServer) -> None:
         assert journal.tree.children("/a") == ["b"]
 
 
-def test_a_cut_connection_costs_nothing(postgres: PostgresServer) -> None:
-    with open_journal(postgres.new_database(), "c") as journal:
+def test_a_cut_connection_costs_nothing(postgres: PostgresServer, postgres_url: str, cluster_id: str) -> None:
+    with open_journal(postgres_url, cluster_id) as journal:
         journal.tree.create("/a/b", "kept")
         postgres.restart()
         journal.tree.create("/a/c", "kept too")
@@ -147,8 +147,8 @@ def test_no_error_tells_the_password(url: str) -> None:
     assert ESCAPED not in printed
 
 
-def test_nothing_that_is_printed_tells_the_password(postgres: PostgresServer) -> None:
-    url = postgres.new_database().replace("steward@", f"steward:{ESCAPED}@")
+def test_nothing_that_is_printed_tells_the_password(postgres_url: str) -> None:
+    url = postgres_url.replace("steward@", f"steward:{ESCAPED}@")
     with open_journal(url, "c") as journal:
         assert isinstance(journal.tree, SqlTree)
         printed = "".join(map(repr, (journal, journal.tree, journal.tree.database, journal.tree.database.engine)))
