@@ -51,12 +51,17 @@ class Request:
     options: Mapping[str, Any]
     json_file: str | None
     check: bool
+    archive: str | None = None
 
 
 def request_of(arguments: Sequence[str] | None) -> Request:
     """Parse the arguments, and write the snapshot if one is given as files. Raises PlanError."""
     parser = _parser()
     given = parser.parse_args(arguments)
+    if given.make_archive:
+        return Request("", "", "", {}, None, check=False, archive=given.make_archive)
+    if given.out is None:
+        parser.error("--out is missing")
     if (given.snapshot is None) == (given.current is None) or (given.current is None) != (given.brokers is None):
         parser.error("give either --snapshot, or both --current and --brokers")
     if given.operation is None and not given.check:
@@ -79,7 +84,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--snapshot", metavar="URI", help="folder of a snapshot")
     add("--current", metavar="FILE.json", help="current assignment, instead of a snapshot")
     add("--brokers", metavar="FILE.json", help="the brokers that go with --current")
-    add("--out", metavar="URI", required=True, help="folder for the plan and its proof")
+    add("--out", metavar="URI", help="folder for the plan and its proof")
     add("--operation", metavar="OP", help="why a plan is made; see below")
     add("--options", metavar="FILE.json", help="options of the operation, a JSON object")
     add(
@@ -88,6 +93,7 @@ def _parser() -> argparse.ArgumentParser:
         help="also write plan and rollback for kafka-reassign-partitions",
     )
     add("--check", action="store_true", help="judge the plan at --out instead of making one")
+    add("--make-archive", metavar="FILE.tar.gz", help="only write what remote executors lack, for spark.archives")
     return parser
 
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from kafka_steward.errors import PlanError
 from kafka_steward.planning.arrays import Bools, Ints, Rows
+from kafka_steward.planning.disks import Disks, Moved, even_disks
 from kafka_steward.planning.drafts import Draft
-from kafka_steward.planning.heal import broker_shares
+from kafka_steward.planning.heal import broker_shares, heal
 from kafka_steward.planning.leaders import Slots, lead_evenly, succession, tiers
 from kafka_steward.planning.quotas import fair_bounds, rack_bounds_of
 from kafka_steward.planning.rebalance import Bounds, Placed, Shape, place_evenly
 from kafka_steward.planning.selection import Case, Fate, chosen
 
-__all__ = ["even_out"]
+__all__ = ["even_bytes", "even_out"]
 
 
 def even_out(case: Case) -> Draft:
@@ -41,6 +44,42 @@ def even_out(case: Case) -> Draft:
     broker, tier = _in_order(case, shape, placed, rows.place[mine])
     row, merged = _merged(rows, index, planned[placed.row], broker)
     return Draft(rows, fate, row, merged, bound=placed.bound, notes=_notes(placed, tier))
+
+
+def even_bytes(case: Case) -> Draft:
+    """New assignments that even out the disks; lost and draining replicas are placed first, as a heal would."""
+    rows, brokers = case.rows, case.brokers
+    first = heal(case)
+    share = np.where(brokers.target, [float(capacity) for capacity in brokers.capacity], 0.0)
+    free = chosen(rows, case.options) == Fate.UNTOUCHED
+    free &= first.fate != Fate.ALL_REPLICAS_LOST
+    factors, which = np.unique(np.diff(first.start), return_inverse=True)
+    low, high = (table[which] for table in _rack_tables(case, _groups(case), factors.tolist()))
+    disks = Disks(
+        row=first.row,
+        broker=first.broker,
+        size=rows.size[first.row],
+        movable=free[first.row] & ~first.added,
+        rack=brokers.rack,
+        low=low,
+        high=high,
+        share=share / share.sum(),
+        free=brokers.free_bytes,
+        tolerance=case.options.tolerance,
+    )
+    moved = even_disks(disks)
+    fate = first.fate.copy()
+    fate[first.row[moved.broker != first.broker]] = Fate.PLANNED
+    return Draft(rows, fate, first.row, moved.broker, first.bound, tuple(_disk_notes(case, moved)))
+
+
+def _disk_notes(case: Case, moved: Moved) -> Iterator[str]:
+    yield f"Even disks need at least {moved.bound} bytes moved; lower_bound counts only what must move anyway."
+    if moved.outside:
+        ids = ", ".join(str(case.brokers.ids[broker]) for broker in moved.outside)
+        yield f"The disks of these brokers stay out of the tolerance: {ids}."
+    for row in moved.too_large[:10]:
+        yield f"The partition {case.rows.name(row)} is larger than the tolerance leaves room for."
 
 
 def _fates(case: Case, usable: Bools) -> Ints:
@@ -77,15 +116,15 @@ def _bounds(case: Case, shape: Shape, topics: int) -> Bounds:
         # They keep what they hold or give it away; how much the others get is theirs to decide.
         high[:, barred], most[barred] = holds[:, barred], holds[:, barred].sum(axis=0)
         low[:], least[:] = np.minimum(low, holds), np.minimum(least, holds.sum(axis=0))
-    rack_low, rack_high = (table[which] for table in _rack_tables(case, shape, factors.tolist()))
+    rack_low, rack_high = (table[which] for table in _rack_tables(case, shape.group, factors.tolist()))
     return Bounds((rack_low, rack_high), (low, high), (least, most))
 
 
-def _rack_tables(case: Case, shape: Shape, factors: list[int]) -> tuple[Ints, Ints]:
-    groups = int(shape.group.max()) + 1
+def _rack_tables(case: Case, group: Ints, factors: list[int]) -> tuple[Ints, Ints]:
+    groups = int(group.max()) + 1
     usable = case.brokers.having("live", "new")
-    sizes = np.bincount(shape.group[usable], minlength=groups)
-    racked = np.unique(shape.group[case.brokers.rack >= 0])
+    sizes = np.bincount(group[usable], minlength=groups)
+    racked = np.unique(group[case.brokers.rack >= 0])
     loose = int((usable & (case.brokers.rack < 0)).sum())
     low, high = np.zeros((2, len(factors), groups), np.int64)
     for at, factor in enumerate(factors):

@@ -16,6 +16,7 @@ from kafka_steward.assignment import Operation
 from kafka_steward.planning.arrays import Bools, Brokers, Ints, Rows, member
 from kafka_steward.planning.drafts import Draft
 from kafka_steward.planning.leaders import choose_leaders
+from kafka_steward.planning.options import EVEN
 from kafka_steward.planning.placement import Load, Want, place_missing
 from kafka_steward.planning.quotas import fair_bounds, shares, water_fill
 from kafka_steward.planning.selection import Case, Fate, fates
@@ -118,7 +119,9 @@ def heal(case: Case, others: Others | None = None) -> Draft:
 
 def _need(case: Case) -> _Need:
     rows = case.rows
-    alive = ~case.brokers.having("failed")[rows.broker]
+    # To even out disks, draining brokers are emptied first.
+    gone = ("failed", "draining") if case.operation in EVEN else ("failed",)
+    alive = ~case.brokers.having(*gone)[rows.broker]
     keeps = np.bincount(rows.row[alive], minlength=len(rows))
     goal = _goal(case, keeps)
     shrinks = goal < keeps
@@ -136,7 +139,7 @@ def _goal(case: Case, keeps: Ints) -> Ints:
     rows = case.rows
     if case.operation is Operation.HEAL:
         return rows.degree
-    if case.operation is Operation.FILL:
+    if case.operation is not Operation.SET_REPLICATION_FACTOR:
         return np.maximum(rows.target_rf, keeps)
     named = np.isin(np.array(rows.topics), case.options.topics)[rows.topic]
     return np.where(named, case.options.replication_factor, keeps)

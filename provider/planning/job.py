@@ -19,13 +19,13 @@ from pyspark.sql import functions as f
 
 from kafka_steward.assignment import Operation
 from kafka_steward.errors import PlanError, StewardError
+from kafka_steward.planning.archive import make_archive
 from kafka_steward.planning.chunks import Slots, in_order
 from kafka_steward.planning.command import print_verdict, request_of, write_reassignments
 from kafka_steward.planning.digest import plan_hasher
 from kafka_steward.planning.formats import SnapshotFolder, read_snapshot
 from kafka_steward.planning.kernels import (
     ANSWER,
-    EVEN,
     RESULT,
     Job,
     plan_slice,
@@ -34,10 +34,10 @@ from kafka_steward.planning.kernels import (
     survey_slice,
 )
 from kafka_steward.planning.measures import Measures
-from kafka_steward.planning.options import Options, operation_of
+from kafka_steward.planning.options import EVEN, Options, operation_of
 from kafka_steward.planning.proof import proof_of
 from kafka_steward.planning.reassignment import assignments
-from kafka_steward.planning.session import local_session
+from kafka_steward.planning.session import local_session, worker_errors
 from kafka_steward.planning.slices import SLICE_ROWS, boundaries
 from kafka_steward.planning.stages import ordered, per_slice, read_partitions, sliced
 from kafka_steward.planning.storage import Folder, for_spark
@@ -143,11 +143,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command line. Returns the exit code: 0, or 1 after a sentence on standard error."""
     try:
         request = request_of(arguments)
+        if request.archive:
+            make_archive(request.archive)
+            return 0
         if request.check:
             return print_verdict(request)
         operation = operation_of(request.operation)
         Options.of(operation, request.options)
-        with local_session() as spark:
+        with local_session() as spark, worker_errors():
             proof = run(spark, request.snapshot, request.out, request.operation, request.options)
         write_reassignments(request)
     except StewardError as error:

@@ -21,17 +21,14 @@ from kafka_steward.planning.arrays import Brokers, Rows
 from kafka_steward.planning.budget import within_budget
 from kafka_steward.planning.certificate import find_prices
 from kafka_steward.planning.drafts import MOVES, Draft, moves, reasons
-from kafka_steward.planning.even import even_out
+from kafka_steward.planning.even import even_bytes, even_out
 from kafka_steward.planning.heal import Others, Survey, heal, survey
 from kafka_steward.planning.judge import position_of
 from kafka_steward.planning.measures import Measures, measured, spread_badly
-from kafka_steward.planning.options import Options
+from kafka_steward.planning.options import EVEN, Options
 from kafka_steward.planning.selection import Case, Fate
 
 __all__ = ["ANSWER", "RESULT", "Job", "plan_slice", "read_measures", "read_surveys", "survey_slice"]
-
-#: Operations that make everything even, by one flow over the whole cluster.
-EVEN = frozenset({Operation.REBALANCE, Operation.EXPAND, Operation.DRAIN})
 
 #: Topics times brokers squared up to which prices are sought.
 MAX_PRICED_CELLS = 20_000_000
@@ -99,7 +96,8 @@ def _prices(job: Job, draft: Draft, table: pa.Table, found: pa.Table) -> list[in
 
 def _draft(case: Case, others: Others | None) -> Draft:
     if case.operation in EVEN:
-        return _budgeted(even_out(case), case)
+        even = even_bytes(case) if case.options.balance == "bytes" else even_out(case)
+        return _budgeted(even, case)
     if case.operation is Operation.APPLY:
         return apply_given(case)
     return heal(case, others)
@@ -107,7 +105,7 @@ def _draft(case: Case, others: Others | None) -> Draft:
 
 def _partial(options: Options) -> bool:
     """Whether the options keep the plan from making everything even, so that nothing can be proven of that."""
-    return bool(options.exclude_brokers or options.max_moves or options.max_bytes)
+    return bool(options.exclude_brokers or options.max_moves or options.max_bytes or options.balance == "bytes")
 
 
 def _budgeted(draft: Draft, case: Case) -> Draft:

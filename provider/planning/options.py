@@ -11,10 +11,11 @@ from typing import Any
 from kafka_steward.assignment import Operation
 from kafka_steward.errors import PlanError
 
-__all__ = ["Options", "operation_of"]
+__all__ = ["EVEN", "Options", "operation_of"]
 
 _EVERY = frozenset(Operation)
-_EVEN = frozenset({Operation.REBALANCE, Operation.EXPAND, Operation.DRAIN})
+#: Operations that make everything even, by one plan for the whole cluster.
+EVEN = frozenset({Operation.REBALANCE, Operation.EXPAND, Operation.DRAIN})
 
 
 def _option(
@@ -65,10 +66,14 @@ class Options:
     #: Bytes per second into one broker, for the predicted duration.
     throttle: int = _option(50_000_000, low=1)
 
+    #: What is to be even: the number of replicas, of every topic too, or the bytes on the brokers' disks.
+    balance: str = _option("replicas", choices=("replicas", "bytes"), of=EVEN)
+    #: How far from its share of the bytes a broker may stay, as a fraction.
+    tolerance: float = _option(0.05, low=0, high=1, of=EVEN)
     #: Replicas that may be moved at most; what improves most comes first, and later plans go on from there.
-    max_moves: int | None = _option(None, low=1, kind=int, of=_EVEN)
+    max_moves: int | None = _option(None, low=1, kind=int, of=EVEN)
     #: The same in bytes.
-    max_bytes: int | None = _option(None, low=1, kind=int, of=_EVEN)
+    max_bytes: int | None = _option(None, low=1, kind=int, of=EVEN)
     #: The replication factor that the named topics are to have.
     replication_factor: int = _option(0, low=1, high=1000, of=frozenset({Operation.SET_REPLICATION_FACTOR}))
     #: The topics that are to have it, by their whole names.

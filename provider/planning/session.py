@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from py4j.protocol import Py4JJavaError
 from pyspark import SparkConf, SparkContext
-from pyspark.errors import PySparkRuntimeError
+from pyspark.errors import PySparkRuntimeError, PythonException
 from pyspark.sql import SparkSession
 
 from kafka_steward.errors import PlanningFailed
 
-__all__ = ["local_session"]
+__all__ = ["local_session", "worker_errors"]
 
 #: On one machine nothing need be reachable from outside.
 _LOOPBACK = {
@@ -39,6 +41,23 @@ def local_session() -> Iterator[SparkSession]:
         yield spark
     finally:
         spark.stop()
+
+
+@contextmanager
+def worker_errors() -> Iterator[None]:
+    """Turn what broke on an executor into PlanningFailed with one sentence."""
+    try:
+        yield
+    except (PythonException, Py4JJavaError) as error:
+        text = str(error)
+        lacking = re.search(r"No module named '(kafka_steward|ortools|fsspec)[.\w]*'", text)
+        if lacking:
+            raise PlanningFailed(
+                f"Spark's executors have no {lacking[1]}; make an archive with --make-archive and pass it to them."
+            ) from error
+        lines = [line.strip() for line in text.splitlines() if re.match(r"\s*[\w.]*(Error|Exception)\b", line)]
+        words = (lines or text.splitlines() or ["no reason given"])[-1].rstrip(".")
+        raise PlanningFailed(f"Spark failed: {words}.") from error
 
 
 def _conf() -> SparkConf:

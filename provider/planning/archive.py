@@ -1,0 +1,60 @@
+"""What a remote executor's Python lacks, in one file: our planning code, OR-tools' flow solver, fsspec.
+
+NumPy and pyarrow are left to the cluster, whose Spark needs them for Arrow anyway. Binary parts fit one platform and
+one version of Python: make the archive with the version that the executors run.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from kafka_steward.errors import PlanError
+
+__all__ = ["FOLDER", "archive_conf", "make_archive"]
+
+#: What the archive is unpacked as, in each executor's working directory.
+FOLDER = "kafka_steward_archive"
+
+_OURS = ("__init__.py", "errors.py", "assignment.py", "planning")
+_SOLVER = ("__init__.py", ".libs", "graph")
+
+
+def make_archive(path: str) -> None:
+    """Write the archive, a `.tar.gz`. Raises PlanError when it cannot be written."""
+    try:
+        with tarfile.open(path, "w:gz", compresslevel=3, dereference=True) as archive:
+            for name, file in sorted(_members()):
+                archive.add(file, name, recursive=False)
+    except OSError as error:
+        raise PlanError(f"The archive {path} cannot be written: {error.strerror}.") from error
+
+
+def archive_conf(uri: str) -> dict[str, str]:
+    """The Spark configuration that puts the archive at `uri` on every executor's path."""
+    return {"spark.archives": f"{uri}#{FOLDER}", "spark.executorEnv.PYTHONPATH": f"./{FOLDER}"}
+
+
+def _members() -> Iterator[tuple[str, Path]]:
+    for package, parts in (("kafka_steward", _OURS), ("ortools", _SOLVER), ("fsspec", (".",))):
+        folder = _folder(package)
+        for part in parts:
+            yield from _files(folder / part, folder.parent)
+    # Where the wheel keeps the libraries that it brings along.
+    yield from _files(_folder("ortools").parent / "ortools.libs", _folder("ortools").parent)
+
+
+def _files(start: Path, base: Path) -> Iterator[tuple[str, Path]]:
+    found = [start] if start.is_file() else start.rglob("*")
+    for file in found:
+        if file.is_file() and "__pycache__" not in file.parts:
+            yield str(file.relative_to(base)), file
+
+
+def _folder(package: str) -> Path:
+    spec = importlib.util.find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        raise PlanError(f"The archive cannot be made: {package} is not installed here.")
+    return Path(next(iter(spec.submodule_search_locations)))
