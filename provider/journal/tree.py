@@ -3,6 +3,10 @@
 Paths look like ZooKeeper's: `/admin/failed_brokers/3`. A parent need not be created first. A node's `version` counts
 its changes from 0; `created_id` and `modified_id` come from one counter per tree that only grows, so that a node
 deleted and created anew is told apart (ZooKeeper's czxid and mzxid). Times are the backend's own clock.
+
+A document has nothing below it. On ZooKeeper a parent may still be listed when its last child is gone. Versions compare
+for as long as a node lives: created anew it begins at 0 again, so whatever must not be hit by a late writer, such as a
+lock, is never deleted, only changed.
 """
 
 from __future__ import annotations
