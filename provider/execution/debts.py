@@ -1,9 +1,10 @@
-"""Throttles that plans left owing when they ended, because a broker was dead: given back once it is there again."""
+"""What ended plans left behind: throttles of brokers that were dead, notes of what an abandoned plan had in flight."""
 
 from __future__ import annotations
 
 from kafka_steward.execution.borrowing import Borrowing
 from kafka_steward.execution.deeds import Deeds
+from kafka_steward.execution.inflight import forget_in_flight, noted_in_flight
 from kafka_steward.execution.need import NOTHING
 from kafka_steward.execution.owner import new_owner
 from kafka_steward.execution.ports import ClusterPort
@@ -12,7 +13,7 @@ from kafka_steward.journal.audit import Who
 from kafka_steward.journal.open import Journal
 from kafka_steward.journal.records import Borrowed
 
-__all__ = ["debtors", "give_back_debts"]
+__all__ = ["debtors", "give_back_debts", "sweep_notes"]
 
 
 def debtors(journal: Journal) -> list[str]:
@@ -29,6 +30,15 @@ def give_back_debts(cluster: ClusterPort, journal: Journal, live: frozenset[int]
         with journal.step_lock(new_owner()) as fence:
             deeds = Deeds(journal.audit, fence)
             Borrowing(cluster, journal, deeds, plan, attempts=attempts, who=who).give_back(NOTHING, live)
+
+
+def sweep_notes(journal: Journal) -> None:
+    """Delete KIP-236's notes of moves in flight whose plan has ended: nobody else would."""
+    noted = noted_in_flight(journal.tree)
+    for plan in sorted({plan for plan in noted.values() if plan is not None}):
+        record = journal.plans.get(plan)
+        if record is None or record.status.finished:
+            forget_in_flight(journal.tree, plan, [name for name, by in noted.items() if by == plan])
 
 
 def _documents(journal: Journal) -> list[str]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from kafka_steward.cluster.health import failed_brokers
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.errors import ClusterError, DocumentError, LockLost, NodeExists, NodeMissing, VersionConflict
-from kafka_steward.execution.debts import give_back_debts
+from kafka_steward.execution.debts import give_back_debts, sweep_notes
 from kafka_steward.execution.failures import Failure, Judgement, Sight, handled_brokers, judge
 from kafka_steward.execution.lookout import bouncing_brokers
 from kafka_steward.execution.ports import ClusterPort
@@ -108,7 +108,7 @@ class Detector:
             entries=entries.keys(),
             noted=failures.keys(),
             announced_ms={broker: at_ms for broker, at_ms in announced.items() if at_ms is not None},
-            handled=handled_brokers(self._journal.plans.latest(_PLANS), sight.live),
+            handled=handled_brokers(self._journal.plans.latest(_PLANS), sight.live, now_ms),
             bouncing=bouncing_brokers(self._journal.tree),
             now_ms=now_ms,
             settings=self._settings,
@@ -171,9 +171,10 @@ class Detector:
 
     def _give_back_debts(self, sight: Sight) -> None:
         try:
+            sweep_notes(self._journal)
             give_back_debts(self._cluster, self._journal, sight.live, self._who)
-        except (ClusterError, LockLost) as error:
-            _log.info("Throttles of ended plans are still owed: %s", error)
+        except (ClusterError, DocumentError, LockLost) as error:
+            _log.info("What ended plans left behind is still there: %s", error)
 
     def _create(self, path: str, text: str) -> bool:
         try:

@@ -9,13 +9,17 @@ from typing import TYPE_CHECKING, Any
 from kafka_steward.assignment import Operation
 from kafka_steward.journal.document import Document
 from kafka_steward.journal.fields import Fields
-from kafka_steward.journal.records import PlanRecord
+from kafka_steward.journal.records import PlanRecord, PlanStatus
 from kafka_steward.settings import Settings
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["Failure", "Judgement", "Sight", "handled_brokers", "judge"]
+__all__ = ["ABANDONED_MS", "Failure", "Judgement", "Sight", "handled_brokers", "is_abandoned", "judge"]
+
+
+#: A plan that nobody has stepped for so long, in milliseconds, may be superseded by the next heal.
+ABANDONED_MS = 600_000
 
 
 @dataclass(frozen=True)
@@ -105,23 +109,29 @@ def judge(
     )
 
 
-def handled_brokers(plans: Sequence[PlanRecord], live: frozenset[int]) -> frozenset[int]:
+def is_abandoned(plan: PlanRecord, now_ms: int) -> bool:
+    """Whether nobody steps a plan that could be stepped: its task failed for good. A stuck plan waits for a person."""
+    idle = plan.status in {PlanStatus.PUBLISHED, PlanStatus.RUNNING}
+    return idle and now_ms - plan.stepped_ms > ABANDONED_MS
+
+
+def handled_brokers(plans: Sequence[PlanRecord], live: frozenset[int], now_ms: int) -> frozenset[int]:
     """Brokers for which nothing more need be planned; `plans` is in order of publication, the newest first.
 
-    A heal plan that names the broker is unfinished; or the newest one left what could not be healed, and the live
-    brokers are still those with which it could not.
+    A heal plan that names the broker is unfinished and not abandoned; or the newest one left what could not be healed,
+    and the live brokers are still those with which it could not.
     """
     newest: dict[int, PlanRecord] = {}
     for plan in plans:
         if plan.operation == Operation.HEAL.value:
             for broker in plan.failed_brokers:
                 newest.setdefault(broker, plan)
-    return frozenset(broker for broker, plan in newest.items() if _handles(plan, live))
+    return frozenset(broker for broker, plan in newest.items() if _handles(plan, live, now_ms))
 
 
-def _handles(plan: PlanRecord, live: frozenset[int]) -> bool:
+def _handles(plan: PlanRecord, live: frozenset[int], now_ms: int) -> bool:
     if not plan.status.finished:
-        return True
+        return not is_abandoned(plan, now_ms)
     return plan.left > 0 and frozenset(plan.live_brokers) == live
 
 

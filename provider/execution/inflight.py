@@ -10,7 +10,7 @@ from kafka_steward.journal import paths
 from kafka_steward.journal.documents import InFlight
 from kafka_steward.journal.tree import Tree
 
-__all__ = ["forget_in_flight", "note_in_flight"]
+__all__ = ["forget_in_flight", "note_in_flight", "noted_in_flight"]
 
 
 def note_in_flight(tree: Tree, plan: str, moves: Iterable[Move]) -> None:
@@ -35,3 +35,14 @@ def forget_in_flight(tree: Tree, plan: str, partitions: Iterable[TopicPartition]
             tree.delete(node.path, version=node.version)
         except (NodeMissing, VersionConflict):
             continue  # changed by someone else in between: theirs
+
+
+def noted_in_flight(tree: Tree) -> dict[TopicPartition, str | None]:
+    """Every partition that is written down as in flight, and the plan that wrote it; None for someone else."""
+    found = {}
+    for topic in tree.children(paths.REASSIGNMENTS):
+        for number in tree.children(paths.reassignments_of(topic)):
+            node = tree.get(f"{paths.reassignments_of(topic)}/{number}")
+            if node is not None and number.isdigit():
+                found[TopicPartition(topic, int(number))] = InFlight.from_node(node).plan
+    return found

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from kafka_steward.errors import PlanError, SlotTaken
+from kafka_steward.execution.detector import Detector
+from kafka_steward.execution.failures import ABANDONED_MS
 from kafka_steward.execution.intervening import abandon_plan, resume_plan
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import Runner
@@ -138,3 +140,32 @@ def test_a_person_abandons_a_plan_and_the_cluster_is_free(simulator: Simulator, 
     assert journal.slot.owner() is None
     with pytest.raises(PlanError, match="has ended already"):
         abandon_plan(journal, plan.digest, WHO, "again")
+
+
+def test_a_heal_that_nobody_steps_any_more_is_superseded_by_the_next(simulator: Simulator, journal: Journal) -> None:
+    simulator.kill(1)
+    first, second = a_heal(simulator), a_heal(simulator, "t-0", note="another")
+    publish(simulator, journal, first)
+    slow = Settings(throttle=1)
+    Runner(simulator, journal, first.digest, slow, WHO).step()
+    detector = Detector(simulator, journal, Settings(heal_failure_interval=0), WHO)
+    simulator.now_ms += ABANDONED_MS
+    assert detector.look().handled == (1,)
+    simulator.now_ms += 1
+    assert detector.look().failed == (1,)
+    publish(simulator, journal, second)
+    assert status(journal, first) is PlanStatus.ABANDONED
+    assert journal.slot.owner() == second.digest
+    detector.look()
+    assert journal.tree.children("/admin/reassignments") == []
+    assert not any("throttled" in key for of in simulator.topic_settings.values() for key in of)
+
+
+def test_a_stuck_heal_waits_for_a_person(simulator: Simulator, journal: Journal) -> None:
+    simulator.kill(1)
+    first = a_heal(simulator)
+    journal.plans.update(publish(simulator, journal, first), status=PlanStatus.STUCK)
+    simulator.now_ms += 2 * ABANDONED_MS
+    assert Detector(simulator, journal, Settings(), WHO).look().handled == (1,)
+    with pytest.raises(SlotTaken):
+        publish(simulator, journal, a_heal(simulator, "t-0"))
