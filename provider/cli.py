@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from airflow.cli.cli_config import ActionCommand, Arg, GroupCommand, positive_int
+from airflow.cli.cli_config import ARG_VERBOSE, ActionCommand, Arg, GroupCommand, positive_int
 
 from kafka_steward.errors import StewardError
 
@@ -38,10 +38,11 @@ def get_kafka_steward_commands() -> list[GroupCommand]:
     as_json = Arg(("--json",), help="Print JSON, for programs", action="store_true")
     limit = Arg(("--limit",), help="How many of the newest", type=positive_int(allow_zero=False), default=50)
     plan = Arg(("--plan",), help="Only this plan: its digest, or the beginning of it")
+    shared = (conn_id, as_json, ARG_VERBOSE)
     commands = (
-        ActionCommand("status", "How the cluster is, and the plan that owns it", _command(_status), (conn_id, as_json)),
-        ActionCommand("plans", "The newest plans", _command(_plans), (conn_id, limit, as_json)),
-        ActionCommand("audit", "What was done, why, and by whom", _command(_audit), (conn_id, plan, limit, as_json)),
+        ActionCommand("status", "How the cluster is, and the plan that owns it", _command(_status), shared),
+        ActionCommand("plans", "The newest plans", _command(_plans), (limit, *shared)),
+        ActionCommand("audit", "What was done, why, and by whom", _command(_audit), (plan, limit, *shared)),
     )
     described = "Look at Kafka clusters that Kafka Steward keeps whole. Nothing here changes a cluster."
     return [GroupCommand("kafka-steward", "Keep Kafka clusters whole", commands, described, _EPILOG)]
@@ -49,17 +50,24 @@ def get_kafka_steward_commands() -> list[GroupCommand]:
 
 def _command(act: Callable[[StewardHook, Namespace], Iterable[str]]) -> Callable[[Namespace], None]:
     def run(arguments: Namespace) -> None:
-        from kafka_steward.hooks.steward import StewardHook  # noqa: PLC0415 - `airflow` starts without Kafka
+        # Airflow logs to standard output, into the middle of what is printed there.
+        from airflow.utils.cli import suppress_logs_and_warning  # noqa: PLC0415 - `airflow` starts without it
 
-        try:
-            with _metadata_database():
-                for line in act(StewardHook(arguments.conn_id), arguments):
-                    print(line)
-        except StewardError as error:
-            print(error, file=sys.stderr)
-            raise SystemExit(1) from error
+        suppress_logs_and_warning(lambda given: _act(act, given))(arguments)
 
     return run
+
+
+def _act(act: Callable[[StewardHook, Namespace], Iterable[str]], arguments: Namespace) -> None:
+    from kafka_steward.hooks.steward import StewardHook  # noqa: PLC0415 - `airflow` starts without Kafka
+
+    try:
+        with _metadata_database():
+            for line in act(StewardHook(arguments.conn_id), arguments):
+                print(line)
+    except StewardError as error:
+        print(error, file=sys.stderr)
+        raise SystemExit(1) from error
 
 
 @contextmanager

@@ -190,3 +190,10 @@ def test_another_cluster_behind_the_same_servers_is_refused(
         StewardHook(conn_id).cluster()
     connect(host=sandbox.bootstrap, extra={"cluster_id": opened.cluster.cluster_id})
     StewardHook(conn_id).cluster().close()
+
+
+def test_a_kafka_connection_is_reused(connect: Connect, sandbox: Sandbox, opened: Opened) -> None:
+    connect("plain_kafka", conn_type="kafka", host="", extra={"bootstrap.servers": sandbox.bootstrap, "group.id": "g"})
+    connect("by_reference", host="", extra={"kafka_conn_id": "plain_kafka"})
+    with StewardHook("by_reference").cluster() as cluster:
+        assert cluster.cluster_id == opened.cluster.cluster_id
