@@ -80,36 +80,31 @@ def publish_rollback(
         why = "there is no such plan" if undone is None else "it has not ended: cancel it first"
         raise PlanError(f"Plan {digest[:12]} cannot be rolled back: {why}.")
     back = reversal(journal.plans.rows(digest), cluster.snapshot(), chunk_size=settings.heal_chunk_size)
-    rows = plan_table(back.moves)
-    new_digest = plan_digest(cluster.cluster_id, digest, Operation.ROLLBACK.value, {}, rows)
+    record = _rollback_record(cluster.cluster_id, digest, back, who)
     owner = journal.slot.owner()
-    if owner not in {None, new_digest}:
+    if owner not in {None, record.digest}:
         raise SlotTaken(
             str(owner), f"Plan {digest[:12]} was not rolled back: the cluster belongs to plan {str(owner)[:12]}; wait."
         )
-    record = PlanRecord(
-        new_digest,
-        cluster.cluster_id,
+    published = journal.plans.publish(record, back.moves)
+    journal.slot.take(record.digest)
+    for row, why in back.left_alone:
+        reason, name = f"not rolled back: {why}", row.topic_partition
+        entry = Entry(Action.SKIP, reason, plan=record.digest, topic=name.topic, partition=name.partition, who=who)
+        journal.audit.note(entry)
+    return published, back
+
+
+def _rollback_record(cluster_id: str, digest: str, back: Reversal, who: Who) -> PlanRecord:
+    return PlanRecord(
+        plan_digest(cluster_id, digest, Operation.ROLLBACK.value, {}, plan_table(back.moves)),
+        cluster_id,
         Operation.ROLLBACK.value,
         reason=f"rolls back plan {digest[:12]}",
         who=who,
         left=len(back.left_alone),
         extra={ROLLS_BACK: digest},
     )
-    published = journal.plans.publish(record, back.moves)
-    journal.slot.take(new_digest)
-    for row, why in back.left_alone:
-        journal.audit.note(
-            Entry(
-                Action.SKIP,
-                f"not rolled back: {why}",
-                plan=new_digest,
-                topic=row.move.topic,
-                partition=row.move.partition,
-                who=who,
-            )
-        )
-    return published, back
 
 
 def mark_rolled_back(journal: Journal, record: PlanRecord) -> None:
