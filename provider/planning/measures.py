@@ -85,6 +85,8 @@ def _counts(draft: Draft, brokers: Brokers, added_size: Ints, *, own_rack: bool)
         "bytes_moved": int(added_size.sum()),
         "lower_bound": draft.bound,
         "leader_changes": int(draft.lead_lost.sum()),
+        # A preferred leader whose broker holds the partition no more has to be another one.
+        "leader_changes_forced": int(draft.removed[rows.start[:-1]].sum()),
         "rack_violations_before": before,
         "rack_violations_after": after,
         "partitions_without_size": int(rows.unsized.sum()),

@@ -36,6 +36,7 @@ def proof_of(measures: Measures, brokers: Brokers, operation: Operation, options
         "lower_bound": counts["lower_bound"],
         "gap": counts["replicas_moved"] - counts["lower_bound"],
         "leader_changes": counts["leader_changes"],
+        "leader_changes_forced": counts["leader_changes_forced"],
         "rack_violations": {"before": counts["rack_violations_before"], "after": counts["rack_violations_after"]},
         "brokers_failed": _ids(brokers, "failed"),
         "brokers_draining": _ids(brokers, "draining"),
