@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kafka_steward.assignment import Operation
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.errors import VersionConflict
 from kafka_steward.execution.settle import MEANING, Standing
@@ -41,7 +42,8 @@ def ending_of(
     """The ending of a plan whose rows are all settled; `owing` are dead brokers that still have our throttle. Pure."""
     status = PlanStatus.CANCELLED if cancelled else PlanStatus.COMPLETED
     broken = [row for row in rows if not _whole(row, snapshot)]
-    again = any(row.detail not in _WILLED for row in broken)
+    # What a person cancelled is not begun anew behind their back.
+    again = not cancelled and any(row.detail not in _WILLED for row in broken)
     left = record.left + len(broken)
     sentence = _sentence(record, rows, left, owing, "cancelled" if cancelled else "complete")
     return Ending(left, () if again else record.live_brokers, sentence, status)
@@ -95,7 +97,8 @@ def _sentence(record: PlanRecord, rows: Sequence[MoveRow], left: int, owing: Seq
     }
     parts += [f"{counts[state]} {word}" for state, word in words.items() if counts[state]]
     if left:
-        parts.append(f"{left} still without all their replicas")
+        undoing = record.operation == Operation.ROLLBACK.value
+        parts.append(f"{left} {'left alone' if undoing else 'still without all their replicas'}")
     if owing:
         parts.append(f"the throttle of broker {', '.join(map(str, owing))} is given back when it returns")
     return f"Plan {record.digest[:12]} is {how}: {', '.join(parts)}."

@@ -182,6 +182,7 @@ def test_what_someone_changed_or_what_needs_a_dead_broker_is_left_alone_and_list
     record, _ = publish_rollback(simulator, world.journal, world.digest, settings=Settings(), who=WHO)
     assert record.left == 4
     assert len(world.journal.audit.rows(plan=record.digest, action="skip")) == 4
+    assert roll_back(world, record.digest).sentence.endswith("0 of 0 partitions moved, 4 left alone.")
 
 
 def test_a_plan_that_runs_is_not_rolled_back(world: World) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kafka_steward.errors import ClusterUnreachable
+from kafka_steward.execution.cancelling import request_cancel
 from kafka_steward.execution.detector import Detector, Verdict
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.journal.open import Journal
@@ -166,6 +167,22 @@ def test_a_plan_that_handed_back_is_followed_by_another(simulator: Simulator, jo
     simulator.restart(4)
     simulator.tick(RETRY_S)
     assert look(simulator, journal).due == (1,)
+
+
+def test_a_heal_that_a_person_cancelled_does_not_come_back_behind_their_back(
+    simulator: Simulator, journal: Journal
+) -> None:
+    simulator.kill(1)
+    look(simulator, journal)
+    simulator.tick(GRACE_S)
+    world = publish(simulator, journal)
+    request_cancel(journal, world.digest, who=WHO, reason="not now")
+    assert world.run().left == 3
+    simulator.tick(2 * RETRY_S)
+    assert look(simulator, journal).handled == (1,)
+    simulator.kill(4)
+    simulator.tick(GRACE_S)
+    assert 1 in look(simulator, journal, max_failed_fraction=0.9).failed, "the live brokers have changed"
 
 
 def test_an_outage_is_reported_and_not_healed(simulator: Simulator, journal: Journal) -> None:
