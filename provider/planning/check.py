@@ -25,6 +25,7 @@ from kafka_steward.planning.rules import Facts, facts_of, faults
 __all__ = ["Verdict", "check"]
 
 EVEN = ("rebalance", "expand", "drain")
+_INTERNAL = ("__consumer_offsets", "__share_group_state", "__transaction_state")
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,7 @@ def _touchable(snapshot: SnapshotFolder, options: Mapping[str, Any]) -> pa.Table
         barred = any(re.fullmatch(pattern, row["topic"]) for pattern in options.get("exclude", ()))
         name = TopicPartition(row["topic"], row["partition"])
         still = row["adding"] or row["removing"] or str(name) in pinned
+        barred |= row["topic"] in _INTERNAL and options.get("internal_topics") is False
         touched.append(bool(chosen and not barred and not still and set(row["replicas"]) - failed))
     return snapshot.partitions.filter(pa.array(touched, pa.bool_()))
 

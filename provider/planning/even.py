@@ -51,7 +51,7 @@ def even_bytes(case: Case) -> Draft:
     rows, brokers = case.rows, case.brokers
     first = heal(case)
     share = np.where(brokers.target, [float(capacity) for capacity in brokers.capacity], 0.0)
-    free = chosen(rows, case.options) == Fate.UNTOUCHED
+    free = chosen(case) == Fate.UNTOUCHED
     free &= first.fate != Fate.ALL_REPLICAS_LOST
     factors, which = np.unique(np.diff(first.start), return_inverse=True)
     low, high = (table[which] for table in _rack_tables(case, _groups(case), factors.tolist()))
@@ -84,17 +84,18 @@ def _disk_notes(case: Case, moved: Moved) -> Iterator[str]:
 
 def _fates(case: Case, usable: Bools) -> Ints:
     rows = case.rows
-    fate = chosen(rows, case.options)
+    fate = chosen(case)
     alive = ~case.brokers.having("failed")[rows.broker]
     lost = np.bincount(rows.row[alive], minlength=len(rows)) == 0
     fate = np.where(fate == Fate.UNTOUCHED, np.where(lost, Fate.ALL_REPLICAS_LOST, Fate.PLANNED), fate)
-    room = int((usable & case.brokers.target).sum())
+    room = int(usable.sum())
     too_many = (fate == Fate.PLANNED) & (rows.target_rf > room)
     if too_many.any():
         row = int(too_many.argmax())
         name, factor = rows.name(row), rows.target_rf[row]
         raise PlanError(f"The partition {name} is to have {factor} replicas, and only {room} brokers may hold one.")
-    return np.asarray(fate, np.int64)
+    # What was not asked for is no shortcoming of the plan.
+    return np.asarray(np.where(fate == Fate.EXCLUDED, Fate.UNTOUCHED, fate), np.int64)
 
 
 def _groups(case: Case) -> Ints:
@@ -107,15 +108,16 @@ def _bounds(case: Case, shape: Shape, topics: int) -> Bounds:
     factors, which = np.unique(shape.factor, return_inverse=True)
     counts = np.zeros((topics, len(factors)), np.int64)
     np.add.at(counts, (shape.topic, which), 1)
-    share_of = [broker_shares(case.brokers, factor, own_rack=case.own_rack) for factor in factors.tolist()]
+    usable = case.brokers.having("live", "new")
+    share_of = [broker_shares(case.brokers, usable, factor, own_rack=case.own_rack) for factor in factors.tolist()]
     low, high, least, most = fair_bounds(counts, share_of)
     holds = np.zeros_like(low)
     np.add.at(holds, (shape.topic[shape.row], shape.broker), 1)
-    barred = case.brokers.having("live", "new") & ~case.brokers.target
-    if barred.any():
-        # They keep what they hold or give it away; how much the others get is theirs to decide.
-        high[:, barred], most[barred] = holds[:, barred], holds[:, barred].sum(axis=0)
-        low[:], least[:] = np.minimum(low, holds), np.minimum(least, holds.sum(axis=0))
+    # Excluded brokers share like any other, but what they lack they cannot get: then the others come nearest.
+    barred = usable & ~case.brokers.target
+    low[:, barred], high[:, barred] = (np.minimum(bound, holds)[:, barred] for bound in (low, high))
+    total = holds.sum(axis=0)
+    least[barred], most[barred] = (np.minimum(bound, total)[barred] for bound in (least, most))
     rack_low, rack_high = (table[which] for table in _rack_tables(case, shape.group, factors.tolist()))
     return Bounds((rack_low, rack_high), (low, high), (least, most))
 

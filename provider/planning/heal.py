@@ -167,7 +167,7 @@ def _survey(case: Case, need: _Need) -> Survey:
 def _load(case: Case, need: _Need, others: Others) -> Load:
     rows, total = case.rows, others.total
     factors = sorted(total.factors)
-    share_of = [broker_shares(case.brokers, factor, own_rack=case.own_rack) for factor in factors]
+    share_of = [broker_shares(case.brokers, case.brokers.target, factor, own_rack=case.own_rack) for factor in factors]
     counts = np.zeros((len(rows.topics), len(factors)), np.int64)
     np.add.at(counts, (rows.topic, np.searchsorted(factors, need.factor)), 1)
     _, ceiling, _, _ = fair_bounds(counts, share_of)
@@ -177,9 +177,9 @@ def _load(case: Case, need: _Need, others: Others) -> Load:
     return Load(rows.cells(need.kept, len(case.brokers)), ceiling, level, limit, others.aims(case.brokers, units))
 
 
-def broker_shares(brokers: Brokers, factor: int, *, own_rack: bool) -> list[Fraction]:
-    """Every broker's fair share of one partition: nothing for those that may not receive."""
-    where = np.flatnonzero(brokers.target).tolist()
+def broker_shares(brokers: Brokers, sharing: Bools, factor: int, *, own_rack: bool) -> list[Fraction]:
+    """Every broker's fair share of one partition: nothing for those that are not `sharing`."""
+    where = np.flatnonzero(sharing).tolist()
     capacity = [brokers.capacity[one] for one in where]
     wide = [Fraction(0)] * len(brokers)
     found = shares(factor, brokers.rack[where].tolist(), capacity, own_rack=own_rack)

@@ -11,7 +11,12 @@ from typing import Any
 from kafka_steward.assignment import Operation
 from kafka_steward.errors import PlanError
 
-__all__ = ["EVEN", "Options", "operation_of"]
+__all__ = ["BALANCING", "EVEN", "INTERNAL_TOPICS", "Options", "operation_of"]
+
+#: Kafka's own topics.
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__share_group_state", "__transaction_state"})
+#: Operations for balance's sake alone: what they leave alone is in no danger.
+BALANCING = frozenset({Operation.REBALANCE, Operation.EXPAND})
 
 _EVERY = frozenset(Operation)
 #: Operations that make everything even, by one plan for the whole cluster.
@@ -66,6 +71,8 @@ class Options:
     #: Bytes per second into one broker, for the predicted duration.
     throttle: int = _option(50_000_000, low=1)
 
+    #: Whether Kafka's own topics take part.
+    internal_topics: bool = _option(False, of=BALANCING)
     #: What is to be even: the number of replicas, of every topic too, or the bytes on the brokers' disks.
     balance: str = _option("replicas", choices=("replicas", "bytes"), of=EVEN)
     #: How far from its share of the bytes a broker may stay, as a fraction.

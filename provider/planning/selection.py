@@ -11,7 +11,7 @@ import numpy as np
 
 from kafka_steward.assignment import Operation
 from kafka_steward.planning.arrays import Bools, Brokers, Ints, Rows
-from kafka_steward.planning.options import Options
+from kafka_steward.planning.options import BALANCING, INTERNAL_TOPICS, Options
 
 __all__ = ["Case", "Fate", "chosen", "fates"]
 
@@ -51,9 +51,11 @@ class Fate(IntEnum):
         return self.name.lower()
 
 
-def chosen(rows: Rows, options: Options) -> Ints:
+def chosen(case: Case) -> Ints:
     """The fate that the options alone decide: EXCLUDED, PINNED, IN_FLIGHT, or UNTOUCHED where they do not."""
-    topic = np.array([not _selected(name, options) for name in rows.topics], bool)
+    rows, options = case.rows, case.options
+    barred = set() if case.operation not in BALANCING or options.internal_topics else INTERNAL_TOPICS
+    topic = np.array([name in barred or not _selected(name, options) for name in rows.topics], bool)
     fate = np.where(rows.moving, Fate.IN_FLIGHT, Fate.UNTOUCHED)
     fate[topic[rows.topic]] = Fate.EXCLUDED
     fate[_pinned(rows, options.pin)] = Fate.PINNED
@@ -66,7 +68,7 @@ def fates(case: Case, kept: Bools, missing: Ints, room: Ints, changes: Bools) ->
     `changes` marks rows that change even where nothing is missing.
     """
     rows, brokers = case.rows, case.brokers
-    decided = chosen(rows, case.options)
+    decided = chosen(case)
     keeps = np.bincount(rows.row[kept], minlength=len(rows))
     on_target = kept & brokers.target[rows.broker]
     free = int(brokers.target.sum()) - np.bincount(rows.row[on_target], minlength=len(rows))

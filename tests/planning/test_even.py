@@ -65,6 +65,34 @@ def test_partitions_wanting_more_replicas_than_there_are_brokers_are_refused():
         planned(cluster("1 2 3-", "t: 123"), "drain")
 
 
+def test_excluded_brokers_receive_nothing_and_the_others_come_nearest():
+    snapshot = cluster("1a 2b 3c 4a+", "t: 12 23 31 12 23 31")
+    plan = planned(snapshot, "rebalance", {"exclude_brokers": [3]})
+    assert not any(3 in move.adding for move in plan.moves)
+    assert plan.proof["spread"]["replicas"]["after"]["by_broker"] == {"1": 3, "2": 3, "3": 3, "4": 3}
+    emptier = cluster("1a 2b 3c", "t: 12 12 12")
+    assert planned(emptier, "rebalance", {"exclude_brokers": [3]}).proof["replicas_moved"] == 0
+
+
+def test_excluded_and_internal_topics_take_no_part_unless_asked():
+    snapshot = cluster("1 2 3+", "t: 12 12 12", "__consumer_offsets: 12 12 12", "keep.this: 12 12 12")
+    for options, topics in (
+        ({"exclude": ["keep.*"]}, {"t"}),
+        ({"include": ["t", "__.*"], "internal_topics": True}, {"t", "__consumer_offsets"}),
+    ):
+        plan = planned(snapshot, "expand", options)
+        assert {move.topic for move in plan.moves} == topics
+        assert (check(snapshot, plan).problems, check(snapshot, plan).unproven) == ([], ())
+        assert plan.proof["pinned"] == []
+
+
+def test_a_drain_takes_internal_topics_along():
+    snapshot = cluster("1 2 3-", "__consumer_offsets: 32")
+    plan = planned(snapshot, "drain")
+    assert plan.moves[0].after == (2, 1)
+    assert check(snapshot, plan).ok
+
+
 def test_takeover_is_spread_over_the_brokers():
     plan = planned(cluster("1 2 3 4", "t: " + " ".join(["1234"] * 12)), "rebalance")
     assert plan.proof["spread"]["next_in_line_most"]["after"] == 1
