@@ -112,14 +112,17 @@ class Runner:
         except ClusterError as error:
             return self._failed(record, fence, error)
         if ended:
-            ending = ending_of(record, stepped.rows, stepped.snapshot, owing, cancelled=bool(cancelling))
-            return self._ended(end_plan(self._journal, record, ending, who=self._who, fence=fence), stepped)
+            # A cancel that came when all had arrived has cancelled nothing.
+            cancelled = bool(cancelling) and any(row.state is MoveState.DROPPED for row in stepped.rows)
+            ending = ending_of(record, stepped.rows, stepped.snapshot, owing, cancelled=cancelled)
+            record = end_plan(self._journal, record, ending, who=self._who, fence=fence)
+            return self._ended(record, stepped, cancelling=bool(cancelling))
         if starting and self._out_of_attempts(record, stepped):
             return self._give_up(record, fence, step, stepped)
         return self._went_on(record, fence, stepped, why_not=why_not, cancelling=bool(cancelling))
 
-    def _ended(self, record: PlanRecord, stepped: Stepped) -> Progress:
-        if record.status is PlanStatus.CANCELLED:
+    def _ended(self, record: PlanRecord, stepped: Stepped, *, cancelling: bool) -> Progress:
+        if cancelling:
             forget_cancel(self._journal.tree)
         mark_rolled_back(self._journal, record)
         return progress_of(record, stepped.rows)

@@ -81,6 +81,17 @@ def test_the_cancel_of_another_plan_is_none_of_ours(world: World) -> None:
         request_cancel(world.journal, world.digest, who=WHO, reason="late")
 
 
+def test_a_cancel_that_comes_when_all_has_arrived_has_cancelled_nothing(world: World) -> None:
+    world.simulator.bandwidth = 5000
+    world.settings = Settings(throttle=0)
+    world.runner = world.new_runner()
+    world.step()
+    world.simulator.tick(100)
+    world.journal.tree.create("/admin/cancel_reassignment_in_progress", "")
+    assert world.run().status is PlanStatus.COMPLETED
+    assert world.journal.tree.get("/admin/cancel_reassignment_in_progress") is None
+
+
 def test_a_second_request_is_the_same_request_and_another_plan_has_to_wait(world: World) -> None:
     request_cancel(world.journal, world.digest, who=WHO, reason="one")
     request_cancel(world.journal, world.digest, who=WHO, reason="two")

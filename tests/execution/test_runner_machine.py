@@ -190,4 +190,4 @@ class RunnerMachine(RuleBasedStateMachine):
 
 
 TestRunnerMachine = RunnerMachine.TestCase
-TestRunnerMachine.settings = settings(max_examples=120, stateful_step_count=30, deadline=None)
+TestRunnerMachine.settings = settings(max_examples=80, stateful_step_count=30, deadline=None)
