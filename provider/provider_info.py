@@ -66,7 +66,7 @@ def get_provider_info() -> dict[str, Any]:
         "integrations": [
             {
                 "integration-name": _NAME,
-                "external-doc-url": "https://airflow-provider-kafka-steward.readthedocs.io",
+                "external-doc-url": "https://kafka.apache.org/documentation/",
                 "tags": ["service"],
             }
         ],
