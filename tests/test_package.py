@@ -15,12 +15,26 @@ ROOT = Path(__file__).parent.parent
 FOLDERS = {"provider": "kafka_steward"} | {name: f"kafka_steward/{name}" for name in ("operators", "sensors", "dags")}
 #: What decides gets time, ids and chance as parameters, so that each decision can be replayed.
 PURE = [
-    *(ROOT / "provider" / "planning").glob("*.py"),
+    *sorted((ROOT / "provider" / "planning").glob("*.py")),
+    ROOT / "provider" / "cluster" / "health.py",
+    ROOT / "provider" / "cluster" / "recent.py",
     *(
         ROOT / "provider" / "execution" / f"{name}.py"
-        for name in ("settle", "window", "preflight", "rescue", "catchup")
+        for name in (
+            "catchup",
+            "failures",
+            "holds",
+            "moves",
+            "need",
+            "outlook",
+            "preflight",
+            "rescue",
+            "reverse",
+            "settle",
+            "wholeness",
+            "window",
+        )
     ),
-    ROOT / "provider" / "cluster" / "health.py",
 ]
 MAX_FUNCTION_LINES = 40
 SHIPPED = {".py", ".lock", ".typed", ".mako", ".ini"}
