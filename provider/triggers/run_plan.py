@@ -91,7 +91,7 @@ class RunPlanTrigger(BaseTrigger):
             told.tell(progress)
             if progress.ended or progress.waits_for_person or progress.stalled:
                 return progress
-            await self._wait(interval_s)
+            await self._wait(progress.pause_s(interval_s))
 
     def _step(self, opened: Opened) -> tuple[Progress, float]:
         # Runs in the thread. One Runner per connection: it remembers byte counts, for rate and ETA.
