@@ -82,11 +82,21 @@ def access_of(
     return Access(
         given.conn_id,
         Settings.of(overrides, given.extra, section),
-        workspace=str(places["workspace"] or home / "kafka_steward" / "workspace").rstrip("/"),
+        workspace=_workspace(given.conn_id, str(places["workspace"] or home / "kafka_steward" / "workspace")),
         client=client,
         journal=str(places["journal"] or f"sqlite:///{home}/kafka_steward/journal.db"),
         expected_cluster_id=places["cluster_id"],
     )
+
+
+def _workspace(conn_id: str, place: str) -> str:
+    # Tasks run in folders of their own: a relative path would be another place for each.
+    if ":" not in place and not place.startswith("/"):
+        raise SettingError(
+            f"The workspace of the connection {conn_id} is {place!r}; write an absolute path, or a URI such as "
+            "s3://bucket/folder."
+        )
+    return place.rstrip("/")
 
 
 def _client(given: Given) -> dict[str, Any]:

@@ -153,6 +153,8 @@ class StewardHook(BaseHook):
     @cached_property
     def _journal_url(self) -> str:
         url = journal_url(self.access.journal, self._sql_connection)
+        if url.password:
+            mask_secret(str(url.password))
         refuse_airflows_own(url)
         return url.render_as_string(hide_password=False)
 

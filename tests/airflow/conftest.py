@@ -7,16 +7,21 @@ import urllib.parse
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kafka_steward.hooks.access import Given, access_of
-from kafka_steward.hooks.steward import Opened
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.sandbox.airflow import AirflowFailed, LocalAirflow
 from kafka_steward.sandbox.java import java
+from tests.airflow_home import connect
 from tests.eventually import eventually
+
+if TYPE_CHECKING:
+    # Not at run time: Airflow must be imported after tests.airflow_home, and this file is the first that pytest loads.
+    from kafka_steward.hooks.steward import Opened
+
+__all__ = ["Desk", "airflow", "connect", "desk"]
 
 DONE = ("success", "failed")
 
@@ -108,6 +113,8 @@ class Desk:
     def opened(self) -> Opened:
         """Cluster and journal, connected from here."""
         from kafka_steward.cluster.client import KafkaCluster
+        from kafka_steward.hooks.access import Given, access_of
+        from kafka_steward.hooks.steward import Opened
         from kafka_steward.journal.open import open_journal
 
         given = Given(self.conn_id, host=self.bootstrap, extra={"journal": self.journal})

@@ -81,6 +81,11 @@ def test_a_wrong_setting_is_named() -> None:
         access(Given("kafka", host="a:9092", extra={"heal_chunk_size": 0}))
 
 
+def test_a_relative_workspace_is_refused() -> None:
+    with pytest.raises(SettingError, match=r"workspace of the connection kafka is 'plans'; write an absolute path"):
+        access(Given("kafka", host="a:9092", extra={"workspace": "plans"}))
+
+
 def test_no_repr_shows_a_secret() -> None:
     given = Given("kafka", host="a:9092", password="secret-word", extra={"sasl.password": "other-word"})
     shown = repr(given) + repr(access(given))
