@@ -5,6 +5,9 @@ import sys
 
 import pytest
 
+#: A JVM that lives for seconds gains nothing from its second compiler or from collecting garbage in parallel.
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
 
 @pytest.fixture(scope="session")
 def spark():
@@ -22,6 +25,8 @@ def spark():
         "spark.sql.execution.arrow.maxRecordsPerBatch": "7",
     }.items():
         builder = builder.config(name, value)
+    os.environ["PYSPARK_SUBMIT_ARGS"] = f"--driver-java-options '{QUICK_JAVA}' pyspark-shell"
     session = builder.getOrCreate()
+    del os.environ["PYSPARK_SUBMIT_ARGS"]
     yield session
     session.stop()

@@ -16,6 +16,7 @@ from kafka_steward.planning.archive import archive_conf
 from kafka_steward.planning.formats import read_plan
 from tests.builders import cluster, planned
 from tests.eventually import eventually
+from tests.planning.conftest import QUICK_JAVA
 from tests.planning.test_job import TOPICS, written
 
 pytestmark = pytest.mark.spark
@@ -54,6 +55,7 @@ def standalone(tmp_path_factory):
     commands = [[f"{deploy}.master.Master", *local, "--port", str(port)]]
     commands += [[f"{deploy}.worker.Worker", *local, "-c", "1", "-m", "700m", address]] * 2
     env = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_WORKER_DIR": str(folder), "SPARK_DAEMON_MEMORY": "256m"}
+    env["JAVA_TOOL_OPTIONS"] = QUICK_JAVA
     log = folder / "log"
     with log.open("wb") as out:
         running = [
@@ -81,6 +83,7 @@ def submitted(master, python, snapshot, out, conf):
         "spark.ui.enabled": "false",
         "spark.executor.memory": "512m",
         "spark.task.maxFailures": "1",
+        "spark.sql.codegen.wholeStage": "false",
         "spark.pyspark.python": str(python),
         "spark.pyspark.driver.python": sys.executable,
         **conf,
@@ -90,9 +93,8 @@ def submitted(master, python, snapshot, out, conf):
         command += ["--conf", f"{name}={value}"]
     command += [job.__file__, "--snapshot", snapshot, "--out", str(out), "--operation", "heal"]
     env = {key: value for key, value in os.environ.items() if not key.startswith("PYSPARK_")}
-    return subprocess.run(
-        command, capture_output=True, text=True, env={**env, "SPARK_LOCAL_IP": "127.0.0.1"}, timeout=400, check=False
-    )
+    env |= {"SPARK_LOCAL_IP": "127.0.0.1", "JAVA_TOOL_OPTIONS": QUICK_JAVA}
+    return subprocess.run(command, capture_output=True, text=True, env=env, timeout=400, check=False)
 
 
 def test_executors_without_our_code_need_the_archive_and_then_make_the_same_plan(tmp_path, bare_python, standalone):

@@ -1,6 +1,7 @@
 """The job on a real Spark, and the command line."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -11,6 +12,7 @@ from kafka_steward.planning.check import check
 from kafka_steward.planning.formats import read_plan, read_snapshot, write_snapshot
 from kafka_steward.planning.job import main, run
 from tests.builders import cluster, planned
+from tests.planning.conftest import QUICK_JAVA
 
 TOPICS = [f"{name}: " + " ".join(["124", "341/3", "213", "432"] * 5) for name in "tuvw"]
 SNAPSHOT = cluster("1a 2b 3c 4a! 5b 6c", *TOPICS)
@@ -98,7 +100,8 @@ def test_a_plan_from_the_files_of_kafkas_own_tool_and_back(tmp_path, capsys):
     for name in ("current", "brokers", "options"):
         command += [f"--{name}", str(tmp_path / f"{name}.json")]
     command += ["--json", str(tmp_path / "plan.json")]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
+    env = {**os.environ, "JAVA_TOOL_OPTIONS": QUICK_JAVA}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300, env=env)
     proof = json.loads(done.stdout.splitlines()[-1])
     assert proof == read_plan(str(tmp_path / "plan")).proof
     assert (proof["replicas_moved"], proof["gap"], proof["options"]["chunk_size"]) == (4, 0, 7)
