@@ -24,7 +24,9 @@ _KAFKA = {"kraft": "Kafka 4.3 in KRaft mode", "zookeeper": "Kafka 3.9 with ZooKe
 def main(arguments: list[str] | None = None) -> int:
     """Run the demo; 0 when the cluster was healed, 1 with a sentence when it was not, 130 when interrupted."""
     options = _parser().parse_args(arguments)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # Also where a shell started it in the background, and with SIGINT ignored.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     try:
         with ExitStack() as stack:
             try:
