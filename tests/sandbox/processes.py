@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import socket
+import ipaddress
 import struct
 from collections.abc import Collection
 from pathlib import Path
@@ -63,4 +63,7 @@ def _place(text: str) -> tuple[str, int]:
     # The kernel prints the address as 32-bit words in the machine's byte order.
     words = [int(address[start : start + 8], 16) for start in range(0, len(address), 8)]
     packed = b"".join(struct.pack("=I", word) for word in words)
-    return socket.inet_ntop(socket.AF_INET if len(words) == 1 else socket.AF_INET6, packed), int(port, 16)
+    known = ipaddress.ip_address(packed)
+    # A JVM's IPv4 listener is an IPv6 one on a mapped address.
+    mapped = known.ipv4_mapped if isinstance(known, ipaddress.IPv6Address) else None
+    return str(mapped or known), int(port, 16)
