@@ -16,7 +16,10 @@ demo: install  ## kill a broker of a real cluster and watch it being healed (MOD
 	@$(BIN)/python -m kafka_steward.demo --mode $(MODE) $(if $(KEEP),--keep)
 
 test: install  ## every test, on real Kafka (both modes), real Airflow, real Spark, real PostgreSQL
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -m "not slow"
+
+slow: install  ## the tests that take a minute or more each
+	@$(BIN)/python -m pytest -m slow
 
 check: install  ## ruff, mypy --strict, import-linter
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .

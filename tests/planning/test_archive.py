@@ -19,7 +19,7 @@ from tests.eventually import eventually
 from tests.planning.conftest import QUICK_JAVA
 from tests.planning.test_job import TOPICS, written
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 SPARK = Path(pyspark.__file__).parent
 SNAPSHOT = cluster("1a 2b 3c 4a! 5b 6c", *TOPICS)
 #: What Spark's own Arrow functions need; nothing of ours, and no OR-tools.
