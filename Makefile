@@ -15,7 +15,7 @@ help:  ## what each target does
 demo: install  ## kill a broker of a real cluster and watch it being healed (MODE=zookeeper, KEEP=1)
 	@$(BIN)/python -m kafka_steward.demo --mode $(MODE) $(if $(KEEP),--keep)
 
-test: install  ## every test, on real Kafka (both modes), real Airflow, real Spark, real PostgreSQL
+test: install  ## the tests, on real Kafka (both modes), real Airflow, real Spark, real PostgreSQL
 	@$(BIN)/python -m pytest -m "not slow"
 
 slow: install  ## the tests that take a minute or more each
