@@ -112,7 +112,9 @@ def test_a_plan_is_cancelled_in_the_middle_and_rolled_back(
     assert undone is not None
     assert undone.status is PlanStatus.ROLLED_BACK
     rows = journal.audit.rows(plan=digest)
-    assert {row.outcome for row in rows} == {Outcome.DONE}
+    # A small one may arrive between the look and the cancel: Kafka then says that there is nothing to cancel.
+    odd = [row for row in rows if row.outcome is not Outcome.DONE]
+    assert [row for row in odd if (row.entry.action, row.outcome) != (Action.CANCEL, Outcome.REFUSED)] == []
     assert sum(row.entry.action is Action.CANCEL for row in rows) >= 2
 
 
