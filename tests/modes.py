@@ -1,24 +1,39 @@
-"""A pytest plugin: the summary counts tests by mode, and a skipped test fails the session."""
+"""A pytest plugin: the summary counts tests by mode, a skipped test fails the session, and processes share the work.
+
+With pytest-xdist (`-n 2 --dist loadgroup --no-loadscope-reorder`), tests that share something costly stay in one
+process: those of one kind of cluster, those of one Airflow, those of Spark, and otherwise those of one file. What takes
+longest comes first, so that the small ones fill the time that is left.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 
 import pytest
 
 MODES = ("kraft", "zookeeper", "airflow", "spark")
-_marks = pytest.StashKey[dict[str, list[str]]]()
+#: In this order they are handed out. An Airflow takes longest; two clusters of one mode are never needed.
+_FIRST = ("airflow", "zookeeper", "kraft", "spark")
+_PROPERTY = "modes"
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    config.stash[_marks] = {
-        item.nodeid: [mode for mode in MODES if item.get_closest_marker(mode)] or ["other"] for item in items
-    }
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
+    yield
+    for item in items:
+        modes = [mode for mode in MODES if item.get_closest_marker(mode)]
+        item.user_properties.append((_PROPERTY, " ".join(modes) or "other"))
+        item.add_marker(pytest.mark.xdist_group(_group(item)))
+    items.sort(key=lambda item: next((at for at, mode in enumerate(_FIRST) if mode in _modes(item)), len(_FIRST)))
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    marks = config.stash.get(_marks, {})
-    passed = Counter(mode for report in _reports(terminalreporter, "passed") for mode in marks.get(report.nodeid, []))
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "xdist_group(name): these run in one process")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    passed = Counter(mode for report in _reports(terminalreporter, "passed") for mode in _modes(report))
     counts = ", ".join(f"{mode} {passed[mode]}" for mode in (*MODES, "other"))
     skipped = len(terminalreporter.stats.get("skipped", []))
     terminalreporter.section("modes")
@@ -33,6 +48,15 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     harmless = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
     if reporter and reporter.stats.get("skipped") and session.exitstatus in harmless:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def _group(item: pytest.Item) -> str:
+    shared = next((mode for mode in _FIRST if mode in _modes(item)), None)
+    return shared or item.nodeid.split("::")[0]
+
+
+def _modes(test: pytest.Item | pytest.TestReport) -> list[str]:
+    return [mode for name, value in test.user_properties if name == _PROPERTY for mode in str(value).split()]
 
 
 def _reports(reporter: pytest.TerminalReporter, outcome: str) -> list[pytest.TestReport]:
