@@ -85,18 +85,18 @@ class Configurable(Protocol):
     def topic_configs(
         self, topics: Collection[str], names: Collection[str], *, own_only: bool = False
     ) -> dict[str, dict[str, str]]:
-        """Values by topic and key."""
+        """Values by topic and key; with `own_only` just those set on the topic itself."""
 
     def broker_configs(
         self, brokers: Collection[int], names: Collection[str], *, own_only: bool = False
     ) -> dict[int, dict[str, str]]:
-        """Values by broker and key."""
+        """Values by broker and key; with `own_only` just those set on the broker itself."""
 
     def change_topic_configs(self, changes: Mapping[str, Sequence[ConfigChange]]) -> dict[str, KafkaRefused | None]:
-        """Change topics' keys."""
+        """Change topics' keys one by one."""
 
     def change_broker_configs(self, changes: Mapping[int, Sequence[ConfigChange]]) -> dict[int, ClusterError | None]:
-        """Change brokers' keys."""
+        """Change brokers' keys one by one."""
 
 
 def entries(replicas: Mapping[TopicPartition, Collection[int]]) -> dict[str, tuple[str, ...]]:

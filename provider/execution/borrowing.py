@@ -54,11 +54,14 @@ class Borrowing:
         self._who = who
 
     def borrow(self, need: Need, rate: int) -> None:
-        """Throttle what `need` names to `rate` bytes per second into each broker. What has it already is left."""
+        """Throttle what `need` names to `rate` bytes per second into each broker. What has it already is left.
+
+        The rates come last: a broker of a ZooKeeper cluster that has heard of its rate has heard of the lists.
+        """
         for side in Side:
             brokers = sorted(broker for broker, of in need.brokers if of is side)
-            self._borrow_rates(side, brokers, str(rate))
             self._borrow_entries(side, {topic: several for (topic, of), several in need.entries.items() if of is side})
+            self._borrow_rates(side, brokers, str(rate))
 
     def give_back(self, need: Need, live: frozenset[int]) -> list[int]:
         """Give back all that this plan borrowed and `need` does not name; returns the brokers that still owe a rate.

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Protocol
 
 from kafka_steward.assignment import Assignment, TopicPartition
-from kafka_steward.cluster.configs import ConfigChange
 from kafka_steward.cluster.state import Broker, LogDir, Reassignment, Snapshot
-from kafka_steward.errors import ClusterError, KafkaRefused
+from kafka_steward.cluster.throttles import Configurable
+from kafka_steward.errors import KafkaRefused
 
 __all__ = ["ClusterPort"]
 
 
-class ClusterPort(Protocol):
+class ClusterPort(Configurable, Protocol):
     """One Kafka cluster. Any method may raise ClusterUnreachable; a change may raise KafkaTimeout, be it done or not.
 
     A refusal of a part is returned, in Kafka's own words, and not raised.
@@ -46,19 +46,3 @@ class ClusterPort(Protocol):
 
     def log_dirs(self, brokers: Collection[int]) -> dict[int, LogDir]:
         """Bytes by replica, and the disks' space; a broker that does not answer is left out."""
-
-    def topic_configs(
-        self, topics: Collection[str], names: Collection[str], *, own_only: bool = False
-    ) -> dict[str, dict[str, str]]:
-        """Values by topic and key; with `own_only` just those set on the topic itself."""
-
-    def broker_configs(
-        self, brokers: Collection[int], names: Collection[str], *, own_only: bool = False
-    ) -> dict[int, dict[str, str]]:
-        """Values by broker and key; with `own_only` just those set on the broker itself."""
-
-    def change_topic_configs(self, changes: Mapping[str, Sequence[ConfigChange]]) -> dict[str, KafkaRefused | None]:
-        """Change topics' keys one by one."""
-
-    def change_broker_configs(self, changes: Mapping[int, Sequence[ConfigChange]]) -> dict[int, ClusterError | None]:
-        """Change brokers' keys one by one."""
