@@ -53,6 +53,22 @@ class MoveReason(str, Enum):
     #: The replicas are the same, in another order.
     REORDER = "reorder"
 
+    @staticmethod
+    def in_words(reason: str) -> str:
+        """A reason for a person, as a clause; what is none of these stays as it is."""
+        return _WORDS.get(reason, reason)
+
+
+_WORDS: dict[str, str] = {
+    MoveReason.BROKER_FAILED: "a replica was on a broker that failed",
+    MoveReason.BROKER_DRAINING: "a replica is on a broker that is to be emptied",
+    MoveReason.REPLICATION_FACTOR: "it has more or fewer replicas than it shall have",
+    MoveReason.RACK_SPREAD: "its replicas are not spread over as many racks as there are",
+    MoveReason.BALANCE: "another broker held less than its share",
+    MoveReason.GIVEN: "the plan was given so",
+    MoveReason.REORDER: "the same replicas in another order, for leaders and those next in line",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Move:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any
 
+from kafka_steward.assignment import MoveReason
 from kafka_steward.execution.holds import Held
 from kafka_steward.execution.inflight import forget_in_flight, note_in_flight
 from kafka_steward.execution.moves import Event, Phase, next_state
@@ -67,7 +68,7 @@ class Ledger:
     def submit_entry(self, row: MoveRow) -> Entry:
         """The audit row of a submission; the same for the step that writes it and for the one that completes it."""
         before, after = list(row.move.before), list(row.move.after)
-        return self.entry(Action.SUBMIT, row, row.move.reason, before=before, after=after)
+        return self.entry(Action.SUBMIT, row, MoveReason.in_words(row.move.reason), before=before, after=after)
 
     def settle(self, findings: Sequence[Finding]) -> None:
         """Write down what a look told about submitted moves."""
