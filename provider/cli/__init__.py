@@ -1,0 +1,15 @@
+"""`airflow kafka-steward`: the command line for the person on call, without a scheduler and without the UI.
+
+::
+
+    commands.py    the group that Airflow adds, from the verbs of the modules below
+    verb.py        how a verb is called: one cluster, one sentence on failure, an exit code
+    look.py        status, plans, show, audit            decide.py   abandon, verify
+    drive.py       apply, resume, cancel                 journal.py  journal copy
+"""
+
+from __future__ import annotations
+
+from kafka_steward.cli.commands import get_kafka_steward_commands
+
+__all__ = ["get_kafka_steward_commands"]

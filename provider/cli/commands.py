@@ -1,0 +1,32 @@
+"""The group `kafka-steward`, as Airflow adds it to its command line."""
+
+from __future__ import annotations
+
+from airflow.cli.cli_config import ActionCommand, GroupCommand
+
+from kafka_steward.cli import look
+from kafka_steward.cli.exits import EXIT_CODES
+
+__all__ = ["get_kafka_steward_commands"]
+
+_ABOUT = """Reassign the partitions of a Kafka cluster, watch it, stop it, and take it back.
+
+Works without a scheduler and without the UI, beside the DAGs and in step with them: the same plans, the same journal,
+the same locks, the same audit trail, in which your user name stands. Each verb takes the Airflow connection of one
+cluster; give it in the environment (AIRFLOW_CONN_KAFKA_PRODUCTION) where Airflow's own database does not answer."""
+
+_EPILOG = f"""examples:
+  airflow kafka-steward status --cluster kafka_production
+  airflow kafka-steward audit --plan 3f2a91c0 --output json
+
+{EXIT_CODES}"""
+
+
+def get_kafka_steward_commands() -> list[GroupCommand]:
+    """What `airflow` adds to its command line."""
+    return [GroupCommand("kafka-steward", "Keep Kafka clusters whole", _verbs(), _ABOUT, _EPILOG)]
+
+
+def _verbs() -> tuple[ActionCommand | GroupCommand, ...]:
+    """Each module's verbs; a module of new ones is added here."""
+    return (*look.verbs(),)

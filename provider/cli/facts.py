@@ -1,0 +1,65 @@
+"""Plans, moves and the audit trail as plain values, for programs: nothing cut, times in ISO 8601 (UTC)."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kafka_steward.journal.audit import AuditRow
+    from kafka_steward.journal.moves import MoveRow
+    from kafka_steward.journal.records import PlanRecord
+
+__all__ = ["audit_facts", "move_facts", "plan_facts"]
+
+
+def plan_facts(record: PlanRecord) -> dict[str, Any]:
+    """A plan's record."""
+    return {
+        "plan": record.digest,
+        "operation": record.operation,
+        "status": record.status.value,
+        "partitions": record.partitions,
+        "left": record.left,
+        "failed_brokers": list(record.failed_brokers),
+        "published": _time(record.published_ms),
+        "stepped": _time(record.stepped_ms),
+        "reason": record.reason,
+        "who": str(record.who),
+    }
+
+
+def move_facts(row: MoveRow) -> dict[str, Any]:
+    """One partition of a plan, and how far it is."""
+    move = row.move
+    return {
+        "topic": move.topic,
+        "partition": move.partition,
+        "before": list(move.before),
+        "after": list(move.after),
+        "chunk": move.chunk,
+        "state": row.state.value,
+        "detail": row.detail,
+        "submitted": _time(row.submitted_ms),
+        "settled": _time(row.settled_ms),
+    }
+
+
+def audit_facts(row: AuditRow) -> dict[str, Any]:
+    """One row of the audit trail, in full."""
+    entry = row.entry
+    told = ("action", "plan", "chunk", "topic", "partition", "broker", "attempt", "before", "after", "reason")
+    return {
+        "when": _time(row.when_ms),
+        "completed": _time(row.completed_ms),
+        **{name: getattr(entry, name) for name in told},
+        "action": entry.action.value,
+        "outcome": row.outcome.value,
+        "detail": row.detail,
+        **asdict(entry.who),
+    }
+
+
+def _time(ms: int | None) -> str | None:
+    return None if not ms else datetime.fromtimestamp(ms / 1000, tz=timezone.utc).isoformat(timespec="milliseconds")

@@ -1,0 +1,122 @@
+"""What a cluster, its plans and its audit trail look like: status, plans, show, audit. Nothing here changes them."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from airflow.cli.cli_config import ActionCommand, Arg, positive_int
+
+from kafka_steward.cli.facts import audit_facts, move_facts, plan_facts
+from kafka_steward.cli.naming import plan_named
+from kafka_steward.cli.verb import Call, verb
+
+if TYPE_CHECKING:
+    from kafka_steward.hooks.steward import Opened
+
+__all__ = ["verbs"]
+
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def verbs() -> tuple[ActionCommand, ...]:
+    """The verbs of this module."""
+    limit = Arg(("--limit",), help="How many of the newest", type=positive_int(allow_zero=False), default=50)
+    plan = Arg(("plan",), help="Its digest, or the beginning of it", metavar="PLAN")
+    chosen = (
+        Arg(("--plan",), help="Only this plan: its digest, or the beginning of it"),
+        Arg(("--topic",), help="Only this topic"),
+        Arg(("--since",), help="Only since then: 30m, 2h, 1d, or 2026-11-21T08:00 (UTC)", type=_since),
+    )
+    trail = ["audit --plan 3f2a91c0 --cluster kafka_production", "audit --topic orders --since 2h --output csv"]
+    return (
+        verb("status", "How the cluster is, and the plans under way", _status, examples=["status --output json"]),
+        verb("plans", "The newest plans", _plans, (limit,), examples=["plans --limit 5 --cluster kafka_production"]),
+        verb("show", "One plan, partition by partition", _show, (plan,), examples=["show 3f2a91c0"]),
+        verb("audit", "What was done, why, and by whom", _audit, (*chosen, limit), examples=trail),
+    )
+
+
+def _status(call: Call) -> None:
+    from kafka_steward.journal.render import plan_lines  # noqa: PLC0415 - `airflow` starts without SQL
+
+    with call.hook.open() as opened:
+        facts, plans = _facts(opened), opened.journal.plans
+        lines = [f"{name.replace('_', ' ')}: {_text(value)}" for name, value in facts.items() if name != "plans"]
+        for record in plans.unfinished():
+            lines += plan_lines(record, plans.rows(record.digest))
+        call.out.facts(facts, lines)
+
+
+def _facts(opened: Opened) -> dict[str, Any]:
+    from kafka_steward.journal import paths  # noqa: PLC0415 - `airflow` starts without SQL
+
+    snapshot, journal = opened.cluster.snapshot(), opened.journal
+    return {
+        "cluster_id": snapshot.cluster_id,
+        "mode": "ZooKeeper" if opened.cluster.zookeeper_mode else "KRaft",
+        "live_brokers": sorted(snapshot.live),
+        "dead_brokers": sorted(snapshot.hosting - snapshot.live),
+        "failures_written_down": [int(name) for name in journal.tree.children(paths.FAILED_BROKERS)],
+        "partitions": len(snapshot.partitions),
+        "under_replicated": sum(partition.under_replicated for partition in snapshot.partitions.values()),
+        "reassigning": len(snapshot.reassigning),
+        "plans": [record.digest for record in journal.plans.unfinished()],
+    }
+
+
+def _plans(call: Call) -> None:
+    from kafka_steward.journal.render import plans_table  # noqa: PLC0415 - `airflow` starts without SQL
+
+    with call.hook.journal(call.hook.cluster_id()) as journal:
+        records = journal.plans.latest(call.arguments.limit)
+        call.out.rows([plan_facts(record) for record in records], plans_table(records))
+
+
+def _show(call: Call) -> None:
+    from kafka_steward.journal.render import moves_table, plan_lines  # noqa: PLC0415 - `airflow` starts without SQL
+
+    with call.hook.journal(call.hook.cluster_id()) as journal:
+        record = plan_named(journal, call.arguments.plan)
+        rows = journal.plans.rows(record.digest)
+    moves = [move_facts(row) for row in rows]
+    if call.out.form == "csv":
+        call.out.rows(moves, moves_table(rows))
+    else:
+        lines = [*plan_lines(record, rows), "", *moves_table(rows).lines()]
+        call.out.facts({**plan_facts(record), "moves": moves}, lines)
+
+
+def _audit(call: Call) -> None:
+    from kafka_steward.journal.render import audit_table  # noqa: PLC0415 - `airflow` starts without SQL
+
+    given = call.arguments
+    with call.hook.journal(call.hook.cluster_id()) as journal:
+        plan = plan_named(journal, given.plan).digest if given.plan else None
+        since_ms = None if given.since is None else _since_ms(given.since, journal.now_ms())
+        rows = journal.audit.rows(plan=plan, topic=given.topic, since_ms=since_ms, limit=given.limit)
+    call.out.rows([audit_facts(row) for row in rows], audit_table(rows))
+
+
+def _since(text: str) -> int | datetime:
+    """Milliseconds ago, or a moment; one without a time zone is UTC."""
+    ago = re.fullmatch(r"(\d+)([smhd])", text)
+    if ago:
+        return int(ago[1]) * _SECONDS[ago[2]] * 1000
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is neither like 2h (s, m, h, d) nor like 2026-11-21T08:00"
+        ) from error
+    return moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
+
+
+def _since_ms(since: int | datetime, now_ms: int) -> int:
+    return now_ms - since if isinstance(since, int) else int(since.timestamp() * 1000)
+
+
+def _text(value: Any) -> str:
+    return (", ".join(str(item) for item in value) or "none") if isinstance(value, list) else str(value)

@@ -1,0 +1,44 @@
+"""Which plan is meant: by its digest, by the beginning of it, or the one that is under way."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kafka_steward.errors import PlanError
+
+if TYPE_CHECKING:
+    from kafka_steward.journal.open import Journal
+    from kafka_steward.journal.records import PlanRecord
+
+__all__ = ["plan_named", "plan_under_way"]
+
+#: How far back the beginning of a digest is looked for.
+_REMEMBERED = 1000
+
+
+def plan_named(journal: Journal, beginning: str) -> PlanRecord:
+    """The plan whose digest is, or begins with, `beginning`. Raises PlanError: none, or several."""
+    known = journal.plans.get(beginning)
+    if known is not None:
+        return known
+    found = [record for record in journal.plans.latest(_REMEMBERED) if record.digest.startswith(beginning)]
+    if len(found) == 1:
+        return found[0]
+    what = f"{len(found)} plans begin" if found else "no plan begins"
+    raise PlanError(f"In the journal of cluster {journal.cluster_id}, {what} with {beginning}; see `plans`.")
+
+
+def plan_under_way(journal: Journal, to: str) -> PlanRecord:
+    """The plan that has not ended; of several, the one that has the cluster. `to` says what it is wanted for.
+
+    Raises PlanError when there is none, or several and none of them has the cluster.
+    """
+    unfinished = journal.plans.unfinished()
+    if not unfinished:
+        raise PlanError(f"Nothing is under way on cluster {journal.cluster_id}: there is no plan to {to}; see `plans`.")
+    owner = journal.slot.owner()
+    chosen = [record for record in unfinished if record.digest == owner] or unfinished
+    if len(chosen) > 1:
+        named = ", ".join(record.digest[:12] for record in chosen)
+        raise PlanError(f"Several plans of cluster {journal.cluster_id} have not ended: {named}; name the one to {to}.")
+    return chosen[0]

@@ -1,0 +1,34 @@
+"""Calls a verb as Airflow's own command line does, in this process."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable
+
+from airflow.cli.cli_config import ActionCommand, GroupCommand
+
+from kafka_steward.cli import get_kafka_steward_commands
+
+
+def run(*words: str) -> int:
+    """Run `airflow kafka-steward WORDS`; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="airflow kafka-steward")
+    _add(parser, get_kafka_steward_commands()[0].subcommands)
+    try:
+        arguments = parser.parse_args(words)
+        arguments.func(arguments)
+    except SystemExit as ended:
+        return int(ended.code or 0)
+    return 0
+
+
+def _add(parser: argparse.ArgumentParser, commands: Iterable[ActionCommand | GroupCommand]) -> None:
+    below = parser.add_subparsers(required=True)
+    for command in commands:
+        added = below.add_parser(command.name, help=command.help, epilog=command.epilog)
+        if isinstance(command, GroupCommand):
+            _add(added, command.subcommands)
+            continue
+        for argument in command.args:
+            argument.add_to_parser(added)
+        added.set_defaults(func=command.func)
