@@ -66,8 +66,8 @@ SENTENCES: dict[HoldReason, str] = {
         HoldReason.CREATED_ANEW: "its topic was deleted and created anew since the plan was made; make a new plan",
         HoldReason.CHANGED_ELSEWHERE: "someone changed its replicas to {found} since it was planned; make a new plan",
         HoldReason.DUPLICATE_REPLICA: "its target {found} is empty or names a broker twice; correct the plan",
-        HoldReason.CLUSTER_DISABLED: "reassignments are switched off for this cluster; to allow them, delete "
-        "/admin/reassign_cancel",
+        HoldReason.CLUSTER_DISABLED: "reassignments are switched off for this cluster {found}; to allow them, "
+        "delete /admin/reassign_cancel",
         HoldReason.FOREIGN_REASSIGNMENT: "someone else is moving it to {found}; it is tried again when that has ended",
         HoldReason.TARGET_BOUNCING: "broker {found} announced a restart and has not returned; it is tried again; to "
         "end the announcement, delete /admin/rolling_bounce/{found}",

@@ -10,6 +10,7 @@ from kafka_steward.errors import DocumentError
 from kafka_steward.execution.moves import OPEN
 from kafka_steward.execution.outlook import Outlook, room_bytes, strained
 from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.execution.switch import why_off
 from kafka_steward.journal import paths
 from kafka_steward.journal.documents import RollingBounce
 from kafka_steward.journal.moves import MoveRow, MoveState
@@ -37,7 +38,7 @@ def look_out(
     return Outlook(
         snapshot,
         auto_generated=auto_generated,
-        disabled=journal.tree.get(paths.REASSIGN_CANCEL) is not None,
+        disabled=why_off(journal.tree),
         bouncing=bouncing_brokers(journal.tree),
         min_isr=min_isr,
         room_bytes=room_bytes(log_dirs, min_free=min_free, incoming=incoming),

@@ -15,6 +15,7 @@ __all__ = ["Outlook", "room_bytes", "satisfied", "strained"]
 class Outlook:
     """What preflight knows beside the plan.
 
+    `disabled` says by whom and since when reassignments are switched off, empty while they are not (KIP-236);
     `bouncing` are brokers that announced a shutdown (KIP-46); `min_isr` is min.insync.replicas by topic, where known;
     `room_bytes` says how much more a broker may take before less than `min_free` of its disk is left, where known;
     `strained` are partitions outside the plan that are under their min ISR; `auto_generated` is KIP-46's.
@@ -22,7 +23,7 @@ class Outlook:
 
     snapshot: Snapshot
     auto_generated: bool = False
-    disabled: bool = False
+    disabled: str = ""
     bouncing: frozenset[int] = frozenset()
     min_isr: Mapping[str, int] = field(default_factory=dict)
     room_bytes: Mapping[int, int] = field(default_factory=dict)

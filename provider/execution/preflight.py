@@ -61,7 +61,7 @@ def _duplicate(move: Move, _: Partition, __: Outlook) -> _Found:
 
 
 def _disabled(_: Move, __: Partition, outlook: Outlook) -> _Found:
-    return "" if outlook.disabled else None
+    return outlook.disabled or None
 
 
 def _bouncing(move: Move, _: Partition, outlook: Outlook) -> _Found:

@@ -1,8 +1,8 @@
-"""KIP-236's requests: work that anyone may ask for, and the request to cancel."""
+"""KIP-236's requests: work that anyone may ask for, the request to cancel, and the switch."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from kafka_steward.journal.document import Document
@@ -12,7 +12,7 @@ from kafka_steward.journal.fields import Fields, read_object
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["CancelRequest", "Request"]
+__all__ = ["CancelRequest", "Request", "SwitchedOff"]
 
 
 @dataclass(frozen=True)
@@ -56,13 +56,16 @@ def _read_assignments(topics: Fields) -> tuple[ChunkPartition, ...]:
 class CancelRequest(Document):
     """KIP-236, `/admin/cancel_reassignment_in_progress`: cancel what is pending; by itself an empty node.
 
-    `plan` and `scope` ("pending" or "plan") narrow it, `person` and `reason` tell the audit trail who asked and why.
+    `plan` and `scope` narrow it: "pending" is what KIP-236 cancels, "plan" asks that what the plan has completed be
+    taken back too, with `even_if_disabled` also while reassignments are switched off. `person` and `reason` tell the
+    audit trail who asked and why. The same is kept in the record of the plan that it is for.
     """
 
     plan: str | None = None
     scope: str = "pending"
     person: str | None = None
     reason: str | None = None
+    even_if_disabled: bool = False
 
     @classmethod
     def from_json(cls, text: str, path: str = "the document") -> Self:
@@ -77,9 +80,43 @@ class CancelRequest(Document):
         if scope not in {"pending", "plan"}:
             fields.refuse(f"has 'scope' = {scope[:20]!r} where pending or plan belongs")
         plan, person, reason = (fields.maybe(key, fields.text) for key in ("plan", "person", "reason"))
-        return cls(plan, scope, person, reason, extra=fields.rest(), source=source)
+        anyway = fields.maybe("even_if_disabled", fields.flag) or False
+        return cls(plan, scope, person, reason, anyway, extra=fields.rest(), source=source)
 
     def values(self) -> dict[str, Any]:
         """Our own fields."""
         fields = {"plan": self.plan, "scope": self.scope, "person": self.person, "reason": self.reason}
-        return {"version": self.VERSION, **fields}
+        return {"version": self.VERSION, **fields, "even_if_disabled": self.even_if_disabled or None}
+
+    def with_(self, other: CancelRequest) -> CancelRequest:
+        """Both requests in one: as much as either asks for, in the words of the one that asks for more."""
+        more = other if other.scope == "plan" != self.scope else self
+        anyway = self.even_if_disabled or other.even_if_disabled
+        return self if more is self and anyway == self.even_if_disabled else replace(more, even_if_disabled=anyway)
+
+
+@dataclass(frozen=True)
+class SwitchedOff(Document):
+    """KIP-236, `/admin/reassign_cancel`: while it is there no reassignment may start; by itself an empty node.
+
+    `person` and `reason` say who switched them off and why; when is the node's own time.
+    """
+
+    person: str | None = None
+    reason: str | None = None
+
+    @classmethod
+    def from_json(cls, text: str, path: str = "the document") -> Self:
+        """As of any document; an empty node is the KIP's own form."""
+        return cls.read(read_object(path, text if text.strip() else "{}", newest=cls.VERSION), source=text)
+
+    @classmethod
+    def read(cls, fields: Fields, source: str | None) -> Self:
+        """All fields are optional."""
+        fields.maybe("version", fields.integer)
+        person, reason = fields.maybe("person", fields.text), fields.maybe("reason", fields.text)
+        return cls(person, reason, extra=fields.rest(), source=source)
+
+    def values(self) -> dict[str, Any]:
+        """Our own fields."""
+        return {"version": self.VERSION, "person": self.person, "reason": self.reason}

@@ -58,10 +58,10 @@ CASES: dict[HoldReason, tuple[Move, Outlook, str]] = {
     ),
     HoldReason.CLUSTER_DISABLED: (
         MOVE,
-        outlook(disabled=True),
+        outlook(disabled="by ada since noon"),
         (
-            "t-0 was not moved: reassignments are switched off for this cluster; to allow them, delete "
-            "/admin/reassign_cancel."
+            "t-0 was not moved: reassignments are switched off for this cluster by ada since noon; to allow them, "
+            "delete /admin/reassign_cancel."
         ),
     ),
     HoldReason.TARGET_BOUNCING: (

@@ -1,0 +1,60 @@
+"""KIP-236's switch: while `/admin/reassign_cancel` is there, no reassignment starts; what runs is let finish.
+
+Anyone may throw it by creating that node, empty or not, with whatever is at hand. Ours says by whom and why.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+
+from kafka_steward.errors import DocumentError, NodeExists, RequestError
+from kafka_steward.journal import paths
+from kafka_steward.journal.audit import Action, Entry, Who
+from kafka_steward.journal.document import delete_as_read
+from kafka_steward.journal.open import Journal
+from kafka_steward.journal.requests import SwitchedOff
+from kafka_steward.journal.tree import Node, Tree
+
+__all__ = ["switch_off", "switch_on", "why_off"]
+
+
+def why_off(tree: Tree) -> str:
+    """By whom, since when and why reassignments are switched off, to follow those words; empty when they are not."""
+    node = tree.get(paths.REASSIGN_CANCEL)
+    return "" if node is None else _told(node)
+
+
+def switch_off(journal: Journal, *, who: Who, reason: str) -> str:
+    """Let no reassignment start from now on; returns the sentence. When it was off already, it stays as it was.
+
+    What flies is let finish, and a cancel works all the same. Raises RequestError without a reason.
+    """
+    if not reason.strip():
+        raise RequestError("Say why reassignments are switched off: whoever is held up by it will want to know.")
+    try:
+        node = journal.tree.create(paths.REASSIGN_CANCEL, SwitchedOff(who.person, reason).to_json())
+    except NodeExists:
+        return f"Reassignments are switched off already, {why_off(journal.tree)}."
+    journal.audit.note(Entry(Action.REQUEST, f"switched off: {reason}", after="disabled", who=who))
+    return f"Reassignments are switched off {_told(node)}; what is in flight is let finish."
+
+
+def switch_on(journal: Journal, *, who: Who, reason: str = "") -> str:
+    """Let reassignments start again; returns the sentence. Harmless when they may already."""
+    node = journal.tree.get(paths.REASSIGN_CANCEL)
+    if node is None:
+        return "Reassignments are allowed already."
+    delete_as_read(journal.tree, node)
+    words = f"switched on again: {reason}" if reason else "switched on again"
+    journal.audit.note(Entry(Action.REQUEST, words, before=_told(node), after="enabled", who=who))
+    return f"Reassignments are allowed again; they were switched off {_told(node)}."
+
+
+def _told(node: Node) -> str:
+    since = datetime.fromtimestamp(node.created_ms / 1000, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
+    try:
+        written = SwitchedOff.from_node(node)
+    except DocumentError:
+        written = SwitchedOff()  # whoever wrote it wants them off: the KIP's own node is empty
+    why = f" ({written.reason})" if written.reason else ""
+    return f"by {written.person or 'someone unnamed'} since {since}{why}"

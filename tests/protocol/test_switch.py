@@ -1,0 +1,86 @@
+"""KIP-236's switch, simulated: nothing starts while it is there, whoever asks, and what runs is let finish."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafka_steward.assignment import TopicPartition
+from kafka_steward.errors import RequestError
+from kafka_steward.execution.cancelling import request_cancel
+from kafka_steward.execution.switch import switch_off, switch_on, why_off
+from kafka_steward.journal import paths
+from kafka_steward.journal.audit import Who
+from kafka_steward.journal.plans import PlanStatus
+from kafka_steward.settings import Settings
+from tests.simulator import Simulator
+from tests.worlds import WHO, World, memory_journal, move
+
+MOVES = [move("t-0", "123", "423"), move("t-1", "123", "143", position=1)]
+
+
+def world(**settings: int) -> World:
+    simulator = Simulator.of("1a 2b 3c 4a", "t: 123 123", bandwidth=30)
+    return World(simulator, memory_journal(simulator), MOVES, Settings(throttle=0, **settings), auto_generated=False)
+
+
+def test_nothing_starts_while_it_is_off_and_everything_once_it_is_on() -> None:
+    place = world()
+    told = switch_off(place.journal, who=WHO, reason="the racks are being moved")
+    assert told.startswith("Reassignments are switched off by ada since 1970-01-01 00:16:40 UTC (the racks are being")
+    for _ in range(150):
+        progress = place.step()
+    assert progress.status is PlanStatus.RUNNING  # people's choice is no failed attempt
+    assert progress.held[0].sentence == (
+        "t-0 was not moved: reassignments are switched off for this cluster by ada since 1970-01-01 00:16:40 UTC "
+        "(the racks are being moved); to allow them, delete /admin/reassign_cancel."
+    )
+    assert place.simulator.reassignments() == {}
+    assert switch_on(place.journal, who=WHO).startswith(
+        "Reassignments are allowed again; they were switched off by ada"
+    )
+    assert place.run().status is PlanStatus.COMPLETED
+
+
+def test_what_runs_is_let_finish_and_nothing_more_begins() -> None:
+    place = world(max_in_flight=1)
+    place.step()
+    assert list(place.simulator.reassignments()) == [TopicPartition("t", 0)]
+    place.journal.tree.create(paths.REASSIGN_CANCEL, "")
+    for _ in range(10):
+        place.simulator.tick()
+        place.step()
+    assert place.states() == {"t-0": "completed", "t-1": "held"}
+    assert "switched off for this cluster by someone unnamed since" in place.row("t-1").detail
+
+
+def test_a_cancel_works_while_it_is_off() -> None:
+    place = world()
+    place.step()
+    switch_off(place.journal, who=WHO, reason="stop")
+    request_cancel(place.journal, place.digest, who=WHO, reason="back")
+    assert place.run().status is PlanStatus.CANCELLED
+    assert [place.replicas(name) for name in ("t-0", "t-1")] == [(1, 2, 3), (1, 2, 3)]
+
+
+@pytest.mark.parametrize("garbage", ["", "  ", "{", "[]", '{"version": 9}', "off!"])
+def test_whatever_it_holds_its_presence_counts(garbage: str) -> None:
+    place = world()
+    place.journal.tree.create(paths.REASSIGN_CANCEL, garbage)
+    assert why_off(place.journal.tree) == "by someone unnamed since 1970-01-01 00:16:40 UTC"
+    place.step()
+    assert place.simulator.reassignments() == {}
+
+
+def test_the_second_to_switch_off_is_told_of_the_first() -> None:
+    place = world()
+    switch_off(place.journal, who=WHO, reason="first")
+    told = switch_off(place.journal, who=Who(person="bob"), reason="second")
+    assert told == "Reassignments are switched off already, by ada since 1970-01-01 00:16:40 UTC (first)."
+    switch_on(place.journal, who=WHO)
+    assert switch_on(place.journal, who=WHO) == "Reassignments are allowed already."
+    assert [row.entry.after for row in place.journal.audit.rows()] == ["disabled", "enabled"]
+
+
+def test_nobody_switches_off_without_a_reason() -> None:
+    with pytest.raises(RequestError, match="Say why reassignments are switched off"):
+        switch_off(world().journal, who=WHO, reason=" ")
