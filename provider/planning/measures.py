@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
 
 from kafka_steward.planning.arrays import Bools, Brokers, Ints, Rows
 from kafka_steward.planning.drafts import Draft, left_out, sources
+from kafka_steward.planning.leader_bound import fewest_changes, keepable, leadership_of
 from kafka_steward.planning.quotas import rack_bounds_of
+from kafka_steward.planning.selection import Fate
 
 __all__ = ["Measures", "measured", "rack_violations", "spread_badly"]
+
+#: How many of the topics that are spread worst are named.
+_NAMED = 5
+_WHEN = ("before", "after")
 
 
 @dataclass(frozen=True)
@@ -23,11 +30,20 @@ class Measures:
     replicas_after: Ints
     leaders_before: Ints
     leaders_after: Ints
+    bytes_before: Ints
+    bytes_after: Ints
     bytes_in: Ints
     bytes_out: Ints
     pairs_before: Ints
     pairs_after: Ints
-    widest: dict[str, int]
+    #: Leaders that each broker could keep and still be planned for, and that it leads of what was planned.
+    leaders_keepable: Ints
+    leaders_planned: Ints
+    #: The fewest leader changes, where the slice's flow was solved.
+    leader_bounds: list[int | None]
+    #: By "before" and "after": how many topics have which spread, and the worst few by name.
+    spreads: dict[str, dict[str, int]]
+    widest: dict[str, list[tuple[str, int]]]
     left: list[tuple[str, int, str]]
     notes: list[str]
     #: One price per usable broker that proves the plan minimal; empty where counting proves it, or none were sought.
@@ -40,7 +56,9 @@ class Measures:
         arrays = {name: np.sum(found, axis=0) for name, found in values.items() if isinstance(found[0], np.ndarray)}
         return cls(
             counts={name: sum(found[name] for found in values["counts"]) for name in values["counts"][0]},
-            widest={name: max(found[name] for found in values["widest"]) for name in values["widest"][0]},
+            spreads={when: _summed(found[when] for found in values["spreads"]) for when in _WHEN},
+            widest={when: _worst([one for found in values["widest"] for one in found[when]]) for when in _WHEN},
+            leader_bounds=[one for found in values["leader_bounds"] for one in found],
             left=sorted(one for found in values["left"] for one in found),
             prices=[one for found in values["prices"] for one in found],
             notes=list(dict.fromkeys(one for found in values["notes"] for one in found)),
@@ -54,24 +72,41 @@ def measured(draft: Draft, brokers: Brokers, prices: list[int], *, own_rack: boo
     added_size = rows.size[draft.row[draft.added]]
     source = np.searchsorted(brokers.ids, sources(rows, brokers))[draft.row[draft.added]]
     first_before, first_after = rows.start[:-1], draft.start[:-1]
+    spreads = {
+        "before": _topic_spreads(rows, rows.row, rows.broker, brokers),
+        "after": _topic_spreads(rows, draft.row, draft.broker, brokers),
+    }
+    able, keep, bound = _leadership(draft, brokers)
     return Measures(
-        counts=_counts(draft, brokers, added_size, own_rack=own_rack),
+        counts={**_counts(draft, brokers, added_size, own_rack=own_rack), "leaders_keepable": keep},
         replicas_before=np.bincount(rows.broker, minlength=count),
         replicas_after=np.bincount(draft.broker, minlength=count),
         leaders_before=np.bincount(rows.broker[first_before], minlength=count),
         leaders_after=np.bincount(draft.broker[first_after], minlength=count),
+        bytes_before=_sums(rows.broker, rows.size[rows.row], count),
+        bytes_after=_sums(draft.broker, rows.size[draft.row], count),
         bytes_in=_sums(draft.broker[draft.added], added_size, count),
         bytes_out=_sums(np.minimum(source, count - 1), added_size, count),
+        leaders_keepable=able,
+        leaders_planned=np.bincount(draft.broker[first_after][draft.fate == Fate.PLANNED], minlength=count),
+        leader_bounds=[bound],
         pairs_before=_pairs(rows.row, rows.broker, count),
         pairs_after=_pairs(draft.row, draft.broker, count),
-        widest={
-            "topic_spread_before": _topic_spread(rows, rows.row, rows.broker, brokers),
-            "topic_spread_after": _topic_spread(rows, draft.row, draft.broker, brokers),
-        },
+        spreads={when: _histogram(found) for when, found in spreads.items()},
+        widest={when: _worst_of(rows.topics, found) for when, found in spreads.items()},
         left=left_out(draft),
         notes=list(draft.notes),
         prices=prices,
     )
+
+
+def _leadership(draft: Draft, brokers: Brokers) -> tuple[Ints, int, int | None]:
+    """Leaders that each broker could keep, that all topics could, and the fewest changes."""
+    found = leadership_of(draft, len(brokers), int(brokers.target.sum()))
+    if found is None:
+        return np.zeros(len(brokers), np.int64), 0, 0
+    by_topic, by_broker = keepable(found)
+    return by_broker, by_topic, fewest_changes(found)
 
 
 def _counts(draft: Draft, brokers: Brokers, added_size: Ints, *, own_rack: bool) -> dict[str, int]:
@@ -119,9 +154,11 @@ def spread_badly(row: Ints, broker: Ints, rows: int, brokers: Brokers, *, own_ra
 
 
 def _sums(broker: Ints, amount: Ints, count: int) -> Ints:
-    sums = np.zeros(count, np.int64)
-    np.add.at(sums, broker, amount)
-    return sums
+    order = np.argsort(broker, kind="stable")
+    # Whole numbers throughout: bincount's weights are floats, and bytes go beyond what those hold exactly.
+    ends = np.cumsum(np.bincount(broker, minlength=count))
+    total = np.concatenate([[0], np.cumsum(amount[order])])
+    return np.asarray(np.diff(total[np.concatenate([[0], ends])]), np.int64)
 
 
 def _pairs(row: Ints, broker: Ints, count: int) -> Ints:
@@ -131,10 +168,30 @@ def _pairs(row: Ints, broker: Ints, count: int) -> Ints:
     return np.bincount(broker[lead] * count + broker[lead + 1], minlength=count * count)
 
 
-def _topic_spread(rows: Rows, row: Ints, broker: Ints, brokers: Brokers) -> int:
-    """Of the topic that is spread worst: replicas on its fullest usable broker less those on its emptiest."""
+def _topic_spreads(rows: Rows, row: Ints, broker: Ints, brokers: Brokers) -> Ints:
+    """Per topic: replicas on its fullest usable broker less those on its emptiest."""
     if not brokers.target.any():
-        return 0
+        return np.zeros(len(rows.topics), np.int64)
     cells = np.bincount(rows.topic[row] * len(brokers) + broker, minlength=len(rows.topics) * len(brokers))
     usable = cells.reshape(len(rows.topics), len(brokers))[:, brokers.target]
-    return int((usable.max(axis=1) - usable.min(axis=1)).max(initial=0))
+    return np.asarray(usable.max(axis=1) - usable.min(axis=1), np.int64)
+
+
+def _histogram(spreads: Ints) -> dict[str, int]:
+    return {str(spread): int(topics) for spread, topics in enumerate(np.bincount(spreads)) if topics}
+
+
+def _summed(parts: Iterable[dict[str, int]]) -> dict[str, int]:
+    found: Counter[str] = Counter()
+    for part in parts:
+        found.update(part)
+    return {spread: found[spread] for spread in sorted(found, key=int)}
+
+
+def _worst_of(topics: Sequence[str], spreads: Ints) -> list[tuple[str, int]]:
+    few = np.argsort(-spreads, kind="stable")[:_NAMED].tolist()
+    return [(topics[topic], int(spreads[topic])) for topic in few]
+
+
+def _worst(topics: list[tuple[str, int]]) -> list[tuple[str, int]]:
+    return sorted(((name, spread) for name, spread in topics), key=lambda one: (-one[1], one[0]))[:_NAMED]

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from kafka_steward.assignment import Operation
-from kafka_steward.planning.arrays import Brokers, Ints
+from kafka_steward.planning.arrays import Brokers
 from kafka_steward.planning.measures import Measures
 from kafka_steward.planning.options import Options
+from kafka_steward.planning.spread import spread_of
 
 __all__ = ["proof_of"]
 
@@ -18,7 +19,7 @@ _PINNED = ("in_flight", "pinned", "excluded")
 
 
 def proof_of(measures: Measures, brokers: Brokers, operation: Operation, options: Options) -> dict[str, Any]:
-    """Everything that `proof.json` holds but the digests and the cluster's id.
+    """Everything that `proof.json` holds but the digests and the cluster's id. docs/planning.md explains each field.
 
     `lower_bound` is proven. For heal and fill it is the number of missing replicas of every partition that can have
     them: each must be added somewhere, and each addition counts once, so no plan that makes those partitions whole
@@ -26,6 +27,7 @@ def proof_of(measures: Measures, brokers: Brokers, operation: Operation, options
     drain it is the cost of the flow, and `prices`, where they could be found, let `check` prove it without the flow.
     """
     counts = measures.counts
+    gap = counts["replicas_moved"] - counts["lower_bound"]
     return {
         "operation": operation.value,
         "options": options.to_json(operation),
@@ -34,19 +36,48 @@ def proof_of(measures: Measures, brokers: Brokers, operation: Operation, options
         "replicas_moved": counts["replicas_moved"],
         "bytes_moved": counts["bytes_moved"],
         "lower_bound": counts["lower_bound"],
-        "gap": counts["replicas_moved"] - counts["lower_bound"],
+        "gap": gap,
+        "gap_reason": _gap_reason(gap, options),
         "leader_changes": counts["leader_changes"],
         "leader_changes_forced": counts["leader_changes_forced"],
+        "leader_changes_bound": _leader_bound(measures, brokers, operation),
         "rack_violations": {"before": counts["rack_violations_before"], "after": counts["rack_violations_after"]},
         "brokers_failed": _ids(brokers, "failed"),
         "brokers_draining": _ids(brokers, "draining"),
-        "spread": _spread(measures, brokers),
+        "spread": spread_of(measures, brokers),
         "unplaced": [_left(*one) for one in measures.left if one[2] not in _PINNED],
         "pinned": [_left(*one) for one in measures.left if one[2] in _PINNED],
         "prices": _prices(measures, brokers),
         "predicted_seconds": _seconds(measures, options),
         "notes": [*measures.notes, *_notes(counts)],
     }
+
+
+def _gap_reason(gap: int, options: Options) -> str | None:
+    if gap == 0:
+        return None
+    if options.balance == "bytes":
+        return (
+            "The bound counts the replicas that must leave their brokers; the others move to even out the disks, for "
+            "which the notes give the fewest bytes."
+        )
+    return (
+        f"The bound looks at each topic as a whole; whether partition by partition {gap} fewer moves would do was left "
+        "open at this size."
+    )
+
+
+def _leader_bound(measures: Measures, brokers: Brokers, operation: Operation) -> int:
+    """The fewest leader changes of any plan with these replicas per topic and broker, and leaders as even as here."""
+    if operation is Operation.APPLY:
+        return measures.counts["leader_changes"]
+    if len(measures.leader_bounds) == 1 and measures.leader_bounds[0] is not None:
+        return measures.leader_bounds[0]
+    # The slices' flows cannot be added up, because brokers are shared; what each could keep at most can.
+    planned, sharing = int(measures.leaders_planned.sum()), max(int(brokers.target.sum()), 1)
+    most = np.maximum(-(-planned // sharing), measures.leaders_planned)
+    by_broker = int(np.minimum(measures.leaders_keepable, most).sum())
+    return max(planned - min(measures.counts["leaders_keepable"], by_broker), 0)
 
 
 def _prices(measures: Measures, brokers: Brokers) -> dict[str, int]:
@@ -60,29 +91,6 @@ def _ids(brokers: Brokers, state: str) -> list[int]:
 
 def _left(topic: str, partition: int, reason: str) -> dict[str, Any]:
     return {"topic": topic, "partition": partition, "reason": reason}
-
-
-def _spread(measures: Measures, brokers: Brokers) -> dict[str, Any]:
-    replicas = {"before": measures.replicas_before, "after": measures.replicas_after}
-    leaders = {"before": measures.leaders_before, "after": measures.leaders_after}
-    return {
-        "replicas": {when: _by_broker(values, brokers) for when, values in replicas.items()},
-        "leaders": {when: _by_broker(values, brokers) for when, values in leaders.items()},
-        "topic_widest": {when: measures.widest[f"topic_spread_{when}"] for when in ("before", "after")},
-        "next_in_line_most": {
-            "before": int(measures.pairs_before.max(initial=0)),
-            "after": int(measures.pairs_after.max(initial=0)),
-        },
-    }
-
-
-def _by_broker(values: Ints, brokers: Brokers) -> dict[str, Any]:
-    usable = values[brokers.target]
-    return {
-        "by_broker": {str(broker): int(value) for broker, value in zip(brokers.ids, values, strict=True)},
-        "least": int(usable.min(initial=int(usable.max(initial=0)))),
-        "most": int(usable.max(initial=0)),
-    }
 
 
 def _seconds(measures: Measures, options: Options) -> float:

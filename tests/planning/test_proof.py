@@ -1,0 +1,136 @@
+"""Every number of a proof, counted again from the rows by plain Python."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kafka_steward.planning import leader_bound
+from tests.builders import cluster, planned, snapshot_of
+from tests.planning.solver import random_case
+from tests.strategies import OPTIONS, clusters
+
+SLOW = settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+
+
+def assignments(snapshot, plan):
+    """Before and after: a dictionary from (topic, partition) to replicas, each."""
+    rows = snapshot.partitions.to_pylist()
+    before = {(row["topic"], row["partition"]): tuple(row["replicas"]) for row in rows}
+    return before, before | {(move.topic, move.partition): move.after for move in plan.moves}
+
+
+def spread_again(held, usable, sizes):
+    """What `spread` should say of one side."""
+    replicas, leaders, load, pairs = Counter(), Counter(), Counter(), Counter()
+    topics = {}
+    for name, brokers in held.items():
+        replicas.update(brokers)
+        leaders[brokers[0]] += 1
+        pairs.update([brokers[:2]] if len(brokers) > 1 else [])
+        topics.setdefault(name[0], Counter()).update(brokers)
+        for broker in brokers:
+            load[broker] += sizes[name]
+    widths = {
+        topic: max(counts[one] for one in usable) - min(counts[one] for one in usable)
+        for topic, counts in topics.items()
+    }
+    return replicas, leaders, load, pairs, widths
+
+
+def side(spread, when):
+    return {
+        name: {int(broker): count for broker, count in spread[name][when]["by_broker"].items() if count}
+        for name in ("replicas", "leaders", "bytes")
+    }
+
+
+@SLOW
+@given(clusters(), OPTIONS, st.sampled_from(["heal", "fill", "rebalance"]))
+def test_the_spread_is_what_the_rows_say(snapshot, options, operation):
+    states = dict(zip(*(snapshot.brokers[name].to_pylist() for name in ("broker", "state")), strict=True))
+    usable = [broker for broker, state in states.items() if state in ("live", "new")]
+    if operation == "rebalance" and max(snapshot.partitions["target_rf"].to_pylist()) > len(usable):
+        return
+    spread = (plan := planned(snapshot, operation, options)).proof["spread"]
+    rows = snapshot.partitions.to_pylist()
+    sizes = {(row["topic"], row["partition"]): row["bytes"] or 0 for row in rows}
+    for when, held in zip(("before", "after"), assignments(snapshot, plan), strict=True):
+        replicas, leaders, load, pairs, widths = spread_again(held, usable, sizes)
+        assert side(spread, when) == {"replicas": replicas, "leaders": leaders, "bytes": +load}
+        assert spread["topics"][when]["by_spread"] == {str(k): v for k, v in sorted(Counter(widths.values()).items())}
+        named = {one["topic"]: one["spread"] for one in spread["topics"][when]["widest"]}
+        assert named == {topic: widths[topic] for topic in named}
+        assert max(named.values()) == max(widths.values()) == spread["topic_widest"][when]
+        line = spread["next_in_line"][when]
+        assert (line["pairs"], line["squares"]) == (len(pairs), sum(count**2 for count in pairs.values()))
+        assert line["most"] == spread["next_in_line_most"][when] == max(pairs.values(), default=0)
+        if pairs:
+            heaviest = line["heaviest"]
+            assert heaviest["leads"] == max(count + leaders[pair[1]] for pair, count in pairs.items())
+            assert heaviest["partitions"] == pairs[heaviest["dies"], heaviest["takes_over"]]
+
+
+@SLOW
+@given(clusters(), OPTIONS, st.sampled_from(["heal", "rebalance", "fill"]), st.integers(1, 9))
+def test_no_plan_changes_fewer_leaders_than_its_bound(snapshot, options, operation, slice_rows):
+    usable = sum(state in ("live", "new") for state in snapshot.brokers["state"].to_pylist())
+    if operation == "rebalance" and max(snapshot.partitions["target_rf"].to_pylist()) > usable:
+        return
+    proof = planned(snapshot, operation, options, **({} if operation == "rebalance" else {"slice_rows": slice_rows}))
+    proof = proof.proof
+    assert 0 <= proof["leader_changes_bound"] <= proof["leader_changes"]
+    if operation != "rebalance":
+        # A preferred leader changes where it is lost, and nowhere else.
+        assert proof["leader_changes"] == proof["leader_changes_bound"] == proof["leader_changes_forced"]
+
+
+def test_the_bound_on_leader_changes_is_nearly_always_reached():
+    reached, loose = 0, 0
+    for seed in range(100):
+        proof = planned(random_case(seed), "rebalance").proof
+        reached += proof["leader_changes"] == proof["leader_changes_bound"]
+        loose += proof["leader_changes_bound"] < proof["leader_changes_forced"]
+    assert reached >= 60
+    assert loose <= 25
+
+
+def test_without_the_flow_the_bound_is_never_above_that_with_it(monkeypatch):
+    cases = [random_case(seed) for seed in range(60)]
+    exact = [planned(case, "rebalance").proof["leader_changes_bound"] for case in cases]
+    monkeypatch.setattr(leader_bound, "MAX_FLOW_CELLS", 0)
+    summed = [planned(case, "rebalance").proof["leader_changes_bound"] for case in cases]
+    assert all(one <= other for one, other in zip(summed, exact, strict=True))
+    assert sum(summed) >= 0.8 * sum(exact)
+
+
+def test_a_new_broker_must_lead_its_share():
+    snapshot = cluster("1 2 3 4+", "t: 12 23 31 12 23 31 12 23")
+    proof = planned(snapshot, "expand").proof
+    assert proof["leader_changes"] == proof["leader_changes_bound"] == 2
+
+
+def test_a_gap_is_explained_and_none_is_not():
+    snapshot = snapshot_of(
+        [{"broker": one, "state": "live"} for one in (1, 2)],
+        [{"topic": "t", "partition": one, "replicas": [1], "bytes": 1000} for one in range(4)],
+    )
+    proof = planned(snapshot, "rebalance", {"balance": "bytes"}).proof
+    assert proof["gap"] == 2
+    assert proof["gap_reason"].startswith("The bound counts the replicas that must leave their brokers")
+    assert planned(snapshot, "rebalance").proof["gap_reason"] is None
+
+
+@pytest.mark.parametrize(("throttle", "seconds"), [(1000, 2.0), (500, 4.0)])
+def test_the_duration_is_that_of_the_busiest_broker(throttle, seconds):
+    snapshot = snapshot_of(
+        [{"broker": one, "state": "failed" if one == 1 else "live"} for one in (1, 2, 3, 4)],
+        [
+            {"topic": "t", "partition": at, "replicas": [1, one], "leader": one, "bytes": 1000}
+            for at, one in enumerate((2, 3, 4, 3))
+        ],
+    )
+    proof = planned(snapshot, "heal", {"throttle": throttle}).proof
+    assert proof["bytes_moved"] == 4000
+    assert proof["predicted_seconds"] == seconds
