@@ -70,7 +70,7 @@ def get_provider_info() -> dict[str, Any]:
                 "tags": ["service"],
             }
         ],
-        "operators": _modules("operators", "snapshot", "plan", "submit", "leaders", "failures", "report"),
+        "operators": _modules("operators", "snapshot", "plan", "submit", "leaders", "failures", "report", "switch"),
         "sensors": _modules("sensors", "brokers", "replication"),
         "hooks": _modules("hooks", "steward"),
         "triggers": _modules("triggers", "run_plan", "watch", "wait"),
@@ -121,6 +121,9 @@ def _connection_fields() -> dict[str, Any]:
         "ssl_keyfile": _field("Client key", "A path on the workers and the triggerer."),
         "ssl_password": _field("Password of the client key", "Kept secret.", format="password"),
         "kafka_conn_id": _field("Kafka connection", "Id of a connection of type kafka whose settings are used too."),
+        "zookeeper": _field("ZooKeeper", "The brokers' zookeeper.connect: the KIPs' documents are kept there."),
+        "zookeeper_user": _field("ZooKeeper user", "Of the digest scheme. Empty: nobody in particular."),
+        "zookeeper_password": _field("ZooKeeper password", "Kept secret.", format="password"),
         "cluster_id": _field("Cluster id", "The only Kafka cluster.id to accept. Empty: the one that answers first."),
         **{name: _field(name.capitalize(), text) for name, (text, _) in _PLACES.items()},
         **{name: _knob_field(name, kind, text) for name, (kind, _, text) in SETTINGS.items()},

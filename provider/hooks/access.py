@@ -12,12 +12,14 @@ from typing import Any
 
 from kafka_steward.cluster.connection import client_config, is_client_key
 from kafka_steward.errors import SettingError
+from kafka_steward.journal.zk_options import ZooKeeperOptions
 from kafka_steward.settings import Settings
 
 __all__ = ["Access", "Given", "access_of"]
 
 #: Keys of the extra that are ours and no setting of a heal.
 _PLACES = ("journal", "workspace", "kafka_conn_id", "cluster_id")
+_ZOOKEEPER = ("zookeeper", "zookeeper_user", "zookeeper_password", "zookeeper_tls")
 
 
 @dataclass(frozen=True)
@@ -41,8 +43,8 @@ class Given:
 class Access:
     """Everything it takes to reach one cluster and its journal. Its repr shows no secret.
 
-    `journal` is a SQL URL, or the id of a SQL connection. `expected_cluster_id` is the only Kafka cluster.id to accept,
-    None for any.
+    `journal` is a SQL URL, or the id of a SQL connection. With `zookeeper`, the KIPs' documents are kept there.
+    `expected_cluster_id` is the only Kafka cluster.id to accept, None for any.
     """
 
     conn_id: str
@@ -51,6 +53,7 @@ class Access:
     client: Mapping[str, Any] = field(repr=False)
     journal: str = field(repr=False)
     expected_cluster_id: str | None = None
+    zookeeper: ZooKeeperOptions | None = None
 
     @property
     def bootstrap(self) -> str:
@@ -72,7 +75,7 @@ def access_of(
     Raises SettingError, naming connection and key.
     """
     _refuse_unknown(given)
-    places = {name: given.extra.get(name) or section.get(name) or None for name in _PLACES}
+    places = {name: given.extra.get(name) or section.get(name) or None for name in (*_PLACES, *_ZOOKEEPER)}
     client = {**(client_config(kafka.extra) if kafka else {}), **_client(given)}
     if not client.get("bootstrap_servers"):
         raise SettingError(
@@ -86,6 +89,7 @@ def access_of(
         client=client,
         journal=str(places["journal"] or f"sqlite:///{home}/kafka_steward/journal.db"),
         expected_cluster_id=places["cluster_id"],
+        zookeeper=_zookeeper(given, places),
     )
 
 
@@ -97,6 +101,17 @@ def _workspace(conn_id: str, place: str) -> str:
             "s3://bucket/folder."
         )
     return place.rstrip("/")
+
+
+def _zookeeper(given: Given, places: Mapping[str, Any]) -> ZooKeeperOptions | None:
+    if not places["zookeeper"]:
+        return None
+    tls = places["zookeeper_tls"] or {}
+    if not isinstance(tls, Mapping):
+        raise SettingError(f"The zookeeper_tls of the connection {given.conn_id} is no JSON object of TLS settings.")
+    user, password = places["zookeeper_user"], places["zookeeper_password"]
+    digest = f"{user or ''}:{password or ''}" if user or password else None
+    return ZooKeeperOptions(str(places["zookeeper"]), digest, tls)
 
 
 def _client(given: Given) -> dict[str, Any]:
@@ -113,7 +128,7 @@ def _refuse_unknown(given: Given) -> None:
     settings = {knob.name for knob in fields(Settings)}
     for key in given.extra:
         undotted = key.removeprefix("kafka.").replace(".", "_")
-        if undotted not in settings and key not in _PLACES and not is_client_key(key):
+        if undotted not in settings and key not in (*_PLACES, *_ZOOKEEPER) and not is_client_key(key):
             raise SettingError(
                 f"The connection {given.conn_id} has {key!r} in its extra, which is neither a setting of Kafka Steward "
                 "nor one of a Kafka client; remove it, or mend its spelling."

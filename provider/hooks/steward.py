@@ -125,7 +125,7 @@ class StewardHook(BaseHook):
 
     def journal(self, cluster_id: str) -> Journal:
         """Open the journal of one cluster. The caller closes it. Raises JournalError, SettingError."""
-        return open_journal(self._journal_url, cluster_id)
+        return open_journal(self._journal_url, cluster_id, zookeeper=self.access.zookeeper)
 
     def open(self) -> Opened:
         """Connect to the cluster and open its journal: use it as a context manager. Raises as the two do."""

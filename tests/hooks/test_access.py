@@ -9,6 +9,7 @@ import pytest
 
 from kafka_steward.errors import SettingError
 from kafka_steward.hooks.access import Access, Given, access_of
+from kafka_steward.journal.zk_options import ZooKeeperOptions
 
 HOME = Path("/airflow")
 
@@ -91,3 +92,25 @@ def test_no_repr_shows_a_secret() -> None:
     shown = repr(given) + repr(access(given))
     assert "secret-word" not in shown
     assert "other-word" not in shown
+
+
+def test_the_kips_documents_may_live_in_the_brokers_zookeeper() -> None:
+    assert access(Given("kafka", host="a:9092")).zookeeper is None
+    login = {"zookeeper_user": "steward", "zookeeper_password": "secret"}
+    extra = {"zookeeper": "z:2181/kafka", "zookeeper_tls": {"use_ssl": True}, **login}
+    found = access(Given("kafka", host="a:9092", extra=extra))
+    assert found.zookeeper == ZooKeeperOptions("z:2181/kafka", "steward:secret", {"use_ssl": True})
+    assert "secret" not in repr(found)
+
+
+@pytest.mark.parametrize(
+    ("extra", "sentence"),
+    [
+        ({"zookeeper": "/kafka"}, "The setting zookeeper is empty"),
+        ({"zookeeper": "z:2181", "zookeeper_tls": "yes"}, "zookeeper_tls of the connection kafka is no JSON object"),
+        ({"zookeeper": "z:2181", "zookeeper_user": "steward"}, "not of the form user:password"),
+    ],
+)
+def test_a_zookeeper_that_cannot_be_used_is_told(extra: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(SettingError, match=sentence):
+        access(Given("kafka", host="a:9092", extra=extra))
