@@ -1,8 +1,8 @@
 """A pytest plugin: the summary counts tests by mode, a skipped test fails the session, and processes share the work.
 
 With pytest-xdist (`-n 2 --dist loadgroup --no-loadscope-reorder`), tests that share something costly stay in one
-process: those of one kind of cluster, those of one Airflow, those of Spark, and otherwise those of one file. What takes
-longest comes first, so that the small ones fill the time that is left.
+process: those of one kind of cluster, those of one Airflow, those of Spark, and otherwise those of one folder. What
+takes longest comes first, so that the small ones fill the time that is left.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 def _group(item: pytest.Item) -> str:
     shared = next((mode for mode in _FIRST if mode in _modes(item)), None)
-    return shared or item.nodeid.split("::")[0]
+    return shared or item.nodeid.split("::")[0].rpartition("/")[0]
 
 
 def _modes(test: pytest.Item | pytest.TestReport) -> list[str]:

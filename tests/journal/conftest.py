@@ -16,6 +16,9 @@ from tests.journal.postgres import PostgresServer
 from tests.journal.zookeeper import ZooKeeperServer
 from tests.memory_tree import MemoryTree
 
+#: Seconds: as long as a loaded machine may take to let a client in.
+PATIENT_S = 60.0
+
 _clusters = (f"cluster-{number}" for number in itertools.count())
 
 
@@ -71,7 +74,7 @@ def open_it(request: pytest.FixtureRequest, cluster_id: str) -> Iterator[Opener]
     url = request.getfixturevalue("postgres_url" if request.param == "postgresql" else "sqlite_url")
     options = None
     if request.param == "zookeeper":
-        options = ZooKeeperOptions(f"{request.getfixturevalue('zookeeper').hosts}/{cluster_id}")
+        options = ZooKeeperOptions(f"{request.getfixturevalue('zookeeper').hosts}/{cluster_id}", timeout_s=PATIENT_S)
     with ExitStack() as opened:
         yield lambda: opened.enter_context(open_journal(url, cluster_id, zookeeper=options))
 
@@ -100,7 +103,7 @@ def tree(request: pytest.FixtureRequest, cluster_id: str) -> Iterator[Tree]:
         return
     if request.param == "zookeeper":
         server: ZooKeeperServer = request.getfixturevalue("zookeeper")
-        on_zookeeper = ZkTree(ZooKeeperOptions(f"{server.hosts}/{cluster_id}"))
+        on_zookeeper = ZkTree(ZooKeeperOptions(f"{server.hosts}/{cluster_id}", timeout_s=PATIENT_S))
         yield on_zookeeper
         on_zookeeper.close()
         return

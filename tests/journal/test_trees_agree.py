@@ -18,6 +18,7 @@ from kafka_steward.journal.open import open_journal
 from kafka_steward.journal.tree import Tree
 from kafka_steward.journal.zk_options import ZooKeeperOptions
 from kafka_steward.journal.zk_tree import ZkTree
+from tests.journal.conftest import PATIENT_S
 from tests.journal.zookeeper import ZooKeeperServer
 from tests.memory_tree import MemoryTree
 
@@ -115,7 +116,7 @@ def test_all_trees_agree(sqlite_url: str, postgres_url: str, zookeeper: ZooKeepe
         def trees() -> Mapping[str, Tree]:
             opened.close()  # those of the run before
             run = next(_runs)
-            on_zookeeper = ZkTree(ZooKeeperOptions(f"{zookeeper.hosts}/{run}"))
+            on_zookeeper = ZkTree(ZooKeeperOptions(f"{zookeeper.hosts}/{run}", timeout_s=PATIENT_S))
             opened.callback(on_zookeeper.close)
             return {
                 "memory": MemoryTree(lambda: time.time_ns() // 1_000_000),
