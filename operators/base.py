@@ -7,15 +7,18 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowFailException
 
+from kafka_steward.errors import StewardError
 from kafka_steward.hooks.context import hook_of
+from kafka_steward.triggers.questions import passes
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from kafka_steward.hooks.steward import Opened
+    from kafka_steward.hooks.steward import Opened, StewardHook
 
-__all__ = ["StewardOperator", "folder_of"]
+__all__ = ["StewardOperator", "folder_of", "opened_by"]
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
@@ -40,8 +43,21 @@ class StewardOperator(BaseOperator):
         self.settings = dict(settings or {})
 
     def open(self, context: Context) -> Opened:
-        """The cluster and its journal, connected: a context manager. Raises a StewardError, which is one sentence."""
-        return hook_of(self, context).open()
+        """The cluster and its journal, connected: a context manager. Raises as `opened_by` does."""
+        return opened_by(hook_of(self, context))
+
+
+def opened_by(hook: StewardHook) -> Opened:
+    """What the hook opens. Raises a StewardError that a retry may mend, AirflowFailException with any other's sentence.
+
+    A wrong password or a missing connection is told at once, and not again and again while retries wait.
+    """
+    try:
+        return hook.open()
+    except StewardError as error:
+        if passes(error):
+            raise
+        raise AirflowFailException(str(error)) from error
 
 
 def folder_of(opened: Opened, context: Context, what: str) -> str:

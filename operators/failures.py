@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import AirflowSkipException
 
 from kafka_steward.hooks.context import hook_of, who_of
-from kafka_steward.operators.base import StewardOperator
+from kafka_steward.operators.base import StewardOperator, opened_by
 from kafka_steward.operators.notify import Notifiers, as_notifiers, notify
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class FindFailuresOperator(StewardOperator):
         hook = hook_of(self, context)
         if self.ignore_grace:
             hook.overrides["heal_failure_interval"] = 0
-        return hook.open()
+        return opened_by(hook)
 
     def _look(self, opened: Opened, context: Context) -> Verdict:
         from kafka_steward.execution.detector import Detector  # noqa: PLC0415 - DAG files are parsed without Kafka

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
-from airflow.sdk.exceptions import AirflowException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from kafka_steward.errors import StewardError
 from kafka_steward.hooks.context import hook_of, overrides_of
@@ -23,8 +23,8 @@ __all__ = ["StewardSensor"]
 class StewardSensor(BaseSensorOperator):
     """Waits until the answer to `question` is yes, and returns the answer's value.
 
-    A cluster or journal that does not answer for a while is waited for too. `deferrable` (default) waits in the
-    triggerer, else the worker does.
+    A cluster or journal that does not answer for a while is waited for too; what no waiting mends, fails at once and
+    for good. `deferrable` (default) waits in the triggerer, else the worker does.
     """
 
     question: str
@@ -80,7 +80,7 @@ class StewardSensor(BaseSensorOperator):
                 answer = ask(self.question, opened, self.arguments(context))
         except StewardError as error:
             if not passes(error):
-                raise
+                raise AirflowFailException(str(error)) from error
             answer = Answer(False, f"{error} Asking again.")
         self.log.info("%s", answer.sentence)
         return answer

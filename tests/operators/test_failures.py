@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowSkipException
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from kafka_steward.errors import AuthenticationFailed
 from kafka_steward.execution.detector import Detector, Verdict
@@ -79,6 +79,6 @@ def test_a_wrong_password_is_one_sentence_and_detects_nothing(monkeypatch: pytes
 
     monkeypatch.setattr(StewardHook, "open", refused)
     told: list[Any] = []
-    with pytest.raises(AuthenticationFailed, match=r"^Authentication failed"):
+    with pytest.raises(AirflowFailException, match=r"^Authentication failed"):
         FindFailuresOperator(task_id="find", conn_id="kafka", on_failure_detected=told.append).execute(context())
     assert told == []

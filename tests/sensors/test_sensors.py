@@ -6,9 +6,9 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowException, TaskDeferred
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferred
 
-from kafka_steward.errors import ClusterUnreachable, RequestError, SettingError
+from kafka_steward.errors import ClusterUnreachable, RequestError
 from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.sensors.brokers import BrokerFailureSensor
 from kafka_steward.sensors.replication import IsrCatchUpSensor
@@ -43,7 +43,7 @@ def test_a_cluster_that_does_not_answer_is_waited_for(connect: Connect) -> None:
 
 @pytest.mark.parametrize("deferrable", [True, False])
 def test_no_such_connection_is_not_waited_for(deferrable: bool) -> None:
-    with pytest.raises(SettingError, match="There is no Airflow connection nowhere"):
+    with pytest.raises(AirflowFailException, match="There is no Airflow connection nowhere"):
         BrokerFailureSensor(task_id="wait", conn_id="nowhere", deferrable=deferrable).execute(context())
 
 
