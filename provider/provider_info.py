@@ -56,6 +56,8 @@ _PLACES: dict[str, tuple[str, str]] = {
 
 _JSON_TYPES = {"float": "number", "integer": "integer", "boolean": "boolean", "string": "string"}
 
+_OPERATORS = ("snapshot", "plan", "submit", "leaders", "failures", "report", "switch", "bounce")
+
 
 def get_provider_info() -> dict[str, Any]:
     """The provider's parts, for `airflow providers get` and the connection form."""
@@ -70,7 +72,7 @@ def get_provider_info() -> dict[str, Any]:
                 "tags": ["service"],
             }
         ],
-        "operators": _modules("operators", "snapshot", "plan", "submit", "leaders", "failures", "report", "switch"),
+        "operators": _modules("operators", *_OPERATORS),
         "sensors": _modules("sensors", "brokers", "replication"),
         "hooks": _modules("hooks", "steward"),
         "triggers": _modules("triggers", "run_plan", "watch", "wait"),

@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from kafka_steward.cluster.health import failed_brokers
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.errors import ClusterError, DocumentError, LockLost, NodeExists, NodeMissing, VersionConflict
+from kafka_steward.execution.bouncing import bounces, collect_bounces
 from kafka_steward.execution.debts import give_back_debts, sweep_notes
 from kafka_steward.execution.failures import Failure, Judgement, Sight, handled_brokers, judge
-from kafka_steward.execution.lookout import bouncing_brokers
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Entry, Who
@@ -72,13 +72,14 @@ class Detector:
         snapshot = self._cluster.snapshot()
         views = self._cluster.live_views(sorted(snapshot.live))
         sight = _sight(snapshot, failed_brokers(snapshot, views))
-        entries, failures = self._entries(), self._failures()
-        first_seen_ms = {broker: failure.first_seen_ms for broker, failure in failures.items()} | entries
         now_ms = self._journal.now_ms()
+        entries, failures = self._entries(now_ms), self._failures()
+        first_seen_ms = {broker: failure.first_seen_ms for broker, failure in failures.items()} | entries
         judgement = self._judge(sight, entries, failures, first_seen_ms, now_ms=now_ms)
         cleared = self._write(sight, judgement, first_seen_ms, now_ms=now_ms)
         if announce:
             self._announce(judgement, now_ms)
+        collect_bounces(self._journal, sight.live, self._settings, self._who)
         self._give_back_debts(sight)
         return Verdict(
             due=judgement.announce,
@@ -102,6 +103,7 @@ class Detector:
         now_ms: int,
     ) -> Judgement:
         announced = {broker: failure.announced_ms for broker, failure in failures.items()}
+        bouncing = bounces(self._journal.tree)
         return judge(
             sight,
             first_seen_ms=first_seen_ms,
@@ -109,22 +111,25 @@ class Detector:
             noted=failures.keys(),
             announced_ms={broker: at_ms for broker, at_ms in announced.items() if at_ms is not None},
             handled=handled_brokers(self._journal.plans.latest(_PLANS), sight.live, now_ms),
-            bouncing=bouncing_brokers(self._journal.tree),
+            bouncing=frozenset(broker for broker, bounce in bouncing.items() if bounce.holds(now_ms)),
             now_ms=now_ms,
             settings=self._settings,
+            stated_ms={broker: bounce.until_ms for broker, bounce in bouncing.items() if bounce.until_ms is not None},
         )
 
-    def _entries(self) -> dict[int, int]:
-        """KIP-46's entries: broker to the time of failure. One that cannot be read dates from when it was written."""
+    def _entries(self, now_ms: int) -> dict[int, int]:
+        """KIP-46's entries: broker to the time of failure. One that cannot be, or be read, dates from its writing."""
         found = {}
         for name in self._journal.tree.children(paths.FAILED_BROKERS):
             broker, node = paths.broker_of(name), self._journal.tree.get(f"{paths.FAILED_BROKERS}/{name}")
             if broker is None or node is None:
                 continue
             try:
-                found[broker] = FailedBroker.from_node(node).failure_timestamp_ms
+                told_ms = FailedBroker.from_node(node).failure_timestamp_ms
             except DocumentError:
-                found[broker] = node.created_ms
+                told_ms = node.created_ms
+            # A clock that runs ahead must not put a failure off.
+            found[broker] = told_ms if told_ms <= now_ms else min(node.created_ms, now_ms)
         return found
 
     def _failures(self) -> dict[int, Failure]:

@@ -83,9 +83,11 @@ def judge(
     bouncing: frozenset[int],
     now_ms: int,
     settings: Settings,
+    stated_ms: Mapping[int, int] | None = None,
 ) -> Judgement:
     """Judge a look. `first_seen_ms` is when each failure was first seen, `announced_ms` when it was last announced.
 
+    `stated_ms` is until when brokers said that they would be away.
     `entries` are brokers that KIP-46's entry names, `noted` those of which ours is written beside it.
 
     With a `heal_failure_interval` of -1 nothing is written and nothing is ever due.
@@ -94,7 +96,10 @@ def judge(
         return Judgement((), (), (), (), {}, (), outage=_is_outage(sight, settings))
     down = sorted(sight.failed)
     unhandled = [broker for broker in down if broker not in handled]
-    due_at = {broker: first_seen_ms.get(broker, now_ms) + _grace_ms(broker, bouncing, settings) for broker in unhandled}
+    due_at = {
+        broker: _due_ms(broker, first_seen_ms.get(broker, now_ms), bouncing, stated_ms or {}, settings)
+        for broker in unhandled
+    }
     outage = _is_outage(sight, settings)
     due = tuple(broker for broker in unhandled if due_at[broker] <= now_ms and not outage)
     retry_ms = settings.heal_retry_interval * 1000
@@ -133,6 +138,14 @@ def _handles(plan: PlanRecord, live: frozenset[int], now_ms: int) -> bool:
     if not plan.status.finished:
         return not is_abandoned(plan, now_ms)
     return plan.left > 0 and frozenset(plan.live_brokers) == live
+
+
+def _due_ms(
+    broker: int, seen_ms: int, bouncing: frozenset[int], stated_ms: Mapping[int, int], settings: Settings
+) -> int:
+    """When a failure is due. A time that was over before the broker went says nothing about this going."""
+    stated = stated_ms.get(broker, -1)
+    return stated if stated >= seen_ms else seen_ms + _grace_ms(broker, bouncing, settings)
 
 
 def _grace_ms(broker: int, bouncing: frozenset[int], settings: Settings) -> int:

@@ -6,16 +6,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from kafka_steward.cluster.state import LogDir, Snapshot
-from kafka_steward.errors import DocumentError
+from kafka_steward.execution.bouncing import bounces
 from kafka_steward.execution.moves import OPEN
 from kafka_steward.execution.outlook import Outlook, room_bytes, strained
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.switch import why_off
-from kafka_steward.journal import paths
-from kafka_steward.journal.documents import RollingBounce
 from kafka_steward.journal.moves import MoveRow, MoveState
 from kafka_steward.journal.open import Journal
-from kafka_steward.journal.tree import Node, Tree
+from kafka_steward.journal.tree import Tree
 
 __all__ = ["bouncing_brokers", "look_out"]
 
@@ -49,18 +47,7 @@ def look_out(
 def bouncing_brokers(tree: Tree) -> frozenset[int]:
     """Brokers that announced a shutdown (KIP-46), as long as the announcement holds."""
     now_ms = tree.now_ms()
-    nodes = ((name, tree.get(f"{paths.ROLLING_BOUNCE}/{name}")) for name in tree.children(paths.ROLLING_BOUNCE))
-    announced = {paths.broker_of(name) for name, node in nodes if node is not None and _holds(node, now_ms)}
-    return frozenset(broker for broker in announced if broker is not None)
-
-
-def _holds(node: Node, now_ms: int) -> bool:
-    """Whether an announcement still holds; one that cannot be read does, until someone deletes it."""
-    try:
-        expiry_ms = RollingBounce.from_node(node).expiry_ms
-    except DocumentError:
-        return True
-    return expiry_ms is None or expiry_ms > now_ms
+    return frozenset(broker for broker, bounce in bounces(tree).items() if bounce.holds(now_ms))
 
 
 def _min_isr(cluster: ClusterPort, rows: Sequence[MoveRow], snapshot: Snapshot) -> dict[str, int]:

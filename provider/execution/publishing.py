@@ -9,6 +9,7 @@ from kafka_steward.execution.intervening import abandon_plan
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Entry, Who
+from kafka_steward.journal.document import delete_as_read
 from kafka_steward.journal.open import Journal
 from kafka_steward.journal.plans import PlanRecord, PlanStatus
 from kafka_steward.planning.check import check
@@ -136,8 +137,11 @@ def _take_slot(journal: Journal, record: PlanRecord, who: Who) -> None:
 
 
 def _forget_failures(journal: Journal, record: PlanRecord, who: Who) -> None:
-    """KIP-46: once the plan is persisted, the entries of its failed brokers go."""
+    """KIP-46: once the plan is persisted, the entries of its failed brokers go, and what they announced."""
     for broker in record.failed_brokers:
+        bounce = journal.tree.get(paths.rolling_bounce(broker))
+        if bounce is not None:
+            delete_as_read(journal.tree, bounce)
         node = journal.tree.get(paths.failed_broker(broker))
         if node is None:
             continue

@@ -1,0 +1,44 @@
+"""KIP-46's announcement from a DAG: before it restarts a broker, it says so."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from kafka_steward.hooks.context import hook_of, who_of
+from kafka_steward.operators.base import StewardOperator
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+__all__ = ["AnnounceBounceOperator"]
+
+
+class AnnounceBounceOperator(StewardOperator):
+    """Writes `/admin/rolling_bounce/<broker>` (KIP-46): the broker is about to be restarted on purpose.
+
+    Until it is back it has its grace period, or the time that `lasts` states, and receives no replica; with
+    `heal_fast_detection`, only brokers that did not announce it are healed at once. Returns the sentence.
+    """
+
+    template_fields: Sequence[str] = (*StewardOperator.template_fields, "broker")
+
+    def __init__(self, *, broker: int | str, lasts: timedelta | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.broker = broker
+        self.lasts = lasts
+
+    def execute(self, context: Context) -> str:
+        """Announce it. Raises RequestError for what is no broker id."""
+        from kafka_steward.errors import RequestError  # noqa: PLC0415 - DAG files are parsed without SQL
+        from kafka_steward.execution.bouncing import announce_bounce  # noqa: PLC0415
+
+        if not str(self.broker).isdecimal():
+            raise RequestError(f"{self.broker!r} is no broker; it is a number from 0 on.")
+        lasts_ms = None if self.lasts is None else int(self.lasts.total_seconds() * 1000)
+        hook = hook_of(self, context)
+        with hook.journal(hook.cluster_id()) as journal:
+            sentence = announce_bounce(journal, int(self.broker), who=who_of(context), lasts_ms=lasts_ms)
+        self.log.info("%s", sentence)
+        return sentence

@@ -1,0 +1,109 @@
+"""KIP-46's announced shutdowns, `/admin/rolling_bounce/<id>`: written before a broker is restarted on purpose.
+
+Such a broker gets its grace period, or the time that was stated, and receives nothing meanwhile. The entry goes when
+the broker is back, or once its heal is persisted; of one that lives all along, when the time is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from kafka_steward.errors import DocumentError, NodeExists, NodeMissing, RequestError, VersionConflict
+from kafka_steward.journal import paths
+from kafka_steward.journal.audit import Action, Entry, Who
+from kafka_steward.journal.document import delete_as_read
+from kafka_steward.journal.documents import RollingBounce
+from kafka_steward.journal.open import Journal
+from kafka_steward.journal.tree import Node, Tree
+from kafka_steward.settings import Settings
+
+__all__ = ["Bounce", "announce_bounce", "bounces", "collect_bounces", "lapsed"]
+
+#: How long an announcement without a stated time holds where healing is switched off, in milliseconds: KIP-46's 30 min.
+_USUAL_MS = 1_800_000
+
+
+@dataclass(frozen=True)
+class Bounce:
+    """One announcement. Times are the journal's, in ms; without `until_ms` the grace period of the cluster holds."""
+
+    node: Node
+    announced_ms: int
+    until_ms: int | None = None
+
+    def holds(self, now_ms: int) -> bool:
+        """Whether the broker may still be on its way back; one without a stated time until someone collects it."""
+        return self.until_ms is None or self.until_ms > now_ms
+
+
+def announce_bounce(journal: Journal, broker: int, *, who: Who, lasts_ms: int | None = None) -> str:
+    """Write down that `broker` is about to be restarted, for `lasts_ms` if that is known; returns the sentence.
+
+    Announced again, the later word counts. Raises RequestError for what is no broker id or no length of time.
+    """
+    if lasts_ms is not None and lasts_ms <= 0:
+        raise RequestError(f"A bounce cannot last {lasts_ms} ms; say how long the broker may be away.")
+    path, now_ms = paths.rolling_bounce(broker), journal.now_ms()
+    until_ms = None if lasts_ms is None else now_ms + lasts_ms
+    _put(journal.tree, path, RollingBounce(now_ms, until_ms).to_json())
+    told = "its grace period" if lasts_ms is None else f"{lasts_ms / 1000:.0f} s"
+    sentence = f"Broker {broker} announced a restart: it has {told} to come back, and receives nothing until then."
+    journal.audit.note(Entry(Action.REQUEST, sentence, broker=broker, after=until_ms, who=who))
+    return sentence
+
+
+def bounces(tree: Tree) -> dict[int, Bounce]:
+    """Every announcement, by broker; one that cannot be read dates from when it was written and states no time."""
+    found = {}
+    for name in tree.children(paths.ROLLING_BOUNCE):
+        broker, node = paths.broker_of(name), tree.get(f"{paths.ROLLING_BOUNCE}/{name}")
+        if broker is not None and node is not None:
+            found[broker] = _read(node)
+    return found
+
+
+def lapsed(
+    announced: Mapping[int, Bounce], live: Collection[int], now_ms: int, settings: Settings
+) -> dict[int, Bounce]:
+    """Announcements of brokers that live though their time is over: the bounce was too quick to be seen, or never was.
+
+    Pure. The entry of one that is gone stays: its failure is judged by it.
+    """
+    grace_ms = int(settings.heal_failure_interval * 1000) if settings.heal_failure_interval >= 0 else _USUAL_MS
+    over_ms = {
+        broker: each.announced_ms + grace_ms if each.until_ms is None else each.until_ms
+        for broker, each in announced.items()
+    }
+    return {broker: announced[broker] for broker, at_ms in over_ms.items() if broker in live and at_ms <= now_ms}
+
+
+def collect_bounces(journal: Journal, live: Collection[int], settings: Settings, who: Who) -> list[str]:
+    """Delete the announcements that have lapsed; returns a sentence for each."""
+    told = []
+    for broker, bounce in lapsed(bounces(journal.tree), live, journal.now_ms(), settings).items():
+        delete_as_read(journal.tree, bounce.node)
+        sentence = f"broker {broker} is live, and the time that it announced for its restart is over"
+        journal.audit.note(Entry(Action.CLEAR, sentence, broker=broker, who=who))
+        told.append(sentence)
+    return told
+
+
+def _read(node: Node) -> Bounce:
+    try:
+        written = RollingBounce.from_node(node)
+    except DocumentError:
+        return Bounce(node, node.modified_ms)
+    # A clock that runs ahead must not make an announcement outlive its time: it dates from its writing at the latest.
+    return Bounce(node, min(written.timestamp_ms, node.modified_ms), written.expiry_ms)
+
+
+def _put(tree: Tree, path: str, text: str) -> None:
+    node = tree.get(path)
+    try:
+        if node is None:
+            tree.create(path, text)
+        else:
+            tree.set(path, text, version=node.version)
+    except (NodeExists, NodeMissing, VersionConflict):
+        return  # announced, or collected, by someone else this very moment
