@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from kafka_steward.execution.moves import OPEN, SETTLED, TRANSITIONS, Event, Phase, next_state, phase_of, unsettled
@@ -28,6 +30,18 @@ def test_nothing_is_settled_without_having_been_asked_of_kafka_or_decided() -> N
     for state in OPEN:
         assert Event.COMPLETE not in TRANSITIONS[state]
         assert Event.LOSE not in TRANSITIONS[state]
+
+
+def test_the_picture_in_the_docs_is_the_table() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "moves.md").read_text()
+    drawn = [line.strip() for line in text.splitlines() if " --> " in line and "[*]" not in line]
+    arrows = [
+        (state.value, to.value, ", ".join(event.value for event, then in events.items() if then is to))
+        for state, events in TRANSITIONS.items()
+        for to in dict.fromkeys(events.values())
+        if to is not state
+    ]
+    assert sorted(drawn) == sorted(f"{before} --> {after}: {events}" for before, after, events in arrows)
 
 
 def test_what_cannot_happen_is_refused_by_name() -> None:
