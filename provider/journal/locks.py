@@ -1,9 +1,10 @@
 """Two locks. The slot belongs to a plan until it ends; the step lock belongs to a process for one step.
 
 The slot never expires: a plan whose processes all died still owns the cluster, and whoever steps it next goes on. The
-step lock lives 60 s by the journal's clock, so that a killed process holds nobody up for longer. A process that was
-paused beyond that and wakes up finds by `Fence.check` that another one took over: its claim, the lock's fencing token,
-is not the current one any more, and every fenced write compares it.
+step lock lives 60 s by the journal's clock, so that a killed process holds nobody up for longer; one that was killed on
+this machine, for 10 s, in which Kafka has done what it was asked last. A process that was paused beyond that and wakes
+up finds by `Fence.check` that another one took over: its claim, the lock's fencing token, is not the current one any
+more, and every fenced write compares it.
 
 Neither node is ever deleted. A node that is deleted and created anew begins at version 0 again, so that a late delete
 or change of version 0 would hit another process's lock: a version compares only for as long as the node lives.
@@ -17,13 +18,16 @@ from typing import Protocol
 
 from kafka_steward.errors import JournalError, LockLost, NodeExists, NodeMissing, SlotTaken, VersionConflict
 from kafka_steward.journal import paths
+from kafka_steward.journal.process import is_dead
 from kafka_steward.journal.records import Lock, Ownership
 from kafka_steward.journal.tree import Node, Tree
 
-__all__ = ["LIFE_MS", "Fence", "Guard", "Slot", "StepLock"]
+__all__ = ["DEAD_MS", "LIFE_MS", "Fence", "Guard", "Slot", "StepLock"]
 
 #: How long a step lock lives without being renewed, in milliseconds.
 LIFE_MS = 60_000
+#: The same when the process that has it is known to be dead.
+DEAD_MS = 10_000
 #: How often a change is tried again when others change the same node.
 _TRIES = 10
 
@@ -191,9 +195,10 @@ class StepLock:
 
     def _claim_to_follow(self, node: Node) -> int:
         held = Lock.from_node(node)
-        left_ms = node.modified_ms + held.life_ms - self._tree.now_ms()
+        life_ms = min(held.life_ms, DEAD_MS) if held.owner is not None and is_dead(held.owner) else held.life_ms
+        left_ms = node.modified_ms + life_ms - self._tree.now_ms()
         # More than its life away means that the clock was set back since: then it is no more alive than expired.
-        if held.owner is not None and 0 < left_ms <= 2 * held.life_ms:
+        if held.owner is not None and 0 < left_ms <= 2 * life_ms:
             raise LockLost(
                 f"The plan is being stepped by {held.owner}; "
                 f"if that process is dead, another may step in {left_ms / 1000:.0f} s."

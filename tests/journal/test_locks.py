@@ -7,9 +7,11 @@ import pytest
 
 from kafka_steward.errors import LockLost, SlotTaken
 from kafka_steward.journal import paths
-from kafka_steward.journal.locks import LIFE_MS, Fence, Slot, StepLock
+from kafka_steward.journal.locks import DEAD_MS, LIFE_MS, Fence, Slot, StepLock
 from kafka_steward.journal.open import Journal
+from kafka_steward.journal.process import process_name
 from kafka_steward.journal.tree import Node, Tree
+from tests.journal.dead import dead_process
 from tests.memory_tree import MemoryTree
 
 
@@ -219,6 +221,23 @@ def test_a_lock_lives_for_a_minute_and_is_then_taken_over(timed: MemoryTree, clo
     assert fence.token > dead.token
     with pytest.raises(LockLost, match="was taken over by next: this process must change nothing more"):
         dead.check()
+
+
+def test_who_was_killed_on_this_machine_holds_the_lock_for_seconds(timed: MemoryTree, clock: Clock) -> None:
+    with dead_process() as name:
+        StepLock(timed, name).acquire()
+    clock.ms += DEAD_MS - 1
+    with pytest.raises(LockLost, match=r"may step in 0 s"):
+        StepLock(timed, "b").acquire()
+    clock.ms += 1
+    assert StepLock(timed, "b").acquire().token == 2
+
+
+def test_who_lives_holds_the_lock_for_all_its_life(timed: MemoryTree, clock: Clock) -> None:
+    StepLock(timed, process_name()).acquire()
+    clock.ms += LIFE_MS - 1
+    with pytest.raises(LockLost):
+        StepLock(timed, "b").acquire()
 
 
 def test_who_wakes_up_late_releases_nobody_elses_lock(timed: MemoryTree, clock: Clock) -> None:
