@@ -1,118 +1,106 @@
-"""Asking for a cancel (KIP-236), and for the rollback of a whole plan. The Runner's steps do the work."""
+"""Asking for a cancel (KIP-236), and for the rollback of a whole plan. The Runner's steps do the work.
+
+A request is kept in the record of the plan that it is for, so that one plan's cancel never waits for another's, and so
+that it ends with the plan in one write. KIP-236's `/admin/cancel_reassignment_in_progress` is how others ask: the next
+step of the plan that it means takes it into that record, and deletes it.
+"""
 
 from __future__ import annotations
 
-from kafka_steward.assignment import Operation
-from kafka_steward.errors import DocumentError, NodeExists, NodeMissing, PlanError, SlotTaken, VersionConflict
-from kafka_steward.execution.ports import ClusterPort
-from kafka_steward.execution.reverse import Reversal, reversal
+from dataclasses import replace
+from typing import Literal
+
+from kafka_steward.errors import DocumentError, NodeMissing, PlanError, VersionConflict
+from kafka_steward.execution.moves import unsettled
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Entry, Who
+from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.open import Journal
 from kafka_steward.journal.plans import PlanRecord, PlanStatus
 from kafka_steward.journal.requests import CancelRequest
-from kafka_steward.journal.tree import Tree
-from kafka_steward.planning.digest import plan_digest
-from kafka_steward.planning.formats import plan_table
-from kafka_steward.settings import Settings
+from kafka_steward.journal.tree import Node
 
-__all__ = ["ROLLS_BACK", "cancel_request", "forget_cancel", "mark_rolled_back", "publish_rollback", "request_cancel"]
+__all__ = ["Scope", "adopt_request", "request_cancel"]
 
-#: In the record of a rollback, the digest of the plan that it undoes.
-ROLLS_BACK = "rolls_back"
+#: What is asked for: to cancel what is pending of a plan (KIP-236), or to take all of it back.
+Scope = Literal["pending", "plan"]
+#: How often a request is written again when a step changes the same record.
+_TRIES = 20
 
 
-def request_cancel(journal: Journal, digest: str, *, who: Who, reason: str) -> None:
+def request_cancel(
+    journal: Journal,
+    digest: str,
+    *,
+    who: Who,
+    reason: str,
+    scope: Scope = "pending",
+    even_if_disabled: bool = False,
+) -> PlanRecord:
     """Ask that what is pending of a plan be cancelled. Whoever steps the plan next does it; slots play no part.
 
-    Raises PlanError for an unknown plan or one that has ended, and when the cancel of another plan is pending.
+    With scope "plan", also that what it has completed be taken back: `Undo` does that, and a plan that has ended may be
+    asked for it. Asked again, a request is widened and never narrowed. What an abandoned plan left in flight is pending
+    too. Returns the plan's record as it is then.
+
+    Raises PlanError for an unknown plan, or one that has ended when only what is pending is asked for.
     """
-    record = journal.plans.get(digest)
-    if record is None or record.status.finished:
-        why = "there is no such plan" if record is None else "it has ended already"
-        raise PlanError(f"Plan {digest[:12]} cannot be cancelled: {why}.")
-    text = CancelRequest(plan=digest, person=who.person, reason=reason).to_json()
-    try:
-        journal.tree.create(paths.CANCEL_IN_PROGRESS, text)
-    except NodeExists:
-        if cancel_request(journal, digest) is None:
-            raise PlanError(
-                f"Plan {digest[:12]} cannot be cancelled yet: the cancel of another plan is under way; try again."
-            ) from None
-        return
-    journal.audit.note(Entry(Action.REQUEST, f"cancel: {reason}", plan=digest, attempt=_second(journal), who=who))
+    for _ in range(_TRIES):
+        record = _judged(journal, digest, scope)
+        wanted = CancelRequest(None, scope, who.person, reason, even_if_disabled)
+        both = wanted if record.cancel is None else record.cancel.with_(wanted)
+        status = _reopened(journal, record)
+        if both == record.cancel and status is record.status:
+            return record
+        now_s = journal.now_ms() // 1000
+        words = "cancel" if scope == "pending" else "cancel, and take back what is complete"
+        journal.audit.note(Entry(Action.REQUEST, f"{words}: {reason}", plan=digest, attempt=now_s, who=who))
+        try:
+            return journal.plans.update(record, cancel=both, status=status)
+        except VersionConflict:
+            continue  # a step changed it in between
+    raise PlanError(f"Plan {digest[:12]} is changed by others all the time, and was not cancelled; try again.")
 
 
-def cancel_request(journal: Journal, digest: str) -> CancelRequest | None:
-    """The request to cancel this plan, if there is one. A request that names no plan means the one with the cluster."""
+def adopt_request(journal: Journal, record: PlanRecord, fence: Fence | None = None) -> PlanRecord:
+    """Take KIP-236's request into the record of the plan that it means; one that names no plan means the slot's owner.
+
+    Raises VersionConflict when the record was changed since it was read; then the request is still there.
+    """
     node = journal.tree.get(paths.CANCEL_IN_PROGRESS)
-    if node is None:
-        return None
+    request = None if node is None else _request(node)
+    if node is None or request is None or (request.plan or journal.slot.owner()) != record.digest:
+        return record
+    if not record.status.finished or (request.scope == "plan" and record.status is not PlanStatus.ROLLED_BACK):
+        wanted = replace(request, plan=None)
+        both = wanted if record.cancel is None else record.cancel.with_(wanted)
+        record = journal.plans.update(record, fence=fence, cancel=both)
     try:
-        request = CancelRequest.from_node(node)
-    except DocumentError:
-        request = CancelRequest()  # whoever wrote it wants a cancel: the KIP's own node is empty
-    meant = request.plan or journal.slot.owner()
-    return request if meant == digest else None
-
-
-def forget_cancel(tree: Tree) -> None:
-    """Delete the request: it was done."""
-    node = tree.get(paths.CANCEL_IN_PROGRESS)
-    if node is None:
-        return
-    try:
-        tree.delete(node.path, version=node.version)
+        journal.tree.delete(node.path, version=node.version)
     except (NodeMissing, VersionConflict):
-        return  # someone asks anew
+        return record  # someone asks anew: the next step hears it
+    return record
 
 
-def publish_rollback(
-    cluster: ClusterPort, journal: Journal, digest: str, *, settings: Settings, who: Who
-) -> tuple[PlanRecord, Reversal]:
-    """Publish the plan that takes everything a plan has completed back to its originals; a Runner carries it out.
-
-    What is pending must have been cancelled before. What is left alone, and why, is returned and in the audit trail.
-    Raises PlanError for an unknown plan or one that has not ended, SlotTaken while another plan has the cluster.
-    """
-    undone = journal.plans.get(digest)
-    if undone is None or not undone.status.finished:
-        why = "there is no such plan" if undone is None else "it has not ended: cancel it first"
-        raise PlanError(f"Plan {digest[:12]} cannot be rolled back: {why}.")
-    back = reversal(journal.plans.rows(digest), cluster.snapshot(), chunk_size=settings.heal_chunk_size)
-    record = _rollback_record(cluster.cluster_id, digest, back, who)
-    owner = journal.slot.owner()
-    if owner not in {None, record.digest}:
-        raise SlotTaken(
-            str(owner), f"Plan {digest[:12]} was not rolled back: the cluster belongs to plan {str(owner)[:12]}; wait."
-        )
-    published = journal.plans.publish(record, back.moves)
-    journal.slot.take(record.digest)
-    for row, why in back.left_alone:
-        reason, name = f"not rolled back: {why}", row.topic_partition
-        entry = Entry(Action.SKIP, reason, plan=record.digest, topic=name.topic, partition=name.partition, who=who)
-        journal.audit.note(entry)
-    return published, back
+def _request(node: Node) -> CancelRequest:
+    try:
+        return CancelRequest.from_node(node)
+    except DocumentError:
+        return CancelRequest()  # whoever wrote it wants a cancel: the KIP's own node is empty
 
 
-def _rollback_record(cluster_id: str, digest: str, back: Reversal, who: Who) -> PlanRecord:
-    return PlanRecord(
-        plan_digest(cluster_id, digest, Operation.ROLLBACK.value, {}, plan_table(back.moves)),
-        cluster_id,
-        Operation.ROLLBACK.value,
-        reason=f"rolls back plan {digest[:12]}",
-        who=who,
-        left=len(back.left_alone),
-        extra={ROLLS_BACK: digest},
-    )
+def _judged(journal: Journal, digest: str, scope: Scope) -> PlanRecord:
+    record = journal.plans.get(digest)
+    if record is None:
+        raise PlanError(f"Plan {digest[:12]} cannot be cancelled: there is no such plan.")
+    ended = record.status.finished and _reopened(journal, record) is record.status
+    if ended and scope == "pending" and record.cancel is None:
+        raise PlanError(f"Plan {digest[:12]} cannot be cancelled: it has ended already.")
+    return record
 
 
-def mark_rolled_back(journal: Journal, record: PlanRecord) -> None:
-    """When a rollback has ended, the plan that it undid counts as rolled back."""
-    undone = journal.plans.get(str(record.extra.get(ROLLS_BACK, "")) or "none")
-    if undone is not None and undone.status.finished and undone.status is not PlanStatus.ROLLED_BACK:
-        journal.plans.update(undone, status=PlanStatus.ROLLED_BACK, reason=f"rolled back by {record.digest[:12]}")
-
-
-def _second(journal: Journal) -> int:
-    return journal.now_ms() // 1000
+def _reopened(journal: Journal, record: PlanRecord) -> PlanStatus:
+    """What a person gave up may still fly under Kafka: to cancel that, the plan runs again."""
+    if record.status is PlanStatus.ABANDONED and unsettled(journal.plans.rows(record.digest)):
+        return PlanStatus.RUNNING
+    return record.status

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
 from kafka_steward.execution.progress import Progress
-from kafka_steward.execution.runner import Runner
 
-__all__ = ["run_to_end"]
+__all__ = ["Stepper", "run_to_end"]
+
+
+class Stepper(Protocol):
+    """What can be stepped to an end: a `Runner`, an `Undo`."""
+
+    def step(self) -> Progress:
+        """Take one step, and say how far it is."""
 
 
 def _silent(_: Progress) -> None:
@@ -15,7 +22,7 @@ def _silent(_: Progress) -> None:
 
 
 def run_to_end(
-    runner: Runner,
+    stepper: Stepper,
     wait: Callable[[float], None],
     *,
     interval_s: float,
@@ -23,10 +30,10 @@ def run_to_end(
 ) -> Progress:
     """Step until the plan has ended or waits for a person; `wait` in between, at most `interval_s`; `report` each step.
 
-    `wait` may raise to stop the loop: the plan stays resumable. Raises what `Runner.step` raises.
+    `wait` may raise to stop the loop: the plan stays resumable. Raises what its `step` raises.
     """
     while True:
-        progress = runner.step()
+        progress = stepper.step()
         report(progress)
         if progress.ended or progress.waits_for_person:
             return progress

@@ -44,14 +44,28 @@ def reversal(rows: Iterable[MoveRow], snapshot: Snapshot, *, chunk_size: int) ->
     """What takes every completed move of a plan back to its original replicas, order included; the last move first.
 
     Left alone is what someone else changed since, what was deleted or created anew, and what would need a dead broker.
+    What is back at its originals already is in neither.
     """
-    completed = [row for row in rows if row.state is MoveState.COMPLETED]
-    judged = [(row, _why_left(row, snapshot)) for row in reversed(completed)]
+    arrived = [row for row in rows if _arrived(row, snapshot) and not _is_back(row, snapshot)]
+    judged = [(row, _why_left(row, snapshot)) for row in reversed(arrived)]
     back = [_back(row.move) for row, why in judged if why is None]
     return Reversal(
         tuple(replace(move, chunk=n // chunk_size, position=n % chunk_size) for n, move in enumerate(back)),
         tuple((row, why) for row, why in judged if why is not None),
     )
+
+
+def _arrived(row: MoveRow, snapshot: Snapshot) -> bool:
+    """Whether the plan took the partition to its target; Kafka may have done so after its answer was given up on."""
+    partition = snapshot.partitions.get(row.topic_partition)
+    given_up = row.state in {MoveState.SATISFIED, MoveState.DROPPED} and row.attempt > 0
+    late = given_up and partition is not None and partition.replicas == row.move.after
+    return row.state is MoveState.COMPLETED or late
+
+
+def _is_back(row: MoveRow, snapshot: Snapshot) -> bool:
+    partition = snapshot.partitions.get(row.topic_partition)
+    return partition is not None and not partition.reassigning and partition.replicas == row.move.before
 
 
 def _back(move: Move) -> Move:

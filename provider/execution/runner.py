@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import AuthenticationFailed, ClusterError, LockLost, PlanError, VersionConflict, WrongCluster
-from kafka_steward.execution.cancelling import cancel_request, forget_cancel, mark_rolled_back
+from kafka_steward.execution.cancelling import adopt_request
 from kafka_steward.execution.catchup import Track, copied_bytes, stalled
 from kafka_steward.execution.ending import end_plan, ending_of, hand_on
 from kafka_steward.execution.owner import new_owner
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.progress import Progress, progress_of
+from kafka_steward.execution.rolling_back import mark_rolled_back
 from kafka_steward.execution.step import Step, Stepped
 from kafka_steward.journal.audit import Action, Entry, Who
 from kafka_steward.journal.locks import Fence
@@ -65,10 +67,7 @@ class Runner:
         """
         record = self._record()
         if record.status.finished:
-            hand_on(self._journal, self._digest, self._who)
-            if cancel_request(self._journal, self._digest) is not None:
-                forget_cancel(self._journal.tree)
-            return progress_of(record, self._journal.plans.rows(self._digest))
+            return self._after_the_end(record)
         try:
             with self._journal.step_lock(self._new_owner()) as fence:
                 return self._step(fence)
@@ -86,9 +85,17 @@ class Runner:
             raise PlanError(f"There is no plan {self._digest[:12]} in the journal of this cluster; publish it first.")
         return record
 
+    def _after_the_end(self, record: PlanRecord) -> Progress:
+        """What a process that died right after the end of the plan left to do."""
+        hand_on(self._journal, self._digest, self._who)
+        mark_rolled_back(self._journal, record)
+        with suppress(VersionConflict):
+            record = adopt_request(self._journal, record)
+        return progress_of(record, self._journal.plans.rows(self._digest))
+
     def _step(self, fence: Fence) -> Progress:
-        record = self._record()
-        request = None if record.status.finished else cancel_request(self._journal, self._digest)
+        record = adopt_request(self._journal, self._record(), fence)
+        request = None if record.status.finished else record.cancel
         cancelling = "" if request is None else f"cancelled: {request.reason or 'someone asked for it'}"
         starting, why_not = (False, f"Plan {self._digest[:12]} is being {cancelling}.")
         if not cancelling:
@@ -116,16 +123,11 @@ class Runner:
             cancelled = bool(cancelling) and any(row.state is MoveState.DROPPED for row in stepped.rows)
             ending = ending_of(record, stepped.rows, stepped.snapshot, owing, cancelled=cancelled)
             record = end_plan(self._journal, record, ending, who=self._who, fence=fence)
-            return self._ended(record, stepped, cancelling=bool(cancelling))
+            mark_rolled_back(self._journal, record)
+            return progress_of(record, stepped.rows)
         if starting and self._out_of_attempts(record, stepped):
             return self._give_up(record, fence, step, stepped)
         return self._went_on(record, fence, stepped, why_not=why_not, cancelling=bool(cancelling))
-
-    def _ended(self, record: PlanRecord, stepped: Stepped, *, cancelling: bool) -> Progress:
-        if cancelling:
-            forget_cancel(self._journal.tree)
-        mark_rolled_back(self._journal, record)
-        return progress_of(record, stepped.rows)
 
     def _may_start(self, record: PlanRecord) -> tuple[bool, str]:
         """Whether new moves may be submitted, and if not, why not."""

@@ -8,7 +8,7 @@ that makes a crash harmless: journal, fence, Kafka, journal.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.state import LogDir, Snapshot
@@ -178,6 +178,8 @@ class Step:
             auto_generated=self._record.auto_generated,
             min_free=self._settings.min_free,
         )
+        if self._record.even_if_disabled:
+            outlook = replace(outlook, disabled="")
         verdicts = [(row, preflight(row.move, outlook)) for row in waiting]
         self._ledger.decide([_decision(row, held) for row, held in verdicts])
         ready = {row.topic_partition for row, held in verdicts if held is None}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from kafka_steward.journal.audit import Who
 from kafka_steward.journal.document import Document
 from kafka_steward.journal.fields import Fields
+from kafka_steward.journal.requests import CancelRequest
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -53,6 +54,10 @@ class PlanRecord(Document):
     `reason` is one sentence: why it stands where it stands. `attempts` counts steps without progress. `live_brokers`
     were live when it ended; `left` counts partitions that it could not make whole. `chunks` names the chunk
     documents, in order. `revision` is the node's version, which an update compares.
+
+    `cancel` is the request to cancel it, from the moment it was made; where its scope is the plan, `rolled_back_by` is
+    the rollback that was published for it. `even_if_disabled` is a rollback's: it goes on though the cluster is
+    switched off.
     """
 
     digest: str
@@ -70,6 +75,9 @@ class PlanRecord(Document):
     live_brokers: tuple[int, ...] = ()
     left: int = 0
     chunks: tuple[str, ...] = ()
+    cancel: CancelRequest | None = None
+    rolled_back_by: str | None = None
+    even_if_disabled: bool = False
     revision: int = field(default=0, compare=False)
     #: What someone else added to `who`: written back.
     who_extra: Mapping[str, Any] = field(default_factory=dict, hash=False, repr=False)
@@ -96,6 +104,9 @@ class PlanRecord(Document):
             live_brokers=fields.brokers("live_brokers"),
             left=fields.integer("left"),
             chunks=fields.texts("chunks"),
+            cancel=_read_cancel(fields),
+            rolled_back_by=fields.maybe("rolled_back_by", fields.text),
+            even_if_disabled=fields.maybe("even_if_disabled", fields.flag) or False,
             extra=fields.rest(),
             source=source,
         )
@@ -107,8 +118,15 @@ class PlanRecord(Document):
         return {
             "version": self.VERSION,
             **{name: getattr(self, name) for name in (*names, *more)},
-            "who": {**{key: value for key, value in asdict(self.who).items() if value is not None}, **self.who_extra},
+            "who": {**_present(asdict(self.who)), **self.who_extra},
+            "cancel": None if self.cancel is None else _present({**self.cancel.values(), **self.cancel.extra}),
+            "rolled_back_by": self.rolled_back_by,
+            "even_if_disabled": self.even_if_disabled or None,
         }
+
+
+def _present(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if value is not None}
 
 
 def _status(fields: Fields) -> PlanStatus:
@@ -116,6 +134,11 @@ def _status(fields: Fields) -> PlanStatus:
     if word not in {status.value for status in PlanStatus}:
         fields.refuse(f"has the status {word[:20]!r}, which no plan can have")
     return PlanStatus(word)
+
+
+def _read_cancel(fields: Fields) -> CancelRequest | None:
+    request = fields.maybe("cancel", fields.object)
+    return None if request is None else CancelRequest.read(request, source=None)
 
 
 def _read_who(fields: Fields) -> Who:

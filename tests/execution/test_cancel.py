@@ -8,8 +8,9 @@ import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import PlanError
-from kafka_steward.execution.cancelling import publish_rollback, request_cancel
+from kafka_steward.execution.cancelling import request_cancel
 from kafka_steward.execution.reverse import reversal, why_not_cancelled
+from kafka_steward.execution.rolling_back import publish_rollback
 from kafka_steward.journal.plans import PlanStatus
 from kafka_steward.settings import Settings
 from tests.simulator import Simulator
@@ -92,12 +93,15 @@ def test_a_cancel_that_comes_when_all_has_arrived_has_cancelled_nothing(world: W
     assert world.journal.tree.get("/admin/cancel_reassignment_in_progress") is None
 
 
-def test_a_second_request_is_the_same_request_and_another_plan_has_to_wait(world: World) -> None:
-    request_cancel(world.journal, world.digest, who=WHO, reason="one")
-    request_cancel(world.journal, world.digest, who=WHO, reason="two")
+def test_a_second_request_is_the_same_request_and_another_plans_is_its_own(world: World) -> None:
+    first = request_cancel(world.journal, world.digest, who=WHO, reason="one")
+    assert request_cancel(world.journal, world.digest, who=WHO, reason="two") == first
+    wider = request_cancel(world.journal, world.digest, who=WHO, reason="three", scope="plan")
+    assert wider.cancel is not None
+    assert (wider.cancel.scope, wider.cancel.reason) == ("plan", "three")
+    assert request_cancel(world.journal, world.digest, who=WHO, reason="four") == wider
     world.publish("f" * 64, [])
-    with pytest.raises(PlanError, match="the cancel of another plan is under way"):
-        request_cancel(world.journal, "f" * 64, who=WHO, reason="me too")
+    assert request_cancel(world.journal, "f" * 64, who=WHO, reason="me too").cancel is not None
     with pytest.raises(PlanError, match="there is no such plan"):
         request_cancel(world.journal, "0" * 64, who=WHO, reason="?")
 

@@ -15,6 +15,7 @@ from kafka_steward.execution.detector import Detector
 from kafka_steward.execution.progress import Progress
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import Runner
+from kafka_steward.execution.undo import Undo, open_undos
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.locks import Slot
@@ -129,6 +130,88 @@ def test_whatever_dies_or_is_lost_the_next_process_ends_the_plan(name: str) -> N
             verify(place, progress)
         except AssertionError as error:
             raise AssertionError(f"{name}: {kind} call {at}, {call}: {error}") from error
+
+
+def moving_three(ticks: int) -> Place:
+    """A plan that a person gave, some ticks after it began: three partitions, one after the other, the first small."""
+    simulator = Simulator.of("1a 2b 3c 4a", "t: 123 231 312")
+    moves = [
+        move("t-0", "123", "423", size=20),
+        move("t-1", "231", "431", position=1, size=300),
+        move("t-2", "312", "342", position=2, size=300),
+    ]
+    for each in moves:
+        simulator.topics[each.topic_partition].size = each.size_bytes or 0
+    place = Place(
+        simulator,
+        moves,
+        Settings(throttle=150, max_in_per_broker=1),
+        plan_of(simulator, moves, operation="apply"),
+    )
+    cluster, journal = place.process(Faults())
+    publish_plan(cluster, journal, place.plan, settings=place.settings, who=WHO)
+    runner = Runner(cluster, journal, place.plan.digest, place.settings, WHO)
+    for _ in range(ticks):
+        runner.step()
+        place.tick()
+    return place
+
+
+def take_back(place: Place, faults: Faults) -> Progress:
+    """One process: undo all of it."""
+    undo = Undo(*place.process(faults), place.plan.digest, place.settings, WHO, scope="plan", reason="enough")
+    for _ in range(BOUND):
+        wait = 1
+        try:
+            progress = undo.step()
+            if progress.ended:
+                return progress
+            wait = LOCK_TICKS if progress.busy else 1
+        except (ClusterError, JournalError):
+            pass  # the next round tries again
+        place.tick(wait)
+    raise AssertionError(f"not undone after {BOUND} steps: {progress}")
+
+
+def verify_taken_back(place: Place, progress: Progress) -> None:
+    """Everything is exactly as it was, by one rollback, and nothing is left behind."""
+    tree, _, audit = place.stores
+    journal = place.process(Faults())[1]
+    for each in place.moves:
+        partition = place.simulator.topics[each.topic_partition]
+        assert (partition.replicas, partition.reassigning) == (each.before, False)
+    assert not any("throttled" in key for of in place.simulator.topic_settings.values() for key in of)
+    assert not any(place.simulator.broker_settings.values())
+    kept = ("/steward/plans/", "/steward/slot", "/steward/step_lock")
+    assert [path for path in tree._nodes if not path.startswith(kept)] == []
+    assert Slot(tree).owner() is None
+    by_digest = {record.digest: record for record in journal.plans.latest(9)}
+    assert len(by_digest) == 2
+    undone = by_digest[place.plan.digest]
+    assert (undone.status, undone.rolled_back_by) == (PlanStatus.ROLLED_BACK, progress.digest)
+    assert by_digest[progress.digest].status is PlanStatus.COMPLETED
+    assert open_undos(journal) == []
+    told = [row.entry.action for row in audit._rows if row.entry.plan == progress.digest]
+    assert told.count(Action.PUBLISH) == 1
+
+
+@pytest.mark.parametrize("ticks", [2, 9], ids=["in the middle", "when it had ended"])
+def test_whatever_dies_or_is_lost_a_plan_is_taken_back_exactly(ticks: int) -> None:
+    quiet, place = Faults(), moving_three(ticks)
+    begun = [row.state for row in place.stores[1].rows(place.plan.digest)]
+    assert begun.count(MoveState.COMPLETED) == (1 if ticks == 2 else 3)
+    verify_taken_back(place, take_back(place, quiet))
+    for at, kind, call in points(quiet.calls):
+        place = moving_three(ticks)
+        try:
+            try:
+                progress = take_back(place, Faults(at, kind))
+            except Died:
+                place.tick(LOCK_TICKS)
+                progress = take_back(place, Faults())
+            verify_taken_back(place, progress)
+        except AssertionError as error:
+            raise AssertionError(f"{kind} call {at}, {call}: {error}") from error
 
 
 def test_a_look_that_dies_anywhere_leaves_a_later_look_the_same_time() -> None:

@@ -11,10 +11,11 @@ import pytest
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.throttles import Side
-from kafka_steward.execution.cancelling import publish_rollback, request_cancel
+from kafka_steward.execution.cancelling import request_cancel
 from kafka_steward.execution.loop import run_to_end
 from kafka_steward.execution.progress import Progress
 from kafka_steward.execution.publishing import publish_plan
+from kafka_steward.execution.rolling_back import publish_rollback
 from kafka_steward.execution.runner import Runner
 from kafka_steward.execution.snapshot import take_snapshot
 from kafka_steward.journal.audit import Action, Outcome, Who

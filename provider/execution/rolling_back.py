@@ -1,0 +1,138 @@
+"""The plan that takes another plan's completed partitions back to their originals (KIP-236)."""
+
+from __future__ import annotations
+
+from kafka_steward.assignment import Operation
+from kafka_steward.errors import PlanError, SlotTaken, VersionConflict
+from kafka_steward.execution.ending import hand_on
+from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.execution.reverse import Reversal, reversal
+from kafka_steward.journal.audit import Action, Entry, Who
+from kafka_steward.journal.open import Journal
+from kafka_steward.journal.plans import PlanRecord, PlanStatus
+from kafka_steward.planning.digest import plan_digest
+from kafka_steward.planning.formats import plan_table
+from kafka_steward.settings import Settings
+
+__all__ = ["LEFT_ALONE", "ROLLS_BACK", "mark_rolled_back", "publish_rollback", "rollback_of"]
+
+#: In the record of a rollback, the digest of the plan that it undoes.
+ROLLS_BACK = "rolls_back"
+#: With this begins the audit row of a partition that a rollback does not touch.
+LEFT_ALONE = "not rolled back: "
+
+
+def publish_rollback(
+    cluster: ClusterPort,
+    journal: Journal,
+    digest: str,
+    *,
+    settings: Settings,
+    who: Who,
+    even_if_disabled: bool = False,
+) -> tuple[PlanRecord, Reversal]:
+    """Publish the plan that takes everything a plan has completed back to its originals; a Runner carries it out.
+
+    What is pending must have been cancelled before; `Undo` does both. What is left alone, and why, is returned and in
+    the audit trail. A rollback that waits for its end already is the one that is returned. To be called by one process
+    at a time: under the step lock.
+
+    Raises PlanError for an unknown plan or one that has not ended, SlotTaken while another plan has the cluster.
+    """
+    undone = journal.plans.get(digest)
+    if undone is None or not undone.status.finished:
+        why = "there is no such plan" if undone is None else "it has not ended: cancel it first"
+        raise PlanError(f"Plan {digest[:12]} cannot be rolled back: {why}.")
+    known = rollback_of(journal, undone)
+    if known is not None:
+        _note_rollback(journal, undone, known)
+        return known, Reversal(tuple(row.move for row in journal.plans.rows(known.digest)), ())
+    back = reversal(journal.plans.rows(digest), cluster.snapshot(), chunk_size=settings.heal_chunk_size)
+    record = _record(undone, back, who, even_if_disabled=even_if_disabled)
+    # Without a move there is nothing for which the cluster would be needed.
+    if back.moves:
+        _make_room(journal, undone, who)
+    _tell(journal, record, back, who)
+    published = journal.plans.publish(record, back.moves)
+    _note_rollback(journal, undone, published)
+    if back.moves:
+        journal.slot.take(record.digest)
+    return published, back
+
+
+def rollback_of(journal: Journal, undone: PlanRecord) -> PlanRecord | None:
+    """The rollback of a plan that has not ended; None if there is none."""
+    found = (each for each in journal.plans.unfinished() if each.extra.get(ROLLS_BACK) == undone.digest)
+    return next(found, None)
+
+
+def mark_rolled_back(journal: Journal, record: PlanRecord) -> None:
+    """When a rollback is complete, the plan that it undid counts as rolled back. Harmless for any other plan."""
+    undone = journal.plans.get(str(record.extra.get(ROLLS_BACK) or "none"))
+    if undone is None or not undone.status.finished or undone.status is PlanStatus.ROLLED_BACK:
+        return
+    if record.status is not PlanStatus.COMPLETED:
+        _note_rollback(journal, undone, record)
+        return
+    words = f"rolled back by plan {record.digest[:12]}"
+    reason = f"{words}, {record.left} partitions left alone" if record.left else words
+    try:
+        journal.plans.update(undone, status=PlanStatus.ROLLED_BACK, reason=reason, rolled_back_by=record.digest)
+    except VersionConflict:
+        return  # another process that saw it ended does this too
+
+
+def _make_room(journal: Journal, undone: PlanRecord, who: Who) -> None:
+    """Free the cluster of a plan that has ended without doing so: its process died in between."""
+    owner = journal.slot.owner()
+    record = None if owner is None else journal.plans.get(owner)
+    if owner is not None and (record is None or record.status.finished):
+        hand_on(journal, owner, who)
+        owner = journal.slot.owner()
+    if owner is not None:
+        raise SlotTaken(
+            owner,
+            f"Plan {undone.digest[:12]} is not rolled back yet: the cluster belongs to plan {owner[:12]} until that "
+            "one ends.",
+        )
+
+
+def _note_rollback(journal: Journal, undone: PlanRecord, record: PlanRecord) -> None:
+    if undone.rolled_back_by != record.digest:
+        journal.plans.update(undone, rolled_back_by=record.digest)
+
+
+def _record(undone: PlanRecord, back: Reversal, who: Who, *, even_if_disabled: bool) -> PlanRecord:
+    # A rollback after one that was itself cancelled may have the same moves: it is another plan all the same.
+    options = {"after": undone.rolled_back_by} if undone.rolled_back_by else {}
+    operation = Operation.ROLLBACK.value
+    return PlanRecord(
+        plan_digest(undone.cluster_id, undone.digest, operation, options, plan_table(back.moves)),
+        undone.cluster_id,
+        operation,
+        reason=f"rolls back plan {undone.digest[:12]}",
+        who=who,
+        left=len(back.left_alone),
+        even_if_disabled=even_if_disabled,
+        extra={ROLLS_BACK: undone.digest},
+    )
+
+
+def _tell(journal: Journal, record: PlanRecord, back: Reversal, who: Who) -> None:
+    """Before the plan is published: who finds it published need not look whether this was done."""
+    for row, why in back.left_alone:
+        name = row.topic_partition
+        journal.audit.note(
+            Entry(
+                Action.SKIP,
+                f"{LEFT_ALONE}{why}",
+                plan=record.digest,
+                topic=name.topic,
+                partition=name.partition,
+                before=list(row.move.after),
+                after=list(row.move.before),
+                who=who,
+            )
+        )
+    reason = f"{record.reason}: {len(back.moves)} partitions to take back, {len(back.left_alone)} left alone"
+    journal.audit.note(Entry(Action.PUBLISH, reason, plan=record.digest, who=who))

@@ -1,0 +1,239 @@
+"""Undoing a plan to its end: cancel, then rollback, whoever steps it and whatever is in the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from kafka_steward.assignment import TopicPartition
+from kafka_steward.errors import PlanError
+from kafka_steward.execution.cancelling import request_cancel
+from kafka_steward.execution.intervening import abandon_plan
+from kafka_steward.execution.loop import run_to_end
+from kafka_steward.execution.progress import Progress
+from kafka_steward.execution.rolling_back import ROLLS_BACK
+from kafka_steward.execution.undo import LeftAlone, Scope, Undo, open_undos
+from kafka_steward.journal import paths
+from kafka_steward.journal.moves import MoveState
+from kafka_steward.journal.plans import PlanRecord, PlanStatus
+from kafka_steward.settings import Settings
+from tests.simulator import Simulator
+from tests.worlds import WHO, World, memory_journal, move
+
+BEFORE = ["123", "231", "312", "213"]
+AFTER = ["423", "431", "342", "214"]
+ORIGINALS = [(1, 2, 3), (2, 3, 1), (3, 1, 2), (2, 1, 3)]
+RULES = Settings(throttle=80, max_in_per_broker=2)
+
+
+@pytest.fixture(params=["kraft", "zookeeper"])
+def world(request: pytest.FixtureRequest) -> World:
+    """Four moves, of which the first is done, two fly and one waits."""
+    simulator = Simulator.of("1a 2b 3c 4a", "t: 123 231 312 213", mode=request.param, size=1000)
+    simulator.topics[TopicPartition("t", 0)].size = 50
+    pairs = enumerate(zip(BEFORE, AFTER, strict=True))
+    moves = [move(f"t-{n}", before, after, position=n, size=1000) for n, (before, after) in pairs]
+    made = World(simulator, memory_journal(simulator), moves, settings=RULES, auto_generated=False)
+    made.step()
+    simulator.tick(3)
+    made.step()
+    assert list(made.states().values()) == ["completed", "submitted", "submitted", "waiting"]
+    return made
+
+
+def undo(world: World, scope: Scope = "plan", **more: bool) -> Undo:
+    rules = Settings(throttle=5000)
+    return Undo(world.simulator, world.journal, world.digest, rules, WHO, scope=scope, reason="too slow", **more)
+
+
+def finished(world: World, stepper: Undo, *, steps: int = 60) -> Progress:
+    """Step and tick to the end; the bound is on work."""
+    left = iter(range(steps))
+
+    def wait(_: float) -> None:
+        next(left)
+        world.simulator.tick()
+
+    progress = run_to_end(stepper, wait, interval_s=1)
+    assert progress.ended, progress
+    return progress
+
+
+def replicas(world: World) -> list[tuple[int, ...]]:
+    return [world.replicas(f"t-{n}") for n in range(4)]
+
+
+def record(world: World, digest: str | None = None) -> PlanRecord:
+    found = world.journal.plans.get(digest or world.digest)
+    assert found is not None
+    return found
+
+
+def land(world: World) -> None:
+    """Let the plan end by itself."""
+    world.simulator.bandwidth = 5000
+    world.settings = Settings(throttle=0)
+    world.runner = world.new_runner()
+    assert world.run().status is PlanStatus.COMPLETED
+    assert replicas(world)[0] == (4, 2, 3)
+
+
+def is_as_it_was(world: World) -> None:
+    assert replicas(world) == ORIGINALS
+    assert (world.throttles(), world.borrowed(), world.journal.slot.owner()) == ([], [], None)
+    assert record(world).status is PlanStatus.ROLLED_BACK
+    assert open_undos(world.journal) == []
+
+
+def test_in_the_middle_everything_goes_back_order_and_throttles_included(world: World) -> None:
+    stepper = undo(world)
+    progress = finished(world, stepper)
+    assert (progress.status, progress.digest) == (PlanStatus.COMPLETED, stepper.rollback)
+    assert progress.sentence.endswith("is complete: 1 of 1 partitions moved.")
+    assert stepper.left_alone == ()
+    is_as_it_was(world)
+
+
+def test_what_is_pending_alone_leaves_what_was_complete(world: World) -> None:
+    stepper = undo(world, "pending")
+    assert finished(world, stepper).status is PlanStatus.CANCELLED
+    assert replicas(world) == [(4, 2, 3), *ORIGINALS[1:]]
+    assert stepper.rollback is None
+    assert open_undos(world.journal) == []
+    # The same task's next try finds it done; another plan's end is no cancel.
+    assert finished(world, undo(world, "pending")).status is PlanStatus.CANCELLED
+
+
+def test_a_plan_that_had_ended_goes_back_straight_away(world: World) -> None:
+    land(world)
+    with pytest.raises(PlanError, match="cannot be cancelled: it has ended already"):
+        undo(world, "pending").step()
+    finished(world, undo(world))
+    is_as_it_was(world)
+    again = finished(world, undo(world))
+    assert (again.status, again.digest) == (PlanStatus.COMPLETED, record(world).rolled_back_by)
+
+
+def test_another_process_goes_on_between_the_cancel_and_the_rollback(world: World) -> None:
+    request_cancel(world.journal, world.digest, who=WHO, reason="all of it", scope="plan")
+    assert world.run().status is PlanStatus.CANCELLED
+    assert [each.digest for each in open_undos(world.journal)] == [world.digest]
+    finished(world, undo(world))
+    is_as_it_was(world)
+
+
+def test_kip_236s_node_may_ask_for_the_whole_plan(world: World) -> None:
+    world.journal.tree.create(paths.CANCEL_IN_PROGRESS, '{"scope":"plan","reason":"by hand"}')
+    assert world.run().status is PlanStatus.CANCELLED
+    assert world.journal.tree.get(paths.CANCEL_IN_PROGRESS) is None
+    asked = record(world).cancel
+    assert asked is not None
+    assert (asked.scope, asked.reason) == ("plan", "by hand")
+    finished(world, undo(world))
+    is_as_it_was(world)
+
+
+def test_the_cancel_does_not_wait_for_the_cluster_and_the_rollback_does(world: World) -> None:
+    world.publish("f" * 64, [])
+    world.journal.slot.yield_to("f" * 64)
+    stepper = undo(world)
+    for _ in range(12):
+        progress = stepper.step()
+        world.simulator.tick()
+    assert not progress.ended
+    assert not progress.waits_for_person
+    assert "the cluster belongs to plan ffffffffffff until that one ends" in progress.sentence
+    assert replicas(world) == [(4, 2, 3), *ORIGINALS[1:]]
+    world.journal.slot.free("f" * 64)
+    finished(world, stepper)
+    is_as_it_was(world)
+
+
+def test_a_rollback_that_makes_way_for_a_heal_goes_on_after_it(world: World) -> None:
+    land(world)
+    stepper = undo(world)
+    stepper.step()
+    world.journal.slot.yield_to("f" * 64)
+    back = record(world, stepper.rollback)
+    world.journal.plans.update(back, status=PlanStatus.PAUSED, reason="it made way")
+    progress = stepper.step()
+    assert not progress.waits_for_person
+    world.journal.slot.free("f" * 64)
+    world.journal.plans.update(record(world, stepper.rollback), status=PlanStatus.RUNNING)
+    finished(world, stepper)
+    is_as_it_was(world)
+
+
+def test_a_switched_off_cluster_cancels_and_rolls_back_only_if_that_was_asked_for(world: World) -> None:
+    world.journal.tree.create(paths.REASSIGN_CANCEL, "")
+    stepper = undo(world)
+    for _ in range(12):
+        progress = stepper.step()
+        world.simulator.tick()
+    assert record(world).status is PlanStatus.CANCELLED
+    assert "reassignments are switched off" in progress.sentence
+    assert not progress.waits_for_person
+    finished(world, undo(world, even_if_disabled=True))
+    is_as_it_was(world)
+
+
+def test_what_a_person_gave_up_is_cancelled_too(world: World) -> None:
+    abandon_plan(world.journal, world.digest, WHO, "nobody knows")
+    assert world.simulator.reassignments()
+    finished(world, undo(world))
+    is_as_it_was(world)
+
+
+def test_a_rollback_that_was_cancelled_itself_can_be_asked_for_again(world: World) -> None:
+    land(world)
+    stepper = undo(world)
+    stepper.step()
+    assert stepper.rollback is not None
+    request_cancel(world.journal, stepper.rollback, who=WHO, reason="no, leave it")
+    assert finished(world, stepper).status is PlanStatus.CANCELLED
+    assert record(world).status is PlanStatus.COMPLETED
+    assert open_undos(world.journal) == []
+    again = undo(world)
+    finished(world, again)
+    assert again.rollback != stepper.rollback
+    is_as_it_was(world)
+
+
+def test_what_kafka_did_after_it_was_given_up_on_is_taken_back(world: World) -> None:
+    # The answer to t-3's submission was lost, and Kafka applied it after the plan had been cancelled.
+    land(world)
+    name = TopicPartition("t", 3)
+    world.journal.plans.mark(world.digest, [name], MoveState.DROPPED, "given up", fence=None)
+    finished(world, undo(world))
+    is_as_it_was(world)
+
+
+def test_what_is_left_alone_is_listed_by_any_process(world: World) -> None:
+    land(world)
+    world.simulator.alter({TopicPartition("t", 0): (2, 3, 4)})
+    finished(world, undo(world))
+    assert undo(world).left_alone == (LeftAlone("t", 0, "someone else changed its replicas to [2, 3, 4]"),)
+    assert replicas(world)[1:] == ORIGINALS[1:]
+    assert record(world).reason.endswith("1 partitions left alone")
+
+
+@pytest.mark.parametrize("scope", ["pending", "plan"])
+def test_an_unknown_plan_and_another_cluster(world: World, scope: Scope) -> None:
+    with pytest.raises(PlanError, match="there is no such plan"):
+        Undo(world.simulator, world.journal, "0" * 64, RULES, WHO, scope=scope, reason="?").step()
+    world.simulator.cluster_id = "another"
+    with pytest.raises(PlanError, match="open the journal of this cluster"):
+        undo(world, scope).step()
+
+
+def test_two_processes_publish_one_rollback(world: World) -> None:
+    land(world)
+    both: list[Callable[[], Progress]] = [undo(world).step, undo(world).step]
+    for turn in range(30):
+        progress = both[turn % 2]()
+        world.simulator.tick()
+    assert progress.ended
+    made = [each for each in world.journal.plans.latest(9) if each.extra.get(ROLLS_BACK) == world.digest]
+    assert len(made) == 1
+    is_as_it_was(world)
