@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from airflow.cli.cli_config import ActionCommand, GroupCommand
 
-from kafka_steward.cli import look
+from kafka_steward.cli import drive, look
 from kafka_steward.cli.exits import EXIT_CODES
 
 __all__ = ["get_kafka_steward_commands"]
@@ -17,6 +17,8 @@ cluster; give it in the environment (AIRFLOW_CONN_KAFKA_PRODUCTION) where Airflo
 
 _EPILOG = f"""examples:
   airflow kafka-steward status --cluster kafka_production
+  airflow kafka-steward apply reassignment.json --throttle 20M --cluster kafka_production
+  airflow kafka-steward cancel --scope plan --reason 'wrong racks' --cluster kafka_production
   airflow kafka-steward audit --plan 3f2a91c0 --output json
 
 {EXIT_CODES}"""
@@ -29,4 +31,4 @@ def get_kafka_steward_commands() -> list[GroupCommand]:
 
 def _verbs() -> tuple[ActionCommand | GroupCommand, ...]:
     """Each module's verbs; a module of new ones is added here."""
-    return (*look.verbs(),)
+    return (*look.verbs(), *drive.verbs())

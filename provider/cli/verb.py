@@ -68,7 +68,11 @@ class Call:
         """The person at the terminal, as the operating system names them, for the audit trail."""
         from kafka_steward.journal.audit import Who  # noqa: PLC0415 - `airflow` starts without SQL
 
-        return Who(person=getpass.getuser())
+        try:
+            return Who(person=getpass.getuser())
+        except (KeyError, OSError):
+            # A container may run under an id that nobody gave a name.
+            return Who(person=f"uid {os.getuid()}")
 
     def command(self, words: str) -> str:
         """A command line that the person may type next, for the same cluster."""

@@ -1,0 +1,90 @@
+"""A plan is stepped in the foreground, to its end, by whatever steps it: what `apply`, `resume` and `cancel` share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kafka_steward.cli.exits import Exit
+from kafka_steward.cli.following import followed
+from kafka_steward.cli.output import complain
+from kafka_steward.errors import ClusterError, JournalError, StewardError
+
+if TYPE_CHECKING:
+    from kafka_steward.cli.interrupt import Interrupt
+    from kafka_steward.cli.verb import Call
+    from kafka_steward.execution.loop import Stepper
+    from kafka_steward.execution.progress import Progress
+    from kafka_steward.settings import Settings
+
+__all__ = ["Patient", "carry_out", "ending"]
+
+#: While the journal or Kafka does not answer: seconds between attempts, and how many there are.
+_RETRY_S = 5.0
+_ATTEMPTS = 24
+
+
+@dataclass(frozen=True)
+class Patient:
+    """Steps, and waits out what passes: a database that is restarted must not end what a person watches."""
+
+    stepper: Stepper
+    wait: Callable[[float], None]
+    say: Callable[[str], None] = complain
+
+    def step(self) -> Progress:
+        """One step. Raises what does not pass at once, and what passes after some two minutes."""
+        from kafka_steward.triggers.questions import passes  # noqa: PLC0415 - `airflow` starts without it
+
+        for attempt in range(1, _ATTEMPTS):
+            try:
+                return self.stepper.step()
+            except StewardError as error:
+                if not passes(error):
+                    raise
+                if attempt == 1:
+                    self.say(f"{error} Trying again; Ctrl-C stops, and the plan stays as it is.")
+            self.wait(_RETRY_S)
+        return self.stepper.step()
+
+
+def carry_out(call: Call, stepper: Stepper, digest: str, settings: Settings, interrupt: Interrupt) -> Progress:
+    """Step until the plan has ended or waits for a person.
+
+    When it is stopped, by a signal or because something does not answer, it says how to go on and raises what stopped
+    it.
+    """
+    from kafka_steward.execution.loop import run_to_end  # noqa: PLC0415 - `airflow` starts without Kafka
+
+    patient = Patient(stepper, interrupt.wait)
+    try:
+        with followed() as report:
+            return run_to_end(patient, interrupt.wait, interval_s=settings.step_interval, report=report)
+    except (KeyboardInterrupt, ClusterError, JournalError):
+        complain(_how_to_go_on(call, digest))
+        raise
+
+
+def _how_to_go_on(call: Call, digest: str) -> str:
+    name = digest[:12]
+    return "\n".join(
+        (
+            f"Plan {name} has not ended. What is in flight goes on in Kafka; go on with the rest, or stop it all:",
+            f"  {call.command(f'resume {name}')}",
+            f"  {call.command(f'cancel {name}')} --reason '...'",
+        )
+    )
+
+
+def ending(call: Call, progress: Progress, *, done: bool) -> Exit:
+    """Print how it ended; `done` says whether that is what was asked for."""
+    call.out.facts(progress.to_json(), [progress.sentence])
+    if done:
+        return Exit.DONE
+    if call.out.form != "table":
+        complain(progress.sentence)
+    if progress.waits_for_person:
+        complain(_how_to_go_on(call, progress.digest))
+        return Exit.UNFINISHED
+    return Exit.FAILED

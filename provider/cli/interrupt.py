@@ -1,0 +1,49 @@
+"""Ctrl-C in the foreground: a step that has begun is finished, then the loop stops; a second one stops at once."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from kafka_steward.cli.output import complain
+
+__all__ = ["Interrupt", "interruptible"]
+
+
+class Interrupt:
+    """Takes signals, and is what a loop waits with. Only for the main thread, where Python handles signals."""
+
+    def __init__(self) -> None:
+        self._asked = self._waiting = False
+
+    def wait(self, seconds: float) -> None:
+        """Sleep. Raises KeyboardInterrupt when a signal came, or comes."""
+        self._waiting = True
+        try:
+            if self._asked:
+                raise KeyboardInterrupt
+            time.sleep(seconds)
+        finally:
+            self._waiting = False
+
+    def take(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - what Python calls a handler with
+        """Handle a signal. Raises KeyboardInterrupt where nothing is under way, and the second time anywhere."""
+        if self._waiting or self._asked:
+            raise KeyboardInterrupt
+        self._asked = True
+        complain("Stopping after this step; press Ctrl-C again to stop at once.")
+
+
+@contextmanager
+def interruptible() -> Iterator[Interrupt]:
+    """Handle SIGINT and SIGTERM by an Interrupt for as long as the block lasts."""
+    interrupt = Interrupt()
+    before = {number: signal.signal(number, interrupt.take) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield interrupt
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

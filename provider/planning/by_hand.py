@@ -1,0 +1,71 @@
+"""Apply, planned in this process: a person at a terminal has no use for a JVM, and there is nothing to search for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kafka_steward.assignment import Assignment, Operation, TopicPartition
+from kafka_steward.errors import PlanError
+from kafka_steward.planning.chunks import Slots, in_order
+from kafka_steward.planning.drafts import MOVES
+from kafka_steward.planning.formats import PlanFolder, SnapshotFolder, read_plan, read_snapshot, write_plan
+from kafka_steward.planning.kernels import Job, plan_slice, read_measures
+from kafka_steward.planning.options import Options
+from kafka_steward.planning.proof import proof_of
+from kafka_steward.planning.reassignment import assignments
+
+__all__ = ["apply_here"]
+
+
+def apply_here(snapshot_uri: str, out_uri: str, document: Any, options: Mapping[str, Any]) -> PlanFolder:
+    """Make the plan that the Spark job makes of a reassignment `document`, and write it; returns it as read back.
+
+    `options` are the planner's, without the reassignment. It is stricter than the job, because a person can mend the
+    document: raises PlanError, in one sentence, for an unknown topic, partition or broker, for a broker that is to
+    receive a replica and is not live, and for a partition that is moving already.
+    """
+    given = assignments(document)
+    snapshot = read_snapshot(snapshot_uri)
+    _refuse(given, snapshot)
+    chosen = Options.of(Operation.APPLY, {**options, "reassignment": document})
+    job = Job(snapshot.brokers, Operation.APPLY, chosen)
+    result = plan_slice(job, None, 0, snapshot.partitions.sort_by([("topic", "ascending"), ("partition", "ascending")]))
+    for problem in result.column("problem").drop_null().to_pylist():
+        raise PlanError(problem)
+    measures = read_measures(result.column("answer").drop_null().to_pylist())
+    moves = result.filter(pc.is_valid(result.column("topic"))).select(MOVES.names)
+    rows = in_order(moves, Slots(chosen.max_in_per_broker, chosen.max_out_per_broker, chosen.chunk_size))
+    proof = proof_of(measures, job.arrays(), Operation.APPLY, chosen)
+    head = {"cluster_id": snapshot.cluster_id, "snapshot_digest": snapshot.digest}
+    write_plan(out_uri, rows, {**proof, **head})
+    return read_plan(out_uri)
+
+
+def _refuse(given: Mapping[TopicPartition, Assignment], snapshot: SnapshotFolder) -> None:
+    states = dict(zip(*(snapshot.brokers.column(name).to_pylist() for name in ("broker", "state")), strict=True))
+    named = snapshot.partitions.filter(
+        pc.is_in(snapshot.partitions.column("topic"), pa.array(sorted({name.topic for name in given})))
+    )
+    known = {TopicPartition(row["topic"], row["partition"]): row for row in named.to_pylist()}
+    topics = {name.topic for name in known}
+    for name, target in given.items():
+        if name not in known:
+            what = f"the partition {name}" if name.topic in topics else f"the topic {name.topic}"
+            raise PlanError(f"The reassignment names {what}, which the cluster does not have.")
+        _refuse_move(name, target, known[name], states)
+
+
+def _refuse_move(name: TopicPartition, target: Assignment, row: Mapping[str, Any], states: Mapping[int, str]) -> None:
+    for broker in target:
+        if broker not in states:
+            raise PlanError(f"The reassignment of {name} names broker {broker}, which the cluster does not have.")
+        if states[broker] not in ("live", "new") and broker not in row["replicas"]:
+            raise PlanError(f"The reassignment of {name} names broker {broker}, which is not live; start it first.")
+    if row["adding"] or row["removing"]:
+        raise PlanError(
+            f"The partition {name} is being reassigned already; wait until it has arrived, or cancel that first."
+        )
