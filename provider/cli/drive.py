@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.cli.cli_config import ActionCommand, Arg
 
+from kafka_steward.cli.decide import reason_of
 from kafka_steward.cli.exits import Exit
 from kafka_steward.cli.foreground import carry_out, ending
 from kafka_steward.cli.interrupt import Interrupt, interruptible
 from kafka_steward.cli.naming import plan_named, plan_under_way
 from kafka_steward.cli.output import complain
 from kafka_steward.cli.verb import Call, verb
-from kafka_steward.errors import RequestError, SlotTaken
+from kafka_steward.errors import SlotTaken
 
 if TYPE_CHECKING:
     from kafka_steward.execution.loop import Stepper
@@ -149,12 +150,10 @@ def _undo(call: Call, opened: Opened, record: PlanRecord, **asked: Any) -> Undo:
 
 
 def _cancel(call: Call) -> Exit:
-    given = call.arguments
-    if not given.reason.strip():
-        raise RequestError("The reason is empty; say in a few words why, for those who read the audit trail.")
+    given, reason = call.arguments, reason_of(call)
     with call.hook.open() as opened, interruptible() as interrupt:
         record = _meant(call, opened, "cancel")
-        asked = {"scope": given.scope, "reason": given.reason, "even_if_disabled": given.even_if_disabled}
+        asked = {"scope": given.scope, "reason": reason, "even_if_disabled": given.even_if_disabled}
         undo = _undo(call, opened, record, **asked)
         progress = carry_out(call, undo, record.digest, opened.settings, interrupt)
         left_alone = undo.left_alone

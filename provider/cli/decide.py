@@ -1,0 +1,106 @@
+"""What a person finds out and decides about a plan without stepping it: verify, abandon."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow.cli.cli_config import ActionCommand, Arg
+
+from kafka_steward.cli.exits import Exit
+from kafka_steward.cli.facts import plan_facts
+from kafka_steward.cli.naming import plan_named
+from kafka_steward.cli.output import complain
+from kafka_steward.cli.verb import Call, verb
+from kafka_steward.errors import ClusterError, LockLost, PlanError, RequestError
+
+if TYPE_CHECKING:
+    from kafka_steward.hooks.steward import Opened
+    from kafka_steward.journal.open import Journal
+    from kafka_steward.journal.records import PlanRecord
+
+__all__ = ["reason_of", "verbs"]
+
+
+def verbs() -> tuple[ActionCommand, ...]:
+    """The verbs of this module."""
+    digest = "Its digest, or the beginning of it"
+    last = Arg(("plan",), help=f"{digest}; without: the plan under way, or the last", nargs="?", metavar="PLAN")
+    plan = Arg(("plan",), help=digest, metavar="PLAN")
+    reason = Arg(("--reason",), help="Why, for the audit trail", required=True)
+    on = "--cluster kafka_production"
+    about = "Say where each partition of a plan is, and give back throttles that ended plans left"
+    return (
+        verb("verify", about, _verify, (last,), examples=[f"verify {on}", f"verify 3f2a91c0 {on} --output json"]),
+        verb("abandon", "Give a plan up as it stands: nothing is taken back", _abandon, (plan, reason), examples=[
+            f"abandon 3f2a91c0 {on} --reason 'broker 4 will not return'"
+        ]),
+    )  # fmt: skip
+
+
+def reason_of(call: Call) -> str:
+    """The reason that was given. Raises RequestError for one that says nothing."""
+    reason: str = call.arguments.reason.strip()
+    if not reason:
+        raise RequestError("The reason is empty; say in a few words why, for those who read the audit trail.")
+    return reason
+
+
+def _verify(call: Call) -> Exit:
+    from kafka_steward.cli.verifying import exit_of, standings  # noqa: PLC0415 - `airflow` starts without SQL
+
+    with call.hook.open() as opened:
+        record = _plan(call, opened.journal)
+        rows = opened.journal.plans.rows(record.digest)
+        found = opened.cluster.snapshot(sorted({row.move.topic for row in rows})).partitions if rows else {}
+        verified = standings(record, rows, found)
+        given_back, owed = _settle_throttles(call, opened)
+    moves = [{**each.partition._asdict(), "exit": int(each.code), "sentence": each.sentence} for each in verified]
+    facts = {**plan_facts(record), "throttles_given_back": given_back, "throttles_owed": owed, "moves": moves}
+    lines = [f"Status of plan {record.digest[:12]}: {record.status.value}.", *(each.sentence for each in verified)]
+    lines += [f"Throttles of plan {plan[:12]} were given back." for plan in given_back]
+    lines += [f"Throttles of plan {plan[:12]} are still owed; verify again." for plan in owed]
+    call.out.facts(facts, lines)
+    astray = sum(each.code is not Exit.DONE for each in verified)
+    if astray:
+        complain(f"{astray} of {len(rows)} partitions of plan {record.digest[:12]} are not where it puts them.")
+    return exit_of(verified) or (Exit.UNFINISHED if owed else Exit.DONE)
+
+
+def _plan(call: Call, journal: Journal) -> PlanRecord:
+    if call.arguments.plan:
+        return plan_named(journal, call.arguments.plan)
+    unfinished = {record.digest: record for record in journal.plans.unfinished()}
+    latest = next(iter(journal.plans.latest(1)), None)
+    chosen = unfinished.get(journal.slot.owner() or "") or next(iter(unfinished.values()), None) or latest
+    if chosen is None:
+        raise PlanError(f"The journal of cluster {journal.cluster_id} holds no plan, so there is nothing to verify.")
+    return chosen
+
+
+def _settle_throttles(call: Call, opened: Opened) -> tuple[list[str], list[str]]:
+    """Give back what ended plans have borrowed: the plans of which it was, and those that still owe some."""
+    from kafka_steward.execution.debts import debtors, give_back_debts  # noqa: PLC0415 - `airflow` starts without Kafka
+
+    before = debtors(opened.journal)
+    if not before:
+        return [], []
+    try:
+        give_back_debts(opened.cluster, opened.journal, frozenset(opened.cluster.live_brokers()), call.who)
+    except (ClusterError, LockLost) as error:
+        complain(str(error))
+    owed = debtors(opened.journal)
+    return [plan for plan in before if plan not in owed], owed
+
+
+def _abandon(call: Call) -> Exit:
+    from kafka_steward.execution.intervening import abandon_plan  # noqa: PLC0415 - `airflow` starts without SQL
+
+    reason = reason_of(call)
+    # The journal alone: a cluster that does not answer is a reason to abandon a plan.
+    with call.hook.journal(call.hook.cluster_id()) as journal:
+        record = plan_named(journal, call.arguments.plan)
+        ended = abandon_plan(journal, record.digest, call.who, reason)
+    call.out.facts(plan_facts(ended), [ended.reason])
+    complain(f"What is in flight goes on in Kafka. To give back its throttles once it has arrived:\n"
+             f"  {call.command(f'verify {ended.digest[:12]}')}")  # fmt: skip
+    return Exit.DONE
