@@ -49,9 +49,10 @@ def whole(opened: Opened) -> bool:
     return not any(partition.under_replicated or partition.reassigning for partition in snapshot.partitions.values())
 
 
-def test_a_report_then_the_unpaused_heal(desk: Desk, sandbox: Sandbox, opened: Opened, topic: str) -> None:
-    sandbox.create_topics(topic, partitions=12, replication_factor=3)
-    sandbox.fill(topic, 3_000_000)
+def test_a_report_tells_and_submits_nothing_and_the_heal_that_was_paused_heals_when_it_is_not(
+    desk: Desk, kraft_sandbox: Sandbox, opened: Opened, topic: str
+) -> None:
+    kraft_sandbox.create_topics(topic, partitions=12, replication_factor=3)
     heal, tell = f"heal_{desk.conn_id}", f"tell_{desk.conn_id}"
     desk.add_dags("three_lines", THREE_LINES.format(conn_id=desk.conn_id), heal)
     desk.add_dags("more_lines", MORE_LINES.format(conn_id=desk.conn_id), tell)
@@ -59,7 +60,7 @@ def test_a_report_then_the_unpaused_heal(desk: Desk, sandbox: Sandbox, opened: O
 
     # The watch runs for `tell` alone: the event comes while `heal` is paused.
     desk.pause(tell, paused=False)
-    sandbox.kill(4)
+    kraft_sandbox.kill(4)
     reported = desk.ended(tell, 0)
     assert reported["state"] == "success", desk.tasks(tell, reported["dag_run_id"])
     states = desk.tasks(tell, reported["dag_run_id"])
@@ -72,11 +73,28 @@ def test_a_report_then_the_unpaused_heal(desk: Desk, sandbox: Sandbox, opened: O
     # Nothing heals it, so the watch rings again, and now `heal` hears it.
     desk.pause(heal, paused=False)
     desk.pause(tell, paused=True)
+    assert_healed(desk, opened, heal, 4)
+
+
+def test_a_killed_broker_is_healed_and_nobody_looks(
+    desk: Desk, zookeeper_sandbox: Sandbox, opened: Opened, topic: str
+) -> None:
+    zookeeper_sandbox.create_topics(topic, partitions=12, replication_factor=3)
+    zookeeper_sandbox.fill(topic, 3_000_000)
+    heal = f"heal_{desk.conn_id}"
+    desk.add_dags("three_lines", THREE_LINES.format(conn_id=desk.conn_id), heal)
+    desk.pause(heal, paused=False)
+    zookeeper_sandbox.kill(4)
+    assert_healed(desk, opened, heal, 4)
+
+
+def assert_healed(desk: Desk, opened: Opened, heal: str, broker: int) -> None:
+    """The first run of `heal` ends with the cluster whole, and everything it did is in the audit trail."""
     healed = desk.ended(heal, 0)
     assert healed["state"] == "success", desk.tasks(heal, healed["dag_run_id"])
     assert healed["run_type"] == "asset_triggered"
     told = desk.xcom(heal, healed["dag_run_id"], "report")
-    assert (told["brokers"], told["under_replicated"], told["left"]) == ([4], 0, 0)
+    assert (told["brokers"], told["under_replicated"], told["left"]) == ([broker], 0, 0)
     assert told["replicas_moved"] == told["lower_bound"] > 0
     assert whole(opened)
     rows = opened.journal.audit.rows(plan=desk.xcom(heal, healed["dag_run_id"], "plan")["digest"])
@@ -117,7 +135,7 @@ def test_spark_fails_the_first_time_and_a_later_run_heals(
     people = {row.entry.who.person for row in opened.journal.audit.rows(plan=digest, action=Action.SUBMIT)}
     assert people == {"ann"}
     eventually(lambda: _told(desk, flaky), within=30)
-    listed = json.loads(desk.airflow.command("kafka-steward", "audit", "--conn-id", desk.conn_id, "--json"))
+    listed = json.loads(desk.airflow.command("kafka-steward", "audit", "--cluster", desk.conn_id, "--output", "json"))
     assert listed
 
 
