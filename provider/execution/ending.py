@@ -16,7 +16,7 @@ from kafka_steward.journal.moves import MoveRow, MoveState
 from kafka_steward.journal.open import Journal
 from kafka_steward.journal.records import PlanRecord, PlanStatus
 
-__all__ = ["Ending", "ending_of", "end_plan", "hand_on"]
+__all__ = ["Ending", "ending_of", "end_plan", "hand_on", "owner_after_ends"]
 
 #: Left by the will of someone else: a new plan would only fight it.
 _WILLED = {MEANING[standing][1] for standing in (Standing.CANCELLED_BY_SOMEONE, Standing.TAKEN_OVER)}
@@ -80,6 +80,16 @@ def hand_on(journal: Journal, digest: str, who: Who) -> None:
         journal.plans.update(record, status=PlanStatus.RUNNING, reason=sentence)
     except VersionConflict:
         return  # someone steps it already
+
+
+def owner_after_ends(journal: Journal, who: Who) -> str | None:
+    """The plan that has the cluster; one that has ended, and whose process died before it said so, is freed first."""
+    owner = journal.slot.owner()
+    record = None if owner is None else journal.plans.get(owner)
+    if owner is None or (record is not None and not record.status.finished):
+        return owner
+    hand_on(journal, owner, who)
+    return journal.slot.owner()
 
 
 def _whole(row: MoveRow, snapshot: Snapshot) -> bool:

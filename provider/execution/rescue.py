@@ -14,7 +14,7 @@ from kafka_steward.cluster.state import Snapshot
 from kafka_steward.execution.moves import Phase, phase_of
 from kafka_steward.journal.moves import MoveRow
 
-__all__ = ["dead_targets", "hopeless"]
+__all__ = ["dead_targets", "death", "hopeless"]
 
 
 def hopeless(flying: Iterable[MoveRow], snapshot: Snapshot, bouncing: frozenset[int]) -> list[MoveRow]:
@@ -32,3 +32,9 @@ def dead_targets(row: MoveRow, snapshot: Snapshot) -> frozenset[int]:
     """Brokers of the move's target that are neither live nor, by what the leader last said, in sync."""
     isr = snapshot.partitions[row.move.topic_partition].isr
     return frozenset(row.move.after) - snapshot.live - isr
+
+
+def death(row: MoveRow, snapshot: Snapshot) -> str:
+    """Why it is cancelled, as a clause."""
+    brokers = ", ".join(map(str, sorted(dead_targets(row, snapshot))))
+    return f"broker {brokers} of its target died" if brokers else "a broker of its target died"

@@ -46,21 +46,29 @@ def reversal(rows: Iterable[MoveRow], snapshot: Snapshot, *, chunk_size: int) ->
     Left alone is what someone else changed since, what was deleted or created anew, and what would need a dead broker.
     What is back at its originals already is in neither.
     """
-    arrived = [row for row in rows if _arrived(row, snapshot) and not _is_back(row, snapshot)]
-    judged = [(row, _why_left(row, snapshot)) for row in reversed(arrived)]
-    back = [_back(row.move) for row, why in judged if why is None]
+    touched = [row for row in rows if _touched(row, snapshot) and not _is_back(row, snapshot)]
+    judged = [(row, _why_left(row, snapshot)) for row in reversed(touched)]
+    back = [_back(row.move, snapshot) for row, why in judged if why is None]
     return Reversal(
         tuple(replace(move, chunk=n // chunk_size, position=n % chunk_size) for n, move in enumerate(back)),
         tuple((row, why) for row, why in judged if why is not None),
     )
 
 
-def _arrived(row: MoveRow, snapshot: Snapshot) -> bool:
-    """Whether the plan took the partition to its target; Kafka may have done so after its answer was given up on."""
+def _touched(row: MoveRow, snapshot: Snapshot) -> bool:
+    """Whether the plan took the partition to its target, or left it in another order.
+
+    Kafka may have carried out what was given up on when its answer was lost; and a cancel of ours in flight by someone
+    else, with Kafka's own tool, loses the order of the replicas.
+    """
     partition = snapshot.partitions.get(row.topic_partition)
     given_up = row.state in {MoveState.SATISFIED, MoveState.DROPPED} and row.attempt > 0
-    late = given_up and partition is not None and partition.replicas == row.move.after
-    return row.state is MoveState.COMPLETED or late
+    left_so = given_up and partition is not None and _as_left(row.move, partition)
+    return row.state is MoveState.COMPLETED or left_so
+
+
+def _as_left(move: Move, partition: Partition) -> bool:
+    return partition.replicas == move.after or frozenset(partition.replicas) == frozenset(move.before)
 
 
 def _is_back(row: MoveRow, snapshot: Snapshot) -> bool:
@@ -68,8 +76,9 @@ def _is_back(row: MoveRow, snapshot: Snapshot) -> bool:
     return partition is not None and not partition.reassigning and partition.replicas == row.move.before
 
 
-def _back(move: Move) -> Move:
-    return replace(move, before=move.after, after=move.before, reason=MoveReason.GIVEN.value)
+def _back(move: Move, snapshot: Snapshot) -> Move:
+    now = snapshot.partitions[move.topic_partition].replicas
+    return replace(move, before=now, after=move.before, reason=MoveReason.GIVEN.value)
 
 
 def _why_left(row: MoveRow, snapshot: Snapshot) -> str | None:
@@ -78,9 +87,10 @@ def _why_left(row: MoveRow, snapshot: Snapshot) -> str | None:
         return "it does not exist any more"
     if move.topic_id is not None and partition.topic_id is not None and move.topic_id != partition.topic_id:
         return "its topic was deleted and created anew"
-    if partition.reassigning or partition.replicas != move.after:
+    expected = partition.replicas == move.after or row.state is not MoveState.COMPLETED
+    if partition.reassigning or not expected:
         return f"someone else changed its replicas to {list(partition.replicas)}"
     dead: Sequence[int] = sorted(frozenset(move.before) - snapshot.live)
-    if dead:
+    if dead and frozenset(partition.replicas) != frozenset(move.before):
         return f"its original broker {', '.join(map(str, dead))} is not live"
     return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kafka_steward.assignment import Operation
 from kafka_steward.errors import PlanError, SlotTaken, VersionConflict
-from kafka_steward.execution.ending import hand_on
+from kafka_steward.execution.ending import hand_on, owner_after_ends
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.reverse import Reversal, reversal
 from kafka_steward.journal.audit import Action, Entry, Who
@@ -43,6 +43,7 @@ def publish_rollback(
     if undone is None or not undone.status.finished:
         why = "there is no such plan" if undone is None else "it has not ended: cancel it first"
         raise PlanError(f"Plan {digest[:12]} cannot be rolled back: {why}.")
+    hand_on(journal, digest, who)  # a process that died right after its end left that to do
     known = rollback_of(journal, undone)
     if known is not None:
         _note_rollback(journal, undone, known)
@@ -83,12 +84,7 @@ def mark_rolled_back(journal: Journal, record: PlanRecord) -> None:
 
 
 def _make_room(journal: Journal, undone: PlanRecord, who: Who) -> None:
-    """Free the cluster of a plan that has ended without doing so: its process died in between."""
-    owner = journal.slot.owner()
-    record = None if owner is None else journal.plans.get(owner)
-    if owner is not None and (record is None or record.status.finished):
-        hand_on(journal, owner, who)
-        owner = journal.slot.owner()
+    owner = owner_after_ends(journal, who)
     if owner is not None:
         raise SlotTaken(
             owner,

@@ -11,7 +11,7 @@ from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import AuthenticationFailed, ClusterError, LockLost, PlanError, VersionConflict, WrongCluster
 from kafka_steward.execution.cancelling import adopt_request
 from kafka_steward.execution.catchup import Track, copied_bytes, stalled
-from kafka_steward.execution.ending import end_plan, ending_of, hand_on
+from kafka_steward.execution.ending import end_plan, ending_of, hand_on, owner_after_ends
 from kafka_steward.execution.owner import new_owner
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.progress import Progress, progress_of
@@ -134,6 +134,8 @@ class Runner:
         if record.status.finished or record.status is PlanStatus.STUCK:
             return False, record.reason
         owner = self._journal.slot.owner()
+        if owner != self._digest:
+            owner = owner_after_ends(self._journal, self._who)
         if owner is None:
             self._journal.slot.take(self._digest)
         elif owner != self._digest:

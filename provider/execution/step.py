@@ -24,9 +24,9 @@ from kafka_steward.execution.need import NOTHING, need_of
 from kafka_steward.execution.outlook import Outlook
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.preflight import preflight
-from kafka_steward.execution.rescue import dead_targets, hopeless
+from kafka_steward.execution.rescue import death, hopeless
 from kafka_steward.execution.reverse import why_not_cancelled
-from kafka_steward.execution.settle import Finding, Standing, settle
+from kafka_steward.execution.settle import MEANING, Finding, Standing, settle
 from kafka_steward.execution.window import Caps, flows, next_moves, open_rows, pause_left_ms
 from kafka_steward.journal.audit import Action, Who
 from kafka_steward.journal.locks import Fence
@@ -93,6 +93,7 @@ class Step:
         self._ledger.settle(findings)
         self._restore_order([each for each in findings if each.standing is Standing.DISORDERED])
         if self._cancelling:
+            self._silence([row for row in self._ledger.rows() if _unheard(row)])
             self.give_up(self._ledger.rows(), self._cancelling)
         self._cancel(self._to_cancel(snapshot), findings)
         rows = self._ledger.rows()
@@ -111,6 +112,16 @@ class Step:
     def give_up(self, rows: Sequence[MoveRow], sentence: str) -> None:
         """Drop moves that have not begun."""
         self._ledger.decide([(row, Event.DROP, sentence) for row in rows if row.state in OPEN])
+
+    def _silence(self, rows: Sequence[MoveRow]) -> None:
+        """Cancel what Kafka gave no answer to, though nothing of it is to be seen.
+
+        A KRaft controller that was away carries out, once it is back, what had timed out for us. Requests keep their
+        order: once it has answered this one, nothing older comes to life any more. That there is none is no failure.
+        """
+        why = "it got no answer, and must not begin later"
+        entries = {row.topic_partition: [self._ledger.entry(Action.CANCEL, row, why)] for row in rows}
+        self._deeds.do(entries, self._cluster.cancel)
 
     def _restore_order(self, findings: Sequence[Finding]) -> None:
         """Kafka's cancel loses the order of replicas, and with it the preferred leader."""
@@ -131,7 +142,7 @@ class Step:
         flying = [row for row in self._ledger.rows() if row.state is MoveState.SUBMITTED]
         if not self._cancelling:
             lost = hopeless(flying, snapshot, bouncing_brokers(self._journal.tree))
-            return [(row, _death(row, snapshot)) for row in lost]
+            return [(row, death(row, snapshot)) for row in lost]
         chosen = []
         for row in flying:
             partition = snapshot.partitions[row.topic_partition]
@@ -227,13 +238,12 @@ def _futile(rows: Sequence[MoveRow], held: Sequence[Held]) -> bool:
     return not flying and 0 < open_moves == len(held) and not any(each.reason.waits_for_people for each in held)
 
 
+def _unheard(row: MoveRow) -> bool:
+    return row.state in OPEN and row.attempt > 0 and row.detail == MEANING[Standing.NEVER_BEGAN][1]
+
+
 def _decision(row: MoveRow, held: Held | None) -> tuple[MoveRow, Event, str]:
     return (row, Event.RELEASE, "") if held is None else (row, held.reason.event, held.sentence)
-
-
-def _death(row: MoveRow, snapshot: Snapshot) -> str:
-    brokers = ", ".join(map(str, sorted(dead_targets(row, snapshot))))
-    return f"broker {brokers} of its target died" if brokers else "a broker of its target died"
 
 
 def _words(error: ClusterError) -> str:

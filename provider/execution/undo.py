@@ -32,7 +32,7 @@ from kafka_steward.journal.open import Journal
 from kafka_steward.journal.plans import PlanRecord, PlanStatus
 from kafka_steward.settings import Settings
 
-__all__ = ["LeftAlone", "Scope", "Undo", "open_undos"]
+__all__ = ["LeftAlone", "Scope", "Undo", "left_alone", "open_undos"]
 
 #: Plans that are looked through for one whose undoing was begun.
 _PLANS = 200

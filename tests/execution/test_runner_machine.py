@@ -17,10 +17,13 @@ from kafka_steward.errors import ClusterError, JournalError, PlanError
 from kafka_steward.execution.cancelling import request_cancel
 from kafka_steward.execution.detector import Detector
 from kafka_steward.execution.intervening import resume_plan
+from kafka_steward.execution.loop import Stepper
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import Runner
+from kafka_steward.execution.undo import Undo, left_alone, open_undos
 from kafka_steward.journal.locks import Slot
 from kafka_steward.journal.moves import MoveState
+from kafka_steward.journal.plans import PlanStatus
 from kafka_steward.planning.formats import PlanFolder
 from kafka_steward.settings import Settings
 from tests.crash import Died, Faults
@@ -35,7 +38,7 @@ CAP = 2
 
 
 class RunnerMachine(RuleBasedStateMachine):
-    """One heal plan, one cluster, and everything that may happen to them."""
+    """One heal plan, one cluster, and everything that may happen to them; it may be taken back at any moment."""
 
     @initialize(mode=st.sampled_from(["kraft", "zookeeper"]), failed=st.sampled_from([1, 2, 3]), slow=st.booleans())
     def begin(self, mode: str, failed: int, slow: bool) -> None:
@@ -53,24 +56,26 @@ class RunnerMachine(RuleBasedStateMachine):
         self.begun = {name: each.replicas for name, each in simulator.topics.items()}
         self.willed: dict[TopicPartition, set[Assignment]] = {name: set() for name in simulator.topics}
         self.late = False
+        self.undoing = False
         self.runner = self.new_process(Faults())
 
-    def new_process(self, faults: Faults) -> Runner:
+    def new_process(self, faults: Faults) -> Stepper:
         cluster, journal = self.place.process(faults)
         with suppress(ClusterError, JournalError, Died):
             publish_plan(cluster, journal, self.place.plan, settings=self.place.settings, who=WHO)
-        return Runner(cluster, journal, self.place.plan.digest, self.place.settings, WHO)
+        plan = cluster, journal, self.place.plan.digest, self.place.settings, WHO
+        return Undo(*plan, scope="plan", reason="as it was") if self.undoing else Runner(*plan)
 
     @rule(ticks=st.integers(0, 3))
     def step(self, ticks: int) -> None:
-        with suppress(JournalError):
+        with suppress(JournalError, PlanError):
             self.runner.step()
         self.simulator.tick(ticks)
 
     @rule(at=st.integers(0, 120), kind=st.sampled_from(["dies before", "dies after", "fails", "reply lost"]))
     def step_with_a_fault(self, at: int, kind: str) -> None:
         faulty = self.new_process(Faults(at, kind))
-        with suppress(Died, JournalError, ClusterError):
+        with suppress(Died, JournalError, ClusterError, PlanError):
             faulty.step()
             faulty.step()
         self.runner = self.new_process(Faults())
@@ -121,12 +126,17 @@ class RunnerMachine(RuleBasedStateMachine):
         with suppress(PlanError):
             request_cancel(self.place.process(Faults())[1], self.place.plan.digest, who=WHO, reason="enough")
 
+    @rule()
+    def someone_wants_all_of_it_back(self) -> None:
+        self.undoing = True
+        self.runner = self.new_process(Faults())
+
     @rule(after=st.integers(1, 4))
     def an_answer_is_lost_and_it_is_applied_late(self, after: int) -> None:
         self.late, whole = True, self.simulator.alter
         self.simulator.alter = lambda targets: self.simulator.alter_unanswered(targets, after_ticks=after)  # type: ignore[method-assign]
         try:
-            with suppress(JournalError):
+            with suppress(JournalError, PlanError):
                 self.runner.step()
         finally:
             self.simulator.alter = whole  # type: ignore[method-assign]
@@ -143,6 +153,8 @@ class RunnerMachine(RuleBasedStateMachine):
 
     @invariant()
     def what_completed_is_at_its_target(self) -> None:
+        if self.undoing:
+            return  # on its way back
         for row in self.place.stores[1].rows(self.place.plan.digest):
             partition = self.simulator.topics.get(row.topic_partition)
             if row.state is MoveState.COMPLETED and partition and not self.willed[row.topic_partition]:
@@ -174,9 +186,24 @@ class RunnerMachine(RuleBasedStateMachine):
                 resume_plan(self.place.process(Faults())[1], progress.digest, WHO)
             self.simulator.tick()
         assert progress.ended, progress
+        if self.undoing:
+            self.verify_undone(progress.digest)
         # What a plan that ended owes to a broker that was dead is given back by any later look.
         Detector(*self.place.process(Faults()), self.place.settings, WHO).look()
         self.verify_end()
+
+    def verify_undone(self, rollback: str) -> None:
+        """Every partition of the plan is as it was, order included, but for those that are listed with a reason."""
+        journal = self.place.process(Faults())[1]
+        undone = journal.plans.get(self.place.plan.digest)
+        assert undone is not None
+        assert (undone.status, undone.rolled_back_by) == (PlanStatus.ROLLED_BACK, rollback)
+        assert open_undos(journal) == []
+        listed = {TopicPartition(each.topic, each.partition) for each in left_alone(journal, rollback)}
+        for name in self.moves.keys() - listed:
+            # What Kafka heard only after it had answered everything else is nobody's to know.
+            if not self.willed[name] and not self.late:
+                assert self.simulator.topics[name].replicas == self.begun[name], name
 
     def verify_end(self) -> None:
         """Ended: nothing of ours is borrowed, noted as in flight, or owned; what others set is still there."""
