@@ -19,7 +19,7 @@ SETTINGS: dict[str, tuple[str, str, str]] = {
     "heal_fast_detection": ("boolean", "False", "Whether a broker that vanished without announcing it is due at once."),
     "heal_retry_interval": ("float", "600.0", "Seconds after which a failure that no plan handles is announced again."),
     "max_failed_brokers": ("integer", "10", "More failed brokers than this is an outage: reported, not healed."),
-    "max_failed_fraction": ("float", "0.4", "The same as a fraction of the brokers that there were."),
+    "max_failed_fraction": ("float", "0.4", "More than this fraction of the brokers failed is an outage, too."),
     "throttle": ("integer", "50000000", "Bytes per second that reassignment may bring into a broker. 0: no throttle."),
     "throttle_leaders": ("boolean", "False", "Whether the leaders' side is throttled too. It slows ordinary catch-up."),
     "min_free": ("float", "0.15", "Fraction of a broker's disk that must stay free."),
@@ -54,6 +54,8 @@ _PLACES: dict[str, tuple[str, str]] = {
     ),
 }
 
+#: Defaults as the form's switches show them.
+_DEFAULT_WORDS = {"False": "off", "True": "on"}
 _JSON_TYPES = {"float": "number", "integer": "integer", "boolean": "boolean", "string": "string"}
 
 _OPERATORS = ("snapshot", "plan", "submit", "leaders", "failures", "report", "switch", "bounce")
@@ -104,9 +106,14 @@ def _connection_type() -> dict[str, Any]:
         "hook-class-name": "kafka_steward.hooks.steward.StewardHook",
         "hook-name": _NAME,
         "ui-field-behaviour": {
-            "hidden-fields": ["schema", "port"],
+            "hidden-fields": ["schema"],
             "relabeling": {"host": "Bootstrap servers", "login": "SASL user", "password": "SASL password"},
-            "placeholders": {"host": "broker1:9092,broker2:9092"},
+            "placeholders": {
+                "host": "broker1:9092,broker2:9092",
+                "port": "9092, of servers that are named without one",
+                "login": "empty without SASL",
+                "password": "empty without SASL",
+            },
         },
         "conn-fields": _connection_fields(),
     }
@@ -121,14 +128,14 @@ def _connection_fields() -> dict[str, Any]:
         "ssl_cafile": _field("CA file", "Certificates to trust, a path on the workers and the triggerer."),
         "ssl_certfile": _field("Client certificate", "A path on the workers and the triggerer."),
         "ssl_keyfile": _field("Client key", "A path on the workers and the triggerer."),
-        "ssl_password": _field("Password of the client key", "Kept secret.", format="password"),
+        "ssl_password": _field("Password of the client key", "Empty: it has none. Kept secret.", format="password"),
         "kafka_conn_id": _field("Kafka connection", "Id of a connection of type kafka whose settings are used too."),
         "zookeeper": _field("ZooKeeper", "The brokers' zookeeper.connect: the KIPs' documents are kept there."),
         "zookeeper_user": _field("ZooKeeper user", "Of the digest scheme. Empty: nobody in particular."),
         "zookeeper_password": _field("ZooKeeper password", "Kept secret.", format="password"),
         "cluster_id": _field("Cluster id", "The only Kafka cluster.id to accept. Empty: the one that answers first."),
         **{name: _field(name.capitalize(), text) for name, (text, _) in _PLACES.items()},
-        **{name: _knob_field(name, kind, text) for name, (kind, _, text) in SETTINGS.items()},
+        **{name: _knob_field(name, *knob) for name, knob in SETTINGS.items()},
     }
 
 
@@ -136,7 +143,8 @@ def _field(label: str, description: str, kind: str = "string", **schema: Any) ->
     return {"label": label, "description": description, "schema": {"type": [kind, "null"], **schema}}
 
 
-def _knob_field(name: str, kind: str, text: str) -> dict[str, Any]:
-    # No default here: the form would store it in the connection, where it would win over the [kafka_steward] section.
+def _knob_field(name: str, kind: str, default: str, text: str) -> dict[str, Any]:
+    # Told, not filled in: the form would store it in the connection, where it would win over the [kafka_steward] section.
+    text = f"{text} Default: {_DEFAULT_WORDS.get(default, default.removesuffix('.0'))}."
     schema = {"enum": ["sliding", "chunk"]} if name == "window" else {}
     return _field(name.replace("_", " ").capitalize(), text, _JSON_TYPES[kind], **schema)

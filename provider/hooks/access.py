@@ -35,8 +35,12 @@ class Given:
 
     @property
     def servers(self) -> str | None:
-        """The bootstrap servers of the fields; a port of its own belongs to a single host."""
-        return f"{self.host}:{self.port}" if self.host and self.port and ":" not in self.host else self.host
+        """The bootstrap servers of the fields; the port is for those that are named without one."""
+        if not (self.host and self.port):
+            return self.host
+        named = [server.strip() for server in self.host.split(",")]
+        # An IPv6 address has colons of its own, in brackets.
+        return ",".join(each if ":" in each.rpartition("]")[2] else f"{each}:{self.port}" for each in named)
 
 
 @dataclass(frozen=True)

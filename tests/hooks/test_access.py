@@ -22,8 +22,16 @@ def test_the_host_holds_the_bootstrap_servers() -> None:
     assert access(Given("kafka", host="b:9092, a:9092")).bootstrap == "a:9092,b:9092"
 
 
-def test_a_port_of_its_own_belongs_to_a_single_host() -> None:
-    assert access(Given("kafka", host="broker1", port=9093)).client["bootstrap_servers"] == "broker1:9093"
+@pytest.mark.parametrize(
+    ("host", "servers"),
+    [
+        ("broker1", "broker1:9093"),
+        ("broker1, broker2:9092", "broker1:9093,broker2:9092"),
+        ("[::1],[::2]:9092", "[::1]:9093,[::2]:9092"),
+    ],
+)
+def test_a_port_of_its_own_is_for_servers_that_are_named_without_one(host: str, servers: str) -> None:
+    assert access(Given("kafka", host=host, port=9093)).client["bootstrap_servers"] == servers
 
 
 def test_places_that_nobody_names_lie_under_airflows_home() -> None:

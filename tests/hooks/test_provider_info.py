@@ -85,6 +85,13 @@ def test_secrets_of_the_form_are_marked() -> None:
     assert secret == {name for name in form if "password" in name} != set()
 
 
+def test_the_form_tells_defaults_and_fills_none_in() -> None:
+    form = INFO["connection-types"][0]["conn-fields"]
+    assert form["heal_failure_interval"]["description"].endswith("nothing heals. Default: 1800.")
+    assert form["throttle_leaders"]["description"].endswith("Default: off.")
+    assert not [name for name, field in form.items() if "default" in field["schema"]]
+
+
 def test_airflow_knows_the_connection_type_and_its_test_button() -> None:
     hook = ProvidersManagerTaskRuntime().hooks["kafka_steward"]
     assert hook is not None
