@@ -144,7 +144,7 @@ def _field(label: str, description: str, kind: str = "string", **schema: Any) ->
 
 
 def _knob_field(name: str, kind: str, default: str, text: str) -> dict[str, Any]:
-    # Told, not filled in: the form would store it in the connection, where it would win over the [kafka_steward] section.
+    # Told, not filled in: the form would store it in the connection, where it would win over [kafka_steward].
     text = f"{text} Default: {_DEFAULT_WORDS.get(default, default.removesuffix('.0'))}."
     schema = {"enum": ["sliding", "chunk"]} if name == "window" else {}
     return _field(name.replace("_", " ").capitalize(), text, _JSON_TYPES[kind], **schema)
