@@ -1,31 +1,30 @@
-"""The checker: is a plan valid for its snapshot? From the data alone, without the solver, sharing no module with it.
+"""The checker: is a plan valid for its snapshot, and is it proven that none moves less? From the data alone.
 
-It is written for a second opinion, not for speed: plain Python, one partition at a time, and only what a reader can
-verify against the operation's definition.
+It shares no module with the solver, and is written for a second opinion, not for speed: only what a reader can verify
+against the operation's definition. `look` judges any set of whole topics by itself, `verdict` what they add up to; so
+`review` can do the same as one map per slice of topics on Spark.
 """
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from kafka_steward.assignment import Operation, TopicPartition
-from kafka_steward.planning.certificate import misplaced, unproven
+from kafka_steward.assignment import Move, Operation, TopicPartition
+from kafka_steward.planning.certificate import Totals, misplaced_in_all, unproven_in_all
+from kafka_steward.planning.evenness import Evenness, evenness_of, is_even, seek_prices
 from kafka_steward.planning.formats import PlanFolder, SnapshotFolder, plan_table
-from kafka_steward.planning.judge import position_of
+from kafka_steward.planning.judge import Court
+from kafka_steward.planning.loads import Loads, band_gaps, loads_of, overfull
 from kafka_steward.planning.rules import Facts, facts_of, faults
 
-__all__ = ["Verdict", "check"]
-
-EVEN = ("rebalance", "expand", "drain")
-_INTERNAL = ("__consumer_offsets", "__share_group_state", "__transaction_state")
+__all__ = ["Findings", "Verdict", "check", "head_problems", "look", "order_problems", "verdict"]
 
 
 @dataclass(frozen=True)
@@ -40,89 +39,136 @@ class Verdict:
     unproven: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class Findings:
+    """What a look at some topics found: problems, sums of their moves, and what only all topics together can tell."""
+
+    problems: list[str]
+    moved: int
+    moved_bytes: int
+    leaders: int
+    loads: Loads
+    evenness: Evenness | None
+
+    @classmethod
+    def total(cls, parts: Sequence[Findings]) -> Findings:
+        """The findings of all topics together."""
+        even = [part.evenness for part in parts if part.evenness is not None]
+        return cls(
+            problems=[one for part in parts for one in part.problems],
+            moved=sum(part.moved for part in parts),
+            moved_bytes=sum(part.moved_bytes for part in parts),
+            leaders=sum(part.leaders for part in parts),
+            loads=Loads.total([part.loads for part in parts]),
+            evenness=Evenness.total(even) if even else None,
+        )
+
+
 def check(snapshot: SnapshotFolder, plan: PlanFolder) -> Verdict:
     """Judge a plan: made from this snapshot, every move possible, what the operation promises, and complete."""
-    facts = facts_of(snapshot, plan.proof)
-    problems = [*_head(snapshot, plan), *_order(plan, facts)]
-    for move in plan.moves:
+    problems = [*head_problems(snapshot.cluster_id, snapshot.digest, plan.proof), *_order(snapshot, plan)]
+    proof = plan.proof if problems else seek_prices(snapshot, plan)
+    found = look(snapshot.brokers, snapshot.partitions, plan.moves, proof)
+    return verdict(snapshot.brokers, proof, replace(found, problems=problems + found.problems))
+
+
+def look(brokers: pa.Table, partitions: pa.Table, moves: Sequence[Move], proof: Mapping[str, Any]) -> Findings:
+    """Judge the moves of some whole topics, given all partitions of these topics."""
+    facts = facts_of(brokers, partitions, proof)
+    twice = [str(name) for name, times in Counter(move.topic_partition for move in moves).items() if times > 1]
+    problems = [f"{name} is in the plan twice." for name in twice[:1]]
+    for move in moves:
         problems += [f"{move.topic_partition}: {problem}" for problem in faults(move, facts)]
     if facts.operation in (Operation.HEAL.value, Operation.FILL.value):
-        problems += _complete(plan, facts)
-    problems += _sums(plan)
-    if facts.operation not in EVEN:
+        problems += _complete(moves, facts)
+    # A row that is no move of this snapshot, or is there twice, leads to no position that could be judged.
+    judged = is_even(proof) and not twice and all(move.topic_partition in facts.parts for move in moves)
+    evenness = evenness_of(brokers, partitions, moves, proof) if judged else None
+    return Findings(
+        problems=problems + (evenness.problems if evenness else []),
+        moved=sum(len(move.adding) for move in moves),
+        moved_bytes=sum(len(move.adding) * (move.size_bytes or 0) for move in moves),
+        leaders=sum(move.before[:1] != move.after[:1] for move in moves),
+        loads=loads_of(facts, moves),
+        evenness=evenness,
+    )
+
+
+def verdict(brokers: pa.Table, proof: Mapping[str, Any], found: Findings) -> Verdict:
+    """What the findings of all topics add up to."""
+    options = proof.get("options") or {}
+    problems = [*found.problems, *_sums(proof, found), *_over_budget(options, found)]
+    if proof.get("operation") not in ("rebalance", "expand", "drain"):
         return Verdict(not problems, problems)
-    found, open_questions = _even(snapshot, plan)
-    return Verdict(not problems + found, problems + found, tuple(open_questions))
-
-
-def _even(snapshot: SnapshotFolder, plan: PlanFolder) -> tuple[list[str], list[str]]:
-    """What is uneven, and what of the plan's minimality its prices do not prove."""
-    options = plan.proof.get("options") or {}
-    if options.get("exclude_brokers"):
-        return [], ["With excluded brokers the fair shares are not defined, and nothing was proven."]
     if options.get("balance") == "bytes":
-        return [], ["Even disks are found by a heuristic; its bound in bytes is in the proof's notes."]
-    if options.get("max_moves") or options.get("max_bytes"):
-        return list(_over_budget(plan, options)), [
-            "A plan within a budget leaves the cluster uneven: nothing was proven."
-        ]
-    position = position_of(snapshot.brokers, _touchable(snapshot, options), plan_table(plan.moves), options)
-    prices = plan.proof.get("prices") or {}
-    usable = sorted(row["broker"] for row in snapshot.brokers.to_pylist() if row["state"] in ("live", "new"))
-    if not position.topics:
-        return [], []
-    if sorted(prices) != sorted(map(str, usable)) or not all(isinstance(one, int) for one in prices.values()):
-        return misplaced(position), ["The proof has no price for every broker, and nothing was proven."]
-    return misplaced(position), unproven(position, np.array([prices[str(broker)] for broker in usable], np.int64))
+        problems += overfull(found.loads, brokers)
+        return Verdict(not problems, problems, tuple(band_gaps(found.loads, brokers, options, found.moved_bytes)))
+    if found.evenness is None:
+        return Verdict(not problems, problems)
+    return _even_verdict(brokers, proof, problems, found.evenness)
 
 
-def _over_budget(plan: PlanFolder, options: Mapping[str, Any]) -> Iterator[str]:
-    moved = sum(len(move.adding) for move in plan.moves)
-    moved_bytes = sum(len(move.adding) * (move.size_bytes or 0) for move in plan.moves)
-    for name, value in (("max_moves", moved), ("max_bytes", moved_bytes)):
+def _even_verdict(brokers: pa.Table, proof: Mapping[str, Any], problems: list[str], evenness: Evenness) -> Verdict:
+    options = proof.get("options") or {}
+    court = Court.of(brokers, options)
+    totals = Totals(np.array(evenness.held), np.array(evenness.placed), evenness.factors)
+    uneven = evenness.uneven + misplaced_in_all(court, totals)
+    if uneven and (options.get("max_moves") or options.get("max_bytes")):
+        sentence = "A plan within a budget leaves the cluster uneven; that no other leaves less to do is not proven."
+        return Verdict(not problems, problems, (sentence,))
+    problems = problems + uneven
+    prices = evenness.prices
+    if prices is None:
+        sentence = "The proof has no price for every broker, and none were found: nothing was proven."
+        return Verdict(not problems, problems, (sentence,) if evenness.factors else ())
+    questions = unproven_in_all(court, totals, np.array(prices, np.int64))
+    questions += [f"The topic {name} may do with fewer moves." for name in evenness.open_topics]
+    return Verdict(not problems, problems, tuple(questions))
+
+
+def head_problems(cluster_id: str, digest: str, proof: Mapping[str, Any]) -> list[str]:
+    """Whether a plan is of this cluster and this snapshot."""
+    problems = []
+    if proof.get("cluster_id") != cluster_id:
+        problems.append(f"The plan is for cluster {proof.get('cluster_id')}, not for {cluster_id}.")
+    if proof.get("snapshot_digest") != digest:
+        problems.append("The plan was made from another snapshot.")
+    return problems
+
+
+def _order(snapshot: SnapshotFolder, plan: PlanFolder) -> list[str]:
+    return order_problems(snapshot.partitions, plan_table(plan.moves), plan.proof)
+
+
+def order_problems(partitions: pa.Table, rows: pa.Table, proof: Mapping[str, Any]) -> list[str]:
+    """Whether chunks count through, and those nearest to losing data come first; `rows` are the plan's, in order."""
+    problems = []
+    number = np.arange(len(rows))
+    size = int((proof.get("options") or {}).get("chunk_size", 0)) or len(rows) or 1
+    places = [rows.column(name).to_numpy() for name in ("chunk", "position")]
+    if (places[0] != number // size).any() or (places[1] != number % size).any():
+        problems.append(f"Chunks and positions do not count through the plan in chunks of {size}.")
+    keys = ["topic", "partition"]
+    in_sync = pc.list_value_length(partitions.column("isr"))
+    known = rows.select(keys).append_column("number", pa.array(number))
+    joined = known.join(partitions.select(keys).append_column("in_sync", in_sync), keys, join_type="inner")
+    joined = joined.sort_by("number")
+    drops = np.flatnonzero(np.diff(joined.column("in_sync").to_numpy()) < 0)
+    for at in drops[:1].tolist():
+        one, other = (f"{row['topic']}-{row['partition']}" for row in joined.slice(at, 2).to_pylist())
+        problems.append(f"{other} has fewer in-sync replicas than {one} and comes after it.")
+    return problems
+
+
+def _over_budget(options: Mapping[str, Any], found: Findings) -> Iterator[str]:
+    for name, value in (("max_moves", found.moved), ("max_bytes", found.moved_bytes)):
         if options.get(name) and value > options[name]:
             yield f"The plan moves {value}, beyond {name} = {options[name]}."
 
 
-def _touchable(snapshot: SnapshotFolder, options: Mapping[str, Any]) -> pa.Table:
-    """The partitions that the plan may touch: selected, not pinned, not in flight, not lost."""
-    failed = {row["broker"] for row in snapshot.brokers.to_pylist() if row["state"] == "failed"}
-    pinned, include = set(options.get("pin", ())), options.get("include", ())
-    touched = []
-    for row in snapshot.partitions.to_pylist():
-        chosen = not include or any(re.fullmatch(pattern, row["topic"]) for pattern in include)
-        barred = any(re.fullmatch(pattern, row["topic"]) for pattern in options.get("exclude", ()))
-        name = TopicPartition(row["topic"], row["partition"])
-        still = row["adding"] or row["removing"] or str(name) in pinned
-        barred |= row["topic"] in _INTERNAL and options.get("internal_topics") is False
-        touched.append(bool(chosen and not barred and not still and set(row["replicas"]) - failed))
-    return snapshot.partitions.filter(pa.array(touched, pa.bool_()))
-
-
-def _head(snapshot: SnapshotFolder, plan: PlanFolder) -> Iterator[str]:
-    if plan.proof.get("cluster_id") != snapshot.cluster_id:
-        yield f"The plan is for cluster {plan.proof.get('cluster_id')}, not for {snapshot.cluster_id}."
-    if plan.proof.get("snapshot_digest") != snapshot.digest:
-        yield "The plan was made from another snapshot."
-    twice = [str(name) for name, times in Counter(move.topic_partition for move in plan.moves).items() if times > 1]
-    if twice:
-        yield f"{twice[0]} is in the plan twice."
-
-
-def _order(plan: PlanFolder, facts: Facts) -> Iterator[str]:
-    size = int(facts.options.get("chunk_size", 0)) or len(plan.moves) or 1
-    if any((move.chunk, move.position) != divmod(number, size) for number, move in enumerate(plan.moves)):
-        yield f"Chunks and positions do not count through the plan in chunks of {size}."
-    known = [move for move in plan.moves if move.topic_partition in facts.parts]
-    for one, other in pairwise(known):
-        if facts.parts[one.topic_partition].in_sync > facts.parts[other.topic_partition].in_sync:
-            yield f"{other.topic_partition} has fewer in-sync replicas than {one.topic_partition} and comes after it."
-            return
-
-
-def _complete(plan: PlanFolder, facts: Facts) -> Iterator[str]:
+def _complete(moves: Sequence[Move], facts: Facts) -> Iterator[str]:
     """Whatever needs a replica is in the plan, or cannot have one and is listed with the reason."""
-    planned = {move.topic_partition for move in plan.moves}
+    planned = {move.topic_partition for move in moves}
     listed = {
         TopicPartition(one["topic"], one["partition"]): one["reason"]
         for one in [*facts.proof.get("unplaced", []), *facts.proof.get("pinned", [])]
@@ -142,16 +188,13 @@ def _complete(plan: PlanFolder, facts: Facts) -> Iterator[str]:
             yield f"{name} is listed as in flight, and is not."
 
 
-def _sums(plan: PlanFolder) -> Iterator[str]:
-    moved = sum(len(move.adding) for move in plan.moves)
-    moved_bytes = sum(len(move.adding) * (move.size_bytes or 0) for move in plan.moves)
-    leaders = sum(move.before[:1] != move.after[:1] for move in plan.moves)
-    counted = {"replicas_moved": moved, "bytes_moved": moved_bytes, "leader_changes": leaders}
+def _sums(proof: Mapping[str, Any], found: Findings) -> Iterator[str]:
+    counted = {"replicas_moved": found.moved, "bytes_moved": found.moved_bytes, "leader_changes": found.leaders}
     for name, value in counted.items():
-        if plan.proof.get(name) != value:
-            yield f"The proof says {name} = {plan.proof.get(name)}; the rows say {value}."
-    bound = plan.proof.get("lower_bound")
-    if not isinstance(bound, int) or bound > moved:
-        yield f"The proof's lower bound {bound} is above the {moved} replicas that the plan moves."
-    if plan.proof.get("operation") == Operation.HEAL.value and bound != moved:
-        yield f"A heal moves what was lost and nothing else; this one moves {moved} for {bound}."
+        if proof.get(name) != value:
+            yield f"The proof says {name} = {proof.get(name)}; the rows say {value}."
+    bound = proof.get("lower_bound")
+    if not isinstance(bound, int) or bound > found.moved:
+        yield f"The proof's lower bound {bound} is above the {found.moved} replicas that the plan moves."
+    if proof.get("operation") == Operation.HEAL.value and bound != found.moved:
+        yield f"A heal moves what was lost and nothing else; this one moves {found.moved} for {bound}."

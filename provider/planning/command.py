@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,11 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from kafka_steward.errors import PlanError
-from kafka_steward.planning.check import check
+from kafka_steward.planning.check import Verdict, check
 from kafka_steward.planning.formats import read_plan, read_snapshot, write_snapshot
 from kafka_steward.planning.reassignment import read_json, snapshot_tables, written
 
 __all__ = ["Request", "print_verdict", "request_of", "write_reassignments"]
+
+#: Partitions up to which a plan is checked without Spark: some seconds.
+_PLAIN_ROWS = 30_000
 
 _DESCRIPTION = """\
 Plans which replicas of a Kafka cluster should move where: the fewest moves, then the fewest bytes, and a proof of it.
@@ -92,7 +96,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE.json",
         help="also write plan and rollback for kafka-reassign-partitions",
     )
-    add("--check", action="store_true", help="judge the plan at --out instead of making one")
+    add("--check", action="store_true", help="judge the plan at --out, with no solver, instead of making one")
     add("--make-archive", metavar="FILE.tar.gz", help="only write what remote executors lack, for spark.archives")
     return parser
 
@@ -120,9 +124,22 @@ def write_reassignments(request: Request) -> None:
 
 def print_verdict(request: Request) -> int:
     """Judge a plan; returns 0 if it is valid and proven, 1 if not."""
-    verdict = check(read_snapshot(request.snapshot), read_plan(request.out))
+    verdict = _verdict(request)
     for sentence in (*verdict.problems, *verdict.unproven):
         print(sentence, file=sys.stderr)
     found = {"valid": verdict.ok, "proven": verdict.ok and not verdict.unproven}
     print(json.dumps({**found, "problems": verdict.problems, "unproven": list(verdict.unproven)}, sort_keys=True))
     return 0 if found["proven"] else 1
+
+
+def _verdict(request: Request) -> Verdict:
+    """By Spark where it was submitted to one, or where plain Python would take long."""
+    snapshot = read_snapshot(request.snapshot)
+    if "PYSPARK_GATEWAY_PORT" not in os.environ and len(snapshot.partitions) <= _PLAIN_ROWS:
+        return check(snapshot, read_plan(request.out))
+    # Imported late: the plain way needs no Spark at all.
+    from kafka_steward.planning.review import review  # noqa: PLC0415
+    from kafka_steward.planning.session import local_session, worker_errors  # noqa: PLC0415
+
+    with local_session() as spark, worker_errors():
+        return review(spark, request.snapshot, request.out)

@@ -29,6 +29,7 @@ __all__ = [
     "PlanFolder",
     "SnapshotFolder",
     "conformed",
+    "moves_of",
     "plan_table",
     "read_plan",
     "read_plan_table",
@@ -149,8 +150,7 @@ def read_plan_table(uri: str) -> tuple[pa.Table, dict[str, Any]]:
 def read_plan(uri: str) -> PlanFolder:
     """Read a plan and verify its digest. Raises PlanError: missing, garbled, of another shape, or edited."""
     rows, proof = read_plan_table(uri)
-    moves = [_move(row) for row in rows.to_pylist()]
-    return PlanFolder(proof["digest"], proof, moves)
+    return PlanFolder(proof["digest"], proof, moves_of(rows))
 
 
 def write_plan(uri: str, rows: pa.Table, proof: dict[str, Any]) -> str:
@@ -223,15 +223,19 @@ def _field(head: dict[str, Any], name: str, kind: type, uri: str) -> Any:
     return value
 
 
-def _move(row: dict[str, Any]) -> Move:
-    return Move(
-        topic=row["topic"],
-        partition=row["partition"],
-        before=tuple(row["before"]),
-        after=tuple(row["after"]),
-        chunk=row["chunk"],
-        position=row["position"],
-        reason=row["reason"],
-        topic_id=row["topic_id"],
-        size_bytes=row["bytes"],
-    )
+def moves_of(rows: pa.Table) -> list[Move]:
+    """The rows of a plan as moves."""
+    return [
+        Move(
+            topic=row["topic"],
+            partition=row["partition"],
+            before=tuple(row["before"]),
+            after=tuple(row["after"]),
+            chunk=row["chunk"],
+            position=row["position"],
+            reason=row["reason"],
+            topic_id=row["topic_id"],
+            size_bytes=row["bytes"],
+        )
+        for row in rows.to_pylist()
+    ]

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
+
 from kafka_steward.assignment import Assignment, Move, MoveReason, Operation, TopicPartition
-from kafka_steward.planning.formats import SnapshotFolder
 
 __all__ = ["Facts", "Part", "facts_of", "faults"]
 
@@ -57,10 +58,10 @@ class Facts:
         return tuple(broker for broker in replicas if self.state.get(broker) != "failed")
 
 
-def facts_of(snapshot: SnapshotFolder, proof: Mapping[str, Any]) -> Facts:
-    """The snapshot as the checker reads it, with the proof."""
+def facts_of(brokers: pa.Table, partitions: pa.Table, proof: Mapping[str, Any]) -> Facts:
+    """A snapshot's tables as the checker reads them, with the proof."""
     parts = {}
-    for row in snapshot.partitions.to_pylist():
+    for row in partitions.to_pylist():
         parts[TopicPartition(row["topic"], row["partition"])] = Part(
             replicas=tuple(row["replicas"]),
             topic_id=row["topic_id"],
@@ -69,9 +70,9 @@ def facts_of(snapshot: SnapshotFolder, proof: Mapping[str, Any]) -> Facts:
             moving=bool(row["adding"] or row["removing"]),
             size=None if row["bytes"] is None or row["bytes"] < 0 else row["bytes"],
         )
-    brokers = snapshot.brokers.to_pylist()
-    state = {row["broker"]: row["state"] for row in brokers}
-    return Facts(parts, state, {row["broker"]: row["rack"] for row in brokers}, proof)
+    rows = brokers.to_pylist()
+    state = {row["broker"]: row["state"] for row in rows}
+    return Facts(parts, state, {row["broker"]: row["rack"] for row in rows}, proof)
 
 
 def faults(move: Move, facts: Facts) -> Iterator[str]:

@@ -19,7 +19,8 @@ def for_spark(uri: str) -> str:
     """The address as Hadoop's file systems spell it: `s3a://` for S3, `file:///` for a plain path."""
     if uri.startswith("s3://"):
         return f"s3a://{uri.removeprefix('s3://')}"
-    return uri if ":" in uri.split("/", 1)[0] else Path(uri).absolute().as_uri()
+    # Not `as_uri`: Hadoop takes %20 for three characters, and a space for a space.
+    return uri if ":" in uri.split("/", 1)[0] else f"file://{Path(uri).absolute()}"
 
 
 def for_fsspec(uri: str) -> str:

@@ -1,0 +1,114 @@
+"""The proof without a solver: quick and exact pictures agree, worse plans are never proven, whatever the prices."""
+
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from kafka_steward.planning import certificate
+from kafka_steward.planning.certificate import open_topics
+from kafka_steward.planning.check import check
+from kafka_steward.planning.evenness import touchable
+from kafka_steward.planning.exchanges import exact_exchanges
+from kafka_steward.planning.formats import PlanFolder, plan_table
+from kafka_steward.planning.judge import position_of
+from tests.builders import cluster, planned, snapshot_of
+from tests.planning.solver import MIB, random_case
+
+
+def position_after(snapshot, plan):
+    options = plan.proof["options"]
+    touched = touchable(snapshot.brokers, snapshot.partitions, options)
+    return position_of(snapshot.brokers, touched, plan_table(plan.moves), options)
+
+
+def open_by_pairs(position, price):
+    """The topics that are open in the picture that forgets nothing."""
+    every = np.arange(len(position.topics))
+    worse = certificate._improvable(position, exact_exchanges(position), every, price.astype(np.int32))
+    return [position.topics[topic] for topic in np.flatnonzero(worse)]
+
+
+def test_the_quick_picture_proves_nothing_that_the_exact_one_does_not():
+    dice, seen = random.Random(5), 0
+    for seed in range(120):
+        snapshot = random_case(seed)
+        plan = planned(snapshot, "rebalance")
+        position = position_after(snapshot, plan)
+        # A random placement besides the planned one: most of its topics are open.
+        mixed = replace(position, placed=np.roll(position.placed, dice.randrange(3), axis=1))
+        for one in (position, mixed):
+            price = np.array([dice.randint(-2, 2) for _ in one.court.ids])
+            assert open_topics(one, price) == open_by_pairs(one, price)
+            seen += len(one.topics)
+    assert seen > 300
+
+
+@pytest.mark.parametrize("prices", [{}, {"1": 5, "2": -3, "3": 0, "4": 7}, {"1": 1 << 30}, {"1": "x"}, {"9": 0}])
+def test_wrong_prices_prove_nothing_and_missing_ones_are_found_anew(prices):
+    snapshot = cluster("1 2 3 4+", "t: 12 23 31 12 23 31 12")
+    plan = planned(snapshot, "expand")
+    verdict = check(snapshot, PlanFolder(plan.digest, {**plan.proof, "prices": prices}, plan.moves))
+    assert verdict.problems == []
+    # Prices for all brokers are taken at their word and found wanting; anything else is as good as none.
+    assert bool(verdict.unproven) == (len(prices) == 4)
+
+
+def test_a_worse_plan_with_any_prices_is_valid_and_not_proven():
+    snapshot = cluster("1 2 3 4+", "t: 12 23 31 12 23 31 12 23")
+    plan = planned(snapshot, "expand")
+    # Two partitions exchange a broker: as even as before, at the cost of two moves.
+    one = next(move for move in plan.moves if move.adding == {4} and move.before == (1, 2))
+    spare = [number for number in range(8) if number not in {move.partition for move in plan.moves}]
+    assert spare
+    other = replace(one, partition=spare[0], before=tuple(snapshot.partitions["replicas"][spare[0]].as_py()))
+    home = next(broker for broker in one.after if broker not in other.before)
+    leaves = next(broker for broker in other.before if broker not in one.after)
+    first = replace(one, after=tuple(leaves if broker == home else broker for broker in one.after))
+    second = replace(other, after=tuple(home if broker == leaves else broker for broker in other.before))
+    moves = [first if move is one else move for move in plan.moves] + [second]
+    moves = [replace(move, chunk=0, position=at) for at, move in enumerate(moves)]
+    counts = {
+        "replicas_moved": sum(len(move.adding) for move in moves),
+        "bytes_moved": sum(len(move.adding) * 1000 for move in moves),
+        "leader_changes": sum(move.before[0] != move.after[0] for move in moves),
+    }
+    assert counts["replicas_moved"] > plan.proof["replicas_moved"]
+    dice = random.Random(2)
+    guesses = [plan.proof["prices"], {}, *({str(b): dice.randint(-9, 9) for b in (1, 2, 3, 4)} for _ in range(50))]
+    for prices in guesses:
+        verdict = check(snapshot, PlanFolder(plan.digest, {**plan.proof, **counts, "prices": prices}, moves))
+        assert verdict.problems == []
+        assert verdict.unproven
+
+
+def test_a_plan_of_bytes_is_checked_for_room_and_its_bound_is_stated():
+    brokers = [{"broker": one, "state": "live", "usable_bytes": 40 * MIB} for one in (1, 2, 3)]
+    rows = [{"topic": "t", "partition": at, "replicas": [1], "bytes": MIB} for at in range(60)]
+    snapshot = snapshot_of(brokers, rows)
+    plan = planned(snapshot, "rebalance", {"balance": "bytes"})
+    verdict = check(snapshot, plan)
+    assert (verdict.problems, verdict.unproven) == ([], ())
+    brokers[1]["usable_bytes"] = MIB
+    tight = snapshot_of(brokers, rows)
+    proof = {**plan.proof, "snapshot_digest": tight.digest}
+    problems = check(tight, PlanFolder(plan.digest, proof, plan.moves)).problems
+    assert len(problems) == 1
+    assert problems[0].endswith("bytes and has room for 1048576.")
+
+
+def test_within_a_budget_whatever_moves_ends_up_right():
+    snapshot = cluster("1a 2b 3c 4a+", "t: " + " ".join(["12", "23", "31"] * 6), "u: 14 21")
+    plan = planned(snapshot, "rebalance", {"max_moves": 3})
+    assert check(snapshot, plan).problems == []
+    assert "that no other leaves less to do is not proven" in check(snapshot, plan).unproven[0]
+    move = next(move for move in plan.moves if move.adding and 1 in move.before and 4 in move.adding)
+    wrong = replace(move, after=(1, 4))
+    moves = [wrong if one is move else one for one in plan.moves]
+    verdict = check(snapshot, PlanFolder(plan.digest, plan.proof, moves))
+    assert any("ends up on the wrong racks" in problem for problem in verdict.problems)
+    beyond = {**plan.proof, "options": {**plan.proof["options"], "max_moves": 2}}
+    assert "beyond max_moves = 2" in " ".join(check(snapshot, PlanFolder(plan.digest, beyond, plan.moves)).problems)
+    roomy = planned(snapshot, "rebalance", {"max_moves": 1000})
+    assert (check(snapshot, roomy).problems, check(snapshot, roomy).unproven) == ([], ())

@@ -1,0 +1,48 @@
+"""The checker on Spark says what the plain one says."""
+
+from dataclasses import replace
+
+import pytest
+
+from kafka_steward.planning.check import check
+from kafka_steward.planning.formats import plan_table, read_plan, write_plan
+from kafka_steward.planning.review import review
+from tests.builders import cluster, planned
+from tests.planning.test_job import TOPICS, written
+
+pytestmark = pytest.mark.spark
+SNAPSHOT = cluster("1a 2b 3c 4a- 5b 6c+", *TOPICS)
+
+
+def saved(plan, path, **changes):
+    """A plan on disk, with rows or proof changed."""
+    moves = changes.pop("moves", plan.moves)
+    proof = {name: value for name, value in plan.proof.items() if name != "digest"}
+    write_plan(str(path), plan_table(moves), {**proof, **changes})
+    return str(path)
+
+
+@pytest.mark.parametrize("slice_rows", [20, 10_000])
+def test_a_good_plan_is_valid_and_proven(spark, tmp_path, slice_rows):
+    uri = written(SNAPSHOT, tmp_path / "snapshot")
+    plan = saved(planned(SNAPSHOT, "drain"), tmp_path / "plan")
+    verdict = review(spark, uri, plan, slice_rows=slice_rows)
+    assert (verdict.ok, verdict.problems, verdict.unproven) == (True, [], ())
+
+
+def test_whatever_is_wrong_is_found_by_either(spark, tmp_path):
+    uri = written(SNAPSHOT, tmp_path / "snapshot")
+    plan = planned(SNAPSHOT, "drain")
+    first, *others = plan.moves
+    broken = {
+        "dropped": {"moves": [replace(move, chunk=0, position=at) for at, move in enumerate(others)]},
+        "twice and nowhere": {"moves": [*plan.moves, first, replace(first, topic="nowhere")]},
+        "bound": {"lower_bound": 10_000},
+    }
+    for name, changes in broken.items():
+        saved(plan, tmp_path / name, **changes)
+        plain = check(SNAPSHOT, read_plan(str(tmp_path / name)))
+        on_spark = review(spark, uri, str(tmp_path / name), slice_rows=20)
+        assert plain.problems or plain.unproven, name
+        assert sorted(on_spark.problems) == sorted(plain.problems), name
+        assert on_spark.unproven == plain.unproven, name
