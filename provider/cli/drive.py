@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from kafka_steward.execution.progress import Progress
     from kafka_steward.execution.undo import Scope, Undo
     from kafka_steward.hooks.steward import Opened
+    from kafka_steward.journal.open import Journal
     from kafka_steward.journal.records import PlanRecord
     from kafka_steward.planning.formats import PlanFolder, SnapshotFolder
 
@@ -72,6 +73,8 @@ def _apply(call: Call) -> Exit:
     document = read_json(call.arguments.file, "reassignment")
     assignments(document)
     with call.hook.open() as opened, interruptible() as interrupt:
+        if (owner := _owner(opened.journal)) is not None:
+            return _taken(call, owner)
         plan, snapshot = _planned(opened, document, interrupt)
         if not plan.moves:
             sentence = f"Every partition of {call.arguments.file} is where it should be; nothing was changed."
@@ -82,9 +85,7 @@ def _apply(call: Call) -> Exit:
                 opened.cluster, opened.journal, plan, settings=opened.settings, who=call.who, snapshot=snapshot
             )
         except SlotTaken as taken:
-            complain(str(taken))
-            complain(f"  {call.command(f'show {taken.owner[:12]}')}")
-            return Exit.FAILED
+            return _taken(call, taken.owner)
         proof = plan.proof
         complain(
             f"Plan {plan.digest[:12]}: {len(plan.moves)} partitions, {proof['replicas_moved']} replicas, "
@@ -92,6 +93,21 @@ def _apply(call: Call) -> Exit:
         )
         progress = carry_out(call, _runner(opened, call, plan.digest), plan.digest, opened.settings, interrupt)
     return ending(call, progress, done=_complete(progress))
+
+
+def _owner(journal: Journal) -> str | None:
+    """The plan that has the cluster: asked before there is one to compare with, because it explains what is moving."""
+    owner = journal.slot.owner()
+    record = None if owner is None else journal.plans.get(owner)
+    return None if record is None or record.status.finished else owner
+
+
+def _taken(call: Call, owner: str) -> Exit:
+    complain(
+        f"The cluster belongs to plan {owner[:12]} until that one ends, and nothing was changed; wait for it, cancel "
+        f"it, or abandon it. To look at it:\n  {call.command(f'show {owner[:12]}')}"
+    )
+    return Exit.FAILED
 
 
 def _planned(opened: Opened, document: Any, interrupt: Interrupt) -> tuple[PlanFolder, SnapshotFolder]:

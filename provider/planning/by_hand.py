@@ -25,8 +25,8 @@ def apply_here(snapshot_uri: str, out_uri: str, document: Any, options: Mapping[
     """Make the plan that the Spark job makes of a reassignment `document`, and write it; returns it as read back.
 
     `options` are the planner's, without the reassignment. It is stricter than the job, because a person can mend the
-    document: raises PlanError, in one sentence, for an unknown topic, partition or broker, for a broker that is to
-    receive a replica and is not live, and for a partition that is moving already.
+    document: raises PlanError, in one sentence, for a topic or partition that is unknown, for a broker that is not
+    live, and for a partition that is moving already.
     """
     given = assignments(document)
     snapshot = read_snapshot(snapshot_uri)
@@ -60,11 +60,14 @@ def _refuse(given: Mapping[TopicPartition, Assignment], snapshot: SnapshotFolder
 
 
 def _refuse_move(name: TopicPartition, target: Assignment, row: Mapping[str, Any], states: Mapping[int, str]) -> None:
+    live = sorted(broker for broker, state in states.items() if state in ("live", "new"))
     for broker in target:
-        if broker not in states:
-            raise PlanError(f"The reassignment of {name} names broker {broker}, which the cluster does not have.")
-        if states[broker] not in ("live", "new") and broker not in row["replicas"]:
-            raise PlanError(f"The reassignment of {name} names broker {broker}, which is not live; start it first.")
+        # Kafka takes a replica that stays for one that must be in sync: with a dead one, the move would hang.
+        if broker not in live and list(target) != row["replicas"]:
+            raise PlanError(
+                f"The reassignment of {name} names broker {broker}, which is not live; "
+                f"live are {', '.join(map(str, live))}."
+            )
     if row["adding"] or row["removing"]:
         raise PlanError(
             f"The partition {name} is being reassigned already; wait until it has arrived, or cancel that first."

@@ -1,5 +1,16 @@
 from __future__ import annotations
 
-from tests.airflow_home import connect
+from pathlib import Path
 
-__all__ = ["connect"]
+import pytest
+
+from tests.airflow_home import connect
+from tests.cli.scene import Scene, new_scene
+from tests.journal.conftest import postgres, zookeeper
+
+__all__ = ["connect", "postgres", "zookeeper"]
+
+
+@pytest.fixture
+def scene(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Scene:
+    return new_scene(monkeypatch, tmp_path)

@@ -1,0 +1,101 @@
+"""A simulated cluster behind a connection, so that verbs run in milliseconds; waiting is what makes its time pass."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kafka_steward.assignment import Assignment
+from kafka_steward.errors import StewardError
+from kafka_steward.journal.open import Journal
+from kafka_steward.journal.records import PlanRecord
+from kafka_steward.settings import Settings
+from tests.cli.calling import run
+from tests.simulator import Simulator
+from tests.worlds import memory_journal
+
+CLUSTER = "kafka_simulated"
+
+
+@dataclass
+class Scene:
+    """`wait` is called with each pause of a loop: time passes, and a test may interfere."""
+
+    simulator: Simulator
+    journal: Journal
+    folder: Path
+    down: StewardError | None = None
+    pauses: int = 0
+    interfere: Callable[[int], None] = field(default=lambda _: None)
+
+    def hook(self, conn_id: str, overrides: Mapping[str, Any] | None = None) -> Any:
+        """What a StewardHook gives the verbs."""
+        settings = Settings.of(overrides or {}, {"throttle": 0})
+        return SimpleNamespace(
+            conn_id=conn_id,
+            open=lambda: self._opened(settings),
+            journal=self._opened_journal,
+            cluster_id=lambda: self.simulator.cluster_id,
+        )
+
+    @contextmanager
+    def _opened(self, settings: Settings) -> Any:
+        if self.down is not None:
+            raise self.down
+        access = SimpleNamespace(workspace=f"{self.folder}/workspace")
+        yield SimpleNamespace(cluster=self.simulator, journal=self.journal, settings=settings, access=access)
+
+    @contextmanager
+    def _opened_journal(self, cluster_id: str) -> Any:
+        assert cluster_id == self.simulator.cluster_id
+        yield self.journal
+
+    def wait(self, seconds: float) -> None:
+        if seconds:
+            self.pauses += 1
+            self.simulator.tick()
+            self.interfere(self.pauses)
+
+    def call(self, *words: str) -> int:
+        return run(*words, "--cluster", CLUSTER)
+
+    def file(self, *partitions: Any, **fields: Any) -> str:
+        """A reassignment: `"t-0: 124"` for a partition, or an entry as it stands."""
+        path = self.folder / "reassignment.json"
+        path.write_text(json.dumps({"version": 1, "partitions": [_entry(each) for each in partitions], **fields}))
+        return str(path)
+
+    def replicas(self, topic: str = "t") -> list[Assignment]:
+        names = sorted(name for name in self.simulator.topics if name.topic == topic)
+        return [self.simulator.topics[name].replicas for name in names]
+
+    @property
+    def plan(self) -> PlanRecord:
+        """The newest plan."""
+        return self.journal.plans.latest(1)[0]
+
+
+def _entry(each: Any) -> Any:
+    if not isinstance(each, str):
+        return each
+    name, _, digits = each.partition(": ")
+    topic, _, number = name.rpartition("-")
+    return {"topic": topic, "partition": int(number), "replicas": [int(digit) for digit in digits]}
+
+
+def new_scene(monkeypatch: pytest.MonkeyPatch, folder: Path, journal: Journal | None = None) -> Scene:
+    """Four brokers, one topic of four partitions; with `journal`, one whose cluster id the simulator takes on."""
+    simulator = Simulator.of("1a 2b 3c 4a", "t: 123 231 312 132", size=300)
+    if journal is not None:
+        simulator.cluster_id = journal.cluster_id
+    scene = Scene(simulator, journal or memory_journal(simulator), folder)
+    monkeypatch.setattr("kafka_steward.hooks.steward.StewardHook", scene.hook)
+    monkeypatch.setattr("kafka_steward.cli.interrupt.time.sleep", scene.wait)
+    return scene

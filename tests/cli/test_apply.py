@@ -1,0 +1,237 @@
+"""apply and resume, on a simulated cluster."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import signal
+from typing import Any
+
+import pytest
+
+from kafka_steward.assignment import TopicPartition
+from kafka_steward.errors import ClusterUnreachable
+from kafka_steward.journal.audit import Action
+from kafka_steward.journal.records import PlanStatus
+from tests.cli.scene import CLUSTER, Scene
+
+BEFORE = [(1, 2, 3), (2, 3, 1), (3, 1, 2), (1, 3, 2)]
+ALL = ("t-0: 423", "t-1: 241", "t-2: 412", "t-3: 342")
+
+
+def test_a_reassignment_is_carried_out(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    assert scene.call("apply", scene.file(*ALL)) == 0
+    assert scene.replicas() == [(4, 2, 3), (2, 4, 1), (4, 1, 2), (3, 4, 2)]
+    plan = scene.plan
+    assert (plan.operation, plan.status, plan.who.person) == ("apply", PlanStatus.COMPLETED, getpass.getuser())
+    assert {row.entry.who.person for row in scene.journal.audit.rows(plan=plan.digest)} == {getpass.getuser()}
+    assert scene.journal.slot.owner() is None
+    said = capsys.readouterr()
+    assert said.out == f"Plan {plan.digest[:12]} is complete: 4 of 4 partitions moved.\n"
+    assert f"Plan {plan.digest[:12]}: 4 partitions, 4 replicas" in said.err
+    assert "[####################] 100% of 4 partitions." in said.err
+
+
+def test_a_program_reads_how_it_ended(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    assert scene.call("apply", scene.file("t-0: 423"), "--output", "json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["status"], told["completed"], told["digest"]) == ("completed", 1, scene.plan.digest)
+
+
+def test_what_is_where_it_should_be_needs_no_plan(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    assert scene.call("apply", scene.file("t-0: 123", "t-1: 231")) == 0
+    assert "is where it should be; nothing was changed." in capsys.readouterr().out
+    assert scene.journal.plans.latest(1) == []
+
+
+def test_an_order_alone_may_change(scene: Scene) -> None:
+    assert scene.call("apply", scene.file("t-0: 312")) == 0
+    assert scene.replicas()[0] == (3, 1, 2)
+
+
+WRONG: list[tuple[Any, str]] = [
+    (["s-0: 123"], "The reassignment names the topic s, which the cluster does not have."),
+    (["t-9: 123"], "The reassignment names the partition t-9, which the cluster does not have."),
+    (["t-0: 127"], "The reassignment of t-0 names broker 7, which is not live; live are 1, 2, 3, 4."),
+    (["t-0: 122"], "The reassignment of t-0 names broker 2 twice."),
+    (["t-0: 124", "t-0: 134"], "The reassignment lists t-0 twice."),
+    (["t-0: "], "The reassignment of t-0 names no broker, or something else than broker ids."),
+    ([{"topic": "t"}], 'an entry without topic, partition and replicas: {"topic": "t"}.'),
+    ([], "The reassignment lists no partition;"),
+    (["t-2: 312"], "The partition t-2 is being reassigned already; wait until it has arrived, or cancel that first."),
+]
+
+
+@pytest.mark.parametrize(("partitions", "sentence"), WRONG, ids=[sentence[:60] for _, sentence in WRONG])
+def test_what_is_wrong_is_one_sentence_and_changes_nothing(
+    scene: Scene, capsys: pytest.CaptureFixture[str], partitions: Any, sentence: str
+) -> None:
+    scene.simulator.alter({TopicPartition("t", 2): (4, 1, 2)})
+    assert scene.call("apply", scene.file(*partitions)) == 1
+    error = capsys.readouterr().err
+    assert sentence in error
+    assert error.count("\n") == 1
+    assert scene.journal.plans.latest(1) == []
+    assert scene.journal.audit.rows() == []
+    assert len(scene.simulator.reassignments()) == 1
+
+
+@pytest.mark.parametrize(("file", "code"), [("t-0: 124", 1), ("t-3: 214", 1), ("t-3: 134", 0), ("t-3: 213", 0)])
+def test_a_replica_of_a_dead_broker_stays_or_goes(
+    scene: Scene, capsys: pytest.CaptureFixture[str], file: str, code: int
+) -> None:
+    scene.simulator.topics[TopicPartition("t", 3)].replicas = (1, 3, 4)
+    scene.simulator.kill(4)
+    assert scene.call("apply", scene.file("t-1: 321", file)) == code
+    refused = "names broker 4, which is not live; live are 1, 2, 3." in capsys.readouterr().err
+    assert (refused, bool(scene.journal.plans.latest(1))) == (bool(code), not code)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (None, "cannot be read: No such file or directory."),
+        ("{'version': 1}", "holds no JSON"),
+        ("[1]", "The reassignment lists no partition;"),
+        ('{"version": 2, "partitions": [1]}', "The reassignment has version 2; only version 1 is known."),
+        ("\udcff", "holds no JSON"),
+    ],
+)
+def test_a_file_that_cannot_be_used(
+    scene: Scene, capsys: pytest.CaptureFixture[str], text: str | None, sentence: str
+) -> None:
+    path = scene.folder / "it.json"
+    if text is not None:
+        path.write_bytes(text.encode(errors="surrogateescape"))
+    assert scene.call("apply", str(path)) == 1
+    error = capsys.readouterr().err
+    assert sentence in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("throttle", ["-1", "fast", "10MB", "1.5M"])
+def test_a_throttle_that_is_none_is_a_usage_error(
+    scene: Scene, capsys: pytest.CaptureFixture[str], throttle: str
+) -> None:
+    assert scene.call("apply", scene.file(*ALL), f"--throttle={throttle}") == 2
+    assert "is no number of bytes per second, such as 50000000 or 50M" in capsys.readouterr().err
+
+
+def test_the_throttle_is_set_while_it_moves(scene: Scene) -> None:
+    seen = []
+    scene.interfere = lambda _: seen.append(dict(scene.simulator.broker_settings[4]))
+    assert scene.call("apply", scene.file(*ALL), "--throttle", "2k") == 0
+    assert {"follower.replication.throttled.rate": "2000"} in seen
+    assert scene.simulator.broker_settings[4] == {}
+
+
+def test_a_second_apply_is_told_whose_the_cluster_is(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    codes = []
+
+    def again(pause: int) -> None:
+        if pause == 1:
+            capsys.readouterr()
+            codes.append(scene.call("apply", scene.file("t-0: 124")))
+
+    scene.interfere = again
+    assert scene.call("apply", scene.file(*ALL)) == 0
+    assert codes == [1]
+    error, owner = capsys.readouterr().err, scene.plan.digest[:12]
+    assert f"The cluster belongs to plan {owner} until that one ends, and nothing was changed;" in error
+    assert f"\n  airflow kafka-steward show {owner} --cluster {CLUSTER}\n" in error
+    assert len(scene.journal.plans.latest(5)) == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_plan_is_resumed(
+    scene: Scene, capsys: pytest.CaptureFixture[str], number: signal.Signals
+) -> None:
+    scene.interfere = lambda pause: os.kill(os.getpid(), number) if pause == 1 else None
+    assert scene.call("apply", scene.file(*ALL)) == 130
+    plan = scene.plan
+    assert not plan.status.finished
+    error = capsys.readouterr().err
+    assert f"\n  airflow kafka-steward resume {plan.digest[:12]} --cluster {CLUSTER}\n" in error
+    assert f"\n  airflow kafka-steward cancel {plan.digest[:12]} --cluster {CLUSTER} --reason '...'\n" in error
+    assert "Traceback" not in error
+
+    assert scene.call("resume") == 0
+    assert scene.replicas() == [(4, 2, 3), (2, 4, 1), (4, 1, 2), (3, 4, 2)]
+    assert signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler)
+
+
+def test_a_step_that_has_begun_is_finished_first(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    altered = []
+    alter = scene.simulator.alter
+
+    def interrupted(targets: Any) -> Any:
+        os.kill(os.getpid(), signal.SIGINT)
+        altered.append(targets)
+        return alter(targets)
+
+    monkeypatch.setattr(scene.simulator, "alter", interrupted)
+    assert scene.call("apply", scene.file(*ALL)) == 130
+    assert scene.pauses == 0
+    assert len(altered[0]) == 4
+    assert scene.journal.audit.rows(action=Action.SUBMIT)[0].completed_ms is not None
+
+
+def test_interrupted_before_the_plan_is_published_nothing_is_changed(
+    scene: Scene, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look = scene.simulator.snapshot
+
+    def interrupted(*given: Any) -> Any:
+        os.kill(os.getpid(), signal.SIGINT)
+        return look(*given)
+
+    monkeypatch.setattr(scene.simulator, "snapshot", interrupted)
+    assert scene.call("apply", scene.file(*ALL)) == 130
+    assert "Interrupted before a plan was published; nothing was changed." in capsys.readouterr().err
+    assert scene.journal.plans.latest(1) == []
+
+
+def test_a_stuck_plan_waits_for_a_person_and_is_resumed(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    scene.interfere = lambda pause: scene.simulator.kill(4) if pause == 1 else None
+    scene.simulator.bandwidth = 1
+    assert scene.call("apply", scene.file(*ALL)) == 3
+    assert scene.plan.status is PlanStatus.STUCK
+    error = capsys.readouterr().err
+    assert f"\n  airflow kafka-steward resume {scene.plan.digest[:12]} --cluster {CLUSTER}\n" in error
+    scene.simulator.restart(4)
+    scene.simulator.bandwidth = 100
+    assert scene.call("resume", scene.plan.digest[:6]) == 0
+    assert scene.plan.status is PlanStatus.COMPLETED
+
+
+def test_a_plan_that_ended_otherwise_than_asked_for_has_failed(
+    scene: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scene.interfere = lambda pause: scene.simulator.delete("t") if pause == 1 else None
+    assert scene.call("apply", scene.file(*ALL)) == 1
+    assert "0 of 4" in capsys.readouterr().out
+
+
+def test_a_cluster_that_does_not_answer_is_one_sentence(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    scene.down = ClusterUnreachable("No bootstrap server answers.")
+    for words in (["apply", scene.file(*ALL)], ["resume"], ["cancel", "--reason", "x"], ["verify"]):
+        assert scene.call(*words) == 1
+        assert capsys.readouterr().err == "No bootstrap server answers.\n"
+
+
+@pytest.mark.parametrize("words", [["resume"], ["cancel", "--reason", "x"]], ids=lambda words: words[0])
+def test_with_nothing_under_way_there_is_nothing_to_do(
+    scene: Scene, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    assert scene.call(*words) == 1
+    assert "Nothing is under way on cluster simulated: there is no plan to" in capsys.readouterr().err
+
+
+def test_an_ended_plan_is_not_resumed(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    scene.call("apply", scene.file("t-0: 423"))
+    capsys.readouterr()
+    assert scene.call("resume", scene.plan.digest) == 1
+    error = capsys.readouterr().err
+    assert f"Plan {scene.plan.digest[:12]} has ended already" in error
+    assert error.count("\n") == 1
