@@ -9,6 +9,7 @@ import pyarrow as pa
 from kafka_steward.assignment import Move, Operation
 from kafka_steward.planning.chunks import Slots, in_order
 from kafka_steward.planning.digest import plan_digest, snapshot_digest
+from kafka_steward.planning.divided import divided, divisible
 from kafka_steward.planning.formats import (
     SNAPSHOT_BROKERS,
     SNAPSHOT_PARTITIONS,
@@ -16,8 +17,15 @@ from kafka_steward.planning.formats import (
     SnapshotFolder,
     conformed,
 )
-from kafka_steward.planning.kernels import Job, plan_slice, read_measures, read_surveys, survey_slice
-from kafka_steward.planning.options import Options
+from kafka_steward.planning.kernels import (
+    Job,
+    plan_slice,
+    read_measures,
+    read_surveys,
+    survey_slice,
+    tally_slice,
+)
+from kafka_steward.planning.options import EVEN, Options
 from kafka_steward.planning.proof import proof_of
 from kafka_steward.planning.slices import SLICE_ROWS, boundaries
 
@@ -74,10 +82,7 @@ def planned(
         table.filter(pa.array([first <= name and (not after or name < after[0]) for name in names], pa.bool_()))
         for first, *after in (firsts[at : at + 2] for at in range(len(firsts)))
     ]
-    others = read_surveys(_answers(slices, partial(survey_slice, job))) if len(slices) > 1 else None
-    results = [plan_slice(job, others, number, part) for number, part in enumerate(slices)]
-    measures = read_measures(_answers(slices, lambda number, _: results[number]))
-    result = pa.concat_tables(results)
+    result, measures = _solved(job, slices, table)
     rows = in_order(result.filter(result["topic"].is_valid()), Slots(5, 5, chosen.chunk_size))
     proof = {
         **proof_of(measures, job.arrays(), asked, chosen),
@@ -88,12 +93,33 @@ def planned(
     return PlanFolder(proof["digest"], proof, moves_of(rows))
 
 
+def _solved(job, slices, table):
+    if len(slices) == 1:
+        return _kernels(job, None, slices)
+    if job.operation not in EVEN:
+        return _kernels(job, read_surveys(_answers(slices, partial(survey_slice, job))), slices)
+    parts = None
+    if divisible(job.operation, job.options):
+        parts = divided(job.arrays(), _answers(slices, partial(tally_slice, job)), own_rack=job.own_rack)
+    if parts is not None:
+        result, measures = _kernels(job, parts.shares, slices)
+        if measures is not None and not parts.better_whole(measures):
+            return result, parts.proven(measures)
+    return _kernels(job, None, [table])
+
+
+def _kernels(job, others, slices):
+    results = [plan_slice(job, others, number, part) for number, part in enumerate(slices)]
+    answers = _answers(slices, lambda number, _: results[number])
+    return pa.concat_tables(results), read_measures(answers) if all(answers) else None
+
+
 def _answers(slices, kernel):
     found = [kernel(number, part) for number, part in enumerate(slices)]
     problems = [one for table in found for one in table["problem"].to_pylist() if one]
     if problems:
         raise AssertionError(problems[0])
-    return [one for table in found for one in table["answer"].to_pylist() if one]
+    return [one for table in found for one in table["answer"].to_pylist() if one is not None]
 
 
 def moves_of(rows: pa.Table) -> list[Move]:

@@ -6,44 +6,37 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from kafka_steward.errors import PlanError
-from kafka_steward.planning.arrays import Bools, Ints, Rows
+from kafka_steward.planning.arrays import Ints, Rows
 from kafka_steward.planning.disks import Disks, Moved, even_disks
 from kafka_steward.planning.drafts import Draft
-from kafka_steward.planning.heal import broker_shares, heal
-from kafka_steward.planning.leaders import Slots, lead_evenly, succession, tiers
-from kafka_steward.planning.quotas import fair_bounds, rack_bounds_of
-from kafka_steward.planning.rebalance import Bounds, Placed, Shape, place_evenly
+from kafka_steward.planning.heal import heal
+from kafka_steward.planning.leaders import Slots, aimed, lead_evenly, succession, tiers
+from kafka_steward.planning.rebalance import Placed, place_evenly
 from kafka_steward.planning.selection import Case, Fate, chosen
+from kafka_steward.planning.shares import Share
+from kafka_steward.planning.start import Start, groups_of, rack_tables
+from kafka_steward.planning.within import place_within
 
 __all__ = ["even_bytes", "even_out"]
 
 
-def even_out(case: Case) -> Draft:
-    """New assignments of all rows: every topic and the whole cluster even, by the fewest moves."""
-    rows, brokers = case.rows, case.brokers
-    usable = brokers.having("live", "new")
-    fate = _fates(case, usable)
-    planned = np.flatnonzero(fate == Fate.PLANNED)
-    if len(planned) == 0:
-        return Draft(rows, fate, rows.row, rows.broker, bound=0)
-    index = np.full(len(rows), -1)
-    index[planned] = np.arange(len(planned))
-    mine = (index[rows.row] >= 0) & usable[rows.broker]
-    topics, topic = np.unique(rows.topic[planned], return_inverse=True)
-    shape = Shape(
-        topic=topic,
-        factor=rows.target_rf[planned],
-        size=rows.size[planned],
-        row=index[rows.row[mine]],
-        broker=rows.broker[mine],
-        leads=rows.place[mine] == 0,
-        group=_groups(case),
-    )
-    placed = place_evenly(shape, _bounds(case, shape, len(topics)))
-    broker, tier = _in_order(case, shape, placed, rows.place[mine])
-    row, merged = _merged(rows, index, planned[placed.row], broker)
-    return Draft(rows, fate, row, merged, bound=placed.bound, notes=_notes(placed, tier))
+def even_out(case: Case, share: Share | None = None) -> Draft:
+    """New assignments of all rows: every topic and the whole cluster even, by the fewest moves.
+
+    With a share, the slice is one of several, and its bound is not its own. Raises Infeasible if it cannot be met.
+    """
+    rows = case.rows
+    start = Start.of(case)
+    if len(start.planned) == 0:
+        return Draft(rows, start.fate, rows.row, rows.broker, bound=0)
+    if share is None:
+        placed = place_evenly(start.shape, start.bounds)
+    else:
+        row, broker = place_within(start.shape, start.bounds.rack, share.quota(start.bounds.cell[0]))
+        placed = Placed(row, broker, 0, within=True)
+    broker, tier = _in_order(case, start, placed, None if share is None else share.leaders)
+    row, merged = _merged(rows, start.index, start.planned[placed.row], broker)
+    return Draft(rows, start.fate, row, merged, bound=placed.bound, notes=_notes(placed, tier))
 
 
 def even_bytes(case: Case) -> Draft:
@@ -52,9 +45,11 @@ def even_bytes(case: Case) -> Draft:
     first = heal(case)
     share = np.where(brokers.target, [float(capacity) for capacity in brokers.capacity], 0.0)
     free = chosen(case) == Fate.UNTOUCHED
-    free &= first.fate != Fate.ALL_REPLICAS_LOST
+    # What could not be made whole keeps a lost replica in its list: Kafka would never complete a move of it.
+    free[first.row[brokers.having("failed")[first.broker]]] = False
     factors, which = np.unique(np.diff(first.start), return_inverse=True)
-    low, high = (table[which] for table in _rack_tables(case, _groups(case), factors.tolist()))
+    reach = brokers.having("live", "new")
+    low, high = (table[which] for table in rack_tables(case, groups_of(case.brokers), factors.tolist(), reach))
     disks = Disks(
         row=first.row,
         broker=first.broker,
@@ -82,64 +77,9 @@ def _disk_notes(case: Case, moved: Moved) -> Iterator[str]:
         yield f"The partition {case.rows.name(row)} is larger than the tolerance leaves room for."
 
 
-def _fates(case: Case, usable: Bools) -> Ints:
-    rows = case.rows
-    fate = chosen(case)
-    alive = ~case.brokers.having("failed")[rows.broker]
-    lost = np.bincount(rows.row[alive], minlength=len(rows)) == 0
-    fate = np.where(fate == Fate.UNTOUCHED, np.where(lost, Fate.ALL_REPLICAS_LOST, Fate.PLANNED), fate)
-    room = int(usable.sum())
-    too_many = (fate == Fate.PLANNED) & (rows.target_rf > room)
-    if too_many.any():
-        row = int(too_many.argmax())
-        name, factor = rows.name(row), rows.target_rf[row]
-        raise PlanError(f"The partition {name} is to have {factor} replicas, and only {room} brokers may hold one.")
-    # What was not asked for is no shortcoming of the plan.
-    return np.asarray(np.where(fate == Fate.EXCLUDED, Fate.UNTOUCHED, fate), np.int64)
-
-
-def _groups(case: Case) -> Ints:
-    """Each broker's rack, and one group more for those without: on the flow they differ from no rack in nothing."""
-    rack = case.brokers.rack
-    return np.where(rack < 0, int(rack.max(initial=-1)) + 1, rack)
-
-
-def _bounds(case: Case, shape: Shape, topics: int) -> Bounds:
-    factors, which = np.unique(shape.factor, return_inverse=True)
-    counts = np.zeros((topics, len(factors)), np.int64)
-    np.add.at(counts, (shape.topic, which), 1)
-    usable = case.brokers.having("live", "new")
-    share_of = [broker_shares(case.brokers, usable, factor, own_rack=case.own_rack) for factor in factors.tolist()]
-    low, high, least, most = fair_bounds(counts, share_of)
-    holds = np.zeros_like(low)
-    np.add.at(holds, (shape.topic[shape.row], shape.broker), 1)
-    # Excluded brokers share like any other, but what they lack they cannot get: then the others come nearest.
-    barred = usable & ~case.brokers.target
-    low[:, barred], high[:, barred] = (np.minimum(bound, holds)[:, barred] for bound in (low, high))
-    total = holds.sum(axis=0)
-    least[barred], most[barred] = (np.minimum(bound, total)[barred] for bound in (least, most))
-    rack_low, rack_high = (table[which] for table in _rack_tables(case, shape.group, factors.tolist()))
-    return Bounds((rack_low, rack_high), (low, high), (least, most))
-
-
-def _rack_tables(case: Case, group: Ints, factors: list[int]) -> tuple[Ints, Ints]:
-    groups = int(group.max()) + 1
-    usable = case.brokers.having("live", "new")
-    sizes = np.bincount(group[usable], minlength=groups)
-    racked = np.unique(group[case.brokers.rack >= 0])
-    loose = int((usable & (case.brokers.rack < 0)).sum())
-    low, high = np.zeros((2, len(factors), groups), np.int64)
-    for at, factor in enumerate(factors):
-        bounds = rack_bounds_of(factor, sizes[racked].tolist(), loose, own_rack=case.own_rack)
-        low[at, racked], high[at, racked] = np.maximum(bounds[0], 0), bounds[1]
-        if loose:
-            high[at, -1] = min(factor, loose)
-    return low, high
-
-
-def _in_order(case: Case, shape: Shape, placed: Placed, old_place: Ints) -> tuple[Ints, str]:
+def _in_order(case: Case, start: Start, placed: Placed, leaders: Ints | None) -> tuple[Ints, str]:
     """The placed brokers in their order within each row: leader first, then who takes over, and the leaders' tier."""
-    brokers = len(case.brokers)
+    brokers, shape, old_place = len(case.brokers), start.shape, start.place
     pack = shape.row * brokers + shape.broker
     order = np.argsort(pack)
     found = np.searchsorted(pack[order], placed.row * brokers + placed.broker)
@@ -151,7 +91,8 @@ def _in_order(case: Case, shape: Shape, placed: Placed, old_place: Ints) -> tupl
         place[held] = old_place[order[found[held]]]
     slots = Slots(placed.row, placed.broker, place == 0, ~held)
     alike = len(set(case.brokers.capacity)) == 1
-    leader, tier = lead_evenly(shape.topic, slots, tiers(shape.topic, slots, case.brokers.target, alike=alike))
+    choices = tiers(shape.topic, slots, case.brokers.target, alike=alike)
+    leader, tier = lead_evenly(shape.topic, slots, choices if leaders is None else aimed(choices, leaders))
     place[placed.broker == leader[placed.row]] = -1
     broker = placed.broker[np.lexsort((placed.broker, place, placed.row))]
     return succession(placed.row, broker, brokers), tier

@@ -56,12 +56,45 @@ class Network:
         nodes = np.atleast_1d(np.asarray(nodes, np.int64))
         self._supplies.append((nodes, np.broadcast_to(np.asarray(amounts, np.int64), nodes.shape)))
 
+    def costs(self) -> Ints:
+        """What a unit costs on every arc."""
+        return self._all(3)
+
+    def cost_of(self, flow: Ints) -> int:
+        """What a flow costs in all; what the lower bounds of arcs cost is not in it."""
+        return int(flow @ self.costs())
+
+    def potentials(self, flow: Ints, cost: Ints) -> Ints:
+        """For each node, the least cost at which a unit could get there, if arcs cost `cost` and `flow` is cheapest.
+
+        Along every arc with room the potential grows by at most the cost; along every arc in use by at least the cost.
+        Raises Infeasible when the flow is not cheapest at those costs: then there are none.
+        """
+        tail, head = self._all(0), self._all(1)
+        forth, back = flow < self._all(2), flow > 0
+        source, target = np.concatenate([tail[forth], head[back]]), np.concatenate([head[forth], tail[back]])
+        worth = np.concatenate([cost[forth], -cost[back]])
+        order = np.argsort(target, kind="stable")
+        source, target, worth = source[order], target[order], worth[order]
+        first = np.flatnonzero(np.diff(target, prepend=-1))
+        potential = np.zeros(self._nodes, np.int64)
+        for _ in range(self._nodes + 1):
+            best = np.minimum.reduceat(potential[source] + worth, first) if len(first) else first
+            better = best < potential[target[first]]
+            if not better.any():
+                return potential
+            potential[target[first[better]]] = best[better]
+        raise Infeasible
+
+    def _all(self, part: int) -> Ints:
+        return np.concatenate([block[part] for block in self._blocks]) if self._blocks else np.zeros(0, np.int64)
+
     def solve(self) -> Ints:
         """The flow on every arc, of least total cost. Raises Infeasible."""
         if self._arcs == 0:
             return np.zeros(0, np.int64)
         solver = min_cost_flow.SimpleMinCostFlow()
-        tail, head, capacity, cost = (np.concatenate([block[i] for block in self._blocks]) for i in range(4))
+        tail, head, capacity, cost = (self._all(part) for part in range(4))
         # int32 nodes are what OR-tools takes.
         solver.add_arcs_with_capacity_and_unit_cost(tail.astype(np.int32), head.astype(np.int32), capacity, cost)
         balance = np.zeros(self._nodes, np.int64)

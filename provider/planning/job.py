@@ -23,21 +23,26 @@ from kafka_steward.planning.archive import make_archive
 from kafka_steward.planning.chunks import Slots, in_order
 from kafka_steward.planning.command import print_verdict, request_of, write_reassignments
 from kafka_steward.planning.digest import plan_hasher
+from kafka_steward.planning.divided import MANY_CELLS, divided, divisible
 from kafka_steward.planning.formats import SnapshotFolder, read_snapshot
+from kafka_steward.planning.heal import Others
 from kafka_steward.planning.kernels import (
     ANSWER,
     RESULT,
+    TALLY,
     Job,
     plan_slice,
     read_measures,
     read_surveys,
     survey_slice,
+    tally_slice,
 )
 from kafka_steward.planning.measures import Measures
 from kafka_steward.planning.options import EVEN, Options, operation_of
 from kafka_steward.planning.proof import proof_of
 from kafka_steward.planning.reassignment import assignments
 from kafka_steward.planning.session import local_session, worker_errors
+from kafka_steward.planning.shares import Share
 from kafka_steward.planning.slices import SLICE_ROWS, boundaries
 from kafka_steward.planning.stages import ordered, per_slice, read_partitions, sliced
 from kafka_steward.planning.storage import Folder, for_spark
@@ -92,24 +97,57 @@ def _refuse_unknown_topics(snapshot: SnapshotFolder, job: Job) -> None:
 def _solved(
     spark: SparkSession, snapshot: SnapshotFolder, uri: str, job: Job, slice_rows: int
 ) -> tuple[DataFrame, Measures]:
-    firsts = [] if job.operation in EVEN else boundaries(snapshot.partitions.column("topic"), slice_rows)
+    topics = snapshot.partitions.column("topic")
+    whole = job.operation in EVEN and not divisible(job.operation, job.options)
+    firsts = [] if whole else boundaries(topics, slice_rows)
     rows = sliced(read_partitions(spark, uri), firsts)
-    others = None
-    if firsts:
-        rows = rows.persist()
+    if not firsts:
+        return _sure(*_planned(rows, job, None, snapshot))
+    rows = rows.persist()
+    try:
+        if job.operation in EVEN:
+            return _put_together(rows, job, snapshot)
         others = read_surveys(_answers(per_slice(rows, partial(survey_slice, job), ANSWER)))
+        return _sure(*_planned(rows, job, others, snapshot))
+    finally:
+        rows.unpersist()
+
+
+def _put_together(rows: DataFrame, job: Job, snapshot: SnapshotFolder) -> tuple[DataFrame, Measures]:
+    """An even plan of many slices; of all partitions as one where that may move less and they are not too many."""
+    brokers = job.arrays()
+    topics = len(pc.unique(snapshot.partitions.column("topic")))
+    count = partial(tally_slice, job, leaders=topics * len(brokers) <= MANY_CELLS)
+    parts = divided(brokers, _answers(per_slice(rows, count, TALLY)), own_rack=job.own_rack)
+    if parts is not None:
+        result, measures = _planned(rows, job, parts.shares, snapshot)
+        if measures is not None and not parts.better_whole(measures):
+            return result, parts.proven(measures)
+        result.unpersist()
+    one = rows.withColumn("slice", f.lit(0)).coalesce(1)
+    return _sure(*_planned(one, job, None, snapshot))
+
+
+def _sure(result: DataFrame, measures: Measures | None) -> tuple[DataFrame, Measures]:
+    """What was planned, where nothing can have been in the way."""
+    if measures is None:
+        raise PlanError("No placement was found within the floors and ceilings; this is an error of the planner.")
+    return result, measures
+
+
+def _planned(
+    rows: DataFrame, job: Job, others: Sequence[Others | Share] | None, snapshot: SnapshotFolder
+) -> tuple[DataFrame, Measures | None]:
+    """Moves and measures; no measures where a slice cannot be placed with its share."""
     result = per_slice(rows, partial(plan_slice, job, others), RESULT).persist()
     answers = _answers(result.where(f.col("topic").isNull()))
-    if firsts:
-        rows.unpersist()
     if not answers:
         # No partition at all: a plan with nothing in it, from the kernel itself.
-        empty = plan_slice(job, None, 0, snapshot.partitions)
-        answers = empty.column("answer").to_pylist()
-    return result, read_measures(answers)
+        answers = plan_slice(job, None, 0, snapshot.partitions).column("answer").to_pylist()
+    return result, read_measures(answers) if all(answers) else None
 
 
-def _answers(answers: DataFrame) -> list[str]:
+def _answers(answers: DataFrame) -> list[Any]:
     """The small answers of all slices, in order. Raises PlanError with the first problem that a slice met."""
     found = answers.select("slice", "answer", "problem").orderBy("slice").collect()
     problem = next((row["problem"] for row in found if row["problem"]), None)

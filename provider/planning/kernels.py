@@ -7,8 +7,8 @@ comes back as a sentence in the answer: raised here, it would be buried in a Jav
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -22,19 +22,35 @@ from kafka_steward.planning.budget import within_budget
 from kafka_steward.planning.certificate import find_prices
 from kafka_steward.planning.drafts import MOVES, Draft, moves, reasons
 from kafka_steward.planning.even import even_bytes, even_out
+from kafka_steward.planning.flows import Infeasible
 from kafka_steward.planning.heal import Others, Survey, heal, survey
 from kafka_steward.planning.judge import position_of
 from kafka_steward.planning.measures import Measures, measured, spread_badly
 from kafka_steward.planning.options import EVEN, Options
 from kafka_steward.planning.selection import Case, Fate
+from kafka_steward.planning.shares import Share
+from kafka_steward.planning.start import Start
+from kafka_steward.planning.tally import tally, weights
 
-__all__ = ["ANSWER", "RESULT", "Job", "plan_slice", "read_measures", "read_surveys", "survey_slice"]
+__all__ = [
+    "ANSWER",
+    "RESULT",
+    "TALLY",
+    "Job",
+    "plan_slice",
+    "read_measures",
+    "read_surveys",
+    "survey_slice",
+    "tally_slice",
+]
 
 #: Topics times brokers squared up to which prices are sought.
 MAX_PRICED_CELLS = 20_000_000
 
 #: A small answer per slice: JSON, or the sentence of a PlanError.
 ANSWER = pa.schema([pa.field("slice", pa.int32()), pa.field("answer", pa.string()), pa.field("problem", pa.string())])
+#: A tally per slice, as bytes.
+TALLY = pa.schema([pa.field("slice", pa.int32()), pa.field("answer", pa.binary()), pa.field("problem", pa.string())])
 #: Moves (answer and problem empty) and one answer per slice (topic empty), in one table: a stage has one output.
 RESULT = pa.schema([*ANSWER, *(field.with_nullable(True) for field in MOVES)])
 
@@ -51,6 +67,11 @@ class Job:
         """The brokers as arrays."""
         return Brokers.of(self.brokers, self.options.exclude_brokers, rack_aware=self.options.rack_aware)
 
+    @property
+    def own_rack(self) -> bool:
+        """Whether a broker without a rack is a rack of its own."""
+        return self.options.rackless == "own-rack"
+
     def case(self, table: pa.Table) -> Case:
         """A slice as arrays. Raises PlanError when its rows are wrong."""
         brokers = self.arrays()
@@ -66,27 +87,43 @@ def survey_slice(job: Job, number: int, table: pa.Table) -> pa.Table:
     return _guarded(number, answer, ANSWER)
 
 
-def plan_slice(job: Job, others: list[Others] | None, number: int, table: pa.Table) -> pa.Table:
+def tally_slice(job: Job, number: int, table: pa.Table, *, leaders: bool = True) -> pa.Table:
+    """Count what the quotas of an even plan must know of a slice, as `TALLY`; `leaders`: of its leaders too."""
+
+    def answer() -> pa.Table:
+        start = Start.of(job.case(table))
+        packed = tally(start.shape, start.bounds, leaders=leaders).packed()
+        return _filled(pa.table({"slice": pa.array([number], pa.int32()), "answer": [packed]}), TALLY)
+
+    return _guarded(number, answer, TALLY)
+
+
+def plan_slice(job: Job, others: Sequence[Others | Share] | None, number: int, table: pa.Table) -> pa.Table:
     """Plan a slice, as `RESULT`. `others` has one entry for each slice; None when there is one."""
 
     def answer() -> pa.Table:
         case = job.case(table)
         draft = _draft(case, None if others is None else others[number])
-        brokers, rows = case.brokers, case.rows
-        bad = spread_badly(rows.row, rows.broker, len(rows), brokers, own_rack=case.own_rack)
-        why = reasons(draft, brokers, bad, job.operation)
-        found = moves(draft, brokers, table.column("topic_id").combine_chunks(), why)
-        return _together(
-            found, _answer(number, measured(draft, brokers, _prices(job, draft, table, found), own_rack=case.own_rack))
-        )
+        rows = case.rows
+        bad = spread_badly(rows.row, rows.broker, len(rows), case.brokers, own_rack=case.own_rack)
+        why = reasons(draft, case.brokers, bad, job.operation)
+        found = moves(draft, case.brokers, table.column("topic_id").combine_chunks(), why)
+        apart = others is not None
+        return _together(found, _answer(number, _measured(draft, case, _prices(job, draft, table, found, apart=apart))))
 
     return _guarded(number, answer, RESULT)
 
 
-def _prices(job: Job, draft: Draft, table: pa.Table, found: pa.Table) -> list[int]:
+def _measured(draft: Draft, case: Case, prices: list[int]) -> Measures:
+    found = measured(draft, case.brokers, prices, own_rack=case.own_rack)
+    weight = int(weights(draft.rows.size)[draft.row[draft.added]].sum())
+    return replace(found, counts={**found.counts, "weight_moved": weight})
+
+
+def _prices(job: Job, draft: Draft, table: pa.Table, found: pa.Table, *, apart: bool) -> list[int]:
     """Prices that prove an even placement minimal, where there are any and the search is not too long."""
     cells = len(draft.rows.topics) * len(job.brokers) ** 2
-    if job.operation not in EVEN or _partial(job.options) or cells > MAX_PRICED_CELLS:
+    if apart or job.operation not in EVEN or _partial(job.options) or cells > MAX_PRICED_CELLS:
         return []
     touched = table.filter(pa.array(draft.fate == Fate.PLANNED))
     position = position_of(job.brokers, touched, found, job.options.to_json(job.operation))
@@ -94,7 +131,9 @@ def _prices(job: Job, draft: Draft, table: pa.Table, found: pa.Table) -> list[in
     return [] if prices is None else [int(price) for price in prices]
 
 
-def _draft(case: Case, others: Others | None) -> Draft:
+def _draft(case: Case, others: Others | Share | None) -> Draft:
+    if isinstance(others, Share):
+        return even_out(case, others)
     if case.operation in EVEN:
         even = even_bytes(case) if case.options.balance == "bytes" else even_out(case)
         return _budgeted(even, case)
@@ -147,6 +186,9 @@ def read_measures(answers: list[str]) -> Measures:
 def _guarded(number: int, answer: Callable[[], pa.Table], schema: pa.Schema) -> pa.Table:
     try:
         return answer()
+    except Infeasible:
+        # The slice has no placement with what it was given: whoever gave it has to plan otherwise.
+        return _filled(pa.table({"slice": pa.array([number], pa.int32()), "answer": [""]}), schema)
     except PlanError as error:
         return _filled(pa.table({"slice": pa.array([number], pa.int32()), "problem": [str(error)]}), schema)
 

@@ -21,7 +21,7 @@ import numpy as np
 from kafka_steward.planning.arrays import Bools, Ints, equal_pairs
 from kafka_steward.planning.flows import Infeasible, Network
 
-__all__ = ["Bounds", "Placed", "Shape", "place_evenly"]
+__all__ = ["Bounds", "Placed", "Shape", "place_evenly", "place_exactly"]
 
 _MIB = 1 << 20
 #: OR-tools multiplies costs by the number of nodes; beyond this they would not fit.
@@ -43,6 +43,8 @@ class Shape:
     broker: Ints
     leads: Bools
     group: Ints
+    #: Brokers that keep what they hold, and receive nothing.
+    barred: Bools
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,11 @@ def place_evenly(shape: Shape, bounds: Bounds) -> Placed:
         return _place(shape, bounds, soft=False)
     except Infeasible:
         return _place(shape, bounds, soft=True)
+
+
+def place_exactly(shape: Shape, bounds: Bounds) -> Placed:
+    """The same within the bounds only. Raises Infeasible."""
+    return _place(shape, bounds, soft=False)
 
 
 def _place(shape: Shape, bounds: Bounds, *, soft: bool) -> Placed:
@@ -142,7 +149,7 @@ class _Flow:
 
     def _new_arcs(self) -> None:
         shape, most = self.shape, self.bounds.cell[1]
-        topic, broker = np.nonzero((most > 0) & ~self.dense[:, None])
+        topic, broker = np.nonzero((most > 0) & ~self.dense[:, None] & ~shape.barred)
         self.from_topic, self.from_broker = topic, broker
         self.from_pool = self.net.connect(
             self.pool[topic, shape.group[broker]],
@@ -151,7 +158,7 @@ class _Flow:
             0,
         )
         rows = np.flatnonzero(self.dense[shape.topic])
-        open_cells = (most[shape.topic[rows]] > 0) & (self.bounds.rack[1][rows][:, shape.group] > 0)
+        open_cells = (most[shape.topic[rows]] > 0) & ~shape.barred & (self.bounds.rack[1][rows][:, shape.group] > 0)
         place = np.full(len(shape.topic), -1)
         place[rows] = np.arange(len(rows))
         mine = place[shape.row] >= 0

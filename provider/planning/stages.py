@@ -31,6 +31,7 @@ _SPARK: dict[pa.DataType, t.DataType] = {
     pa.string(): t.StringType(),
     pa.int32(): t.IntegerType(),
     pa.int64(): t.LongType(),
+    pa.binary(): t.BinaryType(),
     pa.list_(pa.int32()): t.ArrayType(t.IntegerType()),
 }
 

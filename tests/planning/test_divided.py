@@ -1,0 +1,64 @@
+"""An even plan put together from slices: as few moves and mebibytes as the plan of all partitions as one."""
+
+import pytest
+
+from kafka_steward.planning.check import check
+from kafka_steward.planning.divided import Divided
+from kafka_steward.planning.formats import read_plan, read_snapshot
+from kafka_steward.planning.job import run
+from tests.builders import cluster, planned
+from tests.planning.solver import MIB, random_case
+from tests.planning.test_job import written
+
+TOPICS = [f"{name}: " + " ".join(["124", "341", "213", "432"] * 5) for name in "tuvw"]
+SNAPSHOT = cluster("1a 2b 3c 4a- 5b 6c+ 7a", *TOPICS)
+
+
+def cost(plan):
+    weight = sum(len(move.adding) * -(-(move.size_bytes or 0) // MIB) for move in plan.moves)
+    return plan.proof["replicas_moved"], weight, plan.proof["lower_bound"], plan.proof["rack_violations"]
+
+
+def test_cut_into_topics_random_cases_move_as_little_as_in_one_piece(monkeypatch):
+    closed, different = [], []
+    better_whole = Divided.better_whole
+
+    def spy(parts, measures):
+        closed.append(parts.closes(measures))
+        return better_whole(parts, measures)
+
+    monkeypatch.setattr(Divided, "better_whole", spy)
+    for seed in range(1000, 1120):
+        options = {"rackless": ["free", "own-rack"][seed % 2], "rack_aware": seed % 7 != 0}
+        whole, pieces = (planned(random_case(seed), "rebalance", options, slice_rows=rows) for rows in (30_000, 1))
+        different += [(seed, cost(whole), cost(pieces))] if cost(whole) != cost(pieces) else []
+    assert different == []
+    # Else nothing was put together at all.
+    assert sum(closed) >= 40
+
+
+@pytest.mark.parametrize("operation", ["rebalance", "expand", "drain"])
+def test_slices_together_are_even_and_proven(operation):
+    plan = planned(SNAPSHOT, operation, slice_rows=20)
+    verdict = check(SNAPSHOT, plan)
+    assert (verdict.problems, verdict.unproven) == ([], ())
+    leaders = plan.proof["spread"]["leaders"]["after"]
+    assert leaders["most"] - leaders["least"] <= 1
+
+
+def test_without_a_plan_of_all_a_gap_is_said(monkeypatch):
+    monkeypatch.setattr("kafka_steward.planning.divided.MANY_PARTITIONS", 0)
+    gaps = [planned(random_case(seed), "rebalance", slice_rows=1).proof for seed in range(1000, 1060)]
+    said = [proof for proof in gaps if any("Slices were planned apart" in note for note in proof["notes"])]
+    assert said
+    assert all(proof["lower_bound"] <= proof["replicas_moved"] for proof in gaps)
+
+
+@pytest.mark.spark
+def test_an_even_plan_of_several_slices_depends_on_the_slices_alone(spark, tmp_path):
+    snapshot = written(SNAPSHOT, tmp_path / "snapshot")
+    expected = planned(read_snapshot(snapshot), "drain", slice_rows=20)
+    for partitions in ("1", "5"):
+        spark.conf.set("spark.sql.shuffle.partitions", partitions)
+        run(spark, snapshot, str(tmp_path / partitions), "drain", slice_rows=20)
+        assert read_plan(str(tmp_path / partitions)) == expected
