@@ -11,12 +11,19 @@ from airflow.sdk import Param
 from kafka_steward.provider_info import SETTINGS
 from kafka_steward.settings import Settings
 
-__all__ = ["heal_params", "setting_params"]
+__all__ = ["cancel_params", "heal_params", "setting_params"]
 
 _TYPES = {"float": "number", "integer": "integer", "boolean": "boolean", "string": "string"}
 #: Read by the watch, which no run can change, or by upkeep.
 _NOT_OF_A_RUN = frozenset(
-    {"heal_failure_interval", "heal_fast_detection", "heal_retry_interval", "watch_interval", "plan_retention"}
+    {
+        "heal_failure_interval",
+        "heal_fast_detection",
+        "heal_retry_interval",
+        "watch_interval",
+        "foreign_while_disabled",
+        "plan_retention",
+    }
 )
 
 
@@ -36,6 +43,29 @@ def heal_params(mode: str, settings: Mapping[str, Any]) -> dict[str, Param]:
             items={"type": "integer", "minimum": 0},
         ),
         "ignore_grace": Param(False, "Heal what is dead now, without waiting for the grace period.", type="boolean"),
+        **setting_params(settings),
+    }
+
+
+def cancel_params(settings: Mapping[str, Any]) -> dict[str, Param]:
+    """The form of a cancel: what, how much of it, and why; then the settings, which a rollback heeds."""
+    return {
+        "plan": Param(
+            None,
+            "The plan's digest, or its first letters; empty: the plan that has the cluster.",
+            type=["null", "string"],
+            pattern="^([0-9a-f]{4,64})?$",
+        ),
+        "scope": Param(
+            "pending",
+            "pending: cancel what is in flight. plan: take back what is complete too.",
+            type="string",
+            enum=["pending", "plan"],
+        ),
+        "reason": Param("", "Why, for the audit trail.", type="string", maxLength=500),
+        "even_if_disabled": Param(
+            False, "Roll back although reassignments are switched off for this cluster.", type="boolean"
+        ),
         **setting_params(settings),
     }
 

@@ -40,6 +40,11 @@ SETTINGS: dict[str, tuple[str, str, str]] = {
         "2.0",
         "Seconds between two looks of the watch: at most a quarter of Kafka's session time-out.",
     ),
+    "foreign_while_disabled": (
+        "string",
+        "report",
+        "What becomes of a reassignment that others start while reassignments are switched off: report or cancel.",
+    ),
     "plan_retention": ("float", "30.0", "Days that a finished plan's rows are kept."),
 }
 
@@ -146,5 +151,6 @@ def _field(label: str, description: str, kind: str = "string", **schema: Any) ->
 def _knob_field(name: str, kind: str, default: str, text: str) -> dict[str, Any]:
     # Told, not filled in: the form would store it in the connection, where it would win over [kafka_steward].
     text = f"{text} Default: {_DEFAULT_WORDS.get(default, default.removesuffix('.0'))}."
-    schema = {"enum": ["sliding", "chunk"]} if name == "window" else {}
+    choices = {"window": ["sliding", "chunk"], "foreign_while_disabled": ["report", "cancel"]}
+    schema = {"enum": choices[name]} if name in choices else {}
     return _field(name.replace("_", " ").capitalize(), text, _JSON_TYPES[kind], **schema)

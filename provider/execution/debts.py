@@ -36,9 +36,16 @@ def sweep_notes(journal: Journal) -> None:
     """Delete KIP-236's notes of moves in flight whose plan has ended: nobody else would."""
     noted = noted_in_flight(journal.tree)
     for plan in sorted({plan for plan in noted.values() if plan is not None}):
-        record = journal.plans.get(plan)
-        if record is None or record.status.finished:
+        if _is_over(journal, plan):
             forget_in_flight(journal.tree, plan, [name for name, by in noted.items() if by == plan])
+
+
+def _is_over(journal: Journal, plan: str) -> bool:
+    if plan.startswith("/"):
+        # A document that is about to supersede it, and is there until its own plan is.
+        return journal.tree.get(plan) is None
+    record = journal.plans.get(plan)
+    return record is None or record.status.finished
 
 
 def _documents(journal: Journal) -> list[str]:

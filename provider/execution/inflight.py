@@ -1,35 +1,71 @@
-"""KIP-236's `/admin/reassignments/<topic>/<partition>`: what is in flight, and its originals, for the undoing."""
+"""KIP-236's `/admin/reassignments/<topic>/<partition>`: what is in flight, and its originals, for the undoing.
+
+A node's created id names the reassignment for as long as it lasts; when its target changes, the node is changed and not
+made anew, so that a differing modified id says so.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
-from kafka_steward.assignment import Move, TopicPartition
-from kafka_steward.errors import NodeMissing, VersionConflict
+from kafka_steward.assignment import Assignment, Move, TopicPartition
+from kafka_steward.errors import DocumentError, NodeExists, NodeMissing, VersionConflict
 from kafka_steward.journal import paths
 from kafka_steward.journal.documents import InFlight
-from kafka_steward.journal.tree import Tree
+from kafka_steward.journal.tree import Node, Tree
 
-__all__ = ["forget_in_flight", "note_in_flight", "noted_in_flight"]
+__all__ = [
+    "flights",
+    "forget_in_flight",
+    "mark_legacy",
+    "note_foreign",
+    "note_in_flight",
+    "noted_in_flight",
+    "retarget",
+]
 
 
 def note_in_flight(tree: Tree, plan: str, moves: Iterable[Move]) -> None:
     """Write down what is about to fly. What a step that died wrote down is written again."""
     for move in moves:
-        path = paths.reassignment(move.topic_partition)
-        text = InFlight(move.before, move.after, top=len(move.before), plan=plan).to_json()
-        node = tree.get(path)
-        if node is None:
-            tree.create(path, text)
-        elif node.data != text:
-            tree.set(path, text, version=node.version)
+        wanted = InFlight(move.before, move.after, top=len(move.before), plan=plan)
+        node = tree.get(paths.reassignment(move.topic_partition))
+        known = None if node is None else _read(node)
+        if known is not None and known.plan == plan:
+            wanted = replace(wanted, legacy=known.legacy)
+        _write(tree, move.topic_partition, node, wanted.to_json())
 
 
-def forget_in_flight(tree: Tree, plan: str, partitions: Iterable[TopicPartition]) -> None:
-    """Delete what flies no more, where it is this plan's. Harmless when it is gone already."""
+def retarget(tree: Tree, source: str, partition: TopicPartition, target: Assignment) -> None:
+    """The document at `source` asks for another target of what flies: it is that document's until a plan takes it."""
+    node = tree.get(paths.reassignment(partition))
+    known = None if node is None else _read(node)
+    if node is not None and known is not None and known.plan != source:
+        _write(tree, partition, node, replace(known, replicas=target, plan=source).to_json())
+
+
+def mark_legacy(tree: Tree, plan: str) -> None:
+    """Say of all that flies for a plan that it came by the old route."""
+    for partition, noted in flights(tree).items():
+        if noted.plan == plan and not noted.legacy:
+            node = tree.get(paths.reassignment(partition))
+            if node is not None:
+                _write(tree, partition, node, replace(noted, legacy=True).to_json())
+
+
+def note_foreign(tree: Tree, partition: TopicPartition, noted: InFlight) -> None:
+    """Write down what someone else has in flight, unless something is noted of that partition."""
+    if tree.get(paths.reassignment(partition)) is None:
+        _write(tree, partition, None, noted.to_json())
+
+
+def forget_in_flight(tree: Tree, plan: str | None, partitions: Iterable[TopicPartition]) -> None:
+    """Delete what flies no more, where it is this plan's; with None, where it is nobody's plan. Harmless when gone."""
     for partition in partitions:
         node = tree.get(paths.reassignment(partition))
-        if node is None or InFlight.from_node(node).plan != plan:
+        known = None if node is None else _read(node)
+        if node is None or known is None or known.plan != plan:
             continue
         try:
             tree.delete(node.path, version=node.version)
@@ -37,12 +73,35 @@ def forget_in_flight(tree: Tree, plan: str, partitions: Iterable[TopicPartition]
             continue  # changed by someone else in between: theirs
 
 
-def noted_in_flight(tree: Tree) -> dict[TopicPartition, str | None]:
-    """Every partition that is written down as in flight, and the plan that wrote it; None for someone else."""
+def flights(tree: Tree) -> dict[TopicPartition, InFlight]:
+    """Everything that is written down as in flight; what cannot be read is left out."""
     found = {}
     for topic in tree.children(paths.REASSIGNMENTS):
-        for number in tree.children(paths.reassignments_of(topic)):
-            node = tree.get(f"{paths.reassignments_of(topic)}/{number}")
-            if node is not None and number.isdigit():
-                found[TopicPartition(topic, int(number))] = InFlight.from_node(node).plan
+        for number in tree.children(f"{paths.REASSIGNMENTS}/{topic}"):
+            node = tree.get(f"{paths.REASSIGNMENTS}/{topic}/{number}")
+            known = None if node is None else _read(node)
+            if known is not None and number.isascii() and number.isdigit():
+                found[TopicPartition(topic, int(number))] = known
     return found
+
+
+def noted_in_flight(tree: Tree) -> dict[TopicPartition, str | None]:
+    """Every partition that is written down as in flight, and the plan that wrote it; None for someone else."""
+    return {partition: noted.plan for partition, noted in flights(tree).items()}
+
+
+def _read(node: Node) -> InFlight | None:
+    try:
+        return InFlight.from_node(node)
+    except DocumentError:
+        return None  # someone else's, and garbage: theirs to mend
+
+
+def _write(tree: Tree, partition: TopicPartition, node: Node | None, text: str) -> None:
+    try:
+        if node is None:
+            tree.create(paths.reassignment(partition), text)
+        elif node.data != text:
+            tree.set(node.path, text, version=node.version)
+    except (NodeExists, NodeMissing, VersionConflict):
+        return  # someone else writes it this very moment; the next step looks again

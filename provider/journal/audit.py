@@ -62,6 +62,8 @@ class Action(str, Enum):
     REQUEST = "request"
     #: A partition went back to its original replicas (KIP-236).
     ROLL_BACK = "roll_back"
+    #: Someone else's reassignment was seen to start while reassignments are switched off (KIP-236).
+    FOREIGN = "foreign"
     #: A plan ended.
     FINISH = "finish"
 

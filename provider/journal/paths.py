@@ -20,11 +20,13 @@ __all__ = [
     "REASSIGNMENT_REQUESTS",
     "REASSIGN_CANCEL",
     "REASSIGN_CHUNKS",
+    "REASSIGN_PARTITIONS",
     "REASSIGN_QUEUE",
     "REQUEST_PREFIX",
     "ROLLING_BOUNCE",
     "SLOT",
     "STEP_LOCK",
+    "SWITCH_SEEN",
     "borrowed",
     "borrowed_below",
     "broker_of",
@@ -50,6 +52,8 @@ REASSIGNMENT_REQUESTS = "/admin/reassignment_requests"
 REQUEST_PREFIX = f"{REASSIGNMENT_REQUESTS}/request_"
 #: KIP-236: more work while some is in flight.
 REASSIGN_QUEUE = "/admin/reassign_partitions_queue"
+#: What Kafka itself reads on ZooKeeper clusters: the old way to ask for reassignments.
+REASSIGN_PARTITIONS = "/admin/reassign_partitions"
 #: KIP-46: chunks of plans; beside, not under, the znode that Kafka itself reads.
 REASSIGN_CHUNKS = "/admin/reassign_chunks"
 CHUNK_PREFIX = f"{REASSIGN_CHUNKS}/chunk_"
@@ -59,6 +63,8 @@ REASSIGNMENTS = "/admin/reassignments"
 SLOT = "/steward/slot"
 #: Which process steps the plan.
 STEP_LOCK = "/steward/step_lock"
+#: Which switch was seen, and what flew then.
+SWITCH_SEEN = "/steward/switch"
 #: One record per plan, named by its digest.
 PLANS = "/steward/plans"
 #: What was borrowed of Kafka's configuration and must be given back.

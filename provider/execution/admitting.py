@@ -1,0 +1,181 @@
+"""Taking up what documents ask for: judged, superseded where need be, published as plans, and the documents deleted.
+
+A document goes only when its plan is written down, or when it was refused: a process that dies before that is gone on
+with by the next, which finds the document, and the plan if there is one already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+
+from kafka_steward.assignment import Move, MoveReason, TopicPartition
+from kafka_steward.cluster.state import Partition, Snapshot
+from kafka_steward.errors import ClusterError
+from kafka_steward.execution.asked_plans import AskedPlans, publish_asked
+from kafka_steward.execution.asking import Decision, Fate, Flight, Sight, decide
+from kafka_steward.execution.inflight import flights, forget_in_flight, retarget
+from kafka_steward.execution.owner import new_owner
+from kafka_steward.execution.papers import Paper
+from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.execution.withdrawing import Withdrawal
+from kafka_steward.journal.audit import Action, Entry, Outcome, Who
+from kafka_steward.journal.open import Journal
+from kafka_steward.settings import Settings
+
+__all__ = ["Admission", "Admitted", "known_flights"]
+
+_MIN_ISR = "min.insync.replicas"
+_BEGINS = {Fate.MOVE, Fate.SUPERSEDE}
+
+
+@dataclass
+class Admitted:
+    """What came of some documents: plans that were published, sentences for the log, and whether it must go on."""
+
+    plans: list[str] = field(default_factory=list)
+    sentences: list[str] = field(default_factory=list)
+    unfinished: bool = False
+
+
+class Admission:
+    """Takes up documents of one cluster. `who` is whoever does it; the documents do not say who asks."""
+
+    def __init__(self, cluster: ClusterPort, journal: Journal, settings: Settings, who: Who) -> None:
+        self._cluster = cluster
+        self._journal = journal
+        self._settings = settings
+        self._who = who
+
+    def admit(self, papers: Sequence[Paper], plans: AskedPlans) -> Admitted:
+        """Publish what these documents ask for. They are deleted by whoever called, unless it is unfinished.
+
+        Raises ClusterError, JournalError; LockLost while another process steps a plan that is to be superseded.
+        """
+        admitted = Admitted()
+        readable = [paper for paper in papers if not paper.fault]
+        for paper in papers:
+            if paper.fault:
+                self._refuse_paper(paper, admitted)
+        decisions = decide((asked for paper in readable for asked in paper.asked), self._sight(readable, plans))
+        begun = [each for each in decisions if each.fate in _BEGINS]
+        blocked = self._supersede([each for each in begun if each.fate is Fate.SUPERSEDE])
+        if blocked:
+            admitted.unfinished = True
+            admitted.sentences += [f"{name} waits: {why}." for name, why in blocked.items()]
+            return admitted
+        for decision in decisions:
+            if decision.fate not in _BEGINS:
+                admitted.sentences.append(self._note(decision))
+        self._publish(begun, readable, admitted)
+        return admitted
+
+    def _sight(self, papers: Sequence[Paper], plans: AskedPlans) -> Sight:
+        topics = sorted({asked.partition.topic for paper in papers for asked in paper.asked})
+        values = self._cluster.topic_configs(topics, [_MIN_ISR]) if topics else {}
+        min_isr = {topic: int(of[_MIN_ISR]) for topic, of in values.items() if _MIN_ISR in of}
+        return Sight(self._cluster.snapshot(), known_flights(self._journal, plans), min_isr)
+
+    def _supersede(self, decisions: Sequence[Decision]) -> dict[TopicPartition, str]:
+        """Cancel what flies to another target; returns what cannot be yet, and why."""
+        blocked: dict[TopicPartition, str] = {}
+        ordered = sorted(decisions, key=_superseded)
+        for plan, several in groupby(ordered, key=_superseded):
+            blocked |= self._withdraw(plan, list(several))
+        return blocked
+
+    def _withdraw(self, plan: str, decisions: Sequence[Decision]) -> dict[TopicPartition, str]:
+        why = f"superseded by {', '.join(sorted({each.asked.source for each in decisions})[:3])}"
+        for each in decisions:
+            retarget(self._journal.tree, each.asked.source, each.asked.partition, each.asked.replicas)
+        with self._journal.step_lock(new_owner()) as fence:
+            withdrawal = Withdrawal(self._cluster, self._journal, plan, why=why, who=self._who, fence=fence)
+            return withdrawal.run([each.asked.partition for each in decisions])
+
+    def _publish(self, begun: Sequence[Decision], papers: Sequence[Paper], admitted: Admitted) -> None:
+        if not begun:
+            return
+        snapshot = self._cluster.snapshot()
+        sizes = self._sizes(snapshot, begun)
+        moves = {each.asked.partition: _move(each, snapshot.partitions, sizes) for each in begun}
+        for each in begun:
+            if moves[each.asked.partition] is None:  # back where it was, which is all that was wanted
+                forget_in_flight(self._journal.tree, each.asked.source, [each.asked.partition])
+        by_path = {paper.node.path: paper.source for paper in papers}
+        for legacy in (False, True):
+            chosen = [each for each in begun if each.asked.legacy is legacy and moves[each.asked.partition] is not None]
+            if chosen:
+                sources = {by_path[each.asked.source] for each in chosen}
+                placed = _placed([moves[each.asked.partition] for each in chosen], self._settings.heal_chunk_size)
+                record = publish_asked(self._journal, placed, sources=sources, legacy=legacy, who=self._who)
+                admitted.plans.append(record.digest)
+                admitted.sentences.append(f"Plan {record.digest[:12]}, {record.reason}: {len(placed)} partitions.")
+
+    def _sizes(self, snapshot: Snapshot, decisions: Sequence[Decision]) -> Mapping[TopicPartition, int]:
+        names = [each.asked.partition for each in decisions]
+        leaders = {name: snapshot.partitions[name].leader for name in names if name in snapshot.partitions}
+        try:
+            dirs = self._cluster.log_dirs(sorted({each for each in leaders.values() if each is not None}))
+        except ClusterError:
+            return {}  # nobody needs them to begin: they tell how far it is
+        found = {name: dirs[leader].replica_bytes.get(name) for name, leader in leaders.items() if leader in dirs}
+        return {name: size for name, size in found.items() if size is not None}
+
+    def _refuse_paper(self, paper: Paper, admitted: Admitted) -> None:
+        sentence = f"{paper.node.path} was not carried out: {paper.fault}"
+        text = paper.node.data[:2000]
+        self._journal.audit.note(
+            Entry(Action.REQUEST, sentence, before=text, who=self._who), Outcome.REFUSED, paper.fault
+        )
+        admitted.sentences.append(sentence)
+
+    def _note(self, decision: Decision) -> str:
+        asked = decision.asked
+        refused = decision.fate is Fate.REFUSE
+        sentence = f"{asked.source} asks to move {asked.partition} to {list(asked.replicas)}: " + (
+            f"refused, {decision.why}." if refused else f"nothing to do, {decision.why}."
+        )
+        action, outcome = (Action.REQUEST, Outcome.REFUSED) if refused else (Action.SKIP, Outcome.DONE)
+        topic, number = asked.partition
+        entry = Entry(action, sentence, topic=topic, partition=number, after=list(asked.replicas), who=self._who)
+        self._journal.audit.note(entry, outcome, decision.why)
+        return sentence
+
+
+def known_flights(journal: Journal, plans: AskedPlans) -> dict[TopicPartition, Flight]:
+    """What is under way or waits, by KIP-236's order of sources: in-flight records, and then what was asked for.
+
+    A record of a plan that has not ended is told by that plan's rows, which know more.
+    """
+    found = {
+        partition: Flight(noted.replicas, noted.original_replicas, noted.legacy)
+        for partition, noted in flights(journal.tree).items()
+        if noted.plan is None
+    }
+    for plan in plans.asked:
+        for row in journal.plans.rows(plan.digest):
+            if not row.state.settled:
+                found[row.topic_partition] = Flight(row.move.after, row.move.before, plan.legacy, plan.digest)
+    return found
+
+
+def _superseded(decision: Decision) -> str:
+    return "" if decision.flight is None else decision.flight.plan or ""
+
+
+def _move(
+    decision: Decision, partitions: Mapping[TopicPartition, Partition], sizes: Mapping[TopicPartition, int]
+) -> Move | None:
+    """The move from where it is now; None when it is there, or gone."""
+    name, target = decision.asked.partition, decision.asked.replicas
+    partition = partitions.get(name)
+    if partition is None or partition.replicas == target:
+        return None
+    reason = MoveReason.GIVEN.value
+    return Move(*name, partition.replicas, target, 0, 0, reason, partition.topic_id, sizes.get(name))
+
+
+def _placed(moves: Sequence[Move | None], chunk_size: int) -> list[Move]:
+    there = [move for move in moves if move is not None]
+    return [replace(move, chunk=n // chunk_size, position=n % chunk_size) for n, move in enumerate(there)]

@@ -1,0 +1,120 @@
+"""Plans that documents asked for, and which documents those were.
+
+Such a plan is made without Spark: the documents say what they want. It is published, locked, stepped, cancelled and
+audited as any other. Several may be under way at once: a later one goes before an earlier one, which goes on after it,
+and what flies of the earlier one flies on meanwhile; so a slow partition holds up nobody (KIP-236).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kafka_steward.assignment import Move, Operation
+from kafka_steward.errors import DocumentError
+from kafka_steward.journal import paths
+from kafka_steward.journal.audit import Action, Entry, Who
+from kafka_steward.journal.open import Journal
+from kafka_steward.journal.plans import PlanRecord
+from kafka_steward.journal.tree import Node
+from kafka_steward.planning.digest import plan_digest
+from kafka_steward.planning.formats import plan_table
+
+__all__ = ["AskedPlan", "AskedPlans", "publish_asked", "source_of", "why_not_now"]
+
+#: In the record of such a plan: the documents, and the route.
+_ASKED = "asked"
+#: So many may be under way at once; what is asked for beyond that waits in the tree.
+_MOST = 8
+
+
+@dataclass(frozen=True)
+class AskedPlan:
+    """A plan's record, the documents that it carries out, and whether they came by the old route."""
+
+    record: PlanRecord
+    sources: frozenset[str]
+    legacy: bool
+
+    @property
+    def digest(self) -> str:
+        """The plan's digest."""
+        return self.record.digest
+
+
+def source_of(node: Node) -> str:
+    """A document's name for good: a node that is deleted and created anew is another one."""
+    return f"{node.path}@{node.created_id}"
+
+
+class AskedPlans:
+    """The unfinished plans of a journal, read anew with each `read`; ended ones are read once."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._ended: dict[str, frozenset[str]] = {}
+        self.asked: list[AskedPlan] = []
+        self.others: list[PlanRecord] = []
+
+    def read(self) -> None:
+        """Look again. May raise JournalError."""
+        names = self._journal.tree.children(paths.PLANS)
+        self._ended = {name: sources for name, sources in self._ended.items() if name in set(names)}
+        records = [record for name in names if name not in self._ended for record in self._record(name)]
+        for record in records:
+            if record.status.finished:
+                self._ended[record.digest] = _asked_of(record).sources
+        running = sorted((each for each in records if not each.status.finished), key=lambda each: each.published_ms)
+        self.asked = [_asked_of(record) for record in running if _ASKED in record.extra]
+        self.others = [record for record in running if _ASKED not in record.extra]
+
+    def knows(self, source: str) -> bool:
+        """Whether some plan, ended or not, carries out this document."""
+        running = (plan.sources for plan in self.asked)
+        return any(source in sources for sources in (*running, *self._ended.values()))
+
+    def of(self, digest: str) -> AskedPlan | None:
+        """The unfinished plan with this digest, if a document asked for it."""
+        return next((plan for plan in self.asked if plan.digest == digest), None)
+
+    def _record(self, name: str) -> list[PlanRecord]:
+        try:
+            record = self._journal.plans.get(name)
+        except DocumentError:
+            return []
+        return [] if record is None else [record]
+
+
+def why_not_now(journal: Journal, plans: AskedPlans) -> str:
+    """Why what documents ask for cannot begin now, as a sentence's end; empty when it can."""
+    owner = journal.slot.owner()
+    other = next((record for record in plans.others if record.digest == owner), None)
+    if other is not None:
+        return f"the cluster belongs to plan {other.digest[:12]} ({other.operation}) until that one ends"
+    return f"{_MOST} plans that documents asked for are under way" if len(plans.asked) >= _MOST else ""
+
+
+def publish_asked(
+    journal: Journal, moves: Sequence[Move], *, sources: Collection[str], legacy: bool, who: Who
+) -> PlanRecord:
+    """Write the plan down and give it the cluster; an earlier one that documents asked for gets it back afterwards."""
+    options: Mapping[str, Any] = {"sources": sorted(sources), "legacy": legacy}
+    digest = plan_digest(journal.cluster_id, "", Operation.APPLY.value, options, plan_table(moves))
+    reason = "asked for by " + ", ".join(sorted(source.rpartition("@")[0] for source in sources)[:3])
+    record = PlanRecord(
+        digest, journal.cluster_id, Operation.APPLY.value, reason=reason, who=who, extra={_ASKED: dict(options)}
+    )
+    published = journal.plans.publish(record, moves)
+    journal.slot.yield_to(digest)
+    told = {"operation": Operation.APPLY.value, **options, "sources": sorted(sources)[:20]}
+    journal.audit.note(
+        Entry(Action.PUBLISH, f"{len(moves)} partitions to move, {reason}", plan=digest, after=told, who=who)
+    )
+    return published
+
+
+def _asked_of(record: PlanRecord) -> AskedPlan:
+    asked = record.extra.get(_ASKED)
+    values = asked if isinstance(asked, Mapping) else {}
+    return AskedPlan(record, frozenset(map(str, values.get("sources", ()))), bool(values.get("legacy")))

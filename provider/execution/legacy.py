@@ -1,0 +1,59 @@
+"""What others ask of Kafka by `/admin/reassign_partitions`, on ZooKeeper clusters: read, never changed.
+
+Kafka carries it out by itself; a change to that node from outside costs its controller the watch (KAFKA-9478). So it is
+only written down as in flight, as `legacy`, where KIP-236 has it, and taken out there when it has ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kafka_steward.assignment import TopicPartition
+from kafka_steward.cluster.state import Snapshot
+from kafka_steward.errors import DocumentError
+from kafka_steward.execution.asking import Flight
+from kafka_steward.execution.inflight import flights, forget_in_flight, note_foreign
+from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.journal import paths
+from kafka_steward.journal.documents import ChunkPartition, InFlight
+from kafka_steward.journal.open import Journal
+from kafka_steward.journal.requests import Request
+
+__all__ = ["follow_legacy"]
+
+
+def follow_legacy(cluster: ClusterPort, journal: Journal, under_way: Mapping[TopicPartition, Flight]) -> list[str]:
+    """Write down what has begun by the old route, and strike out what has ended; returns sentences.
+
+    `under_way` is what came by the other route: such a partition is not written down a second time (KIP-236), and told.
+    """
+    noted = [name for name, each in flights(journal.tree).items() if each.plan is None and each.legacy]
+    node = journal.tree.get(paths.REASSIGN_PARTITIONS)
+    if node is None and not noted:
+        return []
+    try:
+        asked = () if node is None else Request.from_node(node).partitions
+    except DocumentError as error:
+        return [f"Left to Kafka: {error}"]
+    snapshot = cluster.snapshot(sorted({each.topic for each in asked} | {name.topic for name in noted}))
+    for each in asked:
+        if each.topic_partition not in under_way and each.topic_partition in snapshot.partitions:
+            note_foreign(journal.tree, each.topic_partition, _noted(each, snapshot))
+    named = {each.topic_partition for each in asked}
+    forget_in_flight(journal.tree, None, [name for name in noted if name not in named and not _flies(name, snapshot)])
+    return [
+        f"{name} is asked for by {paths.REASSIGN_PARTITIONS} too, and is being reassigned by a request already."
+        for name in sorted(named)
+        if name in under_way and not under_way[name].legacy
+    ]
+
+
+def _noted(asked: ChunkPartition, snapshot: Snapshot) -> InFlight:
+    partition = snapshot.partitions.get(asked.topic_partition)
+    before = () if partition is None else [each for each in partition.replicas if each not in partition.adding]
+    return InFlight(asked.original_replicas, asked.replicas, legacy=True, top=len(before) or None)
+
+
+def _flies(name: TopicPartition, snapshot: Snapshot) -> bool:
+    partition = snapshot.partitions.get(name)
+    return partition is not None and partition.reassigning

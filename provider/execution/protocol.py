@@ -1,0 +1,160 @@
+"""The KIPs' documents, live: one look takes up whatever anyone has written, and carries it a step further.
+
+Nothing is remembered that counts: a look begins from what the tree and the cluster say, in KIP-236's order for a new
+controller: what is in flight first, then requests and the queue, then `/admin/reassign_partitions`; a later source
+never takes a partition from an earlier one of the other route. So a look after a crash, or beside another process that
+looks, is a look like any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+
+from kafka_steward.assignment import TopicPartition
+from kafka_steward.errors import LockLost, NodeExists, NodeMissing, VersionConflict
+from kafka_steward.execution.admitting import Admission, known_flights
+from kafka_steward.execution.asked_plans import AskedPlan, AskedPlans, why_not_now
+from kafka_steward.execution.driving import SOON_S, Driver, Looked
+from kafka_steward.execution.intruders import Intruders
+from kafka_steward.execution.legacy import follow_legacy
+from kafka_steward.execution.owner import new_owner
+from kafka_steward.execution.papers import BATCH, Paper, read_queue, read_requests
+from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.execution.queueing import shorten, started, taken_out
+from kafka_steward.execution.signalling import heed_signal, signalled
+from kafka_steward.execution.switch import why_off
+from kafka_steward.execution.withdrawing import Withdrawal
+from kafka_steward.journal import paths
+from kafka_steward.journal.audit import Who
+from kafka_steward.journal.document import delete_as_read
+from kafka_steward.journal.open import Journal
+from kafka_steward.settings import Settings
+
+__all__ = ["Looked", "Protocol"]
+
+
+class Protocol:
+    """Carries out the documents of one cluster; one thread at a time. Keep one: it caches what ended plans were for.
+
+    `zookeeper`: the journal's tree is the brokers' own ZooKeeper, where Kafka's `/admin/reassign_partitions` is.
+    """
+
+    def __init__(
+        self, cluster: ClusterPort, journal: Journal, settings: Settings, who: Who, *, zookeeper: bool = False
+    ) -> None:
+        self._cluster = cluster
+        self._journal = journal
+        self._settings = settings
+        self._who = who
+        self._zookeeper = zookeeper
+        self._plans = AskedPlans(journal)
+        self._admission = Admission(cluster, journal, settings, who)
+        self._intruders = Intruders(cluster, journal, who, cancel=settings.foreign_while_disabled == "cancel")
+        self._driver = Driver(cluster, journal, settings, who)
+
+    def look(self) -> Looked:
+        """Look once, and do what can be done now. Raises ClusterError, JournalError: the next look goes on."""
+        looked = Looked()
+        for part in (self._in_flight, self._signal, self._requests, self._queue, self._others):
+            self._tried(part, looked)
+        return looked
+
+    def _tried(self, part: Callable[[Looked], None], looked: Looked) -> None:
+        try:
+            part(looked)
+        except (LockLost, VersionConflict, NodeExists, NodeMissing) as error:
+            # Another process is at it: what is left to do is seen by the next look.
+            looked.sentences.append(str(error))
+            looked.soon(SOON_S)
+
+    def _in_flight(self, looked: Looked) -> None:
+        self._plans.read()
+        for plan in self._plans.asked:
+            self._driver.step(plan, looked)
+        self._driver.undo(looked)
+
+    def _signal(self, looked: Looked) -> None:
+        found = signalled(self._journal)
+        if found is None:
+            return
+        node, request = found
+        plans = [plan.digest for plan in self._plans.asked] + [record.digest for record in self._plans.others]
+        looked.sentences += heed_signal(self._cluster, self._journal, request, plans, who=self._who)
+        delete_as_read(self._journal.tree, node)
+        looked.rings.add("cancel")
+        self._driver.look_for_undos()
+        self._in_flight(looked)
+
+    def _requests(self, looked: Looked) -> None:
+        papers = read_requests(self._journal.tree)
+        if not papers:
+            return
+        if len(papers) >= BATCH:
+            looked.soon(SOON_S)
+        fresh = [paper for paper in papers if not self._plans.knows(paper.source)]
+        for paper in papers:
+            if paper not in fresh:
+                delete_as_read(self._journal.tree, paper.node)  # its plan is there: a look died before this line
+        if fresh:
+            looked.rings.add("request")
+            if self._admitted(fresh, looked):
+                for paper in fresh:
+                    delete_as_read(self._journal.tree, paper.node)
+
+    def _queue(self, looked: Looked) -> None:
+        paper = read_queue(self._journal.tree)
+        if paper is not None and not self._plans.knows(paper.source):
+            looked.rings.add("request")
+            if not self._admitted([paper], looked):
+                return
+            if paper.fault:
+                delete_as_read(self._journal.tree, paper.node)
+                return
+        self._tidy_queue(paper)
+
+    def _tidy_queue(self, paper: Paper | None) -> None:
+        source = None if paper is None else paper.source
+        waiting = set()
+        for plan in self._plans.asked:
+            if not any(each.startswith(f"{paths.REASSIGN_QUEUE}@") for each in plan.sources):
+                continue
+            rows = self._journal.plans.rows(plan.digest)
+            if source in plan.sources:
+                waiting |= {row.topic_partition for row in rows} - started(rows)
+            out = taken_out(rows, paper.node if paper and source in plan.sources else None)
+            if out:
+                self._withdraw(plan, out)
+        if paper is not None and not paper.fault:
+            shorten(self._journal.tree, paper.node, waiting)
+
+    def _others(self, looked: Looked) -> None:
+        if self._zookeeper:
+            under_way = known_flights(self._journal, self._plans)
+            looked.sentences += follow_legacy(
+                self._cluster, self._journal, {name: each for name, each in under_way.items() if each.plan is not None}
+            )
+        looked.sentences += self._intruders.look()
+
+    def _admitted(self, papers: Sequence[Paper], looked: Looked) -> bool:
+        """Whether the documents were taken up, or refused for good; when they must wait, why is said."""
+        off = why_off(self._journal.tree)
+        why = f"reassignments are switched off {off}" if off else why_not_now(self._journal, self._plans)
+        if why:
+            looked.sentences.append(f"{papers[0].node.path} waits: {why}.")
+            return False
+        admitted = self._admission.admit(papers, self._plans)
+        looked.sentences += admitted.sentences
+        if admitted.unfinished:
+            looked.soon(SOON_S)
+            return False
+        if admitted.plans:
+            self._plans.read()
+            for plan in self._plans.asked:
+                if plan.digest in admitted.plans:
+                    self._driver.step(plan, looked)
+        return True
+
+    def _withdraw(self, plan: AskedPlan, partitions: Collection[TopicPartition]) -> None:
+        why = f"taken out of {paths.REASSIGN_QUEUE} before it began"
+        with self._journal.step_lock(new_owner()) as fence:
+            Withdrawal(self._cluster, self._journal, plan.digest, why=why, who=self._who, fence=fence).run(partitions)

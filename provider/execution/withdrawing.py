@@ -1,0 +1,101 @@
+"""Taking single partitions out of a plan that is under way, because a later document asks for something else (KIP-236).
+
+What has not begun is dropped. What flies is cancelled, and its order restored, before anything new is submitted: so no
+replica is left on a broker that belongs neither to the original nor to the new target. Read anew in each round, so that
+a process that died in the middle is gone on with by whoever is asked next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from kafka_steward.assignment import TopicPartition
+from kafka_steward.cluster.state import Snapshot
+from kafka_steward.execution.deeds import Deeds
+from kafka_steward.execution.ledger import Ledger
+from kafka_steward.execution.moves import OPEN, Event
+from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.execution.reverse import why_not_cancelled
+from kafka_steward.execution.settle import Finding, Standing, settle
+from kafka_steward.journal.audit import Action, Who
+from kafka_steward.journal.locks import Fence
+from kafka_steward.journal.moves import MoveRow
+from kafka_steward.journal.open import Journal
+
+__all__ = ["Withdrawal"]
+
+#: Looks in one call: the cancel, its order, and one for a cluster that is slow to tell.
+_ROUNDS = 5
+
+
+class Withdrawal:
+    """Takes partitions out of the plan `digest`, by the holder of the step lock. `why` is a clause for the record."""
+
+    def __init__(
+        self, cluster: ClusterPort, journal: Journal, digest: str, *, why: str, who: Who, fence: Fence
+    ) -> None:
+        self._cluster = cluster
+        self._why = why
+        self._audit = journal.audit
+        self._ledger = Ledger(journal, digest, who, fence)
+        self._deeds = Deeds(journal.audit, fence)
+
+    def run(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, str]:
+        """Take them out as far as that goes now; returns those that are still in it, and why.
+
+        Raises ClusterError, JournalError; LockLost when another process took over.
+        """
+        for _ in range(_ROUNDS):
+            rows = [row for row in self._ledger.rows() if row.topic_partition in partitions and not row.state.settled]
+            if not rows:
+                return {}
+            blocked = self._round(rows)
+            if blocked:
+                return blocked
+        left = [row for row in self._ledger.rows() if row.topic_partition in partitions and not row.state.settled]
+        return {row.topic_partition: "its cancel is under way" for row in left}
+
+    def _round(self, rows: Sequence[MoveRow]) -> dict[TopicPartition, str]:
+        snapshot = self._cluster.snapshot(sorted({row.move.topic for row in rows}))
+        findings = settle(rows, snapshot)
+        self._ledger.settle([each for each in findings if each.standing is not Standing.FLYING])
+        self._restore([each for each in findings if each.standing is Standing.DISORDERED])
+        flying = [each for each in findings if each.standing in {Standing.FLYING, Standing.CANCELLING}]
+        blocked = self._cancel(flying, snapshot)
+        names = {row.topic_partition for row in rows}
+        waiting = [row for row in self._ledger.rows() if row.topic_partition in names and row.state in OPEN]
+        self._ledger.decide([(row, Event.DROP, self._why) for row in waiting])
+        return blocked
+
+    def _cancel(self, findings: Sequence[Finding], snapshot: Snapshot) -> dict[TopicPartition, str]:
+        rules = {each.row.topic_partition: _rule(each, snapshot) for each in findings}
+        rows = [each.row for each in findings if rules[each.row.topic_partition] is None]
+        self._ledger.cancelling(rows, [self._why for _ in rows])
+        self._deeds.do(
+            {row.topic_partition: [self._ledger.entry(Action.CANCEL, row, self._why)] for row in rows},
+            self._cluster.cancel,
+        )
+        return {name: rule for name, rule in rules.items() if rule is not None}
+
+    def _restore(self, findings: Sequence[Finding]) -> None:
+        before: Mapping[TopicPartition, Finding] = {each.row.topic_partition: each for each in findings}
+        reason = "the cancel lost the order of the replicas"
+        entries = {
+            name: [
+                self._ledger.entry(
+                    Action.REORDER, each.row, reason, before=list(each.found or ()), after=list(each.row.move.before)
+                )
+            ]
+            for name, each in before.items()
+        }
+        self._deeds.do(
+            entries, lambda batch: self._cluster.alter({name: before[name].row.move.before for name in batch})
+        )
+
+
+def _rule(finding: Finding, snapshot: Snapshot) -> str | None:
+    """KIP-236's rule by which it may not be cancelled; one that has arrived, and is only not whole yet, just waits."""
+    partition = snapshot.partitions[finding.row.topic_partition]
+    if not partition.reassigning:
+        return "it has arrived, and its replicas are not all in sync yet"
+    return why_not_cancelled(finding.row.move.before, partition, snapshot.live)

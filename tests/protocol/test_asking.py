@@ -1,0 +1,130 @@
+"""What documents that ask for reassignments mean: laws that hold for any cluster and any documents, and the cases."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafka_steward.assignment import TopicPartition
+from kafka_steward.cluster.state import Snapshot
+from kafka_steward.execution.asking import Asked, Decision, Fate, Flight, Sight, decide
+from tests.simulator import Simulator
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def snapshot(*dead: int, foreign: tuple[int, ...] = ()) -> Snapshot:
+    simulator = Simulator.of("1a 2b 3c 4a 5b", "t: 123 231")
+    for broker in dead:
+        simulator.kill(broker)
+    if foreign:
+        simulator.alter({T0: foreign})
+    return simulator.snapshot()
+
+
+def asked(replicas: str, partition: TopicPartition = T0, *, source: str = "/r/1", legacy: bool = False) -> Asked:
+    return Asked(partition, tuple(map(int, replicas)), source, legacy)
+
+
+def fate(one: Asked, sight: Sight) -> tuple[str, str]:
+    (decision,) = decide([one], sight)
+    return decision.fate.value, decision.why
+
+
+FLIES = Flight((2, 3, 4), (1, 2, 3), plan="p")
+CASES = [
+    (asked("145"), Sight(snapshot()), ("move", "")),
+    (asked("321"), Sight(snapshot()), ("move", "")),
+    (asked("123"), Sight(snapshot()), ("done", "it has the replicas [1, 2, 3] already")),
+    (asked("12", TopicPartition("t", 7)), Sight(snapshot()), ("refuse", "there is no such partition")),
+    (asked("12", TopicPartition("x", 0)), Sight(snapshot()), ("refuse", "there is no such partition")),
+    (asked(""), Sight(snapshot()), ("refuse", "it names no broker")),
+    (asked("129"), Sight(snapshot()), ("refuse", "the cluster has no broker 9")),
+    (asked("124"), Sight(snapshot(4)), ("refuse", "broker 4 is not live; ask again when it is")),
+    (asked("145"), Sight(snapshot(foreign=(5, 2, 3))), ("refuse", "someone else is moving it")),
+    (asked("145"), Sight(snapshot(foreign=(2, 3, 4)), {T0: FLIES}), ("supersede", "")),
+    (asked("123"), Sight(snapshot(foreign=(2, 3, 4)), {T0: FLIES}), ("supersede", "")),
+    (
+        asked("234"),
+        Sight(snapshot(foreign=(2, 3, 4)), {T0: FLIES}),
+        ("done", "it is on its way to [2, 3, 4] already"),
+    ),
+    (
+        asked("145", legacy=True),
+        Sight(snapshot(), {T0: FLIES}),
+        ("refuse", "it is being reassigned by another route already, a request"),
+    ),
+    (
+        asked("145"),
+        Sight(snapshot(), {T0: Flight((2, 3, 4), None, legacy=True)}),
+        ("refuse", "it is being reassigned by another route already, /admin/reassign_partitions"),
+    ),
+    (
+        asked("145"),
+        Sight(snapshot(), min_isr={"t": 4}),
+        ("refuse", "its 3 original replicas are fewer than min.insync.replicas, 4"),
+    ),
+    (asked("145"), Sight(snapshot(), min_isr={"t": 3}), ("move", "")),
+]
+
+
+@pytest.mark.parametrize(("one", "sight", "expected"), CASES)
+def test_what_becomes_of_one(one: Asked, sight: Sight, expected: tuple[str, str]) -> None:
+    assert fate(one, sight) == expected
+
+
+def test_of_two_that_ask_at_once_the_later_counts() -> None:
+    both = [asked("145", source="/r/1"), asked("245", source="/r/2"), asked("145", T1, source="/r/2")]
+    told = decide(both, Sight(snapshot()))
+    assert [each.fate for each in told] == [Fate.OVERTAKEN, Fate.MOVE, Fate.MOVE]
+    assert told[0].why == "/r/2 asks for [2, 4, 5] since"
+
+
+def test_of_two_that_ask_at_once_by_two_routes_the_earlier_counts() -> None:
+    told = decide([asked("145"), asked("245", legacy=True)], Sight(snapshot()))
+    assert [each.fate for each in told] == [Fate.MOVE, Fate.REFUSE]
+
+
+BROKERS = st.lists(st.sampled_from([1, 2, 3, 4, 5, 9]), max_size=4, unique=True).map(tuple)
+NAMES = st.sampled_from([T0, T1, TopicPartition("t", 2)])
+ASKED = st.builds(Asked, NAMES, BROKERS, st.sampled_from(["/r/1", "/r/2"]), st.booleans())
+FLIGHT = st.builds(Flight, BROKERS, st.none() | BROKERS, st.booleans(), st.sampled_from(["p", "q", None]))
+SIGHTS = st.builds(
+    Sight,
+    st.sampled_from([snapshot(), snapshot(4), snapshot(1, 5), snapshot(foreign=(5, 2, 3))]),
+    st.dictionaries(NAMES, FLIGHT, max_size=3),
+    st.dictionaries(st.just("t"), st.integers(1, 4), max_size=1),
+)
+
+
+def begins(decision: Decision) -> bool:
+    return decision.fate in {Fate.MOVE, Fate.SUPERSEDE}
+
+
+@given(st.lists(ASKED, max_size=8), SIGHTS)
+def test_laws(documents: list[Asked], sight: Sight) -> None:
+    told = decide(documents, sight)
+    assert [each.asked for each in told] == documents
+    beginning = [each for each in told if begins(each)]
+    assert len({each.asked.partition for each in beginning}) == len(beginning)
+    for each in beginning:
+        asked_for, flight = each.asked, sight.flights.get(each.asked.partition)
+        assert asked_for.replicas
+        assert frozenset(asked_for.replicas) <= frozenset(range(1, 6))
+        assert flight is None or flight.legacy == asked_for.legacy
+        assert (each.fate is Fate.SUPERSEDE) == (flight is not None) == (each.flight is not None)
+        # Nobody who asked later, by the same route and for something that can be, was passed over.
+        after = told[told.index(each) + 1 :]
+        assert not [one for one in after if one.asked.partition == asked_for.partition and begins(one)]
+    for each in told:
+        assert bool(each.why) == (each.fate in {Fate.REFUSE, Fate.DONE, Fate.OVERTAKEN})
+
+
+@given(st.lists(ASKED, max_size=6), SIGHTS)
+def test_what_is_refused_changes_nothing_for_the_others(documents: list[Asked], sight: Sight) -> None:
+    told = decide(documents, sight)
+    kept = [each for each in told if each.fate is not Fate.REFUSE]
+    assert [(each.asked, each.fate) for each in decide([each.asked for each in kept], sight)] == [
+        (each.asked, each.fate) for each in kept
+    ]

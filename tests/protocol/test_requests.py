@@ -1,0 +1,281 @@
+"""KIP-236's requests, simulated: written by anyone, carried out, and to be followed in the tree."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kafka_steward.assignment import TopicPartition
+from kafka_steward.execution.publishing import publish_plan
+from kafka_steward.journal import paths
+from kafka_steward.journal.audit import Action, Outcome
+from kafka_steward.journal.documents import Chunk
+from kafka_steward.journal.plans import PlanStatus
+from tests.protocol.yard import Yard, document
+from tests.worlds import WHO, heal_moves, move, plan_of
+
+T0 = TopicPartition("t", 0)
+
+
+def test_a_request_is_carried_out_and_can_be_followed_in_the_tree() -> None:
+    yard = Yard()
+    yard.ask("t-0 23")
+    assert yard.look().rings == {"request"}
+    record = yard.record("t-0")
+    assert record is not None
+    assert (record.original_replicas, record.replicas, record.top, record.legacy) == ((1, 2), (2, 3), 2, False)
+    (chunk,) = yard.journal.tree.children(paths.REASSIGN_CHUNKS)
+    node = yard.journal.tree.get(paths.chunk(chunk))
+    assert node is not None
+    assert not Chunk.from_node(node).is_auto_generated
+    assert yard.requests() == []
+    assert yard.flying() == ["t-0"]
+    yard.run()
+    assert yard.replicas("t-0") == (2, 3)
+    assert yard.record("t-0") is None
+    assert yard.journal.tree.children(paths.REASSIGN_CHUNKS) == []
+    assert yard.journal.slot.owner() is None
+
+
+def test_both_of_the_kips_formats_are_understood() -> None:
+    yard = Yard()
+    yard.ask("t-0 23")
+    yard.journal.tree.create_sequential(paths.REQUEST_PREFIX, '{"version":1,"assignments":{"t":{"1":[2,3,4]}}}')
+    yard.run()
+    assert (yard.replicas("t-0"), yard.replicas("t-1")) == ((2, 3), (2, 3, 4))
+
+
+def test_the_legacy_key_is_kept_in_the_record() -> None:
+    yard = Yard()
+    yard.ask("t-0 23", legacy=True)
+    yard.look()
+    yard.look()
+    record = yard.record("t-0")
+    assert record is not None
+    assert record.legacy
+
+
+def test_requests_for_the_same_partition_by_two_routes_the_later_is_refused_with_a_warning() -> None:
+    yard = Yard()
+    yard.ask("t-0 23", legacy=True)
+    yard.look()
+    yard.ask("t-0 24", "t-1 234")
+    said = yard.look().sentences
+    assert (
+        "/admin/reassignment_requests/request_0000000001 asks to move t-0 to [2, 4]: refused, it is being reassigned "
+        "by another route already, /admin/reassign_partitions." in said
+    )
+    yard.run()
+    assert (yard.replicas("t-0"), yard.replicas("t-1")) == ((2, 3), (2, 3, 4))
+    (row,) = [row for row in yard.journal.audit.rows(action=Action.REQUEST) if row.outcome is Outcome.REFUSED]
+    assert (row.entry.topic, row.entry.partition, row.entry.after) == ("t", 0, [2, 4])
+
+
+def test_12_to_23_to_24_leaves_3_at_once() -> None:
+    yard = Yard()
+    yard.ask("t-0 23")
+    yard.look()
+    first = yard.journal.tree.get(paths.reassignment(T0))
+    dropped = kip_drop(assigned=(1, 2, 3), isr=(1, 2), leader=1, top=2)
+    assert dropped == {3}
+    yard.ask("t-0 24")
+    yard.look()
+    assert not dropped & set(yard.replicas("t-0"))
+    again = yard.journal.tree.get(paths.reassignment(T0))
+    assert first is not None
+    assert again is not None
+    assert again.created_id == first.created_id  # the same reassignment
+    assert again.modified_id != first.modified_id  # which has changed since
+    record = yard.record("t-0")
+    assert record is not None
+    assert (record.original_replicas, record.replicas) == ((1, 2), (2, 4))
+    yard.run()
+    assert yard.replicas("t-0") == (2, 4)
+    assert yard.record("t-0") is None
+
+
+def kip_drop(*, assigned: tuple[int, ...], isr: tuple[int, ...], leader: int, top: int) -> set[int]:
+    """KIP-236's formula; its range includes both ends."""
+    osr = tuple(broker for broker in assigned if broker not in isr)
+    existing = list(dict.fromkeys((leader, *isr, *osr)))
+    return set(assigned) - set(existing[0 : top - 1 + 1])
+
+
+TARGETS = st.lists(st.sampled_from([1, 2, 3, 4, 5]), min_size=2, max_size=3, unique=True).map(tuple)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(TARGETS, st.integers(0, 2)), min_size=2, max_size=4), st.sampled_from(["kraft", "zookeeper"]))
+def test_no_intermediate_replica_is_left_whatever_is_asked_for(
+    wanted: list[tuple[tuple[int, ...], int]], mode: str
+) -> None:
+    yard = Yard("t: 12", mode=mode)
+    for target, ticks in wanted:
+        before = yard.simulator.topics[T0]
+        isr = tuple(broker for broker in before.original if broker in before.isr)
+        dropped = kip_drop(assigned=before.replicas, isr=isr, leader=before.leader or 0, top=len(before.original))
+        yard.ask(f"t-0 {''.join(map(str, target))}")
+        yard.look()
+        after = yard.simulator.topics[T0]
+        assert set(after.replicas) <= set(before.original) | set(target)
+        assert not dropped & set(after.replicas) - set(target)
+        yard.simulator.tick(ticks)
+    yard.run()
+    assert yard.replicas("t-0") == wanted[-1][0]
+    assert yard.journal.tree.children(paths.REASSIGNMENTS) == []
+
+
+def test_asking_for_the_old_replicas_is_how_one_partition_is_cancelled() -> None:
+    yard = Yard()
+    yard.ask("t-0 23", "t-1 234")
+    yard.look()
+    yard.ask("t-0 12")
+    yard.run()
+    assert (yard.replicas("t-0"), yard.replicas("t-1")) == ((1, 2), (2, 3, 4))
+    assert yard.journal.tree.children(paths.REASSIGNMENTS) == []
+
+
+def test_top_below_min_insync_replicas_is_ignored_with_a_warning() -> None:
+    yard = Yard()
+    yard.simulator.topic_settings["t"]["min.insync.replicas"] = "3"
+    yard.ask("t-0 23")
+    said = yard.run()
+    assert "refused, its 2 original replicas are fewer than min.insync.replicas, 3." in said[0]
+    assert yard.replicas("t-0") == (1, 2)
+
+
+def test_a_slow_partition_holds_up_no_later_request() -> None:
+    yard = Yard("slow: 12", "t: 12 23")
+    yard.simulator.topics[next(name for name in yard.simulator.topics if name.topic == "slow")].size = 10_000
+    yard.ask("slow-0 13")
+    yard.look()
+    yard.ask("t-0 14", "t-1 24")
+    for _ in range(12):
+        yard.look()
+        yard.simulator.tick()
+    assert (yard.replicas("t-0"), yard.replicas("t-1")) == ((1, 4), (2, 4))
+    assert yard.flying() == ["slow-0"]
+
+
+def test_a_request_waits_while_a_dags_plan_has_the_cluster() -> None:
+    yard = Yard()
+    heal = plan_of(yard.simulator, [move("t-1", "231", "234")], operation="rebalance")
+    publish_plan(yard.simulator, yard.journal, heal, settings=yard.settings, who=WHO)
+    node = yard.ask("t-1 235")
+    assert yard.look().sentences == [
+        f"{node.path} waits: the cluster belongs to plan {heal.digest[:12]} (rebalance) until that one ends."
+    ]
+    assert yard.requests() == ["request_0000000000"]
+
+
+def test_a_heal_goes_before_what_was_asked_for_which_goes_on_after_it() -> None:
+    yard = Yard(max_in_flight=1)
+    yard.ask("t-0 14", "t-1 235")
+    yard.look()
+    yard.simulator.kill(3)
+    heal = plan_of(yard.simulator, heal_moves(yard.simulator, 3, 4), failed=[3])
+    publish_plan(yard.simulator, yard.journal, heal, settings=yard.settings, who=WHO)
+    asked = next(record for record in yard.journal.plans.unfinished() if record.operation == "apply")
+    assert asked.status is PlanStatus.PAUSED
+
+
+def test_while_switched_off_a_request_waits_in_the_tree() -> None:
+    yard = Yard()
+    off = yard.journal.tree.create(paths.REASSIGN_CANCEL, "")
+    node = yard.ask("t-0 23")
+    assert yard.look().sentences[0].startswith(f"{node.path} waits: reassignments are switched off by someone unnamed")
+    assert yard.flying() == []
+    yard.journal.tree.delete(off.path, version=0)
+    yard.run()
+    assert yard.replicas("t-0") == (2, 3)
+
+
+GARBAGE = {
+    "": "does not hold JSON",
+    "{": "does not hold JSON",
+    "[]": "holds a list where an object belongs",
+    "{}": "has no 'partitions'",
+    '{"partitions": 7}': "where a list belongs",
+    '{"partitions": [{"topic": "t", "partition": -1, "replicas": [1]}]}': "whole number of at least 0",
+    '{"partitions": [{"topic": "t", "partition": 0, "replicas": [-1]}]}': "where a list of broker ids belongs",
+    '{"partitions": [{"topic": "t", "partition": 0, "replicas": [2, 2]}]}': "names a broker twice",
+    '{"partitions": [{"topic": "t", "partition": 0, "replicas": "all"}]}': "where a list belongs",
+    '{"version": 99, "partitions": []}': "newer Kafka Steward",
+    document(["t-0 23", "t-0 24"]): "names t-0 twice",
+    '{"assignments": {"t": {"x": [1]}}}': "which is no number",
+}
+
+
+@pytest.mark.parametrize("text", GARBAGE)
+def test_a_request_that_cannot_be_read_goes_and_is_told_and_holds_up_nobody(text: str) -> None:
+    yard = Yard()
+    bad = yard.journal.tree.create_sequential(paths.REQUEST_PREFIX, text)
+    yard.ask("t-0 23")
+    said = yard.run()
+    assert said[0].startswith(f"{bad.path} was not carried out: ")
+    assert GARBAGE[text] in said[0]
+    assert yard.requests() == []
+    assert yard.replicas("t-0") == (2, 3)
+    told = yard.journal.audit.rows(action=Action.REQUEST)[0]
+    assert (told.outcome, told.entry.before) == (Outcome.REFUSED, text)
+
+
+REFUSED = {
+    "x-0 12": "there is no such partition",
+    "t-77 12": "there is no such partition",
+    "t-0 19": "the cluster has no broker 9",
+    "t-0 ": "it names no broker",
+    "t-0 15": "broker 5 is not live; ask again when it is",
+}
+
+
+@pytest.mark.parametrize("wanted", REFUSED)
+def test_what_cannot_be_is_refused_and_the_rest_is_done(wanted: str) -> None:
+    yard = Yard()
+    yard.simulator.kill(5)
+    yard.ask(wanted, "t-1 234")
+    assert REFUSED[wanted] in yard.run()[0]
+    assert yard.replicas("t-1") == (2, 3, 4)
+    assert yard.requests() == []
+
+
+def test_thousands_of_requests_at_once_are_one_plan_per_thousand() -> None:
+    assignments = " ".join(["12"] * 60)
+    yard = Yard(f"t: {assignments}", max_in_flight=1000, max_in_per_broker=1000, max_out_per_broker=1000)
+    yard.simulator.bandwidth = 1_000_000
+    for number in range(2500):
+        yard.ask(f"t-{number % 60} {'13' if number < 2400 else '14'}")
+    yard.run()
+    assert yard.requests() == []
+    assert {yard.replicas(f"t-{number}") for number in range(60)} == {(1, 4)}
+    assert len(yard.journal.plans.latest(100)) <= 4
+
+
+def test_a_document_of_a_megabyte_is_read() -> None:
+    yard = Yard()
+    padding = "x" * 900_000
+    yard.ask("t-0 23", padding=padding)
+    yard.run()
+    assert yard.replicas("t-0") == (2, 3)
+
+
+def test_what_cannot_count_comes_after_what_is_numbered() -> None:
+    yard = Yard()
+    yard.journal.tree.create(f"{paths.REASSIGNMENT_REQUESTS}/by-hand", document(["t-0 24"]))
+    yard.ask("t-0 23")
+    yard.run()
+    assert yard.replicas("t-0") == (2, 4)
+
+
+def test_who_looks_at_the_same_time_changes_nothing() -> None:
+    yard = Yard()
+    other = yard.new_watch()
+    for number in range(6):
+        yard.ask(f"t-0 {'23' if number % 2 else '24'}", "t-1 234")
+        yard.look()
+        other.look()
+        yard.simulator.tick()
+    yard.run()
+    assert (yard.replicas("t-0"), yard.replicas("t-1")) == ((2, 3), (2, 3, 4))
+    assert yard.journal.slot.owner() is None
