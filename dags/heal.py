@@ -44,7 +44,7 @@ def broker_failed(conn_id: str = _DEFAULT, settings: Mapping[str, Any] | None = 
     """The asset whose events say that a broker of this cluster is due to be healed; any DAG may be scheduled on it."""
     watcher = AssetWatcher(name=f"watch-{conn_id}", trigger=WatchTrigger(conn_id, settings))
     uri = f"kafka-steward://{quote(conn_id, safe='')}/broker-failed"
-    return Asset(name=f"kafka-steward:{conn_id}:broker-failed", uri=uri, watchers=[watcher])
+    return Asset(name=f"kafka-steward:{conn_id}:broker-failed", uri=uri, group="kafka-steward", watchers=[watcher])
 
 
 def heal(

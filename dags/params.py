@@ -38,7 +38,7 @@ def heal_params(mode: str, settings: Mapping[str, Any]) -> dict[str, Param]:
         ),
         "brokers": Param(
             None,
-            "Heal only these failed brokers, by id; empty: all that are due.",
+            "Ids of the failed brokers to heal, such as [3, 4]. Empty: all that are due.",
             type=["null", "array"],
             items={"type": "integer", "minimum": 0},
         ),

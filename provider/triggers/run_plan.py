@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from kafka_steward.errors import StewardError
+from kafka_steward.triggers.metrics import emit_progress
 from kafka_steward.triggers.progress import ProgressLog
 from kafka_steward.triggers.questions import passes
 from kafka_steward.triggers.thread import ClusterThread
@@ -89,6 +90,7 @@ class RunPlanTrigger(BaseTrigger):
                 continue
             failures = 0
             told.tell(progress)
+            emit_progress(self.conn_id, progress)
             if progress.ended or progress.waits_for_person or progress.stalled:
                 return progress
             await self._wait(progress.pause_s(interval_s))

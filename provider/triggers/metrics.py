@@ -1,0 +1,34 @@
+"""A plan's progress as Airflow metrics: what a dashboard or an alert is made of. `docs/metrics.md` lists them all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow.sdk.observability import stats
+
+if TYPE_CHECKING:
+    from kafka_steward.execution.progress import Progress
+
+__all__ = ["emit_progress"]
+
+
+def emit_progress(conn_id: str, progress: Progress) -> None:
+    """Gauges of what is left of the plan, with the tag `conn_id`, and a count of its end. Bytes; never raises.
+
+    A step that found another process at work says nothing: that process does.
+    """
+    if progress.busy:
+        return
+    tags = {"conn_id": conn_id}
+    gauges = {
+        "partitions_left": progress.partitions_total - progress.partitions_settled,
+        "in_flight": progress.in_flight,
+        "held": len(progress.held),
+        "stalled": len(progress.stalled),
+        "bytes_left": progress.bytes_total - progress.bytes_done,
+    }
+    for name, value in gauges.items():
+        stats.gauge(f"kafka_steward.plan.{name}", value, tags=tags)
+    if progress.ended or progress.waits_for_person:
+        # The status is part of the name: plain StatsD has no tags.
+        stats.incr(f"kafka_steward.plan.ended.{progress.status.value}", tags=tags)
