@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kafka_steward.dags.cancel import cancel
 from kafka_steward.dags.heal import broker_failed, heal
 
-__all__ = ["broker_failed", "heal"]
+__all__ = ["broker_failed", "cancel", "heal"]

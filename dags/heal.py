@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -11,6 +10,7 @@ from urllib.parse import quote
 
 from airflow.sdk import DAG, Asset, AssetWatcher, XComArg
 
+from kafka_steward.dags.options import DEFAULT_CONN_ID, dag_id_of, options_of, refuse_wrong_settings
 from kafka_steward.dags.params import heal_params
 from kafka_steward.errors import SettingError
 from kafka_steward.operators.failures import FindFailuresOperator
@@ -20,14 +20,11 @@ from kafka_steward.operators.plan import PlanReassignmentOperator
 from kafka_steward.operators.report import ReportHealOperator, TellPlanOperator
 from kafka_steward.operators.snapshot import SnapshotClusterOperator
 from kafka_steward.operators.submit import SubmitReassignmentOperator
-from kafka_steward.provider_info import SETTINGS
 from kafka_steward.sensors.replication import IsrCatchUpSensor
-from kafka_steward.settings import Settings
 from kafka_steward.triggers.watch import WatchTrigger
 
 __all__ = ["broker_failed", "heal"]
 
-_DEFAULT = "kafka_steward_default"
 #: A Spark job that hangs must not hold a heal for ever; the largest plans take minutes.
 _LONGEST_PLANNING = timedelta(hours=2)
 _LONGEST_CATCH_UP = timedelta(days=1)
@@ -40,7 +37,7 @@ is due; with `ignore_grace`, what is dead now. With `mode` *report* it plans, te
 """
 
 
-def broker_failed(conn_id: str = _DEFAULT, settings: Mapping[str, Any] | None = None) -> Asset:
+def broker_failed(conn_id: str = DEFAULT_CONN_ID, settings: Mapping[str, Any] | None = None) -> Asset:
     """The asset whose events say that a broker of this cluster is due to be healed; any DAG may be scheduled on it."""
     watcher = AssetWatcher(name=f"watch-{conn_id}", trigger=WatchTrigger(conn_id, settings))
     uri = f"kafka-steward://{quote(conn_id, safe='')}/broker-failed"
@@ -48,7 +45,7 @@ def broker_failed(conn_id: str = _DEFAULT, settings: Mapping[str, Any] | None = 
 
 
 def heal(
-    conn_id: str = _DEFAULT,
+    conn_id: str = DEFAULT_CONN_ID,
     *,
     dag_id: str | None = None,
     mode: str = "heal",
@@ -74,9 +71,11 @@ def heal(
     _refuse_wrong(mode, given)
     shared = {"conn_id": conn_id, "settings": given}
     told = _Told(on_failure_detected, on_not_healable, on_healed)
-    options = _options(dag_options, retries, retry_delay)
+    options = options_of(
+        dag_options, retries, retry_delay, max_active_runs=1, is_paused_upon_creation=True, doc_md=_DOC
+    )
     with DAG(
-        dag_id or _dag_id(conn_id),
+        dag_id or dag_id_of("heal", conn_id),
         schedule=[broker_failed(conn_id, given)],
         params=heal_params(mode, given),
         on_failure_callback=as_notifiers(on_failed) or None,
@@ -147,31 +146,7 @@ def _carry_out(
     plan >> tell >> submit >> catch_up >> elect >> report
 
 
-def _options(given: Mapping[str, Any], retries: int, retry_delay: timedelta) -> dict[str, Any]:
-    patience = {
-        "retries": retries,
-        "retry_delay": retry_delay,
-        "retry_exponential_backoff": 2,
-        "max_retry_delay": timedelta(minutes=10),
-    }
-    ours = {
-        "catchup": False,
-        "max_active_runs": 1,
-        "is_paused_upon_creation": True,
-        "tags": ["kafka-steward"],
-        "doc_md": _DOC,
-    }
-    return {**ours, **given, "default_args": {**patience, **given.get("default_args", {})}}
-
-
-def _dag_id(conn_id: str) -> str:
-    return "heal" if conn_id == _DEFAULT else f"heal_{re.sub(r'[^A-Za-z0-9._-]', '_', conn_id)}"
-
-
 def _refuse_wrong(mode: str, settings: Mapping[str, Any]) -> None:
     if mode not in ("heal", "report"):
         raise SettingError(f"The mode of a heal is {mode!r}; it takes heal or report.")
-    for name in settings:
-        if name not in SETTINGS:
-            raise SettingError(f"There is no setting {name!r}; there are {', '.join(SETTINGS)}.")
-    Settings.of(settings)
+    refuse_wrong_settings(settings)

@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
-
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from kafka_steward.errors import PlanError
 from kafka_steward.hooks.context import overrides_of, who_fields, who_of
-from kafka_steward.operators.base import StewardOperator
-from kafka_steward.triggers.progress import ProgressLog
+from kafka_steward.operators.carrying import CarryingOperator
 from kafka_steward.triggers.run_plan import RunPlanTrigger
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from kafka_steward.execution.progress import Progress
     from kafka_steward.hooks.steward import Opened
     from kafka_steward.journal.records import PlanRecord
 
 __all__ = ["SubmitReassignmentOperator"]
 
 
-class SubmitReassignmentOperator(StewardOperator):
+class SubmitReassignmentOperator(CarryingOperator):
     """Carries out a plan in throttled chunks, and ends when all of it is submitted and settled.
 
     `plan` is what PlanReassignmentOperator returns, or a plan folder's URI. The plan is written into the journal first;
@@ -39,21 +32,16 @@ class SubmitReassignmentOperator(StewardOperator):
     for good when it is stuck and waits for a person.
     """
 
-    template_fields: Sequence[str] = (*StewardOperator.template_fields, "plan")
+    template_fields: Sequence[str] = (*CarryingOperator.template_fields, "plan")
 
     def __init__(
         self,
         *,
         plan: Mapping[str, Any] | str | Any,
-        deferrable: bool = True,
-        plan_timeout: timedelta = timedelta(days=7),
         **kwargs: Any,
     ) -> None:
         super().__init__(**{"multiple_outputs": True, **kwargs})
         self.plan = plan
-        self.deferrable = deferrable
-        self.plan_timeout = plan_timeout
-        self._killed = threading.Event()
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Publish the plan unless it is known, then carry it out, or wait for the trigger that does."""
@@ -68,18 +56,9 @@ class SubmitReassignmentOperator(StewardOperator):
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - Airflow's
         """Go on after the trigger."""
-        progress = event["progress"]
-        if progress is None:
-            raise AirflowException(event["sentence"])
-        if not event["ended"]:
-            self._refuse(event["sentence"], for_good=progress["status"] in ("stuck", "paused"))
-        self.log.info("%s", event["sentence"])
+        progress = self.ended(event)
         total, left = progress["partitions_total"], progress["left"]
         return _result(progress["digest"], progress["status"], event["sentence"], total, left)
-
-    def on_kill(self) -> None:
-        """Stop stepping. The cluster is left as it is: Airflow also kills tasks that another try goes on with."""
-        self._killed.set()
 
     def _published(self, opened: Opened, context: Context) -> PlanRecord:
         from kafka_steward.execution.publishing import publish_plan  # noqa: PLC0415 - DAG files are parsed without Kafka
@@ -98,29 +77,12 @@ class SubmitReassignmentOperator(StewardOperator):
         self.defer(trigger=trigger, method_name="execute_complete", timeout=self.plan_timeout)
 
     def _carried_out(self, opened: Opened, digest: str, context: Context) -> dict[str, Any]:
-        from kafka_steward.execution.loop import run_to_end  # noqa: PLC0415 - DAG files are parsed without Kafka
-        from kafka_steward.execution.runner import Runner  # noqa: PLC0415
-
-        told = ProgressLog(self.log.info, time.monotonic)
-
-        def report(progress: Progress) -> None:
-            told.tell(progress)
-            if progress.stalled:
-                self._refuse(progress.sentence, for_good=False)
+        from kafka_steward.execution.runner import Runner  # noqa: PLC0415 - DAG files are parsed without Kafka
 
         runner = Runner(opened.cluster, opened.journal, digest, opened.settings, who_of(context))
-        progress = run_to_end(runner, self._wait, interval_s=opened.settings.step_interval, report=report)
-        if not progress.ended:
-            self._refuse(progress.sentence, for_good=True)
+        progress = self.to_the_end(opened, runner)
         status, total = progress.status.value, progress.partitions_total
         return _result(digest, status, progress.sentence, total, progress.left)
-
-    def _wait(self, seconds: float) -> None:
-        if self._killed.wait(seconds):
-            raise AirflowException("The task was killed; the plan stays in the journal, and clearing the task goes on.")
-
-    def _refuse(self, sentence: str, *, for_good: bool) -> NoReturn:
-        raise (AirflowFailException if for_good else AirflowException)(sentence)
 
 
 def _parsed(plan: Any) -> tuple[str, str | None]:

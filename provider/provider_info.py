@@ -63,7 +63,7 @@ _PLACES: dict[str, tuple[str, str]] = {
 _DEFAULT_WORDS = {"False": "off", "True": "on"}
 _JSON_TYPES = {"float": "number", "integer": "integer", "boolean": "boolean", "string": "string"}
 
-_OPERATORS = ("snapshot", "plan", "submit", "leaders", "failures", "report", "switch", "bounce")
+_OPERATORS = ("snapshot", "plan", "submit", "cancel", "rollback", "leaders", "failures", "report", "switch", "bounce")
 
 
 def get_provider_info() -> dict[str, Any]:
@@ -82,7 +82,7 @@ def get_provider_info() -> dict[str, Any]:
         "operators": _modules("operators", *_OPERATORS),
         "sensors": _modules("sensors", "brokers", "replication"),
         "hooks": _modules("hooks", "steward"),
-        "triggers": _modules("triggers", "run_plan", "watch", "wait"),
+        "triggers": _modules("triggers", "run_plan", "undo_plan", "watch", "wait"),
         "connection-types": [_connection_type()],
         "config": {"kafka_steward": {"description": "Defaults for every cluster.", "options": _options()}},
         "cli": ["kafka_steward.cli.get_kafka_steward_commands"],

@@ -19,14 +19,15 @@ def plan_to_undo(journal: Journal, named: str | None, *, scope: Scope, who: Who)
     """The digest of the plan that is meant.
 
     That is the one `named` by its digest or the beginning of it; else what `who` asked for before in the same run, so
-    that a second try means the same plan; else the one that has the cluster; else one whose undoing was begun. When a rollback has the cluster, all of the plan that it takes back is what scope "plan" means. Raises PlanError.
+    that a second try means the same plan; else the one that has the cluster; else one whose undoing was begun. When a
+    rollback has the cluster, scope "plan" means the plan that it takes back. Raises PlanError.
     """
     if named:
         return _by_beginning(journal, named)
     chosen = _asked_before(journal, who) or _owner(journal, scope) or next(iter(_unsteered(journal)), None)
     if chosen is None:
         raise PlanError(
-            f"No plan has cluster {journal.cluster_id}, so nothing is to be cancelled; name a plan to undo one that ended."
+            f"No plan has cluster {journal.cluster_id}, so nothing is to be cancelled; to undo one that ended, name it."
         )
     return chosen
 

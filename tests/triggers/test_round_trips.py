@@ -12,11 +12,13 @@ from airflow.serialization.encoders import encode_trigger
 from airflow.triggers.base import BaseEventTrigger, BaseTrigger
 
 from kafka_steward.triggers.run_plan import RunPlanTrigger
+from kafka_steward.triggers.undo_plan import UndoPlanTrigger
 from kafka_steward.triggers.wait import WaitTrigger
 from kafka_steward.triggers.watch import WatchTrigger
 
 TRIGGERS: list[BaseTrigger] = [
     RunPlanTrigger("kafka", "digest", {"throttle": 1, "window": "chunk"}, {"dag_id": "heal", "try_number": 2}),
+    UndoPlanTrigger("kafka", "digest", {"throttle": 1}, {"dag_id": "cancel"}, scope="plan", reason="slow"),
     WaitTrigger("kafka", "caught_up", {"partitions": [["orders", 7]]}, 5.0, {"throttle": 1}),
     WatchTrigger("kafka", {"heal_failure_interval": 10}),
 ]

@@ -1,0 +1,41 @@
+"""What the workflows' DAGs share: their names, and the options that they are made with."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from kafka_steward.errors import SettingError
+from kafka_steward.provider_info import SETTINGS
+from kafka_steward.settings import Settings
+
+__all__ = ["DEFAULT_CONN_ID", "dag_id_of", "options_of", "refuse_wrong_settings"]
+
+DEFAULT_CONN_ID = "kafka_steward_default"
+
+
+def dag_id_of(workflow: str, conn_id: str) -> str:
+    """The DAG's id: the workflow's name, and the connection's unless that is the default one."""
+    return workflow if conn_id == DEFAULT_CONN_ID else f"{workflow}_{re.sub(r'[^A-Za-z0-9._-]', '_', conn_id)}"
+
+
+def options_of(given: Mapping[str, Any], retries: int, retry_delay: timedelta, **ours: Any) -> dict[str, Any]:
+    """The options of a DAG: `ours`, over which those `given` by its author win, and retries that grow apart."""
+    patience = {
+        "retries": retries,
+        "retry_delay": retry_delay,
+        "retry_exponential_backoff": 2,
+        "max_retry_delay": timedelta(minutes=10),
+    }
+    shared = {"catchup": False, "tags": ["kafka-steward"], **ours}
+    return {**shared, **given, "default_args": {**patience, **given.get("default_args", {})}}
+
+
+def refuse_wrong_settings(settings: Mapping[str, Any]) -> None:
+    """Raise SettingError for a setting that does not exist, or a value that it does not take."""
+    for name in settings:
+        if name not in SETTINGS:
+            raise SettingError(f"There is no setting {name!r}; there are {', '.join(SETTINGS)}.")
+    Settings.of(settings)

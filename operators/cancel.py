@@ -1,0 +1,130 @@
+"""A plan is stopped, and everything it had pending, or all of it, goes back to what it was (KIP-236)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, cast
+
+from airflow.sdk.exceptions import AirflowException
+
+from kafka_steward.errors import SettingError
+from kafka_steward.hooks.context import overrides_of, who_fields, who_of
+from kafka_steward.operators.carrying import CarryingOperator, refuse
+from kafka_steward.operators.notify import Notifiers, as_notifiers, notify
+from kafka_steward.triggers.undo_plan import UndoPlanTrigger
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from kafka_steward.execution.undo import Scope
+    from kafka_steward.hooks.steward import Opened
+
+__all__ = ["CancelReassignmentOperator"]
+
+_SCOPES = ("pending", "plan")
+#: Seconds between two looks whether abandoned replicas are gone: Kafka deletes them by and by.
+_LOOK_S = 2.0
+
+
+class CancelReassignmentOperator(CarryingOperator):
+    """Cancels what a plan has pending (KIP-236), or with `scope="plan"` takes back what it has completed too.
+
+    `plan` is a plan's digest, or the beginning of it; without one, the plan that has the cluster is meant. The request
+    is in the journal first, so that whoever dies, the next try or another process goes on; a plan's own task ends when
+    its plan is cancelled. It works while reassignments are switched off, but for a rollback: that goes on then only
+    with `even_if_disabled`. A rollback waits until no other plan has the cluster, and says so.
+
+    At the end it looks whether everything is as it was: assignments in order, leaders, no log left on a broker that was
+    abandoned, throttles; and fails, retryably, if that is not so within `verify_timeout`. Returns what was found:
+    `{"plan", "rollback", "status", "sentence", "partitions", "as_before", "left_alone", "skipped", ...}`, where
+    `skipped` lists the partitions that a rule of KIP-236 forbids to cancel, each with its rule.
+    """
+
+    template_fields: Sequence[str] = (*CarryingOperator.template_fields, "plan", "scope", "reason", "even_if_disabled")
+
+    def __init__(
+        self,
+        *,
+        plan: str | Any | None = None,
+        scope: str | Any = "pending",
+        reason: str | Any = "",
+        even_if_disabled: bool | Any = False,
+        verify_timeout: timedelta = timedelta(minutes=5),
+        on_cancelled: Notifiers = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.plan = plan
+        self.scope = scope
+        self.reason = reason
+        self.even_if_disabled = even_if_disabled
+        self.verify_timeout = verify_timeout
+        self.on_cancelled = as_notifiers(on_cancelled)
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Ask for it, then see it done, or wait for the trigger that does."""
+        from kafka_steward.execution.choosing import plan_to_undo  # noqa: PLC0415 - DAG files are parsed without Kafka
+        from kafka_steward.execution.undo import Undo  # noqa: PLC0415
+
+        scope, who = self._scope(), who_of(context)
+        with self.open(context) as opened:
+            digest = plan_to_undo(opened.journal, self.plan or None, scope=scope, who=who)
+            request: dict[str, Any] = {
+                "scope": scope,
+                "reason": self._reason(who.person),
+                "even_if_disabled": bool(self.even_if_disabled),
+            }
+            undo = Undo(opened.cluster, opened.journal, digest, opened.settings, who, **request)
+            progress = undo.step()
+            self.log.info("%s", progress.sentence)
+            if not progress.ended and self.deferrable:
+                given = self.conn_id, digest, overrides_of(self.settings, context), who_fields(context)
+                trigger = UndoPlanTrigger(*given, **request)
+                self.defer(
+                    trigger=trigger,
+                    method_name="execute_complete",
+                    kwargs={"digest": digest},
+                    timeout=self.plan_timeout,
+                )
+            if not progress.ended:
+                progress = self.to_the_end(opened, undo)
+            return self._found(opened, digest, progress.to_json(), context)
+
+    def execute_complete(self, context: Context, event: Mapping[str, Any], digest: str) -> dict[str, Any]:
+        """Go on after the trigger."""
+        progress = self.ended(event)
+        with self.open(context) as opened:
+            return self._found(opened, digest, progress, context)
+
+    def _found(self, opened: Opened, digest: str, progress: Mapping[str, Any], context: Context) -> dict[str, Any]:
+        if progress["digest"] != digest and progress["status"] != "completed":
+            refuse(f"The rollback of plan {digest[:12]} was itself ended: {progress['sentence']}", for_good=True)
+        found = self._verified(opened, digest)
+        self.log.info("%s", found["sentence"])
+        for kind in ("left_alone", "skipped"):
+            for each in found[kind]:
+                self.log.warning("%s-%s, %s: %s", each["topic"], each["partition"], kind.replace("_", " "), each["why"])
+        notify(self.on_cancelled, context, "cancelled", found)
+        return found
+
+    def _verified(self, opened: Opened, digest: str) -> dict[str, Any]:
+        from kafka_steward.execution.verifying import verify_undone  # noqa: PLC0415 - DAG files are parsed without Kafka
+
+        until_s = time.monotonic() + self.verify_timeout.total_seconds()
+        while True:
+            found = verify_undone(opened.cluster, opened.journal, digest)
+            if found.ok:
+                return found.to_json()
+            if time.monotonic() > until_s:
+                raise AirflowException(f"Not everything is as it was: {found.sentence}")
+            self._wait(_LOOK_S)
+
+    def _scope(self) -> Scope:
+        if self.scope not in _SCOPES:
+            raise SettingError(f"The scope of a cancel is {self.scope!r}; it takes {' or '.join(_SCOPES)}.")
+        return cast("Scope", self.scope)
+
+    def _reason(self, person: str | None) -> str:
+        return str(self.reason or (f"{person} asked for it" if person else "no reason was given"))

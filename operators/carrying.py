@@ -1,0 +1,79 @@
+"""What carrying out and undoing a plan share: steps to an end, in the triggerer or in the worker."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from kafka_steward.operators.base import StewardOperator
+from kafka_steward.triggers.metrics import emit_progress
+from kafka_steward.triggers.progress import ProgressLog
+
+if TYPE_CHECKING:
+    from kafka_steward.execution.loop import Stepper
+    from kafka_steward.execution.progress import Progress
+    from kafka_steward.hooks.steward import Opened
+
+__all__ = ["CarryingOperator", "refuse"]
+
+
+class CarryingOperator(StewardOperator):
+    """An operator that steps something to its end: in the triggerer, or with `deferrable=False` in the worker.
+
+    `plan_timeout` is for the deferral: past it, the task fails, and a retry goes on. Killing the task stops its steps.
+    """
+
+    def __init__(self, *, deferrable: bool = True, plan_timeout: timedelta = timedelta(days=7), **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.deferrable = deferrable
+        self.plan_timeout = plan_timeout
+        self._killed = threading.Event()
+
+    def on_kill(self) -> None:
+        """Stop stepping. The cluster is left as it is: Airflow also kills tasks that another try goes on with."""
+        self._killed.set()
+
+    def to_the_end(self, opened: Opened, stepper: Stepper) -> Progress:
+        """Step in this process until it has ended. Raises AirflowException for a stall, and for good when stuck."""
+        from kafka_steward.execution.loop import run_to_end  # noqa: PLC0415 - DAG files are parsed without Kafka
+
+        told = ProgressLog(self.log.info, time.monotonic)
+
+        def report(progress: Progress) -> None:
+            told.tell(progress)
+            emit_progress(self.conn_id, progress)
+            if progress.stalled:
+                refuse(progress.sentence, for_good=False)
+
+        progress = run_to_end(stepper, self._wait, interval_s=opened.settings.step_interval, report=report)
+        if not progress.ended:
+            refuse(progress.sentence, for_good=True)
+        return progress
+
+    def ended(self, event: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The progress that a trigger's event tells of what has ended. Raises as `to_the_end` for what has not."""
+        progress: Mapping[str, Any] | None = event["progress"]
+        if progress is None:
+            raise AirflowException(event["sentence"])
+        if not event["ended"]:
+            refuse(event["sentence"], for_good=progress["status"] in ("stuck", "paused"))
+        self.log.info("%s", event["sentence"])
+        return progress
+
+    def _wait(self, seconds: float) -> None:
+        if self._killed.wait(seconds):
+            self.killed()
+            raise AirflowException("The task was killed; the plan stays in the journal, and clearing the task goes on.")
+
+    def killed(self) -> None:
+        """What is to be done when the task was killed in this process; by itself nothing."""
+
+
+def refuse(sentence: str, *, for_good: bool) -> NoReturn:
+    """Fail the task; `for_good`, without the retries that are left."""
+    raise (AirflowFailException if for_good else AirflowException)(sentence)

@@ -1,0 +1,59 @@
+"""The trigger that undoes a plan: it steps an Undo until what was asked for is done, and fires once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+from kafka_steward.triggers.run_plan import RunPlanTrigger
+
+if TYPE_CHECKING:
+    from kafka_steward.execution.loop import Stepper
+    from kafka_steward.execution.undo import Scope
+    from kafka_steward.hooks.steward import Opened
+
+__all__ = ["UndoPlanTrigger"]
+
+
+class UndoPlanTrigger(RunPlanTrigger):
+    """Cancels the plan `digest`, and with the scope "plan" rolls it back; fires as RunPlanTrigger does.
+
+    Stopping the trigger stops its steps and nothing else: the request stays in the journal, for others to go on with.
+    """
+
+    def __init__(
+        self,
+        conn_id: str,
+        digest: str,
+        overrides: Mapping[str, Any] | None = None,
+        who: Mapping[str, Any] | None = None,
+        *,
+        scope: str = "pending",
+        reason: str = "",
+        even_if_disabled: bool = False,
+        **_: Any,  # a trigger outlives an upgrade: keywords of other versions are accepted
+    ) -> None:
+        super().__init__(conn_id, digest, overrides, who)
+        self.scope = scope
+        self.reason = reason
+        self.even_if_disabled = even_if_disabled
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Class path and keywords, enough to build it again in any triggerer."""
+        names = ("conn_id", "digest", "overrides", "who", "scope", "reason", "even_if_disabled")
+        return f"{__name__}.{type(self).__name__}", {name: getattr(self, name) for name in names}
+
+    def _new_runner(self, opened: Opened) -> Stepper:
+        from kafka_steward.execution.undo import Undo  # noqa: PLC0415 - DAG files are parsed without Kafka
+        from kafka_steward.journal.audit import Who  # noqa: PLC0415
+
+        return Undo(
+            opened.cluster,
+            opened.journal,
+            self.digest,
+            opened.settings,
+            Who(**self.who),
+            scope=cast("Scope", self.scope),
+            reason=self.reason,
+            even_if_disabled=self.even_if_disabled,
+        )
