@@ -4,8 +4,9 @@
 
     commands.py    the group that Airflow adds, from the verbs of the modules below
     verb.py        how a verb is called: one cluster, one sentence on failure, an exit code
-    look.py        status, plans, show, audit            decide.py   abandon, verify
-    drive.py       apply, resume, cancel                 journal.py  journal copy
+    look.py        status, plans, show, audit            decide.py   verify, abandon
+    drive.py       apply, resume                         cancel.py   cancel
+    journal.py     journal copy
 """
 
 from __future__ import annotations

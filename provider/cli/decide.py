@@ -6,43 +6,35 @@ from typing import TYPE_CHECKING
 
 from airflow.cli.cli_config import ActionCommand, Arg
 
+from kafka_steward.cli.arguments import PLAN, REASON
+from kafka_steward.cli.cancel import reason_of
 from kafka_steward.cli.exits import Exit
 from kafka_steward.cli.facts import plan_facts
 from kafka_steward.cli.naming import plan_named
 from kafka_steward.cli.output import complain
 from kafka_steward.cli.verb import Call, verb
-from kafka_steward.errors import ClusterError, LockLost, PlanError, RequestError
+from kafka_steward.errors import ClusterError, LockLost, PlanError
 
 if TYPE_CHECKING:
     from kafka_steward.hooks.steward import Opened
     from kafka_steward.journal.open import Journal
     from kafka_steward.journal.records import PlanRecord
 
-__all__ = ["reason_of", "verbs"]
+__all__ = ["verbs"]
 
 
 def verbs() -> tuple[ActionCommand, ...]:
     """The verbs of this module."""
-    digest = "Its digest, or the beginning of it"
-    last = Arg(("plan",), help=f"{digest}; without: the plan under way, or the last", nargs="?", metavar="PLAN")
-    plan = Arg(("plan",), help=digest, metavar="PLAN")
-    reason = Arg(("--reason",), help="Why, for the audit trail", required=True)
+    told = "Its digest, or the beginning of it; without: the plan under way, or the last"
+    last = Arg(("plan",), help=told, nargs="?", metavar="PLAN")
     on = "--cluster kafka_production"
     about = "Say where each partition of a plan is, and give back throttles that ended plans left"
     return (
         verb("verify", about, _verify, (last,), examples=[f"verify {on}", f"verify 3f2a91c0 {on} --output json"]),
-        verb("abandon", "Give a plan up as it stands: nothing is taken back", _abandon, (plan, reason), examples=[
+        verb("abandon", "Give a plan up as it stands: nothing is taken back", _abandon, (PLAN, REASON), examples=[
             f"abandon 3f2a91c0 {on} --reason 'broker 4 will not return'"
         ]),
     )  # fmt: skip
-
-
-def reason_of(call: Call) -> str:
-    """The reason that was given. Raises RequestError for one that says nothing."""
-    reason: str = call.arguments.reason.strip()
-    if not reason:
-        raise RequestError("The reason is empty; say in a few words why, for those who read the audit trail.")
-    return reason
 
 
 def _verify(call: Call) -> Exit:

@@ -1,19 +1,18 @@
-"""What moves replicas, in the foreground: apply, resume, cancel. The same Runner, journal and locks as the DAGs use."""
+"""What moves replicas, in the foreground: apply, resume. The same Runner, journal and locks as the DAGs use."""
 
 from __future__ import annotations
 
-import argparse
-import re
 import uuid
 from typing import TYPE_CHECKING, Any
 
 from airflow.cli.cli_config import ActionCommand, Arg
 
-from kafka_steward.cli.decide import reason_of
+from kafka_steward.cli.arguments import PLAN_UNDER_WAY, THROTTLE
+from kafka_steward.cli.cancel import take_back
 from kafka_steward.cli.exits import Exit
 from kafka_steward.cli.foreground import carry_out, ending
 from kafka_steward.cli.interrupt import Interrupt, interruptible
-from kafka_steward.cli.naming import plan_named, plan_under_way
+from kafka_steward.cli.naming import plan_meant
 from kafka_steward.cli.output import complain
 from kafka_steward.cli.verb import Call, verb
 from kafka_steward.errors import SlotTaken
@@ -21,49 +20,24 @@ from kafka_steward.errors import SlotTaken
 if TYPE_CHECKING:
     from kafka_steward.execution.loop import Stepper
     from kafka_steward.execution.progress import Progress
-    from kafka_steward.execution.undo import Scope, Undo
     from kafka_steward.hooks.steward import Opened
     from kafka_steward.journal.open import Journal
-    from kafka_steward.journal.records import PlanRecord
     from kafka_steward.planning.formats import PlanFolder, SnapshotFolder
 
 __all__ = ["verbs"]
 
-_FACTORS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}
 _ON = "--cluster kafka_production"
 
 
 def verbs() -> tuple[ActionCommand, ...]:
     """The verbs of this module."""
     file = Arg(("file",), help="What kafka-reassign-partitions takes", metavar="FILE.json")
-    throttle = Arg(
-        ("--throttle",), help="Bytes per second into one broker: 50000000 or 50M; 0: none", type=_bytes, metavar="BYTES"
-    )
-    plan = Arg(
-        ("plan",), help="Its digest, or the beginning of it; without: the plan under way", nargs="?", metavar="PLAN"
-    )
-    cancels = (
-        plan,
-        throttle,
-        Arg(
-            ("--scope",),
-            help="pending: stop, and take back what is in flight. plan: take back all of it (default: pending)",
-            choices=("pending", "plan"),
-            default="pending",
-        ),
-        Arg(("--reason",), help="Why, for the audit trail", required=True),
-        Arg(("--even-if-disabled",), help="Take a plan back although reassignments are disabled", action="store_true"),
-    )
-    cancelled = [f"cancel {_ON} --reason 'traffic peak'", f"cancel 3f2a91c0 --scope plan {_ON} --reason 'wrong racks'"]
+    given, waiting = (file, THROTTLE), (PLAN_UNDER_WAY, THROTTLE)
+    applied, resumed = [f"apply reassignment.json --throttle 20M {_ON}"], [f"resume 3f2a91c0 {_ON}"]
     return (
-        verb("apply", "Carry out a reassignment, watched over", _apply, (file, throttle), examples=[
-            f"apply reassignment.json --throttle 20M {_ON}"
-        ]),
-        verb("resume", "Go on with a plan that nobody steps, or that is stuck", _resume, (plan, throttle), examples=[
-            f"resume 3f2a91c0 {_ON}"
-        ]),
-        verb("cancel", "Stop a plan, or take all of it back", _cancel, cancels, examples=cancelled),
-    )  # fmt: skip
+        verb("apply", "Carry out a reassignment, watched over", _apply, given, examples=applied),
+        verb("resume", "Go on with a plan that nobody steps, or that is stuck", _resume, waiting, examples=resumed),
+    )
 
 
 def _apply(call: Call) -> Exit:
@@ -132,55 +106,22 @@ def _planned(opened: Opened, document: Any, interrupt: Interrupt) -> tuple[PlanF
 
 
 def _resume(call: Call) -> Exit:
-    from kafka_steward.execution.undo import open_undos  # noqa: PLC0415 - `airflow` starts without Kafka
+    from kafka_steward.execution.intervening import resume_plan  # noqa: PLC0415 - `airflow` starts without Kafka
+    from kafka_steward.execution.undo import open_undos  # noqa: PLC0415
 
     with call.hook.open() as opened, interruptible() as interrupt:
-        undone = open_undos(opened.journal)
+        undone = {record.digest: record for record in open_undos(opened.journal)}
         if call.arguments.plan is None and not opened.journal.plans.unfinished() and undone:
-            # Between the end of a cancel and its rollback, no plan is under way, and all the same something is to come.
-            record = undone[0]
+            # Between the end of a cancel and its rollback no plan is under way, and all the same something is to come.
+            record = next(iter(undone.values()))
         else:
-            record = _meant(call, opened, "resume")
-        stepper = _resumed(call, opened, record, is_undone=record.digest in {each.digest for each in undone})
-        progress = carry_out(call, stepper, record.digest, opened.settings, interrupt)
-    cancelled = progress.status.value == "cancelled" and record.cancel is not None
-    return ending(call, progress, done=cancelled or _complete(progress))
-
-
-def _resumed(call: Call, opened: Opened, record: PlanRecord, *, is_undone: bool) -> Stepper:
-    from kafka_steward.execution.intervening import resume_plan  # noqa: PLC0415 - `airflow` starts without SQL
-
-    asked = record.cancel
-    if is_undone and asked is not None:
-        scope: Scope = "plan" if asked.scope == "plan" else "pending"
-        reason, anyway = asked.reason or "someone asked for it", asked.even_if_disabled
-        return _undo(call, opened, record, scope=scope, reason=reason, even_if_disabled=anyway)
-    resume_plan(opened.journal, record.digest, call.who)
-    return _runner(opened, call, record.digest)
-
-
-def _undo(call: Call, opened: Opened, record: PlanRecord, **asked: Any) -> Undo:
-    from kafka_steward.execution.undo import Undo  # noqa: PLC0415 - `airflow` starts without Kafka
-
-    return Undo(opened.cluster, opened.journal, record.digest, opened.settings, call.who, **asked)
-
-
-def _cancel(call: Call) -> Exit:
-    given, reason = call.arguments, reason_of(call)
-    with call.hook.open() as opened, interruptible() as interrupt:
-        record = _meant(call, opened, "cancel")
-        asked = {"scope": given.scope, "reason": reason, "even_if_disabled": given.even_if_disabled}
-        undo = _undo(call, opened, record, **asked)
-        progress = carry_out(call, undo, record.digest, opened.settings, interrupt)
-        left_alone = undo.left_alone
-    for one in left_alone:
-        complain(f"{one.topic}-{one.partition} was left alone: {one.why}")
-    return ending(call, progress, done=progress.ended and not left_alone and not progress.failed)
-
-
-def _meant(call: Call, opened: Opened, to: str) -> PlanRecord:
-    named = call.arguments.plan
-    return plan_named(opened.journal, named) if named else plan_under_way(opened.journal, to)
+            record = plan_meant(call, opened.journal, "resume")
+        asked = record.cancel if record.digest in undone else None
+        if asked is not None:
+            return take_back(call, opened, record, asked, interrupt)
+        resume_plan(opened.journal, record.digest, call.who)
+        progress = carry_out(call, _runner(opened, call, record.digest), record.digest, opened.settings, interrupt)
+    return ending(call, progress, done=_complete(progress))
 
 
 def _runner(opened: Opened, call: Call, digest: str) -> Stepper:
@@ -192,10 +133,3 @@ def _runner(opened: Opened, call: Call, digest: str) -> Stepper:
 def _complete(progress: Progress) -> bool:
     """Whether all that the plan was to do is done."""
     return progress.status.value == "completed" and not (progress.left or progress.dropped or progress.failed)
-
-
-def _bytes(text: str) -> int:
-    found = re.fullmatch(r"(\d+)([kMG]?)", text)
-    if not found:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of bytes per second, such as 50000000 or 50M")
-    return int(found[1]) * _FACTORS[found[2]]

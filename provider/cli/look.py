@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.cli.cli_config import ActionCommand, Arg, positive_int
 
+from kafka_steward.cli.arguments import PLAN
 from kafka_steward.cli.facts import audit_facts, move_facts, plan_facts
 from kafka_steward.cli.naming import plan_named
 from kafka_steward.cli.verb import Call, verb
@@ -24,7 +25,6 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 def verbs() -> tuple[ActionCommand, ...]:
     """The verbs of this module."""
     limit = Arg(("--limit",), help="How many of the newest", type=positive_int(allow_zero=False), default=50)
-    plan = Arg(("plan",), help="Its digest, or the beginning of it", metavar="PLAN")
     chosen = (
         Arg(("--plan",), help="Only this plan: its digest, or the beginning of it"),
         Arg(("--topic",), help="Only this topic"),
@@ -34,7 +34,7 @@ def verbs() -> tuple[ActionCommand, ...]:
     return (
         verb("status", "How the cluster is, and the plans under way", _status, examples=["status --output json"]),
         verb("plans", "The newest plans", _plans, (limit,), examples=["plans --limit 5 --cluster kafka_production"]),
-        verb("show", "One plan, partition by partition", _show, (plan,), examples=["show 3f2a91c0"]),
+        verb("show", "One plan, partition by partition", _show, (PLAN,), examples=["show 3f2a91c0"]),
         verb("audit", "What was done, why, and by whom", _audit, (*chosen, limit), examples=trail),
     )
 

@@ -7,13 +7,19 @@ from typing import TYPE_CHECKING
 from kafka_steward.errors import PlanError
 
 if TYPE_CHECKING:
+    from kafka_steward.cli.verb import Call
     from kafka_steward.journal.open import Journal
     from kafka_steward.journal.records import PlanRecord
 
-__all__ = ["plan_named", "plan_under_way"]
+__all__ = ["plan_meant", "plan_named"]
 
 #: How far back the beginning of a digest is looked for.
 _REMEMBERED = 1000
+
+
+def plan_meant(call: Call, journal: Journal, to: str) -> PlanRecord:
+    """The plan that the call names, or else the one under way. `to` says what it is wanted for. Raises PlanError."""
+    return plan_named(journal, call.arguments.plan) if call.arguments.plan else _under_way(journal, to)
 
 
 def plan_named(journal: Journal, beginning: str) -> PlanRecord:
@@ -28,11 +34,8 @@ def plan_named(journal: Journal, beginning: str) -> PlanRecord:
     raise PlanError(f"In the journal of cluster {journal.cluster_id}, {what} with {beginning}; see `plans`.")
 
 
-def plan_under_way(journal: Journal, to: str) -> PlanRecord:
-    """The plan that has not ended; of several, the one that has the cluster. `to` says what it is wanted for.
-
-    Raises PlanError when there is none, or several and none of them has the cluster.
-    """
+def _under_way(journal: Journal, to: str) -> PlanRecord:
+    """The plan that has not ended; of several, the one that has the cluster."""
     unfinished = journal.plans.unfinished()
     if not unfinished:
         raise PlanError(f"Nothing is under way on cluster {journal.cluster_id}: there is no plan to {to}; see `plans`.")

@@ -1,0 +1,115 @@
+"""cancel, and resuming what a cancel has begun, on a simulated cluster."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+
+import pytest
+
+from kafka_steward.assignment import TopicPartition
+from kafka_steward.journal.records import PlanStatus
+from tests.cli.scene import CLUSTER, Scene
+
+BEFORE = [(1, 2, 3), (2, 3, 1), (3, 1, 2), (1, 3, 2)]
+ALL = ("t-0: 423", "t-1: 241", "t-2: 412", "t-3: 342")
+
+
+def interrupt_at(scene: Scene, pause: int) -> Callable[[int], None]:
+    begun = scene.pauses
+    return lambda now: os.kill(os.getpid(), signal.SIGINT) if now == begun + pause else None
+
+
+@pytest.fixture
+def half(scene: Scene, capsys: pytest.CaptureFixture[str]) -> Scene:
+    """A plan of which one partition, the smallest, has arrived, and three are in flight; nobody steps it."""
+    scene.simulator.topics[TopicPartition("t", 0)].size = 50
+    scene.simulator.topics[TopicPartition("t", 0)].held = dict.fromkeys((1, 2, 3), 50)
+    scene.interfere = interrupt_at(scene, 2)
+    assert scene.call("apply", scene.file(*ALL)) == 130
+    scene.interfere = lambda _: None
+    assert len(scene.simulator.reassignments()) == 3
+    capsys.readouterr()
+    return scene
+
+
+def test_what_is_pending_is_cancelled(half: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    assert half.call("cancel", "--reason", "traffic peak") == 0
+    assert half.replicas() == [(4, 2, 3), *BEFORE[1:]]
+    assert half.plan.status is PlanStatus.CANCELLED
+    told = capsys.readouterr()
+    assert told.out == f"Plan {half.plan.digest[:12]} is cancelled: 1 of 4 partitions moved, 3 dropped.\n"
+    assert (
+        f"\n  airflow kafka-steward cancel {half.plan.digest[:12]} --scope plan --cluster {CLUSTER} --reason"
+        in told.err
+    )
+
+
+def test_all_of_it_is_taken_back(half: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    digest = half.plan.digest
+    assert half.call("cancel", digest[:8], "--scope", "plan", "--reason", "wrong racks") == 0
+    assert half.replicas() == BEFORE
+    undone = half.journal.plans.get(digest)
+    assert undone is not None
+    assert undone.status is PlanStatus.ROLLED_BACK
+    assert half.journal.plans.unfinished() == []
+    assert f"Plan {digest[:12]} was rolled back by plan" in capsys.readouterr().out
+
+
+def test_a_plan_that_is_complete_is_taken_back(scene: Scene) -> None:
+    assert scene.call("apply", scene.file(*ALL)) == 0
+    digest = scene.plan.digest
+    assert scene.call("cancel", digest, "--scope", "plan", "--reason", "wrong racks") == 0
+    assert scene.replicas() == BEFORE
+
+
+@pytest.mark.parametrize("resumed", [True, False])
+@pytest.mark.parametrize("pause", range(1, 6))
+def test_a_cancel_that_was_interrupted_is_resumed_or_repeated(
+    half: Scene, capsys: pytest.CaptureFixture[str], pause: int, resumed: bool
+) -> None:
+    digest = half.plan.digest
+    half.interfere = interrupt_at(half, pause)
+    code = half.call("cancel", "--scope", "plan", "--reason", "wrong racks")
+    half.interfere = lambda _: None
+    if code == 130:
+        assert f"\n  airflow kafka-steward resume {digest[:12]} --cluster {CLUSTER}\n" in capsys.readouterr().err
+        again = ["resume"] if resumed else ["cancel", "--scope", "plan", "--reason", "wrong racks"]
+        assert half.call(*again) == 0
+    else:
+        assert code == 0
+    assert half.replicas() == BEFORE
+    assert half.journal.slot.owner() is None
+
+
+def test_what_someone_else_changed_since_is_left_alone_and_told(
+    half: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    half.simulator.topics[TopicPartition("t", 0)].replicas = (3, 2, 4)
+    assert half.call("cancel", "--scope", "plan", "--reason", "wrong racks") == 1
+    assert half.replicas() == [(3, 2, 4), *BEFORE[1:]]
+    assert "t-0 was left alone: " in capsys.readouterr().err
+
+
+def test_an_ended_plan_has_nothing_pending(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    scene.call("apply", scene.file("t-0: 423"))
+    capsys.readouterr()
+    assert scene.call("cancel", scene.plan.digest, "--reason", "x") == 1
+    error = capsys.readouterr().err
+    assert error.startswith(f"Plan {scene.plan.digest[:12]} cannot be cancelled: it has ended already")
+    assert "resume" not in error
+
+
+@pytest.mark.parametrize("reason", ["", "  "])
+def test_a_reason_is_given(half: Scene, capsys: pytest.CaptureFixture[str], reason: str) -> None:
+    assert half.call("cancel", "--reason", reason) == 1
+    assert "The reason is empty;" in capsys.readouterr().err
+    assert half.call("cancel") == 2
+
+
+def test_a_plan_that_is_unknown(half: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["cancel", "beef", "--reason", "x"], ["resume", "beef"], ["abandon", "beef", "--reason", "x"]):
+        assert half.call(*words) == 1
+        assert "In the journal of cluster simulated, no plan begins with beef; see `plans`." in capsys.readouterr().err
+    assert half.plan.cancel is None
