@@ -9,6 +9,7 @@ looks, is a look like any other.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import LockLost, NodeExists, NodeMissing, VersionConflict
@@ -55,7 +56,9 @@ class Protocol:
     def look(self) -> Looked:
         """Look once, and do what can be done now. Raises ClusterError, JournalError: the next look goes on."""
         looked = Looked()
-        for part in (self._in_flight, self._signal, self._requests, self._queue, self._others):
+        self._plans.read()
+        # The signal first: a plan that is stepped takes it for its own.
+        for part in (self._signal, self._in_flight, self._requests, self._queue, self._others):
             self._tried(part, looked)
         return looked
 
@@ -68,7 +71,6 @@ class Protocol:
             looked.soon(SOON_S)
 
     def _in_flight(self, looked: Looked) -> None:
-        self._plans.read()
         for plan in self._plans.asked:
             self._driver.step(plan, looked)
         self._driver.undo(looked)
@@ -83,7 +85,6 @@ class Protocol:
         delete_as_read(self._journal.tree, node)
         looked.rings.add("cancel")
         self._driver.look_for_undos()
-        self._in_flight(looked)
 
     def _requests(self, looked: Looked) -> None:
         papers = read_requests(self._journal.tree)
@@ -103,14 +104,24 @@ class Protocol:
 
     def _queue(self, looked: Looked) -> None:
         paper = read_queue(self._journal.tree)
-        if paper is not None and not self._plans.knows(paper.source):
-            looked.rings.add("request")
-            if not self._admitted([paper], looked):
-                return
+        if paper is not None:
+            fresh = self._fresh(paper)
+            if fresh.asked or paper.fault:
+                looked.rings.add("request")
+                if not self._admitted([fresh], looked):
+                    return
             if paper.fault:
                 delete_as_read(self._journal.tree, paper.node)
                 return
         self._tidy_queue(paper)
+
+    def _fresh(self, paper: Paper) -> Paper:
+        """What is in the queue and in no plan yet: all of it, or what someone has added since."""
+        plans = [plan for plan in self._plans.asked if paper.source in plan.sources]
+        if not plans and self._plans.knows(paper.source):
+            return replace(paper, asked=())  # its plan has ended, and a look died before it emptied the queue
+        known = {row.topic_partition for plan in plans for row in self._journal.plans.rows(plan.digest)}
+        return replace(paper, asked=[each for each in paper.asked if each.partition not in known])
 
     def _tidy_queue(self, paper: Paper | None) -> None:
         source = None if paper is None else paper.source

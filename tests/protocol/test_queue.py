@@ -1,0 +1,105 @@
+"""KIP-236's queue, simulated."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafka_steward.errors import DocumentError, RequestError
+from kafka_steward.execution.queueing import queue_add, queue_list, queue_remove
+from kafka_steward.journal import paths
+from kafka_steward.journal.plans import PlanStatus
+from tests.protocol.yard import Yard, document
+from tests.worlds import WHO
+
+THREE = document(["t-0 23", "t-1 234", "t-2 345"])
+
+
+def queued(yard: Yard) -> list[str]:
+    return [str(each.topic_partition) for each in queue_list(yard.journal)]
+
+
+def test_each_partition_leaves_the_queue_when_it_starts_and_the_last_takes_the_node_with_it() -> None:
+    yard = Yard(max_in_flight=1)
+    assert queue_add(yard.journal, THREE, who=WHO) == 3
+    yard.look()
+    assert (queued(yard), yard.flying()) == (["t-1", "t-2"], ["t-0"])
+    seen = [queued(yard)]
+    for _ in range(30):
+        yard.simulator.tick()
+        yard.look()
+        seen += [] if queued(yard) == seen[-1] else [queued(yard)]
+    assert seen == [["t-1", "t-2"], ["t-2"], []]
+    assert yard.journal.tree.get(paths.REASSIGN_QUEUE) is None
+    assert [yard.replicas(f"t-{n}") for n in range(3)] == [(2, 3), (2, 3, 4), (3, 4, 5)]
+
+
+def test_a_second_writer_is_told_that_a_queue_exists() -> None:
+    yard = Yard()
+    queue_add(yard.journal, THREE, who=WHO)
+    with pytest.raises(RequestError, match="/admin/reassign_partitions_queue exists: what was queued before has not"):
+        queue_add(yard.journal, THREE, who=WHO)
+
+
+def test_conflicting_partitions_are_cancelled_first() -> None:
+    yard = Yard()
+    yard.ask("t-0 23")
+    yard.look()
+    queue_add(yard.journal, document(["t-0 24", "t-1 234"]), who=WHO)
+    yard.look()
+    assert 3 not in yard.replicas("t-0")
+    yard.run()
+    assert (yard.replicas("t-0"), yard.replicas("t-1")) == ((2, 4), (2, 3, 4))
+
+
+def test_what_is_refused_leaves_the_queue_too() -> None:
+    yard = Yard()
+    yard.journal.tree.create(paths.REASSIGN_QUEUE, document(["x-0 12", "t-0 19", "t-1 234"]))
+    said = yard.run()
+    refused = [line.partition(" asks ")[2] for line in said if "refused" in line]
+    assert [line.partition(":")[0] for line in refused] == ["to move x-0 to [1, 2]", "to move t-0 to [1, 9]"]
+    assert yard.replicas("t-1") == (2, 3, 4)
+    assert yard.journal.tree.get(paths.REASSIGN_QUEUE) is None
+
+
+def test_what_is_removed_before_it_begins_does_not_start() -> None:
+    yard = Yard(max_in_flight=1)
+    queue_add(yard.journal, THREE, who=WHO)
+    yard.look()
+    assert queue_remove(yard.journal, who=WHO)
+    assert not queue_remove(yard.journal, who=WHO)
+    yard.run()
+    assert [yard.replicas(f"t-{n}") for n in range(3)] == [(2, 3), (2, 3, 1), (3, 1, 2)]
+    assert yard.journal.plans.latest(1)[0].status is PlanStatus.COMPLETED
+
+
+def test_what_is_added_to_it_by_hand_is_done_too() -> None:
+    yard = Yard(max_in_flight=1)
+    queue_add(yard.journal, document(["t-0 23", "t-1 234"]), who=WHO)
+    yard.look()
+    node = yard.journal.tree.get(paths.REASSIGN_QUEUE)
+    assert node is not None
+    yard.journal.tree.set(node.path, document(["t-1 234", "t-2 345"]), version=node.version)
+    yard.run()
+    assert [yard.replicas(f"t-{n}") for n in range(3)] == [(2, 3), (2, 3, 4), (3, 4, 5)]
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"partitions": [{"topic": "t", "partition": 0, "replicas": [1, 1]}]}'])
+def test_a_queue_that_cannot_be_read_is_told_and_goes(text: str) -> None:
+    yard = Yard()
+    yard.journal.tree.create(paths.REASSIGN_QUEUE, text)
+    assert yard.run()[0].startswith("/admin/reassign_partitions_queue was not carried out: ")
+    assert yard.journal.tree.get(paths.REASSIGN_QUEUE) is None
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"partitions": []}', '{"version": 1}'])
+def test_what_is_no_reassignment_is_not_queued(text: str) -> None:
+    with pytest.raises((DocumentError, RequestError)):
+        queue_add(Yard().journal, text, who=WHO)
+
+
+def test_while_switched_off_the_queue_waits() -> None:
+    yard = Yard()
+    yard.journal.tree.create(paths.REASSIGN_CANCEL, "")
+    queue_add(yard.journal, THREE, who=WHO)
+    assert "waits: reassignments are switched off" in yard.look().sentences[0]
+    assert len(queued(yard)) == 3

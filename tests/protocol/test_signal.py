@@ -1,0 +1,171 @@
+"""KIP-236's cancel signal, and what others start while reassignments are switched off, simulated."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafka_steward.assignment import TopicPartition
+from kafka_steward.execution.inflight import note_foreign
+from kafka_steward.execution.publishing import publish_plan
+from kafka_steward.execution.runner import Runner
+from kafka_steward.journal import paths
+from kafka_steward.journal.audit import Action
+from kafka_steward.journal.documents import InFlight
+from kafka_steward.journal.plans import PlanStatus
+from tests.protocol.yard import WATCH, Yard, partition
+from tests.worlds import WHO, move, plan_of
+
+T0 = TopicPartition("t", 0)
+
+
+def test_an_empty_signal_cancels_all_that_is_pending_and_goes() -> None:
+    yard = Yard()
+    yard.ask("t-0 23")
+    yard.look()
+    yard.ask("t-1 234")
+    yard.look()
+    yard.journal.tree.create(paths.CANCEL_IN_PROGRESS, "")
+    assert yard.look().rings == {"cancel"}
+    yard.run()
+    assert (yard.replicas("t-0"), yard.replicas("t-1")) == ((1, 2), (2, 3, 1))
+    assert {record.status for record in yard.journal.plans.latest(5)} == {PlanStatus.CANCELLED}
+    assert yard.journal.tree.get(paths.CANCEL_IN_PROGRESS) is None
+    assert yard.journal.tree.children(paths.REASSIGNMENTS) == []
+
+
+def test_it_cancels_a_dags_plan_that_nobody_steps() -> None:
+    yard = Yard()
+    plan = plan_of(yard.simulator, [move("t-1", "231", "234")], operation="rebalance")
+    publish_plan(yard.simulator, yard.journal, plan, settings=yard.settings, who=WHO)
+    Runner(yard.simulator, yard.journal, plan.digest, yard.settings, WHO).step()
+    yard.journal.tree.create(paths.CANCEL_IN_PROGRESS, f'{{"plan": "{plan.digest}", "person": "ada"}}')
+    yard.run()
+    assert yard.replicas("t-1") == (2, 3, 1)
+    record = yard.journal.plans.get(plan.digest)
+    assert record is not None
+    assert record.status is PlanStatus.CANCELLED
+
+
+def test_with_the_scope_of_a_plan_what_is_complete_goes_back_too() -> None:
+    yard = Yard(max_in_flight=1)
+    plan = plan_of(yard.simulator, [move("t-0", "12", "23"), move("t-1", "231", "234", position=1)], operation="apply")
+    publish_plan(yard.simulator, yard.journal, plan, settings=yard.settings, who=WHO)
+    runner = Runner(yard.simulator, yard.journal, plan.digest, yard.settings, WHO)
+    for _ in range(6):
+        runner.step()
+        yard.simulator.tick()
+    assert yard.replicas("t-0") == (2, 3)
+    yard.journal.tree.create(paths.CANCEL_IN_PROGRESS, f'{{"plan": "{plan.digest}", "scope": "plan"}}')
+    yard.run()
+    assert (yard.replicas("t-0"), yard.replicas("t-1")) == ((1, 2), (2, 3, 1))
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"scope": "all"}', '{"plan": "0000"}'])
+def test_a_signal_with_nothing_to_cancel_goes_and_is_told(text: str) -> None:
+    yard = Yard()
+    yard.journal.tree.create(paths.CANCEL_IN_PROGRESS, text)
+    (said,) = yard.run()
+    assert "there was nothing to cancel" in said or "there is no such plan" in said
+    assert yard.journal.tree.get(paths.CANCEL_IN_PROGRESS) is None
+
+
+def foreign(yard: Yard, target: tuple[int, ...], originals: tuple[int, ...] | None) -> None:
+    yard.simulator.alter({T0: target})
+    note_foreign(yard.journal.tree, T0, InFlight(originals, target, legacy=True, top=2))
+
+
+def test_what_came_by_the_old_route_goes_back_to_its_originals_in_order() -> None:
+    yard = Yard()
+    foreign(yard, (3, 2), (1, 2))
+    yard.journal.tree.create(paths.CANCEL_IN_PROGRESS, "")
+    yard.look()
+    assert yard.replicas("t-0") == (1, 2)
+    assert yard.record("t-0") is None
+
+
+def test_without_original_replicas_the_cancel_is_skipped() -> None:
+    yard = Yard()
+    foreign(yard, (3, 2), None)
+    yard.journal.tree.create(paths.CANCEL_IN_PROGRESS, "")
+    assert "t-0 was not cancelled: KIP-236: no original replicas are recorded" in yard.look().sentences[0]
+    assert yard.flying() == ["t-0"]
+
+
+def test_when_no_original_is_in_sync_and_a_new_replica_is_online_the_cancel_is_skipped() -> None:
+    yard = Yard("t: 1")
+    foreign(yard, (3,), (1,))
+    yard.simulator.topics[T0].isr = {3}
+    yard.simulator.kill(1)
+    yard.journal.tree.create(paths.CANCEL_IN_PROGRESS, "")
+    assert "none of the original replicas is in sync" in yard.look().sentences[0]
+
+
+def test_when_all_are_offline_it_is_cancelled() -> None:
+    yard = Yard("t: 1")
+    foreign(yard, (3,), (1,))
+    yard.simulator.kill(1)
+    yard.simulator.kill(3)
+    yard.journal.tree.create(paths.CANCEL_IN_PROGRESS, "")
+    yard.look()
+    assert yard.replicas("t-0") == (1,)
+
+
+def off(yard: Yard) -> None:
+    yard.journal.tree.create(paths.REASSIGN_CANCEL, '{"person": "ada", "reason": "maintenance"}')
+    yard.look()
+
+
+def test_what_others_start_while_it_is_off_is_told_once() -> None:
+    yard = Yard()
+    off(yard)
+    yard.simulator.alter({T0: (3, 2)})
+    (said,) = yard.look().sentences
+    assert said.startswith("Someone reassigns t-0 though reassignments are switched off by ada since ")
+    assert said.endswith("(maintenance); it is left alone.")
+    assert yard.look().sentences == []
+    assert yard.new_watch().look().sentences == []
+    assert [row.entry.topic for row in yard.journal.audit.rows(action=Action.FOREIGN)] == ["t"]
+    assert yard.flying() == ["t-0"]
+
+
+def test_by_parameter_it_is_cancelled_and_its_order_restored() -> None:
+    yard = Yard(foreign_while_disabled="cancel")
+    off(yard)
+    yard.simulator.alter({T0: (3, 2)})
+    (said,) = yard.look().sentences
+    assert said.endswith("it is cancelled.")
+    assert (yard.flying(), yard.replicas("t-0")) == ([], (1, 2))
+    yard.simulator.alter({T0: (3, 2)})
+    assert len(yard.look().sentences) == 1
+
+
+@pytest.mark.parametrize("policy", ["report", "cancel"])
+def test_what_flew_before_is_let_finish_ours_and_theirs(policy: str) -> None:
+    yard = Yard(foreign_while_disabled=policy)
+    yard.ask("t-1 234")
+    yard.look()
+    yard.simulator.alter({T0: (3, 2)})
+    off(yard)
+    for _ in range(12):
+        assert yard.look().sentences == [] or not yard.flying()
+        yard.simulator.tick()
+    assert (yard.replicas("t-0"), yard.replicas("t-1")) == ((3, 2), (2, 3, 4))
+
+
+def test_another_switch_is_another_beginning() -> None:
+    yard = Yard()
+    off(yard)
+    yard.simulator.alter({T0: (3, 2)})
+    node = yard.journal.tree.get(paths.REASSIGN_CANCEL)
+    assert node is not None
+    yard.journal.tree.delete(node.path, version=node.version)
+    off(yard)
+    assert yard.look().sentences == []
+
+
+def test_the_watch_names_itself_in_the_trail() -> None:
+    yard = Yard()
+    yard.ask("t-0 23")
+    yard.run()
+    assert {row.entry.who for row in yard.journal.audit.rows(action=Action.SUBMIT)} == {WATCH}
+    assert partition("t-0") == T0
