@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import signal
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from time import sleep
 from types import FrameType
 
 from kafka_steward.cli.output import complain
@@ -25,7 +25,7 @@ class Interrupt:
         try:
             if self._asked:
                 raise KeyboardInterrupt
-            time.sleep(seconds)
+            sleep(seconds)
         finally:
             self._waiting = False
 

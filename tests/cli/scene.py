@@ -97,5 +97,5 @@ def new_scene(monkeypatch: pytest.MonkeyPatch, folder: Path, journal: Journal | 
         simulator.cluster_id = journal.cluster_id
     scene = Scene(simulator, journal or memory_journal(simulator), folder)
     monkeypatch.setattr("kafka_steward.hooks.steward.StewardHook", scene.hook)
-    monkeypatch.setattr("kafka_steward.cli.interrupt.time.sleep", scene.wait)
+    monkeypatch.setattr("kafka_steward.cli.interrupt.sleep", scene.wait)
     return scene
