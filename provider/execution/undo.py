@@ -24,6 +24,7 @@ from kafka_steward.execution.intervening import resume_plan
 from kafka_steward.execution.owner import new_owner
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.progress import Progress, progress_of
+from kafka_steward.execution.reverse import reversal
 from kafka_steward.execution.rolling_back import LEFT_ALONE, mark_rolled_back, publish_rollback
 from kafka_steward.execution.runner import Runner
 from kafka_steward.journal.audit import Action, Who
@@ -158,7 +159,7 @@ class Undo:
         with self._journal.step_lock(new_owner()):
             record = self._record()
             known = None if record.rolled_back_by is None else self._journal.plans.get(record.rolled_back_by)
-            if known is not None and known.status is PlanStatus.COMPLETED:
+            if known is not None and known.status is PlanStatus.COMPLETED and not self._more(record):
                 return known.digest  # done, if perhaps by a process that died before it said so
             anyway = record.cancel is not None and record.cancel.even_if_disabled
             published, _ = publish_rollback(
@@ -173,6 +174,12 @@ class Undo:
                 published = self._journal.plans.update(published, even_if_disabled=True)
             resume_plan(self._journal, published.digest, self._who, f"its rollback was asked for: {self._reason}")
         return published.digest
+
+    def _more(self, record: PlanRecord) -> bool:
+        """Whether what a rollback had to leave alone can go back by now: its broker has returned."""
+        rows, snapshot = self._journal.plans.rows(self._digest), self._cluster.snapshot()
+        back = reversal(rows, snapshot, chunk_size=self._settings.heal_chunk_size)
+        return record.status is PlanStatus.ROLLED_BACK and bool(back.moves)
 
     def _step(self, digest: str) -> Progress:
         if digest not in self._runners:
@@ -214,7 +221,9 @@ def _is_open(journal: Journal, record: PlanRecord) -> bool:
         return False
     if not record.status.finished:
         return True
-    if record.cancel.scope != "plan" or record.status is PlanStatus.ROLLED_BACK:
+    if record.cancel.scope != "plan":
         return False
     rollback = None if record.rolled_back_by is None else journal.plans.get(record.rolled_back_by)
+    if record.status is PlanStatus.ROLLED_BACK:
+        return rollback is not None and not rollback.status.finished
     return rollback is None or not rollback.status.finished or rollback.status is PlanStatus.COMPLETED

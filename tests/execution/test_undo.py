@@ -218,6 +218,18 @@ def test_what_is_left_alone_is_listed_by_any_process(world: World) -> None:
     assert record(world).reason.endswith("1 partitions left alone")
 
 
+def test_what_needed_a_dead_broker_goes_back_when_asked_again_after_its_return(world: World) -> None:
+    land(world)
+    world.simulator.kill(1)
+    finished(world, undo(world))
+    assert [each.why for each in undo(world).left_alone] == ["its original broker 1 is not live"] * 4
+    assert finished(world, undo(world)).partitions_total == 0
+    world.simulator.restart(1)
+    finished(world, undo(world))
+    is_as_it_was(world)
+    assert undo(world).left_alone == ()
+
+
 @pytest.mark.parametrize("scope", ["pending", "plan"])
 def test_an_unknown_plan_and_another_cluster(world: World, scope: Scope) -> None:
     with pytest.raises(PlanError, match="there is no such plan"):

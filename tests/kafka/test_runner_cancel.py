@@ -11,13 +11,13 @@ import pytest
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.throttles import Side
-from kafka_steward.execution.cancelling import request_cancel
-from kafka_steward.execution.loop import run_to_end
+from kafka_steward.execution.loop import Stepper, run_to_end
 from kafka_steward.execution.progress import Progress
 from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.rolling_back import publish_rollback
 from kafka_steward.execution.runner import Runner
 from kafka_steward.execution.snapshot import take_snapshot
+from kafka_steward.execution.undo import Undo
+from kafka_steward.execution.verifying import Verified, verify_undone
 from kafka_steward.journal.audit import Action, Outcome, Who
 from kafka_steward.journal.open import Journal, open_journal
 from kafka_steward.journal.plans import PlanStatus
@@ -61,14 +61,14 @@ def publish(cluster: KafkaCluster, journal: Journal, folder: Path, small: str, l
     return Runner(cluster, journal, plan.digest, SLOW, WHO)
 
 
-def to_the_end(runner: Runner, *, within_s: float = 60) -> Progress:
+def to_the_end(stepper: Stepper, *, within_s: float = 60) -> Progress:
     deadline = time.monotonic() + within_s
 
     def wait(seconds: float) -> None:
         assert time.monotonic() < deadline, "the plan did not end in time"
         time.sleep(seconds)
 
-    return run_to_end(runner, wait, interval_s=0.3)
+    return run_to_end(stepper, wait, interval_s=0.3)
 
 
 def described(sandbox: Sandbox, topic: str) -> list[str]:
@@ -94,21 +94,19 @@ def test_a_plan_is_cancelled_in_the_middle_and_rolled_back(
 
     digest = eventually(small_ones_arrived, within=40).digest
     began = time.monotonic()
-    request_cancel(journal, digest, who=WHO, reason="a test")
-    # Another process than the one that began it.
-    progress = to_the_end(Runner(cluster, journal, digest, SLOW, WHO))
-    assert progress.status is PlanStatus.CANCELLED
+    # Another process than the one that began it, and a third one after the cancel.
+    asked = cluster, journal, digest, Settings(throttle=50_000_000), WHO
+    assert to_the_end(Undo(*asked, reason="a test")).status is PlanStatus.CANCELLED
     assert time.monotonic() - began < 30
-    completed = progress.completed
-
-    record, back = publish_rollback(cluster, journal, digest, settings=SLOW, who=WHO)
-    assert (len(back.moves), back.left_alone) == (completed, ())
-    fast = Settings(throttle=50_000_000)
-    assert to_the_end(Runner(cluster, journal, record.digest, fast, WHO)).status is PlanStatus.COMPLETED
+    eventually(lambda: verify_as_before(cluster, journal, digest), within=30)
+    undo = Undo(*asked, scope="plan", reason="a test")
+    assert to_the_end(undo).status is PlanStatus.COMPLETED
+    assert undo.left_alone == ()
 
     expected = [",".join(map(str, replicas)) for replicas in BEFORE.values()]
     assert described(sandbox, small) == described(sandbox, large) == expected
     verify_nothing_left(sandbox, cluster, [small, large])
+    assert verify_as_before(cluster, journal, digest).partitions > 4
     undone = journal.plans.get(digest)
     assert undone is not None
     assert undone.status is PlanStatus.ROLLED_BACK
@@ -117,6 +115,12 @@ def test_a_plan_is_cancelled_in_the_middle_and_rolled_back(
     odd = [row for row in rows if row.outcome is not Outcome.DONE]
     assert [row for row in odd if (row.entry.action, row.outcome) != (Action.CANCEL, Outcome.REFUSED)] == []
     assert sum(row.entry.action is Action.CANCEL for row in rows) >= 2
+
+
+def verify_as_before(cluster: KafkaCluster, journal: Journal, digest: str) -> Verified:
+    found = verify_undone(cluster, journal, digest)
+    assert found.ok, found.sentence
+    return found
 
 
 def verify_nothing_left(sandbox: Sandbox, cluster: KafkaCluster, topics: list[str]) -> None:
