@@ -16,20 +16,29 @@ from kafka_steward.sandbox.airflow import AirflowFailed, LocalAirflow
 from kafka_steward.sandbox.java import java
 from tests.airflow_home import connect
 from tests.eventually import eventually
+from tests.statsd import StatsD
 
 if TYPE_CHECKING:
     # Not at run time: Airflow must be imported after tests.airflow_home, and this file is the first that pytest loads.
     from kafka_steward.hooks.steward import Opened
 
-__all__ = ["Desk", "airflow", "connect", "desk"]
+__all__ = ["Desk", "airflow", "connect", "desk", "statsd"]
 
 DONE = ("success", "failed")
 
 
 @pytest.fixture(scope="package")
-def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalAirflow]:
+def statsd() -> Iterator[StatsD]:
+    """Where the Airflow sends its metrics."""
+    with StatsD() as statsd:
+        yield statsd
+
+
+@pytest.fixture(scope="package")
+def airflow(tmp_path_factory: pytest.TempPathFactory, statsd: StatsD) -> Iterator[LocalAirflow]:
     home = tmp_path_factory.mktemp("airflow")
-    environment = {"JAVA_HOME": str(java().home), "TOLD": str(home / "told.jsonl")}
+    ours = {"JAVA_HOME": str(java().home), "TOLD": str(home / "told.jsonl")}
+    environment = {**ours, **statsd.environment, "AIRFLOW__CORE__TEST_CONNECTION": "Enabled"}
     with LocalAirflow(home, users={"admin": "admin", "ann": "op"}, environment=environment) as airflow:
         yield airflow
 

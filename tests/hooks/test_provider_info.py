@@ -107,4 +107,4 @@ def test_the_commands_teach() -> None:
     shown = subprocess.run(
         [airflow_command, "kafka-steward", "--help"], capture_output=True, text=True, check=True, timeout=120
     )
-    assert "airflow kafka-steward status --conn-id kafka_production" in shown.stdout
+    assert "airflow kafka-steward status --cluster kafka_production" in shown.stdout
