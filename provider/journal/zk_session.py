@@ -27,7 +27,7 @@ from kazoo.security import ACL, make_acl, make_digest_acl
 from kafka_steward.errors import JournalError, JournalUnreachable, NodeExists, NodeMissing, VersionConflict
 from kafka_steward.journal.zk_options import ZooKeeperOptions
 
-__all__ = ["ZkSession", "conflict", "missing"]
+__all__ = ["ZkSession", "conflict", "missing", "start_client", "stop_client"]
 
 
 class ZkSession:
@@ -72,14 +72,14 @@ class ZkSession:
         with self._opening:
             client, self._client = self._client, None
             if client is not None and self._pid == os.getpid():
-                _stop(client)
+                stop_client(client)
 
     def _drop(self, client: Any) -> None:
         with self._opening:
             if self._client is client:
                 self._client = None
         if client is not None:
-            _stop(client)
+            stop_client(client)
 
     def _connected(self) -> Any:
         with self._opening:
@@ -87,11 +87,12 @@ class ZkSession:
                 # The parent's session is still the parent's: forget it without closing.
                 self._client, self._pid = None, os.getpid()
             if self._client is None:
-                self._client = _start(self._options)
+                self._client = start_client(self._options)
             return self._client
 
 
-def _start(options: ZooKeeperOptions) -> Any:
+def start_client(options: ZooKeeperOptions) -> Any:
+    """A connected kazoo client, under the chroot. Raises what kazoo raises."""
     hosts, slash, chroot = options.hosts.partition("/")
     client = KazooClient(
         hosts=hosts,
@@ -106,12 +107,13 @@ def _start(options: ZooKeeperOptions) -> Any:
             client.ensure_path(slash + chroot)
             client.chroot = slash + chroot
     except BaseException:
-        _stop(client)
+        stop_client(client)
         raise
     return client
 
 
-def _stop(client: Any) -> None:
+def stop_client(client: Any) -> None:
+    """End a client's session and threads."""
     client.stop()
     client.close()
 

@@ -1,26 +1,31 @@
-"""The watch of one cluster: it runs while a DAG that listens is unpaused, and rings when a broker's failure is due."""
+"""The watch of one cluster: it runs while a DAG that listens is unpaused, and rings when something is due.
+
+What the KIPs' documents ask for it carries out by itself.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import importlib
 from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk.observability import stats
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
+from kafka_steward.triggers.telling import Teller, gauge
 from kafka_steward.triggers.thread import ClusterThread
 
 if TYPE_CHECKING:
     from kafka_steward.execution.detector import Verdict
     from kafka_steward.hooks.steward import Opened
+    from kafka_steward.triggers.documents import DocumentLoop
 
-__all__ = ["WatchTrigger"]
+__all__ = ["RINGS", "WatchTrigger"]
 
-#: Seconds before the first new look after an error; doubled by each further one.
-_BACK_OFF_S = 2.0
-_LONGEST_BACK_OFF_S = 60.0
+#: What a watch may ring for: a DAG that is scheduled on one thing is not to be started by another.
+RINGS = ("broker-failed", "request", "cancel")
 #: Kafka's settings for how long a silent broker counts as live, in milliseconds: KRaft's, ZooKeeper's.
 _SESSION_TIMEOUTS = ("broker.session.timeout.ms", "zookeeper.session.timeout.ms")
 
@@ -28,31 +33,62 @@ _SESSION_TIMEOUTS = ("broker.session.timeout.ms", "zookeeper.session.timeout.ms"
 class WatchTrigger(BaseEventTrigger):
     """Looks at the cluster behind `conn_id` every `watch_interval`, and keeps the entries of KIP-46 in its journal.
 
-    Fires only when a failure is due, and again every `heal_retry_interval` until a plan heals it: Airflow doubles some
-    events and swallows others, so an event is a bell, and whoever hears it reads the cluster. Never ends, and raises
-    nothing: Airflow would start it anew every 2 s and show nobody why.
+    Beside that, in a thread of its own, it carries out what the documents of KIP-236 ask for. `rings` says for what it
+    fires. For "broker-failed": when a failure is due, and again every `heal_retry_interval` until a plan heals it, for
+    Airflow doubles some events and swallows others: an event is a bell, and whoever hears it reads the cluster. For
+    "request" and "cancel": when such a document was taken up. Never ends, and raises nothing: Airflow would start it
+    anew every 2 s and show nobody why.
     """
 
     def __init__(
         self,
         conn_id: str,
         overrides: Mapping[str, Any] | None = None,
+        rings: str = RINGS[0],
         **_: Any,  # a trigger outlives an upgrade: keywords of other versions are accepted
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # Airflow leaves it untyped
         self.conn_id = conn_id
         self.overrides = dict(overrides or {})
+        self.rings = rings
         self._thread = ClusterThread(conn_id, self.overrides)
+        self._documents: DocumentLoop | None = None
         self._interval: tuple[Opened, float] | None = None
-        self._said: object = None
-        self._failures = 0
+        self._teller = Teller(conn_id, self.log.info, failing="failing", what="look")
+        self._wake: asyncio.Event | None = None
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Class path and keywords: also what tells one watch from another."""
-        return f"{__name__}.{type(self).__name__}", {"conn_id": self.conn_id, "overrides": self.overrides}
+        keywords: dict[str, Any] = {"conn_id": self.conn_id, "overrides": self.overrides}
+        return f"{__name__}.{type(self).__name__}", keywords | ({} if self.rings == RINGS[0] else {"rings": self.rings})
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """One event per announcement: `{"cluster_id": str, "brokers": [ids], "at_ms": int}`."""
+        """One event per bell: `{"cluster_id": str, "at_ms": int}`, and for failures `"brokers": [ids]`."""
+        bells: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self._wake = asyncio.Event()
+        loops = [asyncio.create_task(self._watch_failures(bells)), asyncio.create_task(self._watch_documents(bells))]
+        try:
+            while True:
+                bell = asyncio.create_task(bells.get())
+                await asyncio.wait({bell, *loops}, return_when=asyncio.FIRST_COMPLETED)
+                if bell.done():
+                    yield TriggerEvent(bell.result())
+                    continue
+                bell.cancel()
+                for loop in loops:
+                    if loop.done():
+                        loop.result()
+        finally:
+            for loop in loops:
+                loop.cancel()
+
+    async def cleanup(self) -> None:
+        """Close the connections."""
+        self._thread.close()
+        if self._documents is not None:
+            self._documents.close()
+
+    async def _watch_failures(self, bells: asyncio.Queue[dict[str, Any]]) -> None:
         while True:
             try:
                 cluster_id, verdict, pause_s = await self._thread.ask(self._look)
@@ -60,15 +96,19 @@ class WatchTrigger(BaseEventTrigger):
                 pause_s = self._complain(error)
             else:
                 self._tell(verdict)
-                if verdict.due:
-                    yield TriggerEvent(
-                        {"cluster_id": cluster_id, "brokers": list(verdict.due), "at_ms": verdict.now_ms}
-                    )
+                if verdict.due and self.rings == RINGS[0]:
+                    at_ms, brokers = verdict.now_ms, list(verdict.due)
+                    bells.put_nowait({"cluster_id": cluster_id, "brokers": brokers, "at_ms": at_ms})
             await self._wait(pause_s)
 
-    async def cleanup(self) -> None:
-        """Close the connections."""
-        self._thread.close()
+    async def _watch_documents(self, bells: asyncio.Queue[dict[str, Any]]) -> None:
+        # Imported in a thread: the clients of Kafka, SQL and ZooKeeper take longer than the triggerer's loop may wait.
+        module = await asyncio.to_thread(importlib.import_module, "kafka_steward.triggers.documents")
+        documents: DocumentLoop = module.DocumentLoop(
+            self.conn_id, self.overrides, self.rings, self.log.info, self._nudge
+        )
+        self._documents = documents
+        await documents.run(bells)
 
     def _look(self, opened: Opened) -> tuple[str, Verdict, float]:
         from kafka_steward.execution.detector import Detector  # noqa: PLC0415 - DAG files are parsed without Kafka
@@ -80,33 +120,26 @@ class WatchTrigger(BaseEventTrigger):
         return opened.cluster.cluster_id, verdict, self._interval[1]
 
     def _tell(self, verdict: Verdict) -> None:
-        if self._failures:
-            self.log.info("The watch of %s works again.", self.conn_id)
-        self._failures = 0
+        self._teller.fine()
         # Not the sentence: it counts the seconds of the grace period down.
-        self._say(verdict.sentence, about=replace(verdict, due=(), sentence="", now_ms=0))
-        self._gauge("failing", 0)
-        self._gauge("failed_brokers", len(verdict.down))
+        self._teller.say(verdict.sentence, about=replace(verdict, due=(), sentence="", now_ms=0))
+        gauge("failed_brokers", self.conn_id, len(verdict.down))
 
     def _complain(self, error: Exception) -> float:
-        """Say it once, count it for whoever watches the gauge, and return the seconds until the next look."""
-        self._failures += 1
-        self._gauge("failing", self._failures)
-        pause_s = min(_LONGEST_BACK_OFF_S, _BACK_OFF_S * 2.0 ** min(self._failures - 1, 10))
-        sentence = f"The watch of {self.conn_id} cannot look, and tries again: {error}"
-        self._say(sentence, about=sentence)
-        return pause_s
+        """Say it once, count it, and return the seconds until the next look."""
+        return self._teller.complain(error)
 
-    def _say(self, sentence: str, *, about: object) -> None:
-        if about != self._said:
-            self.log.info("%s", sentence)
-            self._said = about
-
-    def _gauge(self, name: str, value: int) -> None:
-        stats.gauge(f"kafka_steward.watch.{name}", value, tags={"conn_id": self.conn_id})
+    def _nudge(self) -> None:
+        """ZooKeeper told of a change: look now."""
+        if self._wake is not None:
+            self._wake.set()
 
     async def _wait(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
+        if self._wake is None:
+            return
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._wake.wait(), seconds)
+        self._wake.clear()
 
 
 def _interval_s(opened: Opened) -> float:

@@ -13,7 +13,7 @@ import pytest
 from kafka_steward.errors import ClusterUnreachable
 from kafka_steward.execution.detector import Verdict
 from kafka_steward.settings import Settings
-from kafka_steward.triggers import watch
+from kafka_steward.triggers import telling, watch
 from kafka_steward.triggers.watch import WatchTrigger
 
 
@@ -43,6 +43,9 @@ class Scripted(WatchTrigger):
         if isinstance(look, BaseException):
             raise look
         return "cluster-1", look, 2.0
+
+    async def _watch_documents(self, _: Any) -> None:
+        await asyncio.Event().wait()
 
     async def _wait(self, seconds: float) -> None:
         self.waits.append(seconds)
@@ -87,7 +90,7 @@ def test_an_error_is_logged_once_and_backs_off(error: Exception, capsys: pytest.
 
 def test_errors_raise_a_gauge_and_success_lowers_it(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[tuple[str, int]] = []
-    monkeypatch.setattr(watch.stats, "gauge", lambda name, value, **_: told.append((name, value)))
+    monkeypatch.setattr(telling.stats, "gauge", lambda name, value, **_: told.append((name, value)))
     rung([ClusterUnreachable("x"), ClusterUnreachable("x"), verdict(failed=[3])])
     assert told == [
         ("kafka_steward.watch.failing", 1),

@@ -1,0 +1,36 @@
+"""What documents asked for lately, read from the audit trail: whichever process carried them out, all can tell."""
+
+from __future__ import annotations
+
+from kafka_steward.execution.signalling import CANCEL_SIGNAL
+from kafka_steward.journal.audit import Action, AuditRow
+from kafka_steward.journal.open import Journal
+
+__all__ = ["Ears"]
+
+#: How far back one hears who begins to listen, in milliseconds.
+_BACK_MS = 60_000
+
+
+class Ears:
+    """Hears, from one call to the next, whether a "cancel" or a "request" document was taken up."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._since_ms = journal.now_ms() - _BACK_MS
+        self._last_id = 0
+
+    def heard(self, kind: str) -> bool:
+        """Whether there was one since the last call. Raises JournalUnreachable."""
+        action = Action.REQUEST if kind == "cancel" else Action.PUBLISH
+        rows = self._journal.audit.rows(action=action, since_ms=self._since_ms)
+        new = [row for row in rows if row.id > self._last_id]
+        if rows:
+            self._since_ms = max(row.when_ms for row in rows)
+            self._last_id = max(self._last_id, *(row.id for row in rows))
+        return any(_is(kind, row) for row in new)
+
+
+def _is(kind: str, row: AuditRow) -> bool:
+    after = row.entry.after
+    return after == CANCEL_SIGNAL if kind == "cancel" else isinstance(after, dict) and "sources" in after

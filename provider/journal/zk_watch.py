@@ -1,0 +1,81 @@
+"""What changed in ZooKeeper, told at once: whoever carries the documents out need not ask all the time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from kazoo.exceptions import KazooException
+from kazoo.handlers.threading import KazooTimeoutError
+
+from kafka_steward.errors import JournalUnreachable
+from kafka_steward.journal import paths
+from kafka_steward.journal.zk_options import ZooKeeperOptions
+from kafka_steward.journal.zk_session import start_client, stop_client
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["CONTROLLER", "TreeWatch"]
+
+#: Where Kafka says which broker is the controller, and which brokers live.
+CONTROLLER, _BROKERS = "/controller", "/brokers/ids"
+_NODES = (
+    paths.CANCEL_IN_PROGRESS,
+    paths.REASSIGN_CANCEL,
+    paths.REASSIGN_QUEUE,
+    paths.REASSIGN_PARTITIONS,
+    CONTROLLER,
+)
+_PARENTS = (paths.REASSIGNMENT_REQUESTS, paths.ROLLING_BOUNCE)
+
+
+class TreeWatch:
+    """Watches the KIPs' documents, the brokers and the controller; a context manager. Create it after a fork.
+
+    `on_change` is called with a path after each change of it, on a thread of the client: it must not block. It is
+    called for each path when the watch begins, too. Survives lost sessions: then what was missed is told afterwards.
+    Raises JournalUnreachable.
+    """
+
+    def __init__(self, options: ZooKeeperOptions, on_change: Callable[[str], None]) -> None:
+        self._on_change = on_change
+        try:
+            self._client = start_client(options)
+        except (KazooTimeoutError, KazooException, OSError) as error:
+            raise self._unreachable(options, error) from error
+        try:
+            self._begin()
+        except (KazooTimeoutError, KazooException) as error:
+            self.close()
+            raise self._unreachable(options, error) from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the session and its threads."""
+        stop_client(self._client)
+
+    def _begin(self) -> None:
+        for path in _PARENTS:
+            self._client.ensure_path(path)
+        parents: Sequence[str] = _PARENTS if self._client.exists(_BROKERS) is None else (*_PARENTS, _BROKERS)
+        for path in parents:
+            self._client.ChildrenWatch(path, partial(self._changed, path))
+        for path in _NODES:
+            self._client.DataWatch(path, partial(self._changed, path))
+
+    def _changed(self, path: str, *_: Any) -> None:
+        self._on_change(path)
+
+    def _unreachable(self, options: ZooKeeperOptions, error: Exception) -> JournalUnreachable:
+        words = str(error) or type(error).__name__
+        return JournalUnreachable(f"ZooKeeper at {options.hosts} does not answer ({words}); try again when it does.")

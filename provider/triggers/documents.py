@@ -1,0 +1,129 @@
+"""The part of the watch that carries out what documents ask for, in a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from kafka_steward.errors import StewardError
+from kafka_steward.execution.driving import Looked
+from kafka_steward.execution.heard import Ears
+from kafka_steward.execution.protocol import Protocol
+from kafka_steward.hooks.steward import Opened
+from kafka_steward.journal.audit import Who
+from kafka_steward.journal.zk_watch import CONTROLLER, TreeWatch
+from kafka_steward.triggers.telling import Teller
+from kafka_steward.triggers.thread import ClusterThread
+
+__all__ = ["POLL_S", "DocumentLoop"]
+
+#: Seconds between two looks at a journal that cannot tell of changes by itself, and at one that can.
+POLL_S = 5.0
+_TOLD_POLL_S = 30.0
+
+
+@dataclass
+class _Place:
+    """What belongs to one connection: made anew after an error."""
+
+    opened: Opened
+    protocol: Protocol
+    ears: Ears
+    watch: TreeWatch | None
+
+    @property
+    def poll_s(self) -> float:
+        return POLL_S if self.watch is None else _TOLD_POLL_S
+
+
+class DocumentLoop:
+    """Looks, again and again, and sooner when ZooKeeper tells of a change; `nudged` is called then too.
+
+    A new controller is a reason to read everything anew: KIP-236 and KIP-46 leave that to its failover.
+    """
+
+    def __init__(
+        self,
+        conn_id: str,
+        overrides: Mapping[str, Any],
+        rings: str,
+        say: Callable[..., None],
+        nudged: Callable[[], None],
+    ) -> None:
+        self._rings = rings
+        self._say = say
+        self._nudged = nudged
+        self._thread = ClusterThread(conn_id, overrides)
+        self._teller = Teller(conn_id, say, failing="documents_failing", what="carry out documents")
+        self._place: _Place | None = None
+        self._wake = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._controllers = 0
+
+    async def run(self, bells: asyncio.Queue[dict[str, Any]]) -> None:
+        """Never ends, and raises nothing."""
+        self._loop = asyncio.get_running_loop()
+        while True:
+            try:
+                bell, looked, poll_s = await self._thread.ask(self._look)
+            except Exception as error:  # noqa: BLE001 - whatever it is, a watch that has died is worse
+                pause_s = self._teller.complain(error)
+            else:
+                self._teller.fine()
+                self._teller.lines(looked.sentences)
+                if bell is not None:
+                    bells.put_nowait(bell)
+                pause_s = poll_s if looked.pause_s is None else min(poll_s, looked.pause_s)
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), pause_s)
+            self._wake.clear()
+
+    def close(self) -> None:
+        """Close the connections, without waiting for them."""
+        self._loop = None
+        self._thread.close()
+        self._end_watch()
+
+    def _look(self, opened: Opened) -> tuple[dict[str, Any] | None, Looked, float]:
+        if self._place is None or self._place.opened is not opened:
+            self._end_watch()
+            self._place = self._settle_in(opened)
+        place = self._place
+        looked = place.protocol.look()
+        rings = self._rings in {"request", "cancel"} and place.ears.heard(self._rings)
+        bell = {"cluster_id": opened.cluster.cluster_id, "at_ms": opened.journal.now_ms()} if rings else None
+        return bell, looked, place.poll_s
+
+    def _settle_in(self, opened: Opened) -> _Place:
+        options = opened.access.zookeeper
+        who = Who(task_id="watch")
+        protocol = Protocol(
+            opened.cluster, opened.journal, opened.settings, who, zookeeper=opened.access.zookeeper is not None
+        )
+        self._controllers = 0
+        watch = None if options is None else TreeWatch(options, self._changed)
+        return _Place(opened, protocol, Ears(opened.journal), watch)
+
+    def _changed(self, path: str) -> None:
+        # On a thread of the ZooKeeper client.
+        loop = self._loop
+        if path == CONTROLLER:
+            self._controllers += 1
+            if self._controllers > 1:  # the first is the one that there was
+                self._say("The controller of the cluster changed; everything is read anew.")
+        if loop is not None:
+            with suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(self._wake_all)
+
+    def _wake_all(self) -> None:
+        self._wake.set()
+        self._nudged()
+
+    def _end_watch(self) -> None:
+        place, self._place = self._place, None
+        if place is not None and place.watch is not None:
+            with suppress(StewardError, OSError):
+                place.watch.close()
