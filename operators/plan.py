@@ -42,8 +42,11 @@ class PlanReassignmentOperator(SparkSubmitOperator):
 
     `snapshot` is what SnapshotClusterOperator returns. Without `spark_conn_id` the job runs on the worker (local[*]);
     whatever else SparkSubmitOperator takes (`conf`, `driver_memory`, `py_files`, ...) is passed on. `options` are
-    the planner's. The plan is written beside the snapshot, read back from there, its digest verified, and checked
-    against the snapshot by a checker that trusts no solver.
+    the planner's. A cluster whose Python lacks `kafka_steward` and OR-tools gets them by `archive`: the address of
+    what `python -m kafka_steward.planning --make-archive` writes, as the submitting machine can read it.
+
+    The plan is written beside the snapshot, read back from there, its digest verified, and checked against the
+    snapshot by a checker that trusts no solver.
 
     Returns `{"uri", "digest", "replicas_moved", "bytes_moved", "lower_bound", "partitions", "unplaced"}`. Raises
     PlanningFailed when the job ends without a plan, SettingError when it could not work.
@@ -55,6 +58,7 @@ class PlanReassignmentOperator(SparkSubmitOperator):
         "settings",
         "snapshot",
         "options",
+        "archive",
     )
 
     def __init__(
@@ -66,6 +70,7 @@ class PlanReassignmentOperator(SparkSubmitOperator):
         conn_id: str = "kafka_steward_default",
         spark_conn_id: str | None = None,
         settings: Mapping[str, Any] | None = None,
+        archive: str | None = None,
         **kwargs: Any,
     ) -> None:
         kwargs.setdefault("name", "kafka-steward-plan")
@@ -76,6 +81,7 @@ class PlanReassignmentOperator(SparkSubmitOperator):
         self.conn_id = conn_id
         self.spark_conn_id = spark_conn_id
         self.settings = dict(settings or {})
+        self.archive = archive
 
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]  # theirs returns nothing
         """Run the job, and read what it wrote."""
@@ -94,7 +100,10 @@ class PlanReassignmentOperator(SparkSubmitOperator):
     def _prepare(self, uri: str) -> None:
         master = master_of(self.spark_conn_id)
         _refuse_unreachable(master, uri)
-        self.conf = {**QUIET_CONF, **(LOOPBACK_CONF if master.is_local else {}), **(self.conf or {})}
+        given = self.conf or {}
+        # This machine's own Python has what the archive holds.
+        archived = {} if master.is_local else _archived(self.archive, given)
+        self.conf = {**QUIET_CONF, **(LOOPBACK_CONF if master.is_local else {}), **given, **archived}
         if master.is_local:
             self.env_vars = {**local_environment(), **(self.env_vars or {})}
         if self.spark_conn_id is None:
@@ -121,6 +130,19 @@ class PlanReassignmentOperator(SparkSubmitOperator):
             plan.digest[:12], numbers["replicas_moved"], len(plan.moves), numbers["lower_bound"], unplaced,
         )  # fmt: skip
         return {"uri": uri, "digest": plan.digest, **numbers, "partitions": len(plan.moves), "unplaced": unplaced}
+
+
+def _archived(archive: str | None, conf: Mapping[str, str]) -> dict[str, str]:
+    """The configuration that puts the archive on the executors' path, with what the task's own has of the same."""
+    from kafka_steward.planning.archive import archive_conf  # noqa: PLC0415 - DAG files are parsed without Arrow
+
+    if archive is None:
+        return {}
+    joints = {"spark.archives": ",", "spark.executorEnv.PYTHONPATH": ":"}
+    return {
+        name: joints[name].join(part for part in (value, conf.get(name)) if part)
+        for name, value in archive_conf(archive).items()
+    }
 
 
 def _job() -> str:

@@ -13,6 +13,7 @@ from fractions import Fraction
 import numpy as np
 
 from kafka_steward.assignment import Operation
+from kafka_steward.errors import PlanError
 from kafka_steward.planning.arrays import Bools, Brokers, Ints, Rows, member
 from kafka_steward.planning.drafts import Draft
 from kafka_steward.planning.leaders import choose_leaders
@@ -130,8 +131,23 @@ def _need(case: Case) -> _Need:
     open_slots = alive & shrinks[rows.row] & case.brokers.target[rows.broker] & ~kept
     room = np.where(shrinks, np.bincount(rows.row[open_slots], minlength=len(rows)), len(case.brokers))
     fate = fates(case, kept, missing, room, changes=shrinks)
+    if case.operation is Operation.SET_REPLICATION_FACTOR:
+        _refuse_too_many(case, fate, goal, keeps)
     bound = int(np.maximum(goal - keeps, 0)[fate == Fate.PLANNED].sum())
     return _Need(kept, np.where(fate == Fate.PLANNED, missing, 0), fate, goal, shrinks, bound)
+
+
+def _refuse_too_many(case: Case, fate: Ints, goal: Ints, keeps: Ints) -> None:
+    """A replication factor that was asked for and cannot be had is no shortcoming of the plan, but of the request."""
+    short = np.flatnonzero((fate == Fate.TOO_FEW_BROKERS) & (goal > keeps))
+    if len(short):
+        row = int(short[0])
+        mine = case.rows.row == row
+        held = case.rows.broker[mine]
+        alive = held[~case.brokers.having("failed")[held]]
+        room = len(set(np.flatnonzero(case.brokers.target).tolist()) | set(alive.tolist()))
+        name, factor = case.rows.name(row), goal[row]
+        raise PlanError(f"The partition {name} is to have {factor} replicas, and only {room} brokers may hold one.")
 
 
 def _goal(case: Case, keeps: Ints) -> Ints:

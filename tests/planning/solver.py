@@ -46,6 +46,9 @@ def fewest(shape, bounds):
     x = {(p, b): model.new_bool_var(f"{p},{b}") for p in range(rows) for b in range(brokers)}
     held = {(int(p), int(b)) for p, b in zip(shape.row, shape.broker, strict=True)}
     for p in range(rows):
+        for b in range(brokers):
+            if shape.barred[b] and (p, b) not in held:
+                model.add(x[p, b] == 0)
         model.add(sum(x[p, b] for b in range(brokers)) == int(shape.factor[p]))
         for g in range(bounds.rack[0].shape[1]):
             here = sum(x[p, b] for b in range(brokers) if shape.group[b] == g)

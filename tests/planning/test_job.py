@@ -17,6 +17,10 @@ from tests.planning.conftest import QUICK_JAVA
 TOPICS = [f"{name}: " + " ".join(["124", "341/3", "213", "432"] * 5) for name in "tuvw"]
 SNAPSHOT = cluster("1a 2b 3c 4a! 5b 6c", *TOPICS)
 
+ENTRY = {"topic": "u", "partition": 0, "replicas": [1, 2]}
+TWICE = {"partitions": [ENTRY, ENTRY]}
+STRANGE = {"partitions": [{**ENTRY, "replicas": [1, 9]}]}
+
 pytestmark = pytest.mark.spark
 
 
@@ -79,6 +83,20 @@ def test_a_second_run_replaces_the_first(spark, tmp_path):
         (SNAPSHOT, ("heal", {"exclude_brokers": [77]}), "names broker 77, which the snapshot does not have."),
         (SNAPSHOT, ("set-replication-factor", {"replication_factor": 2, "topics": ["x"]}), "names the topic x, which"),
         (SNAPSHOT, ("heel", {}), "There is no operation 'heel'; did you mean heal?"),
+        (SNAPSHOT, ("rebalance", {"max_moves": 0}), "The option max_moves is 0; it must be at least 1."),
+        (SNAPSHOT, ("rebalance", {"max_bytes": 0}), "The option max_bytes is 0; it must be at least 1."),
+        (SNAPSHOT, ("apply", {"reassignment": TWICE}), "The reassignment lists u-0 twice."),
+        (SNAPSHOT, ("apply", {"reassignment": STRANGE}), "The reassignment of u-0 names broker 9, which the snapshot"),
+        (
+            cluster("1 2 3-", "t: 123"),
+            ("drain", {}),
+            "The partition t-0 is to have 3 replicas, and only 2 brokers may hold one.",
+        ),
+        (
+            cluster("1 2 3", "t: 123"),
+            ("set-replication-factor", {"replication_factor": 4, "topics": ["t"]}),
+            "The partition t-0 is to have 4 replicas, and only 3 brokers may hold one.",
+        ),
     ],
 )
 def test_bad_input_is_one_sentence_and_no_plan(spark, tmp_path, snapshot, asked, sentence):
@@ -87,6 +105,15 @@ def test_bad_input_is_one_sentence_and_no_plan(spark, tmp_path, snapshot, asked,
         run(spark, uri, str(tmp_path / "plan"), *asked)
     assert sentence in str(caught.value)
     assert "\n" not in str(caught.value)
+    assert not (tmp_path / "plan").exists()
+
+
+@pytest.mark.parametrize("name", ["snapshot.json", "brokers.parquet", "partitions.parquet"])
+def test_a_snapshot_without_one_of_its_files_is_no_plan(tmp_path, name):
+    uri = written(SNAPSHOT, tmp_path / "snapshot")
+    (tmp_path / "snapshot" / name).unlink()
+    with pytest.raises(PlanError, match=f"{name}: no such file"):
+        run(None, uri, str(tmp_path / "plan"), "heal")
     assert not (tmp_path / "plan").exists()
 
 

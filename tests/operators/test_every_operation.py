@@ -1,0 +1,172 @@
+"""Every operation of the planner, by way of the operator and of the command line that it submits, on one Spark."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+
+from kafka_steward.errors import PlanError, PlanningFailed
+from kafka_steward.operators.plan import PlanReassignmentOperator
+from kafka_steward.planning import job
+from kafka_steward.planning.check import check
+from kafka_steward.planning.formats import SnapshotFolder, read_plan, write_snapshot
+from tests.airflow_home import Connect, context
+from tests.builders import cluster, planned
+
+LINES = ["t: 124 421 345 512 413 241", "u: 45 24 12 51"]
+WHOLE = cluster("1a 2b 3c 4a 5b 6c+", *LINES)
+DEAD = cluster("1a 2b 3c 4a! 5b 6c", *LINES)
+GIVEN = {"version": 1, "partitions": [{"topic": "u", "partition": 0, "replicas": [5, 6]}]}
+
+OPERATIONS: list[tuple[str, SnapshotFolder, dict[str, Any]]] = [
+    ("heal", DEAD, {}),
+    ("fill", DEAD, {"exclude": ["u"]}),
+    ("rebalance", WHOLE, {}),
+    ("rebalance", WHOLE, {"balance": "bytes"}),
+    ("rebalance", WHOLE, {"max_moves": 2}),
+    ("rebalance", WHOLE, {"max_bytes": 3000}),
+    ("expand", WHOLE, {"exclude_brokers": [3]}),
+    ("drain", cluster("1a 2b 3c 4a- 5b 6c", *LINES), {"rackless": "own-rack"}),
+    ("set-replication-factor", WHOLE, {"replication_factor": 4, "topics": ["t"]}),
+    ("set-replication-factor", WHOLE, {"replication_factor": 1, "topics": ["u"]}),
+    ("apply", WHOLE, {"reassignment": GIVEN}),
+]
+
+
+def taken(snapshot: SnapshotFolder, folder: Any) -> dict[str, str]:
+    """What SnapshotClusterOperator would return."""
+    uri = f"{folder}/run/snapshot"
+    write_snapshot(
+        uri,
+        cluster_id=snapshot.cluster_id,
+        taken_ms=snapshot.taken_ms,
+        brokers=snapshot.brokers,
+        partitions=snapshot.partitions,
+    )
+    return {"uri": uri, "digest": snapshot.digest}
+
+
+@pytest.fixture
+def printed(monkeypatch: pytest.MonkeyPatch, spark: Any) -> io.StringIO:
+    """What is submitted runs here, in the session that the tests share; this is its standard output."""
+    out = io.StringIO()
+
+    @contextlib.contextmanager
+    def shared() -> Any:
+        yield spark
+
+    def execute(self: SparkSubmitOperator, context: Any) -> None:
+        assert str(self.application).endswith("job.py")
+        with contextlib.redirect_stdout(out):
+            assert job.main([str(one) for one in self.application_args or ()]) == 0
+
+    monkeypatch.setattr(job, "local_session", shared)
+    monkeypatch.setattr(SparkSubmitOperator, "execute", execute)
+    return out
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("asked", OPERATIONS, ids=[f"{one[0]}-{list(one[2])}" for one in OPERATIONS])
+def test_every_operation_runs_from_the_operator(
+    connect: Connect, tmp_path: Any, printed: io.StringIO, asked: tuple[str, SnapshotFolder, dict[str, Any]]
+) -> None:
+    connect()
+    operation, snapshot, options = asked
+    operator = PlanReassignmentOperator(
+        task_id="plan", snapshot=taken(snapshot, tmp_path), operation=operation, options=options, conn_id="kafka_test"
+    )
+    told = operator.execute(context(task_id="plan"))
+    plan = read_plan(told["uri"])
+    assert plan.moves
+    assert plan.moves == planned(snapshot, operation, options).moves
+    assert json.loads(printed.getvalue().splitlines()[-1]) == plan.proof
+    assert check(snapshot, plan).problems == []
+    assert (told["digest"], told["replicas_moved"]) == (plan.digest, plan.proof["replicas_moved"])
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, {"spark.archives": "s3a://b/a.tgz#kafka_steward_archive"}),
+        (
+            {"spark.archives": "env.tgz#env", "spark.executorEnv.PYTHONPATH": "env/lib"},
+            {
+                "spark.archives": "s3a://b/a.tgz#kafka_steward_archive,env.tgz#env",
+                "spark.executorEnv.PYTHONPATH": "./kafka_steward_archive:env/lib",
+            },
+        ),
+    ],
+)
+def test_the_archive_reaches_the_executors_beside_what_the_task_brings(
+    connect: Connect,
+    tmp_path: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    given: dict[str, str],
+    expected: dict[str, str],
+) -> None:
+    connect()
+    connect("spark_test", conn_type="spark", host="spark://master:7077")
+    seen: dict[str, str] = {}
+
+    def execute(self: SparkSubmitOperator, context: Any) -> None:
+        seen.update(self.conf or {})
+
+    monkeypatch.setattr(SparkSubmitOperator, "execute", execute)
+    monkeypatch.setattr("kafka_steward.planning.storage.is_local", lambda _: False)
+    operator = PlanReassignmentOperator(
+        task_id="plan",
+        snapshot=taken(WHOLE, tmp_path),
+        conn_id="kafka_test",
+        spark_conn_id="spark_test",
+        archive="s3a://b/a.tgz",
+        conf=given,
+    )
+    with pytest.raises(PlanError, match=r"proof\.json: no such file"):
+        operator.execute(context(task_id="plan"))
+    assert expected.items() <= seen.items()
+    assert "spark.driver.host" not in seen
+
+
+def test_a_plan_that_was_changed_on_its_way_is_refused(
+    connect: Connect, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect()
+
+    def execute(self: SparkSubmitOperator, context: Any) -> None:
+        from kafka_steward.planning.formats import plan_table, write_plan
+
+        out = (self.application_args or [])[3]
+        plan = planned(DEAD)
+        write_plan(out, plan_table(plan.moves), plan.proof)
+        path = Path(out) / "proof.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), "digest": "0" * 64}))
+
+    monkeypatch.setattr(SparkSubmitOperator, "execute", execute)
+    operator = PlanReassignmentOperator(task_id="plan", snapshot=taken(DEAD, tmp_path), conn_id="kafka_test")
+    with pytest.raises(PlanError, match="was edited after it was made"):
+        operator.execute(context(task_id="plan"))
+
+
+def test_an_option_that_the_operation_does_not_have_fails_the_task(
+    connect: Connect, tmp_path: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    connect()
+
+    def execute(self: SparkSubmitOperator, context: Any) -> None:
+        from airflow.sdk.exceptions import AirflowException
+
+        assert job.main([str(one) for one in self.application_args or ()]) == 1
+        raise AirflowException(f"Cannot execute: spark-submit. Error code is: 1.\n{capsys.readouterr().err}")
+
+    monkeypatch.setattr(SparkSubmitOperator, "execute", execute)
+    operator = PlanReassignmentOperator(
+        task_id="plan", snapshot=taken(DEAD, tmp_path), conn_id="kafka_test", options={"max_moves": 3}
+    )
+    with pytest.raises(PlanningFailed, match="The operation heal has no option 'max_moves'"):
+        operator.execute(context(task_id="plan"))

@@ -1,0 +1,72 @@
+"""Excluded brokers receive nothing, and the others come as near to their fair shares as can be: proven so."""
+
+import random
+from dataclasses import replace
+
+import numpy as np
+
+from kafka_steward.planning.certificate import find_prices, unproven
+from kafka_steward.planning.check import check
+from tests.builders import planned
+from tests.planning.solver import random_case
+from tests.planning.test_certificate import position_after
+
+
+def excluding(seed):
+    """A random snapshot, one usable broker of it to exclude, and the plan; None where it cannot be."""
+    snapshot = random_case(seed)
+    usable = [row["broker"] for row in snapshot.brokers.to_pylist() if row["state"] in ("live", "new")]
+    barred = random.Random(seed).choice(usable)
+    rows = snapshot.partitions.to_pylist()
+    if any(row["target_rf"] > len(set(usable) - {barred} | set(usable) & set(row["replicas"])) for row in rows):
+        return None
+    return snapshot, barred, planned(snapshot, "rebalance", {"exclude_brokers": [barred]})
+
+
+def test_plans_with_excluded_brokers_are_valid_and_proven_nearest():
+    judged = 0
+    for seed in range(150):
+        found = excluding(seed)
+        if found is None:
+            continue
+        snapshot, barred, plan = found
+        assert not any(barred in move.adding for move in plan.moves), seed
+        assert check(snapshot, plan).problems == [], seed
+        assert check(snapshot, plan).unproven == (), seed
+        judged += 1
+    assert judged > 80
+
+
+def test_with_excluded_brokers_one_move_more_is_not_proven():
+    judged = 0
+    for seed in range(60):
+        found = excluding(seed)
+        if found is None:
+            continue
+        position = position_after(found[0], found[2])
+        for worse in one_move_worse(position, random.Random(seed)):
+            judged += 1
+            assert find_prices(worse) is None
+            assert unproven(worse, find_prices(position))
+    assert judged >= 60
+
+
+def one_move_worse(position, dice):
+    """Positions in which two partitions have swapped brokers of one rack, at the price of moves: no count changes."""
+    found = []
+    pairs = [(row, other) for row in range(len(position.topic)) for other in range(row)]
+    dice.shuffle(pairs)
+    for row, other in pairs[:60]:
+        if position.topic[row] != position.topic[other]:
+            continue
+        for one, two in np.argwhere(
+            (position.placed[row] & ~position.placed[other])[:, None] & (position.placed[other] & ~position.placed[row])
+        ):
+            changed = position.placed.copy()
+            changed[[row, other], [one, two]] = False
+            changed[[row, other], [two, one]] = True
+            worse = replace(position, placed=changed)
+            barred = worse.placed & ~worse.held & position.court.barred
+            if worse.moves > position.moves and not barred.any() and position.rack[one] == position.rack[two]:
+                found.append(worse)
+    return found[:3]
