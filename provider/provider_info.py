@@ -34,6 +34,11 @@ SETTINGS: dict[str, tuple[str, str, str]] = {
     "chunk_pause": ("float", "0.0", "Seconds to wait between chunks."),
     "stall_after": ("float", "600.0", "Seconds without progress after which a move counts as stalled."),
     "max_attempts": ("integer", "100", "Steps failed in a row after which a plan is stuck and waits for a person."),
+    "abandoned_after": (
+        "float",
+        "600.0",
+        "Seconds after which a plan that nobody steps is paused, and its throttles given back once nothing moves.",
+    ),
     "step_interval": ("float", "2.0", "Seconds between two steps of a plan."),
     "watch_interval": (
         "float",

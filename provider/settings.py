@@ -53,6 +53,8 @@ class Settings:
     chunk_pause: float = _knob(0.0, low=0)
     #: Seconds without progress after which a move counts as stalled.
     stall_after: float = _knob(600.0, low=1)
+    #: Seconds after which a plan that nobody steps is paused, and its throttles given back once nothing of it moves.
+    abandoned_after: float = _knob(600.0, low=1)
     #: Steps that failed in a row after which a plan is stuck and waits for a person.
     max_attempts: int = _knob(100, low=1)
     #: Seconds between two steps of a plan.

@@ -18,6 +18,7 @@ from kafka_steward.execution.bouncing import bounces, collect_bounces
 from kafka_steward.execution.debts import give_back_debts, sweep_notes
 from kafka_steward.execution.failures import Failure, Judgement, Sight, handled_brokers, judge
 from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.execution.tending import tend_abandoned
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Entry, Who
 from kafka_steward.journal.documents import FailedBroker
@@ -40,7 +41,8 @@ class Verdict:
 
     `due` are to be announced now; `failed` are all whose grace period is over and that nobody sees to, announced or
     not; `waiting` are within it, until that moment; `handled` are gone and seen to; `cleared` came back; `down` are all
-    that are gone. In an outage nothing is due.
+    that are gone. In an outage nothing is due. `abandoned` has a sentence for each plan that was found to be stepped by
+    nobody, in the one look that paused it.
     """
 
     due: tuple[int, ...]
@@ -52,6 +54,7 @@ class Verdict:
     outage: bool
     sentence: str
     now_ms: int
+    abandoned: tuple[str, ...] = ()
 
 
 class Detector:
@@ -80,7 +83,7 @@ class Detector:
         if announce:
             self._announce(judgement, now_ms)
         collect_bounces(self._journal, sight.live, self._settings, self._who)
-        self._give_back_debts(sight)
+        abandoned = self._see_to_plans(sight)
         return Verdict(
             due=judgement.announce,
             failed=judgement.due,
@@ -89,8 +92,9 @@ class Detector:
             cleared=cleared,
             down=tuple(sorted(sight.failed)),
             outage=judgement.outage,
-            sentence=_sentence(sight, judgement, self._settings, now_ms),
+            sentence=" ".join([_sentence(sight, judgement, self._settings, now_ms), *abandoned]),
             now_ms=now_ms,
+            abandoned=tuple(abandoned),
         )
 
     def _judge(
@@ -110,7 +114,7 @@ class Detector:
             entries=entries.keys(),
             noted=failures.keys(),
             announced_ms={broker: at_ms for broker, at_ms in announced.items() if at_ms is not None},
-            handled=handled_brokers(self._journal.plans.latest(_PLANS), sight.live, now_ms),
+            handled=handled_brokers(self._journal.plans.latest(_PLANS), sight.live, now_ms, self._settings),
             bouncing=frozenset(broker for broker, bounce in bouncing.items() if bounce.holds(now_ms)),
             now_ms=now_ms,
             settings=self._settings,
@@ -174,12 +178,16 @@ class Detector:
                 continue  # another look announces it
             self._note(Action.ANNOUNCE, broker, f"broker {broker} is gone longer than the grace period")
 
-    def _give_back_debts(self, sight: Sight) -> None:
+    def _see_to_plans(self, sight: Sight) -> list[str]:
+        """What ended plans left behind, and plans that nobody steps any more."""
+        told: list[str] = []
         try:
+            told = tend_abandoned(self._cluster, self._journal, self._settings, self._who)
             sweep_notes(self._journal)
             give_back_debts(self._cluster, self._journal, sight.live, self._who)
         except (ClusterError, DocumentError, LockLost) as error:
-            _log.info("What ended plans left behind is still there: %s", error)
+            _log.info("What plans left behind is still there: %s", error)
+        return told
 
     def _create(self, path: str, text: str) -> bool:
         try:

@@ -15,11 +15,7 @@ from kafka_steward.settings import Settings
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["ABANDONED_MS", "Failure", "Judgement", "Sight", "handled_brokers", "is_abandoned", "judge"]
-
-
-#: A plan that nobody has stepped for so long, in milliseconds, may be superseded by the next heal.
-ABANDONED_MS = 600_000
+__all__ = ["Failure", "Judgement", "Sight", "handled_brokers", "is_abandoned", "is_idle", "judge"]
 
 
 @dataclass(frozen=True)
@@ -114,13 +110,19 @@ def judge(
     )
 
 
-def is_abandoned(plan: PlanRecord, now_ms: int) -> bool:
+def is_idle(plan: PlanRecord, now_ms: int, settings: Settings) -> bool:
+    """Whether nobody has stepped an unfinished plan for `abandoned_after`."""
+    return not plan.status.finished and now_ms - plan.stepped_ms > settings.abandoned_after * 1000
+
+
+def is_abandoned(plan: PlanRecord, now_ms: int, settings: Settings) -> bool:
     """Whether nobody steps a plan that could be stepped: its task failed for good. A stuck plan waits for a person."""
-    idle = plan.status in {PlanStatus.PUBLISHED, PlanStatus.RUNNING}
-    return idle and now_ms - plan.stepped_ms > ABANDONED_MS
+    return plan.status is not PlanStatus.STUCK and is_idle(plan, now_ms, settings)
 
 
-def handled_brokers(plans: Sequence[PlanRecord], live: frozenset[int], now_ms: int) -> frozenset[int]:
+def handled_brokers(
+    plans: Sequence[PlanRecord], live: frozenset[int], now_ms: int, settings: Settings
+) -> frozenset[int]:
     """Brokers for which nothing more need be planned; `plans` is in order of publication, the newest first.
 
     A heal plan that names the broker is unfinished and not abandoned; or the newest one left what could not be healed,
@@ -131,12 +133,12 @@ def handled_brokers(plans: Sequence[PlanRecord], live: frozenset[int], now_ms: i
         if plan.operation == Operation.HEAL.value:
             for broker in plan.failed_brokers:
                 newest.setdefault(broker, plan)
-    return frozenset(broker for broker, plan in newest.items() if _handles(plan, live, now_ms))
+    return frozenset(broker for broker, plan in newest.items() if _handles(plan, live, now_ms, settings))
 
 
-def _handles(plan: PlanRecord, live: frozenset[int], now_ms: int) -> bool:
+def _handles(plan: PlanRecord, live: frozenset[int], now_ms: int, settings: Settings) -> bool:
     if not plan.status.finished:
-        return not is_abandoned(plan, now_ms)
+        return not is_abandoned(plan, now_ms, settings)
     return plan.left > 0 and frozenset(plan.live_brokers) == live
 
 

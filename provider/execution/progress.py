@@ -67,7 +67,7 @@ class Progress:
     @property
     def waits_for_person(self) -> bool:
         """Whether stepping on is of no use until someone acts."""
-        return self.status in {PlanStatus.STUCK, PlanStatus.PAUSED}
+        return self.status in {PlanStatus.STUCK, PlanStatus.PAUSED} and not self.busy
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, some KB at most."""

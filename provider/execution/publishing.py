@@ -36,14 +36,14 @@ def publish_plan(
 
     Raises PlanError: of another cluster, not valid, or healing more brokers than `max_failed_brokers`. Raises SlotTaken
     while another plan, that it may not pause, has the cluster; nothing is written then. An older heal that nobody has
-    stepped for ABANDONED_MS is abandoned for the new one.
+    stepped for `abandoned_after` is abandoned for the new one.
     """
     _refuse_wrong(cluster, journal, plan, settings, snapshot)
     wanted = _record(cluster, plan, who, snapshot)
     known = journal.plans.get(plan.digest)
     if known is not None and known.status.finished:
         return known
-    _make_room(journal, wanted, who)
+    _make_room(journal, wanted, settings, who)
     record = journal.plans.publish(wanted, plan.moves)
     _take_slot(journal, record, who)
     if known is None:
@@ -101,7 +101,7 @@ def _usable(cluster: ClusterPort, snapshot: SnapshotFolder | None) -> tuple[int,
     return tuple(sorted(row["broker"] for row in rows if row["state"] in {"live", "new"}))
 
 
-def _make_room(journal: Journal, wanted: PlanRecord, who: Who) -> None:
+def _make_room(journal: Journal, wanted: PlanRecord, settings: Settings, who: Who) -> None:
     """Pause or free the plan that has the cluster. Raises SlotTaken when it may not be."""
     owner = journal.slot.owner()
     if owner is None or owner == wanted.digest:
@@ -109,7 +109,7 @@ def _make_room(journal: Journal, wanted: PlanRecord, who: Who) -> None:
     record = journal.plans.get(owner)
     if record is None or record.status.finished:
         journal.slot.free(owner)
-    elif record.auto_generated and wanted.auto_generated and is_abandoned(record, journal.now_ms()):
+    elif record.auto_generated and wanted.auto_generated and is_abandoned(record, journal.now_ms(), settings):
         abandon_plan(journal, owner, who, f"nobody stepped it any more; heal {wanted.digest[:12]} goes on instead")
     elif record.auto_generated or not wanted.auto_generated:
         raise SlotTaken(

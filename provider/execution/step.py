@@ -163,7 +163,7 @@ class Step:
 
     def _give_back(self, rows: Sequence[MoveRow], snapshot: Snapshot) -> list[int]:
         flying = [row.move for row in rows if row.state is MoveState.SUBMITTED]
-        ahead = [row.move for row in rows if row.state in OPEN]
+        ahead = [row.move for row in rows if row.state in OPEN] if self._starting else []
         need = need_of(flying, ahead, leaders=self._settings.throttle_leaders)
         return self._borrowing(rows).give_back(need, snapshot.live)
 

@@ -9,7 +9,6 @@ import pytest
 
 from kafka_steward.errors import PlanError, SlotTaken
 from kafka_steward.execution.detector import Detector
-from kafka_steward.execution.failures import ABANDONED_MS
 from kafka_steward.execution.intervening import abandon_plan, resume_plan
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import Runner
@@ -149,7 +148,7 @@ def test_a_heal_that_nobody_steps_any_more_is_superseded_by_the_next(simulator: 
     slow = Settings(throttle=1)
     Runner(simulator, journal, first.digest, slow, WHO).step()
     detector = Detector(simulator, journal, Settings(heal_failure_interval=0), WHO)
-    simulator.now_ms += ABANDONED_MS
+    simulator.now_ms += 600_000
     assert detector.look().handled == (1,)
     simulator.now_ms += 1
     assert detector.look().failed == (1,)
@@ -165,7 +164,7 @@ def test_a_stuck_heal_waits_for_a_person(simulator: Simulator, journal: Journal)
     simulator.kill(1)
     first = a_heal(simulator)
     journal.plans.update(publish(simulator, journal, first), status=PlanStatus.STUCK)
-    simulator.now_ms += 2 * ABANDONED_MS
+    simulator.now_ms += 1_200_000
     assert Detector(simulator, journal, Settings(), WHO).look().handled == (1,)
     with pytest.raises(SlotTaken):
         publish(simulator, journal, a_heal(simulator, "t-0"))
