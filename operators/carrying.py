@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from kafka_steward.hooks.steward import Opened
 
 __all__ = ["CarryingOperator", "refuse"]
+
+
+def _nothing() -> None:
+    """Do nothing: the plan stays as it is, for whoever goes on with it."""
 
 
 class CarryingOperator(StewardOperator):
@@ -38,8 +42,11 @@ class CarryingOperator(StewardOperator):
         """Stop stepping. The cluster is left as it is: Airflow also kills tasks that another try goes on with."""
         self._killed.set()
 
-    def to_the_end(self, opened: Opened, stepper: Stepper) -> Progress:
-        """Step in this process until it has ended. Raises AirflowException for a stall, and for good when stuck."""
+    def to_the_end(self, opened: Opened, stepper: Stepper, *, killed: Callable[[], None] = _nothing) -> Progress:
+        """Step in this process until it has ended. Raises AirflowException for a stall, and for good when stuck.
+
+        `killed` is called once the task was killed, in this thread and not in the signal's.
+        """
         from kafka_steward.execution.loop import run_to_end  # noqa: PLC0415 - DAG files are parsed without Kafka
 
         told = ProgressLog(self.log.info, time.monotonic)
@@ -50,7 +57,14 @@ class CarryingOperator(StewardOperator):
             if progress.stalled:
                 refuse(progress.sentence, for_good=False)
 
-        progress = run_to_end(stepper, self._wait, interval_s=opened.settings.step_interval, report=report)
+        def wait(seconds: float) -> None:
+            try:
+                self._wait(seconds)
+            except AirflowException:
+                killed()
+                raise
+
+        progress = run_to_end(stepper, wait, interval_s=opened.settings.step_interval, report=report)
         if not progress.ended:
             refuse(progress.sentence, for_good=True)
         return progress
@@ -67,11 +81,7 @@ class CarryingOperator(StewardOperator):
 
     def _wait(self, seconds: float) -> None:
         if self._killed.wait(seconds):
-            self.killed()
             raise AirflowException("The task was killed; the plan stays in the journal, and clearing the task goes on.")
-
-    def killed(self) -> None:
-        """What is to be done when the task was killed in this process; by itself nothing."""
 
 
 def refuse(sentence: str, *, for_good: bool) -> NoReturn:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from kafka_steward.errors import PlanError
 from kafka_steward.hooks.context import overrides_of, who_fields, who_of
 from kafka_steward.operators.carrying import CarryingOperator
+from kafka_steward.triggers.killed import cancel_soon, checked_on_kill, task_is_over
 from kafka_steward.triggers.run_plan import RunPlanTrigger
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ class SubmitReassignmentOperator(CarryingOperator):
     `deferrable=False` the same steps are taken in the worker.
 
     Killing the task cancels nothing: what is in flight goes on in Kafka, and clearing the task goes on with the plan.
+    With `on_kill="cancel"` the plan is cancelled when Airflow says that the task is failed, success or skipped: when a
+    person marked it so, not when they cleared it. What a process that dies at once cannot do, the cancel DAG can.
     Returns `{"digest", "status", "sentence", "partitions", "left"}`. Fails when the plan stalls (a retry goes on), and
     for good when it is stuck and waits for a person.
     """
@@ -38,10 +41,12 @@ class SubmitReassignmentOperator(CarryingOperator):
         self,
         *,
         plan: Mapping[str, Any] | str | Any,
+        on_kill: str = "nothing",
         **kwargs: Any,
     ) -> None:
         super().__init__(**{"multiple_outputs": True, **kwargs})
         self.plan = plan
+        self.when_killed = checked_on_kill(on_kill)
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Publish the plan unless it is known, then carry it out, or wait for the trigger that does."""
@@ -73,16 +78,32 @@ class SubmitReassignmentOperator(CarryingOperator):
         return publish_plan(opened.cluster, opened.journal, folder, settings=opened.settings, who=who_of(context))
 
     def _defer(self, digest: str, context: Context) -> NoReturn:
-        trigger = RunPlanTrigger(self.conn_id, digest, overrides_of(self.settings, context), who_fields(context))
+        trigger = RunPlanTrigger(
+            self.conn_id,
+            digest,
+            overrides_of(self.settings, context),
+            who_fields(context),
+            when_killed=self.when_killed,
+            map_index=_map_index(context),
+        )
         self.defer(trigger=trigger, method_name="execute_complete", timeout=self.plan_timeout)
 
     def _carried_out(self, opened: Opened, digest: str, context: Context) -> dict[str, Any]:
         from kafka_steward.execution.runner import Runner  # noqa: PLC0415 - DAG files are parsed without Kafka
 
         runner = Runner(opened.cluster, opened.journal, digest, opened.settings, who_of(context))
-        progress = self.to_the_end(opened, runner)
+
+        def killed() -> None:
+            if self.when_killed == "cancel" and task_is_over(who_fields(context), _map_index(context)):
+                self.log.info("%s", cancel_soon(opened, digest, who_fields(context), runner))
+
+        progress = self.to_the_end(opened, runner, killed=killed)
         status, total = progress.status.value, progress.partitions_total
         return _result(digest, status, progress.sentence, total, progress.left)
+
+
+def _map_index(context: Context) -> int:
+    return int(getattr(context["ti"], "map_index", -1))
 
 
 def _parsed(plan: Any) -> tuple[str, str | None]:

@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from kafka_steward.errors import StewardError
+from kafka_steward.triggers.killed import cancel_soon, task_is_over
 from kafka_steward.triggers.metrics import emit_progress
 from kafka_steward.triggers.progress import ProgressLog
 from kafka_steward.triggers.questions import passes
 from kafka_steward.triggers.thread import ClusterThread
 
 if TYPE_CHECKING:
+    from kafka_steward.execution.loop import Stepper
     from kafka_steward.execution.progress import Progress
-    from kafka_steward.execution.runner import Runner
     from kafka_steward.hooks.steward import Opened
 
 __all__ = ["FIRST_EVENT_AFTER_S", "RunPlanTrigger"]
@@ -33,8 +34,9 @@ class RunPlanTrigger(BaseTrigger):
     """Steps the plan `digest` of the cluster behind `conn_id` in a thread; fires when it ends, fails or stalls.
 
     `overrides` are settings as strings and numbers, `who` the fields of journal.audit.Who. Stopping the trigger leaves
-    at most one step running to its end, which the step lock makes harmless; it cancels nothing, because Airflow also
-    stops triggers that another triggerer goes on with.
+    at most one step running to its end, which the step lock makes harmless; by itself it cancels nothing, because
+    Airflow also stops triggers that another triggerer goes on with. With `when_killed="cancel"` the plan's cancel is
+    asked for, once Airflow has said that the task is failed, success or skipped.
     """
 
     def __init__(
@@ -43,6 +45,9 @@ class RunPlanTrigger(BaseTrigger):
         digest: str,
         overrides: Mapping[str, Any] | None = None,
         who: Mapping[str, Any] | None = None,
+        *,
+        when_killed: str = "nothing",
+        map_index: int = -1,
         **_: Any,  # a trigger outlives an upgrade: keywords of other versions are accepted
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # Airflow leaves it untyped
@@ -50,12 +55,14 @@ class RunPlanTrigger(BaseTrigger):
         self.digest = digest
         self.overrides = dict(overrides or {})
         self.who = dict(who or {})
+        self.when_killed = when_killed
+        self.map_index = map_index
         self._thread = ClusterThread(conn_id, self.overrides)
-        self._runner: tuple[Opened, Runner] | None = None
+        self._runner: tuple[Opened, Stepper] | None = None
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Class path and keywords, enough to build it again in any triggerer."""
-        names = ("conn_id", "digest", "overrides", "who")
+        names = ("conn_id", "digest", "overrides", "who", "when_killed", "map_index")
         return f"{__name__}.{type(self).__name__}", {name: getattr(self, name) for name in names}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
@@ -64,6 +71,18 @@ class RunPlanTrigger(BaseTrigger):
         payload = await self._payload()
         await self._wait(FIRST_EVENT_AFTER_S - (time.monotonic() - began_s))
         yield TriggerEvent(payload)
+
+    async def on_kill(self) -> None:
+        """Ask for the cancel, if that is wanted, and if it was this task that was ended, not only this trigger."""
+        if self.when_killed != "cancel":
+            return
+        if not await asyncio.to_thread(task_is_over, self.who, self.map_index):
+            self.log.info("Plan %s is left alone: its task goes on elsewhere.", self.digest[:12])
+            return
+        try:
+            self.log.info("%s", await self._thread.ask(self._cancel))
+        finally:
+            self._thread.close()  # cleanup has come before this
 
     async def cleanup(self) -> None:
         """Close the connections; the plan itself is left as it stands."""
@@ -95,13 +114,16 @@ class RunPlanTrigger(BaseTrigger):
                 return progress
             await self._wait(progress.pause_s(interval_s))
 
+    def _cancel(self, opened: Opened) -> str:
+        return cancel_soon(opened, self.digest, self.who, self._new_runner(opened))
+
     def _step(self, opened: Opened) -> tuple[Progress, float]:
         # Runs in the thread. One Runner per connection: it remembers byte counts, for rate and ETA.
         if self._runner is None or self._runner[0] is not opened:
             self._runner = opened, self._new_runner(opened)
         return self._runner[1].step(), opened.settings.step_interval
 
-    def _new_runner(self, opened: Opened) -> Runner:
+    def _new_runner(self, opened: Opened) -> Stepper:
         from kafka_steward.execution.runner import Runner  # noqa: PLC0415 - DAG files are parsed without Kafka
         from kafka_steward.journal.audit import Who  # noqa: PLC0415
 

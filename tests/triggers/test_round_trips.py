@@ -18,6 +18,7 @@ from kafka_steward.triggers.watch import WatchTrigger
 
 TRIGGERS: list[BaseTrigger] = [
     RunPlanTrigger("kafka", "digest", {"throttle": 1, "window": "chunk"}, {"dag_id": "heal", "try_number": 2}),
+    RunPlanTrigger("kafka", "digest", when_killed="cancel", map_index=3),
     UndoPlanTrigger("kafka", "digest", {"throttle": 1}, {"dag_id": "cancel"}, scope="plan", reason="slow"),
     WaitTrigger("kafka", "caught_up", {"partitions": [["orders", 7]]}, 5.0, {"throttle": 1}),
     WatchTrigger("kafka", {"heal_failure_interval": 10}),
