@@ -55,7 +55,7 @@ class CancelReassignmentOperator(CarryingOperator):
         on_cancelled: Notifiers = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(**{"multiple_outputs": True, **kwargs})
         self.plan = plan
         self.scope = scope
         self.reason = reason

@@ -36,6 +36,8 @@ def test_it_is_ready_when_it_is_needed_and_never_waits_for_another_run() -> None
     assert (dag.dag_id, dag.is_paused_upon_creation, dag.catchup, dag.schedule) == ("cancel", False, False, None)
     assert dag.max_active_runs > 1
     assert [task.task_id for task in dag.topological_sort()] == ["cancel", "elect_leaders"]
+    # What the second task takes of the first is one of several values.
+    assert dag.get_task("cancel").multiple_outputs
 
 
 @pytest.mark.parametrize(
