@@ -1,0 +1,45 @@
+"""`python -m benchmarks.planner`: the planner's tables; with `--write`, into docs/planning.md."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import time
+from pathlib import Path
+
+from benchmarks.planner.exactness import exactness
+from benchmarks.planner.makespan import makespans
+from benchmarks.planner.peers import peers
+
+_REPORT = Path(__file__).parents[2] / "docs" / "planning.md"
+_TABLES = ("exactness", "peers", "makespan")
+
+
+def main() -> None:
+    asked = _parser().parse_args()
+    for name in asked.tables or _TABLES:
+        started = time.perf_counter()
+        found = {"exactness": lambda: exactness(asked.cases), "peers": peers, "makespan": makespans}[name]()
+        print(f"{name} ({time.perf_counter() - started:.0f} s)\n\n{found}\n", flush=True)
+        if asked.write:
+            _write(name, found)
+
+
+def _write(name: str, found: str) -> None:
+    text, mark = _REPORT.read_text(), f"<!-- {name} -->"
+    pattern = re.compile(f"{mark}\n.*?\n{mark}", re.DOTALL)
+    if not pattern.search(text):
+        raise SystemExit(f"{_REPORT} has no place for the table {name}: two lines {mark}.")
+    _REPORT.write_text(pattern.sub(lambda _: f"{mark}\n\n{found}\n\n{mark}", text))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.planner", description=__doc__)
+    parser.add_argument("tables", nargs="*", help=f"some of {', '.join(_TABLES)}; all if none is named")
+    parser.add_argument("--cases", type=int, default=2_000, help="random small clusters of the first table")
+    parser.add_argument("--write", action="store_true", help="put the tables into docs/planning.md")
+    return parser
+
+
+if __name__ == "__main__":
+    main()
