@@ -67,20 +67,18 @@ class WatchTrigger(BaseEventTrigger):
         bells: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self._wake = asyncio.Event()
         loops = [asyncio.create_task(self._watch_failures(bells)), asyncio.create_task(self._watch_documents(bells))]
+        bell = asyncio.create_task(bells.get())
         try:
             while True:
-                bell = asyncio.create_task(bells.get())
                 await asyncio.wait({bell, *loops}, return_when=asyncio.FIRST_COMPLETED)
-                if bell.done():
-                    yield TriggerEvent(bell.result())
-                    continue
-                bell.cancel()
-                for loop in loops:
-                    if loop.done():
-                        loop.result()
+                if not bell.done():
+                    await asyncio.gather(*loops)  # one of them has died, which they never do: raise what it raised
+                yield TriggerEvent(bell.result())
+                bell = asyncio.create_task(bells.get())
         finally:
-            for loop in loops:
-                loop.cancel()
+            for task in (bell, *loops):
+                task.cancel()
+            await asyncio.gather(bell, *loops, return_exceptions=True)
 
     async def cleanup(self) -> None:
         """Close the connections."""
