@@ -17,6 +17,7 @@ from kafka_steward.errors import ClusterError, DocumentError, LockLost, NodeExis
 from kafka_steward.execution.bouncing import bounces, collect_bounces
 from kafka_steward.execution.debts import give_back_debts, sweep_notes
 from kafka_steward.execution.failures import Failure, Judgement, Sight, handled_brokers, judge
+from kafka_steward.execution.mending import mending
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.tending import tend_abandoned
 from kafka_steward.journal import paths
@@ -72,6 +73,9 @@ class Detector:
         Raises ClusterError, and then nothing was written: not reaching the cluster is never a broker's failure.
         Raises JournalError.
         """
+        return mending(self._journal, self._who, lambda: self._look(announce=announce))
+
+    def _look(self, *, announce: bool) -> Verdict:
         snapshot = self._cluster.snapshot()
         views = self._cluster.live_views(sorted(snapshot.live))
         sight = _sight(snapshot, failed_brokers(snapshot, views))
@@ -185,7 +189,7 @@ class Detector:
             told = tend_abandoned(self._cluster, self._journal, self._settings, self._who)
             sweep_notes(self._journal)
             give_back_debts(self._cluster, self._journal, sight.live, self._who)
-        except (ClusterError, DocumentError, LockLost) as error:
+        except (ClusterError, LockLost) as error:
             _log.info("What plans left behind is still there: %s", error)
         return told
 

@@ -12,6 +12,7 @@ from kafka_steward.errors import AuthenticationFailed, ClusterError, LockLost, P
 from kafka_steward.execution.cancelling import adopt_request
 from kafka_steward.execution.catchup import Track, copied_bytes, stalled
 from kafka_steward.execution.ending import end_plan, ending_of, hand_on, owner_after_ends
+from kafka_steward.execution.mending import mending
 from kafka_steward.execution.owner import new_owner
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.progress import Progress, progress_of
@@ -65,6 +66,9 @@ class Runner:
         Raises PlanError for an unknown plan, WrongCluster and AuthenticationFailed, and JournalError when the journal
         cannot be read or written.
         """
+        return mending(self._journal, self._who, self._take_step)
+
+    def _take_step(self) -> Progress:
         record = self._record()
         if record.status.finished:
             return self._after_the_end(record)

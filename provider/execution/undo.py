@@ -21,6 +21,7 @@ from kafka_steward.errors import (
 )
 from kafka_steward.execution.cancelling import Scope, request_cancel
 from kafka_steward.execution.intervening import resume_plan
+from kafka_steward.execution.mending import mending
 from kafka_steward.execution.owner import new_owner
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.progress import Progress, progress_of
@@ -89,6 +90,9 @@ class Undo:
         Raises PlanError for an unknown plan, or one that has ended when only what is pending is asked for; else as
         `Runner.step`, and ClusterError after `max_attempts` failures to publish the rollback.
         """
+        return mending(self._journal, self._who, self._take_step)
+
+    def _take_step(self) -> Progress:
         record = self._ask()
         if not record.status.finished:
             progress = self._step(self._digest)

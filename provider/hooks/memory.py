@@ -7,9 +7,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 
-from kafka_steward.errors import NodeExists, NodeMissing, VersionConflict
+from kafka_steward.errors import DocumentError, NodeExists, NodeMissing, VersionConflict
 from kafka_steward.hooks.access import Access
 from kafka_steward.journal.open import Journal, open_journal
+from kafka_steward.journal.quarantine import move_aside
+from kafka_steward.journal.tree import Node
 
 __all__ = ["ClusterMemory"]
 
@@ -27,14 +29,18 @@ class ClusterMemory:
         """The id that these bootstrap servers answered with before; None if they never did."""
         with self._journal() as journal:
             node = journal.tree.get(_path(access))
-        return str(json.loads(node.data)["cluster_id"]) if node else None
+            known = _known(node)
+            if node and known is None:
+                # Never believed and never lost: the next to connect writes it anew.
+                move_aside(journal.tree, node, DocumentError(f"{node.path} holds no cluster_id."), None)
+        return known
 
     def keep(self, access: Access, cluster_id: str) -> None:
         """Remember the id that they answer with now. It replaces another one only if a person set `cluster_id`."""
         document = {"version": 1, "conn_id": access.conn_id, "bootstrap": access.bootstrap, "cluster_id": cluster_id}
         with self._journal() as journal:
             node = journal.tree.get(_path(access))
-            if node and json.loads(node.data)["cluster_id"] == cluster_id:
+            if node and _known(node) == cluster_id:
                 return
             # Whoever came between met the same servers: what it wrote is as good.
             with suppress(NodeExists, NodeMissing, VersionConflict):
@@ -45,6 +51,17 @@ class ClusterMemory:
 
     def _journal(self) -> Journal:
         return open_journal(self.journal_url, _NO_CLUSTER)
+
+
+def _known(node: Node | None) -> str | None:
+    if node is None:
+        return None
+    try:
+        value = json.loads(node.data)
+    except ValueError:
+        return None
+    known = value.get("cluster_id") if isinstance(value, dict) else None
+    return known if isinstance(known, str) else None
 
 
 def _path(access: Access) -> str:

@@ -64,6 +64,8 @@ class Action(str, Enum):
     ROLL_BACK = "roll_back"
     #: Someone else's reassignment was seen to start while reassignments are switched off (KIP-236).
     FOREIGN = "foreign"
+    #: A document that could not be read was moved aside, and made anew.
+    MEND = "mend"
     #: A plan ended.
     FINISH = "finish"
 

@@ -16,7 +16,15 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Protocol
 
-from kafka_steward.errors import JournalError, LockLost, NodeExists, NodeMissing, SlotTaken, VersionConflict
+from kafka_steward.errors import (
+    DocumentError,
+    JournalError,
+    LockLost,
+    NodeExists,
+    NodeMissing,
+    SlotTaken,
+    VersionConflict,
+)
 from kafka_steward.journal import paths
 from kafka_steward.journal.process import is_dead
 from kafka_steward.journal.records import Lock, Ownership
@@ -163,7 +171,7 @@ class Fence:
 
     def _held(self) -> Node:
         node = self._tree.get(paths.STEP_LOCK)
-        if node is None or node.created_id != self._created_id or Lock.from_node(node) != self._claim:
+        if node is None or node.created_id != self._created_id or _lock(node) != self._claim:
             raise _lost(self._tree)
         return node
 
@@ -216,8 +224,17 @@ class StepLock:
             self._fence.release()
 
 
+def _lock(node: Node) -> Lock | None:
+    """What the node says; None when someone garbled it: then nobody holds it."""
+    try:
+        return Lock.from_node(node)
+    except DocumentError:
+        return None
+
+
 def _lost(tree: Tree) -> LockLost:
     node = tree.get(paths.STEP_LOCK)
-    owner = None if node is None else Lock.from_node(node).owner
+    held = None if node is None else _lock(node)
+    owner = None if held is None else held.owner
     by = "was given back" if owner is None else f"was taken over by {owner}"
     return LockLost(f"The step lock {by}: this process must change nothing more; the other one goes on with the plan.")

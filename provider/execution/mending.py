@@ -1,0 +1,146 @@
+"""Our own documents, when someone garbled them: moved aside, and made anew from what else is known.
+
+The slot, the step lock, plans' records and what was borrowed are what no step can do without. What the KIPs let others
+write is judged where it is read, and left out there with a sentence.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TypeVar
+
+from kafka_steward.assignment import Operation
+from kafka_steward.errors import DocumentError
+from kafka_steward.journal import paths
+from kafka_steward.journal.audit import Action, AuditRow, Entry, Outcome, Who
+from kafka_steward.journal.document import nodes_below
+from kafka_steward.journal.locks import LIFE_MS
+from kafka_steward.journal.open import Journal
+from kafka_steward.journal.quarantine import is_newer, move_aside
+from kafka_steward.journal.records import Borrowed, Lock, Ownership, PlanRecord, PlanStatus
+from kafka_steward.journal.tree import Node
+
+__all__ = ["mend_documents", "mending"]
+
+T = TypeVar("T")
+
+
+def mending(journal: Journal, who: Who, act: Callable[[], T]) -> T:
+    """Do `act`; if a document of ours cannot be read, mend it and try again. Raises DocumentError if that is in vain."""
+    try:
+        return act()
+    except DocumentError:
+        if not mend_documents(journal, who):
+            raise
+        return act()
+
+
+def mend_documents(journal: Journal, who: Who) -> list[str]:
+    """Move aside what cannot be read, make it anew, and write both into the audit trail; a sentence for each."""
+    told = (_mended(journal, who, *each) for each in _documents(journal))
+    return [sentence for sentence in told if sentence is not None]
+
+
+def _mended(
+    journal: Journal, who: Who, node: Node, read: Callable[[Node], object], rebuilt: Callable[[], str | None]
+) -> str | None:
+    try:
+        read(node)
+    except DocumentError as error:
+        kept = None if is_newer(node.data) else move_aside(journal.tree, node, error, rebuilt())
+        if kept is None:
+            return None
+        sentence = f"{error} What it held is kept at {kept}/text, and it was made anew from the rest."
+        journal.audit.note(Entry(Action.MEND, sentence, before=node.path, after=kept, who=who))
+        return sentence
+    return None
+
+
+def _documents(journal: Journal) -> Iterator[tuple[Node, Callable[[Node], object], Callable[[], str | None]]]:
+    """Each of our documents with its reader and what it would be made anew from. Plans first: the slot names them."""
+    for node in nodes_below(journal.tree, paths.PLANS):
+        yield node, PlanRecord.from_node, partial(_plan, journal, node.path.rpartition("/")[2])
+    slot = journal.tree.get(paths.SLOT)
+    if slot is not None:
+        yield slot, Ownership.from_node, partial(_slot, journal)
+    lock = journal.tree.get(paths.STEP_LOCK)
+    if lock is not None:
+        # Each claim was a change of the node: its version is higher than any token that was ever given out.
+        yield lock, Lock.from_node, Lock(None, LIFE_MS, lock.version + 2).to_json
+    for kind in ("broker", "topic"):
+        for name in journal.tree.children(paths.borrowed_below(kind)):
+            for node in nodes_below(journal.tree, f"{paths.borrowed_below(kind)}/{name}"):
+                yield node, Borrowed.from_node, partial(_borrowed, journal, node.path)
+
+
+def _plan(journal: Journal, digest: str) -> str | None:
+    """From its rows and what was published; it waits for a person, who knows whether it should go on."""
+    rows, told = journal.plans.rows(digest), journal.audit.rows(plan=digest)
+    if not rows:
+        return None  # it was never published, or moved nothing
+    published = next((row.entry for row in told if row.entry.action is Action.PUBLISH), None)
+    facts = published.after if published is not None and isinstance(published.after, dict) else {}
+    operation = str(facts.get("operation") or Operation.APPLY.value)
+    over = all(row.state.settled for row in rows)
+    heals = operation == Operation.HEAL.value
+    return PlanRecord(
+        digest,
+        journal.cluster_id,
+        operation,
+        status=PlanStatus.COMPLETED if over else PlanStatus.STUCK,
+        failed_brokers=tuple(facts.get("brokers_failed") or ()) if heals else (),
+        auto_generated=heals,
+        reason=f"Plan {digest[:12]} was made anew from its rows: its record could not be read; resume or cancel it.",
+        published_ms=min((row.when_ms for row in told), default=journal.now_ms()),
+        stepped_ms=journal.now_ms(),
+        who=published.who if published is not None else Who(),
+        partitions=len(rows),
+    ).to_json()
+
+
+def _slot(journal: Journal) -> str:
+    """The cluster belongs to the plan that was published last among those that do not wait for another."""
+    unfinished = journal.plans.unfinished()
+    paused = tuple(record.digest for record in unfinished if record.status is PlanStatus.PAUSED)
+    active = [record.digest for record in unfinished if record.digest not in paused]
+    claims = (*paused, *active)
+    return Ownership(claims[-1] if claims else None, claims[:-1] if active else paused[:-1]).to_json()
+
+
+def _borrowed(journal: Journal, path: str) -> str | None:
+    """From the throttles that the audit trail says were set and not given back; what is not there is not taken away."""
+    kind, name, _ = path.split("/")[-3:]
+    returned = Counter(_key(row.entry) for row in journal.audit.rows(action=Action.UNTHROTTLE) if _done(row))
+    entries: dict[str, set[str]] = {}
+    before = ours = None
+    for entry in (row.entry for row in journal.audit.rows(action=Action.THROTTLE)):
+        if name != (entry.topic if kind == "topic" else _rate_of(entry)):
+            continue
+        if returned[_key(entry)]:
+            returned[_key(entry)] -= 1
+            continue
+        mine = entries.setdefault(entry.plan, set())
+        if kind == "topic":
+            mine.add(f"{entry.partition}:{entry.broker}")
+        else:
+            before, ours = entry.before, entry.after
+    kept = {plan: tuple(sorted(several)) for plan, several in entries.items()}
+    return Borrowed(_text(before), _text(ours), kept).to_json() if kept else None
+
+
+def _key(entry: Entry) -> tuple[object, ...]:
+    return entry.plan, entry.topic, entry.partition, entry.broker
+
+
+def _done(row: AuditRow) -> bool:
+    return row.outcome is Outcome.DONE
+
+
+def _rate_of(entry: Entry) -> str | None:
+    return str(entry.broker) if entry.topic is None else None
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)
