@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 def mending(journal: Journal, who: Who, act: Callable[[], T]) -> T:
-    """Do `act`; if a document of ours cannot be read, mend it and try again. Raises DocumentError if that is in vain."""
+    """Do `act`; if a document of ours cannot be read, mend it, and try again. Raises DocumentError when in vain."""
     try:
         return act()
     except DocumentError:
