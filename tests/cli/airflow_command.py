@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -59,8 +60,14 @@ def assignments(sandbox: Sandbox, beginning: str) -> dict[str, dict[int, Assignm
     return found
 
 
-def throttles(sandbox: Sandbox) -> list[str]:
-    """What topics and brokers have of throttles, as Kafka's own tool prints it, and whose it is."""
+def throttles(sandbox: Sandbox) -> dict[str, dict[str, str]]:
+    """The throttles that there are, by `topic t` or `broker 4`, as Kafka's own tool prints them."""
     where = ("--bootstrap-server", sandbox.bootstrap, "--describe", "--entity-type")
-    lines = [line for kind in ("topics", "brokers") for line in sandbox.kafka_tool(_CONFIGS, *where, kind).splitlines()]
-    return [line.strip() for line in lines if "throttled" in line or line.startswith("Dynamic")]
+    text = "\n".join(sandbox.kafka_tool(_CONFIGS, *where, kind) for kind in ("topics", "brokers"))
+    whose, found = "", {}
+    for line in text.splitlines():
+        if entity := re.match(r"Dynamic configs for (topic|broker) (\S+) are:", line):
+            whose = f"{entity[1]} {entity[2]}"
+        elif setting := re.match(r"\s+(\S+\.throttled\.\w+)=(\S*)", line):
+            found.setdefault(whose, {})[setting[1]] = setting[2]
+    return found

@@ -12,10 +12,11 @@ import pytest
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
 from kafka_steward.cluster.throttles import Side
-from kafka_steward.hooks.steward import StewardHook
+from kafka_steward.hooks.steward import Opened, StewardHook
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.moves import MoveState
 from kafka_steward.journal.open import Journal
+from kafka_steward.journal.records import PlanStatus
 from kafka_steward.sandbox import Sandbox
 from tests.airflow_home import Connect
 from tests.cli.airflow_command import assignments, begin, call, throttles, written
@@ -27,8 +28,8 @@ AFTER = {0: (4, 2, 3), 1: (2, 4, 1), 2: (4, 1, 2), 3: (3, 4, 2)}
 
 
 @pytest.fixture
-def foreign(sandbox: Sandbox, topic: str) -> Iterator[list[str]]:
-    """Two topics, and throttles that someone else has set, in the way of ours; gives what Kafka's tool says of them."""
+def foreign(sandbox: Sandbox, topic: str) -> Iterator[dict[str, dict[str, str]]]:
+    """Two topics, and throttles that someone else has set, in the way of ours."""
     small, large = f"{topic}-small", f"{topic}-large"
     sandbox.create_topics([small, large], assignments=BEFORE)
     sandbox.fill(large, 12_000_000)
@@ -37,9 +38,8 @@ def foreign(sandbox: Sandbox, topic: str) -> Iterator[list[str]]:
         assert cluster.change_topic_configs({large: [listed]}) == {large: None}
         rated = ConfigChange(Side.FOLLOWER.rate_key, ConfigOp.SET, "7000000")
         assert cluster.change_broker_configs({4: [rated]}) == {4: None}
-        yield throttles(sandbox)
-        unset = ConfigChange(Side.FOLLOWER.rate_key, ConfigOp.DELETE)
-        cluster.change_broker_configs({4: [unset]})
+        yield {f"topic {large}": {Side.FOLLOWER.replicas_key: "3:1"}, "broker 4": {Side.FOLLOWER.rate_key: "7000000"}}
+        cluster.change_broker_configs({4: [ConfigChange(Side.FOLLOWER.rate_key, ConfigOp.DELETE)]})
 
 
 def in_the_middle(journal: Journal, applying: subprocess.Popen[str]) -> str:
@@ -53,31 +53,60 @@ def in_the_middle(journal: Journal, applying: subprocess.Popen[str]) -> str:
     return record.digest
 
 
-def test_a_killed_apply_is_taken_back_by_another_process(
-    connect: Connect, sandbox: Sandbox, topic: str, foreign: list[str], tmp_path: Path
-) -> None:
-    conn_id = connect(host=sandbox.bootstrap, extra={"bootstrap_timeout_ms": 10_000, "step_interval": 0.5})
-    small, large = f"{topic}-small", f"{topic}-large"
-    file = written(tmp_path / "reassignment.json", {small: AFTER, large: AFTER})
+@pytest.fixture
+def conn_id(connect: Connect, sandbox: Sandbox) -> str:
+    return connect(host=sandbox.bootstrap, extra={"bootstrap_timeout_ms": 10_000, "step_interval": 0.5})
+
+
+@pytest.fixture
+def killed(conn_id: str, topic: str, foreign: dict[str, dict[str, str]], tmp_path: Path) -> str:
+    """The digest of a throttled plan whose process was killed in the middle."""
+    file = written(tmp_path / "reassignment.json", {f"{topic}-small": AFTER, f"{topic}-large": AFTER})
     applying = begin("apply", file, "--throttle", "150k", "--cluster", conn_id)
-    hook = StewardHook(conn_id)
-    with hook.open() as opened:
-        digest = eventually(lambda: in_the_middle(opened.journal, applying), within=90, errors=(ValueError,))
+    with StewardHook(conn_id).open() as opened:
+        digest = eventually(lambda: in_the_middle(opened.journal, applying), within=180, errors=(ValueError,))
         rates = opened.cluster.broker_configs([4], [Side.FOLLOWER.rate_key], own_only=True)
         assert rates == {4: {Side.FOLLOWER.rate_key: "150000"}}
+        assert throttled(opened, topic)
     applying.kill()
     assert applying.wait(30) == -9
+    return digest
 
+
+def throttled(opened: Opened, topic: str) -> bool:
+    """Whether some replica of ours is in the list of those that are slowed."""
+    of = opened.cluster.topic_configs([f"{topic}-large"], [Side.FOLLOWER.replicas_key], own_only=True)
+    return ":4" in of[f"{topic}-large"][Side.FOLLOWER.replicas_key]
+
+
+def test_a_killed_apply_is_taken_back_by_another_process(
+    sandbox: Sandbox, conn_id: str, topic: str, foreign: dict[str, dict[str, str]], killed: str
+) -> None:
     cancelled = call("cancel", "--scope", "plan", "--reason", "wrong racks", "--cluster", conn_id)
     assert cancelled.returncode == 0, cancelled.stderr
-    assert assignments(sandbox, topic) == {small: BEFORE, large: BEFORE}
+    assert assignments(sandbox, topic) == {f"{topic}-small": BEFORE, f"{topic}-large": BEFORE}
     assert throttles(sandbox) == foreign
-    with hook.open() as opened:
+    with StewardHook(conn_id).open() as opened:
         assert not opened.cluster.reassignments()
-        record = opened.journal.plans.get(digest)
+        record, audit = opened.journal.plans.get(killed), opened.journal.audit
         assert record is not None
-        assert record.status.value == "rolled_back"
+        assert record.status is PlanStatus.ROLLED_BACK
         assert opened.journal.slot.owner() is None
-        asked = opened.journal.audit.rows(plan=digest, action=Action.REQUEST)
-        assert [row.entry.reason for row in asked] == ["cancel, and take back what is complete: wrong racks"]
-        assert {row.entry.who.person for row in opened.journal.audit.rows(plan=digest)} == {getpass.getuser()}
+        asked = [row.entry.reason for row in audit.rows(plan=killed, action=Action.REQUEST)]
+        assert asked == ["cancel, and take back what is complete: wrong racks"]
+        assert {row.entry.who.person for row in audit.rows(plan=killed)} == {getpass.getuser()}
+    assert f"Plan {killed[:12]} was rolled back by plan" in cancelled.stdout
+
+
+@pytest.mark.slow
+def test_a_killed_apply_is_finished_by_another_process(
+    sandbox: Sandbox, conn_id: str, topic: str, foreign: dict[str, dict[str, str]], killed: str
+) -> None:
+    resumed = call("resume", "--throttle", "50M", "--cluster", conn_id, within_s=300)
+    assert resumed.returncode == 0, resumed.stderr
+    assert resumed.stdout == f"Plan {killed[:12]} is complete: 8 of 8 partitions moved.\n"
+    assert assignments(sandbox, topic) == {f"{topic}-small": AFTER, f"{topic}-large": AFTER}
+    assert throttles(sandbox) == foreign
+    verified = call("verify", killed[:8], "--cluster", conn_id)
+    assert verified.stdout.count(" is completed.\n") == 8
+    assert verified.returncode == 0, verified.stderr
