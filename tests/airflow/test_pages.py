@@ -1,0 +1,91 @@
+"""Airflow's pages in a real browser, as a person meets them: the connection form, its Test button, the heal's form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from kafka_steward.sandbox import Sandbox
+from tests.airflow.conftest import Desk
+from tests.airflow.test_heal_dag import THREE_LINES
+from tests.page import Page, browser
+
+pytestmark = [pytest.mark.airflow, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    with browser(tmp_path_factory.mktemp("browser")) as page:
+        yield page
+
+
+@pytest.fixture
+def admin(page: Page, desk: Desk) -> Page:
+    """The browser, with somebody logged in."""
+    answer = desk.airflow.api("POST", "/auth/token", {"username": "admin", "password": "admin"})
+    page.log_in(desk.airflow.url, answer["access_token"])
+    return page
+
+
+def fill_in(page: Page, desk: Desk, conn_id: str, host: str, port: str) -> None:
+    """Add a connection of our type by hand."""
+    page.go(f"{desk.airflow.url}/connections?search={conn_id}")
+    page.click("button", "Add Connection")
+    page.type("[role=dialog] input[name=connection_id]", conn_id)
+    page.click("[role=dialog] input[role=combobox]")
+    page.tell("Input.insertText", text="Kafka Steward")
+    page.click("[role=option]", "Kafka Steward")
+    page.shows("Bootstrap servers", "SASL user", "SASL password")
+    page.type("[role=dialog] input[name=host]", host)
+    page.type("[role=dialog] input[name=port]", port)
+
+
+def press_test(page: Page, desk: Desk, conn_id: str) -> None:
+    """Press the Test button of its row, on the page as it is once the dialog has gone."""
+    page.go(f"{desk.airflow.url}/connections?test={conn_id}")
+    page.shows(conn_id)
+    page.click("button[aria-label='Test Connection']", row=conn_id)
+
+
+def test_the_form_shows_our_fields_and_its_test_says_what_answers(
+    admin: Page, desk: Desk, kraft_sandbox: Sandbox
+) -> None:
+    with desk.opened() as opened:
+        cluster_id = opened.cluster.cluster_id
+    host, port = kraft_sandbox.bootstrap.split(",")[0].split(":")
+    fill_in(admin, desk, "by_hand", host, port)
+    admin.click("[role=dialog] button", "Extra Fields", exact=True)
+    admin.shows("Security protocol", "Heal failure interval", "nothing heals. Default: 1800.", "Workspace")
+    admin.photograph("form", height=3400)
+    admin.click("[role=dialog] button", "Save")
+    admin.shows("successfully created", f"{host}\t{port}")
+    press_test(admin, desk, "by_hand")
+    admin.shows(f"Cluster {cluster_id} in KRaft mode answers; live brokers: 1, 2, 3, 4.")
+    admin.photograph("answers")
+    assert desk.airflow.api("GET", "/api/v2/connections/by_hand")["conn_type"] == "kafka_steward"
+
+
+def test_a_wrong_connection_is_told_in_one_sentence(admin: Page, desk: Desk, kraft_sandbox: Sandbox) -> None:
+    fill_in(admin, desk, "wrong_one", "127.0.0.1", "1")
+    admin.click("[role=dialog] button", "Save")
+    admin.shows("successfully created", "wrong_one")
+    press_test(admin, desk, "wrong_one")
+    admin.shows("No Kafka server at 127.0.0.1:1 answered within 8 s (111 ECONNREFUSED); check that it runs, and the")
+    admin.photograph("wrong")
+
+
+def test_the_heal_can_be_started_from_a_form_and_its_asset_is_listed(
+    admin: Page, desk: Desk, kraft_sandbox: Sandbox
+) -> None:
+    heal = f"heal_{desk.conn_id}"
+    desk.add_dags("three_lines", THREE_LINES.format(conn_id=desk.conn_id), heal)
+    admin.go(f"{desk.airflow.url}/dags/{heal}")
+    admin.click("button", "Trigger")
+    admin.shows("plan and tell, submit nothing", "Ids of the failed brokers to heal", "ignore_grace")
+    admin.click("[role=dialog] button", "Settings", exact=True)
+    admin.shows("throttle", "Bytes per second that reassignment may bring into a broker. 0: no throttle.")
+    admin.photograph("trigger", height=2400)
+    admin.go(f"{desk.airflow.url}/assets")
+    admin.shows(f"kafka-steward:{desk.conn_id}:broker-failed", "kafka-steward", "1 Dag")
+    admin.photograph("assets")
