@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kafka_steward.cli.exits import Exit
@@ -39,14 +39,22 @@ class Patient:
 
         for attempt in range(1, _ATTEMPTS):
             try:
-                return self.stepper.step()
+                return _going_on(self.stepper.step())
             except StewardError as error:
                 if not passes(error):
                     raise
                 if attempt == 1:
                     self.say(f"{error} Trying again; Ctrl-C stops, and the plan stays as it is.")
             self.wait(_RETRY_S)
-        return self.stepper.step()
+        return _going_on(self.stepper.step())
+
+
+def _going_on(progress: Progress) -> Progress:
+    """A heal goes first and gives the cluster back: who waits in the foreground can wait for that too."""
+    from kafka_steward.journal.records import PlanStatus  # noqa: PLC0415 - `airflow` starts without SQL
+
+    paused = progress.status is PlanStatus.PAUSED
+    return replace(progress, status=PlanStatus.RUNNING, busy=True) if paused else progress
 
 
 def carry_out(call: Call, stepper: Stepper, digest: str, settings: Settings, interrupt: Interrupt) -> Progress:

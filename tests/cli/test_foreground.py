@@ -12,7 +12,7 @@ from kafka_steward.cli.following import bar_text, followed
 from kafka_steward.cli.foreground import Patient
 from kafka_steward.errors import JournalUnreachable, PlanError
 from kafka_steward.execution.progress import Progress, progress_of
-from kafka_steward.journal.records import PlanRecord
+from kafka_steward.journal.records import PlanRecord, PlanStatus
 from tests.cli.scene import CLUSTER, Scene
 
 NOTHING = progress_of(PlanRecord("d" * 64, "c", "apply"), [])
@@ -81,6 +81,13 @@ def test_patience_ends() -> None:
     with pytest.raises(JournalUnreachable):
         Patient(Flaky(*[DOWN] * 100), waits.append, lambda _: None).step()
     assert sum(waits) == 115
+
+
+def test_a_plan_that_makes_way_for_a_heal_is_waited_for() -> None:
+    paused = replace(HALF, status=PlanStatus.PAUSED, sentence="It made way for the heal.")
+    progress = Patient(Flaky(paused), pytest.fail, pytest.fail).step()
+    assert (progress.ended, progress.waits_for_person) == (False, False)
+    assert bar_text(progress).endswith("left. It made way for the heal.")
 
 
 def test_a_journal_that_stays_away_ends_it_with_the_way_on(
