@@ -49,7 +49,7 @@ class Scene:
     def _opened(self, settings: Settings) -> Any:
         if self.down is not None:
             raise self.down
-        access = SimpleNamespace(workspace=f"{self.folder}/workspace")
+        access = SimpleNamespace(workspace=f"{self.folder}/workspace", zookeeper=None)
         yield SimpleNamespace(cluster=self.simulator, journal=self.journal, settings=settings, access=access)
 
     @contextmanager

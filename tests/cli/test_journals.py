@@ -13,6 +13,7 @@ from kafka_steward.hooks.memory import ClusterMemory
 from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.journal.audit import Action, Entry, Who
 from kafka_steward.journal.open import Journal, open_journal
+from kafka_steward.journal.records import PlanRecord
 from kafka_steward.journal.zk_options import ZooKeeperOptions
 from tests.airflow_home import NOWHERE, Connect
 from tests.cli.calling import run
@@ -126,3 +127,14 @@ def test_a_copy_stays_with_its_own_cluster(
     assert "c1 and c2" in one_sentence(capsys)
     assert run("journal", "copy", "--cluster", source, "--to", source) == 1
     assert "cannot be copied onto itself" in one_sentence(capsys)
+
+
+def test_a_plan_of_another_cluster_is_unknown(
+    connect: Connect, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with open_journal(f"sqlite:///{tmp_path}/journal.db", "c2") as journal:
+        journal.plans.publish(PlanRecord("beef" * 16, "c2", "apply"), [])
+    conn_id = connect(extra={"cluster_id": "c1"})
+    for words in (["show"], ["audit", "--plan"], ["abandon", "--reason", "x"]):
+        assert run(*words, "beef" * 16, "--cluster", conn_id) == 1
+        assert one_sentence(capsys).startswith("In the journal of cluster c1, no plan begins with beefbeef")

@@ -55,7 +55,11 @@ def in_the_middle(journal: Journal, applying: subprocess.Popen[str]) -> str:
 
 @pytest.fixture
 def conn_id(connect: Connect, sandbox: Sandbox) -> str:
-    return connect(host=sandbox.bootstrap, extra={"bootstrap_timeout_ms": 10_000, "step_interval": 0.5})
+    """The journal is where the KIPs put it: in the brokers' ZooKeeper, where there is one."""
+    extra = {"bootstrap_timeout_ms": 10_000, "step_interval": 0.5}
+    return connect(
+        host=sandbox.bootstrap, extra=extra | ({"zookeeper": sandbox.zookeeper} if sandbox.zookeeper else {})
+    )
 
 
 @pytest.fixture
