@@ -91,7 +91,7 @@ def access_of(
         Settings.of(overrides, given.extra, section),
         workspace=_workspace(given.conn_id, str(places["workspace"] or home / "kafka_steward" / "workspace")),
         client=client,
-        journal=str(places["journal"] or f"sqlite:///{home}/kafka_steward/journal.db"),
+        journal=_journal(given, places) or f"sqlite:///{home}/kafka_steward/journal.db",
         expected_cluster_id=places["cluster_id"],
         zookeeper=_zookeeper(given, places),
     )
@@ -105,6 +105,17 @@ def _workspace(conn_id: str, place: str) -> str:
             "s3://bucket/folder."
         )
     return place.rstrip("/")
+
+
+def _journal(given: Given, places: Mapping[str, Any]) -> str:
+    """The SQL part's place; empty for the default. With the word zookeeper the rest is where `zookeeper` says."""
+    place = str(places["journal"] or "")
+    if place == "zookeeper" and not places["zookeeper"]:
+        raise SettingError(
+            f"The journal of the connection {given.conn_id} is to be in ZooKeeper, and nothing says where that is; add "
+            "zookeeper, such as zk1:2181,zk2:2181/kafka, to its extra."
+        )
+    return "" if place == "zookeeper" else place
 
 
 def _zookeeper(given: Given, places: Mapping[str, Any]) -> ZooKeeperOptions | None:

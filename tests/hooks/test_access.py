@@ -115,6 +115,7 @@ def test_the_kips_documents_may_live_in_the_brokers_zookeeper() -> None:
     ("extra", "sentence"),
     [
         ({"zookeeper": "/kafka"}, "The setting zookeeper is empty"),
+        ({"journal": "zookeeper"}, "is to be in ZooKeeper, and nothing says where that is; add zookeeper"),
         ({"zookeeper": "z:2181", "zookeeper_tls": "yes"}, "zookeeper_tls of the connection kafka is no JSON object"),
         ({"zookeeper": "z:2181", "zookeeper_user": "steward"}, "not of the form user:password"),
     ],

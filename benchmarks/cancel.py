@@ -1,0 +1,182 @@
+"""`python -m benchmarks.cancel`: seconds from a cancel to the last partition seen at its original, beside Kafka's tool.
+
+On one cluster of each mode, for each size: a topic with that many partitions, all on brokers 1, 2 and 3 in that order,
+of which 1 is to be replaced by 4, held up by a throttle. Once all are in flight, they are cancelled: by Kafka Steward,
+whose verification ends the clock; then, with a second topic, by `kafka-reassign-partitions --cancel`, where the clock
+ends when Kafka lists nothing any more, every partition has its original set, and broker 4 has deleted its logs. What is
+then not as it was before is counted 5 s later. The start of the tool's JVM belongs to its time: a person waits for it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.stages import ask_until
+from kafka_steward.assignment import Move
+from kafka_steward.cluster.client import KafkaCluster
+from kafka_steward.cluster.throttles import Side
+from kafka_steward.execution.publishing import publish_plan
+from kafka_steward.execution.runner import Runner
+from kafka_steward.execution.snapshot import take_snapshot
+from kafka_steward.execution.undo import Undo
+from kafka_steward.execution.verifying import verify_undone
+from kafka_steward.journal.audit import Who
+from kafka_steward.journal.open import Journal, open_journal
+from kafka_steward.planning.formats import plan_table, read_plan, read_snapshot, write_plan
+from kafka_steward.sandbox import Sandbox, start
+from kafka_steward.settings import Settings
+
+_BEFORE, _AFTER = (1, 2, 3), (4, 2, 3)
+_WHO = Who(person="benchmark")
+_TOOL = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
+#: Bytes per second into broker 4, and bytes to copy: Kafka's quota lets a burst of some 11 s through first.
+_THROTTLE, _BYTES = 50_000, 20_000_000
+_LONGEST_S = 600.0
+
+
+@dataclass(frozen=True)
+class Cancelled:
+    """One cancel: how long it took, and what was not as before when it was over."""
+
+    mode: str
+    by: str
+    in_flight: int
+    seconds: float
+    disordered: int
+    other_leaders: int
+    throttles: int
+    logs: int
+
+
+def main() -> None:
+    options = _parser().parse_args()
+    rows = [row for mode in options.modes for row in _of_mode(mode, options.partitions)]
+    print(_table(rows))
+
+
+def _of_mode(mode: str, sizes: Sequence[int]) -> list[Cancelled]:
+    rows = []
+    with (
+        tempfile.TemporaryDirectory() as name,
+        start(mode=mode, brokers=4, racks=3) as sandbox,
+        KafkaCluster({"bootstrap_servers": sandbox.bootstrap.split(",")}) as cluster,
+    ):
+        for size in sizes:
+            for way in (_ours, _theirs):
+                rows.append(way(sandbox, cluster, Path(name), size))
+                print(rows[-1], flush=True)
+    return rows
+
+
+def _ours(sandbox: Sandbox, cluster: KafkaCluster, folder: Path, size: int) -> Cancelled:
+    topic = _topic(sandbox, f"ours-{size}", size)
+    with open_journal(f"sqlite:///{folder}/journal.db", cluster.cluster_id) as journal:
+        settings = Settings.of(
+            {"throttle": _THROTTLE, **dict.fromkeys(("max_in_flight", "max_in_per_broker", "max_out_per_broker"), size)}
+        )
+        digest = _publish(cluster, journal, folder / topic, size=size, settings=settings)
+        runner = Runner(cluster, journal, digest, settings, _WHO)
+        ask_until(lambda: runner.step().waiting == 0 or None, within_s=_LONGEST_S)
+        flying = _flying(cluster, topic)
+        began = time.monotonic()
+        undo = Undo(cluster, journal, digest, settings, _WHO, reason="a benchmark")
+        ask_until(lambda: undo.step().ended or None, within_s=_LONGEST_S)
+        ask_until(lambda: verify_undone(cluster, journal, digest).ok or None, within_s=_LONGEST_S)
+        seconds = time.monotonic() - began
+    return _left(cluster, topic, sandbox.mode, "Kafka Steward", (flying, seconds))
+
+
+def _theirs(sandbox: Sandbox, cluster: KafkaCluster, folder: Path, size: int) -> Cancelled:
+    topic = _topic(sandbox, f"theirs-{size}", size)
+    partitions = [{"topic": topic, "partition": number, "replicas": _AFTER} for number in range(size)]
+    file = folder / f"{topic}.json"
+    file.write_text(json.dumps({"version": 1, "partitions": partitions}))
+    common = ["--bootstrap-server", sandbox.bootstrap, "--reassignment-json-file", str(file)]
+    sandbox.kafka_tool(_TOOL, *common, "--execute", "--throttle", str(_THROTTLE))
+    flying = _flying(cluster, topic)
+    began = time.monotonic()
+    sandbox.kafka_tool(_TOOL, *common, "--cancel")
+    ask_until(lambda: _is_back(cluster, topic) or None, within_s=_LONGEST_S)
+    return _left(cluster, topic, sandbox.mode, "kafka-reassign-partitions", (flying, time.monotonic() - began))
+
+
+def _topic(sandbox: Sandbox, topic: str, size: int) -> str:
+    sandbox.create_topics(topic, assignments=dict.fromkeys(range(size), _BEFORE))
+    sandbox.fill(topic, _BYTES)
+    return topic
+
+
+def _publish(cluster: KafkaCluster, journal: Journal, folder: Path, *, size: int, settings: Settings) -> str:
+    take_snapshot(cluster, str(folder / "snapshot"), failed=(), now_ms=journal.now_ms())
+    snapshot = read_snapshot(str(folder / "snapshot"))
+    moves = [Move(folder.name, number, _BEFORE, _AFTER, number // 50, number % 50, "given") for number in range(size)]
+    proof = {"cluster_id": snapshot.cluster_id, "snapshot_digest": snapshot.digest, "operation": "apply", "options": {}}
+    write_plan(str(folder / "plan"), plan_table(moves), proof)
+    plan = read_plan(str(folder / "plan"))
+    publish_plan(cluster, journal, plan, settings=settings, who=_WHO)
+    return plan.digest
+
+
+def _flying(cluster: KafkaCluster, topic: str) -> int:
+    return sum(name.topic == topic for name in cluster.reassignments())
+
+
+def _is_back(cluster: KafkaCluster, topic: str) -> bool:
+    """Nothing is in flight, and what was abandoned is gone; what had arrived before the cancel stays where it is."""
+    partitions = cluster.snapshot([topic]).partitions
+    kept = {name for name in cluster.log_dirs([4])[4].replica_bytes if name.topic == topic}
+    arrived = {name for name, each in partitions.items() if 4 in each.replicas}
+    return not any(each.reassigning for each in partitions.values()) and kept <= arrived
+
+
+def _left(cluster: KafkaCluster, topic: str, mode: str, by: str, measured: tuple[int, float]) -> Cancelled:
+    time.sleep(5)
+    snapshot = cluster.snapshot([topic])
+    back = {name: each for name, each in snapshot.partitions.items() if 4 not in each.replicas}
+    lists = cluster.topic_configs([topic], [side.replicas_key for side in Side], own_only=True)
+    rates = cluster.broker_configs(sorted(snapshot.live), [side.rate_key for side in Side], own_only=True)
+    held = {name for name in cluster.log_dirs([4])[4].replica_bytes if name in back}
+    return Cancelled(
+        mode,
+        by,
+        *measured,
+        disordered=sum(each.replicas != _BEFORE for each in back.values()),
+        other_leaders=sum(each.replicas[0] != _BEFORE[0] for each in back.values()),
+        throttles=sum(map(len, lists.values())) + sum(map(len, rates.values())),
+        logs=len(held),
+    )
+
+
+def _table(rows: Sequence[Cancelled]) -> str:
+    head = [
+        "mode",
+        "in flight",
+        "cancelled by",
+        "s",
+        "order lost",
+        "preferred leader lost",
+        "throttles left",
+        "logs left",
+    ]
+    lines = [head, ["---"] * len(head)]
+    for row in rows:
+        counts = [row.disordered, row.other_leaders, row.throttles, row.logs]
+        lines.append([row.mode, str(row.in_flight), row.by, f"{row.seconds:.1f}", *map(str, counts)])
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.cancel", description=__doc__)
+    parser.add_argument("--partitions", type=int, nargs="+", default=[1, 100, 1000])
+    parser.add_argument("--modes", nargs="+", default=["kraft", "zookeeper"], choices=["kraft", "zookeeper"])
+    return parser
+
+
+if __name__ == "__main__":
+    main()
