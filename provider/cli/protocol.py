@@ -1,0 +1,140 @@
+"""The KIPs' documents by name: the switch, announced bounces, the queue; and a watch that carries documents out."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from airflow.cli.cli_config import ActionCommand, Arg, GroupCommand
+
+from kafka_steward.cli.arguments import REASON
+from kafka_steward.cli.exits import Exit
+from kafka_steward.cli.interrupt import interruptible
+from kafka_steward.cli.output import complain
+from kafka_steward.cli.verb import Call, verb
+from kafka_steward.errors import RequestError
+
+if TYPE_CHECKING:
+    from kafka_steward.journal.documents import ChunkPartition
+
+__all__ = ["verbs"]
+
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_ON = "--cluster kafka_production"
+#: Seconds between two looks of the watch while nothing is under way.
+_POLL_S = 5.0
+
+
+def _span(text: str) -> int:
+    found = re.fullmatch(r"(\d+)([smhd])", text)
+    if not found or not int(found[1]):
+        raise argparse.ArgumentTypeError(f"{text!r} is no length of time, such as 90s, 30m or 2h")
+    return int(found[1]) * _SECONDS[found[2]] * 1000
+
+
+def verbs() -> tuple[ActionCommand | GroupCommand, ...]:
+    """The verbs of this module."""
+    why = Arg(("--reason",), help="Why, for the audit trail", default="")
+    broker = Arg(("broker",), help="Its id", type=int, metavar="BROKER")
+    span = Arg(("--for",), help="How long it may be away, such as 2h; without: its grace period", type=_span, dest="ms")
+    bounced = [f"bounce 3 --for 2h {_ON}"]
+    watched = (
+        "Carry out what documents ask for, until Ctrl-C; the triggerer does it while a DAG that listens is unpaused"
+    )
+    return (
+        verb("disable", "Let no reassignment start; what runs is let finish", _disable, (REASON,), examples=[
+            f"disable {_ON} --reason 'moving racks'"
+        ]),
+        verb("enable", "Let reassignments start again", _enable, (why,), examples=[f"enable {_ON}"]),
+        verb("bounce", "Announce that a broker is about to be restarted", _bounce, (broker, span), examples=bounced),
+        verb("watch", watched, _watch, examples=[f"watch {_ON}"]),
+        GroupCommand("queue", "What waits until it starts (KIP-236)", _queue_verbs()),
+    )  # fmt: skip
+
+
+def _queue_verbs() -> tuple[ActionCommand, ...]:
+    file = Arg(("file",), help="What kafka-reassign-partitions takes", metavar="FILE.json")
+    return (
+        verb("add", "Queue a reassignment", _add, (file,), examples=[f"queue add reassignment.json {_ON}"]),
+        verb("list", "What is queued and has not started", _list, examples=[f"queue list {_ON}"]),
+        verb("remove", "Take the queue away; what has started goes on", _remove, examples=[f"queue remove {_ON}"]),
+    )
+
+
+def _disable(call: Call) -> None:
+    from kafka_steward.execution.switch import switch_off  # noqa: PLC0415 - `airflow` starts without SQL
+
+    with call.hook.journal(call.hook.cluster_id()) as journal:
+        sentence = switch_off(journal, who=call.who, reason=call.arguments.reason)
+    call.out.facts({"enabled": False, "sentence": sentence}, [sentence])
+
+
+def _enable(call: Call) -> None:
+    from kafka_steward.execution.switch import switch_on  # noqa: PLC0415 - `airflow` starts without SQL
+
+    with call.hook.journal(call.hook.cluster_id()) as journal:
+        sentence = switch_on(journal, who=call.who, reason=call.arguments.reason)
+    call.out.facts({"enabled": True, "sentence": sentence}, [sentence])
+
+
+def _bounce(call: Call) -> None:
+    from kafka_steward.execution.bouncing import announce_bounce  # noqa: PLC0415 - `airflow` starts without SQL
+
+    with call.hook.journal(call.hook.cluster_id()) as journal:
+        sentence = announce_bounce(journal, call.arguments.broker, who=call.who, lasts_ms=call.arguments.ms)
+    call.out.facts({"broker": call.arguments.broker, "sentence": sentence}, [sentence])
+
+
+def _add(call: Call) -> None:
+    from kafka_steward.execution.queueing import queue_add  # noqa: PLC0415 - `airflow` starts without SQL
+
+    try:
+        text = Path(call.arguments.file).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise RequestError(f"The reassignment file {call.arguments.file} cannot be read: {error}.") from error
+    with call.hook.journal(call.hook.cluster_id()) as journal:
+        count = queue_add(journal, text, who=call.who)
+    sentence = f"{count} partitions are queued; each leaves the queue when it starts."
+    call.out.facts({"partitions": count, "sentence": sentence}, [sentence])
+
+
+def _list(call: Call) -> None:
+    from kafka_steward.execution.queueing import queue_list  # noqa: PLC0415 - `airflow` starts without SQL
+    from kafka_steward.journal.render import Table  # noqa: PLC0415
+
+    with call.hook.journal(call.hook.cluster_id()) as journal:
+        queued = queue_list(journal)
+    rows = [{"topic": each.topic, "partition": each.partition, "replicas": list(each.replicas)} for each in queued]
+    call.out.rows(rows, Table(("partition", "replicas"), [_line(each) for each in queued]))
+
+
+def _line(queued: ChunkPartition) -> tuple[str, str]:
+    return str(queued.topic_partition), ",".join(map(str, queued.replicas))
+
+
+def _remove(call: Call) -> None:
+    from kafka_steward.execution.queueing import queue_remove  # noqa: PLC0415 - `airflow` starts without SQL
+
+    with call.hook.journal(call.hook.cluster_id()) as journal:
+        removed = queue_remove(journal, who=call.who)
+    sentence = "The queue was taken away; what has started goes on." if removed else "Nothing is queued."
+    call.out.facts({"removed": removed, "sentence": sentence}, [sentence])
+
+
+def _watch(call: Call) -> Exit:
+    from kafka_steward.execution.protocol import Protocol  # noqa: PLC0415 - `airflow` starts without Kafka
+
+    with call.hook.open() as opened, interruptible() as interrupt:
+        zookeeper = opened.access.zookeeper is not None
+        protocol = Protocol(opened.cluster, opened.journal, opened.settings, call.who, zookeeper=zookeeper)
+        complain(f"Watching cluster {opened.cluster.cluster_id}.")
+        told: set[str] = set()
+        while True:
+            looked = protocol.look()
+            for sentence in looked.sentences:
+                if sentence not in told:
+                    print(sentence, flush=True)
+            told = set(looked.sentences)
+            interrupt.wait(_POLL_S if looked.pause_s is None else min(_POLL_S, looked.pause_s))
