@@ -1,4 +1,4 @@
-"""Every knob of a run, once, as a typed Param: the UI makes a form of them. An empty field means: as configured."""
+"""Every knob of a run, once, as a typed Param: the UI makes a form of them, in which an empty field is no override."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from kafka_steward.settings import Settings
 
 __all__ = ["cancel_params", "heal_params", "setting_params"]
 
+#: The title of the form's second part.
+SECTION = "Settings (empty: as configured)"
 _TYPES = {"float": "number", "integer": "integer", "boolean": "boolean", "string": "string"}
 #: Read by the watch, which no run can change, or by upkeep.
 _NOT_OF_A_RUN = frozenset(
@@ -82,5 +84,5 @@ def _param(knob: Field[Any], value: Any) -> Param:
     limits = {"minimum": knob.metadata["low"], "maximum": knob.metadata["high"]}
     schema: dict[str, Any] = {name: limit for name, limit in limits.items() if limit is not None}
     if knob.metadata["choices"]:
-        schema["enum"] = [None, *knob.metadata["choices"]]
-    return Param(value, description, type=["null", _TYPES[kind]], section="Settings", **schema)
+        schema |= {"enum": [None, *knob.metadata["choices"]], "values_display": {"null": "as configured"}}
+    return Param(value, description, type=["null", _TYPES[kind]], section=SECTION, **schema)

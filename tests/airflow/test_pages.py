@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from kafka_steward.dags.params import SECTION
 from kafka_steward.sandbox import Sandbox
 from tests.airflow.conftest import Desk
 from tests.airflow.test_heal_dag import THREE_LINES
@@ -83,8 +84,10 @@ def test_the_heal_can_be_started_from_a_form_and_its_asset_is_listed(
     admin.go(f"{desk.airflow.url}/dags/{heal}")
     admin.click("button", "Trigger")
     admin.shows("plan and tell, submit nothing", "Ids of the failed brokers to heal", "ignore_grace")
-    admin.click("[role=dialog] button", "Settings", exact=True)
-    admin.shows("throttle", "Bytes per second that reassignment may bring into a broker. 0: no throttle.")
+    admin.click("[role=dialog] button", SECTION)
+    admin.shows(
+        "as configured", "throttle", "Bytes per second that reassignment may bring into a broker. 0: no throttle."
+    )
     admin.photograph("trigger", height=2400)
     admin.go(f"{desk.airflow.url}/assets")
     admin.shows(f"kafka-steward:{desk.conn_id}:broker-failed", "kafka-steward", "1 Dag")
