@@ -1,0 +1,51 @@
+"""docs/reference/journal.md: its schemas hold for what is written and for the KIPs' own examples; its tests exist."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from kafka_steward.journal.documents import Chunk, ChunkPartition, FailedBroker, InFlight, RollingBounce
+from kafka_steward.journal.requests import CancelRequest, Request, SwitchedOff
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs/reference/journal.md").read_text()
+KIPS = ROOT / "tests/journal/kips"
+SCHEMAS = {name: json.loads(text) for name, text in re.findall(r"```json schema=(\w+)\n(.*?)```", PAGE, re.DOTALL)}
+MOVED = (ChunkPartition("t", 0, (1, 2), (2, 3), "id"),)
+DOCUMENTS = [
+    ("failed_brokers", FailedBroker(5).to_json()),
+    ("rolling_bounce", RollingBounce(5, 7).to_json()),
+    ("reassign_cancel", SwitchedOff("ada", "racks").to_json()),
+    ("cancel_reassignment_in_progress", CancelRequest("d", "plan", "ada", "why").to_json()),
+    ("reassignment_requests", Request(MOVED, legacy=True).to_json()),
+    ("reassignment_requests", (KIPS / "236_request.json").read_text()),
+    ("reassignment_requests", (KIPS / "236_submitted.json").read_text()),
+    ("reassign_partitions_queue", (KIPS / "236_queue.json").read_text()),
+    ("reassign_chunks", Chunk(MOVED, True, "d", 0).to_json()),
+    ("reassignments", InFlight((1, 2), (2, 3), True, 2, "d").to_json()),
+]
+
+
+@pytest.mark.parametrize(("name", "text"), DOCUMENTS)
+def test_what_is_written_and_the_kips_examples_fit_the_schema(name: str, text: str) -> None:
+    jsonschema.validate(json.loads(text), SCHEMAS[name])
+
+
+def test_every_path_has_a_schema_and_every_schema_a_document() -> None:
+    paths = set(re.findall(r"^\| \[`/admin/(\w+)", PAGE, re.MULTILINE)) - {"reassign_partitions"}
+    assert paths == set(SCHEMAS) == {name for name, _ in DOCUMENTS}
+
+
+@pytest.mark.parametrize("name", sorted(set(re.findall(r"`(?:(test_\w+\.py)::)?(test_\w+?)(_?\.\.\.)?`", PAGE))))
+def test_every_test_that_the_page_names_exists(name: tuple[str, str, str]) -> None:
+    file, test, more = name
+    places = [ROOT / "tests/protocol" / (file or "test_on_kafka.py")]
+    if not file and (ROOT / "tests/protocol" / f"{test}.py").exists():
+        return
+    wanted = f"def {test}" if more else f"def {test}("
+    assert any(wanted in place.read_text() for place in places)
