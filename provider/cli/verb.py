@@ -105,6 +105,7 @@ def _act(act: Act, call: Call) -> None:
     try:
         with _metadata_database():
             code = act(call)
+            sys.stdout.flush()
     except StewardError as error:
         print(error, file=sys.stderr)
         raise SystemExit(Exit.FAILED) from error

@@ -143,6 +143,18 @@ def test_a_second_apply_is_told_whose_the_cluster_is(scene: Scene, capsys: pytes
     assert len(scene.journal.plans.latest(5)) == 1
 
 
+def test_of_two_that_publish_at_once_one_is_told(
+    scene: Scene, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kafka_steward.cli.drive._owner", lambda _: None)
+    codes = []
+    scene.interfere = lambda pause: codes.append(scene.call("apply", scene.file("t-3: 342"))) if pause == 1 else None
+    assert scene.call("apply", scene.file("t-0: 423")) == 0
+    assert codes == [1]
+    assert f"The cluster belongs to plan {scene.plan.digest[:12]} until that one ends" in capsys.readouterr().err
+    assert scene.replicas() == [(4, 2, 3), *BEFORE[1:]]
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_plan_is_resumed(
     scene: Scene, capsys: pytest.CaptureFixture[str], number: signal.Signals

@@ -92,6 +92,15 @@ def test_what_someone_else_changed_since_is_left_alone_and_told(
     assert "t-0 was left alone: " in capsys.readouterr().err
 
 
+def test_a_stuck_plan_is_cancelled(scene: Scene) -> None:
+    scene.interfere = lambda pause: scene.simulator.kill(4) if pause == 1 else None
+    scene.simulator.bandwidth = 1
+    assert scene.call("apply", scene.file(*ALL)) == 3
+    assert scene.call("cancel", "--scope", "plan", "--reason", "broker 4 died") == 0
+    assert scene.replicas() == BEFORE
+    assert scene.journal.slot.owner() is None
+
+
 def test_an_ended_plan_has_nothing_pending(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
     scene.call("apply", scene.file("t-0: 423"))
     capsys.readouterr()

@@ -5,13 +5,16 @@ from __future__ import annotations
 import csv
 import io
 import json
+from pathlib import Path
 
 import pytest
 
 from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.journal.audit import Action, Entry
+from kafka_steward.journal.open import open_journal
 from kafka_steward.sandbox import Sandbox
 from tests.airflow_home import Connect
+from tests.cli.airflow_command import begin
 from tests.cli.calling import run
 
 
@@ -66,3 +69,16 @@ def test_a_plan_that_is_not_there_is_one_sentence(
 def test_a_moment_that_is_none_is_a_usage_error(since: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("audit", "--since", since) == 2
     assert f"'{since}' is neither like 2h (s, m, h, d) nor like 2026-11-21T08:00" in capsys.readouterr().err
+
+
+def test_a_reader_that_has_seen_enough_is_no_fault(connect: Connect, tmp_path: Path) -> None:
+    conn_id = connect(extra={"cluster_id": "c1"})
+    with open_journal(f"sqlite:///{tmp_path}/journal.db", "c1") as journal:
+        journal.audit.intend([Entry(Action.DETECT, f"Broker {at} is gone.", broker=at) for at in range(2000)])
+    process = begin("audit", "--limit", "2000", "--cluster", conn_id)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    assert process.stdout.readline().startswith("when")
+    process.stdout.close()
+    assert process.wait(60) == 1
+    assert process.stderr.read() == ""
