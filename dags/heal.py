@@ -54,6 +54,7 @@ def heal(
     deferrable: bool = True,
     retries: int = 5,
     retry_delay: timedelta = timedelta(seconds=30),
+    on_kill: str = "nothing",
     on_failure_detected: Notifiers = None,
     on_not_healable: Notifiers = None,
     on_failed: Notifiers = None,
@@ -64,7 +65,8 @@ def heal(
 
     Its watch runs in the triggerer while it is unpaused. `mode="report"` plans and tells, and submits nothing.
     `settings` override the connection's, and a run's own parameters override both. The defaults of `retries` outlast an
-    outage of Airflow's API server. Notifiers are called with the task's context, to which `kafka_steward` is added.
+    outage of Airflow's API server. With `on_kill="cancel"` the plan is cancelled when a person marks the task `submit`.
+    Notifiers are called with the task's context, to which `kafka_steward` is added.
     `dag_options` are those of airflow.sdk.DAG. Raises SettingError, when the DAG file is parsed, for a wrong setting.
     """
     given = dict(settings or {})
@@ -82,7 +84,7 @@ def heal(
         **options,
     ) as dag:
         found, plan = _plan(dag, shared, spark_conn_id, told)
-        _carry_out(found, plan, shared, told, deferrable=deferrable)
+        _carry_out(found, plan, shared, told, deferrable=deferrable, on_kill=on_kill)
     return dag
 
 
@@ -123,12 +125,15 @@ def _carry_out(
     told: _Told,
     *,
     deferrable: bool,
+    on_kill: str,
 ) -> None:
     mode = found.dag.param("mode")
     tell = TellPlanOperator(
         task_id="tell_plan", plan=plan.output, mode=mode, on_not_healable=told.not_healable, **shared
     )
-    submit = SubmitReassignmentOperator(task_id="submit", plan=plan.output, deferrable=deferrable, **shared)
+    submit = SubmitReassignmentOperator(
+        task_id="submit", plan=plan.output, deferrable=deferrable, on_kill=on_kill, **shared
+    )
     digest = XComArg(submit, "digest")
     catch_up = IsrCatchUpSensor(
         task_id="catch_up", plan=digest, deferrable=deferrable, timeout=_LONGEST_CATCH_UP, **shared

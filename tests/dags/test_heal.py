@@ -57,6 +57,13 @@ def test_retries_outlast_an_outage_and_can_be_shortened() -> None:
     assert (short.retries, short.retry_delay, short.owner) == (1, timedelta(seconds=1), "ann")
 
 
+def test_what_a_killed_submit_does_is_said_once() -> None:
+    assert heal().get_task("submit").when_killed == "nothing"
+    assert heal(on_kill="cancel").get_task("submit").when_killed == "cancel"
+    with pytest.raises(SettingError, match="it takes nothing or cancel"):
+        heal(on_kill="stop")
+
+
 def test_it_listens_to_its_own_clusters_watch() -> None:
     asset = broker_failed("kafka_production", {"throttle": 1})
     assert isinstance(asset, Asset)
