@@ -266,7 +266,7 @@ def test_236_failover_what_was_written_and_what_flew_while_nobody_looked(site: S
         site.hands.ask(site.document("0 42"))
         flew = site.eventually_flies(0, 4, 2)
     site.hands.ask(site.document("1 21"))
-    with site.watch():
+    with site.watch(throttle=0):
         assert site.record(0).created_id == flew.created_id
         site.hurry()
         site.eventually_at([4, 2], [2, 1], within=90)
