@@ -13,9 +13,12 @@ README = Path(__file__).parents[2] / "README.md"
 pytestmark = pytest.mark.airflow
 
 
-def test_the_dag_file_of_the_readme_is_found_by_the_dag_processor(desk: Desk) -> None:
-    printed = README.read_text().split("```python\n", 1)[1].split("```", 1)[0]
-    assert len(printed.splitlines()) == 3
-    desk.add_dags("readme", printed, "heal_kafka_production")
+def test_the_dag_files_of_the_readme_are_found_by_the_dag_processor(desk: Desk) -> None:
+    blocks = [block.split("```", 1)[0] for block in README.read_text().split("```python\n")[1:]]
+    heal, cancel = [block for block in blocks if "kafka_steward.dags" in block]
+    assert len(heal.splitlines()) == len(cancel.splitlines()) == 3
+    desk.add_dags("readme_heal", heal, "heal_kafka_production")
+    desk.add_dags("readme_cancel", cancel, "cancel_kafka_production")
     assert desk.dag("heal_kafka_production")["is_paused"]
+    assert not desk.dag("cancel_kafka_production")["is_paused"]
     assert desk.airflow.api("GET", "/api/v2/importErrors")["total_entries"] == 0
