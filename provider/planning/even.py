@@ -6,15 +6,17 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from kafka_steward.planning.aimed import lead_aimed
 from kafka_steward.planning.arrays import Ints, Rows
 from kafka_steward.planning.disks import Disks, Moved, even_disks
 from kafka_steward.planning.drafts import Draft
 from kafka_steward.planning.heal import heal
-from kafka_steward.planning.leaders import Slots, aimed, lead_evenly, succession, tiers
+from kafka_steward.planning.leaders import Slots, lead_evenly, succession, tiers
 from kafka_steward.planning.rebalance import Placed, place_evenly
 from kafka_steward.planning.selection import Case, Fate, chosen
 from kafka_steward.planning.shares import Share
 from kafka_steward.planning.start import Start, groups_of, rack_tables
+from kafka_steward.planning.takeover import takeover
 from kafka_steward.planning.within import place_within
 
 __all__ = ["even_bytes", "even_out"]
@@ -92,10 +94,14 @@ def _in_order(case: Case, start: Start, placed: Placed, leaders: Ints | None) ->
     slots = Slots(placed.row, placed.broker, place == 0, ~held)
     alike = len(set(case.brokers.capacity)) == 1
     choices = tiers(shape.topic, slots, case.brokers.target, alike=alike)
-    leader, tier = lead_evenly(shape.topic, slots, choices if leaders is None else aimed(choices, leaders))
+    if leaders is None:
+        leader, tier = lead_evenly(shape.topic, slots, choices)
+    else:
+        leader, tier = lead_aimed(shape.topic, slots, choices, leaders)
     place[placed.broker == leader[placed.row]] = -1
     broker = placed.broker[np.lexsort((placed.broker, place, placed.row))]
-    return succession(placed.row, broker, brokers), tier
+    follow = succession if leaders is None else takeover
+    return follow(placed.row, broker, brokers), tier
 
 
 def _merged(rows: Rows, index: Ints, row: Ints, broker: Ints) -> tuple[Ints, Ints]:

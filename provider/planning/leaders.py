@@ -10,7 +10,7 @@ import numpy as np
 from kafka_steward.planning.arrays import Bools, Ints
 from kafka_steward.planning.flows import Infeasible, Network
 
-__all__ = ["Slots", "Tier", "aimed", "choose_leaders", "lead_evenly", "succession", "tiers"]
+__all__ = ["Slots", "Tier", "choose_leaders", "lead_evenly", "succession", "tiers"]
 
 
 def choose_leaders(row: Ints, broker: Ints, second_choice: Bools, load: Ints) -> tuple[Ints, Ints]:
@@ -74,14 +74,6 @@ def tiers(topic: Ints, slots: Slots, target: Bools, *, alike: bool) -> list[Tier
     level = (np.where(target, len(topic) // brokers, 0), np.full(len(target), -(-len(topic) // brokers)))
     wide = (np.minimum(low, share_low), np.maximum(high, share_high))
     return [Tier("even", (low, high), level), Tier("global-even", wide, level), last]
-
-
-def aimed(choices: list[Tier], leaders: Ints) -> list[Tier]:
-    """The same for a slice that is to have so many leaders per broker; the last can be met still."""
-    exact = [Tier(tier.name, tier.cell, (leaders, leaders)) for tier in choices[:-1]]
-    last = choices[-1]
-    wide = (np.minimum(leaders, last.broker[0]), np.maximum(leaders, last.broker[1]))
-    return [*exact, Tier(last.name, last.cell, wide)]
 
 
 def _proportional(topic: Ints, slots: Slots, topics: int, brokers: int) -> tuple[Ints, Ints]:

@@ -24,7 +24,7 @@ from kafka_steward.planning.arrays import Bools, Ints
 from kafka_steward.planning.flows import Network
 from kafka_steward.planning.tally import NO_OPTION, Tally
 
-__all__ = ["QuotaFlow", "Quotas", "Whole", "together", "whole_quotas"]
+__all__ = ["QuotaFlow", "Quotas", "Whole", "bound_of", "together", "whole_quotas"]
 
 _MAX_SCALED_COST = 1 << 61
 _MANY = 1 << 40
@@ -77,12 +77,12 @@ def together(parts: list[Tally]) -> Tally:
 
 
 class QuotaFlow:
-    """The network over some topics, the brokers' bounds less what other topics put there."""
+    """The network over some racks of topics (all of a topic's that is not apart), within the brokers' bounds."""
 
-    def __init__(self, whole: Whole, topics: Bools, bounds: tuple[Ints, Ints]) -> None:
-        self.tally, self.group, self.bounds = whole.tally, whole.group, bounds
-        self.topics = np.flatnonzero(topics)
-        self.local = np.full(len(topics), -1)
+    def __init__(self, whole: Whole, rows: Bools, bounds: tuple[Ints, Ints]) -> None:
+        self.tally, self.group, self.bounds, self.rows = whole.tally, whole.group, bounds, rows
+        self.topics = np.flatnonzero(rows.any(axis=1))
+        self.local = np.full(len(rows), -1)
         self.local[self.topics] = np.arange(len(self.topics))
         self.apart = whole.apart
         self.net = Network()
@@ -107,29 +107,33 @@ class QuotaFlow:
         beyond[self.local[self.tally.cell_topic[self.cells]], self.tally.cell_broker[self.cells]] = cells
         return beyond, self.net.cost_of(self.flow)
 
-    def prices(self) -> Ints:
-        """What a place on each broker is worth in moves: at these, no unit of the flow would rather be elsewhere."""
-        cost = self.net.costs()
-        moves = np.asarray(-((-cost) // self.move), np.int64)
-        potential = self.net.potentials(self.flow, moves)
+    def moves(self) -> Ints:
+        """What every arc costs in moves alone."""
+        return np.asarray(-((-self.net.costs()) // self.move), np.int64)
+
+    def prices(self, costs: Ints) -> Ints:
+        """What a place on each broker is worth: at these, no unit of the flow would rather be elsewhere."""
+        potential = self.net.potentials(self.flow, costs)
         return np.asarray(potential[self.sink[0]] - potential[self.broker], np.int64)
 
     def _supplies(self) -> None:
         net, wants = self.net, self.tally.wants[self.topics]
         least, most = self.tally.least[self.topics], self.tally.most[self.topics]
         apart = self.apart[self.topics]
-        net.supply(self.rack[apart].ravel(), most[apart].ravel())
+        # Where only some racks are in the network, the others' replicas are no part of it.
+        here = np.where(self.rows[self.topics], most, 0)
+        net.supply(self.rack[apart].ravel(), here[apart].ravel())
         loose = np.flatnonzero(~apart)
         # A node of its own only where the racks' numbers are not given.
         source = net.nodes(len(loose))
         net.supply(source, wants[loose])
         tail = np.broadcast_to(source[:, None], (len(loose), self.rack.shape[1]))
         net.connect_between(tail.ravel(), self.rack[loose].ravel(), (least[loose].ravel(), most[loose].ravel()), 0)
-        net.supply(self.sink, -int(wants.sum()))
+        net.supply(self.sink, -int(here[apart].sum() + wants[~apart].sum()))
 
     def _options(self) -> None:
         value = self.tally.value[self.topics]
-        self.option_at = np.nonzero(value > NO_OPTION)
+        self.option_at = np.nonzero((value > NO_OPTION) & self.rows[self.topics][:, self.group])
         topic, broker = self.option_at
         worth = value[self.option_at].astype(np.int64)
         cost = np.where(worth >= 0, -(self.move + worth), 0)
@@ -137,7 +141,7 @@ class QuotaFlow:
 
     def _knots(self) -> None:
         net, tally = self.net, self.tally
-        self.cells = np.flatnonzero(self.local[tally.cell_topic] >= 0)
+        self.cells = np.flatnonzero(self.rows[tally.cell_topic, self.group[tally.cell_broker]])
         number = np.full(len(tally.cell_topic), -1)
         number[self.cells] = np.arange(len(self.cells))
         node = net.nodes(len(self.cells))
@@ -153,7 +157,7 @@ class QuotaFlow:
 
     def _ties(self, node: Ints) -> None:
         net, tally = self.net, self.tally
-        chosen = np.flatnonzero(self.local[tally.knot_topic] >= 0)
+        chosen = np.flatnonzero(self.rows[tally.knot_topic, tally.knot_group])
         number = np.full(len(tally.knot_topic), -1)
         number[chosen] = np.arange(len(chosen))
         knot = net.nodes(len(chosen))
@@ -170,13 +174,13 @@ class QuotaFlow:
 def whole_quotas(whole: Whole) -> Quotas:
     """The quotas of all topics by one flow. Raises Infeasible."""
     tally = whole.tally
-    everything = np.ones(tally.topics, bool)
+    everything = np.ones(tally.most.shape, bool)
     flow = QuotaFlow(whole, everything, (whole.low - tally.base, whole.high - tally.base))
     beyond, cost = flow.solve()
-    return Quotas(beyond, *_bound(tally, flow.move, cost), flow.prices())
+    return Quotas(beyond, *bound_of(tally, flow.move, cost), flow.prices(flow.moves()))
 
 
-def _bound(tally: Tally, move: int, cost: int) -> tuple[int, int]:
+def bound_of(tally: Tally, move: int, cost: int) -> tuple[int, int]:
     """Moves and mebibytes of a cost, which counts what is kept beyond the base as a gain."""
     total = (tally.wanted - tally.kept) @ np.array([move, 1])
     moves, weight = divmod(int(total) + cost, move)
