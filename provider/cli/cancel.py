@@ -24,6 +24,13 @@ if TYPE_CHECKING:
 
 __all__ = ["reason_of", "take_back", "verbs"]
 
+_CANCEL = """\
+What is in flight goes back to its original replicas, in their order, and its throttles are given back; what has
+arrived stays. With --scope plan what has arrived goes back too, within the throttle, as a plan of its own; that
+may be asked of a plan that has ended. What someone else has changed since is left alone and listed. Works whoever
+began the plan, a DAG or a terminal, and whether or not that process still lives. Interrupted, it is resumed or
+simply repeated."""
+
 
 def verbs() -> tuple[ActionCommand, ...]:
     """The verbs of this module."""
@@ -39,7 +46,7 @@ def verbs() -> tuple[ActionCommand, ...]:
     on = "--cluster kafka_production"
     examples = [f"cancel {on} --reason 'traffic peak'", f"cancel 3f2a91c0 --scope plan {on} --reason 'wrong racks'"]
     args = (PLAN_UNDER_WAY, scope, REASON, anyway, THROTTLE)
-    return (verb("cancel", "Stop a plan, or take all of it back", _cancel, args, examples=examples),)
+    return (verb("cancel", "Stop a plan, or take all of it back", _cancel, args, examples=examples, details=_CANCEL),)
 
 
 def reason_of(call: Call) -> str:

@@ -22,6 +22,15 @@ if TYPE_CHECKING:
 
 __all__ = ["verbs"]
 
+_VERIFY = """\
+Prints the lines of kafka-reassign-partitions --verify, from the cluster's own word. Exit code 0: every partition
+is where the plan puts it, or was taken back; 3: some are in progress, or a throttle is still owed; 1: some are
+elsewhere."""
+_ABANDON = """\
+What has arrived stays, what is in flight goes on in Kafka, and another plan may have the cluster. Only the
+journal is needed: it works while the cluster does not answer. `verify` gives the throttles back once all has
+arrived."""
+
 
 def verbs() -> tuple[ActionCommand, ...]:
     """The verbs of this module."""
@@ -29,12 +38,19 @@ def verbs() -> tuple[ActionCommand, ...]:
     last = Arg(("plan",), help=told, nargs="?", metavar="PLAN")
     on = "--cluster kafka_production"
     about = "Say where each partition of a plan is, and give back throttles that ended plans left"
+    verified = [f"verify {on}", f"verify 3f2a91c0 {on} --output json"]
+    abandoned = [f"abandon 3f2a91c0 {on} --reason 'broker 4 will not return'"]
     return (
-        verb("verify", about, _verify, (last,), examples=[f"verify {on}", f"verify 3f2a91c0 {on} --output json"]),
-        verb("abandon", "Give a plan up as it stands: nothing is taken back", _abandon, (PLAN, REASON), examples=[
-            f"abandon 3f2a91c0 {on} --reason 'broker 4 will not return'"
-        ]),
-    )  # fmt: skip
+        verb("verify", about, _verify, (last,), examples=verified, details=_VERIFY),
+        verb(
+            "abandon",
+            "Give a plan up as it stands: nothing is taken back",
+            _abandon,
+            (PLAN, REASON),
+            examples=abandoned,
+            details=_ABANDON,
+        ),
+    )
 
 
 def _verify(call: Call) -> Exit:

@@ -26,6 +26,15 @@ if TYPE_CHECKING:
 
 __all__ = ["verbs"]
 
+_APPLY = """\
+FILE.json is what kafka-reassign-partitions executes: {"version": 1, "partitions": [{"topic": "orders",
+"partition": 0, "replicas": [4, 2, 3]}, ...]}. It is checked against the cluster first, and then carried out
+within the throttle and the connection's other settings, a few partitions at a time. Ctrl-C stops it, and so does
+a kill: what is in flight then goes on in Kafka, and the plan can be resumed or cancelled by anyone."""
+_RESUME = """\
+It goes on where it stopped, also in the middle of a cancel. Beside a process that steps the plan already it does
+no harm: the two take turns, and if one dies the other goes on."""
+
 _ON = "--cluster kafka_production"
 
 
@@ -35,8 +44,15 @@ def verbs() -> tuple[ActionCommand, ...]:
     given, waiting = (file, THROTTLE), (PLAN_UNDER_WAY, THROTTLE)
     applied, resumed = [f"apply reassignment.json --throttle 20M {_ON}"], [f"resume 3f2a91c0 {_ON}"]
     return (
-        verb("apply", "Carry out a reassignment, watched over", _apply, given, examples=applied),
-        verb("resume", "Go on with a plan that nobody steps, or that is stuck", _resume, waiting, examples=resumed),
+        verb("apply", "Carry out a reassignment, watched over", _apply, given, examples=applied, details=_APPLY),
+        verb(
+            "resume",
+            "Go on with a plan that nobody steps, or that is stuck",
+            _resume,
+            waiting,
+            examples=resumed,
+            details=_RESUME,
+        ),
     )
 
 

@@ -83,11 +83,17 @@ class Call:
 Act = Callable[[Call], Exit | None]
 
 
-def verb(name: str, about: str, act: Act, args: Sequence[Any] = (), *, examples: Sequence[str] = ()) -> ActionCommand:
-    """A verb as Airflow takes it. `args` come before those that every verb has; `examples` without `airflow ...`."""
+def verb(
+    name: str, about: str, act: Act, args: Sequence[Any] = (), *, examples: Sequence[str] = (), details: str = ""
+) -> ActionCommand:
+    """A verb as Airflow takes it. `args` come before those that every verb has; `examples` without `airflow ...`.
+
+    `about` is its line in the list of verbs; `details` go below that in its own help.
+    """
+    told = f"{about}.\n\n{details}" if details else None
     shown = "".join(f"\n  airflow kafka-steward {example}" for example in examples)
     epilog = f"examples:{shown}" if shown else None
-    return ActionCommand(name, about, _Command(act), (*args, _CLUSTER, _OUTPUT, ARG_VERBOSE), epilog=epilog)
+    return ActionCommand(name, about, _Command(act), (*args, _CLUSTER, _OUTPUT, ARG_VERBOSE), told, epilog)
 
 
 @dataclass(frozen=True)
