@@ -25,7 +25,7 @@ def begin(*words: str, **more: str) -> subprocess.Popen[str]:
     )
 
 
-def call(*words: str, within_s: float = 120) -> subprocess.CompletedProcess[str]:
+def call(*words: str, within_s: float = 300) -> subprocess.CompletedProcess[str]:
     """Run a verb to its end."""
     process = begin(*words)
     try:

@@ -80,5 +80,5 @@ def test_a_reader_that_has_seen_enough_is_no_fault(connect: Connect, tmp_path: P
     assert process.stderr is not None
     assert process.stdout.readline().startswith("when")
     process.stdout.close()
-    assert process.wait(60) == 1
+    assert process.wait(180) == 1
     assert process.stderr.read() == ""
