@@ -24,6 +24,7 @@ _NOT_OF_A_RUN = frozenset(
         "heal_retry_interval",
         "watch_interval",
         "foreign_while_disabled",
+        "submission",
         "abandoned_after",
         "plan_retention",
     }

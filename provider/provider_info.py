@@ -45,6 +45,11 @@ SETTINGS: dict[str, tuple[str, str, str]] = {
         "2.0",
         "Seconds between two looks of the watch: at most a quarter of Kafka's session time-out.",
     ),
+    "submission": (
+        "string",
+        "admin",
+        "How moves are submitted: admin, or for old brokers on ZooKeeper legacy, by /admin/reassign_partitions.",
+    ),
     "foreign_while_disabled": (
         "string",
         "report",
@@ -67,6 +72,12 @@ _PLACES: dict[str, tuple[str, str]] = {
 #: Defaults as the form's switches show them.
 _DEFAULT_WORDS = {"False": "off", "True": "on"}
 _JSON_TYPES = {"float": "number", "integer": "integer", "boolean": "boolean", "string": "string"}
+
+_CHOICES = {
+    "window": ["sliding", "chunk"],
+    "submission": ["admin", "legacy"],
+    "foreign_while_disabled": ["report", "cancel"],
+}
 
 _OPERATORS = ("snapshot", "plan", "submit", "cancel", "rollback", "leaders", "failures", "report", "switch", "bounce")
 
@@ -156,6 +167,5 @@ def _field(label: str, description: str, kind: str = "string", **schema: Any) ->
 def _knob_field(name: str, kind: str, default: str, text: str) -> dict[str, Any]:
     # Told, not filled in: the form would store it in the connection, where it would win over [kafka_steward].
     text = f"{text} Default: {_DEFAULT_WORDS.get(default, default.removesuffix('.0'))}."
-    choices = {"window": ["sliding", "chunk"], "foreign_while_disabled": ["report", "cancel"]}
-    schema = {"enum": choices[name]} if name in choices else {}
+    schema = {"enum": _CHOICES[name]} if name in _CHOICES else {}
     return _field(name.replace("_", " ").capitalize(), text, _JSON_TYPES[kind], **schema)

@@ -61,6 +61,8 @@ class Settings:
     step_interval: float = _knob(2.0, low=0.1)
     #: Seconds between two looks of the watch.
     watch_interval: float = _knob(2.0, low=0.1)
+    #: How reassignments are submitted: by the Admin API, or by /admin/reassign_partitions ("legacy", ZooKeeper only).
+    submission: str = _knob("admin", choices=("admin", "legacy"))
     #: What becomes of a reassignment that others start while reassignments are switched off (KIP-236).
     foreign_while_disabled: str = _knob("report", choices=("report", "cancel"))
     #: Days that a finished plan's rows are kept.

@@ -39,12 +39,12 @@ def follow_legacy(cluster: ClusterPort, journal: Journal, under_way: Mapping[Top
     for each in asked:
         if each.topic_partition not in under_way and each.topic_partition in snapshot.partitions:
             note_foreign(journal.tree, each.topic_partition, _noted(each, snapshot))
-    named = {each.topic_partition for each in asked}
+    named = {each.topic_partition: each.replicas for each in asked}
     forget_in_flight(journal.tree, None, [name for name in noted if name not in named and not _flies(name, snapshot)])
     return [
         f"{name} is asked for by {paths.REASSIGN_PARTITIONS} too, and is being reassigned by a request already."
-        for name in sorted(named)
-        if name in under_way and not under_way[name].legacy
+        for name, target in sorted(named.items())
+        if name in under_way and not under_way[name].legacy and under_way[name].target != target
     ]
 
 

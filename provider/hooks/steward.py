@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from airflow.sdk import BaseHook
 from airflow.sdk.configuration import conf
@@ -19,6 +19,7 @@ from airflow.sdk.log import mask_secret
 
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.errors import SettingError, StewardError
+from kafka_steward.execution.by_znode import ByZnode
 from kafka_steward.hooks.access import Access, Given, access_of
 from kafka_steward.hooks.journals import journal_url, refuse_airflows_own
 from kafka_steward.hooks.memory import ClusterMemory
@@ -131,7 +132,8 @@ class StewardHook(BaseHook):
         """Connect to the cluster and open its journal: use it as a context manager. Raises as the two do."""
         cluster = self.cluster()
         try:
-            return Opened(self.access, cluster, self.journal(cluster.cluster_id))
+            journal = self.journal(cluster.cluster_id)
+            return Opened(self.access, _as_submitted(self.access, cluster, journal), journal)
         except BaseException:
             cluster.close()
             raise
@@ -174,6 +176,17 @@ class StewardHook(BaseHook):
     def _sql_connection(self, conn_id: str) -> tuple[str, Given, str | None]:
         connection = self._connection(conn_id)
         return connection.conn_type or "", self._given(conn_id), connection.schema
+
+
+def _as_submitted(access: Access, cluster: KafkaCluster, journal: Journal) -> KafkaCluster:
+    if access.settings.submission == "admin":
+        return cluster
+    if access.zookeeper is None:
+        raise SettingError(
+            f"The connection {access.conn_id} submits by ZooKeeper, and names none; set zookeeper, or submission to "
+            "admin."
+        )
+    return cast("KafkaCluster", ByZnode(cluster, journal.tree))  # all but `alter` is the cluster's own
 
 
 def _quieten() -> None:

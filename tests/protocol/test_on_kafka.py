@@ -313,6 +313,23 @@ def test_236_reassign_partitions_keeps_its_own_route(zookeeper_sandbox: Sandbox,
         eventually(gone(site.hands, LEGACY, f"/admin/reassignments/{site.topic}/1"), within=60)
 
 
+def test_236_a_connection_may_submit_by_reassign_partitions(zookeeper_sandbox: Sandbox, site: Site) -> None:
+    site.create("123", "231", large=True)
+    with site.watch(submission="legacy"):
+        site.hands.ask(site.document("0 423"))
+        record = site.eventually_flies(0, 4, 2, 3)
+        assert (record.original_replicas, hasattr(record, "legacy")) == ([1, 2, 3], False)
+        written = site.hands.get(LEGACY)
+        assert written is not None
+        assert json.loads(written.data)["partitions"] == json.loads(site.document("0 423"))["partitions"]
+        site.hands.ask(site.document("1 431"))  # one batch at a time: it waits
+        eventually(lambda: next_saying(site, "request_0000000001"))
+        assert site.flying() == [0]
+        site.hurry()
+        site.eventually_at([4, 2, 3], within=60)
+        eventually(lambda: same(site.replicas(1), [4, 3, 1]), within=60)
+
+
 def slow_down(site: Site, replicas: str) -> None:
     """Throttle, by hand, what arrives at broker 4 for these replicas of the topic; for none, let it through."""
     op = ConfigOp.SET if replicas else ConfigOp.DELETE

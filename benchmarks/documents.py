@@ -1,0 +1,192 @@
+"""`python -m benchmarks.documents`: how soon a document is carried out, and what a watch costs that has nothing to do.
+
+Seconds from a document's creation to the submission to Kafka, with the journal in ZooKeeper and in SQLite; and for one
+and for ten watches of a cluster with many partitions: requests per second, CPU, memory, and how late a coroutine beside
+them is at worst, also while a broker hangs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("AIRFLOW_HOME", tempfile.mkdtemp(prefix="kafka-steward-benchmark-"))
+
+import sqlalchemy as sa
+from kafka.net.manager import KafkaConnectionManager
+from kazoo.client import KazooClient
+
+from kafka_steward.cluster.client import KafkaCluster
+from kafka_steward.journal import paths
+from kafka_steward.journal.audit import Action
+from kafka_steward.journal.open import open_journal
+from kafka_steward.journal.zk_options import ZooKeeperOptions
+from kafka_steward.sandbox import Sandbox, start
+from kafka_steward.triggers.watch import WatchTrigger
+
+_REQUESTS = 10
+_SETTLE_S, _IDLE_S, _HANG_S = 15.0, 30.0, 15.0
+_BEAT_S = 0.02
+
+
+def main() -> None:
+    options = _parser().parse_args()
+    for mode in options.modes:
+        with tempfile.TemporaryDirectory() as name, start(mode=mode, brokers=4, racks=3) as sandbox:
+            sandbox.create_topics("asked", assignments={number: [1, 2] for number in range(_REQUESTS)})
+            _tell(mode, "seconds to submission", asyncio.run(_latency(sandbox, Path(name))))
+            topics = [f"t{number}" for number in range(options.partitions // 20)]
+            for first in range(0, len(topics), 25):
+                sandbox.create_topics(topics[first : first + 25], partitions=20, replication_factor=2)
+            for watches in options.watches:
+                measured = asyncio.run(_idle(sandbox, Path(name), watches))
+                _tell(mode, f"{watches} idle, {options.partitions} partitions", measured)
+
+
+def _tell(mode: str, what: str, measured: dict[str, Any]) -> None:
+    told = ", ".join(f"{name} {value:.2f}" for name, value in measured.items())
+    print(f"{mode}: {what}: {told}", flush=True)
+
+
+def _connection(sandbox: Sandbox, folder: Path, name: str) -> str:
+    extra = {"journal": f"sqlite:///{folder}/{name}.db", "workspace": str(folder), "throttle": 0}
+    if sandbox.zookeeper:
+        extra["zookeeper"] = sandbox.zookeeper
+    described = {"conn_type": "kafka_steward", "host": sandbox.bootstrap, "extra": extra}
+    os.environ[f"AIRFLOW_CONN_{name.upper()}"] = json.dumps(described)
+    return name
+
+
+@contextmanager
+def _watching(*conn_ids: str) -> Iterator[list[asyncio.Task[None]]]:
+    triggers = [WatchTrigger(conn_id) for conn_id in conn_ids]
+    tasks = [asyncio.create_task(_listen(trigger)) for trigger in triggers]
+    try:
+        yield tasks
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+async def _listen(trigger: WatchTrigger) -> None:
+    try:
+        async for _ in trigger.run():
+            pass
+    finally:
+        await trigger.cleanup()
+
+
+async def _latency(sandbox: Sandbox, folder: Path) -> dict[str, Any]:
+    conn_id = _connection(sandbox, folder, "latency")
+    with KafkaCluster({"bootstrap_servers": sandbox.bootstrap}) as cluster:
+        options = ZooKeeperOptions(sandbox.zookeeper) if sandbox.zookeeper else None
+        with open_journal(f"sqlite:///{folder}/latency.db", cluster.cluster_id, zookeeper=options) as journal:
+            with _watching(conn_id):
+                await asyncio.sleep(_SETTLE_S)
+                asked_ms = {}
+                for number in range(_REQUESTS):
+                    wanted = {"topic": "asked", "partition": number, "replicas": [2, 3]}
+                    text = json.dumps({"version": 1, "partitions": [wanted]})
+                    asked_ms[number] = journal.tree.create_sequential(paths.REQUEST_PREFIX, text).created_ms
+                    await asyncio.sleep(3.7)
+            rows = journal.audit.rows(action=Action.SUBMIT, topic="asked")
+            done_ms = {row.entry.partition: row.completed_ms or row.when_ms for row in rows}
+    seconds = sorted((done_ms[number] - at_ms) / 1000 for number, at_ms in asked_ms.items() if number in done_ms)
+    return {"answered": len(seconds), "median": seconds[len(seconds) // 2], "worst": seconds[-1]}
+
+
+async def _idle(sandbox: Sandbox, folder: Path, watches: int) -> dict[str, Any]:
+    names = [_connection(sandbox, folder, f"idle_{watches}_{number}") for number in range(watches)]
+    before_mb, counts = _memory_mb(), Counter[str]()
+    with _watching(*names):
+        await asyncio.sleep(_SETTLE_S)
+        received, cpu_s = _zookeeper_received(sandbox), time.process_time()
+        with _counting(counts):
+            late_s = await _latest_beat(_IDLE_S)
+        cpu_s, after = time.process_time() - cpu_s, _zookeeper_received(sandbox)
+        memory_mb = _memory_mb()
+        sandbox.pause(4)
+        try:
+            hanging_s = await _latest_beat(_HANG_S)
+        finally:
+            sandbox.resume(4)
+    return {
+        "Kafka/s": counts["kafka"] / _IDLE_S,
+        "SQL/s": counts["sql"] / _IDLE_S,
+        "ZooKeeper/s": (after - received) / _IDLE_S,
+        "CPU %": 100 * cpu_s / _IDLE_S,
+        "MB": memory_mb - before_mb,
+        "late ms": 1000 * late_s,
+        "late ms, a broker hanging": 1000 * hanging_s,
+    }
+
+
+async def _latest_beat(seconds: float) -> float:
+    worst_s, end_s = 0.0, time.monotonic() + seconds
+    while time.monotonic() < end_s:
+        began_s = time.monotonic()
+        await asyncio.sleep(_BEAT_S)
+        worst_s = max(worst_s, time.monotonic() - began_s - _BEAT_S)
+    return worst_s
+
+
+@contextmanager
+def _counting(counts: Counter[str]) -> Iterator[None]:
+    sent = KafkaConnectionManager.send
+
+    def counted(self: Any, *args: Any, **kwargs: Any) -> Any:
+        counts["kafka"] += 1
+        return sent(self, *args, **kwargs)
+
+    def statement(*_: Any) -> None:
+        counts["sql"] += 1
+
+    KafkaConnectionManager.send = counted
+    sa.event.listen(sa.Engine, "before_cursor_execute", statement)
+    try:
+        yield
+    finally:
+        KafkaConnectionManager.send = sent
+        sa.event.remove(sa.Engine, "before_cursor_execute", statement)
+
+
+def _zookeeper_received(sandbox: Sandbox) -> int:
+    """Packets that ZooKeeper has received from all its clients; the brokers' own, when idle, are pings."""
+    if not sandbox.zookeeper:
+        return 0
+    client = KazooClient(sandbox.zookeeper)
+    client.start()
+    try:
+        lines = client.command(b"srvr").splitlines()
+    finally:
+        client.stop()
+        client.close()
+    with suppress(StopIteration):
+        return int(next(line for line in lines if line.startswith("Received")).split()[-1])
+    return 0
+
+
+def _memory_mb() -> float:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.documents", description=__doc__)
+    parser.add_argument("--modes", nargs="+", default=["kraft", "zookeeper"], choices=["kraft", "zookeeper"])
+    parser.add_argument("--partitions", type=int, default=5000)
+    parser.add_argument("--watches", nargs="+", type=int, default=[1, 10])
+    return parser
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+"""Submitting by `/admin/reassign_partitions`, for brokers on ZooKeeper that do not know the Admin API's calls.
+
+A fragile way, taken only where a connection asks for it (`submission` "legacy"). The node is created and never changed:
+an outside change costs Kafka's controller its watch. So there is one batch at a time, and the rest waits. Kafka does
+not look there whether a target lives: it is looked up here. KIP-236's `original_replicas` is left out, for Kafka 3.9
+ignores a node that holds it; the originals are in `/admin/reassignments`, where they were written before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kafka_steward.assignment import Assignment, TopicPartition
+from kafka_steward.errors import KafkaRefused, NodeExists
+from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.journal import paths
+from kafka_steward.journal.documents import ChunkPartition
+from kafka_steward.journal.requests import Request
+from kafka_steward.journal.tree import Tree
+
+__all__ = ["MOST_BYTES", "ByZnode"]
+
+#: The largest node that is written: below ZooKeeper's limit of 1 MB.
+MOST_BYTES = 900_000
+#: Kafka's codes: a reassignment is in progress; a replica assignment is not valid.
+_IN_PROGRESS, _INVALID = 60, 39
+
+
+class ByZnode:
+    """A cluster whose reassignments are submitted by ZooKeeper; all else is asked of `cluster`. A `ClusterPort`."""
+
+    def __init__(self, cluster: ClusterPort, tree: Tree) -> None:
+        self._cluster, self._tree = cluster, tree
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cluster, name)
+
+    def alter(self, targets: Mapping[TopicPartition, Assignment]) -> dict[TopicPartition, KafkaRefused | None]:
+        """Ask for new assignments, as many as one node holds; what must wait is refused, to be tried again."""
+        live = self._cluster.live_brokers()
+        dead = {name: [each for each in target if each not in live] for name, target in targets.items()}
+        refused = {name: _refusal(_INVALID, f"broker {each[0]} is not live") for name, each in dead.items() if each}
+        batch = _batch({name: target for name, target in targets.items() if name not in refused})
+        waiting = {name: _waits() for name in targets if name not in refused and name not in batch}
+        answers: dict[TopicPartition, KafkaRefused | None] = {**refused, **waiting}
+        if batch:
+            answers |= dict.fromkeys(batch, None if self._created(batch) else _waits())
+        return answers
+
+    def _created(self, batch: Mapping[TopicPartition, Assignment]) -> bool:
+        if self._cluster.reassignments():
+            return False  # whoever began it: Kafka would ignore a second node while the first is under way
+        try:
+            self._tree.create(paths.REASSIGN_PARTITIONS, _text(batch))
+        except NodeExists:
+            return False
+        return True
+
+
+def _batch(targets: Mapping[TopicPartition, Assignment]) -> dict[TopicPartition, Assignment]:
+    """The first of the targets, as many as fit. Pure."""
+    chosen: dict[TopicPartition, Assignment] = {}
+    left = MOST_BYTES - len(_text({}))
+    for name, target in targets.items():
+        left -= len(_text({name: target})) - len(_text({})) + 1
+        if left < 0:
+            break
+        chosen[name] = target
+    return chosen
+
+
+def _text(targets: Mapping[TopicPartition, Assignment]) -> str:
+    return Request(tuple(ChunkPartition(*name, target) for name, target in targets.items())).to_json()
+
+
+def _waits() -> KafkaRefused:
+    return _refusal(_IN_PROGRESS, f"{paths.REASSIGN_PARTITIONS} takes one batch at a time, and another is under way")
+
+
+def _refusal(code: int, words: str) -> KafkaRefused:
+    return KafkaRefused(code, words, f"It was not submitted: {words}.")
