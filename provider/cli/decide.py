@@ -66,11 +66,12 @@ def _verify(call: Call) -> Exit:
     facts = {**plan_facts(record), "throttles_given_back": given_back, "throttles_owed": owed, "moves": moves}
     lines = [f"Status of plan {record.digest[:12]}: {record.status.value}.", *(each.sentence for each in verified)]
     lines += [f"Throttles of plan {plan[:12]} were given back." for plan in given_back]
-    lines += [f"Throttles of plan {plan[:12]} are still owed; verify again." for plan in owed]
     call.out.facts(facts, lines)
     astray = sum(each.code is not Exit.DONE for each in verified)
     if astray:
         complain(f"{astray} of {len(rows)} partitions of plan {record.digest[:12]} are not where it puts them.")
+    for plan in owed:
+        complain(f"Throttles of plan {plan[:12]} are still owed; verify again.")
     return exit_of(verified) or (Exit.UNFINISHED if owed else Exit.DONE)
 
 

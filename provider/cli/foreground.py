@@ -86,12 +86,12 @@ def _how_to_go_on(call: Call, digest: str) -> str:
 
 
 def ending(call: Call, progress: Progress, *, done: bool) -> Exit:
-    """Print how it ended; `done` says whether that is what was asked for."""
-    call.out.facts(progress.to_json(), [progress.sentence])
+    """Print how it ended; `done` says whether that is what was asked for. If not, standard error has the sentence."""
+    if done or call.out.form != "table":
+        call.out.facts(progress.to_json(), [progress.sentence])
     if done:
         return Exit.DONE
-    if call.out.form != "table":
-        complain(progress.sentence)
+    complain(progress.sentence)
     if progress.waits_for_person:
         complain(_how_to_go_on(call, progress.digest))
         return Exit.UNFINISHED

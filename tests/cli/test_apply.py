@@ -222,7 +222,9 @@ def test_a_plan_that_ended_otherwise_than_asked_for_has_failed(
 ) -> None:
     scene.interfere = lambda pause: scene.simulator.delete("t") if pause == 1 else None
     assert scene.call("apply", scene.file(*ALL)) == 1
-    assert "0 of 4" in capsys.readouterr().out
+    told = capsys.readouterr()
+    assert (told.out, told.err.splitlines()[-1]) == ("", scene.plan.reason)
+    assert "0 of 4 partitions moved, 4 dropped." in scene.plan.reason
 
 
 def test_a_cluster_that_does_not_answer_is_one_sentence(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
