@@ -87,12 +87,16 @@ def _plan(call: Call, journal: Journal) -> PlanRecord:
 
 
 def _settle_throttles(call: Call, opened: Opened) -> tuple[list[str], list[str]]:
-    """Give back what ended plans have borrowed: the plans of which it was, and those that still owe some."""
+    """Give back what ended plans have borrowed: the plans of which it was, and those that still owe some.
+
+    Not while anything of theirs is in flight, as an abandoned plan leaves it: it would go on without a throttle.
+    """
     from kafka_steward.execution.debts import debtors, give_back_debts  # noqa: PLC0415 - `airflow` starts without Kafka
 
     before = debtors(opened.journal)
-    if not before:
-        return [], []
+    flying = opened.cluster.reassignments() if before else {}
+    if any(row.topic_partition in flying for plan in before for row in opened.journal.plans.rows(plan)):
+        return [], before
     try:
         give_back_debts(opened.cluster, opened.journal, frozenset(opened.cluster.live_brokers()), call.who)
     except (ClusterError, LockLost) as error:
