@@ -1,0 +1,78 @@
+"""On a ZooKeeper cluster whose connection says where ZooKeeper is, the KIPs' documents are kept there."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from kazoo.client import KazooClient
+
+from kafka_steward.assignment import Move
+from kafka_steward.execution.loop import Stepper, run_to_end
+from kafka_steward.execution.progress import Progress
+from kafka_steward.execution.publishing import publish_plan
+from kafka_steward.execution.runner import Runner
+from kafka_steward.execution.snapshot import take_snapshot
+from kafka_steward.execution.undo import Undo
+from kafka_steward.execution.verifying import verify_undone
+from kafka_steward.hooks.steward import Opened, StewardHook
+from kafka_steward.journal.audit import Who
+from kafka_steward.journal.zk_tree import ZkTree
+from kafka_steward.planning.formats import plan_table, read_plan, read_snapshot, write_plan
+from kafka_steward.sandbox import Sandbox
+from tests.airflow_home import Connect
+from tests.eventually import eventually
+
+WHO = Who(person="ada")
+
+
+def published(opened: Opened, topic: str, folder: Path) -> str:
+    take_snapshot(opened.cluster, str(folder / "snapshot"), failed=(), now_ms=opened.journal.now_ms())
+    snapshot = read_snapshot(str(folder / "snapshot"))
+    proof = {"cluster_id": snapshot.cluster_id, "snapshot_digest": snapshot.digest, "operation": "apply", "options": {}}
+    write_plan(str(folder / "plan"), plan_table([Move(topic, 0, (1, 2, 3), (4, 2, 3), 0, 0, "given")]), proof)
+    plan = read_plan(str(folder / "plan"))
+    return publish_plan(opened.cluster, opened.journal, plan, settings=opened.settings, who=WHO).digest
+
+
+def to_the_end(stepper: Stepper) -> Progress:
+    deadline = time.monotonic() + 60
+
+    def wait(seconds: float) -> None:
+        assert time.monotonic() < deadline
+        time.sleep(seconds)
+
+    return run_to_end(stepper, wait, interval_s=0.3)
+
+
+def test_a_plan_is_carried_out_and_taken_back_by_the_journal_in_zookeeper(
+    connect: Connect, zookeeper_sandbox: Sandbox, topic: str, tmp_path: Path
+) -> None:
+    extra = {"zookeeper": zookeeper_sandbox.zookeeper, "journal": "zookeeper"}
+    conn_id = connect(host=zookeeper_sandbox.bootstrap, extra={**extra, "workspace": str(tmp_path)})
+    zookeeper_sandbox.create_topics(topic, assignments={0: (1, 2, 3)})
+    zookeeper = KazooClient(zookeeper_sandbox.zookeeper)
+    zookeeper.start()
+    try:
+        with StewardHook(conn_id).open() as opened:
+            assert isinstance(opened.journal.tree, ZkTree)
+            digest = published(opened, topic, tmp_path)
+            assert zookeeper.exists(f"/steward/plans/{digest}")
+            assert zookeeper.get_children("/admin/reassign_chunks")
+            plan = opened.cluster, opened.journal, digest, opened.settings, WHO
+            assert to_the_end(Runner(*plan)).ended
+            assert opened.cluster.snapshot([topic]).partitions[topic, 0].replicas == (4, 2, 3)
+            assert to_the_end(Undo(*plan, scope="plan", reason="a test")).ended
+            eventually(lambda: is_as_before(opened, digest), within=30)
+        # Nothing of ours is in the way of the next plan, or of the next test.
+        assert not zookeeper.get_children("/admin/reassign_chunks")
+    finally:
+        for path in ("/steward", "/admin/reassign_chunks", "/admin/reassignments"):
+            zookeeper.delete(path, recursive=True) if zookeeper.exists(path) else None
+        zookeeper.stop()
+        zookeeper.close()
+
+
+def is_as_before(opened: Opened, digest: str) -> None:
+    found = verify_undone(opened.cluster, opened.journal, digest)
+    assert (found.ok, found.partitions, found.status) == (True, 1, "rolled_back"), found.sentence
