@@ -87,6 +87,10 @@ class Page:
         for kind, buttons in (("mouseMoved", 0), ("mousePressed", 1), ("mouseReleased", 0)):
             self.tell("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", buttons=buttons, clickCount=1)
 
+    def open(self, selector: str, text: str, shown: str) -> None:
+        """Click on what opens a part of the page, until that part is shown: what is still growing moves away."""
+        eventually(lambda: self._assert_open(selector, text, shown), within=60)
+
     def type(self, selector: str, text: str) -> None:
         """Replace what such an input holds."""
         self.click(selector)
@@ -103,6 +107,11 @@ class Page:
     def _assert_shows(self, texts: tuple[str, ...]) -> None:
         shown = self.text
         assert not [text for text in texts if text not in shown], f"the page shows: {shown}"
+
+    def _assert_open(self, selector: str, text: str, shown: str) -> None:
+        if shown not in self.text:
+            self.click(selector, text)
+            self.shows(shown, within=5)
 
     def _still_place(self, *described: str | bool) -> tuple[float, float]:
         # A dialog slides in, and what is above grows when it is filled: a click would miss.
