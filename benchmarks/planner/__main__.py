@@ -27,7 +27,7 @@ def main() -> None:
 
 def _write(name: str, found: str) -> None:
     text, mark = _REPORT.read_text(), f"<!-- {name} -->"
-    pattern = re.compile(f"{mark}\n.*?\n{mark}", re.DOTALL)
+    pattern = re.compile(f"{mark}\n.*?{mark}", re.DOTALL)
     if not pattern.search(text):
         raise SystemExit(f"{_REPORT} has no place for the table {name}: two lines {mark}.")
     _REPORT.write_text(pattern.sub(lambda _: f"{mark}\n\n{found}\n\n{mark}", text))

@@ -59,7 +59,8 @@ def _random(cases: int) -> Counter[str]:
         seen = _seen(snapshot, options)
         if "placement" in seen:
             found["n"] += 1
-            found.update(_judged(*seen["placement"], seen["leaders"]))
+            shape, bounds, placed = seen["placement"]
+            found.update(_judged(shape, bounds, placed, seen["leaders"]))
             verdict = check(snapshot, planned(snapshot, "rebalance", options))
             found["unproven"] += bool(verdict.problems or verdict.unproven)
     return found

@@ -48,7 +48,7 @@ def queue_of(seed: int, moves: int, brokers: int, skew: float) -> Queue:
 
 def _in_chunks(queue: Queue, chunks: Iterable[Sequence[int]]) -> float:
     """Nothing of a chunk starts before everything of the one before it is done."""
-    return sum(makespan(queue, chunk, SLOTS) for chunk in chunks)
+    return sum(float(makespan(queue, chunk, SLOTS)) for chunk in chunks)
 
 
 def _chunks(numbers: Sequence[int]) -> Iterable[Sequence[int]]:
@@ -59,7 +59,9 @@ def _filled(queue: Queue, numbers: Sequence[int]) -> Iterable[Sequence[int]]:
     """Chunks as large as every broker's slots allow: the best that barriers can do in this order."""
     waiting = list(numbers)
     while waiting:
-        into, out_of, chunk, later = Counter[int](), Counter[int](), [], []
+        into, out_of = Counter[int](), Counter[int]()
+        chunk: list[int] = []
+        later: list[int] = []
         for move in waiting:
             source, target = int(queue.source[move]), int(queue.into[move])
             fits = out_of[source] < SLOTS.out_of and into[target] < SLOTS.into

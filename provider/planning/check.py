@@ -66,8 +66,10 @@ class Findings:
 
 def check(snapshot: SnapshotFolder, plan: PlanFolder) -> Verdict:
     """Judge a plan: made from this snapshot, every move possible, what the operation promises, and complete."""
-    problems = [*head_problems(snapshot.cluster_id, snapshot.digest, plan.proof), *_order(snapshot, plan)]
-    proof = plan.proof if problems else seek_prices(snapshot, plan)
+    rows = plan_table(plan.moves)
+    problems = head_problems(snapshot.cluster_id, snapshot.digest, plan.proof)
+    problems += order_problems(snapshot.partitions, rows, plan.proof)
+    proof = plan.proof if problems else seek_prices(snapshot, rows, plan.proof)
     found = look(snapshot.brokers, snapshot.partitions, plan.moves, proof)
     return verdict(snapshot.brokers, proof, replace(found, problems=problems + found.problems))
 
@@ -134,10 +136,6 @@ def head_problems(cluster_id: str, digest: str, proof: Mapping[str, Any]) -> lis
     if proof.get("snapshot_digest") != digest:
         problems.append("The plan was made from another snapshot.")
     return problems
-
-
-def _order(snapshot: SnapshotFolder, plan: PlanFolder) -> list[str]:
-    return order_problems(snapshot.partitions, plan_table(plan.moves), plan.proof)
 
 
 def order_problems(partitions: pa.Table, rows: pa.Table, proof: Mapping[str, Any]) -> list[str]:

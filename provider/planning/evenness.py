@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.planning.certificate import badly_spread, find_prices, misplaced_within, open_topics, totals_of
-from kafka_steward.planning.formats import PlanFolder, SnapshotFolder, plan_table
+from kafka_steward.planning.formats import SnapshotFolder, plan_table
 from kafka_steward.planning.judge import Court, Position, position_of
 
 __all__ = ["Evenness", "evenness_of", "is_even", "seek_prices"]
@@ -77,22 +77,26 @@ def evenness_of(brokers: pa.Table, partitions: pa.Table, moves: Sequence[Move], 
     )
 
 
-def seek_prices(snapshot: SnapshotFolder, plan: PlanFolder) -> Mapping[str, Any]:
-    """The proof, with prices found from the plan alone where it has none and they can be found in reasonable time."""
-    proof = plan.proof
-    court = Court.of(snapshot.brokers, proof.get("options") or {})
-    known = set(zip(*(snapshot.partitions[name].to_pylist() for name in ("topic", "partition")), strict=True))
-    names = [(move.topic, move.partition) for move in plan.moves]
-    sound = len(set(names)) == len(names) and known.issuperset(names)
-    small = len(snapshot.partitions) * len(court.ids) <= _MAX_SOUGHT
-    if not is_even(proof) or not sound or not small or _given_prices(court, proof) is not None:
-        return proof
+def seek_prices(snapshot: SnapshotFolder, rows: pa.Table, proof: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The proof, with prices found from the plan's rows alone where it has none and they can be found in good time."""
     options = proof.get("options") or {}
+    court = Court.of(snapshot.brokers, options)
+    small = len(snapshot.partitions) * len(court.ids) <= _MAX_SOUGHT
+    if not is_even(proof) or not small or _given_prices(court, proof) is not None or not _sound(snapshot, rows):
+        return proof
     touched = touchable(snapshot.brokers, snapshot.partitions, options)
-    found = find_prices(position_of(snapshot.brokers, touched, plan_table(plan.moves), options))
+    found = find_prices(position_of(snapshot.brokers, touched, rows, options))
     if found is None:
         return proof
     return {**proof, "prices": {str(broker): int(price) for broker, price in zip(court.ids, found, strict=True)}}
+
+
+def _sound(snapshot: SnapshotFolder, rows: pa.Table) -> bool:
+    """Whether the rows are of partitions of the snapshot, each once."""
+    keys = ["topic", "partition"]
+    names = rows.select(keys).group_by(keys).aggregate([])
+    known = names.join(snapshot.partitions.select(keys), keys, join_type="inner")
+    return bool(len(known) == len(names) == len(rows))
 
 
 def _given_prices(court: Court, proof: Mapping[str, Any]) -> list[int] | None:

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from kafka_steward.planning.check import Findings, Verdict, head_problems, look, order_problems, verdict
-from kafka_steward.planning.evenness import Evenness
+from kafka_steward.planning.evenness import Evenness, seek_prices
 from kafka_steward.planning.formats import (
     PLAN,
     SNAPSHOT_PARTITIONS,
@@ -43,6 +43,7 @@ def review(spark: SparkSession, snapshot_uri: str, plan_uri: str, *, slice_rows:
     rows, proof = read_plan_table(plan_uri)
     problems = head_problems(snapshot.cluster_id, snapshot.digest, proof)
     problems += order_problems(snapshot.partitions, rows, proof)
+    proof = dict(proof if problems else seek_prices(snapshot, rows, proof))
     firsts = _cuts(snapshot.partitions.column("topic"), slice_rows)
     both = _read(spark, f"{snapshot_uri.rstrip('/')}/partitions.parquet", SNAPSHOT_PARTITIONS, "partition")
     both = both.unionByName(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -22,12 +23,15 @@ _LOOPBACK = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
 }
 
 
 @contextmanager
 def local_session() -> Iterator[SparkSession]:
     """A session that ends with the block. Raises PlanningFailed when Spark cannot start."""
+    # Of pandas nothing is used here, whatever its version.
+    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     try:

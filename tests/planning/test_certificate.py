@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from kafka_steward.planning import certificate
-from kafka_steward.planning.certificate import open_topics
+from kafka_steward.planning.certificate import find_prices, open_topics, unproven
 from kafka_steward.planning.check import check
 from kafka_steward.planning.evenness import touchable
-from kafka_steward.planning.exchanges import exact_exchanges
+from kafka_steward.planning.exchanges import exact_exchanges, pooled_exchanges
 from kafka_steward.planning.formats import PlanFolder, plan_table
 from kafka_steward.planning.judge import position_of
 from tests.builders import cluster, planned, snapshot_of
@@ -53,6 +53,18 @@ def test_wrong_prices_prove_nothing_and_missing_ones_are_found_anew(prices):
     assert verdict.problems == []
     # Prices for all brokers are taken at their word and found wanting; anything else is as good as none.
     assert bool(verdict.unproven) == (len(prices) == 4)
+
+
+def test_prices_found_by_the_quick_picture_prove_as_well(monkeypatch):
+    monkeypatch.setattr(certificate, "_FEW_CELLS", 0)
+    found = 0
+    for seed in range(60):
+        snapshot = random_case(seed)
+        position = position_after(snapshot, planned(snapshot, "rebalance"))
+        quick = certificate._prices_by(position, pooled_exchanges(position))
+        found += quick is not None
+        assert unproven(position, find_prices(position)) == []
+    assert found >= 50
 
 
 def test_a_worse_plan_with_any_prices_is_valid_and_not_proven():
