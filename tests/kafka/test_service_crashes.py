@@ -1,0 +1,160 @@
+"""What a plan stands on is killed in its middle: the controller, ZooKeeper, PostgreSQL. It ends all the same."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from kazoo.client import KazooClient
+
+from kafka_steward.assignment import Move
+from kafka_steward.cluster.client import KafkaCluster
+from kafka_steward.errors import JournalError
+from kafka_steward.execution.publishing import publish_plan
+from kafka_steward.execution.runner import Runner
+from kafka_steward.execution.snapshot import take_snapshot
+from kafka_steward.execution.undo import Undo
+from kafka_steward.execution.verifying import verify_undone
+from kafka_steward.journal.audit import Action, Who
+from kafka_steward.journal.open import Journal, open_journal
+from kafka_steward.journal.plans import PlanStatus
+from kafka_steward.planning.formats import plan_table, read_plan, read_snapshot, write_plan
+from kafka_steward.sandbox import Sandbox
+from kafka_steward.sandbox.process import Process
+from kafka_steward.settings import Settings
+from tests.eventually import eventually
+from tests.journal.postgres import PostgresServer
+
+pytestmark = pytest.mark.slow
+
+WHO = Who(person="ada")
+SLOW = Settings(throttle=300_000, max_in_per_broker=2, max_out_per_broker=2)
+BEFORE = {0: (1, 2, 3), 1: (2, 3, 1), 2: (3, 1, 2), 3: (1, 3, 2)}
+AFTER = {0: (4, 2, 3), 1: (2, 4, 1), 2: (4, 1, 2), 3: (3, 4, 2)}
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[PostgresServer]:
+    with PostgresServer() as server:
+        yield server
+
+
+@pytest.fixture
+def cluster(sandbox: Sandbox) -> Iterator[KafkaCluster]:
+    with KafkaCluster({"bootstrap_servers": sandbox.bootstrap}) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def journal(cluster: KafkaCluster, tmp_path: Path) -> Iterator[Journal]:
+    with open_journal(f"sqlite:///{tmp_path}/journal.db", cluster.cluster_id) as journal:
+        yield journal
+
+
+def begun(cluster: KafkaCluster, journal: Journal, sandbox: Sandbox, topic: str, folder: Path) -> Runner:
+    """A throttled plan, of which some flies and some waits."""
+    sandbox.create_topics(topic, assignments=BEFORE)
+    sandbox.fill(topic, 16_000_000)
+    take_snapshot(cluster, str(folder / "snapshot"), failed=(), now_ms=journal.now_ms())
+    snapshot = read_snapshot(str(folder / "snapshot"))
+    moves = [Move(topic, number, BEFORE[number], AFTER[number], 0, number, "given") for number in BEFORE]
+    proof = {"cluster_id": snapshot.cluster_id, "snapshot_digest": snapshot.digest, "operation": "apply", "options": {}}
+    write_plan(str(folder / "plan"), plan_table(moves), proof)
+    plan = read_plan(str(folder / "plan"))
+    publish_plan(cluster, journal, plan, settings=SLOW, who=WHO)
+    runner = Runner(cluster, journal, plan.digest, SLOW, WHO)
+
+    def flies() -> None:
+        progress = runner.step()
+        assert progress.in_flight == 2
+        assert progress.waiting == 2
+
+    eventually(flies, within=30)
+    return runner
+
+
+def ends(step: Callable[[], bool], *, within_s: float = 240) -> None:
+    """Step on, as every caller does, whatever is away for a while."""
+    deadline = time.monotonic() + within_s
+    while not stepped(step):
+        assert time.monotonic() < deadline, "it did not end in time"
+        time.sleep(0.5)
+
+
+def stepped(step: Callable[[], bool]) -> bool:
+    try:
+        return step()
+    except JournalError:
+        return False
+
+
+def is_done(cluster: KafkaCluster, journal: Journal, runner: Runner, topic: str) -> None:
+    ends(lambda: runner.step().ended)
+    partitions = cluster.snapshot([topic]).partitions
+    assert {name.partition: each.replicas for name, each in partitions.items()} == AFTER
+    rows = journal.audit.rows(action=Action.SUBMIT)
+    assert {each for each, _ in Counter(row.entry.partition for row in rows).items()} == set(BEFORE)
+    assert journal.slot.owner() is None
+    assert not journal.tree.children("/steward/borrowed/topic")
+
+
+def restarted(sandbox: Sandbox) -> Process:
+    """What was killed, started on the disk that it left."""
+    if sandbox.zookeeper is not None:
+        return sandbox._kind.start_service()
+    return sandbox._jvm.start("controller", "kafka.Kafka", str(sandbox.folder / "controller.properties"))
+
+
+def test_the_controller_or_zookeeper_is_killed(
+    sandbox: Sandbox, cluster: KafkaCluster, journal: Journal, topic: str, tmp_path: Path
+) -> None:
+    runner = begun(cluster, journal, sandbox, topic, tmp_path)
+    assert sandbox._service is not None
+    sandbox._service.kill()
+    for _ in range(2):
+        stepped(lambda: runner.step().ended)
+    sandbox._service = restarted(sandbox)
+    sandbox.wait_ready(within_s=120)
+    is_done(cluster, journal, runner, topic)
+
+
+def test_the_broker_that_is_the_controller_is_killed(
+    zookeeper_sandbox: Sandbox, cluster: KafkaCluster, journal: Journal, topic: str, tmp_path: Path
+) -> None:
+    runner = begun(cluster, journal, zookeeper_sandbox, topic, tmp_path)
+    zookeeper = KazooClient(zookeeper_sandbox.zookeeper)
+    zookeeper.start()
+    controller = json.loads(zookeeper.get("/controller")[0])["brokerid"]
+    zookeeper.stop()
+    zookeeper_sandbox.kill(controller)
+    for _ in range(3):
+        stepped(lambda: runner.step().ended)
+    zookeeper_sandbox.restart(controller)
+    is_done(cluster, journal, runner, topic)
+
+
+def test_postgresql_is_killed_and_the_plan_is_taken_back_after(
+    kraft_sandbox: Sandbox, cluster: KafkaCluster, postgres: PostgresServer, topic: str, tmp_path: Path
+) -> None:
+    with open_journal(postgres.new_database(), cluster.cluster_id) as journal:
+        runner = begun(cluster, journal, kraft_sandbox, topic, tmp_path)
+        digest = journal.plans.unfinished()[0].digest
+        os.kill(postgres._process.pid, signal.SIGKILL)
+        postgres._process.wait(timeout=30)
+        with pytest.raises(JournalError):
+            runner.step()
+        eventually(postgres.start, within=30, errors=(AssertionError, OSError))
+        undo = Undo(cluster, journal, digest, Settings(throttle=50_000_000), WHO, scope="plan", reason="a test")
+        ends(lambda: undo.step().ended)
+
+        def as_before() -> None:
+            found = verify_undone(cluster, journal, digest)
+            assert (found.ok, found.status) == (True, PlanStatus.ROLLED_BACK.value), found.sentence
+
+        eventually(as_before, within=60)
