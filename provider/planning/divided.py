@@ -12,7 +12,8 @@ from kafka_steward.planning.arrays import Brokers
 from kafka_steward.planning.flows import Infeasible
 from kafka_steward.planning.measures import Measures
 from kafka_steward.planning.options import EVEN, Options
-from kafka_steward.planning.quota_flow import Quotas, Whole, together, whole_quotas
+from kafka_steward.planning.quota_flow import Quotas, Whole, together
+from kafka_steward.planning.sampled import sampled_quotas
 from kafka_steward.planning.shares import Share, led_together, shares_of
 from kafka_steward.planning.start import broker_bounds, groups_of
 from kafka_steward.planning.tally import Tally
@@ -72,7 +73,7 @@ def divided(brokers: Brokers, packed: Sequence[bytes], *, own_rack: bool) -> Div
         return None
     low, high = broker_bounds(brokers, factors, counts, tally.held, own_rack=own_rack)
     try:
-        quotas = whole_quotas(Whole(tally, groups_of(brokers), low, high))
+        quotas = sampled_quotas(Whole(tally, groups_of(brokers), low, high))
     except Infeasible:
         return None
     topics = [part.topics for part in parts]

@@ -1,11 +1,15 @@
 """An even plan put together from slices: as few moves and mebibytes as the plan of all partitions as one."""
 
+import random
+
 import pytest
 
 from kafka_steward.planning.check import check
 from kafka_steward.planning.divided import Divided
 from kafka_steward.planning.formats import read_plan, read_snapshot
 from kafka_steward.planning.job import run
+from kafka_steward.planning.quota_flow import whole_quotas
+from kafka_steward.planning.sampled import sampled_quotas
 from tests.builders import cluster, planned
 from tests.planning.solver import MIB, random_case
 from tests.planning.test_job import written
@@ -62,3 +66,25 @@ def test_an_even_plan_of_several_slices_depends_on_the_slices_alone(spark, tmp_p
         spark.conf.set("spark.sql.shuffle.partitions", partitions)
         run(spark, snapshot, str(tmp_path / partitions), "drain", slice_rows=20)
         assert read_plan(str(tmp_path / partitions)) == expected
+
+
+def test_quotas_of_a_sample_and_prices_are_those_of_one_flow(monkeypatch):
+    quotas = []
+
+    def both(whole):
+        sampled, flow = sampled_quotas(whole), whole_quotas(whole)
+        quotas.append([(one.moves, one.weight) for one in (sampled, flow)])
+        return sampled
+
+    monkeypatch.setattr("kafka_steward.planning.sampled._FEW_CELLS", 0)
+    monkeypatch.setattr("kafka_steward.planning.sampled._SAMPLE", 0.3)
+    monkeypatch.setattr("kafka_steward.planning.sampled._PER_BROKER", 0)
+    monkeypatch.setattr("kafka_steward.planning.divided.sampled_quotas", both)
+    dice = random.Random(5)
+    topics = [f"t{at:02d}: " + " ".join("".join(dice.sample("123456", 3)) for _ in range(7)) for at in range(40)]
+    for brokers in ("1a 2b 3c 4a 5b 6c", "1a 2b 3c 4a 5b 6c 7a+ 8b+ 9c+", "1 2 3 4 5 6 7+", "1a 2b 3c 4a 5b 6c-"):
+        snapshot = cluster(brokers, *topics)
+        plan = planned(snapshot, "rebalance", slice_rows=50)
+        assert check(snapshot, plan).problems == []
+    assert len(quotas) == 4
+    assert all(sampled == flow for sampled, flow in quotas)
