@@ -42,12 +42,13 @@ _LONGEST_S = 600.0
 
 @dataclass(frozen=True)
 class Cancelled:
-    """One cancel: how long it took, and what was not as before when it was over."""
+    """One cancel: how long it took, how many went back (the others arrived meanwhile), and what was not as before."""
 
     mode: str
     by: str
     in_flight: int
     seconds: float
+    back: int
     disordered: int
     other_leaders: int
     throttles: int
@@ -146,6 +147,7 @@ def _left(cluster: KafkaCluster, topic: str, mode: str, by: str, measured: tuple
         mode,
         by,
         *measured,
+        back=len(back),
         disordered=sum(each.replicas != _BEFORE for each in back.values()),
         other_leaders=sum(each.replicas[0] != _BEFORE[0] for each in back.values()),
         throttles=sum(map(len, lists.values())) + sum(map(len, rates.values())),
@@ -159,6 +161,7 @@ def _table(rows: Sequence[Cancelled]) -> str:
         "in flight",
         "cancelled by",
         "s",
+        "went back",
         "order lost",
         "preferred leader lost",
         "throttles left",
@@ -166,7 +169,7 @@ def _table(rows: Sequence[Cancelled]) -> str:
     ]
     lines = [head, ["---"] * len(head)]
     for row in rows:
-        counts = [row.disordered, row.other_leaders, row.throttles, row.logs]
+        counts = [row.back, row.disordered, row.other_leaders, row.throttles, row.logs]
         lines.append([row.mode, str(row.in_flight), row.by, f"{row.seconds:.1f}", *map(str, counts)])
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
