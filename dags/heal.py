@@ -73,16 +73,10 @@ def heal(
     _refuse_wrong(mode, given)
     shared = {"conn_id": conn_id, "settings": given}
     told = _Told(on_failure_detected, on_not_healable, on_healed)
-    options = options_of(
-        dag_options, retries, retry_delay, max_active_runs=1, is_paused_upon_creation=True, doc_md=_DOC
-    )
-    with DAG(
-        dag_id or dag_id_of("heal", conn_id),
-        schedule=[broker_failed(conn_id, given)],
-        params=heal_params(mode, given),
-        on_failure_callback=as_notifiers(on_failed) or None,
-        **options,
-    ) as dag:
+    defaults = {"max_active_runs": 1, "on_failure_callback": as_notifiers(on_failed) or None, "doc_md": _DOC}
+    options = options_of(dag_options, retries, retry_delay, is_paused_upon_creation=True, **defaults)
+    schedule, params = [broker_failed(conn_id, given)], heal_params(mode, given)
+    with DAG(dag_id or dag_id_of("heal", conn_id), schedule=schedule, params=params, **options) as dag:
         found, plan = _plan(dag, shared, spark_conn_id, told)
         _carry_out(found, plan, shared, told, deferrable=deferrable, on_kill=on_kill)
     return dag

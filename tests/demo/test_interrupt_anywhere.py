@@ -53,12 +53,13 @@ def demo(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
 def told(child: subprocess.Popen[str], words: str) -> str:
     """Its output up to the line with these words."""
     assert child.stdout is not None
+    assert child.stderr is not None
     lines: list[str] = []
     for line in child.stdout:
         lines.append(line)
         if words in line:
             return "".join(lines)
-    raise AssertionError(f"it never said {words!r}: {''.join(lines)}")
+    raise AssertionError(f"it never said {words!r}: {''.join(lines)}{child.stderr.read()}")
 
 
 def ctrl_c(child: subprocess.Popen[str]) -> str:
