@@ -18,6 +18,7 @@ PURE = [
     *sorted((ROOT / "provider" / "planning").glob("*.py")),
     ROOT / "provider" / "cluster" / "health.py",
     ROOT / "provider" / "cluster" / "recent.py",
+    ROOT / "provider" / "protocol" / "asking.py",
     *(
         ROOT / "provider" / "execution" / f"{name}.py"
         for name in (

@@ -88,7 +88,7 @@ def _bounce(call: Call) -> None:
 
 
 def _add(call: Call) -> None:
-    from kafka_steward.execution.queueing import queue_add  # noqa: PLC0415 - `airflow` starts without SQL
+    from kafka_steward.protocol.queueing import queue_add  # noqa: PLC0415 - `airflow` starts without SQL
 
     try:
         text = Path(call.arguments.file).read_text()
@@ -101,8 +101,8 @@ def _add(call: Call) -> None:
 
 
 def _list(call: Call) -> None:
-    from kafka_steward.execution.queueing import queue_list  # noqa: PLC0415 - `airflow` starts without SQL
     from kafka_steward.journal.render import Table  # noqa: PLC0415
+    from kafka_steward.protocol.queueing import queue_list  # noqa: PLC0415 - `airflow` starts without SQL
 
     with call.hook.journal(call.hook.cluster_id()) as journal:
         queued = queue_list(journal)
@@ -115,7 +115,7 @@ def _line(queued: ChunkPartition) -> tuple[str, str]:
 
 
 def _remove(call: Call) -> None:
-    from kafka_steward.execution.queueing import queue_remove  # noqa: PLC0415 - `airflow` starts without SQL
+    from kafka_steward.protocol.queueing import queue_remove  # noqa: PLC0415 - `airflow` starts without SQL
 
     with call.hook.journal(call.hook.cluster_id()) as journal:
         removed = queue_remove(journal, who=call.who)
@@ -124,7 +124,7 @@ def _remove(call: Call) -> None:
 
 
 def _watch(call: Call) -> Exit:
-    from kafka_steward.execution.protocol import Protocol  # noqa: PLC0415 - `airflow` starts without Kafka
+    from kafka_steward.protocol.live import Protocol  # noqa: PLC0415 - `airflow` starts without Kafka
 
     with call.hook.open() as opened, interruptible() as interrupt:
         zookeeper = opened.access.zookeeper is not None

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from kafka_steward.errors import StewardError
-from kafka_steward.execution.driving import Looked
-from kafka_steward.execution.heard import Ears
-from kafka_steward.execution.protocol import Protocol
 from kafka_steward.hooks.steward import Opened
 from kafka_steward.journal.audit import Who
 from kafka_steward.journal.zk_watch import CONTROLLER, TreeWatch
+from kafka_steward.protocol.driving import Looked
+from kafka_steward.protocol.heard import Ears
+from kafka_steward.protocol.live import Protocol
 from kafka_steward.triggers.telling import Teller
 from kafka_steward.triggers.thread import ClusterThread
 

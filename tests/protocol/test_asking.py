@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.state import Snapshot
-from kafka_steward.execution.asking import Asked, Decision, Fate, Flight, Sight, decide
+from kafka_steward.protocol.asking import Asked, Decision, Fate, Flight, Sight, decide
 from tests.simulator import Simulator
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -112,7 +112,7 @@ def scene() -> Yard:
 
 def wrapped(yard: Yard, faults: Faults) -> object:
     """A watch whose cluster and tree die at one call."""
-    from kafka_steward.execution.protocol import Protocol
+    from kafka_steward.protocol.live import Protocol
     from tests.protocol.yard import WATCH
     from tests.worlds import journal_over
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from kafka_steward.errors import DocumentError, RequestError
-from kafka_steward.execution.queueing import queue_add, queue_list, queue_remove
 from kafka_steward.journal import paths
 from kafka_steward.journal.plans import PlanStatus
+from kafka_steward.protocol.queueing import queue_add, queue_list, queue_remove
 from tests.protocol.yard import Yard, document
 from tests.worlds import WHO
 

@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.execution.driving import Looked
-from kafka_steward.execution.protocol import Protocol
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Who
 from kafka_steward.journal.documents import InFlight
 from kafka_steward.journal.tree import Node
+from kafka_steward.protocol.driving import Looked
+from kafka_steward.protocol.live import Protocol
 from kafka_steward.settings import Settings
 from tests.simulator import Simulator
 from tests.worlds import memory_journal

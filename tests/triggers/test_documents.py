@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from kafka_steward.errors import JournalUnreachable
-from kafka_steward.execution.driving import Looked
-from kafka_steward.execution.heard import Ears
 from kafka_steward.journal import paths
 from kafka_steward.journal.zk_watch import CONTROLLER
+from kafka_steward.protocol.driving import Looked
+from kafka_steward.protocol.heard import Ears
 from kafka_steward.triggers.documents import POLL_S, DocumentLoop
 from kafka_steward.triggers.watch import WatchTrigger
 from tests.protocol.yard import Yard

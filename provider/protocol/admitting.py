@@ -13,15 +13,15 @@ from itertools import groupby
 from kafka_steward.assignment import Move, MoveReason, TopicPartition
 from kafka_steward.cluster.state import Partition, Snapshot
 from kafka_steward.errors import ClusterError
-from kafka_steward.execution.asked_plans import AskedPlans, publish_asked
-from kafka_steward.execution.asking import Decision, Fate, Flight, Sight, decide
 from kafka_steward.execution.inflight import flights, forget_in_flight, retarget
 from kafka_steward.execution.owner import new_owner
-from kafka_steward.execution.papers import Paper
 from kafka_steward.execution.ports import ClusterPort
-from kafka_steward.execution.withdrawing import Withdrawal
 from kafka_steward.journal.audit import Action, Entry, Outcome, Who
 from kafka_steward.journal.open import Journal
+from kafka_steward.protocol.asked_plans import AskedPlans, publish_asked
+from kafka_steward.protocol.asking import Decision, Fate, Flight, Sight, decide
+from kafka_steward.protocol.papers import Paper
+from kafka_steward.protocol.withdrawing import Withdrawal
 from kafka_steward.settings import Settings
 
 __all__ = ["Admission", "Admitted", "known_flights"]

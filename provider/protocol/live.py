@@ -13,22 +13,22 @@ from dataclasses import replace
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import LockLost, NodeExists, NodeMissing, VersionConflict
-from kafka_steward.execution.admitting import Admission, known_flights
-from kafka_steward.execution.asked_plans import AskedPlan, AskedPlans, why_not_now
-from kafka_steward.execution.driving import SOON_S, Driver, Looked
-from kafka_steward.execution.intruders import Intruders
-from kafka_steward.execution.legacy import follow_legacy
 from kafka_steward.execution.owner import new_owner
-from kafka_steward.execution.papers import BATCH, Paper, read_queue, read_requests
 from kafka_steward.execution.ports import ClusterPort
-from kafka_steward.execution.queueing import shorten, started, taken_out
-from kafka_steward.execution.signalling import heed_signal, signalled
 from kafka_steward.execution.switch import why_off
-from kafka_steward.execution.withdrawing import Withdrawal
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Who
 from kafka_steward.journal.document import delete_as_read
 from kafka_steward.journal.open import Journal
+from kafka_steward.protocol.admitting import Admission, known_flights
+from kafka_steward.protocol.asked_plans import AskedPlan, AskedPlans, why_not_now
+from kafka_steward.protocol.driving import SOON_S, Driver, Looked
+from kafka_steward.protocol.intruders import Intruders
+from kafka_steward.protocol.legacy import follow_legacy
+from kafka_steward.protocol.papers import BATCH, Paper, read_queue, read_requests
+from kafka_steward.protocol.queueing import shorten, started, taken_out
+from kafka_steward.protocol.signalling import heed_signal, signalled
+from kafka_steward.protocol.withdrawing import Withdrawal
 from kafka_steward.settings import Settings
 
 __all__ = ["Looked", "Protocol"]

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kafka_steward.errors import DocumentError
-from kafka_steward.execution.asked_plans import source_of
-from kafka_steward.execution.asking import Asked
 from kafka_steward.journal import paths
 from kafka_steward.journal.requests import Request
 from kafka_steward.journal.tree import Node, Tree
+from kafka_steward.protocol.asked_plans import source_of
+from kafka_steward.protocol.asking import Asked
 
 __all__ = ["BATCH", "Paper", "read_queue", "read_requests"]
 

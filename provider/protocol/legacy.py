@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.errors import DocumentError
-from kafka_steward.execution.asking import Flight
 from kafka_steward.execution.inflight import flights, forget_in_flight, note_foreign
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.journal import paths
 from kafka_steward.journal.documents import ChunkPartition, InFlight
 from kafka_steward.journal.open import Journal
 from kafka_steward.journal.requests import Request
+from kafka_steward.protocol.asking import Flight
 
 __all__ = ["follow_legacy"]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from kafka_steward.execution.asked_plans import AskedPlan
 from kafka_steward.execution.cancelling import Scope
 from kafka_steward.execution.inflight import mark_legacy
 from kafka_steward.execution.ports import ClusterPort
@@ -14,6 +13,7 @@ from kafka_steward.execution.undo import Undo, open_undos
 from kafka_steward.journal.audit import Who
 from kafka_steward.journal.open import Journal
 from kafka_steward.journal.plans import PlanRecord
+from kafka_steward.protocol.asked_plans import AskedPlan
 from kafka_steward.settings import Settings
 
 __all__ = ["SOON_S", "Driver", "Looked"]
