@@ -82,8 +82,9 @@ def setting_params(settings: Mapping[str, Any]) -> dict[str, Param]:
 
 def _param(knob: Field[Any], value: Any) -> Param:
     kind, _, description = SETTINGS[knob.name]
-    limits = {"minimum": knob.metadata["low"], "maximum": knob.metadata["high"]}
+    facts = knob.metadata
+    limits = {"minimum": facts["low"], "maximum": facts["high"], "pattern": facts["pattern"]}
     schema: dict[str, Any] = {name: limit for name, limit in limits.items() if limit is not None}
-    if knob.metadata["choices"]:
-        schema |= {"enum": [None, *knob.metadata["choices"]], "values_display": {"null": "as configured"}}
+    if facts["choices"]:
+        schema |= {"enum": [None, *facts["choices"]], "values_display": {"null": "as configured"}}
     return Param(value, description, type=["null", _TYPES[kind]], section=SECTION, **schema)

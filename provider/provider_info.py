@@ -32,6 +32,12 @@ SETTINGS: dict[str, tuple[str, str, str]] = {
         "When the next move starts. sliding: when one ends. chunk: when its whole chunk has.",
     ),
     "chunk_pause": ("float", "0.0", "Seconds to wait between chunks."),
+    "maintenance_window": (
+        "string",
+        "",
+        "When plans that can wait begin moves, such as mon-fri 22:00-06:00; several with ; between. Empty: always.",
+    ),
+    "maintenance_timezone": ("string", "UTC", "The time zone of the maintenance window, such as Europe/Berlin."),
     "stall_after": ("float", "600.0", "Seconds without progress after which a move counts as stalled."),
     "max_attempts": ("integer", "100", "Steps failed in a row after which a plan is stuck and waits for a person."),
     "abandoned_after": (
@@ -166,6 +172,6 @@ def _field(label: str, description: str, kind: str = "string", **schema: Any) ->
 
 def _knob_field(name: str, kind: str, default: str, text: str) -> dict[str, Any]:
     # Told, not filled in: the form would store it in the connection, where it would win over [kafka_steward].
-    text = f"{text} Default: {_DEFAULT_WORDS.get(default, default.removesuffix('.0'))}."
+    text += f" Default: {_DEFAULT_WORDS.get(default, default.removesuffix('.0'))}." if default else ""
     schema = {"enum": _CHOICES[name]} if name in _CHOICES else {}
     return _field(name.replace("_", " ").capitalize(), text, _JSON_TYPES[kind], **schema)

@@ -11,12 +11,20 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from kafka_steward.errors import SettingError
+from kafka_steward.maintenance import PATTERN, window_of
 
 __all__ = ["Settings"]
 
 
-def _knob(default: Any, *, low: float | None = None, high: float | None = None, choices: tuple[str, ...] = ()) -> Any:
-    return field(default=default, metadata={"low": low, "high": high, "choices": choices})
+def _knob(
+    default: Any,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    choices: tuple[str, ...] = (),
+    pattern: str | None = None,
+) -> Any:
+    return field(default=default, metadata={"low": low, "high": high, "choices": choices, "pattern": pattern})
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +59,10 @@ class Settings:
     window: str = _knob("sliding", choices=("sliding", "chunk"))
     #: Seconds to wait between chunks.
     chunk_pause: float = _knob(0.0, low=0)
+    #: When plans that can wait may begin moves, such as "mon-fri 22:00-06:00"; empty: always.
+    maintenance_window: str = _knob("", pattern=PATTERN)
+    #: The time zone of that window.
+    maintenance_timezone: str = _knob("UTC")
     #: Seconds without progress after which a move counts as stalled.
     stall_after: float = _knob(600.0, low=1)
     #: Seconds after which a plan that nobody steps is paused, and its throttles given back once nothing of it moves.
@@ -72,12 +84,15 @@ class Settings:
     def of(cls, *sources: Mapping[str, Any]) -> Settings:
         """Settings from the given sources, the first of which wins. Names of other things are left alone.
 
-        Raises SettingError, naming the setting, when a value is of the wrong type or out of range.
+        Raises SettingError, naming the setting, when a value is of the wrong type or out of range, and for a
+        maintenance window that never opens.
         """
         merged: dict[str, Any] = {}
         for source in reversed(sources):
             merged.update(_known(source))
-        return cls(**{name: _checked(name, value) for name, value in merged.items()})
+        settings = cls(**{name: _checked(name, value) for name, value in merged.items()})
+        window_of(settings.maintenance_window, settings.maintenance_timezone)
+        return settings
 
 
 def _known(source: Mapping[str, Any]) -> dict[str, Any]:

@@ -88,12 +88,12 @@ def progress_of(
     stalled: Sequence[TopicPartition] = (),
     busy: bool = False,
     sentence: str = "",
+    note: str = "",
 ) -> Progress:
-    """The progress of a plan from its rows; without `sentence`, one is made from the numbers."""
+    """The progress of a plan from its rows; without `sentence`, one is made from the numbers and from the `note`."""
     counts = Counter(row.state for row in rows)
     left_over = unsettled(rows)
-    total = sum(copied_bytes(row.move) for row in rows if row.state in _COUNTED)
-    done = sum(copied_bytes(row.move) for row in rows if row.state is MoveState.COMPLETED)
+    total, done = (sum(copied_bytes(row.move) for row in rows if row.state in of) for of in (_COUNTED, _COPIED))
     arrived = sum(track.arrived.values()) if track else 0
     rate = track.bytes_per_s if track else None
     return Progress(
@@ -117,19 +117,23 @@ def progress_of(
         chunks=1 + max((row.move.chunk for row in rows), default=-1),
         left=record.left,
         busy=busy,
-        sentence=sentence or _sentence(record, rows, counts, held),
+        sentence=sentence or _sentence(record, rows, counts, held, note),
     )
 
 
 #: Moves whose bytes belong to the total: what was skipped or given up is not copied.
 _COUNTED = {MoveState.WAITING, MoveState.HELD, MoveState.SUBMITTED, MoveState.COMPLETED}
+_COPIED = {MoveState.COMPLETED}
 
 
-def _sentence(record: PlanRecord, rows: Sequence[MoveRow], counts: Counter[MoveState], held: Sequence[Held]) -> str:
+def _sentence(
+    record: PlanRecord, rows: Sequence[MoveRow], counts: Counter[MoveState], held: Sequence[Held], note: str
+) -> str:
     if record.status.finished or record.status in {PlanStatus.STUCK, PlanStatus.PAUSED}:
         return record.reason
     settled = sum(counts[state] for state in MoveState if state.settled)
     told = f"{settled} of {len(rows)} partitions settled, {counts[MoveState.SUBMITTED]} in flight"
     waiting = counts[MoveState.WAITING] + counts[MoveState.HELD]
     told += f", {waiting} waiting." if waiting else "."
-    return f"{told} {held[0].sentence}" if held else told
+    more = held[0].sentence if held else note if waiting else ""
+    return f"{told} {more}" if more else told

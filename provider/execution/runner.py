@@ -16,6 +16,7 @@ from kafka_steward.execution.mending import mending
 from kafka_steward.execution.owner import new_owner
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.progress import Progress, progress_of
+from kafka_steward.execution.resting import why_resting
 from kafka_steward.execution.rolling_back import mark_rolled_back
 from kafka_steward.execution.step import Step, Stepped
 from kafka_steward.journal.audit import Action, Entry, Who
@@ -104,6 +105,7 @@ class Runner:
         starting, why_not = (False, f"Plan {self._digest[:12]} is being {cancelling}.")
         if not cancelling:
             starting, why_not = self._may_start(record)
+        resting = why_resting(record, self._settings, self._journal.now_ms()) if starting else ""
         step = Step(
             self._cluster,
             self._journal,
@@ -111,7 +113,7 @@ class Runner:
             self._settings,
             who=self._who,
             fence=fence,
-            starting=starting,
+            starting=starting and not resting,
             cancelling=cancelling,
         )
         try:
@@ -131,7 +133,7 @@ class Runner:
             return progress_of(record, stepped.rows)
         if starting and self._out_of_attempts(record, stepped):
             return self._give_up(record, fence, step, stepped)
-        return self._went_on(record, fence, stepped, why_not=why_not, cancelling=bool(cancelling))
+        return self._went_on(record, fence, stepped, why_not=why_not, resting=resting, cancelling=bool(cancelling))
 
     def _may_start(self, record: PlanRecord) -> tuple[bool, str]:
         """Whether new moves may be submitted, and if not, why not."""
@@ -150,7 +152,7 @@ class Runner:
         return stepped.futile and record.attempts + 1 >= self._settings.max_attempts
 
     def _went_on(
-        self, record: PlanRecord, fence: Fence, stepped: Stepped, *, why_not: str, cancelling: bool
+        self, record: PlanRecord, fence: Fence, stepped: Stepped, *, why_not: str, resting: str, cancelling: bool
     ) -> Progress:
         attempts = 0 if stepped.progressed else record.attempts + stepped.futile
         status = record.status if why_not and not cancelling else PlanStatus.RUNNING
@@ -162,6 +164,7 @@ class Runner:
             track=track,
             stalled=stuck,
             sentence=why_not,
+            note=resting,
         )
         reason = record.reason if why_not else progress.sentence
         record = self._update(record, fence, status=status, attempts=attempts, reason=reason)

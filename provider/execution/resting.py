@@ -1,0 +1,25 @@
+"""Maintenance windows as plans heed them: who waits for one, and what is said meanwhile. Pure."""
+
+from __future__ import annotations
+
+from kafka_steward.assignment import Operation
+from kafka_steward.journal.records import PlanRecord
+from kafka_steward.maintenance import window_of
+from kafka_steward.settings import Settings
+
+__all__ = ["why_resting"]
+
+#: What mends, or takes back what went wrong, waits for no window.
+_URGENT = frozenset(each.value for each in (Operation.HEAL, Operation.FILL, Operation.ROLLBACK))
+
+
+def why_resting(record: PlanRecord, settings: Settings, now_ms: int) -> str:
+    """Why the plan begins no move now and when it goes on; empty while its maintenance window is open.
+
+    Heals, fills and rollbacks are urgent, and never wait for a window.
+    """
+    if record.operation in _URGENT:
+        return ""
+    window = window_of(settings.maintenance_window, settings.maintenance_timezone)
+    opens_ms = None if window is None else window.closed_until_ms(now_ms)
+    return "" if window is None or opens_ms is None else window.sentence(opens_ms)

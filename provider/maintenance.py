@@ -1,0 +1,132 @@
+"""Maintenance windows: when work that can wait may begin. Pure: the time is passed in.
+
+A window is written as people say it: `22:00-06:00`, with days `mon-fri 22:00-06:00` (the days on which it opens), and
+several of them as `mon-fri 22:00-06:00; sat,sun 00:00-24:00`. Its times are those of the wall clock of a time zone, so
+that it moves with summer time; a span that summer time swallows whole does not open on that day.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, time, timedelta, timezone
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from kafka_steward.errors import SettingError
+
+__all__ = ["PATTERN", "MaintenanceWindow", "window_of"]
+
+_DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+_SPAN = r"(?:[a-z,-]+ )?\d{1,2}:\d\d-\d{1,2}:\d\d"
+#: What a form accepts before the sentences here are asked; empty: always open.
+PATTERN = rf"^\s*(?:{_SPAN}(?:\s*;\s*{_SPAN})*)?\s*$"
+_PARTS = re.compile(r"(?:(?P<days>[a-z,-]+) )?(?P<begin>\d{1,2}:\d\d)-(?P<end>\d{1,2}:\d\d)")
+_A_DAY = 24 * 60
+#: Days to look ahead for the next opening: a week, and more for a span that summer time swallowed.
+_AHEAD = 16
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """Minutes of the day at which it opens and closes, and the weekdays (0: Monday) on which it opens."""
+
+    days: frozenset[int]
+    begin: int
+    end: int
+
+    def on(self, day: date, zone: ZoneInfo) -> tuple[int, int]:
+        """When it opens and closes if it opens on that day, in milliseconds since 1970."""
+        return _moment_ms(day, self.begin, zone), _moment_ms(day, self.end, zone)
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceWindow:
+    """A window as it was written, and its time zone. Construct through `window_of`, which validates."""
+
+    text: str
+    zone: ZoneInfo
+    spans: Sequence[_Span]
+
+    def closed_until_ms(self, now_ms: int) -> int | None:
+        """When it opens next, in milliseconds since 1970; None while it is open."""
+        openings = list(self._around(now_ms))
+        if any(opens <= now_ms < closes for opens, closes in openings):
+            return None
+        return min(opens for opens, _ in openings if opens > now_ms)
+
+    def sentence(self, opens_ms: int) -> str:
+        """That it is closed, and when it opens."""
+        opens = datetime.fromtimestamp(opens_ms / 1000, self.zone).strftime("%Y-%m-%d %H:%M")
+        return (
+            f"Nothing new is submitted outside the maintenance window {self.text}; it opens {opens} ({self.zone.key})."
+        )
+
+    def _around(self, now_ms: int) -> Iterator[tuple[int, int]]:
+        today = datetime.fromtimestamp(now_ms / 1000, self.zone).date()
+        for ahead in range(-2, _AHEAD):
+            day = today + timedelta(days=ahead)
+            for span in self.spans:
+                opens, closes = span.on(day, self.zone)
+                if day.weekday() in span.days and opens < closes:
+                    yield opens, closes
+
+
+def window_of(text: str, zone: str) -> MaintenanceWindow | None:
+    """The window that `text` describes in the time zone of that name; None for an empty text: always open.
+
+    Raises SettingError for a time, a day or a zone that does not exist, and for a window that never opens.
+    """
+    if not text.strip():
+        return None
+    try:
+        named = ZoneInfo(zone)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise SettingError(f"There is no time zone {zone!r}; write one such as Europe/Berlin, or UTC.") from error
+    return MaintenanceWindow(text.strip(), named, tuple(_span(part.strip()) for part in text.split(";")))
+
+
+def _span(text: str) -> _Span:
+    found = _PARTS.fullmatch(text)
+    if found is None:
+        raise SettingError(
+            f"The maintenance window {text!r} cannot be read; write it as 22:00-06:00 or mon-fri 22:00-06:00, and "
+            "several with ; between them."
+        )
+    begin, end = _minutes(found["begin"]), _minutes(found["end"])
+    if begin in (end, _A_DAY):
+        raise SettingError(
+            f"The maintenance window {text} never opens: it ends when it begins; for the whole day write 00:00-24:00."
+        )
+    return _Span(_days(found["days"]), begin, end if end > begin else end + _A_DAY)
+
+
+def _minutes(text: str) -> int:
+    hours, minutes = map(int, text.split(":"))
+    if minutes > 59 or hours * 60 + minutes > _A_DAY:
+        raise SettingError(f"The maintenance window names {text}, which is no time of day; write 00:00 to 24:00.")
+    return hours * 60 + minutes
+
+
+def _days(text: str | None) -> frozenset[int]:
+    if text is None:
+        return frozenset(range(7))
+    found: set[int] = set()
+    for part in text.split(","):
+        first, dash, last = part.partition("-")
+        begin, end = _day(first), _day(last if dash else first)
+        found |= {day % 7 for day in range(begin, (end if end >= begin else end + 7) + 1)}
+    return frozenset(found)
+
+
+def _day(name: str) -> int:
+    if name not in _DAYS:
+        raise SettingError(f"The maintenance window names the day {name!r}; there are {', '.join(_DAYS)}.")
+    return _DAYS.index(name)
+
+
+def _moment_ms(day: date, minutes: int, zone: ZoneInfo) -> int:
+    days, rest = divmod(minutes, _A_DAY)
+    local = datetime.combine(day + timedelta(days=days), time(rest // 60, rest % 60), zone)
+    # By way of UTC: differences of two local times of one zone leave summer time out.
+    return int(local.astimezone(timezone.utc).timestamp() * 1000)
