@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kafka_steward.assignment import Operation
 from kafka_steward.errors import NodeMissing, PlanError, SlotTaken, VersionConflict
+from kafka_steward.execution.approving import refuse_unapproved
 from kafka_steward.execution.failures import is_abandoned
 from kafka_steward.execution.intervening import abandon_plan
 from kafka_steward.execution.ports import ClusterPort
@@ -27,18 +28,22 @@ def publish_plan(
     settings: Settings,
     who: Who,
     snapshot: SnapshotFolder | None = None,
+    require_approval: bool = False,
 ) -> PlanRecord:
     """Write a plan into the journal and give it the cluster; the second time, return it as it stands.
 
-    With the `snapshot` that it was made from, the plan is checked against it, without trusting the planner. A heal
+    With the `snapshot` that it was made from, the plan is checked against it, without trusting the planner. With
+    `require_approval`, the journal must hold the approval of this plan, by its digest. A heal
     goes before any plan that a person asked for: that one is paused, and gets the cluster back when the heal ends. The
     entries of the brokers that a heal is for are deleted then (KIP-46): the plan stands in for them.
 
-    Raises PlanError: of another cluster, not valid, or healing more brokers than `max_failed_brokers`. Raises SlotTaken
-    while another plan, that it may not pause, has the cluster; nothing is written then. An older heal that nobody has
-    stepped for `abandoned_after` is abandoned for the new one.
+    Raises PlanError: of another cluster, not valid, not approved, or healing more brokers than `max_failed_brokers`.
+    Raises SlotTaken while another plan, that it may not pause, has the cluster; nothing is written then. An older heal
+    that nobody has stepped for `abandoned_after` is abandoned for the new one.
     """
     _refuse_wrong(cluster, journal, plan, settings, snapshot)
+    if require_approval:
+        refuse_unapproved(journal, plan.digest)
     wanted = _record(cluster, plan, who, snapshot)
     known = journal.plans.get(plan.digest)
     if known is not None and known.status.finished:

@@ -30,6 +30,10 @@ class Action(str, Enum):
     ANNOUNCE = "announce"
     #: More brokers are gone than may be healed: reported only.
     OUTAGE = "outage"
+    #: A plan was approved, by a person or by a rule.
+    APPROVE = "approve"
+    #: A plan was not approved: a person said no, or nobody answered.
+    REJECT = "reject"
     #: A plan was written down and owns the cluster.
     PUBLISH = "publish"
     #: A partition was held back; it may go on later.

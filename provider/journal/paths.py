@@ -12,9 +12,13 @@ from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import RequestError
 
 __all__ = [
+    "APPROVALS",
     "CANCEL_IN_PROGRESS",
     "CHUNK_PREFIX",
     "FAILED_BROKERS",
+    "FILL_ANNOUNCED",
+    "OWED",
+    "PARTITIONS_ASKED",
     "PLANS",
     "REASSIGNMENTS",
     "REASSIGNMENT_REQUESTS",
@@ -27,12 +31,16 @@ __all__ = [
     "SLOT",
     "STEP_LOCK",
     "SWITCH_SEEN",
+    "approval",
     "borrowed",
     "borrowed_below",
     "broker_of",
     "checked_path",
     "chunk",
     "failed_broker",
+    "owed",
+    "owed_of",
+    "partitions_asked",
     "plan",
     "reassignment",
     "reassignments_of",
@@ -67,8 +75,17 @@ STEP_LOCK = "/steward/step_lock"
 SWITCH_SEEN = "/steward/switch"
 #: One record per plan, named by its digest.
 PLANS = "/steward/plans"
+#: One approval per plan that needed one, named by its digest.
+APPROVALS = "/steward/approvals"
 #: What was borrowed of Kafka's configuration and must be given back.
 _BORROWED = "/steward/borrowed"
+
+#: KIP-409: replicas that are owed, one node per partition.
+OWED = "/steward/owed"
+#: Partitions that are to be added when there are brokers for them, one node per topic.
+PARTITIONS_ASKED = "/steward/partitions_asked"
+#: When it was last announced that something owed can be settled.
+FILL_ANNOUNCED = "/steward/fill_announced"
 
 _SEGMENT = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _PATH = re.compile(r"(/[^/\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]+)+")
@@ -100,6 +117,21 @@ def reassignment(partition: TopicPartition) -> str:
     return f"{reassignments_of(partition.topic)}/{_number('partition', partition.partition)}"
 
 
+def owed_of(topic: str) -> str:
+    """The parent of `topic`'s partitions to which replicas are owed (KIP-409)."""
+    return f"{OWED}/{_segment('topic', topic)}"
+
+
+def owed(partition: TopicPartition) -> str:
+    """Where it is written which replicas are owed to `partition` (KIP-409)."""
+    return f"{owed_of(partition.topic)}/{_number('partition', partition.partition)}"
+
+
+def partitions_asked(topic: str) -> str:
+    """Where it is written that `topic` is to get more partitions."""
+    return f"{PARTITIONS_ASKED}/{_segment('topic', topic)}"
+
+
 def chunk(name: str) -> str:
     """The path of a chunk from its node's name, such as `chunk_0000000003`."""
     return f"{REASSIGN_CHUNKS}/{_segment('chunk', name)}"
@@ -108,6 +140,11 @@ def chunk(name: str) -> str:
 def plan(digest: str) -> str:
     """Where the record of the plan with `digest` is written."""
     return f"{PLANS}/{_segment('plan digest', digest)}"
+
+
+def approval(digest: str) -> str:
+    """Where the approval of the plan with `digest` is written."""
+    return f"{APPROVALS}/{_segment('plan digest', digest)}"
 
 
 def borrowed_below(kind: str) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from kafka_steward.journal.approvals import Approval
 from kafka_steward.journal.documents import Chunk, ChunkPartition, FailedBroker, InFlight, RollingBounce
 from kafka_steward.journal.requests import CancelRequest, Request, SwitchedOff
 
@@ -28,6 +29,7 @@ DOCUMENTS = [
     ("reassign_partitions_queue", (KIPS / "236_queue.json").read_text()),
     ("reassign_chunks", Chunk(MOVED, True, "d", 0).to_json()),
     ("reassignments", InFlight((1, 2), (2, 3), True, 2, "d").to_json()),
+    ("approvals", Approval("3f2a91c0" * 8, "ann", "looks right", 5).to_json()),
 ]
 
 
@@ -37,7 +39,7 @@ def test_what_is_written_and_the_kips_examples_fit_the_schema(name: str, text: s
 
 
 def test_every_path_has_a_schema_and_every_schema_a_document() -> None:
-    paths = set(re.findall(r"^\| \[`/admin/(\w+)", PAGE, re.MULTILINE)) - {"reassign_partitions"}
+    paths = set(re.findall(r"^\| \[`/(?:admin|steward)/(\w+)", PAGE, re.MULTILINE)) - {"reassign_partitions"}
     assert paths == set(SCHEMAS) == {name for name, _ in DOCUMENTS}
 
 

@@ -1,0 +1,96 @@
+"""Approval: bound to one digest, written down with who and when, and demanded before a plan is published."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kafka_steward.errors import PlanError
+from kafka_steward.execution.approving import approve, goes_without, refuse_unapproved, reject
+from kafka_steward.execution.publishing import publish_plan
+from kafka_steward.journal import paths
+from kafka_steward.journal.approvals import Approval
+from kafka_steward.journal.open import Journal
+from kafka_steward.settings import Settings
+from tests.simulator import Simulator
+from tests.worlds import WHO, memory_journal, move, plan_of
+
+DIGEST = "3f2a91c0" * 8
+OTHER = "77b1d2ee" * 8
+YES = Approval(DIGEST, "ann", "looks right", 5)
+
+
+@pytest.fixture
+def journal() -> Journal:
+    return memory_journal(Simulator.of("1a 2b 3c", "t: 123"))
+
+
+def test_the_journal_says_who_approved_which_digest_and_when(journal: Journal) -> None:
+    assert approve(journal, YES, WHO) == YES
+    assert refuse_unapproved(journal, DIGEST) == YES
+    (row,) = journal.audit.rows(plan=DIGEST)
+    assert (row.entry.action.value, row.entry.who.person, row.entry.who.dag_id) == ("approve", "ann", "heal")
+    assert row.entry.after["answered_ms"] == 5
+
+
+def test_an_approval_is_given_once_and_a_retry_changes_nothing(journal: Journal) -> None:
+    approve(journal, YES, WHO)
+    again = approve(journal, Approval(DIGEST, "bob", "me too", 9), WHO)
+    assert (again.person, refuse_unapproved(journal, DIGEST).person) == ("ann", "ann")
+    assert len(journal.audit.rows(plan=DIGEST)) == 1
+
+
+def test_an_approval_holds_for_no_other_digest(journal: Journal) -> None:
+    approve(journal, YES, WHO)
+    with pytest.raises(PlanError, match="Plan 77b1d2ee77b1 was not submitted: nobody has approved it"):
+        refuse_unapproved(journal, OTHER)
+
+
+@pytest.mark.parametrize("text", ["", "yes", "{}", Approval(OTHER, "ann").to_json()])
+def test_what_is_no_approval_of_this_plan_approves_nothing(journal: Journal, text: str) -> None:
+    journal.tree.create(paths.approval(DIGEST), text)
+    with pytest.raises(PlanError, match="nobody has approved it"):
+        refuse_unapproved(journal, DIGEST)
+
+
+def test_a_rejection_is_told_and_approves_nothing(journal: Journal) -> None:
+    reject(journal, DIGEST, WHO, person=None, reason="nobody answered")
+    (row,) = journal.audit.rows(plan=DIGEST)
+    assert (row.entry.action.value, row.entry.who.person, row.entry.reason) == (
+        "reject", None, "rejected: nobody answered",
+    )  # fmt: skip
+    with pytest.raises(PlanError):
+        refuse_unapproved(journal, DIGEST)
+
+
+def test_a_plan_is_published_only_with_its_own_approval() -> None:
+    simulator = Simulator.of("1a 2b 3c 4a", "t: 123 231")
+    journal = memory_journal(simulator)
+    plan = plan_of(simulator, [move("t-0", "123", "423")], operation="rebalance")
+    publish = lambda: publish_plan(  # noqa: E731
+        simulator, journal, plan, settings=Settings(), who=WHO, require_approval=True
+    )
+    with pytest.raises(PlanError, match="nobody has approved it"):
+        publish()
+    assert (journal.plans.get(plan.digest), journal.slot.owner()) == (None, None)
+    approve(journal, Approval(plan.digest, "ann"), WHO)
+    assert publish().digest == plan.digest
+
+
+@pytest.mark.parametrize(
+    ("proof", "scheduled", "above", "without"),
+    [
+        ({"bytes_moved": 10}, True, 10, True),
+        ({"bytes_moved": 11}, True, 10, False),
+        ({"bytes_moved": 0}, True, None, False),
+        ({"bytes_moved": 0}, True, 0, True),
+        ({"bytes_moved": 10}, False, 10, False),
+        ({"bytes_moved": 0, "notes": ["3 partitions have no known size; each counts as 0 bytes."]}, True, 10, False),
+        ({}, True, 10, False),
+    ],
+)
+def test_only_a_small_plan_of_a_scheduled_run_goes_without_a_person(
+    proof: dict[str, Any], scheduled: bool, above: int | None, without: bool
+) -> None:
+    assert bool(goes_without(proof, scheduled=scheduled, approve_above=above)) is without
