@@ -10,13 +10,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
-from kafka_steward.errors import DocumentError, NodeMissing, PlanError, VersionConflict
+from kafka_steward.errors import DocumentError, PlanError, VersionConflict
 from kafka_steward.execution.moves import unsettled
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Entry, Who
 from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.open import Journal
 from kafka_steward.journal.plans import PlanRecord, PlanStatus
+from kafka_steward.journal.quarantine import delete_as_heard
 from kafka_steward.journal.requests import CancelRequest
 from kafka_steward.journal.tree import Node
 
@@ -75,10 +76,8 @@ def adopt_request(journal: Journal, record: PlanRecord, fence: Fence | None = No
         wanted = replace(request, plan=None)
         both = wanted if record.cancel is None else record.cancel.with_(wanted)
         record = journal.plans.update(record, fence=fence, cancel=both)
-    try:
-        journal.tree.delete(node.path, version=node.version)
-    except (NodeMissing, VersionConflict):
-        return record  # someone asks anew: the next step hears it
+    # Changed since it was read, someone asks anew: then the next step hears it.
+    delete_as_heard(journal.tree, node, CancelRequest.from_node)
     return record
 
 

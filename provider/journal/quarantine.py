@@ -8,21 +8,25 @@ garbled: it is left alone, and the sentence says that an upgrade is due.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kafka_steward.errors import DocumentError, NodeMissing, VersionConflict
-from kafka_steward.journal.document import Document
+from kafka_steward.journal.document import Document, delete_as_read
 from kafka_steward.journal.fields import Fields
-from kafka_steward.journal.tree import Node, Tree
+from kafka_steward.journal.tree import MAX_BYTES, Node, Tree
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["QUARANTINE", "MovedAside", "is_newer", "move_aside"]
+__all__ = ["QUARANTINE", "MovedAside", "delete_as_heard", "is_newer", "move_aside"]
 
-#: One pair of nodes for each: `doc_<n>`, a MovedAside, and below it `text`, what was found.
+#: One pair of nodes for each: `doc_<n>`, a MovedAside, and below it `text`, what was found. What someone wrote into a
+#: database that is larger than a document may be is cut into `text`, `text_2`, `text_3`.
 QUARANTINE = "/steward/quarantine"
+#: A character has at most 4 bytes.
+_PIECE = MAX_BYTES // 4
 
 
 @dataclass(frozen=True)
@@ -63,7 +67,8 @@ def move_aside(tree: Tree, node: Node, error: DocumentError, replacement: str | 
     """
     document = MovedAside(node.path, str(error), tree.now_ms())
     kept = tree.create_sequential(f"{QUARANTINE}/doc_", document.to_json()).path
-    tree.create(f"{kept}/text", node.data)
+    for number, at in enumerate(range(0, max(len(node.data), 1), _PIECE), 1):
+        tree.create(f"{kept}/text" + (f"_{number}" if number > 1 else ""), node.data[at : at + _PIECE])
     try:
         if replacement is None:
             tree.delete(node.path, version=node.version)
@@ -72,3 +77,13 @@ def move_aside(tree: Tree, node: Node, error: DocumentError, replacement: str | 
     except (NodeMissing, VersionConflict):
         return None
     return kept
+
+
+def delete_as_heard(tree: Tree, node: Node, read: Callable[[Node], object]) -> None:
+    """Delete a node that has done what it was for; a text that `read` refuses is kept in the quarantine."""
+    try:
+        read(node)
+    except DocumentError as error:
+        move_aside(tree, node, error, None)
+    else:
+        delete_as_read(tree, node)

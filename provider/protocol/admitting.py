@@ -12,12 +12,13 @@ from itertools import groupby
 
 from kafka_steward.assignment import Move, MoveReason, TopicPartition
 from kafka_steward.cluster.state import Partition, Snapshot
-from kafka_steward.errors import ClusterError
+from kafka_steward.errors import ClusterError, DocumentError
 from kafka_steward.execution.inflight import flights, forget_in_flight, retarget
 from kafka_steward.execution.owner import new_owner
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.journal.audit import Action, Entry, Outcome, Who
 from kafka_steward.journal.open import Journal
+from kafka_steward.journal.quarantine import move_aside
 from kafka_steward.protocol.asked_plans import AskedPlans, publish_asked
 from kafka_steward.protocol.asking import Decision, Fate, Flight, Sight, decide
 from kafka_steward.protocol.papers import Paper
@@ -123,7 +124,9 @@ class Admission:
         return {name: size for name, size in found.items() if size is not None}
 
     def _refuse_paper(self, paper: Paper, admitted: Admitted) -> None:
-        sentence = f"{paper.node.path} was not carried out: {paper.fault}"
+        kept = move_aside(self._journal.tree, paper.node, DocumentError(paper.fault), None)
+        where = "" if kept is None else f" What it held is kept at {kept}/text."
+        sentence = f"{paper.node.path} was not carried out: {paper.fault}{where}"
         text = paper.node.data[:2000]
         self._journal.audit.note(
             Entry(Action.REQUEST, sentence, before=text, who=self._who), Outcome.REFUSED, paper.fault

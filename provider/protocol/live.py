@@ -20,6 +20,8 @@ from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Who
 from kafka_steward.journal.document import delete_as_read
 from kafka_steward.journal.open import Journal
+from kafka_steward.journal.quarantine import delete_as_heard
+from kafka_steward.journal.requests import CancelRequest
 from kafka_steward.protocol.admitting import Admission, known_flights
 from kafka_steward.protocol.asked_plans import AskedPlan, AskedPlans, why_not_now
 from kafka_steward.protocol.driving import SOON_S, Driver, Looked
@@ -82,7 +84,7 @@ class Protocol:
         node, request = found
         plans = [plan.digest for plan in self._plans.asked] + [record.digest for record in self._plans.others]
         looked.sentences += heed_signal(self._cluster, self._journal, request, plans, who=self._who)
-        delete_as_read(self._journal.tree, node)
+        delete_as_heard(self._journal.tree, node, CancelRequest.from_node)
         looked.rings.add("cancel")
         self._driver.look_for_undos()
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from kafka_steward.errors import DocumentError
 from kafka_steward.journal import paths
 from kafka_steward.journal.requests import Request
-from kafka_steward.journal.tree import Node, Tree
+from kafka_steward.journal.tree import MAX_BYTES, Node, Tree
 from kafka_steward.protocol.asked_plans import source_of
 from kafka_steward.protocol.asking import Asked
 
@@ -58,6 +58,8 @@ def read_queue(tree: Tree) -> Paper | None:
 
 
 def _paper(node: Node) -> Paper:
+    if len(node.data.encode(errors="replace")) > MAX_BYTES:
+        return Paper(node, (), f"{node.path} has more than the {MAX_BYTES} bytes of a document; cut it into several.")
     try:
         request = Request.from_node(node)
     except DocumentError as error:

@@ -89,6 +89,7 @@ def test_a_queue_that_cannot_be_read_is_told_and_goes(text: str) -> None:
     yard.journal.tree.create(paths.REASSIGN_QUEUE, text)
     assert yard.run()[0].startswith("/admin/reassign_partitions_queue was not carried out: ")
     assert yard.journal.tree.get(paths.REASSIGN_QUEUE) is None
+    assert yard.quarantined() == [(paths.REASSIGN_QUEUE, text)]
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"partitions": []}', '{"version": 1}'])

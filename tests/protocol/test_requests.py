@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,6 +14,7 @@ from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Outcome
 from kafka_steward.journal.documents import Chunk
 from kafka_steward.journal.plans import PlanStatus
+from kafka_steward.journal.tree import Node
 from tests.protocol.yard import Yard, document
 from tests.worlds import WHO, heal_moves, move, plan_of
 
@@ -219,6 +222,7 @@ def test_a_request_that_cannot_be_read_goes_and_is_told_and_holds_up_nobody(text
     assert yard.replicas("t-0") == (2, 3)
     told = yard.journal.audit.rows(action=Action.REQUEST)[0]
     assert (told.outcome, told.entry.before) == (Outcome.REFUSED, text)
+    assert yard.quarantined() == [(bad.path, text)]
 
 
 REFUSED = {
@@ -258,6 +262,19 @@ def test_a_document_of_a_megabyte_is_read() -> None:
     yard.ask("t-0 23", padding=padding)
     yard.run()
     assert yard.replicas("t-0") == (2, 3)
+
+
+def test_one_larger_than_a_document_is_refused_and_kept_whole() -> None:
+    yard = Yard()
+    text = document(["t-0 24"], padding="ö" * 300_000)  # escaped: 1.8 MB
+    path = f"{paths.REASSIGNMENT_REQUESTS}/by-hand"
+    tree: Any = yard.journal.tree
+    tree._nodes[path] = Node(path, text, 0, 7, 7, 7, 7)  # as one SQL insert may
+    yard.ask("t-0 23")
+    said = yard.run()
+    assert "has more than the 1000000 bytes of a document; cut it into several." in said[0]
+    assert yard.replicas("t-0") == (2, 3)
+    assert yard.quarantined() == [(path, text)]
 
 
 def test_what_cannot_count_comes_after_what_is_numbered() -> None:

@@ -69,6 +69,21 @@ def test_a_signal_with_nothing_to_cancel_goes_and_is_told(text: str) -> None:
     assert yard.journal.tree.get(paths.CANCEL_IN_PROGRESS) is None
 
 
+@pytest.mark.parametrize("who", ["the watch", "a step"])
+def test_one_that_cannot_be_read_cancels_and_is_kept(who: str) -> None:
+    yard = Yard()
+    plan = plan_of(yard.simulator, [move("t-1", "231", "234")], operation="apply")
+    publish_plan(yard.simulator, yard.journal, plan, settings=yard.settings, who=WHO)
+    runner = Runner(yard.simulator, yard.journal, plan.digest, yard.settings, WHO)
+    runner.step()
+    yard.journal.tree.create(paths.CANCEL_IN_PROGRESS, '{"plan": ')
+    _ = runner.step() if who == "a step" else yard.look()
+    assert yard.quarantined() == [(paths.CANCEL_IN_PROGRESS, '{"plan": ')]
+    assert yard.journal.tree.get(paths.CANCEL_IN_PROGRESS) is None
+    yard.run()
+    assert yard.replicas("t-1") == (2, 3, 1)
+
+
 def foreign(yard: Yard, target: tuple[int, ...], originals: tuple[int, ...] | None) -> None:
     yard.simulator.alter({T0: target})
     note_foreign(yard.journal.tree, T0, InFlight(originals, target, legacy=True, top=2))

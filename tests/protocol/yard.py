@@ -10,6 +10,7 @@ from kafka_steward.assignment import TopicPartition
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Who
 from kafka_steward.journal.documents import InFlight
+from kafka_steward.journal.quarantine import QUARANTINE, MovedAside
 from kafka_steward.journal.tree import Node
 from kafka_steward.protocol.driving import Looked
 from kafka_steward.protocol.live import Protocol
@@ -65,6 +66,16 @@ class Yard:
 
     def requests(self) -> list[str]:
         return self.journal.tree.children(paths.REASSIGNMENT_REQUESTS)
+
+    def quarantined(self) -> list[tuple[str, str]]:
+        """Path and text of everything that was moved aside."""
+        found = []
+        for name in self.journal.tree.children(QUARANTINE):
+            node = self.journal.tree.get(f"{QUARANTINE}/{name}")
+            assert node is not None
+            pieces = [self.journal.tree.get(f"{node.path}/{piece}") for piece in self.journal.tree.children(node.path)]
+            found.append((MovedAside.from_node(node).path, "".join(piece.data for piece in pieces if piece)))
+        return found
 
     def flying(self) -> list[str]:
         return [str(name) for name in sorted(self.simulator.reassignments())]
