@@ -1,0 +1,65 @@
+"""Emptying brokers: which may be emptied, and what is still on them in the end. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from kafka_steward.assignment import TopicPartition
+from kafka_steward.cluster.state import LogDir, Snapshot
+from kafka_steward.errors import RequestError
+
+__all__ = ["Emptiness", "emptiness_of", "refuse_wrong_drain"]
+
+#: Partitions that a sentence names before it only counts.
+_NAMED = 3
+
+
+def refuse_wrong_drain(snapshot: Snapshot, brokers: Collection[int]) -> None:
+    """Raise RequestError for brokers that are not there, or when none would be left."""
+    unknown = sorted(set(brokers) - snapshot.live)
+    if unknown:
+        live = ", ".join(map(str, sorted(snapshot.live)))
+        raise RequestError(
+            f"Broker {unknown[0]} cannot be drained: it is not live; the live brokers are {live}. A dead broker is "
+            "emptied by heal."
+        )
+    if brokers and snapshot.live <= set(brokers):
+        raise RequestError("All live brokers would be drained, and none would be left to take their replicas.")
+
+
+@dataclass(frozen=True, slots=True)
+class Emptiness:
+    """What Kafka still has on the drained brokers: assigned there, or only lying there until Kafka deletes it."""
+
+    brokers: Sequence[int]
+    assigned: Sequence[TopicPartition]
+    lying: Sequence[TopicPartition]
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is left, in the metadata and on the disks."""
+        return not self.assigned and not self.lying
+
+    @property
+    def sentence(self) -> str:
+        """What is left, and what is to be done now."""
+        name = f"Broker {', '.join(map(str, self.brokers))}"
+        if self.assigned:
+            shown = ", ".join(str(each) for each in self.assigned[:_NAMED])
+            more = f" and {len(self.assigned) - _NAMED} more" if len(self.assigned) > _NAMED else ""
+            return f"{name} is not empty yet: {shown}{more} are still assigned there; drain again before stopping it."
+        if self.lying:
+            return f"{name} has no replica assigned any more; Kafka has still to delete {len(self.lying)} from disk."
+        return (
+            f"{name} is empty in Kafka. Left to do: stop it before new topics are placed on it, and on KRaft "
+            "unregister it (kafka-cluster.sh unregister)."
+        )
+
+
+def emptiness_of(snapshot: Snapshot, log_dirs: Mapping[int, LogDir], brokers: Collection[int]) -> Emptiness:
+    """What is on `brokers`, by the metadata and by their own disks."""
+    wanted = frozenset(brokers)
+    assigned = sorted(name for name, each in snapshot.partitions.items() if wanted & frozenset(each.replicas))
+    held = {name for broker in wanted & log_dirs.keys() for name in log_dirs[broker].replica_bytes}
+    return Emptiness(tuple(sorted(wanted)), tuple(assigned), tuple(sorted(held - set(assigned))))

@@ -1,0 +1,72 @@
+"""May work that can wait begin on this cluster now? What a workflow asks before it plans anything."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kafka_steward.cluster.state import Snapshot
+from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.execution.switch import why_off
+from kafka_steward.journal.open import Journal
+
+__all__ = ["Gate", "gate", "look_at_gate"]
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """Open when nothing is in the way; else `reasons` are clauses, the gravest first."""
+
+    reasons: Sequence[str]
+
+    @property
+    def open(self) -> bool:
+        """Whether work may begin."""
+        return not self.reasons
+
+    @property
+    def sentence(self) -> str:
+        """For a person."""
+        if self.open:
+            return "The cluster is whole, and nothing is in flight."
+        return f"The cluster is not ready: {'; '.join(self.reasons)}."
+
+
+def gate(snapshot: Snapshot, *, disabled: str, owner: str | None) -> Gate:
+    """The gate of a cluster. Pure.
+
+    `disabled` says by whom reassignments are switched off, empty while they are not (KIP-236); `owner` is the digest of
+    the plan that has the cluster. A broker that hosts replicas and is not live closes it, failed by KIP-46 or not yet.
+    """
+    found = (_dead(snapshot), _behind(snapshot), _moving(snapshot, owner), _off(disabled))
+    return Gate(tuple(reason for reason in found if reason))
+
+
+def look_at_gate(cluster: ClusterPort, journal: Journal) -> Gate:
+    """The gate as it is now. May raise ClusterError, JournalError."""
+    owner = journal.slot.owner()
+    record = None if owner is None else journal.plans.get(owner)
+    busy = owner if record is not None and not record.status.finished else None
+    return gate(cluster.snapshot(), disabled=why_off(journal.tree), owner=busy)
+
+
+def _dead(snapshot: Snapshot) -> str:
+    dead = sorted(broker for broker in snapshot.hosting - snapshot.live if broker >= 0)
+    return f"broker {', '.join(map(str, dead))} is not live" if dead else ""
+
+
+def _behind(snapshot: Snapshot) -> str:
+    behind = sorted(name for name, partition in snapshot.partitions.items() if partition.under_replicated)
+    more = f" and {len(behind) - 1} more" if len(behind) > 1 else ""
+    return f"{behind[0]}{more} under-replicated" if behind else ""
+
+
+def _moving(snapshot: Snapshot, owner: str | None) -> str:
+    if owner is not None:
+        return f"plan {owner[:12]} has the cluster"
+    moving = len(snapshot.reassigning)
+    return f"{moving} partitions are being reassigned" if moving else ""
+
+
+def _off(disabled: str) -> str:
+    return f"reassignments are switched off {disabled}" if disabled else ""

@@ -1,0 +1,171 @@
+"""What is decided and told before a plan is carried out: the gate, the drain, the wishes, the briefing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kafka_steward.assignment import TopicPartition
+from kafka_steward.errors import RequestError
+from kafka_steward.execution.breaches import breaches
+from kafka_steward.execution.briefing import briefing, in_bytes, in_time
+from kafka_steward.execution.draining import emptiness_of, refuse_wrong_drain
+from kafka_steward.execution.gate import gate, look_at_gate
+from kafka_steward.execution.publishing import publish_plan
+from kafka_steward.execution.switch import switch_off
+from kafka_steward.execution.wishes import OPERATIONS, Wishes, nothing_to_do, options_for
+from kafka_steward.settings import Settings
+from tests.builders import cluster, planned
+from tests.simulator import Simulator
+from tests.worlds import WHO, memory_journal, move, plan_of
+
+WHOLE = cluster("1a 2b 3c 4a", "orders: 123 231 312", "__consumer_offsets: 123", "pay_out: 412 123")
+
+
+def test_the_gate_of_a_whole_quiet_cluster_is_open() -> None:
+    simulator = Simulator.of("1a 2b 3c", "t: 123 231")
+    found = look_at_gate(simulator, memory_journal(simulator))
+    assert (found.open, found.sentence) == (True, "The cluster is whole, and nothing is in flight.")
+
+
+def test_the_gate_says_everything_that_closes_it() -> None:
+    simulator = Simulator.of("1a 2b 3c 4a", "t: 123 231", size=1000)
+    simulator.alter({TopicPartition("t", 1): (2, 3, 4)})
+    simulator.kill(1)
+    found = gate(simulator.snapshot(), disabled="by ada since noon", owner=None)
+    assert found.sentence == (
+        "The cluster is not ready: broker 1 is not live; t-0 and 1 more under-replicated; 1 partitions are being "
+        "reassigned; reassignments are switched off by ada since noon."
+    )
+
+
+def test_the_gate_is_closed_while_a_plan_has_the_cluster_or_the_switch_is_off() -> None:
+    simulator = Simulator.of("1a 2b 3c 4a", "t: 123 231")
+    journal = memory_journal(simulator)
+    plan = plan_of(simulator, [move("t-0", "123", "423")], operation="rebalance")
+    publish_plan(simulator, journal, plan, settings=Settings(), who=WHO)
+    assert look_at_gate(simulator, journal).reasons == (f"plan {plan.digest[:12]} has the cluster",)
+    journal.slot.free(plan.digest)
+    switch_off(journal, who=WHO, reason="racks")
+    assert "switched off by ada since" in look_at_gate(simulator, journal).sentence
+
+
+def test_draining_all_brokers_and_brokers_that_are_not_there_is_refused() -> None:
+    snapshot = Simulator.of("1a 2b 3c", "t: 123").snapshot()
+    refuse_wrong_drain(snapshot, [3])
+    with pytest.raises(RequestError, match="All live brokers would be drained, and none would be left"):
+        refuse_wrong_drain(snapshot, [1, 2, 3])
+    with pytest.raises(RequestError, match="Broker 9 cannot be drained: it is not live; the live brokers are 1, 2, 3"):
+        refuse_wrong_drain(snapshot, [3, 9])
+
+
+def test_a_drained_broker_is_empty_in_the_metadata_and_on_its_disk() -> None:
+    simulator = Simulator.of("1a 2b 3c 4a", "t: 123 231 312 124", "u: 123")
+    told = lambda brokers: emptiness_of(simulator.snapshot(), simulator.log_dirs(brokers), brokers)  # noqa: E731
+    assert told([4]).sentence == (
+        "Broker 4 is not empty yet: t-3 are still assigned there; drain again before stopping it."
+    )
+    assert told([3]).sentence.startswith("Broker 3 is not empty yet: t-0, t-1, t-2 and 1 more")
+    simulator.alter({TopicPartition("t", 3): (1, 2, 3)})
+    simulator.run()
+    simulator.topics[TopicPartition("t", 3)].held.pop(4, None)
+    assert (told([4]).empty, told([4]).sentence.split(". ")[0]) == (True, "Broker 4 is empty in Kafka")
+    lying = emptiness_of(simulator.snapshot(), {4: simulator.log_dirs([1])[1]}, [4])
+    assert (lying.empty, "has no replica assigned any more; Kafka has still to delete" in lying.sentence) == (
+        False, True,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("wishes", "expected"),
+    [
+        (Wishes("rebalance"), {}),
+        (
+            Wishes("rebalance", topics=["o.*"], balance="bytes", tolerance=0.1, rack_aware=False, internal_topics=True),
+            {"include": ["o.*"], "balance": "bytes", "tolerance": 0.1, "rack_aware": False, "internal_topics": True},
+        ),
+        (Wishes("drain", brokers=[4], internal_topics=False, max_moves=3), {"max_moves": 3}),
+        (Wishes("expand", exclude=["pay_.*"], exclude_brokers=[2]), {"exclude": ["pay_.*"], "exclude_brokers": [2]}),
+        (
+            Wishes("set-replication-factor", topics=[".*"], exclude=["pay.*"], replication_factor=2, balance="bytes"),
+            {"replication_factor": 2, "topics": ["orders"]},
+        ),
+    ],
+)
+def test_wishes_become_the_planners_options(wishes: Wishes, expected: dict[str, Any]) -> None:
+    options = options_for(wishes, WHOLE, scheduled=False)
+    assert options == expected
+    planned(WHOLE, wishes.operation, options)
+
+
+def test_a_scheduled_run_moves_at_most_a_tenth_of_the_bytes_unless_it_has_a_budget() -> None:
+    # 6 partitions of 1000 bytes with 3 replicas each.
+    assert options_for(Wishes("rebalance"), WHOLE, scheduled=True) == {"max_bytes": 1800}
+    assert options_for(Wishes("rebalance", max_moves=7), WHOLE, scheduled=True) == {"max_moves": 7}
+    factor = Wishes("set-replication-factor", topics=["orders"], replication_factor=2)
+    assert "max_bytes" not in options_for(factor, WHOLE, scheduled=True)
+
+
+@pytest.mark.parametrize(
+    ("wishes", "sentence"),
+    [
+        (Wishes("shrink"), "There is no operation 'shrink'; there are rebalance, expand, drain, set-replication"),
+        (Wishes("drain"), "Name the brokers to drain."),
+        (Wishes("rebalance", brokers=[4]), "The field brokers is only for drain, and the operation is rebalance"),
+        (Wishes("expand", replication_factor=3), "replication_factor is only for set-replication-factor"),
+        (Wishes("set-replication-factor", topics=["t"]), "Say which replication_factor to set."),
+        (Wishes("set-replication-factor", replication_factor=3), "Name the topics whose replication factor"),
+        (Wishes("set-replication-factor", topics=["x"], replication_factor=3), "No topic has a name that x matches"),
+        (Wishes("set-replication-factor", topics=["("], replication_factor=3), "is no regular expression"),
+        (Wishes("set-replication-factor", topics=["t"], replication_factor=3, max_moves=1), "max_moves or max_bytes"),
+    ],
+)
+def test_wishes_that_do_not_go_together_are_refused_with_a_sentence(wishes: Wishes, sentence: str) -> None:
+    with pytest.raises(RequestError, match=sentence):
+        options_for(wishes, WHOLE, scheduled=False)
+
+
+def test_an_expand_finds_new_brokers_by_itself_and_says_when_there_is_none() -> None:
+    assert "No broker is live and empty" in nothing_to_do(Wishes("expand"), WHOLE)
+    assert nothing_to_do(Wishes("expand"), cluster("1a 2b 3c 4a+", "t: 123")) == ""
+    assert nothing_to_do(Wishes("drain", brokers=[4]), cluster("1a 2b 3c 4a-", "t: 123")) == (
+        "Broker 4 holds no replica already."
+    )
+    assert nothing_to_do(Wishes("drain", brokers=[4]), cluster("1a 2b 3c 4a-", "t: 124")) == ""
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_the_briefing_shows_proof_moves_by_broker_and_duration(operation: str) -> None:
+    snapshot = cluster("1a 2b 3c 4a-" if operation == "drain" else "1a 2b 3c 4a+", "or_ders: 123 231 312 124 421")
+    options = {"replication_factor": 2, "topics": ["or_ders"]} if operation == "set-replication-factor" else {}
+    plan = planned(snapshot, operation, options)
+    text = briefing(plan, snapshot)
+    assert plan.digest in text
+    moved, bound = plan.proof["replicas_moved"], plan.proof["lower_bound"]
+    assert f"| replicas moved | {moved} (no plan can move fewer than {bound}) |" in text.replace("\\_", "_")
+    assert "| predicted duration | at least 0 s at 50.0 MB/s into each broker |" in text
+    assert "or\\_ders-" in text
+    rows = [line for line in text.splitlines() if line.startswith(("| 1 |", "| 2 |", "| 3 |", "| 4 |"))]
+    assert len(rows) == 4
+    shrinks = "will have 2 replicas instead of 3." in text
+    assert shrinks is (operation == "set-replication-factor")
+
+
+def test_what_a_plan_breaks_is_named() -> None:
+    rows = cluster("1a 2b 3c 4a", "t: 123 12")
+    with_min_isr = rows.partitions.set_column(rows.partitions.schema.get_field_index("min_isr"), "min_isr", [[2, 2]])
+    snapshot = type(rows)(rows.cluster_id, rows.taken_ms, rows.digest, rows.brokers, with_min_isr)
+    moves = [move("t-0", "123", "143"), move("t-1", "12", "1"), move("t-0", "123", "321")]
+    assert breaches(moves, snapshot) == [
+        "t-0 will be on 2 racks instead of 3.",
+        "t-1 will have 1 replicas instead of 2.",
+        "t-1 will have fewer replicas than min.insync.replicas, 2: producers with acks=all will fail.",
+    ]
+
+
+def test_sizes_and_times_are_told_in_units_that_people_read() -> None:
+    assert [in_bytes(each) for each in (0, 999, 1000, 1_234_000_000, 5e15)] == [
+        "0 B", "999 B", "1.0 kB", "1.2 GB", "5000.0 TB",
+    ]  # fmt: skip
+    assert [in_time(each) for each in (0, 40, 720, 11_100)] == ["0 s", "40 s", "12 min", "3 h 5 min"]
