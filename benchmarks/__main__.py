@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import in_airflow, plain
+from benchmarks.report import write_between
 from benchmarks.stages import STAGES, Stages
 from kafka_steward.sandbox import start
 from kafka_steward.settings import Settings
 
 _BYTES = 60_000_000
 _THROTTLE = 50_000_000
-_REPORT = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 #: Of the sandbox's brokers, in seconds: after that long Kafka itself counts a broker as dead.
 _SESSIONS = {"kraft": 3, "zookeeper": 6}
 
@@ -25,7 +25,7 @@ def main() -> None:
     table = _table(rows)
     print(table)
     if options.write:
-        _REPORT.write_text(_REPORT.read_text().split("<!-- heal -->")[0] + f"<!-- heal -->\n\n{table}\n")
+        write_between("heal", table)
 
 
 def _both_ways(mode: str, partitions: int) -> list[Stages]:

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.report import table, write_between
 from benchmarks.stages import ask_until
 from kafka_steward.assignment import Move
 from kafka_steward.cluster.client import KafkaCluster
@@ -59,6 +60,8 @@ def main() -> None:
     options = _parser().parse_args()
     rows = [row for mode in options.modes for row in _of_mode(mode, options.partitions)]
     print(_table(rows))
+    if options.write:
+        write_between("cancel", _table(rows))
 
 
 def _of_mode(mode: str, sizes: Sequence[int]) -> list[Cancelled]:
@@ -167,17 +170,18 @@ def _table(rows: Sequence[Cancelled]) -> str:
         "throttles left",
         "logs left",
     ]
-    lines = [head, ["---"] * len(head)]
+    lines = []
     for row in rows:
         counts = [row.back, row.disordered, row.other_leaders, row.throttles, row.logs]
         lines.append([row.mode, str(row.in_flight), row.by, f"{row.seconds:.1f}", *map(str, counts)])
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+    return table(head, lines)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.cancel", description=__doc__)
     parser.add_argument("--partitions", type=int, nargs="+", default=[1, 100, 1000])
     parser.add_argument("--modes", nargs="+", default=["kraft", "zookeeper"], choices=["kraft", "zookeeper"])
+    parser.add_argument("--write", action="store_true", help="put the table into docs/benchmarks.md")
     return parser
 
 

@@ -25,6 +25,7 @@ import sqlalchemy as sa
 from kafka.net.manager import KafkaConnectionManager
 from kazoo.client import KazooClient
 
+from benchmarks.report import table, write_between
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action
@@ -40,21 +41,33 @@ _BEAT_S = 0.02
 
 def main() -> None:
     options = _parser().parse_args()
+    answered, idle = [], []
     for mode in options.modes:
         with tempfile.TemporaryDirectory() as name, start(mode=mode, brokers=4, racks=3) as sandbox:
             sandbox.create_topics("asked", assignments={number: [1, 2] for number in range(_REQUESTS)})
-            _tell(mode, "seconds to submission", asyncio.run(_latency(sandbox, Path(name))))
-            topics = [f"t{number}" for number in range(options.partitions // 20)]
-            for first in range(0, len(topics), 25):
-                sandbox.create_topics(topics[first : first + 25], partitions=20, replication_factor=2)
+            journal = "ZooKeeper" if sandbox.zookeeper else "SQLite"
+            answered.append({"mode": mode, "journal": journal, **asyncio.run(_latency(sandbox, Path(name)))})
+            print(answered[-1], flush=True)
+            _create(sandbox, options.partitions)
             for watches in options.watches:
-                measured = asyncio.run(_idle(sandbox, Path(name), watches))
-                _tell(mode, f"{watches} idle, {options.partitions} partitions", measured)
+                size = {"mode": mode, "partitions": options.partitions, "watches": watches}
+                idle.append(size | asyncio.run(_idle(sandbox, Path(name), watches)))
+                print(idle[-1], flush=True)
+    for name, rows in (("documents", answered), ("watches", idle)):
+        text = table(list(rows[0]), [[_cell(value) for value in row.values()] for row in rows])
+        print(text)
+        if options.write:
+            write_between(name, text)
 
 
-def _tell(mode: str, what: str, measured: dict[str, Any]) -> None:
-    told = ", ".join(f"{name} {value:.2f}" for name, value in measured.items())
-    print(f"{mode}: {what}: {told}", flush=True)
+def _create(sandbox: Sandbox, partitions: int) -> None:
+    topics = [f"t{number}" for number in range(partitions // 20)]
+    for first in range(0, len(topics), 25):
+        sandbox.create_topics(topics[first : first + 25], partitions=20, replication_factor=2)
+
+
+def _cell(value: Any) -> str:
+    return f"{value:.1f}" if isinstance(value, float) else str(value)
 
 
 def _connection(sandbox: Sandbox, folder: Path, name: str) -> str:
@@ -101,12 +114,15 @@ async def _latency(sandbox: Sandbox, folder: Path) -> dict[str, Any]:
             rows = journal.audit.rows(action=Action.SUBMIT, topic="asked")
             done_ms = {row.entry.partition: row.completed_ms or row.when_ms for row in rows}
     seconds = sorted((done_ms[number] - at_ms) / 1000 for number, at_ms in asked_ms.items() if number in done_ms)
-    return {"answered": len(seconds), "median": seconds[len(seconds) // 2], "worst": seconds[-1]}
+    return {"documents": len(seconds), "median s": seconds[len(seconds) // 2], "worst s": seconds[-1]}
 
 
 async def _idle(sandbox: Sandbox, folder: Path, watches: int) -> dict[str, Any]:
     names = [_connection(sandbox, folder, f"idle_{watches}_{number}") for number in range(watches)]
     before_mb, counts = _memory_mb(), Counter[str]()
+    brokers_own = _zookeeper_received(sandbox)
+    await asyncio.sleep(_IDLE_S)
+    brokers_own = _zookeeper_received(sandbox) - brokers_own
     with _watching(*names):
         await asyncio.sleep(_SETTLE_S)
         received, cpu_s = _zookeeper_received(sandbox), time.process_time()
@@ -122,7 +138,7 @@ async def _idle(sandbox: Sandbox, folder: Path, watches: int) -> dict[str, Any]:
     return {
         "Kafka/s": counts["kafka"] / _IDLE_S,
         "SQL/s": counts["sql"] / _IDLE_S,
-        "ZooKeeper/s": (after - received) / _IDLE_S,
+        "ZooKeeper/s": (after - received - brokers_own) / _IDLE_S,
         "CPU %": 100 * cpu_s / _IDLE_S,
         "MB": memory_mb - before_mb,
         "late ms": 1000 * late_s,
@@ -160,7 +176,7 @@ def _counting(counts: Counter[str]) -> Iterator[None]:
 
 
 def _zookeeper_received(sandbox: Sandbox) -> int:
-    """Packets that ZooKeeper has received from all its clients; the brokers' own, when idle, are pings."""
+    """Packets that ZooKeeper has received from all its clients, the brokers among them."""
     if not sandbox.zookeeper:
         return 0
     client = KazooClient(sandbox.zookeeper)
@@ -185,6 +201,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--modes", nargs="+", default=["kraft", "zookeeper"], choices=["kraft", "zookeeper"])
     parser.add_argument("--partitions", type=int, default=5000)
     parser.add_argument("--watches", nargs="+", type=int, default=[1, 10])
+    parser.add_argument("--write", action="store_true", help="put the tables into docs/benchmarks.md")
     return parser
 
 
