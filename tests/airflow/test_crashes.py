@@ -24,7 +24,7 @@ from kafka_steward.journal.moves import MoveState
 from kafka_steward.journal.plans import PlanStatus
 from kafka_steward.planning.formats import plan_table, read_snapshot, write_plan
 from kafka_steward.sandbox import Sandbox
-from kafka_steward.sandbox.airflow import LocalAirflow
+from kafka_steward.sandbox.airflow import AirflowFailed, LocalAirflow
 from tests.airflow.conftest import DONE, Desk
 from tests.eventually import eventually
 
@@ -59,6 +59,8 @@ HASTY = {
     "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "15",
     "AIRFLOW__TRIGGERER__JOB_HEARTBEAT_SEC": "2",
 }
+#: While the API server starts, it answers nobody.
+AWAY: dict[str, Any] = {"within": 120, "every": 1, "errors": (AssertionError, AirflowFailed, OSError)}
 BEFORE = {0: (4, 1, 2), 1: (1, 4, 3), 2: (2, 3, 4), 3: (4, 3, 1), 4: (3, 4, 2)}
 AFTER = {0: (3, 1, 2), 1: (1, 2, 3), 2: (2, 3, 1), 3: (2, 3, 1), 4: (3, 1, 2)}
 
@@ -185,6 +187,25 @@ def test_the_tasks_supervisor_is_killed(desk: Desk, kraft_sandbox: Sandbox, heal
     task = int(healing.task()["pid"])
     os.kill(parent_of(task), signal.SIGKILL)
     assert Path(f"/proc/{task}").exists(), "the task itself goes on, beside its next try"
+    healing.is_healed_once()
+
+
+def test_the_task_itself_is_killed(desk: Desk, kraft_sandbox: Sandbox, heal: Callable[[str], Healing]) -> None:
+    healing = heal("worker")
+    os.kill(int(healing.task()["pid"]), signal.SIGKILL)
+    healing.is_healed_once()
+    assert healing.task()["try_number"] == 2
+
+
+@pytest.mark.parametrize("part", ["triggerer", "api-server"])
+def test_the_triggerer_or_the_api_server_is_killed(
+    part: str, desk: Desk, kraft_sandbox: Sandbox, heal: Callable[[str], Healing]
+) -> None:
+    healing = heal("triggerer")
+    eventually(lambda: healing.is_in("deferred"), within=60, every=1)
+    desk.airflow.signal_part(part, signal.SIGKILL)
+    desk.airflow.start_part(part)
+    eventually(lambda: healing.is_in("deferred", "scheduled", "queued", "running", "success"), **AWAY)
     healing.is_healed_once()
 
 
