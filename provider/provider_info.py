@@ -61,6 +61,11 @@ SETTINGS: dict[str, tuple[str, str, str]] = {
         "report",
         "What becomes of a reassignment that others start while reassignments are switched off: report or cancel.",
     ),
+    "enable_under_replicated_topic_creation": (
+        "boolean",
+        "False",
+        "Whether topics are created while fewer brokers than replicas are live (KIP-409); the rest is added later.",
+    ),
     "plan_retention": ("float", "30.0", "Days that a finished plan's rows are kept."),
 }
 

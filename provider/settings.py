@@ -77,6 +77,8 @@ class Settings:
     submission: str = _knob("admin", choices=("admin", "legacy"))
     #: What becomes of a reassignment that others start while reassignments are switched off (KIP-236).
     foreign_while_disabled: str = _knob("report", choices=("report", "cancel"))
+    #: Whether topics are created while fewer brokers than replicas are live (KIP-409); what is missing is owed.
+    enable_under_replicated_topic_creation: bool = _knob(False)
     #: Days that a finished plan's rows are kept.
     plan_retention: float = _knob(30.0, low=0)
 

@@ -229,6 +229,48 @@ class Simulator:
             for broker, several in changes.items()
         }
 
+    def create_topic(
+        self,
+        topic: str,
+        partitions: int,
+        replication_factor: int,
+        *,
+        assignments: Sequence[Assignment] | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> KafkaRefused | None:
+        self._reached()
+        if topic in self.topic_settings:
+            return _refusal(36, f"Topic '{topic}' already exists.")
+        known = sorted(self.racks if self.mode == "kraft" else self.alive)
+        if assignments is None and replication_factor > len(known):
+            return _refusal(38, f"Replication factor: {replication_factor} larger than brokers: {len(known)}.")
+        self.create(topic, assignments or self._placed(0, partitions, replication_factor, known), size=0)
+        self.topic_settings[topic] = dict(settings or {})
+        return None
+
+    def create_partitions(
+        self, topic: str, count: int, assignments: Sequence[Assignment] | None = None
+    ) -> KafkaRefused | None:
+        self._reached()
+        there = [each for name, each in self.topics.items() if name.topic == topic]
+        factor = len(there[0].replicas)
+        known = sorted(self.racks if self.mode == "kraft" else self.alive)
+        if len(known) < factor or any(len(each) != factor for each in assignments or ()):
+            return _refusal(38, "Unable to replicate the partitions.")
+        new = assignments or self._placed(len(there), count, factor, known)
+        for number, replicas in enumerate(new, len(there)):
+            isr = set(replicas) & self.alive
+            partition = Replicated(replicas, there[0].topic_id, 0, isr, None, held=dict.fromkeys(isr, 0))
+            self.topics[TopicPartition(topic, number)] = partition
+            self._elect(partition)
+        return None
+
+    @staticmethod
+    def _placed(first: int, count: int, factor: int, known: Sequence[int]) -> list[Assignment]:
+        return [
+            tuple(known[(number + place) % len(known)] for place in range(factor)) for number in range(first, count)
+        ]
+
     # how it works inside
 
     def _reached(self) -> None:

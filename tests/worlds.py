@@ -111,6 +111,7 @@ class World:
     moves: Sequence[Move]
     settings: Settings = field(default_factory=lambda: Settings(throttle=0))
     auto_generated: bool = True
+    operation: Operation | None = None
     failed: tuple[int, ...] = ()
     left: int = 0
     cluster: ClusterPort | None = None
@@ -122,7 +123,7 @@ class World:
         self.runner = self.new_runner()
 
     def publish(self, digest: str, moves: Sequence[Move]) -> PlanRecord:
-        operation = Operation.HEAL if self.auto_generated else Operation.APPLY
+        operation = self.operation or (Operation.HEAL if self.auto_generated else Operation.APPLY)
         record = PlanRecord(
             digest,
             self.simulator.cluster_id,

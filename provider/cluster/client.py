@@ -7,20 +7,22 @@ silence means is in `calls`; what requests and answers look like is in `requests
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Any
 
 from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster import configs, log_requests, requests
+from kafka_steward.cluster import topics as making
 from kafka_steward.cluster.calls import Calls, batches
 from kafka_steward.cluster.configs import ConfigChange
 from kafka_steward.cluster.connection import checked_config
 from kafka_steward.cluster.lag import belonging
 from kafka_steward.cluster.recent import Recent
+from kafka_steward.cluster.refusals import raise_refusal, refusals
 from kafka_steward.cluster.state import Broker, LogDir, Reassignment, Snapshot
-from kafka_steward.errors import ClusterError, KafkaRefused, KafkaTimeout
+from kafka_steward.errors import ClusterError, KafkaRefused
 
 __all__ = ["KafkaCluster"]
 
@@ -105,7 +107,7 @@ class KafkaCluster:
     def reassignments(self) -> dict[TopicPartition, Reassignment]:
         """Everything in flight, whoever started it (KIP-455)."""
         response = self._calls.controller(partial(requests.list_request, self._calls.server_timeout_ms), change=False)
-        _raise_refusal(response, "listing reassignments")
+        raise_refusal(response, "listing reassignments")
         listed = requests.listed(response)
         self._recent.hear(listed, time.monotonic())
         return listed
@@ -132,8 +134,8 @@ class KafkaCluster:
         for batch in batches(list(partitions)):
             request = partial(requests.elect_request, batch, self._calls.server_timeout_ms)
             response = self._calls.controller(request, change=True)
-            _raise_refusal(response, "electing leaders")
-            results |= _refusals(batch, requests.elected(response), "the election of the preferred leader")
+            raise_refusal(response, "electing leaders")
+            results |= refusals(batch, requests.elected(response), "the election of the preferred leader")
         return results
 
     def log_dirs(self, brokers: Collection[int], *, assigned: Snapshot | None = None) -> dict[int, LogDir]:
@@ -145,7 +147,7 @@ class KafkaCluster:
         answers = self._calls.each(dict.fromkeys(brokers, log_requests.log_dirs_request))
         told = {broker: answer for broker, answer in answers.items() if not isinstance(answer, ClusterError)}
         for broker, answer in told.items():
-            _raise_refusal(answer, f"describing the log directories of broker {broker}")
+            raise_refusal(answer, f"describing the log directories of broker {broker}")
         dirs = {broker: log_requests.log_dir(answer) for broker, answer in told.items()}
         return dirs if assigned is None else {broker: belonging(dirs[broker], assigned, broker) for broker in dirs}
 
@@ -192,6 +194,26 @@ class KafkaCluster:
         """
         return configs.change_brokers(self._calls, changes)
 
+    def create_topic(
+        self,
+        topic: str,
+        partitions: int,
+        replication_factor: int,
+        *,
+        assignments: Sequence[Assignment] | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> KafkaRefused | None:
+        """Create a topic; `assignments`, one for each partition, replace the two numbers. May raise KafkaTimeout."""
+        return making.create(
+            self._calls, topic, partitions, replication_factor, assignments=assignments, settings=settings or {}
+        )
+
+    def create_partitions(
+        self, topic: str, count: int, assignments: Sequence[Assignment] | None = None
+    ) -> KafkaRefused | None:
+        """Let a topic have `count` partitions in all; `assignments` are the new ones'. May raise KafkaTimeout."""
+        return making.add_partitions(self._calls, topic, count, assignments)
+
     def _let_news_arrive(self) -> None:
         """What ended just before a client's first list is not in its memory: the first look waits until all know it."""
         if not self._looked:
@@ -203,7 +225,7 @@ class KafkaCluster:
             # Kafka before 2.8, which has no fenced brokers either.
             return requests.live_in_metadata(self._calls.metadata(()))
         response = self._calls.any(requests.cluster_request)
-        _raise_refusal(response, "describing the cluster")
+        raise_refusal(response, "describing the cluster")
         self._calls.recognise(response.cluster_id)
         return requests.described_brokers(response)
 
@@ -215,32 +237,9 @@ class KafkaCluster:
             wanted = {partition: targets[partition] for partition in batch}
             request = partial(requests.alter_request, wanted, self._calls.server_timeout_ms)
             response = self._calls.controller(request, change=True)
-            _raise_refusal(response, f"{what} of {len(batch)} partitions")
-            answers = _refusals(batch, requests.altered(response), what)
+            raise_refusal(response, f"{what} of {len(batch)} partitions")
+            answers = refusals(batch, requests.altered(response), what)
             accepted = {partition: targets[partition] for partition in batch if answers[partition] is None}
             self._recent.ask(accepted, time.monotonic())
             results |= answers
         return results
-
-
-def _raise_refusal(response: Any, doing: str) -> None:
-    code = int(getattr(response, "error_code", 0) or 0)
-    if code:
-        raise requests.refusal(code, getattr(response, "error_message", None), doing)
-
-
-def _refusals(
-    asked: Iterable[TopicPartition], outcomes: Mapping[TopicPartition, tuple[int, str | None]], what: str
-) -> dict[TopicPartition, KafkaRefused | None]:
-    """Per partition asked for None, or Kafka's refusal. Raises KafkaTimeout when one of them is a time-out."""
-    late = sorted(partition for partition, (code, _) in outcomes.items() if code == requests.TIMED_OUT)
-    if late:
-        raise KafkaTimeout(
-            f"Kafka did not confirm {what} of {late[0]} in time; it may have been applied all the same: list what is "
-            "in flight before asking again."
-        )
-    results: dict[TopicPartition, KafkaRefused | None] = {}
-    for partition in asked:
-        code, message = outcomes.get(partition, (requests.UNKNOWN_ERROR, "the answer does not mention it"))
-        results[partition] = requests.refusal(code, message, f"{what} of {partition}") if code else None
-    return results

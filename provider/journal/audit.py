@@ -70,6 +70,10 @@ class Action(str, Enum):
     FOREIGN = "foreign"
     #: A document that could not be read was moved aside, and made anew.
     MEND = "mend"
+    #: A topic, or partitions of one, were created.
+    CREATE = "create"
+    #: A partition was given fewer replicas than it shall have: the rest is owed (KIP-409).
+    OWE = "owe"
     #: A plan ended.
     FINISH = "finish"
 

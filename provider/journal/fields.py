@@ -102,6 +102,15 @@ class Fields:
             self.refuse(f"names a broker twice in {key!r} = {_shown(value)}")
         return tuple(value)
 
+    def replicas(self, key: str) -> Assignment:
+        """A list of different broker ids, and of KIP-409's placeholders -1, -2, … for replicas that are owed."""
+        value = self._list(key)
+        if not all(isinstance(each, int) and not isinstance(each, bool) for each in value):
+            self.refuse(f"has {key!r} = {_shown(value)} where a list of broker ids and placeholders belongs")
+        if len(set(value)) < len(value):
+            self.refuse(f"names a broker twice in {key!r} = {_shown(value)}")
+        return tuple(value)
+
     def texts(self, key: str) -> tuple[str, ...]:
         """A list of strings."""
         value = self._list(key)

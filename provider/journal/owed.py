@@ -1,0 +1,99 @@
+"""What Kafka could not be given yet: replicas that are owed (KIP-409), and partitions that wait for brokers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kafka_steward.assignment import Assignment
+from kafka_steward.journal.document import Document
+from kafka_steward.journal.fields import Fields
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["AskedPartitions", "FillAnnounced", "OwedReplicas"]
+
+
+@dataclass(frozen=True)
+class OwedReplicas(Document):
+    """`/steward/owed/<topic>/<partition>`: a partition's replicas, and a placeholder -1, -2, … for each that is owed.
+
+    The placeholders are KIP-409's, which would have Kafka itself keep them in the assignment. Without a `topic_id`,
+    the topic was about to be created, or is of a Kafka that knows no such ids.
+    """
+
+    #: Brokers that had a replica when this was written down, then the placeholders.
+    replicas: Assignment
+    topic_id: str | None = None
+
+    @classmethod
+    def of(cls, brokers: Assignment, target_rf: int, topic_id: str | None = None) -> Self:
+        """What is owed to a partition that has `brokers` and shall have `target_rf` replicas."""
+        missing = max(0, target_rf - len(brokers))
+        return cls((*brokers, *range(-1, -1 - missing, -1)), topic_id)
+
+    @property
+    def brokers(self) -> Assignment:
+        """The replicas that it had."""
+        return tuple(broker for broker in self.replicas if broker >= 0)
+
+    @property
+    def target_rf(self) -> int:
+        """How many it shall have."""
+        return len(self.replicas)
+
+    @classmethod
+    def read(cls, fields: Fields, source: str | None) -> Self:
+        """From `{"version": 1, "replicas": [2, 1, -1], "topic_id": "…"}`."""
+        fields.integer("version", 1)
+        replicas = fields.replicas("replicas")
+        return cls(replicas, fields.maybe("topic_id", fields.text), extra=fields.rest(), source=source)
+
+    def values(self) -> dict[str, Any]:
+        """The fields, in order."""
+        return {"version": self.VERSION, "replicas": list(self.replicas), "topic_id": self.topic_id}
+
+
+@dataclass(frozen=True)
+class AskedPartitions(Document):
+    """`/steward/partitions_asked/<topic>`: how many partitions the topic shall have once there are brokers for them."""
+
+    count: int
+    topic_id: str | None = None
+    asked_by: str = ""
+
+    @classmethod
+    def read(cls, fields: Fields, source: str | None) -> Self:
+        """From `{"version": 1, "count": 12, "topic_id": "…", "asked_by": "ada"}`."""
+        fields.integer("version", 1)
+        count, topic_id = fields.integer("count", 1), fields.maybe("topic_id", fields.text)
+        asked_by = fields.maybe("asked_by", fields.text) or ""
+        return cls(count, topic_id, asked_by, extra=fields.rest(), source=source)
+
+    def values(self) -> dict[str, Any]:
+        """The fields, in order."""
+        asked_by = self.asked_by or None
+        return {"version": self.VERSION, "count": self.count, "topic_id": self.topic_id, "asked_by": asked_by}
+
+
+@dataclass(frozen=True)
+class FillAnnounced(Document):
+    """`/steward/fill_announced`: when the watch last rang for what is owed, and for which brokers that could take it.
+
+    Milliseconds, the journal's clock.
+    """
+
+    announced_ms: int
+    brokers: Assignment = ()
+
+    @classmethod
+    def read(cls, fields: Fields, source: str | None) -> Self:
+        """From `{"version": 1, "announced_ms": ms, "brokers": [4]}`."""
+        fields.integer("version", 1)
+        announced_ms, brokers = fields.integer("announced_ms"), fields.brokers("brokers")
+        return cls(announced_ms, brokers, extra=fields.rest(), source=source)
+
+    def values(self) -> dict[str, Any]:
+        """The fields, in order."""
+        return {"version": self.VERSION, "announced_ms": self.announced_ms, "brokers": list(self.brokers)}

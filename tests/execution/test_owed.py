@@ -1,0 +1,321 @@
+"""KIP-409: topics and partitions with fewer replicas than asked for, and what becomes of those that are owed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafka_steward.assignment import Operation, TopicPartition
+from kafka_steward.cluster.state import Partition
+from kafka_steward.errors import DocumentError, KafkaRefused, RequestError
+from kafka_steward.execution.adding import add_partitions, carry_out_asked
+from kafka_steward.execution.creating import Created, WantedTopic, create_topic, creation_of
+from kafka_steward.execution.debtbook import debts, owed_count, settle_debts
+from kafka_steward.execution.joining import look_for_joined
+from kafka_steward.execution.owed import NEWS_MS, Standing, judge, targets
+from kafka_steward.journal import paths
+from kafka_steward.journal.audit import Action
+from kafka_steward.journal.open import Journal
+from kafka_steward.journal.owed import OwedReplicas
+from kafka_steward.settings import Settings
+from tests.simulator import Simulator
+from tests.worlds import WHO, World, journal_of, memory_journal, move
+
+T0 = TopicPartition("t", 0)
+
+
+def created(simulator: Simulator, journal: Journal, factor: int = 3, *, allowed: bool = True, **more: int) -> Created:
+    wanted = WantedTopic("t", more.get("partitions", 2), factor, {})
+    return create_topic(simulator, journal, wanted, allowed=allowed, who=WHO)
+
+
+def two_of_three(mode: str = "zookeeper") -> tuple[Simulator, Journal]:
+    """A cluster of three brokers, one of which is away, with a topic that shall have three replicas."""
+    simulator = Simulator.of("1a 2b 3c", mode=mode)
+    journal = memory_journal(simulator)
+    simulator.kill(3)
+    created(simulator, journal)
+    return simulator, journal
+
+
+def fill(simulator: Simulator, journal: Journal, *names: str, to: str = "") -> None:
+    """A fill as its DAG does it, without planner: every partition gets what is owed on brokers that have none."""
+    moves = []
+    for place, name in enumerate(names):
+        topic, _, number = name.rpartition("-")
+        held = simulator.topics[TopicPartition(topic, int(number))].replicas
+        before = "".join(map(str, held))
+        after = to or before + "".join(str(broker) for broker in sorted(simulator.alive) if broker not in held)
+        moves.append(move(name, before, after, position=place))
+    World(simulator, journal, moves, auto_generated=False, operation=Operation.FILL).run()
+
+
+# creating
+
+
+@pytest.mark.parametrize("mode", ["kraft", "zookeeper"])
+def test_with_too_few_brokers_a_topic_is_created_with_fewer_replicas_and_the_rest_is_owed(mode: str) -> None:
+    simulator, journal = two_of_three(mode)
+    assert {name.partition: each.replicas for name, each in simulator.topics.items()} == {0: (1, 2), 1: (2, 1)}
+    written = journal.tree.get("/steward/owed/t/0")
+    assert written is not None
+    assert written.data == '{"version":1,"replicas":[1,2,-1]}'
+    assert owed_count(journal.tree) == 2
+    assert [row.entry.after for row in journal.audit.rows(action=Action.OWE)] == [[1, 2, -1], [2, 1, -1]]
+
+
+def test_it_is_off_by_default() -> None:
+    assert Settings.of({}).enable_under_replicated_topic_creation is False
+    simulator = Simulator.of("1a 2b", mode="zookeeper")
+    journal = memory_journal(simulator)
+    with pytest.raises(KafkaRefused, match="set enable_under_replicated_topic_creation"):
+        created(simulator, journal, allowed=False)
+    assert owed_count(journal.tree) == 0
+
+
+def test_the_kips_dotted_name_of_the_setting_is_taken() -> None:
+    assert Settings.of({"enable.under.replicated.topic.creation": "true"}).enable_under_replicated_topic_creation
+
+
+@given(st.sets(st.integers(1, 9), min_size=1), st.integers(1, 20), st.integers(1, 12), st.integers(1, 5))
+def test_a_topic_is_made_with_at_least_min_isr_or_not_at_all(
+    live: set[int], partitions: int, factor: int, min_isr: int
+) -> None:
+    wanted = WantedTopic("t", partitions, factor, {})
+    if len(live) < min(min_isr, factor):
+        with pytest.raises(RequestError, match=r"it needs \d+ brokers"):
+            creation_of(wanted, frozenset(live), allowed=True, min_isr=min_isr)
+        return
+    placed = creation_of(wanted, frozenset(live), allowed=True, min_isr=min_isr)
+    assert (placed is None) == (len(live) >= factor)
+    for replicas in placed or ():
+        assert set(replicas) == live
+    leaders = [replicas[0] for replicas in placed or ()]
+    assert not leaders or max(map(leaders.count, live)) - min(map(leaders.count, live)) <= 1
+
+
+def test_with_enough_brokers_kafka_places_them_and_nothing_is_owed() -> None:
+    simulator = Simulator.of("1a 2b 3c")
+    journal = memory_journal(simulator)
+    assert created(simulator, journal).owed == 0
+    assert journal.tree.children(paths.OWED) == []
+
+
+def test_a_second_try_finds_what_the_first_has_made() -> None:
+    simulator, journal = two_of_three()
+    again = created(simulator, journal)
+    assert (again.existed, again.owed) == (True, 2)
+    assert len(journal.audit.rows(action=Action.OWE)) == 2
+
+
+def test_a_topic_that_exists_with_another_replication_factor_is_refused_with_a_sentence() -> None:
+    simulator, journal = two_of_three()
+    with pytest.raises(RequestError, match="exists with replication factor 3, and 2 was asked for"):
+        created(simulator, journal, 2)
+    with pytest.raises(RequestError, match="exists with 2 partitions, and 5 were asked for"):
+        created(simulator, journal, partitions=5)
+
+
+def test_what_kafka_refuses_leaves_no_debt(monkeypatch: pytest.MonkeyPatch) -> None:
+    simulator = Simulator.of("1a 2b", mode="zookeeper")
+    journal = memory_journal(simulator)
+    refused = KafkaRefused(44, "No.", "Kafka refused: No.")
+    monkeypatch.setattr(simulator, "create_topic", lambda *_, **__: refused)
+    with pytest.raises(KafkaRefused, match="No"):
+        created(simulator, journal)
+    assert journal.tree.children(paths.OWED) == []
+
+
+# what becomes of it
+
+
+def test_a_broker_that_joins_is_rung_for_and_a_fill_settles_the_debt() -> None:
+    simulator, journal = two_of_three()
+    settings = Settings()
+    looked = look_for_joined(simulator, journal, settings, WHO)
+    assert looked is not None
+    assert (looked.due, looked.sentence) == ((), "2 replicas of 2 partitions are owed; no live broker can take one.")
+    simulator.restart(3)
+    looked = look_for_joined(simulator, journal, settings, WHO)
+    assert looked is not None
+    assert looked.due == (3,)
+    assert targets(debts(journal, simulator.snapshot())) == {T0: 3, TopicPartition("t", 1): 3}
+    fill(simulator, journal, "t-0", "t-1")
+    settle_debts(journal, simulator.snapshot(), WHO)
+    assert look_for_joined(simulator, journal, settings, WHO) is None
+    settled = [row.entry for row in journal.audit.rows(action=Action.SETTLE) if row.entry.plan == ""]
+    assert [entry.reason for entry in settled] == ["t-0 has all its 3 replicas.", "t-1 has all its 3 replicas."]
+
+
+def test_the_bell_is_rung_once_again_after_the_interval_and_at_once_for_another_broker() -> None:
+    simulator = Simulator.of("1a 2b 3c 4a", mode="zookeeper")
+    journal = memory_journal(simulator)
+    simulator.kill(3)
+    simulator.kill(4)
+    created(simulator, journal, 4)
+    simulator.restart(3)
+
+    def due() -> tuple[int, ...]:
+        looked = look_for_joined(simulator, journal, Settings(heal_retry_interval=600), WHO)
+        assert looked is not None
+        return looked.due
+
+    assert [due(), due()] == [(3,), ()]
+    simulator.restart(4)
+    assert [due(), due()] == [(3, 4), ()]
+    simulator.now_ms += 600_000
+    assert [due(), due()] == [(3, 4), ()]
+
+
+def test_a_debt_that_is_paid_in_part_stays_open_with_fewer_placeholders() -> None:
+    simulator = Simulator.of("1a 2b 3c 4a", mode="zookeeper")
+    journal = memory_journal(simulator)
+    simulator.kill(3)
+    simulator.kill(4)
+    created(simulator, journal, 4, partitions=1)
+    simulator.restart(3)
+    fill(simulator, journal, "t-0")
+    (debt,) = settle_debts(journal, simulator.snapshot(), WHO)
+    assert (debt.standing, debt.owed.replicas) == (Standing.OPEN, (1, 2, 3, -1))
+    simulator.restart(4)
+    fill(simulator, journal, "t-0")
+    assert [debt.standing for debt in settle_debts(journal, simulator.snapshot(), WHO)] == [Standing.SETTLED]
+
+
+def dropped(simulator: Simulator, journal: Journal) -> list[str]:
+    settle_debts(journal, simulator.snapshot(), WHO)
+    assert journal.tree.children(paths.OWED) == []
+    return [row.entry.reason for row in journal.audit.rows(action=Action.DROP)]
+
+
+def test_a_topic_that_was_deleted_is_owed_nothing() -> None:
+    simulator, journal = two_of_three()
+    simulator.delete("t")
+    settle_debts(journal, simulator.snapshot(), WHO)
+    assert owed_count(journal.tree) == 2  # a broker that lags behind may just not have heard of it yet
+    simulator.now_ms += NEWS_MS
+    assert dropped(simulator, journal)[0] == "t-0: its topic was deleted, or never created."
+
+
+def test_a_topic_that_was_created_anew_is_owed_nothing() -> None:
+    simulator, journal = two_of_three()
+    settle_debts(journal, simulator.snapshot(), WHO)  # the id is written down by the first look
+    simulator.delete("t")
+    simulator.create("t", [(1, 2), (2, 1)])
+    assert dropped(simulator, journal)[0] == "t-0: its topic was deleted and created anew."
+
+
+@pytest.mark.parametrize("to", ["1", "12"])
+def test_a_replication_factor_that_someone_else_changed_ends_the_debt(to: str) -> None:
+    simulator = Simulator.of("1a 2b 3c 4a", mode="zookeeper")
+    journal = memory_journal(simulator)
+    for broker in (3, 4):
+        simulator.kill(broker)
+    created(simulator, journal, 4, partitions=1)
+    simulator.restart(3)
+    simulator.alter({T0: tuple(map(int, "1" if to == "1" else "123"))})
+    simulator.run()
+    now = 1 if to == "1" else 3
+    assert dropped(simulator, journal) == [f"t-0: someone changed its replication factor from 2 to {now}."]
+
+
+def test_a_heal_that_moves_a_replica_leaves_the_debt_open() -> None:
+    owed = OwedReplicas((1, 2, -1), "id")
+    moved = Partition("t", 0, (1, 4), frozenset({1, 4}), 1, "id")
+    judged = judge(T0, owed, moved, age_ms=0)
+    assert (judged.standing, judged.owed.replicas) == (Standing.OPEN, (1, 4, -1))
+
+
+def test_a_debt_waits_while_its_partition_moves_and_while_a_broker_of_it_is_dead() -> None:
+    simulator, journal = two_of_three()
+    simulator.restart(3)
+    simulator.kill(2)
+    looked = look_for_joined(simulator, journal, Settings(), WHO)
+    assert looked is not None
+    assert looked.able == ()
+
+
+def test_a_garbled_document_is_left_out() -> None:
+    simulator, journal = two_of_three()
+    journal.tree.create("/steward/owed/u/0", "[")
+    assert len(debts(journal, simulator.snapshot())) == 2
+    with pytest.raises(DocumentError, match="broker ids and placeholders"):
+        OwedReplicas.from_json('{"version":1,"replicas":["1"]}', "/steward/owed/u/0")
+
+
+# more partitions
+
+
+def test_on_kraft_fenced_brokers_take_their_place_and_nothing_is_owed() -> None:
+    simulator = Simulator.of("1a 2b 3c", "t: 123")
+    journal = memory_journal(simulator)
+    simulator.kill(3)
+    added = add_partitions(simulator, journal, "t", 3, later=False, who=WHO)
+    assert added.done
+    assert len(simulator.topics) == 3
+    assert journal.tree.children(paths.OWED) == []
+
+
+def test_too_few_brokers_for_partitions_are_refused_with_a_sentence_or_left_as_a_request() -> None:
+    simulator = Simulator.of("1a 2b 3c", "t: 123", mode="zookeeper")
+    journal = memory_journal(simulator)
+    simulator.kill(3)
+    with pytest.raises(RequestError, match="ask with later=True to have it done when a broker joins"):
+        add_partitions(simulator, journal, "t", 3, later=False, who=WHO)
+    assert add_partitions(simulator, journal, "t", 3, later=True, who=WHO).waits
+    assert carry_out_asked(simulator, journal, WHO) == []
+    simulator.restart(3)
+    looked = look_for_joined(simulator, journal, Settings(), WHO)
+    assert looked is not None
+    assert looked.due == (1, 2, 3)
+    assert carry_out_asked(simulator, journal, WHO) == ["Topic t has 3 partitions, 2 of them new."]
+    assert look_for_joined(simulator, journal, Settings(), WHO) is None
+
+
+@pytest.mark.parametrize("then", ["deleted", "created anew", "added"])
+def test_a_request_for_partitions_of_a_topic_that_changed_is_dropped_with_a_reason(then: str) -> None:
+    simulator = Simulator.of("1a 2b 3c", "t: 123", mode="zookeeper")
+    journal = memory_journal(simulator)
+    simulator.kill(3)
+    add_partitions(simulator, journal, "t", 3, later=True, who=WHO)
+    simulator.restart(3)
+    if then == "added":
+        simulator.create_partitions("t", 3)
+    else:
+        simulator.delete("t")
+    if then == "created anew":
+        simulator.create("t", [(1, 2, 3)])
+    (told,) = carry_out_asked(simulator, journal, WHO)
+    assert then in told
+    assert carry_out_asked(simulator, journal, WHO) == []
+
+
+def test_new_partitions_of_a_topic_to_which_replicas_are_owed_are_owed_as_many() -> None:
+    simulator, journal = two_of_three()
+    add_partitions(simulator, journal, "t", 4, later=False, who=WHO)
+    assert owed_count(journal.tree) == 4
+    simulator.restart(3)
+    fill(simulator, journal, "t-0", "t-1", "t-2", "t-3")
+    settle_debts(journal, simulator.snapshot(), WHO)
+    assert owed_count(journal.tree) == 0
+    assert {len(each.replicas) for each in simulator.topics.values()} == {3}
+
+
+def test_a_topic_keeps_its_partitions() -> None:
+    simulator = Simulator.of("1a 2b", "t: 12 21")
+    journal = memory_journal(simulator)
+    assert not add_partitions(simulator, journal, "t", 2, later=False, who=WHO).done
+    with pytest.raises(RequestError, match="Kafka removes none"):
+        add_partitions(simulator, journal, "t", 1, later=False, who=WHO)
+    with pytest.raises(RequestError, match="does not exist"):
+        add_partitions(simulator, journal, "u", 2, later=False, who=WHO)
+
+
+def test_a_journal_in_a_database_keeps_debts_too(tmp_path: Path) -> None:
+    simulator = Simulator.of("1a 2b", mode="zookeeper")
+    with journal_of(simulator, tmp_path) as journal:
+        created(simulator, journal)
+        assert owed_count(journal.tree) == 2
