@@ -26,6 +26,8 @@ _MESSAGE_BYTES = 8 * 1024
 _BATCH_BYTES = 1_000_000
 _REQUEST_PARTITIONS = 16
 _PATIENCE_S = 60.0
+# A broker hears of a new topic a moment after the one that made it.
+_HEARD_WITHIN_S = 10.0
 # The last version that names topics; later ones want their ids.
 _MAX_VERSION = 9
 
@@ -115,7 +117,9 @@ async def _send(client: Any, requests: Iterable[tuple[int, Any]]) -> set[int]:
 
 
 def _leaders(client: Any, topic: str) -> dict[int, int]:
-    described = client.describe_topics([topic])[0]
-    if described["error_code"]:
-        raise SandboxFailed(f"There is no topic {topic} to fill: {for_code(described['error_code']).__name__}.")
+    deadline = time.monotonic() + _HEARD_WITHIN_S
+    while (described := client.describe_topics([topic])[0])["error_code"]:
+        if time.monotonic() > deadline:
+            raise SandboxFailed(f"There is no topic {topic} to fill: {for_code(described['error_code']).__name__}.")
+        time.sleep(0.1)
     return {partition["partition_index"]: partition["leader_id"] for partition in described["partitions"]}

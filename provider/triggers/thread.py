@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from kafka_steward.errors import StewardError
 
 if TYPE_CHECKING:
-    from kafka_steward.hooks.steward import Opened
+    from kafka_steward.hooks.steward import Opened, StewardHook
 
 __all__ = ["ClusterThread"]
 
@@ -22,11 +23,21 @@ T = TypeVar("T")
 class ClusterThread:
     """A thread that holds one cluster's connections, made when first asked and made anew after an error.
 
-    The connection is looked up in the thread as well, so that an edited one is used after the next error.
+    The Airflow connection is looked up in the thread as well, and again every `reread_s` seconds: once somebody has
+    edited it, everything is connected to anew, between two questions. `clock` counts seconds.
     """
 
-    def __init__(self, conn_id: str, overrides: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        conn_id: str,
+        overrides: Mapping[str, Any],
+        *,
+        reread_s: float = 60.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._conn_id, self._overrides = conn_id, dict(overrides)
+        self._reread_s, self._clock = reread_s, clock
+        self._read_s = 0.0
         self._executor: ThreadPoolExecutor | None = None
         self._opened: Opened | None = None
 
@@ -56,8 +67,13 @@ class ClusterThread:
     def _connect(self) -> Opened:
         from kafka_steward.hooks.steward import StewardHook  # noqa: PLC0415 - DAG files are parsed without Kafka
 
+        hook = StewardHook(self._conn_id, self._overrides)
+        if self._opened is not None and self._clock() - self._read_s >= self._reread_s:
+            self._read_s = self._clock()
+            if _edited(hook, self._opened):
+                self._disconnect()
         if self._opened is None:
-            self._opened = StewardHook(self._conn_id, self._overrides).open()
+            self._opened, self._read_s = hook.open(), self._clock()
         return self._opened
 
     def _disconnect(self) -> None:
@@ -65,3 +81,10 @@ class ClusterThread:
         if opened is not None:
             with suppress(StewardError, OSError):
                 opened.close()
+
+
+def _edited(hook: StewardHook, opened: Opened) -> bool:
+    # Airflow's API may be away, or the connection be gone or garbled: that must not end what works.
+    with suppress(Exception):
+        return hook.access != opened.access
+    return False

@@ -13,9 +13,11 @@ import pytest
 
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.sandbox.airflow import AirflowFailed, LocalAirflow
+from kafka_steward.sandbox.household import marked_processes
 from kafka_steward.sandbox.java import java
 from tests.airflow_home import connect
 from tests.eventually import eventually
+from tests.sandbox.processes import alive
 from tests.statsd import StatsD
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["Desk", "airflow", "connect", "desk", "statsd"]
 
 DONE = ("success", "failed")
+PARTS = ("api-server", "scheduler", "dag-processor", "triggerer")
 
 
 @pytest.fixture(scope="package")
@@ -37,10 +40,14 @@ def statsd() -> Iterator[StatsD]:
 @pytest.fixture(scope="package")
 def airflow(tmp_path_factory: pytest.TempPathFactory, statsd: StatsD) -> Iterator[LocalAirflow]:
     home = tmp_path_factory.mktemp("airflow")
-    ours = {"JAVA_HOME": str(java().home), "TOLD": str(home / "told.jsonl")}
+    ours = {"JAVA_HOME": str(java().home), "TOLD": str(home / "told.jsonl"), "GREETING": "and welcome"}
     environment = {**ours, **statsd.environment, "AIRFLOW__CORE__TEST_CONNECTION": "Enabled"}
-    with LocalAirflow(home, users={"admin": "admin", "ann": "op"}, environment=environment) as airflow:
+    users = {"admin": "admin", "ann": "op", "victor": "viewer"}
+    with LocalAirflow(home, users=users, environment=environment) as airflow:
         yield airflow
+        running = marked_processes(f"airflow:{home}")
+        assert len(running) > len(PARTS)
+    assert not [pid for pid in running if alive(pid)], "stopping Airflow leaves no process"
 
 
 @dataclass(frozen=True)
@@ -133,9 +140,12 @@ class Desk:
 
 
 @pytest.fixture
-def desk(airflow: LocalAirflow, sandbox: Sandbox) -> Desk:
-    """The sandbox's cluster behind the connection `kafka_kraft` or `kafka_zookeeper`."""
+def desk(airflow: LocalAirflow, sandbox: Sandbox) -> Iterator[Desk]:
+    """The sandbox's cluster behind the connection `kafka_kraft` or `kafka_zookeeper`; its DAG files go afterwards."""
     journal = f"sqlite:///{airflow.home}/kafka_steward/journal.db"
     desk = Desk(airflow, f"kafka_{sandbox.mode}", sandbox.bootstrap, journal)
     desk.configure()
-    return desk
+    yield desk
+    # Each is parsed again and again, and a watch that nobody needs any more would run on.
+    for file in airflow.dags.glob("*.py"):
+        file.unlink()

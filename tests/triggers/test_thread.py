@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from kafka_steward.errors import SettingError
 from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.triggers.thread import ClusterThread
 
@@ -15,6 +16,8 @@ class Counted:
     """Stands in for an opened cluster; counts."""
 
     opened: list[Counted]
+
+    access = "as it was"
 
     def __init__(self) -> None:
         self.closed = threading.Event()
@@ -83,3 +86,35 @@ def test_a_cluster_that_hangs_does_not_hold_up_the_loop_nor_the_end(opened: list
     assert asyncio.run(ask()) < 5
     released.set()
     assert opened[0].closed.wait(5)
+
+
+def test_an_edited_connection_is_used_within_a_minute_and_a_lost_one_ends_nothing(
+    opened: list[Counted], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: dict[str, Any] = {"access": "as it was"}
+
+    def access(_: StewardHook) -> Any:
+        if said["access"] is None:
+            raise SettingError("There is no such connection.")
+        return said["access"]
+
+    def open_one(hook: StewardHook) -> Counted:
+        opened.append(Counted())
+        opened[-1].access = hook.access
+        return opened[-1]
+
+    monkeypatch.setattr(StewardHook, "access", property(access))
+    monkeypatch.setattr(StewardHook, "open", open_one)
+    times = iter(range(0, 3000, 25))
+
+    async def ask() -> None:
+        thread = ClusterThread("kafka", {}, clock=lambda: next(times))
+        for edit, connected in [("as it was", 1), (None, 1), ("edited", 2), ("edited", 2)]:
+            said["access"] = edit
+            for _ in range(4):
+                await thread.ask(lambda one: one)
+            assert len(opened) == connected
+        assert opened[0].closed.is_set()
+        thread.close()
+
+    asyncio.run(ask())
