@@ -71,6 +71,8 @@ def _conf() -> SparkConf:
     conf.setIfMissing("spark.master", "local[*]")
     conf.setIfMissing("spark.app.name", "kafka-steward-planning")
     conf.setIfMissing("spark.sql.execution.arrow.maxRecordsPerBatch", "200000")
+    # No limit: to hold one, Spark sums up the whole batch again after every row.
+    conf.setIfMissing("spark.sql.execution.arrow.maxBytesPerBatch", str(2**31 - 1))
     if conf.get("spark.master", "").startswith("local"):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         for name, value in _LOOPBACK.items():
