@@ -80,11 +80,7 @@ class Runner:
             return progress_of(record, self._journal.plans.rows(self._digest), busy=True, sentence=str(error))
 
     def _record(self) -> PlanRecord:
-        if self._journal.cluster_id != self._cluster.cluster_id:
-            raise PlanError(
-                f"The journal is of cluster {self._journal.cluster_id}, and this is {self._cluster.cluster_id}; "
-                "open the journal of this cluster."
-            )
+        self._journal.must_be_of(self._cluster.cluster_id)
         record = self._journal.plans.get(self._digest)
         if record is None:
             raise PlanError(f"There is no plan {self._digest[:12]} in the journal of this cluster; publish it first.")

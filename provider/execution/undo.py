@@ -116,11 +116,7 @@ class Undo:
     def _ask(self) -> PlanRecord:
         if self._asked:
             return self._record()
-        if self._journal.cluster_id != self._cluster.cluster_id:
-            raise PlanError(
-                f"The journal is of cluster {self._journal.cluster_id}, and this is {self._cluster.cluster_id}; "
-                "open the journal of this cluster."
-            )
+        self._journal.must_be_of(self._cluster.cluster_id)
         record = self._journal.plans.get(self._digest)
         if record is None or record.status is not PlanStatus.ROLLED_BACK:
             record = request_cancel(

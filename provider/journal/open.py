@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from kafka_steward.errors import PlanError
 from kafka_steward.journal.audit import Audit
 from kafka_steward.journal.locks import LIFE_MS, Guard, Slot, StepLock
 from kafka_steward.journal.plans import Plans
@@ -51,6 +52,14 @@ class Journal:
     def now_ms(self) -> int:
         """The journal's clock, in milliseconds since 1970."""
         return self.tree.now_ms()
+
+    def must_be_of(self, cluster_id: str) -> None:
+        """Raises PlanError when this is the journal of another cluster."""
+        if self.cluster_id != cluster_id:
+            raise PlanError(
+                f"The journal is of cluster {self.cluster_id}, and this is {cluster_id}; open the journal of this "
+                "cluster."
+            )
 
     def step_lock(self, owner: str, *, life_ms: int = LIFE_MS) -> StepLock:
         """The right to step, to be used as a context manager. `owner` names the process for people."""

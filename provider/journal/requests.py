@@ -52,8 +52,17 @@ def _read_assignments(topics: Fields) -> tuple[ChunkPartition, ...]:
     return tuple(found)
 
 
+class _Signal(Document):
+    """What need hold nothing: that it is there says all."""
+
+    @classmethod
+    def from_json(cls, text: str, path: str = "the document") -> Self:
+        """As of any document; an empty node is the KIP's own form."""
+        return cls.read(read_object(path, text if text.strip() else "{}", newest=cls.VERSION), source=text)
+
+
 @dataclass(frozen=True)
-class CancelRequest(Document):
+class CancelRequest(_Signal):
     """KIP-236, `/admin/cancel_reassignment_in_progress`: cancel what is pending; by itself an empty node.
 
     `plan` and `scope` narrow it: "pending" is what KIP-236 cancels, "plan" asks that what the plan has completed be
@@ -66,11 +75,6 @@ class CancelRequest(Document):
     person: str | None = None
     reason: str | None = None
     even_if_disabled: bool = False
-
-    @classmethod
-    def from_json(cls, text: str, path: str = "the document") -> Self:
-        """As of any document; an empty node is the KIP's own form."""
-        return cls.read(read_object(path, text if text.strip() else "{}", newest=cls.VERSION), source=text)
 
     @classmethod
     def read(cls, fields: Fields, source: str | None) -> Self:
@@ -96,7 +100,7 @@ class CancelRequest(Document):
 
 
 @dataclass(frozen=True)
-class SwitchedOff(Document):
+class SwitchedOff(_Signal):
     """KIP-236, `/admin/reassign_cancel`: while it is there no reassignment may start; by itself an empty node.
 
     `person` and `reason` say who switched them off and why; when is the node's own time.
@@ -104,11 +108,6 @@ class SwitchedOff(Document):
 
     person: str | None = None
     reason: str | None = None
-
-    @classmethod
-    def from_json(cls, text: str, path: str = "the document") -> Self:
-        """As of any document; an empty node is the KIP's own form."""
-        return cls.read(read_object(path, text if text.strip() else "{}", newest=cls.VERSION), source=text)
 
     @classmethod
     def read(cls, fields: Fields, source: str | None) -> Self:
