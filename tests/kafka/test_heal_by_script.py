@@ -234,7 +234,8 @@ def test_a_target_that_dies_in_the_middle_is_waited_for_with_everything_as_it_wa
     assert actions[Action.CANCEL] == 2
     assert actions[Action.REORDER] >= 1
     sandbox.restart(4)
-    progress = to_the_end(runner, within_s=120)
+    # Another process goes on, with the throttle that is configured by then.
+    progress = to_the_end(Runner(script.cluster, script.journal, progress.digest, script.settings, WHO), within_s=120)
     assert progress.completed == 2
     assert script.throttles() == []
 

@@ -63,53 +63,68 @@ def planned(conn_id: str, failed: list[int]) -> dict[str, Any]:
     return plan.execute(context())
 
 
-@pytest.mark.spark
-def test_a_heal_task_by_task(conn_id: str, opened: Opened, victim: Callable[[], int]) -> None:  # noqa: PLR0915 - one heal
+def nothing_is_to_be_healed(conn_id: str) -> None:
     with pytest.raises(AirflowSkipException, match="Nothing is to be healed now"):
         found(conn_id)
-    assert BrokerFailureSensor(task_id="s", conn_id=conn_id).poke(context()).is_done is False
-    broker = victim()
-    detected: list[Any] = []
+
+
+def detected(conn_id: str, broker: int) -> None:
+    """Operator and sensor find the broker, and the operator tells of it."""
+    told: list[Any] = []
     failed = eventually(
-        lambda: found(conn_id, on_failure_detected=detected.append), within=60, errors=(AirflowSkipException,)
+        lambda: found(conn_id, on_failure_detected=told.append), within=60, errors=(AirflowSkipException,)
     )
     assert failed["brokers"] == [broker]
-    assert detected[0]["kafka_steward"]["event"] == "failure_detected"
+    assert told[0]["kafka_steward"]["event"] == "failure_detected"
     assert BrokerFailureSensor(task_id="s", conn_id=conn_id).execute(context()) == [broker]
 
-    plan = planned(conn_id, failed["brokers"])
-    assert plan["replicas_moved"] == plan["lower_bound"] > 0
 
+def told(conn_id: str, plan: dict[str, Any]) -> None:
+    """A plan is told alike in both modes; a report ends there."""
     facts = TellPlanOperator(task_id="tell", conn_id=conn_id, plan=plan).execute(context())
     assert f"moves {plan['replicas_moved']} replicas" in facts["sentence"]
     pushed = context()
     with pytest.raises(DownstreamTasksSkipped):
         TellPlanOperator(task_id="tell", conn_id=conn_id, plan=plan, mode="report").execute(pushed)
     assert pushed["ti"].xcoms["return_value"]["sentence"] == facts["sentence"]
-    assert opened.journal.plans.get(plan["digest"]) is None
 
+
+def submitted(conn_id: str, plan: dict[str, Any]) -> dict[str, Any]:
+    """The worker carries it out, for Ann; a second time there is nothing to do."""
     submit = SubmitReassignmentOperator(task_id="submit", conn_id=conn_id, plan=plan, deferrable=False)
-    submitted = submit.execute(context(task_id="submit", person="ann"))
-    assert (submitted["status"], submitted["left"]) == ("completed", 0)
+    result = submit.execute(context(task_id="submit", person="ann"))
+    assert (result["status"], result["left"]) == ("completed", 0)
     again = SubmitReassignmentOperator(task_id="submit", conn_id=conn_id, plan=plan)
     assert again.execute(context())["status"] == "completed"
+    return result
+
+
+@pytest.mark.spark
+def test_a_heal_task_by_task(kraft_sandbox: Sandbox, conn_id: str, opened: Opened, victim: Callable[[], int]) -> None:
+    nothing_is_to_be_healed(conn_id)
+    assert BrokerFailureSensor(task_id="s", conn_id=conn_id).poke(context()).is_done is False
+    broker = victim()
+    detected(conn_id, broker)
+    plan = planned(conn_id, [broker])
+    assert plan["replicas_moved"] == plan["lower_bound"] > 0
+    told(conn_id, plan)
+    assert opened.journal.plans.get(plan["digest"]) is None
+    result = submitted(conn_id, plan)
 
     caught_up = IsrCatchUpSensor(task_id="wait", conn_id=conn_id, plan=plan["digest"]).execute(context())
     assert caught_up == {"partitions": plan["partitions"], "missing": 0}
     elected = ElectLeadersOperator(task_id="elect", conn_id=conn_id, plan=plan["digest"]).execute(context())
     assert elected["refused"] == 0
-
     healed: list[Any] = []
     report = ReportHealOperator(
-        task_id="report", conn_id=conn_id, brokers=[broker], plan=plan, submitted=submitted, on_healed=healed.append
+        task_id="report", conn_id=conn_id, brokers=[broker], plan=plan, submitted=result, on_healed=healed.append
     ).execute(context())
     assert (report["under_replicated"], report["left"]) == (0, 0)
     assert report["sentence"].endswith("Every partition of the cluster is whole.")
     assert healed[0]["kafka_steward"]["event"] == "healed"
     people = {row.entry.who.person for row in opened.journal.audit.rows(plan=plan["digest"], action=Action.SUBMIT)}
     assert people == {"ann"}
-    with pytest.raises(AirflowSkipException, match="Nothing is to be healed now"):
-        found(conn_id)
+    nothing_is_to_be_healed(conn_id)
 
 
 def written_plan(opened: Opened, topic: str, uri: str) -> str:
