@@ -26,6 +26,7 @@ _NOT_OF_A_RUN = frozenset(
         "foreign_while_disabled",
         "submission",
         "abandoned_after",
+        "enable_under_replicated_topic_creation",
         "plan_retention",
     }
 )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
-from kafka_steward.errors import StewardError
+from kafka_steward.errors import RequestError, StewardError
 from kafka_steward.hooks.context import hook_of
 from kafka_steward.triggers.questions import passes
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from kafka_steward.hooks.steward import Opened, StewardHook
 
-__all__ = ["StewardOperator", "folder_of", "opened_by"]
+__all__ = ["StewardOperator", "folder_of", "opened_by", "told_at_once"]
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
@@ -57,6 +58,15 @@ def opened_by(hook: StewardHook) -> Opened:
     except StewardError as error:
         if passes(error):
             raise
+        raise AirflowFailException(str(error)) from error
+
+
+@contextmanager
+def told_at_once() -> Iterator[None]:
+    """A request that cannot be granted fails the task for good with its sentence: no retry would change it."""
+    try:
+        yield
+    except RequestError as error:
         raise AirflowFailException(str(error)) from error
 
 

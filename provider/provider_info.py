@@ -90,7 +90,20 @@ _CHOICES = {
     "foreign_while_disabled": ["report", "cancel"],
 }
 
-_OPERATORS = ("snapshot", "plan", "submit", "cancel", "rollback", "leaders", "failures", "report", "switch", "bounce")
+_OPERATORS = (
+    "snapshot",
+    "plan",
+    "submit",
+    "cancel",
+    "rollback",
+    "leaders",
+    "failures",
+    "report",
+    "switch",
+    "bounce",
+    "topics",
+    "owed",
+)
 
 
 def get_provider_info() -> dict[str, Any]:

@@ -91,9 +91,10 @@ def _without_partition(name: TopicPartition, owed: OwedReplicas, age_ms: int) ->
     return Debt(name, owed, Standing.DROPPED, f"{name}: its topic was deleted, or never created.")
 
 
-def targets(debts: Iterable[Debt]) -> dict[TopicPartition, int]:
-    """The replication factor that each partition shall have to which something is owed."""
-    return {debt.partition: debt.owed.target_rf for debt in debts if debt.standing is Standing.OPEN}
+def targets(debts: Iterable[Debt], snapshot: Snapshot) -> dict[TopicPartition, int]:
+    """The replicas that each partition can have now of those that it shall have: one on each live broker at most."""
+    most = len(snapshot.live)
+    return {debt.partition: min(most, debt.owed.target_rf) for debt in payable(debts, snapshot)}
 
 
 def takers(debts: Iterable[Debt], snapshot: Snapshot) -> frozenset[int]:

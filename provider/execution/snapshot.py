@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.state import LogDir, Partition, Snapshot
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.planning.formats import SNAPSHOT_BROKERS, SNAPSHOT_PARTITIONS, write_snapshot
@@ -16,10 +17,18 @@ __all__ = ["take_snapshot"]
 _MIN_ISR = "min.insync.replicas"
 
 
-def take_snapshot(cluster: ClusterPort, uri: str, *, failed: Collection[int], now_ms: int) -> str:
+def take_snapshot(
+    cluster: ClusterPort,
+    uri: str,
+    *,
+    failed: Collection[int],
+    now_ms: int,
+    targets: Mapping[TopicPartition, int] | None = None,
+) -> str:
     """Write what the cluster looks like now to the folder `uri`; returns the digest.
 
     `failed` are the brokers to be healed, by the detector's word; those of them that are live again count as live.
+    `targets` are replication factors that partitions shall have, where that is not what they have (KIP-409).
     Raises ClusterError, and PlanError when the workspace cannot be written.
     """
     snapshot = cluster.snapshot()
@@ -27,12 +36,13 @@ def take_snapshot(cluster: ClusterPort, uri: str, *, failed: Collection[int], no
     topics = sorted({name.topic for name in snapshot.partitions})
     settings = cluster.topic_configs(topics, [_MIN_ISR]) if topics else {}
     min_isr = {topic: int(of[_MIN_ISR]) for topic, of in settings.items() if _MIN_ISR in of}
+    partitions = partition_rows(snapshot, log_dirs, min_isr, targets or {})
     return write_snapshot(
         uri,
         cluster_id=snapshot.cluster_id,
         taken_ms=now_ms,
         brokers=pa.Table.from_pylist(broker_rows(snapshot, log_dirs, failed), SNAPSHOT_BROKERS),
-        partitions=pa.Table.from_pylist(partition_rows(snapshot, log_dirs, min_isr), SNAPSHOT_PARTITIONS),
+        partitions=pa.Table.from_pylist(partitions, SNAPSHOT_PARTITIONS),
     )
 
 
@@ -61,10 +71,14 @@ def _state(broker: int, snapshot: Snapshot, failed: Collection[int]) -> str:
 
 
 def partition_rows(
-    snapshot: Snapshot, log_dirs: Mapping[int, LogDir], min_isr: Mapping[str, int]
+    snapshot: Snapshot,
+    log_dirs: Mapping[int, LogDir],
+    min_isr: Mapping[str, int],
+    targets: Mapping[TopicPartition, int],
 ) -> list[dict[str, Any]]:
     """A row for each partition, in order."""
-    return [_partition_row(snapshot.partitions[name], log_dirs, min_isr) for name in sorted(snapshot.partitions)]
+    rows = {name: _partition_row(snapshot.partitions[name], log_dirs, min_isr) for name in sorted(snapshot.partitions)}
+    return [row | ({"target_rf": targets[name]} if name in targets else {}) for name, row in rows.items()]
 
 
 def _partition_row(partition: Partition, log_dirs: Mapping[int, LogDir], min_isr: Mapping[str, int]) -> dict[str, Any]:

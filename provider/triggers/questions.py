@@ -86,6 +86,25 @@ def caught_up(opened: Opened, arguments: Mapping[str, Any]) -> Answer:
     return _answer(unwhole(snapshot, partitions), len(snapshot.partitions if partitions is None else partitions))
 
 
+def broker_joined(opened: Opened, arguments: Mapping[str, Any]) -> Answer:
+    """Has a broker joined that can be given something (KIP-409)? With `brokers`: are all of these live?"""
+    from kafka_steward.execution.joining import look_for_joined  # noqa: PLC0415 - DAG files are parsed without Kafka
+    from kafka_steward.journal.audit import Who  # noqa: PLC0415
+
+    who = Who(**(arguments.get("who") or {}))
+    joined = look_for_joined(opened.cluster, opened.journal, opened.settings, who, announce=False)
+    wanted = arguments.get("brokers")
+    if joined is None:
+        return Answer(False, "No replica is owed.")
+    if wanted is None:
+        found = sorted({*joined.able, *joined.empty})
+        empty = f" Broker {', '.join(map(str, joined.empty))} holds nothing yet." if joined.empty else ""
+        return Answer(bool(found), f"{joined.sentence}{empty}", found)
+    missing = [broker for broker in wanted if broker not in joined.live]
+    told = f"Broker {', '.join(map(str, missing))} is not live." if missing else "All brokers asked for are live."
+    return Answer(not missing, told, wanted)
+
+
 def _plan_waits(opened: Opened, digest: str) -> list[TopicPartition] | Answer:
     record = opened.journal.plans.get(digest)
     if record is None:
@@ -118,6 +137,7 @@ def _answer(behind: Sequence[Unwhole], of: int) -> Answer:
 
 
 QUESTIONS: Mapping[str, Callable[[Opened, Mapping[str, Any]], Answer]] = {
+    "broker_joined": broker_joined,
     "brokers_failed": brokers_failed,
     "caught_up": caught_up,
 }

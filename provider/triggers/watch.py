@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
+from kafka_steward.triggers.rounds import JoinRound
 from kafka_steward.triggers.telling import Teller, gauge
 from kafka_steward.triggers.thread import ClusterThread
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["RINGS", "WatchTrigger"]
 
 #: What a watch may ring for: a DAG that is scheduled on one thing is not to be started by another.
-RINGS = ("broker-failed", "request", "cancel")
+RINGS = ("broker-failed", "broker-joined", "request", "cancel")
 #: Kafka's settings for how long a silent broker counts as live, in milliseconds: KRaft's, ZooKeeper's.
 _SESSION_TIMEOUTS = ("broker.session.timeout.ms", "zookeeper.session.timeout.ms")
 
@@ -36,8 +37,9 @@ class WatchTrigger(BaseEventTrigger):
     Beside that, in a thread of its own, it carries out what the documents of KIP-236 ask for. `rings` says for what it
     fires. For "broker-failed": when a failure is due, and again every `heal_retry_interval` until a plan heals it, for
     Airflow doubles some events and swallows others: an event is a bell, and whoever hears it reads the cluster. For
-    "request" and "cancel": when such a document was taken up. Never ends, and raises nothing: Airflow would start it
-    anew every 2 s and show nobody why.
+    "broker-joined": when replicas are owed that a live broker can take (KIP-409), as often. For "request" and "cancel":
+    when such a document was taken up. Never ends, and raises nothing: Airflow would start it anew every 2 s and show
+    nobody why.
     """
 
     def __init__(
@@ -63,10 +65,13 @@ class WatchTrigger(BaseEventTrigger):
         return f"{__name__}.{type(self).__name__}", keywords | ({} if self.rings == RINGS[0] else {"rings": self.rings})
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """One event per bell: `{"cluster_id": str, "at_ms": int}`, and for failures `"brokers": [ids]`."""
+        """One event per bell: `{"cluster_id": str, "at_ms": int}`, and for brokers `"brokers": [ids]`."""
         bells: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self._wake = asyncio.Event()
-        loops = [asyncio.create_task(self._watch_failures(bells)), asyncio.create_task(self._watch_documents(bells))]
+        watches = [self._watch_failures(bells), self._watch_documents(bells)]
+        if self.rings == JoinRound.RINGS:
+            watches.append(JoinRound(self.conn_id, self._thread, self.log.info).run(bells))
+        loops = [asyncio.create_task(watch) for watch in watches]
         bell = asyncio.create_task(bells.get())
         try:
             while True:

@@ -142,7 +142,7 @@ def test_a_broker_that_joins_is_rung_for_and_a_fill_settles_the_debt() -> None:
     looked = look_for_joined(simulator, journal, settings, WHO)
     assert looked is not None
     assert looked.due == (3,)
-    assert targets(debts(journal, simulator.snapshot())) == {T0: 3, TopicPartition("t", 1): 3}
+    assert targets(debts(journal, simulator.snapshot()), simulator.snapshot()) == {T0: 3, TopicPartition("t", 1): 3}
     fill(simulator, journal, "t-0", "t-1")
     settle_debts(journal, simulator.snapshot(), WHO)
     assert look_for_joined(simulator, journal, settings, WHO) is None

@@ -11,6 +11,7 @@ import pytest
 
 from kafka_steward.journal.approvals import Approval
 from kafka_steward.journal.documents import Chunk, ChunkPartition, FailedBroker, InFlight, RollingBounce
+from kafka_steward.journal.owed import AskedPartitions, OwedReplicas
 from kafka_steward.journal.requests import CancelRequest, Request, SwitchedOff
 
 ROOT = Path(__file__).parents[2]
@@ -29,6 +30,8 @@ DOCUMENTS = [
     ("reassign_partitions_queue", (KIPS / "236_queue.json").read_text()),
     ("reassign_chunks", Chunk(MOVED, True, "d", 0).to_json()),
     ("reassignments", InFlight((1, 2), (2, 3), True, 2, "d").to_json()),
+    ("owed", OwedReplicas.of((2, 1), 3, "id").to_json()),
+    ("partitions_asked", AskedPartitions(12, "id", "ada").to_json()),
     ("approvals", Approval("3f2a91c0" * 8, "ann", "looks right", 5).to_json()),
 ]
 

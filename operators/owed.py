@@ -1,0 +1,144 @@
+"""What is owed to under-replicated topics (KIP-409), from the look for it to the settled debt."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk.exceptions import AirflowSkipException
+
+from kafka_steward.hooks.context import who_of
+from kafka_steward.operators.base import StewardOperator, folder_of, told_at_once
+from kafka_steward.operators.notify import Notifiers, as_notifiers, notify
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from kafka_steward.execution.owed import Debt
+    from kafka_steward.hooks.steward import Opened
+
+__all__ = ["FindOwedOperator", "ReportFillOperator", "SnapshotOwedOperator"]
+
+#: Debts that a log line names before it only counts.
+_NAMED = 5
+
+
+class FindOwedOperator(StewardOperator):
+    """Reads which replicas are owed, drops what is owed no more, and carries out requests for partitions that waited.
+
+    The event that started the run is not read: Airflow doubles some and swallows others. With nothing that a live
+    broker can take, the task and all after it are skipped, and its log says why. Returns
+    `{"owed", "partitions", "sentence"}`: replicas, and partitions that can be filled now.
+
+    >>> FindOwedOperator(task_id="find_owed")
+    <Task(FindOwedOperator): find_owed>
+    """
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Look, and skip what follows when nothing can be filled."""
+        from kafka_steward.execution.adding import carry_out_asked  # noqa: PLC0415 - DAG files are parsed without Kafka
+        from kafka_steward.execution.owed import payable  # noqa: PLC0415
+
+        with self.open(context) as opened:
+            for sentence in carry_out_asked(opened.cluster, opened.journal, who_of(context)):
+                self.log.info("%s", sentence)
+            snapshot, judged = _settled(opened, context)
+        _say(self, judged)
+        able, missing = payable(judged, snapshot), _missing(judged)
+        if not able:
+            why = f"{missing} replicas are owed, and no live broker can take one." if missing else "No replica is owed."
+            raise AirflowSkipException(f"Nothing is to be filled now. {why}")
+        sentence = f"{missing} replicas are owed; {len(able)} partitions can be given some of them now."
+        self.log.info("%s", sentence)
+        return {"owed": missing, "partitions": len(able), "sentence": sentence}
+
+
+class SnapshotOwedOperator(StewardOperator):
+    """Writes a snapshot in which each partition's target is the number of replicas that it shall have, owed ones too.
+
+    For PlanReassignmentOperator with `operation="fill"`. Partitions with a replica on a dead broker keep what they
+    have: those are heal's. Returns `{"uri", "digest"}`.
+
+    >>> SnapshotOwedOperator(task_id="snapshot")
+    <Task(SnapshotOwedOperator): snapshot>
+    """
+
+    def execute(self, context: Context) -> dict[str, str]:
+        """Take the snapshot."""
+        from kafka_steward.execution.debtbook import debts  # noqa: PLC0415 - DAG files are parsed without Kafka
+        from kafka_steward.execution.owed import targets  # noqa: PLC0415
+        from kafka_steward.execution.snapshot import take_snapshot  # noqa: PLC0415
+
+        with told_at_once(), self.open(context) as opened:
+            snapshot = opened.cluster.snapshot()
+            wanted = targets(debts(opened.journal, snapshot), snapshot)
+            uri, now_ms = folder_of(opened, context, "snapshot"), opened.journal.now_ms()
+            digest = take_snapshot(opened.cluster, uri, failed=(), now_ms=now_ms, targets=wanted)
+        self.log.info("Snapshot %s is at %s; %d partitions are owed replicas.", digest[:12], uri, len(wanted))
+        return {"uri": uri, "digest": digest}
+
+
+class ReportFillOperator(StewardOperator):
+    """Settles what the fill has paid, and says what is still owed.
+
+    `plan` and `submitted` are what those tasks returned. Returns `{"sentence", "settled", "dropped", "owed",
+    "partitions", "replicas_moved", "lower_bound"}`; `owed` counts replicas, the first two partitions.
+
+    >>> ReportFillOperator(task_id="report", plan={"replicas_moved": 2}, submitted={"partitions": 2})
+    <Task(ReportFillOperator): report>
+    """
+
+    template_fields: Sequence[str] = (*StewardOperator.template_fields, "plan", "submitted")
+
+    def __init__(
+        self,
+        *,
+        plan: Mapping[str, Any] | Any,
+        submitted: Mapping[str, Any] | Any,
+        on_filled: Notifiers = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.plan = plan
+        self.submitted = submitted
+        self.on_filled = as_notifiers(on_filled)
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Settle, tell, and notify."""
+        with self.open(context) as opened:
+            _, judged = _settled(opened, context)
+        _say(self, judged)
+        settled, dropped = (sum(debt.standing.value == what for debt in judged) for what in ("settled", "dropped"))
+        owed = _missing(judged)
+        left = f"{owed} replicas are still owed, and are added when brokers join." if owed else "No replica is owed."
+        moved, partitions = self.plan.get("replicas_moved"), self.submitted.get("partitions")
+        facts = {
+            "sentence": f"Filled {moved} replicas of {partitions} partitions. {left}",
+            "settled": settled,
+            "dropped": dropped,
+            "owed": owed,
+            "partitions": partitions,
+            "replicas_moved": moved,
+            "lower_bound": self.plan.get("lower_bound"),
+        }
+        self.log.info("%s", facts["sentence"])
+        notify(self.on_filled, context, "filled", facts)
+        return facts
+
+
+def _settled(opened: Opened, context: Context) -> tuple[Any, list[Debt]]:
+    from kafka_steward.execution.debtbook import settle_debts  # noqa: PLC0415 - DAG files are parsed without Kafka
+
+    snapshot = opened.cluster.snapshot()
+    return snapshot, settle_debts(opened.journal, snapshot, who_of(context))
+
+
+def _say(operator: StewardOperator, judged: Sequence[Debt]) -> None:
+    for debt in judged[:_NAMED]:
+        operator.log.info("%s: %s", debt.standing.value, debt.sentence)
+    if len(judged) > _NAMED:
+        operator.log.info("And %d more partitions.", len(judged) - _NAMED)
+
+
+def _missing(judged: Sequence[Debt]) -> int:
+    return sum(debt.missing for debt in judged if not debt.over)

@@ -1,0 +1,73 @@
+"""What the watch of one cluster does in rounds of its own, beside the look for failed brokers."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from kafka_steward.triggers.telling import Teller, gauge
+from kafka_steward.triggers.thread import ClusterThread
+
+if TYPE_CHECKING:
+    from kafka_steward.hooks.steward import Opened
+
+__all__ = ["JoinRound", "Round"]
+
+#: What one look gives: a bell to ring, if any, and the seconds until the next look.
+Looked = tuple[dict[str, Any] | None, float]
+
+
+class Round(ABC):
+    """Looks, again and again, in the given thread. Never ends, and raises nothing."""
+
+    FAILING: ClassVar[str]
+    WHAT: ClassVar[str]
+
+    def __init__(self, conn_id: str, thread: ClusterThread, say: Callable[..., None]) -> None:
+        self.conn_id = conn_id
+        self.teller = Teller(conn_id, say, failing=self.FAILING, what=self.WHAT)
+        self._thread = thread
+
+    async def run(self, bells: asyncio.Queue[dict[str, Any]]) -> None:
+        """Look until cancelled; what is to be rung goes to `bells`."""
+        while True:
+            try:
+                bell, pause_s = await self._thread.ask(self.look)
+            except Exception as error:  # noqa: BLE001 - whatever it is, a watch that has died is worse
+                pause_s = self.teller.complain(error)
+            else:
+                self.teller.fine()
+                if bell is not None:
+                    bells.put_nowait(bell)
+            await self.wait(pause_s)
+
+    @abstractmethod
+    def look(self, opened: Opened) -> Looked:
+        """One look, in the thread."""
+
+    async def wait(self, seconds: float) -> None:
+        """Until the next look."""
+        await asyncio.sleep(seconds)
+
+
+class JoinRound(Round):
+    """Rings when replicas are owed that a live broker can take (KIP-409); while nothing is owed, Kafka is not asked."""
+
+    FAILING = "joining_failing"
+    WHAT = "look for brokers that joined"
+    RINGS: ClassVar[str] = "broker-joined"
+
+    def look(self, opened: Opened) -> Looked:
+        """Look, and keep the book of debts up to date."""
+        from kafka_steward.execution.joining import look_for_joined  # noqa: PLC0415 - parsed without Kafka
+        from kafka_steward.journal.audit import Who  # noqa: PLC0415
+
+        joined = look_for_joined(opened.cluster, opened.journal, opened.settings, Who(task_id="watch"))
+        gauge("owed_replicas", self.conn_id, 0 if joined is None else joined.owed)
+        if joined is None:
+            return None, opened.settings.watch_interval
+        self.teller.say(joined.sentence, about=joined.sentence)
+        bell = {"cluster_id": opened.cluster.cluster_id, "brokers": list(joined.due), "at_ms": joined.now_ms}
+        return bell if joined.due else None, opened.settings.watch_interval
