@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from kafka_steward.dags.apply import apply
 from kafka_steward.dags.cancel import cancel
 from kafka_steward.dags.fill import broker_joined, fill
 from kafka_steward.dags.heal import broker_failed, heal
+from kafka_steward.dags.rebalance import rebalance
 
-__all__ = ["broker_failed", "broker_joined", "cancel", "fill", "heal"]
+__all__ = ["apply", "broker_failed", "broker_joined", "cancel", "fill", "heal", "rebalance"]

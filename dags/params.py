@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import Field, fields
 from typing import Any
 
 from airflow.sdk import Param
+from airflow.sdk.exceptions import AirflowException
 
+from kafka_steward.errors import SettingError
 from kafka_steward.provider_info import SETTINGS
 from kafka_steward.settings import Settings
 
-__all__ = ["cancel_params", "heal_params", "setting_params"]
+__all__ = ["apply_params", "cancel_params", "heal_params", "rebalance_params", "setting_params"]
 
 #: The title of the form's second part.
 SECTION = "Settings (empty: as configured)"
@@ -30,6 +32,11 @@ _NOT_OF_A_RUN = frozenset(
         "plan_retention",
     }
 )
+#: A heal and a cancel wait for no window.
+_WINDOW = frozenset({"maintenance_window", "maintenance_timezone"})
+_BROKER_IDS: dict[str, Any] = {"items": {"type": "integer", "minimum": 0}, "uniqueItems": True}
+_PATTERNS: dict[str, Any] = {"items": {"type": "string", "minLength": 1, "maxLength": 500}}
+_GOALS, _BUDGET = "Goals", "Budget and approval"
 
 
 def heal_params(mode: str, settings: Mapping[str, Any]) -> dict[str, Param]:
@@ -48,7 +55,7 @@ def heal_params(mode: str, settings: Mapping[str, Any]) -> dict[str, Param]:
             items={"type": "integer", "minimum": 0},
         ),
         "ignore_grace": Param(False, "Heal what is dead now, without waiting for the grace period.", type="boolean"),
-        **setting_params(settings),
+        **setting_params(settings, without=_WINDOW),
     }
 
 
@@ -71,13 +78,161 @@ def cancel_params(settings: Mapping[str, Any]) -> dict[str, Param]:
         "even_if_disabled": Param(
             False, "Roll back although reassignments are switched off for this cluster.", type="boolean"
         ),
+        **setting_params(settings, without=_WINDOW),
+    }
+
+
+def rebalance_params(given: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Param]:
+    """The form of a rebalance: what, with which goals, how much of it; then the settings.
+
+    `given` are the DAG author's values of fields. Raises SettingError for a field that there is not, or a value that
+    its field refuses.
+    """
+    fields_of_it = {**_what(), **_goals(), **_budget()}
+    return {**_with_values(fields_of_it, given), **setting_params(settings)}
+
+
+def apply_params(settings: Mapping[str, Any]) -> dict[str, Param]:
+    """The form of an apply: the reassignment, which has no default; then the settings."""
+    entry = {
+        "type": "object",
+        "required": ["topic", "partition", "replicas"],
+        "properties": {
+            "topic": {"type": "string"},
+            "partition": {"type": "integer", "minimum": 0},
+            "replicas": {"type": "array", "minItems": 1, **_BROKER_IDS},
+        },
+    }
+    return {
+        "reassignment": Param(
+            description="Paste what kafka-reassign-partitions takes: "
+            '{"version": 1, "partitions": [{"topic": "orders", "partition": 0, "replicas": [1, 2, 3]}]}.',
+            type="object",
+            required=["partitions"],
+            properties={
+                "version": {"const": 1},
+                "partitions": {"type": "array", "minItems": 1, "items": entry},
+            },
+        ),
+        "dry_run": _dry_run(),
         **setting_params(settings),
     }
 
 
-def setting_params(settings: Mapping[str, Any]) -> dict[str, Param]:
+def _dry_run() -> Param:
+    return Param(False, "Stop after the plan and show it: nothing is submitted.", type="boolean")
+
+
+def _what() -> dict[str, Param]:
+    return {
+        "operation": Param(
+            "rebalance",
+            "rebalance: make all brokers even. expand: the same, when brokers are new. drain: empty the named brokers. "
+            "set-replication-factor: of the named topics.",
+            type="string",
+            enum=["rebalance", "expand", "drain", "set-replication-factor"],
+        ),
+        "brokers": Param(
+            None, "Ids of the brokers to drain, such as [3, 4]; only for drain.", type=["null", "array"], **_BROKER_IDS
+        ),
+        "replication_factor": Param(
+            None,
+            "Replicas that each partition shall have; only for set-replication-factor.",
+            type=["null", "integer"],
+            minimum=1,
+            maximum=1000,
+        ),
+        **_which(),
+        "dry_run": _dry_run(),
+        "when_busy": Param(
+            "skip",
+            "What to do while the cluster is not whole and quiet. skip: nothing, and say why. wait: begin when it is.",
+            type="string",
+            enum=["skip", "wait"],
+        ),
+    }
+
+
+def _which() -> dict[str, Param]:
+    return {
+        "topics": Param(
+            None,
+            "Only topics of which one of these regular expressions matches the whole name. Empty: all.",
+            type=["null", "array"],
+            **_PATTERNS,
+        ),
+        "exclude": Param(
+            None,
+            "No topic of which one of these regular expressions matches the whole name.",
+            type=["null", "array"],
+            **_PATTERNS,
+        ),
+        "exclude_brokers": Param(
+            None, "Ids of brokers that must not receive a replica.", type=["null", "array"], **_BROKER_IDS
+        ),
+    }
+
+
+def _goals() -> dict[str, Param]:
+    return {
+        "rack_aware": Param(True, "Spread replicas over the racks.", type="boolean", section=_GOALS),
+        "balance": Param(
+            "replicas",
+            "What is to be even: the number of replicas, or the bytes on the disks.",
+            type="string",
+            enum=["replicas", "bytes"],
+            section=_GOALS,
+        ),
+        "tolerance": Param(
+            0.05,
+            "How far from its share of the bytes a broker may stay, as a fraction.",
+            type="number",
+            minimum=0,
+            maximum=1,
+            section=_GOALS,
+        ),
+        "internal_topics": Param(
+            False, "Whether Kafka's own topics take part; a drain takes them always.", type="boolean", section=_GOALS
+        ),
+    }
+
+
+def _budget() -> dict[str, Param]:
+    whole: dict[str, Any] = {"type": ["null", "integer"], "section": _BUDGET}
+    return {
+        "max_moves": Param(None, "Replicas to move at most. Empty: as many as it takes.", minimum=1, **whole),
+        "max_bytes": Param(
+            None,
+            "Bytes to move at most. Empty: as many as it takes; of a scheduled run, a tenth of the cluster's.",
+            minimum=1,
+            **whole,
+        ),
+        "approve_above": Param(
+            None,
+            "A scheduled run's plan of up to so many bytes goes on without a person. Empty: a person is always asked.",
+            minimum=0,
+            **whole,
+        ),
+    }
+
+
+def _with_values(form: Mapping[str, Param], given: Mapping[str, Any]) -> dict[str, Param]:
+    for name in given:
+        if name not in form:
+            raise SettingError(f"The form has no field {name!r}; there are {', '.join(form)}.")
+    for name, value in given.items():
+        form[name].value = value
+        try:
+            form[name].resolve()
+        except AirflowException as error:
+            words = str(error).splitlines()[0]
+            raise SettingError(f"The field {name} of the form does not take {value!r}: {words}") from error
+    return dict(form)
+
+
+def setting_params(settings: Mapping[str, Any], *, without: Collection[str] = ()) -> dict[str, Param]:
     """One Param for each setting that a run can override; `settings` are the DAG author's values."""
-    knobs = [knob for knob in fields(Settings) if knob.name not in _NOT_OF_A_RUN]
+    knobs = [knob for knob in fields(Settings) if knob.name not in {*_NOT_OF_A_RUN, *without}]
     return {knob.name: _param(knob, settings.get(knob.name)) for knob in knobs}
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from kafka_steward.errors import PlanError
 from kafka_steward.hooks.context import overrides_of, who_fields, who_of
+from kafka_steward.operators.base import told_at_once
 from kafka_steward.operators.carrying import CarryingOperator
 from kafka_steward.triggers.killed import cancel_soon, checked_on_kill, task_is_over
 from kafka_steward.triggers.run_plan import RunPlanTrigger
@@ -31,8 +33,13 @@ class SubmitReassignmentOperator(CarryingOperator):
     Killing the task cancels nothing: what is in flight goes on in Kafka, and clearing the task goes on with the plan.
     With `on_kill="cancel"` the plan is cancelled when Airflow says that the task is failed, success or skipped: when a
     person marked it so, not when they cleared it. What a process that dies at once cannot do, the cancel DAG can.
+    With `require_approval`, a plan is refused for good unless the journal holds the approval of its digest, which
+    RecordApprovalOperator writes.
     Returns `{"digest", "status", "sentence", "partitions", "left"}`. Fails when the plan stalls (a retry goes on), and
     for good when it is stuck and waits for a person.
+
+    >>> SubmitReassignmentOperator(task_id="submit", plan="/workspace/plan", require_approval=True)
+    <Task(SubmitReassignmentOperator): submit>
     """
 
     template_fields: Sequence[str] = (*CarryingOperator.template_fields, "plan")
@@ -41,17 +48,20 @@ class SubmitReassignmentOperator(CarryingOperator):
         self,
         *,
         plan: Mapping[str, Any] | str | Any,
+        require_approval: bool = False,
         on_kill: str = "nothing",
         **kwargs: Any,
     ) -> None:
         super().__init__(**{"multiple_outputs": True, **kwargs})
         self.plan = plan
+        self.require_approval = require_approval
         self.when_killed = checked_on_kill(on_kill)
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Publish the plan unless it is known, then carry it out, or wait for the trigger that does."""
         with self.open(context) as opened:
-            record = self._published(opened, context)
+            with told_at_once() if self.require_approval else nullcontext():
+                record = self._published(opened, context)
             if record.status.finished:
                 self.log.info("Nothing is left to do: %s", record.reason)
                 return _result(record.digest, record.status.value, record.reason, record.partitions, record.left)
@@ -66,16 +76,26 @@ class SubmitReassignmentOperator(CarryingOperator):
         return _result(progress["digest"], progress["status"], event["sentence"], total, left)
 
     def _published(self, opened: Opened, context: Context) -> PlanRecord:
+        from kafka_steward.execution.approving import refuse_unapproved  # noqa: PLC0415 - parsed without SQL
         from kafka_steward.execution.publishing import publish_plan  # noqa: PLC0415 - DAG files are parsed without Kafka
         from kafka_steward.planning.formats import read_plan  # noqa: PLC0415
 
         uri, digest = _parsed(self.plan)
+        if digest and self.require_approval:
+            refuse_unapproved(opened.journal, digest)
         if digest and (known := opened.journal.plans.get(digest)):
             return known
         folder = read_plan(uri)
         if digest not in (None, folder.digest):
             raise PlanError(f"The plan at {uri} is not the one that was made: its digest differs; make a new plan.")
-        return publish_plan(opened.cluster, opened.journal, folder, settings=opened.settings, who=who_of(context))
+        return publish_plan(
+            opened.cluster,
+            opened.journal,
+            folder,
+            settings=opened.settings,
+            who=who_of(context),
+            require_approval=self.require_approval,
+        )
 
     def _defer(self, digest: str, context: Context) -> NoReturn:
         trigger = RunPlanTrigger(

@@ -101,6 +101,11 @@ _OPERATORS = (
     "report",
     "switch",
     "bounce",
+    "gate",
+    "rebalance",
+    "approve",
+    "given",
+    "outcome",
     "topics",
     "owed",
 )

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.state import LogDir, Partition, Snapshot
+from kafka_steward.execution.draining import refuse_wrong_drain
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.planning.formats import SNAPSHOT_BROKERS, SNAPSHOT_PARTITIONS, write_snapshot
 
@@ -18,20 +19,19 @@ _MIN_ISR = "min.insync.replicas"
 
 
 def take_snapshot(
-    cluster: ClusterPort,
-    uri: str,
-    *,
-    failed: Collection[int],
-    now_ms: int,
+    cluster: ClusterPort, uri: str, *, failed: Collection[int], now_ms: int, draining: Collection[int] = (),
     targets: Mapping[TopicPartition, int] | None = None,
 ) -> str:
     """Write what the cluster looks like now to the folder `uri`; returns the digest.
 
     `failed` are the brokers to be healed, by the detector's word; those of them that are live again count as live.
     `targets` are replication factors that partitions shall have, where that is not what they have (KIP-409).
-    Raises ClusterError, and PlanError when the workspace cannot be written.
+    `draining` are live brokers that are to be emptied.
+    Raises ClusterError; RequestError for brokers that cannot be drained, or for all of them; PlanError when the
+    workspace cannot be written.
     """
     snapshot = cluster.snapshot()
+    refuse_wrong_drain(snapshot, draining)
     log_dirs = cluster.log_dirs(sorted(snapshot.live))
     topics = sorted({name.topic for name in snapshot.partitions})
     settings = cluster.topic_configs(topics, [_MIN_ISR]) if topics else {}
@@ -41,12 +41,14 @@ def take_snapshot(
         uri,
         cluster_id=snapshot.cluster_id,
         taken_ms=now_ms,
-        brokers=pa.Table.from_pylist(broker_rows(snapshot, log_dirs, failed), SNAPSHOT_BROKERS),
+        brokers=pa.Table.from_pylist(broker_rows(snapshot, log_dirs, failed, draining), SNAPSHOT_BROKERS),
         partitions=pa.Table.from_pylist(partitions, SNAPSHOT_PARTITIONS),
     )
 
 
-def broker_rows(snapshot: Snapshot, log_dirs: Mapping[int, LogDir], failed: Collection[int]) -> list[dict[str, Any]]:
+def broker_rows(
+    snapshot: Snapshot, log_dirs: Mapping[int, LogDir], failed: Collection[int], draining: Collection[int] = ()
+) -> list[dict[str, Any]]:
     """A row for each broker that lives or has replicas."""
     known = sorted(snapshot.live | snapshot.hosting)
     racks = {broker.id: broker.rack for broker in snapshot.brokers.values()}
@@ -55,7 +57,7 @@ def broker_rows(snapshot: Snapshot, log_dirs: Mapping[int, LogDir], failed: Coll
         {
             "broker": broker,
             "rack": racks.get(broker),
-            "state": _state(broker, snapshot, failed),
+            "state": "draining" if broker in draining else _state(broker, snapshot, failed),
             "capacity": None,
             "usable_bytes": usable.get(broker),
         }

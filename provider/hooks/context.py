@@ -14,8 +14,10 @@ if TYPE_CHECKING:
     from kafka_steward.hooks.steward import StewardHook
     from kafka_steward.journal.audit import Who
 
-__all__ = ["hook_of", "overrides_of", "who_fields", "who_of"]
+__all__ = ["hook_of", "is_scheduled", "overrides_of", "who_fields", "who_of"]
 
+#: Airflow's types of runs that no person started.
+_UNATTENDED = frozenset({"scheduled", "asset_triggered", "backfill"})
 _SETTINGS = tuple(knob.name for knob in fields(Settings))
 
 
@@ -32,6 +34,12 @@ def overrides_of(settings: Mapping[str, Any], context: Context) -> dict[str, Any
     params = context.get("params") or {}
     by_run = {name: params[name] for name in _SETTINGS if name in params and params[name] is not None}
     return {**settings, **by_run}
+
+
+def is_scheduled(context: Context) -> bool:
+    """Whether a schedule or an event started this run, and no person nor another DAG."""
+    kind = getattr(context.get("dag_run"), "run_type", "manual")
+    return str(getattr(kind, "value", kind)) in _UNATTENDED
 
 
 def who_of(context: Context) -> Who:

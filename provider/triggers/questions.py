@@ -86,6 +86,14 @@ def caught_up(opened: Opened, arguments: Mapping[str, Any]) -> Answer:
     return _answer(unwhole(snapshot, partitions), len(snapshot.partitions if partitions is None else partitions))
 
 
+def ready(opened: Opened, arguments: Mapping[str, Any]) -> Answer:  # noqa: ARG001 - all questions take arguments
+    """May work that can wait begin: is the cluster whole, is nothing in flight, and are reassignments allowed?"""
+    from kafka_steward.execution.gate import look_at_gate  # noqa: PLC0415 - DAG files are parsed without Kafka
+
+    gate = look_at_gate(opened.cluster, opened.journal)
+    return Answer(gate.open, gate.sentence, list(gate.reasons))
+
+
 def broker_joined(opened: Opened, arguments: Mapping[str, Any]) -> Answer:
     """Has a broker joined that can be given something (KIP-409)? With `brokers`: are all of these live?"""
     from kafka_steward.execution.joining import look_for_joined  # noqa: PLC0415 - DAG files are parsed without Kafka
@@ -140,4 +148,5 @@ QUESTIONS: Mapping[str, Callable[[Opened, Mapping[str, Any]], Answer]] = {
     "broker_joined": broker_joined,
     "brokers_failed": brokers_failed,
     "caught_up": caught_up,
+    "ready": ready,
 }

@@ -1,0 +1,102 @@
+"""The rebalance workflow: brokers are made even, new ones filled, others emptied, or topics given more replicas."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from airflow.sdk import DAG
+
+from kafka_steward.dags.carrying_out import LONGEST_PLANNING, How, carry_out
+from kafka_steward.dags.options import DEFAULT_CONN_ID, dag_id_of, options_of, refuse_wrong_settings
+from kafka_steward.dags.params import rebalance_params
+from kafka_steward.operators.gate import GateOperator
+from kafka_steward.operators.notify import Notifiers, as_notifiers
+from kafka_steward.operators.rebalance import PlanRebalanceOperator
+from kafka_steward.operators.snapshot import SnapshotClusterOperator
+
+__all__ = ["rebalance"]
+
+_WISHES = (
+    "operation",
+    "brokers",
+    "topics",
+    "exclude",
+    "exclude_brokers",
+    "replication_factor",
+    "rack_aware",
+    "internal_topics",
+    "balance",
+    "tolerance",
+    "max_moves",
+    "max_bytes",
+)
+_DOC = """
+Makes the brokers of a Kafka cluster even (*rebalance*), fills new ones (*expand*), empties others (*drain*), or gives
+topics another number of replicas (*set-replication-factor*), with the fewest moves that do it.
+
+It begins only on a whole, quiet cluster, shows its plan with a proof, waits for a person who approves exactly that
+plan, and carries it out in throttled chunks, within `maintenance_window` if there is one. With `dry_run` it stops after
+the plan. The last task, `report`, says what was moved, what was held back and why, and what is left to do.
+"""
+
+
+def rebalance(
+    conn_id: str = DEFAULT_CONN_ID,
+    *,
+    dag_id: str | None = None,
+    schedule: Any = None,
+    fields: Mapping[str, Any] | None = None,
+    settings: Mapping[str, Any] | None = None,
+    spark_conn_id: str | None = None,
+    deferrable: bool = True,
+    retries: int = 5,
+    retry_delay: timedelta = timedelta(seconds=30),
+    approval_timeout: timedelta = timedelta(days=1),
+    on_kill: str = "nothing",
+    on_approval_asked: Any = None,
+    on_failed: Notifiers = None,
+    on_done: Notifiers = None,
+    **dag_options: Any,
+) -> DAG:
+    """A DAG that rebalances, expands, drains, or sets the replication factor of the cluster behind `conn_id`.
+
+    Without a `schedule` it runs when a person triggers it; a scheduled run moves at most a tenth of the cluster's bytes
+    unless its fields say otherwise. `fields` are values of the form's fields, such as `{"approve_above": 10**9}`;
+    `settings` override the connection's, and a run's own parameters override both. A plan that nobody approves within
+    `approval_timeout` is rejected. `on_approval_asked` takes Airflow's notifiers; the others are called with the
+    task's context, to which `kafka_steward` is added. `dag_options` are those of airflow.sdk.DAG. Raises SettingError,
+    when the DAG file is parsed, for a wrong setting or field.
+    """
+    given, form = dict(settings or {}), dict(fields or {})
+    refuse_wrong_settings(given)
+    how = How(spark_conn_id, deferrable, on_kill, approval_timeout, on_approval_asked, on_done)
+    ours = {"schedule": schedule, "is_paused_upon_creation": schedule is not None, "max_active_runs": 1}
+    ours |= {"on_failure_callback": as_notifiers(on_failed) or None, "doc_md": _DOC}
+    options = options_of(dag_options, retries, retry_delay, **ours)
+    with DAG(dag_id or dag_id_of("rebalance", conn_id), params=rebalance_params(form, given), **options) as dag:
+        _tasks(dag, {"conn_id": conn_id, "settings": given}, how)
+    return dag
+
+
+def _tasks(dag: DAG, shared: dict[str, Any], how: How) -> None:
+    gate = GateOperator(task_id="gate", when_busy=dag.param("when_busy"), deferrable=how.deferrable, **shared)
+    snapshot = SnapshotClusterOperator(task_id="snapshot", draining_brokers=dag.param("brokers"), **shared)
+    plan = PlanRebalanceOperator(
+        task_id="plan",
+        snapshot=snapshot.output,
+        wishes={name: dag.param(name) for name in _WISHES},
+        spark_conn_id=how.spark_conn_id,
+        execution_timeout=LONGEST_PLANNING,
+        **shared,
+    )
+    gate >> snapshot >> plan
+    carry_out(
+        snapshot,
+        plan,
+        shared,
+        how,
+        approve_above=dag.param("approve_above"),
+        draining_brokers=dag.param("brokers"),
+    )

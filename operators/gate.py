@@ -1,0 +1,97 @@
+"""Whether a workflow may begin now: the first task of what can wait."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from airflow.sdk.exceptions import AirflowException, AirflowSkipException
+
+from kafka_steward.errors import SettingError
+from kafka_steward.hooks.context import overrides_of
+from kafka_steward.operators.base import StewardOperator, told_at_once
+from kafka_steward.triggers.questions import Answer, ask
+from kafka_steward.triggers.wait import WaitTrigger
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+__all__ = ["GateOperator"]
+
+
+class GateOperator(StewardOperator):
+    """Lets work begin only on a whole, quiet cluster; changes nothing.
+
+    Open means: no partition is under-replicated, no broker that hosts replicas is gone, nothing is being reassigned, no
+    plan has the cluster, and reassignments are not switched off (KIP-236). Else, with `when_busy="skip"` the task and
+    all after it are skipped, with the reason in its log; with `when_busy="wait"` it waits, in the triggerer or with
+    `deferrable=False` in the worker, at most `wait_timeout`, asking every `poke_interval`. Returns the sentence.
+
+    >>> GateOperator(task_id="gate", conn_id="kafka_production", when_busy="wait")
+    <Task(GateOperator): gate>
+    """
+
+    template_fields: Sequence[str] = (*StewardOperator.template_fields, "when_busy")
+
+    def __init__(
+        self,
+        *,
+        when_busy: str | Any = "skip",
+        deferrable: bool = True,
+        poke_interval: timedelta = timedelta(seconds=30),
+        wait_timeout: timedelta = timedelta(days=1),
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.when_busy = when_busy
+        self.deferrable = deferrable
+        self.poke_interval = poke_interval
+        self.wait_timeout = wait_timeout
+        self._killed = threading.Event()
+
+    def execute(self, context: Context) -> str:
+        """Look; then go on, skip what follows, or wait."""
+        with told_at_once():
+            if self.when_busy not in ("skip", "wait"):
+                raise SettingError(f"A gate's when_busy is {self.when_busy!r}; it takes skip or wait.")
+            answer = self._answer(context)
+        if answer.done:
+            return answer.sentence
+        if self.when_busy == "skip":
+            raise AirflowSkipException(answer.sentence)
+        if self.deferrable:
+            self._defer(context)
+        return self._waited(context)
+
+    def execute_complete(self, context: Context, event: Mapping[str, Any]) -> str:  # noqa: ARG002 - Airflow's
+        """Go on after the trigger."""
+        if not event["done"]:
+            raise AirflowException(event["sentence"])
+        return str(event["sentence"])
+
+    def on_kill(self) -> None:
+        """Stop waiting."""
+        self._killed.set()
+
+    def _answer(self, context: Context) -> Answer:
+        with self.open(context) as opened:
+            answer = ask("ready", opened, {})
+        self.log.info("%s", answer.sentence)
+        return answer
+
+    def _defer(self, context: Context) -> NoReturn:
+        overrides = overrides_of(self.settings, context)
+        trigger = WaitTrigger(self.conn_id, "ready", {}, self.poke_interval.total_seconds(), overrides)
+        self.defer(trigger=trigger, method_name="execute_complete", timeout=self.wait_timeout)
+
+    def _waited(self, context: Context) -> str:
+        looks = max(1, int(self.wait_timeout / self.poke_interval))
+        for _ in range(looks):
+            if self._killed.wait(self.poke_interval.total_seconds()):
+                raise AirflowException("The task was killed while it waited for the cluster.")
+            answer = self._answer(context)
+            if answer.done:
+                return answer.sentence
+        raise AirflowException(f"The cluster did not become ready within {self.wait_timeout}. {answer.sentence}")

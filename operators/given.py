@@ -1,0 +1,49 @@
+"""A reassignment that someone wrote by hand is looked at before anything is planned."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from kafka_steward.operators.base import StewardOperator, told_at_once
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+__all__ = ["CheckReassignmentOperator"]
+
+
+class CheckReassignmentOperator(StewardOperator):
+    """Checks a reassignment in the format of kafka-reassign-partitions against the cluster; changes nothing.
+
+    `reassignment` is the document, or its text. Fails, for good and with a sentence for each thing that is wrong: no
+    such topic, partition or broker, a broker that is not live, a partition or a broker twice. Returns `{"reassignment",
+    "partitions"}`, the document as the planner takes it.
+
+    >>> CheckReassignmentOperator(
+    ...     task_id="check",
+    ...     reassignment='{"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": [1, 2]}]}',
+    ... )
+    <Task(CheckReassignmentOperator): check>
+    """
+
+    template_fields: Sequence[str] = (*StewardOperator.template_fields, "reassignment")
+
+    def __init__(self, *, reassignment: Mapping[str, Any] | str | Any, **kwargs: Any) -> None:
+        super().__init__(**{"multiple_outputs": True, **kwargs})
+        self.reassignment = reassignment
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Read it, and hold it against the cluster."""
+        from kafka_steward.execution.given import read_given, refuse_impossible  # noqa: PLC0415 - parsed without Arrow
+
+        with told_at_once():
+            given = read_given(self.reassignment)
+            with self.open(context) as opened:
+                refuse_impossible(given, opened.cluster.snapshot())
+        self.log.info("The reassignment names %d partitions, all of which exist, on live brokers.", len(given))
+        entries = [
+            {"topic": name.topic, "partition": name.partition, "replicas": list(to)} for name, to in given.items()
+        ]
+        return {"reassignment": json.loads(json.dumps({"version": 1, "partitions": entries})), "partitions": len(given)}

@@ -1,0 +1,182 @@
+"""A plan that people asked for: shown before it is carried out, and accounted for afterwards."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import TriggerRule
+from airflow.sdk.exceptions import AirflowException, DownstreamTasksSkipped
+
+from kafka_steward.operators.base import StewardOperator
+from kafka_steward.operators.notify import Notifiers, as_notifiers, notify
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from kafka_steward.execution.draining import Emptiness
+    from kafka_steward.hooks.steward import Opened
+
+__all__ = ["ReportPlanOperator", "ShowPlanOperator"]
+
+#: Partitions not moved that a report lists; the rest is counted.
+_LISTED = 50
+#: Kafka deletes what was abandoned by and by: how long it is given, and how often it is asked, in seconds.
+_DELETED_WITHIN_S, _LOOK_S = 120.0, 2.0
+
+
+class ShowPlanOperator(StewardOperator):
+    """Shows a plan in its log, and stops there when nothing is to be done, or with `only_show`.
+
+    `plan` and `snapshot` are what the tasks that made them return. Stopping is a success: the tasks after it that need
+    all before them to succeed are skipped; one with another trigger rule, such as the report, still runs. Returns
+    `{"sentence", "stop"}`, where `stop` is nothing, dry_run, or empty.
+
+    >>> ShowPlanOperator(task_id="show_plan", plan={"uri": "/plan"}, snapshot={"uri": "/snapshot"}, only_show=True)
+    <Task(ShowPlanOperator): show_plan>
+    """
+
+    template_fields: Sequence[str] = (*StewardOperator.template_fields, "plan", "snapshot", "only_show")
+
+    def __init__(
+        self,
+        *,
+        plan: Mapping[str, Any] | Any,
+        snapshot: Mapping[str, Any] | Any,
+        only_show: bool | Any = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.plan = plan
+        self.snapshot = snapshot
+        self.only_show = only_show
+
+    def execute(self, context: Context) -> dict[str, str]:
+        """Show it, and stop here or go on."""
+        sentence = self._sentence()
+        stop = "" if self.plan["partitions"] else "nothing"
+        stop = stop or ("dry_run" if self.only_show else "")
+        told = {"sentence": sentence, "stop": stop}
+        self.log.info("%s", sentence)
+        if self.plan["partitions"]:
+            self._show()
+        if not stop:
+            return told
+        context["ti"].xcom_push("return_value", told)
+        needing = [task for task in self.downstream_list if task.trigger_rule == TriggerRule.ALL_SUCCESS]
+        raise DownstreamTasksSkipped(tasks=[task.task_id for task in needing])
+
+    def _sentence(self) -> str:
+        plan = self.plan
+        unplaced = f" {plan['unplaced']} partitions cannot be placed; proof.json says why." if plan["unplaced"] else ""
+        if not plan["partitions"]:
+            return f"Nothing to do. {plan.get('nothing') or 'The cluster is as it was asked to be.'}{unplaced}"
+        told = f"The plan {plan['digest'][:12]} moves {plan['replicas_moved']} replicas of {plan['partitions']} "
+        told += f"partitions; no plan can move fewer than {plan['lower_bound']}.{unplaced}"
+        return f"Dry run, nothing is submitted. {told} It is at {plan['uri']}." if self.only_show else told
+
+    def _show(self) -> None:
+        from kafka_steward.execution.briefing import briefing  # noqa: PLC0415 - DAG files are parsed without Arrow
+        from kafka_steward.planning.formats import read_plan, read_snapshot  # noqa: PLC0415
+
+        self.log.info("%s", briefing(read_plan(self.plan["uri"]), read_snapshot(self.snapshot["uri"])))
+
+
+class ReportPlanOperator(StewardOperator):
+    """Says what became of a plan: what was moved, what was held back and why, what is left to do.
+
+    `plan`, `shown`, `answer` and `submitted` are what the tasks that plan, show, record the approval and submit return;
+    those that were skipped may be missing. `draining_brokers` are looked for in Kafka: they must be empty, on disk too,
+    unless the plan left something on them, which is then said. Returns `{"sentence", "status", "partitions",
+    "replicas_moved", "lower_bound", "not_done", "not_done_count", "empty", "audit"}`.
+
+    >>> ReportPlanOperator(task_id="report", plan={"partitions": 0}, shown={"sentence": "Nothing to do.", "stop": "nothing"})
+    <Task(ReportPlanOperator): report>
+    """  # noqa: E501 - the example is one line
+
+    template_fields: Sequence[str] = (
+        *StewardOperator.template_fields,
+        "plan",
+        "shown",
+        "answer",
+        "submitted",
+        "draining_brokers",
+    )
+
+    def __init__(
+        self,
+        *,
+        plan: Mapping[str, Any] | Any,
+        shown: Mapping[str, Any] | Any,
+        answer: Mapping[str, Any] | Any | None = None,
+        submitted: Mapping[str, Any] | Any | None = None,
+        draining_brokers: Collection[int] | Any | None = (),
+        on_done: Notifiers = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.plan = plan
+        self.shown = shown
+        self.answer = answer
+        self.submitted = submitted
+        self.draining_brokers = draining_brokers
+        self.on_done = as_notifiers(on_done)
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Look, tell, and notify."""
+        with self.open(context) as opened:
+            facts = self._facts(opened)
+        self.log.info("%s", facts["sentence"])
+        for name, why in facts["not_done"]:
+            self.log.warning("%s was not moved: %s", name, why)
+        notify(self.on_done, context, "done", facts)
+        return facts
+
+    def _facts(self, opened: Opened) -> dict[str, Any]:
+        from kafka_steward.execution.outcome import outcome_of  # noqa: PLC0415 - DAG files are parsed without SQL
+
+        numbers = {name: self.plan.get(name, 0) for name in ("partitions", "replicas_moved", "lower_bound")}
+        if not self.submitted:
+            status, sentence = self._not_submitted()
+            left, audit = [], 0
+        else:
+            digest = self.submitted["digest"]
+            outcome = outcome_of(opened.journal.plans.rows(digest))
+            status, left = self.submitted["status"], list(outcome.not_done)
+            sentence = f"Plan {digest[:12]}, {status}: {outcome.sentence}"
+            audit = len(opened.journal.audit.rows(plan=digest))
+        emptiness = self._emptiness(opened, complete=status == "completed" and not left)
+        told = " ".join(part for part in (sentence, self._unplaced(), emptiness.sentence if emptiness else "") if part)
+        found = {"not_done": [list(one) for one in left[:_LISTED]], "not_done_count": len(left)}
+        empty = None if emptiness is None else emptiness.empty
+        return {"sentence": told, "status": status, **numbers, **found, "empty": empty, "audit": audit}
+
+    def _not_submitted(self) -> tuple[str, str]:
+        if self.shown["stop"]:
+            return str(self.shown["stop"]), str(self.shown["sentence"])
+        answer = self.answer or {}
+        by = f"by {answer['person']}" if answer.get("person") else "as nobody answered"
+        why = f" ({answer['reason']})" if answer.get("person") and answer.get("reason") else ""
+        return "rejected", f"The plan {self.plan['digest'][:12]} was rejected {by}{why}; nothing was submitted."
+
+    def _unplaced(self) -> str:
+        if not self.submitted or not self.plan.get("unplaced"):
+            return ""
+        return f"{self.plan['unplaced']} partitions could not be placed; proof.json at {self.plan['uri']} says why."
+
+    def _emptiness(self, opened: Opened, *, complete: bool) -> Emptiness | None:
+        """How empty the drained brokers are; what Kafka has still to delete is waited for."""
+        from kafka_steward.execution.draining import emptiness_of  # noqa: PLC0415 - DAG files are parsed without Arrow
+
+        brokers = sorted(int(broker) for broker in self.draining_brokers or ())
+        if not brokers:
+            return None
+        until_s = time.monotonic() + _DELETED_WITHIN_S
+        while True:
+            found = emptiness_of(opened.cluster.snapshot(), opened.cluster.log_dirs(brokers), brokers)
+            if found.empty or found.assigned or not complete:
+                return found
+            if time.monotonic() > until_s:
+                raise AirflowException(found.sentence)
+            time.sleep(_LOOK_S)

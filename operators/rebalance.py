@@ -1,0 +1,79 @@
+"""A rebalance, an expand, a drain or another replication factor is planned, as a form or a schedule asks for it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from kafka_steward.hooks.context import is_scheduled
+from kafka_steward.operators.base import told_at_once
+from kafka_steward.operators.plan import PlanReassignmentOperator
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from kafka_steward.execution.wishes import Wishes
+
+__all__ = ["PlanRebalanceOperator"]
+
+
+class PlanRebalanceOperator(PlanReassignmentOperator):
+    """Plans what `wishes` ask for, from a snapshot; changes nothing on the cluster, and never connects to it.
+
+    `wishes` are the fields of the form of the DAG `rebalance`, by name: `operation` (rebalance, expand, drain,
+    set-replication-factor), `brokers` to drain, `topics` and `exclude` as regular expressions, `exclude_brokers`,
+    `replication_factor`, `rack_aware`, `balance`, `tolerance`, `internal_topics`, `max_moves`, `max_bytes`. A scheduled
+    run without a budget moves at most a tenth of the cluster's bytes. Everything else as PlanReassignmentOperator.
+
+    Where the snapshot alone tells that there is nothing to do, no job is run, and `uri` and `digest` are None. Returns
+    what PlanReassignmentOperator does, and `operation` and `nothing` (why there is nothing to do, or empty).
+
+    >>> PlanRebalanceOperator(
+    ...     task_id="plan", snapshot={"uri": "/snapshot"}, wishes={"operation": "drain", "brokers": [4]}
+    ... )
+    <Task(PlanRebalanceOperator): plan>
+    """
+
+    template_fields: Sequence[str] = (*PlanReassignmentOperator.template_fields, "wishes")
+
+    def __init__(self, *, wishes: Mapping[str, Any] | Any, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.wishes = wishes
+
+    def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]  # as its base, SparkSubmit's
+        """Work out the options, and plan unless there is nothing to do."""
+        from kafka_steward.execution.wishes import nothing_to_do, options_for  # noqa: PLC0415 - parsed without Arrow
+        from kafka_steward.planning.formats import read_snapshot  # noqa: PLC0415
+
+        with told_at_once():
+            wishes, snapshot = _wishes(self.wishes), read_snapshot(self.snapshot["uri"])
+            options = options_for(wishes, snapshot, scheduled=is_scheduled(context))
+        nothing = nothing_to_do(wishes, snapshot)
+        if nothing:
+            self.log.info("%s", nothing)
+            return {**_NO_PLAN, "operation": wishes.operation, "nothing": nothing}
+        self.operation, self.options = wishes.operation, {**options, **self.options}
+        return {**super().execute(context), "operation": wishes.operation, "nothing": ""}
+
+
+_NO_PLAN = {
+    "uri": None,
+    "digest": None,
+    "replicas_moved": 0,
+    "bytes_moved": 0,
+    "lower_bound": 0,
+    "partitions": 0,
+    "unplaced": 0,
+}
+
+
+def _wishes(given: Mapping[str, Any]) -> Wishes:
+    from kafka_steward.errors import SettingError  # noqa: PLC0415 - with the import beside it
+    from kafka_steward.execution.wishes import Wishes  # noqa: PLC0415 - DAG files are parsed without Arrow
+
+    known: Collection[str] = Wishes.__dataclass_fields__
+    for name in given:
+        if name not in known:
+            raise SettingError(f"There is no wish {name!r}; there are {', '.join(known)}.")
+    lists = {name: given[name] or () for name in ("brokers", "topics", "exclude", "exclude_brokers") if name in given}
+    return Wishes(**{**given, **lists})

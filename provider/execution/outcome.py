@@ -1,0 +1,43 @@
+"""What became of a plan that people asked for: every partition accounted for, in one sentence and a list. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kafka_steward.journal.moves import MoveRow, MoveState
+
+__all__ = ["Outcome", "outcome_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How many partitions ended how; `not_done` are those that were planned and not moved, each with its reason."""
+
+    moved: int
+    satisfied: int
+    not_done: Sequence[tuple[str, str]]
+
+    @property
+    def sentence(self) -> str:
+        """What was done, and what was not and why."""
+        told = f"{self.moved} partitions were moved"
+        told += f", {self.satisfied} needed nothing any more." if self.satisfied else "."
+        if not self.not_done:
+            return told
+        name, why = self.not_done[0]
+        more = f" The same or other reasons hold {len(self.not_done) - 1} more back." if len(self.not_done) > 1 else ""
+        verb = "partition was" if len(self.not_done) == 1 else "partitions were"
+        return (
+            f"{told} {len(self.not_done)} {verb} not moved as approved, and nothing was put in their place: {name}, "
+            f"{why.rstrip('.')}.{more}"
+        )
+
+
+def outcome_of(rows: Sequence[MoveRow]) -> Outcome:
+    """The outcome of an ended plan from its rows."""
+    counts = Counter(row.state for row in rows)
+    done = (MoveState.COMPLETED, MoveState.SATISFIED)
+    left = [(str(row.topic_partition), row.detail or row.state.value) for row in rows if row.state not in done]
+    return Outcome(counts[MoveState.COMPLETED], counts[MoveState.SATISFIED], left)

@@ -1,0 +1,149 @@
+"""The rebalance and apply DAGs as they are parsed: their shape, their forms, and nothing to connect to."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from airflow.dag_processing.dagbag import DagBag
+from airflow.sdk import DAG, TriggerRule
+from airflow.serialization.serialized_objects import DagSerialization
+
+from kafka_steward.dags import apply, rebalance
+from kafka_steward.errors import SettingError
+
+THREE_LINES = """\
+# Airflow reads only those DAG files that name it, so this line stays.
+from kafka_steward.dags import {name}
+{name}_production = {name}(conn_id="kafka_production")
+"""
+SHARED = ["show_plan", "approve", "record_approval", "submit", "catch_up", "elect_leaders", "report"]
+GIVEN = {"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": [1, 2]}]}
+
+
+@pytest.mark.parametrize("name", ["rebalance", "apply"])
+def test_three_lines_are_found_in_safe_mode(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file.py").write_text(THREE_LINES.format(name=name))
+    bag = DagBag(tmp_path, safe_mode=True)
+    assert bag.import_errors == {}
+    assert list(bag.dags) == [f"{name}_kafka_production"]
+    DagSerialization.from_dict(DagSerialization.to_dict(bag.dags[f"{name}_kafka_production"]))
+
+
+@pytest.mark.parametrize(
+    ("make", "first"), [(rebalance, ["gate", "snapshot", "plan"]), (apply, ["check", "snapshot", "plan"])]
+)
+def test_what_is_submitted_was_approved_and_the_report_runs_whatever_was_skipped(
+    make: Callable[[], DAG], first: list[str]
+) -> None:
+    dag = make()
+    assert [task.task_id for task in dag.topological_sort()] == [*first, *SHARED]
+    submit, report = dag.get_task("submit"), dag.get_task("report")
+    assert submit.require_approval  # type: ignore[union-attr]
+    assert submit.upstream_task_ids >= {"record_approval", "plan"}
+    assert dag.get_task("approve").defaults == ["Reject"]  # type: ignore[union-attr]
+    assert report.trigger_rule == TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS
+    assert "show_plan" in report.upstream_task_ids
+
+
+def test_a_rebalance_is_for_people_unless_it_has_a_schedule() -> None:
+    dag = rebalance()
+    assert (dag.dag_id, dag.schedule, dag.is_paused_upon_creation, dag.max_active_runs) == ("rebalance", None, False, 1)
+    nightly = rebalance("kafka_production", schedule="@daily", dag_id="nightly", fields={"approve_above": 10**9})
+    assert (nightly.dag_id, nightly.is_paused_upon_creation, nightly.catchup) == ("nightly", True, False)
+    assert nightly.params["approve_above"] == 10**9
+
+
+@pytest.mark.parametrize(
+    "conf",
+    [
+        {"operation": "drain", "brokers": [4]},
+        {"operation": "set-replication-factor", "replication_factor": 3, "topics": ["orders"]},
+        {"max_bytes": None, "max_moves": 1, "approve_above": 0, "tolerance": 0.5},
+        {"maintenance_window": "mon-fri 22:00-06:00; sat 00:00-24:00", "maintenance_timezone": "Europe/Berlin"},
+        {"maintenance_window": "", "throttle": 1_000_000, "dry_run": True, "when_busy": "wait"},
+    ],
+)
+def test_the_form_accepts(conf: dict[str, Any]) -> None:
+    for name, value in conf.items():
+        jsonschema.validate(value, rebalance().params.get_param(name).schema)
+
+
+@pytest.mark.parametrize(
+    "conf",
+    [
+        {"operation": "shrink"},
+        {"brokers": [-1]},
+        {"brokers": [4, 4]},
+        {"brokers": "4"},
+        {"replication_factor": 0},
+        {"topics": [""]},
+        {"tolerance": 1.5},
+        {"max_moves": 0},
+        {"max_bytes": -5},
+        {"approve_above": -1},
+        {"when_busy": "hope"},
+        {"dry_run": "yes"},
+        {"throttle": -1},
+        {"maintenance_window": "at night"},
+    ],
+)
+def test_the_form_refuses(conf: dict[str, Any]) -> None:
+    for name, value in conf.items():
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(value, rebalance().params.get_param(name).schema)
+
+
+@pytest.mark.parametrize(
+    ("given", "accepted"),
+    [
+        (GIVEN, True),
+        ({"partitions": GIVEN["partitions"]}, True),
+        ({"partitions": [{**GIVEN["partitions"][0], "log_dirs": ["any", "any"]}]}, True),  # type: ignore[index]
+        ({}, False),
+        ({"version": 2, "partitions": GIVEN["partitions"]}, False),
+        ({"version": 1, "partitions": []}, False),
+        ({"version": 1, "partitions": [{"topic": "t", "partition": -1, "replicas": [1]}]}, False),
+        ({"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": []}]}, False),
+        ({"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": [1, 1]}]}, False),
+        ("t-0 to 1, 2", False),
+    ],
+)
+def test_the_form_of_an_apply_takes_kafkas_own_document(given: Any, accepted: bool) -> None:
+    schema = apply().params.get_param("reassignment").schema
+    assert jsonschema.Draft7Validator(schema).is_valid(given) is accepted
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        ({"fields": {"tolerance": 3}}, "The field tolerance of the form does not take 3: .*greater than the maximum"),
+        ({"fields": {"operations": "drain"}}, "The form has no field 'operations'; there are operation, brokers"),
+        ({"settings": {"trottle": 1}}, "There is no setting 'trottle'"),
+        ({"settings": {"maintenance_window": "22:00-22:00"}}, "22:00-22:00 never opens"),
+        ({"settings": {"maintenance_window": "1:00-2:00", "maintenance_timezone": "x"}}, "There is no time zone 'x'"),
+    ],
+)
+def test_what_is_wrong_is_said_when_the_file_is_parsed(wrong: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(SettingError, match=sentence):
+        rebalance(**wrong)
+
+
+@pytest.mark.parametrize("name", ["rebalance", "apply"])
+def test_parsing_imports_neither_kafka_nor_the_journal(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "file.py"
+    path.write_text(THREE_LINES.format(name=name))
+    script = (
+        f"import runpy, sys; runpy.run_path({str(path)!r})\n"
+        "heavy = {'kafka', 'kazoo', 'pyspark', 'pyarrow', 'ortools', 'numpy'}\n"
+        "ours = tuple(f'kafka_steward.{part}' for part in ('journal', 'cluster', 'execution', 'hooks.s'))\n"
+        "print(sorted(m for m in sys.modules if m in heavy or m.startswith(ours)))"
+    )
+    command = [sys.executable, "-c", script]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    assert printed.stdout.strip().splitlines()[-1] == "[]"

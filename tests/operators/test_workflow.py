@@ -1,0 +1,391 @@
+"""The tasks of a rebalance, one by one, on a simulated cluster with a real journal and real plan folders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.providers.standard.operators import hitl
+from airflow.sdk import DAG
+from airflow.sdk.exceptions import (
+    AirflowFailException,
+    AirflowSkipException,
+    DownstreamTasksSkipped,
+    TaskAwaitingInput,
+    TaskDeferred,
+)
+
+from kafka_steward.assignment import TopicPartition
+from kafka_steward.hooks.steward import StewardHook
+from kafka_steward.journal.moves import MoveState
+from kafka_steward.journal.open import Journal
+from kafka_steward.operators.approve import ApprovePlanOperator, RecordApprovalOperator
+from kafka_steward.operators.gate import GateOperator
+from kafka_steward.operators.given import CheckReassignmentOperator
+from kafka_steward.operators.outcome import ReportPlanOperator, ShowPlanOperator
+from kafka_steward.operators.rebalance import PlanRebalanceOperator
+from kafka_steward.operators.snapshot import SnapshotClusterOperator
+from kafka_steward.operators.submit import SubmitReassignmentOperator
+from kafka_steward.planning.formats import plan_table, read_plan, read_snapshot, write_plan
+from kafka_steward.settings import Settings
+from tests.airflow_home import Connect, context
+from tests.builders import planned
+from tests.simulator import Simulator
+from tests.worlds import memory_journal
+
+
+class Desk:
+    """A simulated cluster behind the connection, and the tasks of a workflow on it."""
+
+    def __init__(self, folder: Path, simulator: Simulator, journal: Journal) -> None:
+        self.folder, self.simulator, self.journal = folder, simulator, journal
+        self.settings = Settings(throttle=0, step_interval=0.1)
+
+    @property
+    def access(self) -> Any:
+        return SimpleNamespace(workspace=str(self.folder), settings=self.settings)
+
+    @property
+    def cluster(self) -> Simulator:
+        return self.simulator
+
+    def snapshot(self, *draining: int) -> dict[str, str]:
+        operator = SnapshotClusterOperator(task_id="snapshot", conn_id="kafka_test", draining_brokers=list(draining))
+        return operator.execute(context())
+
+    def plan(self, snapshot: dict[str, str], *, run_type: str = "manual", **wishes: Any) -> dict[str, Any]:
+        operator = PlanRebalanceOperator(task_id="plan", snapshot=snapshot, wishes=wishes, conn_id="kafka_test")
+        return operator.execute(run_of(run_type))
+
+
+def run_of(run_type: str = "manual", person: str | None = None) -> Any:
+    found = context(person=person)
+    found["dag_run"].run_type = run_type
+    return found
+
+
+@pytest.fixture
+def desk(connect: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
+    connect()
+    simulator = Simulator.of("1a 2b 3c 4a", "orders: 123 231 342 412", size=100)
+    desk = Desk(tmp_path, simulator, memory_journal(simulator))
+
+    @contextmanager
+    def opened(_: StewardHook) -> Iterator[Desk]:
+        yield desk
+
+    def job(self: SparkSubmitOperator, context: Any) -> None:
+        arguments = [str(one) for one in self.application_args or ()]
+        snapshot, out, operation, options = (arguments[at] for at in (1, 3, 5, 7))
+        import json
+
+        given = json.loads(Path(options).read_text())
+        plan = planned(read_snapshot(snapshot), operation, given)
+        write_plan(out, plan_table(plan.moves), plan.proof)
+
+    monkeypatch.setattr(StewardHook, "open", opened)
+    monkeypatch.setattr(SparkSubmitOperator, "execute", job)
+    return desk
+
+
+def responded(option: str, name: str | None = "ann", reason: str = "") -> dict[str, Any]:
+    user = None if name is None else {"id": "7", "name": name}
+    when = datetime(2026, 11, 21, tzinfo=timezone.utc)
+    return {
+        "chosen_options": [option],
+        "params_input": {"reason": reason},
+        "responded_at": when,
+        "responded_by_user": user,
+    }
+
+
+def approved(desk: Desk, made: dict[str, Any], snapshot: dict[str, str], event: dict[str, Any]) -> dict[str, Any]:
+    """What the two tasks of an approval return, after this answer."""
+    ask = ApprovePlanOperator(task_id="approve", plan=made, snapshot=snapshot)
+    answer = ask.execute_complete(context(), event, digest=made["digest"])
+    return RecordApprovalOperator(task_id="record", answer=answer, conn_id="kafka_test").execute(context())
+
+
+def submit(desk: Desk, made: dict[str, Any]) -> dict[str, Any]:
+    operator = SubmitReassignmentOperator(
+        task_id="submit", plan=made, require_approval=True, deferrable=False, conn_id="kafka_test"
+    )
+    operator._wait = lambda _: desk.simulator.tick()  # type: ignore[method-assign]
+    return operator.execute(context())
+
+
+def report(**given: Any) -> dict[str, Any]:
+    return ReportPlanOperator(task_id="report", conn_id="kafka_test", **given).execute(context())
+
+
+# the gate
+
+
+def test_the_gate_goes_on_skips_or_waits(desk: Desk) -> None:
+    gate = lambda **more: GateOperator(task_id="gate", conn_id="kafka_test", **more)  # noqa: E731
+    assert gate().execute(context()) == "The cluster is whole, and nothing is in flight."
+    desk.simulator.kill(4)
+    with pytest.raises(AirflowSkipException, match="The cluster is not ready: broker 4 is not live; orders-2 and 1"):
+        gate().execute(context())
+    with pytest.raises(TaskDeferred) as waits:
+        gate(when_busy="wait").execute(context())
+    assert waits.value.trigger.serialize()[1]["question"] == "ready"
+    with pytest.raises(AirflowFailException, match="when_busy is 'hope'; it takes skip or wait"):
+        gate(when_busy="hope").execute(context())
+
+
+def test_a_gate_that_waits_in_the_worker_goes_on_when_the_cluster_is_whole(desk: Desk) -> None:
+    desk.simulator.kill(4)
+    gate = GateOperator(
+        task_id="gate", conn_id="kafka_test", when_busy="wait", deferrable=False, poke_interval=timedelta(seconds=0.01)
+    )
+    answers = iter([None, lambda: desk.simulator.restart(4), desk.simulator.tick])
+    gate._killed.wait = lambda _=None: bool((next(answers) or (lambda: None))() and False)  # type: ignore[method-assign]
+    assert gate.execute(context()) == "The cluster is whole, and nothing is in flight."
+
+
+# drain, to the end
+
+
+def test_a_drain_empties_the_broker_and_says_what_is_left_to_do(desk: Desk) -> None:
+    snapshot = desk.snapshot(4)
+    made = desk.plan(snapshot, operation="drain", brokers=[4])
+    assert read_plan(made["uri"]).proof["brokers_draining"] == [4]
+    answer = approved(desk, made, snapshot, responded("Approve", reason="quarterly"))
+    done = submit(desk, made)
+    assert done["status"] == "completed"
+    for partition in desk.simulator.topics.values():
+        partition.held.pop(4, None)
+    facts = report(plan=made, shown={"stop": ""}, answer=answer, submitted=done, draining_brokers=[4])
+    assert (facts["empty"], facts["not_done_count"]) == (True, 0)
+    assert "Broker 4 is empty in Kafka. Left to do: stop it before new topics" in facts["sentence"]
+    (row,) = desk.journal.audit.rows(plan=made["digest"], action="approve")
+    assert (row.entry.who.person, row.entry.reason) == ("ann", "approved: quarterly")
+
+
+@pytest.mark.parametrize(
+    ("brokers", "sentence"),
+    [([1, 2, 3, 4], "All live brokers would be drained"), ([9], "Broker 9 cannot be drained: it is not live")],
+)
+def test_draining_what_cannot_be_drained_fails_for_good(desk: Desk, brokers: list[int], sentence: str) -> None:
+    with pytest.raises(AirflowFailException, match=sentence):
+        desk.snapshot(*brokers)
+
+
+def test_wishes_that_do_not_go_together_fail_for_good(desk: Desk) -> None:
+    snapshot = desk.snapshot()
+    with pytest.raises(AirflowFailException, match="Name the brokers to drain"):
+        desk.plan(snapshot, operation="drain")
+    with pytest.raises(AirflowFailException, match="There is no wish 'broker'"):
+        desk.plan(snapshot, operation="drain", broker=[4])
+
+
+def test_what_the_plan_left_on_a_drained_broker_is_said(desk: Desk) -> None:
+    snapshot = desk.snapshot(4)
+    made = desk.plan(snapshot, operation="drain", brokers=[4], max_moves=1)
+    approved(desk, made, snapshot, responded("Approve"))
+    done = submit(desk, made)
+    facts = report(plan=made, shown={"stop": ""}, submitted=done, draining_brokers=[4])
+    assert facts["empty"] is False
+    assert "Broker 4 is not empty yet: orders-" in facts["sentence"]
+
+
+# nothing to do, dry run
+
+
+def test_nothing_to_do_is_a_success_that_says_so(desk: Desk) -> None:
+    snapshot = desk.snapshot()
+    made = desk.plan(snapshot, operation="expand")
+    assert (made["partitions"], made["uri"]) == (0, None)
+    shown = stopped(made, snapshot)
+    assert shown == {
+        "sentence": "Nothing to do. No broker is live and empty: there is nothing to expand to.",
+        "stop": "nothing",
+    }
+    facts = report(plan=made, shown=shown)
+    assert (facts["status"], facts["sentence"]) == ("nothing", shown["sentence"])
+
+
+def test_a_dry_run_stops_after_the_plan_and_shows_it(desk: Desk) -> None:
+    snapshot = desk.snapshot(4)
+    made = desk.plan(snapshot, operation="drain", brokers=[4])
+    shown = stopped(made, snapshot, only_show=True)
+    assert shown["stop"] == "dry_run"
+    assert f"Dry run, nothing is submitted. The plan {made['digest'][:12]} moves" in shown["sentence"]
+    assert "is not empty yet" in report(plan=made, shown=shown, draining_brokers=[4])["sentence"]
+    assert desk.journal.plans.latest(1) == []
+
+
+def stopped(made: dict[str, Any], snapshot: dict[str, str], **more: Any) -> dict[str, str]:
+    """What the task that shows the plan tells when it stops the run there."""
+    with DAG("rebalance", schedule=None):
+        show = ShowPlanOperator(task_id="show", plan=made, snapshot=snapshot, conn_id="kafka_test", **more)
+        show >> [
+            GateOperator(task_id="next"),
+            ReportPlanOperator(task_id="report", plan=made, shown={}, trigger_rule="none_failed_min_one_success"),
+        ]
+    where = context()
+    with pytest.raises(DownstreamTasksSkipped) as skipped:
+        show.execute(where)
+    assert skipped.value.tasks == ["next"], "the report still runs"
+    return dict(where["ti"].xcoms["return_value"])
+
+
+def test_a_plan_that_is_to_be_carried_out_is_shown_and_gone_on_with(desk: Desk) -> None:
+    snapshot = desk.snapshot(4)
+    made = desk.plan(snapshot, operation="drain", brokers=[4])
+    shown = ShowPlanOperator(task_id="show", plan=made, snapshot=snapshot, conn_id="kafka_test").execute(context())
+    assert shown["stop"] == ""
+
+
+# the budget of a scheduled run
+
+
+def test_a_scheduled_run_is_planned_within_a_tenth_of_the_bytes(desk: Desk) -> None:
+    desk.simulator.create("skewed", [(1, 2, 3)] * 12, size=100)
+    snapshot = desk.snapshot()
+    by_hand = desk.plan(snapshot, operation="rebalance")
+    nightly = desk.plan(snapshot, operation="rebalance", run_type="scheduled")
+    assert nightly["bytes_moved"] <= 0.1 * 16 * 3 * 100 < by_hand["bytes_moved"]
+    assert nightly["partitions"] > 0
+
+
+# approval
+
+
+def test_a_person_is_shown_the_plan_and_the_answer_is_for_its_digest(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: dict[str, Any] = {}
+    monkeypatch.setattr(hitl, "upsert_hitl_detail", lambda **given: asked.update(given))
+    snapshot = desk.snapshot(4)
+    made = desk.plan(snapshot, operation="drain", brokers=[4])
+    ask = ApprovePlanOperator(task_id="approve", plan=made, snapshot=snapshot, approve_above=10**12)
+    where = run_of("manual")
+    where["task_instance"] = SimpleNamespace(id="id")
+    with pytest.raises(TaskAwaitingInput) as parked:
+        ask.execute(where)
+    assert parked.value.kwargs == {"digest": made["digest"]}
+    assert (asked["defaults"], asked["options"]) == (["Reject"], ["Approve", "Reject"])
+    assert made["digest"] in asked["body"]
+    assert "predicted duration" in asked["body"]
+    assert asked["subject"].startswith("Move ")
+
+
+def test_a_small_plan_of_a_scheduled_run_goes_on_without_a_person_and_the_journal_says_so(desk: Desk) -> None:
+    snapshot = desk.snapshot(4)
+    made = desk.plan(snapshot, operation="drain", brokers=[4], max_moves=100)
+    ask = ApprovePlanOperator(task_id="approve", plan=made, snapshot=snapshot, approve_above=10**12)
+    answer = ask.execute(run_of("scheduled"))
+    assert (answer["approved"], answer["asked"], answer["person"]) == (True, False, None)
+    RecordApprovalOperator(task_id="record", answer=answer, conn_id="kafka_test").execute(context())
+    (row,) = desk.journal.audit.rows(plan=made["digest"], action="approve")
+    assert "a scheduled run moves" in row.entry.reason
+    assert submit(desk, made)["status"] == "completed"
+
+
+@pytest.mark.parametrize(
+    ("event", "sentence"),
+    [
+        (responded("Reject", "bob", "too large"), "was rejected by bob (too large); nothing was submitted."),
+        (responded("Reject", None), "was rejected as nobody answered; nothing was submitted."),
+    ],
+)
+def test_what_is_rejected_or_not_answered_is_not_carried_out(desk: Desk, event: dict[str, Any], sentence: str) -> None:
+    snapshot = desk.snapshot(4)
+    made = desk.plan(snapshot, operation="drain", brokers=[4])
+    ask = ApprovePlanOperator(task_id="approve", plan=made, snapshot=snapshot)
+    answer = ask.execute_complete(context(), event, digest=made["digest"])
+    assert answer["approved"] is False
+    where = context()
+    with pytest.raises(AirflowSkipException, match="was rejected"):
+        RecordApprovalOperator(task_id="record", answer=answer, conn_id="kafka_test").execute(where)
+    with pytest.raises(AirflowFailException, match="nobody has approved it"):
+        submit(desk, made)
+    facts = report(plan=made, shown={"stop": ""}, answer=where["ti"].xcoms["return_value"])
+    assert facts["status"] == "rejected"
+    assert facts["sentence"].endswith(sentence)
+    assert [row.entry.action.value for row in desk.journal.audit.rows(plan=made["digest"])] == ["reject"]
+
+
+def test_a_plan_that_was_made_anew_needs_another_approval(desk: Desk) -> None:
+    snapshot = desk.snapshot(4)
+    made = desk.plan(snapshot, operation="drain", brokers=[4])
+    approved(desk, made, snapshot, responded("Approve"))
+    desk.simulator.tick()
+    anew = desk.plan(desk.snapshot(4), operation="drain", brokers=[4])
+    assert anew["digest"] != made["digest"]
+    with pytest.raises(
+        AirflowFailException, match=f"Plan {anew['digest'][:12]} was not submitted: nobody has approved"
+    ):
+        submit(desk, anew)
+
+
+def test_what_changed_since_the_approval_is_reported_and_never_replaced(desk: Desk) -> None:
+    snapshot = desk.snapshot(4)
+    made = desk.plan(snapshot, operation="drain", brokers=[4])
+    answer = approved(desk, made, snapshot, responded("Approve"))
+    desk.simulator.delete("orders")
+    desk.simulator.create("orders", [(1, 2, 3)] * 4)
+    done = submit(desk, made)
+    facts = report(plan=made, shown={"stop": ""}, answer=answer, submitted=done)
+    planned_moves = len(read_plan(made["uri"]).moves)
+    assert facts["not_done_count"] == planned_moves > 0
+    assert all("deleted and created anew" in why for _, why in facts["not_done"])
+    assert (
+        f"{planned_moves} partitions were not moved as approved, and nothing was put in their place"
+        in (facts["sentence"])
+    )
+    rows = desk.journal.plans.rows(made["digest"])
+    assert {row.state for row in rows} == {MoveState.DROPPED}
+
+
+# apply
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ("{", "The reassignment is not JSON"),
+        ({"version": 1, "partitions": []}, "lists no partition"),
+        (
+            GIVEN_TWICE := {"partitions": [{"topic": "orders", "partition": 0, "replicas": [1]}] * 2},
+            "lists orders-0 twice",
+        ),
+        ({"partitions": [{"topic": "gone", "partition": 0, "replicas": [1]}]}, "gone-0 does not exist."),
+        ({"partitions": [{"topic": "orders", "partition": 9, "replicas": [1]}]}, "orders-9 does not exist."),
+        (
+            {"partitions": [{"topic": "orders", "partition": 0, "replicas": [1, 9]}]},
+            "orders-0 names broker 9, which is no broker of this cluster.",
+        ),
+        (
+            {"partitions": [{"topic": "orders", "partition": 0, "replicas": [1, 4]}]},
+            "orders-0 names broker 4, which is not live.",
+        ),
+    ],
+)
+def test_a_reassignment_that_cannot_be_carried_out_is_refused_with_a_sentence(
+    desk: Desk, given: Any, sentence: str
+) -> None:
+    desk.simulator.kill(4)
+    check = CheckReassignmentOperator(task_id="check", reassignment=given, conn_id="kafka_test")
+    with pytest.raises(AirflowFailException, match=sentence):
+        check.execute(context())
+
+
+@pytest.mark.parametrize("as_text", [True, False])
+def test_a_reassignment_is_taken_as_it_was_written(desk: Desk, as_text: bool) -> None:
+    import json
+
+    given = {"version": 1, "partitions": [{"topic": "orders", "partition": 0, "replicas": [4, 2, 3]}]}
+    check = CheckReassignmentOperator(
+        task_id="check", reassignment=json.dumps(given) if as_text else given, conn_id="kafka_test"
+    )
+    assert check.execute(context()) == {"reassignment": given, "partitions": 1}
+    assert desk.simulator.topics[TopicPartition("orders", 0)].replicas == (1, 2, 3)
