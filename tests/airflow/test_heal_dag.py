@@ -95,7 +95,7 @@ def assert_only_told(desk: Desk, opened: Opened, tell: str) -> None:
     assert reported["state"] == "success", states
     assert [states[task] for task in ("tell_plan", "submit", "report")] == ["success", "skipped", "skipped"]
     assert set(desk.told(tell)) == {"failure_detected"}
-    assert opened.journal.plans.latest(10) == []
+    assert opened.journal.plans.unfinished() == []
     assert opened.cluster.reassignments() == {}
 
 
@@ -105,7 +105,7 @@ def assert_spark_failed(desk: Desk, opened: Opened, heal: str) -> None:
     assert failed["state"] == "failed"
     assert desk.tasks(heal, failed["dag_run_id"])["plan"] == "failed"
     assert "The Spark job ended without a plan: " in desk.log(heal, failed["dag_run_id"], "plan")
-    assert opened.journal.plans.latest(10) == []
+    assert opened.journal.plans.unfinished() == []
 
 
 def assert_healed(desk: Desk, opened: Opened, heal: str, broker: int) -> None:
