@@ -1,0 +1,117 @@
+"""KIP-409 on real clusters: a topic made while a broker is away, the debt, and its settlement when one joins."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import pytest
+
+from kafka_steward.errors import KafkaRefused, RequestError
+from kafka_steward.execution.adding import add_partitions, carry_out_asked
+from kafka_steward.execution.creating import WantedTopic, create_topic
+from kafka_steward.execution.debtbook import debts, settle_debts
+from kafka_steward.execution.joining import Joined, look_for_joined
+from kafka_steward.execution.owed import targets
+from kafka_steward.execution.publishing import publish_plan
+from kafka_steward.execution.runner import Runner
+from kafka_steward.execution.snapshot import take_snapshot
+from kafka_steward.planning.formats import read_snapshot
+from kafka_steward.sandbox import Sandbox
+from tests.builders import planned
+from tests.eventually import eventually
+from tests.kafka.test_heal_by_script import SLOW, WHO, Script, script, to_the_end
+
+__all__ = ["script"]
+
+
+def test_a_topic_made_while_a_broker_is_away_gets_its_replica_when_one_joins(
+    script: Script, sandbox: Sandbox, topic: str
+) -> None:
+    wanted = WantedTopic(topic, 3, 4, {"min.insync.replicas": "2"})
+    sandbox.kill(4)
+    eventually(lambda: assert_live(script, 1, 2, 3), within=60)
+    made = create_topic(script.cluster, script.journal, wanted, allowed=True, who=WHO)
+    assert (made.existed, made.owed) == (False, 3)
+    sandbox.wait_whole([topic])
+    assert script.replicas(topic) == {0: (1, 2, 3), 1: (2, 3, 1), 2: (3, 1, 2)}
+    sandbox.fill(topic, 300_000)  # acks=all works
+    with pytest.raises(RequestError, match="exists with replication factor 4, and 2 was asked for"):
+        create_topic(script.cluster, script.journal, replace(wanted, replication_factor=2), allowed=True, who=WHO)
+    add_partitions(script.cluster, script.journal, topic, 4, later=False, who=WHO)
+    assert (looked := look(script)) is not None
+    assert (looked.due, looked.owed) == ((), 4)
+
+    sandbox.restart(4)
+    began_s = time.monotonic()
+    joined = eventually(lambda: due(script), within=60)
+    assert joined.due == (4,)
+    progress = to_the_end(filling(script))
+    filled_s = time.monotonic() - began_s
+    assert [debt.standing.value for debt in settle_debts(script.journal, script.cluster.snapshot(), WHO)] == [
+        "settled"
+    ] * 4
+    assert {frozenset(replicas) for replicas in script.replicas(topic).values()} == {frozenset({1, 2, 3, 4})}
+    assert script.under_replicated() == ""
+    assert script.throttles() == []
+    assert look(script) is None
+    print(f"{sandbox.mode}: {progress.completed} partitions whole {filled_s:.1f} s after the broker was ready")
+
+
+@pytest.mark.slow
+def test_partitions_that_find_too_few_brokers_wait_for_one(
+    script: Script, zookeeper_sandbox: Sandbox, topic: str
+) -> None:
+    # On KRaft, a broker that is away takes its place all the same: the next test.
+    zookeeper_sandbox.create_topics(topic, assignments={0: (1, 2, 3, 4)})
+    zookeeper_sandbox.kill(4)
+    eventually(lambda: assert_live(script, 1, 2, 3), within=60)
+    with pytest.raises(RequestError, match="ask with later=True"):
+        add_partitions(script.cluster, script.journal, topic, 2, later=False, who=WHO)
+    with pytest.raises(KafkaRefused, match="enable_under_replicated_topic_creation"):
+        create_topic(script.cluster, script.journal, WantedTopic(f"{topic}-4", 1, 4), allowed=False, who=WHO)
+    assert add_partitions(script.cluster, script.journal, topic, 2, later=True, who=WHO).waits
+    zookeeper_sandbox.restart(4)
+    eventually(lambda: due(script), within=60)
+    assert carry_out_asked(script.cluster, script.journal, WHO) == [f"Topic {topic} has 2 partitions, 1 of them new."]
+    zookeeper_sandbox.wait_whole([topic])
+    assert [len(replicas) for replicas in script.replicas(topic).values()] == [4, 4]
+
+
+def test_on_kraft_a_broker_that_is_away_takes_its_place_in_new_partitions_and_kafka_fills_it(
+    script: Script, kraft_sandbox: Sandbox, topic: str
+) -> None:
+    kraft_sandbox.create_topics(topic, assignments={0: (1, 2, 3, 4)})
+    kraft_sandbox.kill(4)
+    eventually(lambda: assert_live(script, 1, 2, 3), within=60)
+    assert add_partitions(script.cluster, script.journal, topic, 2, later=False, who=WHO).done
+    assert look(script) is None, "nothing is owed"
+    kraft_sandbox.restart(4)
+    kraft_sandbox.wait_whole([topic])
+    assert [len(replicas) for replicas in script.replicas(topic).values()] == [4, 4]
+
+
+def look(script: Script) -> Joined | None:
+    return look_for_joined(script.cluster, script.journal, script.settings, WHO)
+
+
+def due(script: Script) -> Joined:
+    looked = look(script)
+    assert looked is not None
+    assert looked.due
+    return looked
+
+
+def filling(script: Script) -> Runner:
+    settings = replace(script.settings, throttle=SLOW)
+    snapshot = script.cluster.snapshot()
+    wanted = targets(debts(script.journal, snapshot), snapshot)
+    where = str(script.folder / "fill")
+    take_snapshot(script.cluster, where, failed=(), now_ms=script.journal.now_ms(), targets=wanted)
+    plan = planned(read_snapshot(where), "fill")
+    record = publish_plan(script.cluster, script.journal, plan, settings=settings, who=WHO)
+    return Runner(script.cluster, script.journal, record.digest, settings, WHO)
+
+
+def assert_live(script: Script, *brokers: int) -> None:
+    assert set(script.cluster.live_brokers()) == set(brokers)
