@@ -20,6 +20,9 @@ class AnnounceBounceOperator(StewardOperator):
 
     Until it is back it has its grace period, or the time that `lasts` states, and receives no replica; with
     `heal_fast_detection`, only brokers that did not announce it are healed at once. Returns the sentence.
+
+    >>> AnnounceBounceOperator(task_id="announce", broker=3, lasts=timedelta(minutes=20))
+    <Task(AnnounceBounceOperator): announce>
     """
 
     template_fields: Sequence[str] = (*StewardOperator.template_fields, "broker")

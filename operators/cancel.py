@@ -40,6 +40,9 @@ class CancelReassignmentOperator(CarryingOperator):
     abandoned, throttles; and fails, retryably, if that is not so within `verify_timeout`. Returns what was found:
     `{"plan", "rollback", "status", "sentence", "partitions", "as_before", "left_alone", "skipped", ...}`, where
     `skipped` lists the partitions that a rule of KIP-236 forbids to cancel, each with its rule.
+
+    >>> CancelReassignmentOperator(task_id="cancel", plan="3f2a91c0", reason="wrong racks")
+    <Task(CancelReassignmentOperator): cancel>
     """
 
     template_fields: Sequence[str] = (*CarryingOperator.template_fields, "plan", "scope", "reason", "even_if_disabled")

@@ -26,6 +26,9 @@ class FindFailuresOperator(StewardOperator):
     The event that started the run is not read: Airflow doubles some and swallows others. With nothing to heal, the task
     and all after it are skipped, and its log says why. `brokers` narrows it to some ids; `ignore_grace` heals what is
     dead now. Returns `{"brokers": [ids], "sentence"}`.
+
+    >>> FindFailuresOperator(task_id="find_failures", brokers=[3], ignore_grace=True)
+    <Task(FindFailuresOperator): find_failures>
     """
 
     template_fields: Sequence[str] = (*StewardOperator.template_fields, "brokers", "ignore_grace")

@@ -22,6 +22,9 @@ class ElectLeadersOperator(StewardOperator):
 
     A partition whose preferred leader is not in the ISR keeps the leader that it has. Returns
     `{"elected": n, "refused": n, "sentence"}`.
+
+    >>> ElectLeadersOperator(task_id="elect_leaders", conn_id="kafka_production")
+    <Task(ElectLeadersOperator): elect_leaders>
     """
 
     template_fields: Sequence[str] = (*StewardOperator.template_fields, "plan")

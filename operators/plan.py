@@ -50,6 +50,9 @@ class PlanReassignmentOperator(SparkSubmitOperator):
 
     Returns `{"uri", "digest", "replicas_moved", "bytes_moved", "lower_bound", "partitions", "unplaced"}`. Raises
     PlanningFailed when the job ends without a plan, SettingError when it could not work.
+
+    >>> PlanReassignmentOperator(task_id="plan", snapshot={"uri": "/snapshot"}, operation="heal")
+    <Task(PlanReassignmentOperator): plan>
     """
 
     template_fields: Sequence[str] = (

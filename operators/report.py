@@ -21,7 +21,11 @@ __all__ = ["ReportHealOperator", "TellPlanOperator"]
 
 
 class TellPlanOperator(StewardOperator):
-    """Says what a plan moves and what it cannot heal; with `mode="report"`, all tasks after it are skipped."""
+    """Says what a plan moves and what it cannot heal; with `mode="report"`, all tasks after it are skipped.
+
+    >>> TellPlanOperator(task_id="tell_plan", plan={"digest": "3f2a", "unplaced": 0}, mode="report")
+    <Task(TellPlanOperator): tell_plan>
+    """
 
     template_fields: Sequence[str] = (*StewardOperator.template_fields, "plan", "mode")
 
@@ -58,6 +62,9 @@ class ReportHealOperator(StewardOperator):
     `brokers` are the ids that were healed, `plan` and `submitted` what those tasks returned. Fails, retryably, while a
     partition that the plan healed is not in sync. Returns `{"sentence", "brokers", "partitions", "replicas_moved",
     "lower_bound", "under_replicated", "left", "audit"}`.
+
+    >>> ReportHealOperator(task_id="report", brokers=[3], plan={"digest": "3f2a"}, submitted={"left": 0})
+    <Task(ReportHealOperator): report>
     """
 
     template_fields: Sequence[str] = (*StewardOperator.template_fields, "brokers", "plan", "submitted")

@@ -15,6 +15,9 @@ class RollbackReassignmentOperator(CancelReassignmentOperator):
     What is pending is cancelled; what is complete goes back in chunks, throttled as any plan, the last first. What
     someone else changed since, what was created anew, and what would need a dead broker is left alone and listed. It is
     CancelReassignmentOperator with `scope="plan"`, and takes its other arguments.
+
+    >>> RollbackReassignmentOperator(task_id="undo", plan="3f2a91c0").scope
+    'plan'
     """
 
     def __init__(self, **kwargs: Any) -> None:

@@ -18,6 +18,9 @@ class DisableReassignmentOperator(StewardOperator):
     """Creates `/admin/reassign_cancel` (KIP-236): nothing starts until it is gone, and what runs is let finish.
 
     `reason` is told to everyone whom it holds up. Returns the sentence. Harmless when it is there already.
+
+    >>> DisableReassignmentOperator(task_id="off", reason="the racks are being rewired")
+    <Task(DisableReassignmentOperator): off>
     """
 
     template_fields: Sequence[str] = (*StewardOperator.template_fields, "reason")
@@ -38,7 +41,11 @@ class DisableReassignmentOperator(StewardOperator):
 
 
 class EnableReassignmentOperator(StewardOperator):
-    """Deletes `/admin/reassign_cancel` (KIP-236). Returns the sentence. Harmless when it is gone already."""
+    """Deletes `/admin/reassign_cancel` (KIP-236). Returns the sentence. Harmless when it is gone already.
+
+    >>> EnableReassignmentOperator(task_id="on")
+    <Task(EnableReassignmentOperator): on>
+    """
 
     template_fields: Sequence[str] = (*StewardOperator.template_fields, "reason")
 

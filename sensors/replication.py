@@ -19,6 +19,9 @@ class IsrCatchUpSensor(StewardSensor):
 
     A plan's replicas on brokers that died since are not waited for: they are the next failure's matter. Its log says
     how many replicas of how many partitions are missing. Returns `{"partitions": n, "missing": 0}`.
+
+    >>> IsrCatchUpSensor(task_id="catch_up", partitions=["orders-7"])
+    <Task(IsrCatchUpSensor): catch_up>
     """
 
     question = "caught_up"
