@@ -12,6 +12,7 @@ import pytest
 
 from kafka_steward.errors import ClusterError, JournalError
 from kafka_steward.execution.detector import Detector
+from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.progress import Progress
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import Runner
@@ -22,8 +23,11 @@ from kafka_steward.journal.locks import Slot
 from kafka_steward.journal.moves import MoveState
 from kafka_steward.journal.plans import PlanStatus
 from kafka_steward.journal.requests import CancelRequest
+from kafka_steward.journal.sql_audit import AuditTable
+from kafka_steward.journal.sql_moves import MoveTable
+from kafka_steward.journal.tree import Tree
 from kafka_steward.settings import Settings
-from tests.crash import Died, Faults, points
+from tests.crash import FREE, Died, Faults, points
 from tests.places import LOCK_TICKS, Place
 from tests.simulator import Simulator
 from tests.worlds import WHO, heal_moves, move, plan_of
@@ -212,6 +216,31 @@ def test_whatever_dies_or_is_lost_a_plan_is_taken_back_exactly(ticks: int) -> No
             verify_taken_back(place, progress)
         except AssertionError as error:
             raise AssertionError(f"{kind} call {at}, {call}: {error}") from error
+
+
+#: Calls that no step and no look makes.
+NEVER_IN_A_STEP = {
+    "audit.adopt": "copies a journal; a copy can be repeated",
+    "moves.adopt": "the same",
+    "moves.forget": "purges what ended long ago; a purge can be repeated",
+    "cluster.elect_leaders": "a task after the heal; electing again is no error",
+    "cluster.reassignments": "for benchmarks and tests: a snapshot tells it too",
+}
+
+
+def test_every_call_that_a_seam_has_is_made_by_some_scenario() -> None:
+    """Whoever gives a seam a new call finds it here until a scenario comes to it, and so has faults at it."""
+    counted = Faults()
+    for scenario in SCENARIOS.values():
+        go(scenario(), Faults(calls=counted.calls))
+    for ticks in (2, 9):
+        take_back(moving_three(ticks), Faults(calls=counted.calls))
+    place = healing()
+    Detector(*place.process(Faults(calls=counted.calls)), place.settings, WHO).look()
+    seams = {"cluster": ClusterPort, "tree": Tree, "moves": MoveTable, "audit": AuditTable}
+    there = {f"{seam}.{name}" for seam, kind in seams.items() for name in dir(kind) if not name.startswith("_")}
+    free = {f"{seam}.{name}" for seam in seams for name in FREE}
+    assert there - free - set(counted.calls) == set(NEVER_IN_A_STEP)
 
 
 def test_a_look_that_dies_anywhere_leaves_a_later_look_the_same_time() -> None:
