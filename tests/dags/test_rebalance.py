@@ -35,6 +35,17 @@ def test_three_lines_are_found_in_safe_mode(tmp_path: Path, name: str) -> None:
     DagSerialization.from_dict(DagSerialization.to_dict(bag.dags[f"{name}_kafka_production"]))
 
 
+def test_what_the_page_of_workflows_prints_makes_dags(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs/workflows.md").read_text()
+    blocks = [block.split("```", 1)[0] for block in page.split("```python\n")[1:]]
+    for number, block in enumerate(blocks):
+        (tmp_path / f"file{number}.py").write_text(block)
+    bag = DagBag(tmp_path, safe_mode=True)
+    assert bag.import_errors == {}
+    assert set(bag.dags) >= {"rebalance_kafka_production", "rebalance_nightly", "apply_kafka_production"}
+    assert len(bag.dags) == len(blocks)
+
+
 @pytest.mark.parametrize(
     ("make", "first"), [(rebalance, ["gate", "snapshot", "plan"]), (apply, ["check", "snapshot", "plan"])]
 )
