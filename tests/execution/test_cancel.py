@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.errors import PlanError
+from kafka_steward.errors import KafkaRefused, PlanError
 from kafka_steward.execution.cancelling import request_cancel
 from kafka_steward.execution.reverse import reversal, why_not_cancelled
 from kafka_steward.execution.rolling_back import publish_rollback
+from kafka_steward.journal.audit import Outcome
 from kafka_steward.journal.plans import PlanStatus
 from kafka_steward.settings import Settings
 from tests.simulator import Simulator
@@ -121,6 +122,47 @@ def test_what_would_go_offline_is_let_fly(world: World) -> None:
     told = world.journal.audit.rows(plan=world.digest, action="skip")
     assert told[0].entry.reason.startswith("KIP-236: none of the original replicas is in sync")
     world.run()
+
+
+class Refusing:
+    """A cluster whose controller cancels nothing while none of a partition's replicas is live."""
+
+    WORDS = "Eligible topic partition leaders are not available."
+
+    def __init__(self, simulator: Simulator) -> None:
+        self._simulator = simulator
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._simulator, name)
+
+    def cancel(self, partitions: Any) -> Any:
+        lost = [each for each in partitions if not {*self._simulator.topics[each].replicas} & self._simulator.alive]
+        refusal = KafkaRefused(15, self.WORDS, f"Kafka refused: {self.WORDS}")
+        answers = self._simulator.cancel([each for each in partitions if each not in lost])
+        return answers | dict.fromkeys(lost, refusal)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_where_all_is_offline_and_kafka_refuses_its_words_are_kept_and_it_is_tried_again(mode: str) -> None:
+    simulator = Simulator.of("1a 2b 3c 4a 5b", "t: 123", mode=mode, size=1000)
+    moves = [move("t-0", "123", "423", size=1000)]
+    world = World(simulator, memory_journal(simulator), moves, settings=RULES, auto_generated=False)
+    world.cluster = Refusing(simulator)  # type: ignore[assignment]  # a ClusterPort by __getattr__
+    world.runner = world.new_runner()
+    world.step()
+    simulator.tick()
+    request_cancel(world.journal, world.digest, who=WHO, reason="stop")
+    for broker in (1, 2, 3, 4):
+        simulator.kill(broker)
+    for _ in range(3 * world.settings.max_attempts):
+        assert not world.step().ended
+        simulator.tick()
+    (told,) = world.journal.audit.rows(plan=world.digest, action="cancel")
+    assert (told.outcome, told.detail) == (Outcome.REFUSED, f"Kafka refused: {Refusing.WORDS}")
+    for broker in (1, 2, 3, 4):
+        simulator.restart(broker)
+    assert world.run().status is PlanStatus.CANCELLED
+    assert world.replicas("t-0") == (1, 2, 3)
 
 
 def whole(digits: str, *, isr: str, live: str) -> str | None:
