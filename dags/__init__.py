@@ -6,6 +6,7 @@ from kafka_steward.dags.apply import apply
 from kafka_steward.dags.cancel import cancel
 from kafka_steward.dags.fill import broker_joined, fill
 from kafka_steward.dags.heal import broker_failed, heal
+from kafka_steward.dags.health import health
 from kafka_steward.dags.rebalance import rebalance
 
-__all__ = ["apply", "broker_failed", "broker_joined", "cancel", "fill", "heal", "rebalance"]
+__all__ = ["apply", "broker_failed", "broker_joined", "cancel", "fill", "heal", "health", "rebalance"]

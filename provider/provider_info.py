@@ -108,6 +108,7 @@ _OPERATORS = (
     "outcome",
     "topics",
     "owed",
+    "health",
 )
 
 
@@ -125,7 +126,7 @@ def get_provider_info() -> dict[str, Any]:
             }
         ],
         "operators": _modules("operators", *_OPERATORS),
-        "sensors": _modules("sensors", "brokers", "replication"),
+        "sensors": _modules("sensors", "brokers", "health", "replication"),
         "hooks": _modules("hooks", "steward"),
         "triggers": _modules("triggers", "run_plan", "undo_plan", "watch", "wait"),
         "connection-types": [_connection_type()],

@@ -198,6 +198,17 @@ class Simulator:
             found[broker] = LogDir(held, DISK, DISK - sum(held.values()))
         return found
 
+    def log_ends(self, held: Mapping[int, Collection[TopicPartition]]) -> dict[tuple[TopicPartition, int], int]:
+        """A message is a byte."""
+        self._reached()
+        return {
+            (name, broker): self.topics[name].held.get(broker, 0)
+            for broker, several in held.items()
+            if broker in self.alive
+            for name in several
+            if name in self.topics
+        }
+
     def topic_configs(
         self, topics: Collection[str], names: Collection[str], *, own_only: bool = False
     ) -> dict[str, dict[str, str]]:

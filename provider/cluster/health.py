@@ -1,17 +1,24 @@
-"""Which brokers have failed, and by whose word (KIP-46).
+"""How a cluster is: which brokers have failed, and by whose word (KIP-46); what its partitions lack (KIP-352).
 
 A broker that we cannot reach may be behind a broken wire of ours. It is called failed only when the cluster says so:
 it has replicas, the cluster does not list it as live, and two other live brokers (all of them, where there are fewer),
 asked one by one, do not list it either. A cluster of which no broker answers has no failed broker: it is unreachable.
+
+A partition is under-replicated when its assigned replicas, without those that a reassignment is adding, outnumber the
+ISR: a reassignment by itself raises no alarm (KIP-352).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
-from kafka_steward.cluster.state import Snapshot
+from kafka_steward.assignment import TopicPartition
+from kafka_steward.cluster.lag import lag
+from kafka_steward.cluster.state import LogDir, Partition, Snapshot
 
-__all__ = ["failed_brokers", "witnesses"]
+__all__ = ["Copies", "Health", "copies_of", "failed_brokers", "health_of", "witnesses"]
 
 WORDS_NEEDED = 2
 
@@ -31,3 +38,134 @@ def witnesses(snapshot: Snapshot, views: Mapping[int, frozenset[int]]) -> dict[i
         broker: frozenset(witness for witness in snapshot.live & set(views) if broker not in views[witness])
         for broker in sorted(missing)
     }
+
+
+@dataclass(frozen=True)
+class Copies:
+    """What had been copied at one moment: bytes by partition and broker that a reassignment is adding."""
+
+    at_ms: int
+    bytes_: Mapping[tuple[TopicPartition, int], int]
+
+
+@dataclass(frozen=True)
+class Health:
+    """What a look found; sorted. The names of `measures` follow KIP-352's metrics.
+
+    `max_lag` is how many messages the replica that is furthest behind lacks, of those being added; None while nobody
+    can tell. Bytes per second that reassignments bring into, and take out of, each live broker; empty while unknown.
+    Imbalance is how far the fullest live broker is above the mean, as a fraction of it: in replicas, and in leaders.
+    """
+
+    partitions: int
+    live: tuple[int, ...]
+    gone: tuple[int, ...]
+    under_replicated: tuple[TopicPartition, ...]
+    under_min_isr: tuple[TopicPartition, ...]
+    offline: tuple[TopicPartition, ...]
+    reassigning: tuple[TopicPartition, ...]
+    max_lag: int | None
+    replica_imbalance: float
+    leader_imbalance: float
+    owed: int = 0
+    bytes_in: Mapping[int, float] = field(default_factory=dict)
+    bytes_out: Mapping[int, float] = field(default_factory=dict)
+
+    @property
+    def measures(self) -> dict[str, float]:
+        """Numbers by name; what is unknown is left out."""
+        lag_known = {} if self.max_lag is None else {"reassignment_max_lag": self.max_lag}
+        return {
+            "under_replicated_partitions": len(self.under_replicated),
+            "under_min_isr_partitions": len(self.under_min_isr),
+            "offline_partitions": len(self.offline),
+            "reassigning_partitions": len(self.reassigning),
+            **lag_known,
+            "failed_brokers": len(self.gone),
+            "owed_replicas": self.owed,
+            "replica_imbalance": round(self.replica_imbalance, 4),
+            "leader_imbalance": round(self.leader_imbalance, 4),
+            **{f"reassignment_bytes_in_per_sec.{broker}": round(rate) for broker, rate in self.bytes_in.items()},
+            **{f"reassignment_bytes_out_per_sec.{broker}": round(rate) for broker, rate in self.bytes_out.items()},
+        }
+
+
+def health_of(
+    snapshot: Snapshot,
+    *,
+    min_isr: Mapping[str, int],
+    ends: Mapping[tuple[TopicPartition, int], int],
+    copies: Copies,
+    before: Copies | None = None,
+    owed: int = 0,
+) -> Health:
+    """The health that a look shows. `min_isr` is by topic, for those at least with a replica out of sync.
+
+    `ends` are the ends of the logs of what is reassigning; `before` is what had been copied at an earlier look.
+    """
+    partitions = snapshot.partitions
+    into, out_of = _rates(snapshot, copies, before)
+    return Health(
+        partitions=len(partitions),
+        live=tuple(sorted(snapshot.live)),
+        gone=tuple(sorted(broker for broker in snapshot.hosting - snapshot.live if broker >= 0)),
+        under_replicated=_those(each for each in partitions.values() if each.under_replicated),
+        under_min_isr=_those(each for each in partitions.values() if _under_min_isr(each, min_isr)),
+        offline=_those(each for each in partitions.values() if each.leader is None),
+        reassigning=_those(snapshot.reassigning.values()),
+        max_lag=_max_lag(snapshot.reassigning.values(), ends),
+        replica_imbalance=_imbalance(snapshot, (broker for each in partitions.values() for broker in each.replicas)),
+        leader_imbalance=_imbalance(snapshot, (each.leader for each in partitions.values() if each.leader is not None)),
+        owed=owed,
+        bytes_in=into,
+        bytes_out=out_of,
+    )
+
+
+def copies_of(snapshot: Snapshot, log_dirs: Mapping[int, LogDir], at_ms: int) -> Copies:
+    """What has been copied to the replicas that reassignments are adding, as far as their brokers tell."""
+    return Copies(
+        at_ms,
+        {
+            (name, broker): log_dirs[broker].replica_bytes.get(name, 0)
+            for name, partition in snapshot.reassigning.items()
+            for broker in partition.adding
+            if broker in log_dirs
+        },
+    )
+
+
+def _those(partitions: Iterable[Partition]) -> tuple[TopicPartition, ...]:
+    return tuple(sorted(partition.topic_partition for partition in partitions))
+
+
+def _under_min_isr(partition: Partition, min_isr: Mapping[str, int]) -> bool:
+    # As Kafka does: a topic with fewer replicas than that setting needs no more than it has.
+    assigned = len(set(partition.replicas) - set(partition.adding))
+    return len(partition.isr) < min(min_isr.get(partition.topic, 1), assigned)
+
+
+def _max_lag(moving: Iterable[Partition], ends: Mapping[tuple[TopicPartition, int], int]) -> int | None:
+    lags = [lag(ends, partition, broker) for partition in moving for broker in partition.adding]
+    known = [each for each in lags if each is not None]
+    return max(known) if known else (None if lags else 0)
+
+
+def _imbalance(snapshot: Snapshot, brokers: Iterable[int]) -> float:
+    counts = Counter(broker for broker in brokers if broker in snapshot.live)
+    mean = sum(counts.values()) / len(snapshot.live) if snapshot.live else 0.0
+    return max(counts.values()) / mean - 1 if mean else 0.0
+
+
+def _rates(snapshot: Snapshot, copies: Copies, before: Copies | None) -> tuple[dict[int, float], dict[int, float]]:
+    """Bytes per second in and out. What arrived at the very end of a reassignment, after the last look, is not seen."""
+    if before is None or copies.at_ms <= before.at_ms:
+        return {}, {}
+    into, out_of = (dict.fromkeys(sorted(snapshot.live), 0.0) for _ in range(2))
+    for (name, broker), size in copies.bytes_.items():
+        rate = max(0, size - before.bytes_.get((name, broker), 0)) * 1000 / (copies.at_ms - before.at_ms)
+        leader = snapshot.partitions[name].leader
+        into[broker] = into.get(broker, 0.0) + rate
+        if leader is not None:
+            out_of[leader] = out_of.get(leader, 0.0) + rate
+    return into, out_of

@@ -73,9 +73,8 @@ class Partition:
 
     @property
     def under_replicated(self) -> bool:
-        """KIP-352: the assigned replicas, those being added left out, outnumber the ISR members among them."""
-        assigned = frozenset(self.replicas) - frozenset(self.adding)
-        return len(assigned) > len(self.isr - frozenset(self.adding))
+        """KIP-352: the assigned replicas, those being added left out, outnumber the ISR; as Kafka's own tool counts."""
+        return len(frozenset(self.replicas) - frozenset(self.adding)) > len(self.isr)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,11 @@
-"""A plan's progress as Airflow metrics: what a dashboard or an alert is made of. `docs/metrics.md` lists them all."""
+"""Plans' progress and clusters' health as Airflow metrics: what a dashboard or an alert is made of.
+
+`docs/metrics.md` lists them all.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from airflow.sdk.observability import stats
@@ -9,7 +13,7 @@ from airflow.sdk.observability import stats
 if TYPE_CHECKING:
     from kafka_steward.execution.progress import Progress
 
-__all__ = ["emit_progress"]
+__all__ = ["emit_health", "emit_progress"]
 
 
 def emit_progress(conn_id: str, progress: Progress) -> None:
@@ -32,3 +36,9 @@ def emit_progress(conn_id: str, progress: Progress) -> None:
     if progress.ended or progress.waits_for_person:
         # The status is part of the name: plain StatsD has no tags.
         stats.incr(f"kafka_steward.plan.ended.{progress.status.value}", tags=tags)
+
+
+def emit_health(conn_id: str, measures: Mapping[str, float]) -> None:
+    """Gauges of a cluster, with the tag `conn_id`; names after KIP-352's metrics. Never raises."""
+    for name, value in measures.items():
+        stats.gauge(f"kafka_steward.cluster.{name}", value, tags={"conn_id": conn_id})

@@ -113,6 +113,20 @@ def broker_joined(opened: Opened, arguments: Mapping[str, Any]) -> Answer:
     return Answer(not missing, told, wanted)
 
 
+def healthy(opened: Opened, arguments: Mapping[str, Any]) -> Answer:
+    """Is no measure of the cluster above its limit (KIP-352)? `limits` are given by measure."""
+    from kafka_steward.execution.examining import (  # noqa: PLC0415 - DAG files are parsed without Kafka
+        ailments,
+        checked_limits,
+        examine,
+        health_sentence,
+    )
+
+    limits = checked_limits(arguments.get("limits"))
+    health, _ = examine(opened.cluster, opened.journal)
+    return Answer(not ailments(health, limits), health_sentence(health), health.measures)
+
+
 def _plan_waits(opened: Opened, digest: str) -> list[TopicPartition] | Answer:
     record = opened.journal.plans.get(digest)
     if record is None:
@@ -148,5 +162,6 @@ QUESTIONS: Mapping[str, Callable[[Opened, Mapping[str, Any]], Answer]] = {
     "broker_joined": broker_joined,
     "brokers_failed": brokers_failed,
     "caught_up": caught_up,
+    "healthy": healthy,
     "ready": ready,
 }

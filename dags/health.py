@@ -1,0 +1,68 @@
+"""The health workflow: how a cluster is, on demand or on a schedule (KIP-352)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from airflow.sdk import DAG, Param
+
+from kafka_steward.dags.options import DEFAULT_CONN_ID, dag_id_of, options_of, refuse_wrong_settings
+from kafka_steward.errors import SettingError
+from kafka_steward.operators.health import ReportHealthOperator
+from kafka_steward.operators.notify import Notifiers, as_notifiers
+
+__all__ = ["health"]
+
+_DOC = """
+Says how a Kafka cluster is: partitions that are under-replicated (those that a reassignment is adding to do not count,
+KIP-352), under min ISR or offline; what is being reassigned, how far behind and how fast; how even the brokers are;
+which replicas are owed. It changes nothing. With `when_unhealthy` *fail*, the run fails when a measure is above its
+limit.
+"""
+
+
+def health(
+    conn_id: str = DEFAULT_CONN_ID,
+    *,
+    dag_id: str | None = None,
+    when_unhealthy: str = "report",
+    limits: Mapping[str, float] | None = None,
+    settings: Mapping[str, Any] | None = None,
+    retries: int = 5,
+    retry_delay: timedelta = timedelta(seconds=30),
+    on_unhealthy: Notifiers = None,
+    on_failed: Notifiers = None,
+    **dag_options: Any,
+) -> DAG:
+    """A DAG that reports on the cluster behind `conn_id`; on demand, or with `schedule="@hourly"` on a schedule.
+
+    `limits` and `when_unhealthy` ("report" or "fail") are those of ReportHealthOperator. `on_unhealthy` is called with
+    the task's context, to which `kafka_steward` is added: the sentence and the measures. `dag_options` are those of
+    airflow.sdk.DAG. Raises SettingError, when the DAG file is parsed, for a wrong setting.
+    """
+    given = dict(settings or {})
+    refuse_wrong_settings(given)
+    if when_unhealthy not in ("report", "fail"):
+        raise SettingError(f"when_unhealthy is {when_unhealthy!r}; it takes report or fail.")
+    params = {
+        "when_unhealthy": Param(
+            when_unhealthy,
+            "report: say how it is. fail: let the run fail when a measure is above its limit.",
+            type="string",
+            enum=["report", "fail"],
+        )
+    }
+    defaults = {"max_active_runs": 1, "on_failure_callback": as_notifiers(on_failed) or None, "doc_md": _DOC}
+    options = options_of(dag_options, retries, retry_delay, schedule=None, **defaults)
+    with DAG(dag_id or dag_id_of("health", conn_id), params=params, **options) as dag:
+        ReportHealthOperator(
+            task_id="health",
+            conn_id=conn_id,
+            settings=given,
+            limits=limits,
+            when_unhealthy=dag.param("when_unhealthy"),
+            on_unhealthy=on_unhealthy,
+        )
+    return dag

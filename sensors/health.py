@@ -1,0 +1,36 @@
+"""Waiting for a cluster to be healthy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from kafka_steward.sensors.base import StewardSensor
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+__all__ = ["ClusterHealthSensor"]
+
+
+class ClusterHealthSensor(StewardSensor):
+    """Waits until no measure of the cluster is above its limit (KIP-352).
+
+    By default: no partition is under-replicated, under min ISR or offline; replicas that a reassignment is adding do
+    not count. `limits` are given by measure, such as `{"reassigning_partitions": 0, "reassignment_max_lag": 1000}`.
+    Returns the measures.
+
+    >>> ClusterHealthSensor(task_id="healthy", limits={"offline_partitions": 0}, timeout=3600)
+    <Task(ClusterHealthSensor): healthy>
+    """
+
+    question = "healthy"
+    template_fields: Sequence[str] = (*StewardSensor.template_fields, "limits")
+
+    def __init__(self, *, limits: Mapping[str, float] | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.limits = limits
+
+    def arguments(self, context: Context) -> dict[str, Any]:  # noqa: ARG002 - for sensors that need it
+        """What to wait for."""
+        return {"limits": None if self.limits is None else dict(self.limits)}
