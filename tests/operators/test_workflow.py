@@ -140,6 +140,13 @@ def test_the_gate_goes_on_skips_or_waits(desk: Desk) -> None:
         gate(when_busy="hope").execute(context())
 
 
+def test_a_maintenance_window_that_never_opens_fails_for_good_before_anything_is_connected_to(connect: Connect) -> None:
+    connect()
+    gate = GateOperator(task_id="gate", conn_id="kafka_test")
+    with pytest.raises(AirflowFailException, match="The maintenance window 22:00-22:00 never opens"):
+        gate.execute(context(params={"maintenance_window": "22:00-22:00"}))
+
+
 def test_a_gate_that_waits_in_the_worker_goes_on_when_the_cluster_is_whole(desk: Desk) -> None:
     desk.simulator.kill(4)
     gate = GateOperator(
