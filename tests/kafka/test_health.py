@@ -1,0 +1,71 @@
+"""KIP-352 on real clusters, side by side with Kafka's own tool."""
+
+from __future__ import annotations
+
+import re
+
+from kafka_steward.assignment import TopicPartition
+from kafka_steward.cluster.configs import ConfigChange, ConfigOp
+from kafka_steward.cluster.health import Copies, Health
+from kafka_steward.execution.examining import examine, health_sentence
+from kafka_steward.sandbox import Sandbox
+from tests.eventually import eventually
+from tests.kafka.test_heal_by_script import Script, script
+
+__all__ = ["script"]
+
+RATE = "follower.replication.throttled.rate"
+LISTED = "follower.replication.throttled.replicas"
+
+
+def test_a_reassignment_does_not_raise_the_under_replicated_count_and_a_killed_broker_does(
+    script: Script, sandbox: Sandbox, topic: str
+) -> None:
+    sandbox.create_topics(topic, assignments={0: (1, 2, 3), 1: (2, 3, 1)})
+    sandbox.fill(topic, 6_000_000)
+    script.cluster.change_topic_configs({topic: [ConfigChange(LISTED, ConfigOp.SET, "0:4")]})
+    script.cluster.change_broker_configs({4: [ConfigChange(RATE, ConfigOp.SET, "100000")]})
+    try:
+        moving, copies = in_the_middle(script, topic)
+        assert (moving.under_replicated, kafkas_own(script)) == ((), set())
+        assert moving.measures["reassigning_partitions"] == 1
+        assert (moving.max_lag or 0) > 0
+        faster = eventually(lambda: with_rates(script, copies), within=30)
+        assert max(faster.bytes_in, key=lambda broker: faster.bytes_in[broker]) == 4
+        assert faster.bytes_out[1] == faster.bytes_in[4] > 0
+        sandbox.kill(3)
+        eventually(lambda: same_as_kafka(script, {TopicPartition(topic, 0), TopicPartition(topic, 1)}), within=60)
+        assert "Broker 3 is gone." in health_sentence(examine(script.cluster, script.journal)[0])
+    finally:
+        script.cluster.cancel([TopicPartition(topic, 0)])
+        script.cluster.change_broker_configs({4: [ConfigChange(RATE, ConfigOp.DELETE)]})
+
+
+def in_the_middle(script: Script, topic: str) -> tuple[Health, Copies]:
+    """Partition 0 is on its way to broker 4, held up by a throttle."""
+    script.cluster.alter({TopicPartition(topic, 0): (1, 2, 4)})
+
+    def moving() -> tuple[Health, Copies]:
+        health, copies = examine(script.cluster, script.journal)
+        assert health.reassigning == (TopicPartition(topic, 0),)
+        assert health.max_lag
+        return health, copies
+
+    return eventually(moving, within=30)
+
+
+def with_rates(script: Script, before: Copies) -> Health:
+    health, _ = examine(script.cluster, script.journal, before)
+    assert health.bytes_in[4] > 0
+    return health
+
+
+def same_as_kafka(script: Script, expected: set[TopicPartition]) -> None:
+    health, _ = examine(script.cluster, script.journal)
+    assert set(health.under_replicated) == expected == kafkas_own(script)
+
+
+def kafkas_own(script: Script) -> set[TopicPartition]:
+    """What kafka-topics --under-replicated-partitions prints."""
+    found = re.findall(r"Topic: (\S+)\s+Partition: (\d+)", script.under_replicated())
+    return {TopicPartition(topic, int(number)) for topic, number in found}
