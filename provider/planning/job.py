@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -24,11 +24,10 @@ from kafka_steward.planning.chunks import Slots, in_order
 from kafka_steward.planning.command import print_verdict, request_of, write_reassignments
 from kafka_steward.planning.digest import plan_hasher
 from kafka_steward.planning.divided import MANY_CELLS, divided, divisible
-from kafka_steward.planning.formats import SnapshotFolder, read_snapshot
+from kafka_steward.planning.formats import PLAN, SnapshotFolder, read_snapshot
 from kafka_steward.planning.heal import Others
 from kafka_steward.planning.kernels import (
     ANSWER,
-    RESULT,
     TALLY,
     Job,
     plan_slice,
@@ -44,7 +43,7 @@ from kafka_steward.planning.reassignment import assignments
 from kafka_steward.planning.session import local_session, worker_errors
 from kafka_steward.planning.shares import Share
 from kafka_steward.planning.slices import SLICE_ROWS, boundaries
-from kafka_steward.planning.stages import ordered, per_slice, read_partitions, sliced
+from kafka_steward.planning.stages import per_slice, planned, read_partitions, sealed, sliced, unsealed
 from kafka_steward.planning.storage import Folder, for_spark
 
 __all__ = ["main", "run"]
@@ -124,7 +123,7 @@ def _put_together(rows: DataFrame, job: Job, snapshot: SnapshotFolder) -> tuple[
         if measures is not None and not parts.better_whole(measures):
             return result, parts.proven(measures)
         result.unpersist()
-    one = rows.withColumn("slice", f.lit(0)).coalesce(1)
+    one = rows.select(f.lit(0).alias("slice"), "pack").coalesce(1)
     return _sure(*_planned(one, job, None, snapshot))
 
 
@@ -139,8 +138,8 @@ def _planned(
     rows: DataFrame, job: Job, others: Sequence[Others | Share] | None, snapshot: SnapshotFolder
 ) -> tuple[DataFrame, Measures | None]:
     """Moves and measures; no measures where a slice cannot be placed with its share."""
-    result = per_slice(rows, partial(plan_slice, job, others), RESULT).persist()
-    answers = _answers(result.where(f.col("topic").isNull()))
+    result = planned(rows, partial(plan_slice, job, others)).persist()
+    answers = _answers(result.where(f.col("pack").isNull()))
     if not answers:
         # No partition at all: a plan with nothing in it, from the kernel itself.
         answers = plan_slice(job, None, 0, snapshot.partitions).column("answer").to_pylist()
@@ -159,22 +158,23 @@ def _answers(answers: DataFrame) -> list[Any]:
 def _written(result: DataFrame, out_uri: str, proof: dict[str, Any], options: Options) -> str:
     """Write the plan; returns its digest, counted by the task that has its rows in order."""
     slots = Slots(options.max_in_per_broker, options.max_out_per_broker, options.chunk_size)
-    plan = ordered(result.where(f.col("topic").isNotNull()), partial(in_order, slots=slots)).persist()
+    header = (proof["cluster_id"], proof["snapshot_digest"], proof["operation"], proof["options"])
+    moves = result.select("pack").where(f.col("pack").isNotNull())
+    plan = sealed(moves, partial(_in_order, slots, header)).persist()
     try:
-        plan.write.mode("overwrite").parquet(for_spark(f"{out_uri.rstrip('/')}/plan.parquet"))
-        header = (proof["cluster_id"], proof["snapshot_digest"], proof["operation"], proof["options"])
-        return str(plan.mapInArrow(partial(_sealed, header), "digest string").collect()[0]["digest"])
+        unsealed(plan.select("pack")).write.mode("overwrite").parquet(for_spark(f"{out_uri.rstrip('/')}/plan.parquet"))
+        return str(plan.select("digest").where(f.col("digest").isNotNull()).collect()[0]["digest"])
     finally:
         plan.unpersist()
 
 
-def _sealed(
-    header: tuple[str, str, str, dict[str, Any]], batches: Iterable[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
+def _in_order(
+    slots: Slots, header: tuple[str, str, str, dict[str, Any]], moves: pa.Table | None
+) -> tuple[pa.Table, str]:
+    rows = PLAN.empty_table() if moves is None else in_order(moves, slots)
     hasher = plan_hasher(*header)
-    for batch in batches:
-        hasher.rows(pa.Table.from_batches([batch]))
-    yield pa.RecordBatch.from_pydict({"digest": [hasher.hexdigest()]})
+    hasher.rows(rows)
+    return rows, hasher.hexdigest()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
