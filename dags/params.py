@@ -29,6 +29,8 @@ _NOT_OF_A_RUN = frozenset(
         "submission",
         "abandoned_after",
         "enable_under_replicated_topic_creation",
+        "health_interval",
+        "health_retention",
         "plan_retention",
     }
 )

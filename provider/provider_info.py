@@ -51,6 +51,8 @@ SETTINGS: dict[str, tuple[str, str, str]] = {
         "2.0",
         "Seconds between two looks of the watch: at most a quarter of Kafka's session time-out.",
     ),
+    "health_interval": ("float", "60.0", "Seconds between two looks of the watch at the cluster's health. 0: none."),
+    "health_retention": ("float", "7.0", "Days that what the watch saw of the cluster's health is kept, for plots."),
     "submission": (
         "string",
         "admin",

@@ -73,6 +73,10 @@ class Settings:
     step_interval: float = _knob(2.0, low=0.1)
     #: Seconds between two looks of the watch.
     watch_interval: float = _knob(2.0, low=0.1)
+    #: Seconds between two looks of the watch at the cluster's health (KIP-352); 0: none.
+    health_interval: float = _knob(60.0, low=0)
+    #: Days that the watch keeps what it saw of the cluster's health, for plots.
+    health_retention: float = _knob(7.0, low=0)
     #: How reassignments are submitted: by the Admin API, or by /admin/reassign_partitions ("legacy", ZooKeeper only).
     submission: str = _knob("admin", choices=("admin", "legacy"))
     #: What becomes of a reassignment that others start while reassignments are switched off (KIP-236).

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from kafka_steward.journal.database import Database
+    from kafka_steward.journal.sql_health import HealthRows
     from kafka_steward.journal.zk_options import ZooKeeperOptions
 
 __all__ = ["Journal", "open_journal"]
@@ -36,6 +37,7 @@ class Journal:
         together: Callable[[], AbstractContextManager[object]],
         close: Callable[[], None],
         guard: Guard | None = None,
+        health: HealthRows | None = None,
     ) -> None:
         self.cluster_id = cluster_id
         self.tree = tree
@@ -43,6 +45,8 @@ class Journal:
         self.plans = plans
         self.slot = Slot(tree)
         self.together = together
+        #: Rows for plots; None for a journal without a database.
+        self.health = health
         self._close = close
         self._guard = guard
 
@@ -105,6 +109,7 @@ def open_journal(
 
 def _in_sql(database: Database) -> Journal:
     from kafka_steward.journal.sql_audit import AuditTable  # noqa: PLC0415
+    from kafka_steward.journal.sql_health import HealthRows  # noqa: PLC0415
     from kafka_steward.journal.sql_moves import MoveTable  # noqa: PLC0415
     from kafka_steward.journal.sql_tree import SqlTree  # noqa: PLC0415
 
@@ -116,12 +121,14 @@ def _in_sql(database: Database) -> Journal:
         plans=Plans(tree, MoveTable(database), database.cluster_id, together),
         together=together,
         close=database.close,
+        health=HealthRows(database),
     )
 
 
 def _in_zookeeper(database: Database, options: ZooKeeperOptions) -> Journal:
     from kafka_steward.journal.sql_audit import AuditTable  # noqa: PLC0415
     from kafka_steward.journal.sql_guard import SqlGuard  # noqa: PLC0415
+    from kafka_steward.journal.sql_health import HealthRows  # noqa: PLC0415
     from kafka_steward.journal.sql_moves import MoveTable  # noqa: PLC0415
     from kafka_steward.journal.zk_tree import ZkTree  # noqa: PLC0415
 
@@ -140,4 +147,5 @@ def _in_zookeeper(database: Database, options: ZooKeeperOptions) -> Journal:
         together=nullcontext,
         close=database.close,
         guard=SqlGuard(database),
+        health=HealthRows(database),
     )

@@ -7,14 +7,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from kafka_steward.triggers.metrics import emit_health
 from kafka_steward.triggers.telling import Teller, gauge
 from kafka_steward.triggers.thread import ClusterThread
 
 if TYPE_CHECKING:
+    from kafka_steward.cluster.health import Copies
     from kafka_steward.hooks.steward import Opened
 
-__all__ = ["JoinRound", "Round"]
+__all__ = ["HealthRound", "JoinRound", "Round"]
 
+#: Seconds after which a setting that switched a round off is looked at again.
+OFF_S = 60.0
 #: What one look gives: a bell to ring, if any, and the seconds until the next look.
 Looked = tuple[dict[str, Any] | None, float]
 
@@ -71,3 +75,35 @@ class JoinRound(Round):
         self.teller.say(joined.sentence, about=joined.sentence)
         bell = {"cluster_id": opened.cluster.cluster_id, "brokers": list(joined.due), "at_ms": joined.now_ms}
         return bell if joined.due else None, opened.settings.watch_interval
+
+
+class HealthRound(Round):
+    """Measures the cluster's health (KIP-352): as metrics, and as rows for plots. Rings for nothing.
+
+    In a thread of its own: a broker that hangs must not keep the watch from seeing that another one has died.
+    """
+
+    FAILING = "health_failing"
+    WHAT = "measure the cluster's health"
+
+    def __init__(self, conn_id: str, thread: ClusterThread, say: Callable[..., None]) -> None:
+        super().__init__(conn_id, thread, say)
+        self._before: Copies | None = None
+
+    def look(self, opened: Opened) -> Looked:
+        """Look, emit, and keep."""
+        from kafka_steward.execution.examining import examine  # noqa: PLC0415 - parsed without Kafka
+
+        every_s = opened.settings.health_interval
+        if not every_s:
+            return None, OFF_S
+        health, self._before = examine(opened.cluster, opened.journal, self._before)
+        emit_health(self.conn_id, health.measures)
+        if opened.journal.health is not None:
+            days_ms = int(opened.settings.health_retention * 86_400_000)
+            opened.journal.health.keep(health.measures, every_ms=int(every_s * 1000), retention_ms=days_ms)
+        return None, every_s
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._thread.close()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
-from kafka_steward.triggers.rounds import JoinRound
+from kafka_steward.triggers.rounds import HealthRound, JoinRound
 from kafka_steward.triggers.telling import Teller, gauge
 from kafka_steward.triggers.thread import ClusterThread
 
@@ -54,6 +54,7 @@ class WatchTrigger(BaseEventTrigger):
         self.overrides = dict(overrides or {})
         self.rings = rings
         self._thread = ClusterThread(conn_id, self.overrides)
+        self._health = HealthRound(conn_id, ClusterThread(conn_id, self.overrides), self.log.info)
         self._documents: DocumentLoop | None = None
         self._interval: tuple[Opened, float] | None = None
         self._teller = Teller(conn_id, self.log.info, failing="failing", what="look")
@@ -71,6 +72,8 @@ class WatchTrigger(BaseEventTrigger):
         watches = [self._watch_failures(bells), self._watch_documents(bells)]
         if self.rings == JoinRound.RINGS:
             watches.append(JoinRound(self.conn_id, self._thread, self.log.info).run(bells))
+        if self.rings == RINGS[0]:  # one is enough for a cluster
+            watches.append(self._watch_health(bells))
         loops = [asyncio.create_task(watch) for watch in watches]
         bell = asyncio.create_task(bells.get())
         try:
@@ -88,6 +91,7 @@ class WatchTrigger(BaseEventTrigger):
     async def cleanup(self) -> None:
         """Close the connections."""
         self._thread.close()
+        self._health.close()
         if self._documents is not None:
             self._documents.close()
 
@@ -112,6 +116,9 @@ class WatchTrigger(BaseEventTrigger):
         )
         self._documents = documents
         await documents.run(bells)
+
+    async def _watch_health(self, bells: asyncio.Queue[dict[str, Any]]) -> None:
+        await self._health.run(bells)
 
     def _look(self, opened: Opened) -> tuple[str, Verdict, float]:
         from kafka_steward.execution.detector import Detector  # noqa: PLC0415 - DAG files are parsed without Kafka

@@ -47,6 +47,9 @@ class Scripted(WatchTrigger):
     async def _watch_documents(self, _: Any) -> None:
         await asyncio.Event().wait()
 
+    async def _watch_health(self, _: Any) -> None:
+        await asyncio.Event().wait()
+
     async def _wait(self, seconds: float) -> None:
         self.waits.append(seconds)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-__all__ = ["audit", "counter", "host", "metadata", "node", "plan_move"]
+__all__ = ["audit", "counter", "health", "host", "metadata", "node", "plan_move"]
 
 metadata = sa.MetaData()
 
@@ -121,4 +121,13 @@ host = sa.Table(
     metadata,
     sa.Column("only", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("name", sa.Text, nullable=False),
+)
+
+#: What the watch saw of the cluster's health, for plots.
+health = sa.Table(
+    "steward_health",
+    metadata,
+    _name("cluster_id", key=True),
+    _number("at_ms", key=True),
+    sa.Column("measures", sa.Text, nullable=False),
 )
