@@ -1,7 +1,8 @@
 """`python -m benchmarks.planner_speed`: the planner's Spark job beside one that only reads, shuffles and writes.
 
-Each of the two runs in a process of its own, on the same snapshot. Seconds are those after the session has started;
-memory is the peak of the process with all its children: Python, the JVM, and Spark's Python workers.
+Each of the two runs in a process of its own, on the same snapshot, once in a new session and once again in the same.
+Seconds are those after the session has started; memory is the peak of the process with all its children: Python, the
+JVM, and Spark's Python workers. `--write` puts the table into docs/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -10,28 +11,33 @@ import argparse
 import json
 import math
 import os
+import platform
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import ortools
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pyspark
 
 from benchmarks.clusters import OPERATIONS, SCENARIOS, make_snapshot
+from benchmarks.watched import Watch, spent
 from kafka_steward.planning.job import run
-from kafka_steward.planning.session import local_session
+from kafka_steward.planning.session import QUICK_JAVA, local_session
 from kafka_steward.planning.slices import SLICE_ROWS
 from kafka_steward.planning.stages import read_partitions
 
 __all__ = ["main"]
 
-_SIZES = ("1000x12", "10000x60", "100000x60", "100000x300", "200000x300", "1000000x300")
+_SIZES = ("1000x12", "10000x60", "10000x300", "100000x60", "100000x300", "200000x300", "1000000x300")
+_REPORT = Path(__file__).parent.parent / "docs" / "benchmarks.md"
+_MARK = "<!-- planner -->"
 #: A heap that the largest size fits in; given more, the JVM would only collect less often.
 _JAVA_HEAP = "1500m"
 _DEADLINE_S = 3600
@@ -42,8 +48,10 @@ _HEAD = [
     "floor, s",
     "plan, s",
     "plan / floor",
-    "core s",
-    "of floor",
+    "again: floor, s",
+    "plan, s",
+    "plan / floor",
+    "on a core",
     "peak, MiB",
     "moved",
     "bound",
@@ -54,13 +62,13 @@ _GROWS_FROM = 10_000
 
 @dataclass(frozen=True)
 class Run:
-    """One process: seconds after the session's start, by the clock and on a core, its peak, and the proof if any.
+    """One process: what it took the first time and again in the same session, its peak, and the proof if any.
 
-    On a machine that others use too, the seconds on a core say more.
+    Seconds are by the clock, and on a core: on a machine that others use too, the latter say more.
     """
 
-    seconds: float
-    core_seconds: float
+    seconds: tuple[float, float]
+    core_seconds: tuple[float, float]
     peak_mib: int
     proof: dict[str, Any]
 
@@ -82,104 +90,51 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if given.child:
         print(json.dumps(_child(given.child, given.snapshot, given.out)))
         return
-    rows = []
+    began, rows = time.monotonic(), []
     for size in given.sizes:
         partitions, brokers = (int(number) for number in size.split("x"))
         for scenario in given.scenarios:
-            rows.append(_measured(scenario, partitions, brokers, given.repeat))
-            print(_line(_cells(rows[-1])), file=sys.stderr)
-    print(_table(rows))
-    for scenario, brokers, exponent in _growth(rows):
-        print(f"\nGrowth of {scenario} with partitions at {brokers} brokers: exponent {exponent:.2f}.")
+            rows.append(_measured(scenario, partitions, brokers))
+            print(_line(_cells(rows[-1])), file=sys.stderr, flush=True)
+    text = "\n\n".join([_table(rows), *_sentences(rows, time.monotonic() - began)])
+    print(text)
+    if given.write:
+        before, _, rest = _REPORT.read_text().partition(_MARK)
+        _REPORT.write_text(f"{before}{_MARK}\n\n{text}\n\n{_MARK}{rest.partition(_MARK)[2]}")
 
 
-def _measured(scenario: str, partitions: int, brokers: int, repeat: int) -> Row:
-    """The faster of `repeat` runs of each job."""
+def _measured(scenario: str, partitions: int, brokers: int) -> Row:
     with tempfile.TemporaryDirectory() as name:
         snapshot = str(Path(name) / "snapshot")
         make_snapshot(snapshot, scenario, partitions, brokers)
-        runs: dict[str, list[Run]] = {"floor": [], OPERATIONS[scenario]: []}
-        for number in range(repeat):
-            for job, found in runs.items():
-                found.append(_process(job, snapshot, str(Path(name) / f"{job}-{number}")))
-        floor, plan = (min(found, key=lambda run: run.seconds) for found in runs.values())
+        floor, plan = (_process(job, snapshot, str(Path(name) / job)) for job in ("floor", OPERATIONS[scenario]))
         return Row(scenario, partitions, brokers, floor, plan)
 
 
 def _process(job: str, snapshot: str, out: str) -> Run:
     command = [sys.executable, "-m", "benchmarks.planner_speed", "--child", job, "--snapshot", snapshot, "--out", out]
-    environment = {**os.environ, "PYSPARK_SUBMIT_ARGS": f"--driver-memory {_JAVA_HEAP} pyspark-shell"}
+    options = f"--driver-memory {_JAVA_HEAP} --driver-java-options '{QUICK_JAVA}' pyspark-shell"
+    environment = {**os.environ, "PYSPARK_SUBMIT_ARGS": options}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as child:
-        watch = _Watch(child.pid)
+        watch = Watch(child.pid)
         words, _ = child.communicate(timeout=_DEADLINE_S)
         peak = watch.stop()
     if child.returncode:
         raise SystemExit(f"The job {job} failed on {snapshot}; its last words are above.")
     answer = json.loads(words.strip().splitlines()[-1])
-    return Run(answer["seconds"], answer["core_seconds"], peak, answer["proof"])
-
-
-class _Watch(threading.Thread):
-    """Looks ten times a second how much memory a process and its descendants hold."""
-
-    def __init__(self, pid: int) -> None:
-        super().__init__(daemon=True)
-        self._pid, self._peak, self._done = pid, 0, threading.Event()
-        self.start()
-
-    def run(self) -> None:
-        while not self._done.wait(0.1):
-            self._peak = max(self._peak, sum(_resident(pid) for pid in _family(self._pid)))
-
-    def stop(self) -> int:
-        """The peak, in mebibytes."""
-        self._done.set()
-        self.join()
-        return self._peak >> 20
-
-
-def _family(pid: int) -> Iterator[int]:
-    yield pid
-    try:
-        found = [(task / "children").read_text().split() for task in Path(f"/proc/{pid}/task").iterdir()]
-    except OSError:
-        # It ended while we looked.
-        return
-    for child in (int(word) for words in found for word in words):
-        yield from _family(child)
-
-
-def _resident(pid: int) -> int:
-    """Bytes that are this process' own: forked workers share what they never wrote."""
-    try:
-        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:")), 0)
-
-
-def _spent(pid: int) -> float:
-    """Seconds on a core of a process and its descendants, those included that have ended."""
-    return sum(_ticks(one) for one in _family(pid)) / os.sysconf("SC_CLK_TCK")
-
-
-def _ticks(pid: int) -> int:
-    try:
-        words = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    except OSError:
-        # It ended while we looked.
-        return 0
-    # Fields 14 to 17: user and system time, its own and that of children it has waited for.
-    return sum(int(word) for word in words[11:15])
+    return Run(tuple(answer["seconds"]), tuple(answer["core_seconds"]), peak, answer["proof"])
 
 
 def _child(job: str, snapshot: str, out: str) -> dict[str, Any]:
+    seconds, core = [], []
     with local_session() as spark:
         # The first job of a session starts the Python workers; that is the session's start, not the job's.
         spark.range(2, numPartitions=2).mapInArrow(_as_they_are, "id long").collect()
-        began, spent = time.monotonic(), _spent(os.getpid())
-        proof = _floor(spark, snapshot, out) if job == "floor" else run(spark, snapshot, out, job)
-        seconds, core = time.monotonic() - began, _spent(os.getpid()) - spent
+        for _ in ("first", "again"):
+            began, before = time.monotonic(), spent(os.getpid())
+            proof = _floor(spark, snapshot, out) if job == "floor" else run(spark, snapshot, out, job)
+            seconds.append(time.monotonic() - began)
+            core.append(spent(os.getpid()) - before)
     kept = ("replicas_moved", "lower_bound", "gap", "bytes_moved", "leader_changes", "partitions")
     return {"seconds": seconds, "core_seconds": core, "proof": {name: proof[name] for name in kept if name in proof}}
 
@@ -206,18 +161,20 @@ def _table(rows: Sequence[Row]) -> str:
 
 
 def _cells(row: Row) -> list[str]:
+    timed = []
+    for floor, plan in zip(row.floor.seconds, row.plan.seconds, strict=True):
+        timed += [f"{floor:.2f}", f"{plan:.2f}", f"{plan / floor:.1f}"]
+    core = row.plan.core_seconds[1] / max(row.floor.core_seconds[1], 0.01)
+    proof = row.plan.proof
     return [
         row.scenario,
         f"{row.partitions:,}",
         str(row.brokers),
-        f"{row.floor.seconds:.2f}",
-        f"{row.plan.seconds:.2f}",
-        f"{row.plan.seconds / row.floor.seconds:.1f}",
-        f"{row.plan.core_seconds:.1f}",
-        f"{row.plan.core_seconds / max(row.floor.core_seconds, 0.01):.1f}",
+        *timed,
+        f"{core:.1f}",
         f"{row.plan.peak_mib:,}",
-        f"{row.plan.proof['replicas_moved']:,}",
-        f"{row.plan.proof['lower_bound']:,}",
+        f"{proof['replicas_moved']:,}",
+        f"{proof['lower_bound']:,}",
     ]
 
 
@@ -225,14 +182,26 @@ def _line(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
+def _sentences(rows: Sequence[Row], seconds: float) -> Iterator[str]:
+    """What the table is worth: the growth, and where it was measured."""
+    grown = [f"{scenario} at {brokers} brokers {exponent:.2f}" for scenario, brokers, exponent in _growth(rows)]
+    if grown:
+        yield f"Growth of the plan's seconds with partitions, as an exponent: {', '.join(grown)}."
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 30
+    yield (
+        f"{os.cpu_count()} cores, {memory} GiB; Python {platform.python_version()}, PySpark {pyspark.__version__}, "
+        f"OR-tools {ortools.__version__}; {seconds / 60:.0f} minutes in all."
+    )
+
+
 def _growth(rows: Sequence[Row]) -> Iterator[tuple[str, int, float]]:
     """Per scenario and number of brokers: the slope of log seconds over log partitions, from the ends."""
-    for scenario, brokers in sorted({(row.scenario, row.brokers) for row in rows}):
+    for scenario, brokers in dict.fromkeys((row.scenario, row.brokers) for row in rows):
         mine = [row for row in rows if (row.scenario, row.brokers) == (scenario, brokers)]
         mine = sorted((row for row in mine if row.partitions >= _GROWS_FROM), key=lambda row: row.partitions)
         if len(mine) > 1:
             first, last = mine[0], mine[-1]
-            grown = math.log(last.plan.seconds / first.plan.seconds)
+            grown = math.log(last.plan.seconds[1] / first.plan.seconds[1])
             yield scenario, brokers, grown / math.log(last.partitions / first.partitions)
 
 
@@ -240,7 +209,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.planner_speed", description=__doc__)
     parser.add_argument("--sizes", nargs="+", default=_SIZES, metavar="PARTITIONSxBROKERS")
     parser.add_argument("--scenarios", nargs="+", default=SCENARIOS, choices=SCENARIOS)
-    parser.add_argument("--repeat", type=int, default=1, help="runs of each job, of which the faster counts")
+    parser.add_argument("--write", action="store_true", help="put the table into docs/benchmarks.md")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     parser.add_argument("--snapshot", help=argparse.SUPPRESS)
     parser.add_argument("--out", help=argparse.SUPPRESS)

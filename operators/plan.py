@@ -16,8 +16,8 @@ from airflow.sdk.exceptions import AirflowException
 from kafka_steward.errors import PlanError, PlanningFailed, SettingError
 from kafka_steward.hooks.context import hook_of
 from kafka_steward.operators.spark import (
+    LOCAL_CONF,
     LOCAL_CONN_ID,
-    LOOPBACK_CONF,
     QUIET_CONF,
     Master,
     local_environment,
@@ -106,7 +106,7 @@ class PlanReassignmentOperator(SparkSubmitOperator):
         given = self.conf or {}
         # This machine's own Python has what the archive holds.
         archived = {} if master.is_local else _archived(self.archive, given)
-        self.conf = {**QUIET_CONF, **(LOOPBACK_CONF if master.is_local else {}), **given, **archived}
+        self.conf = {**QUIET_CONF, **(LOCAL_CONF if master.is_local else {}), **given, **archived}
         if master.is_local:
             self.env_vars = {**local_environment(), **(self.env_vars or {})}
         if self.spark_conn_id is None:

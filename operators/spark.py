@@ -17,7 +17,7 @@ from kafka_steward.errors import PlanningFailed, SettingError
 
 __all__ = [
     "LOCAL_CONN_ID",
-    "LOOPBACK_CONF",
+    "LOCAL_CONF",
     "QUIET_CONF",
     "Master",
     "local_environment",
@@ -29,11 +29,13 @@ __all__ = [
 LOCAL_CONN_ID = "kafka_steward_local_spark"
 #: What Spark says of itself at its default level would bury what the job says.
 QUIET_CONF: Mapping[str, str] = {"spark.log.level": "WARN"}
-#: A local job listens nowhere but on the loopback interface, and shows no page.
-LOOPBACK_CONF: Mapping[str, str] = {
+#: A local job listens nowhere but on the loopback interface, and shows no page. Its JVM lives for seconds, and gains
+#: nothing from the second compiler or from collecting garbage in parallel.
+LOCAL_CONF: Mapping[str, str] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 
 

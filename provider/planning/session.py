@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from kafka_steward.errors import PlanningFailed
 
-__all__ = ["local_session", "worker_errors"]
+__all__ = ["QUICK_JAVA", "local_session", "worker_errors"]
 
 #: On one machine nothing need be reachable from outside.
 _LOOPBACK = {
@@ -25,6 +25,8 @@ _LOOPBACK = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
+#: A JVM that lives for seconds gains nothing from its second compiler, or from collecting garbage in parallel.
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 @contextmanager
@@ -34,6 +36,9 @@ def local_session() -> Iterator[SparkSession]:
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        if "SPARK_CONF_DIR" not in os.environ:
+            # Whoever has settings of their own for Spark has them for its JVM too.
+            os.environ.setdefault("PYSPARK_SUBMIT_ARGS", f"--driver-java-options '{QUICK_JAVA}' pyspark-shell")
     try:
         spark = SparkSession.builder.config(conf=_conf()).getOrCreate()
     except (PySparkRuntimeError, OSError) as error:

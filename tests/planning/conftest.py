@@ -5,8 +5,7 @@ import sys
 
 import pytest
 
-#: A JVM that lives for seconds gains nothing from its second compiler or from collecting garbage in parallel.
-QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+from kafka_steward.planning.session import QUICK_JAVA
 
 
 @pytest.fixture(scope="session")

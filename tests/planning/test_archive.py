@@ -14,9 +14,9 @@ import pytest
 from kafka_steward.planning import job
 from kafka_steward.planning.archive import archive_conf
 from kafka_steward.planning.formats import read_plan
+from kafka_steward.planning.session import QUICK_JAVA
 from tests.builders import cluster, planned
 from tests.eventually import eventually
-from tests.planning.conftest import QUICK_JAVA
 from tests.planning.test_job import TOPICS, written
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]

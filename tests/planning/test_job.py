@@ -11,8 +11,8 @@ from kafka_steward.errors import PlanError
 from kafka_steward.planning.check import check
 from kafka_steward.planning.formats import read_plan, read_snapshot, write_snapshot
 from kafka_steward.planning.job import main, run
+from kafka_steward.planning.session import QUICK_JAVA
 from tests.builders import cluster, planned
-from tests.planning.conftest import QUICK_JAVA
 
 TOPICS = [f"{name}: " + " ".join(["124", "341/3", "213", "432"] * 5) for name in "tuvw"]
 SNAPSHOT = cluster("1a 2b 3c 4a! 5b 6c", *TOPICS)
