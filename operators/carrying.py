@@ -54,7 +54,7 @@ class CarryingOperator(StewardOperator):
         def report(progress: Progress) -> None:
             told.tell(progress)
             emit_progress(self.conn_id, progress)
-            if progress.stalled:
+            if progress.stops:
                 refuse(progress.sentence, for_good=False)
 
         def wait(seconds: float) -> None:

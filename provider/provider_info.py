@@ -21,6 +21,16 @@ SETTINGS: dict[str, tuple[str, str, str]] = {
     "max_failed_brokers": ("integer", "10", "More failed brokers than this is an outage: reported, not healed."),
     "max_failed_fraction": ("float", "0.4", "More than this fraction of the brokers failed is an outage, too."),
     "throttle": ("integer", "50000000", "Bytes per second that reassignment may bring into a broker. 0: no throttle."),
+    "network_bandwidth": (
+        "integer",
+        "0",
+        "Bytes per second of a broker's network, for throttle_fraction. 0: not stated.",
+    ),
+    "throttle_fraction": (
+        "float",
+        "0.0",
+        "The throttle as a fraction of network_bandwidth, such as 0.1. 0: as throttle says.",
+    ),
     "throttle_leaders": ("boolean", "False", "Whether the leaders' side is throttled too. It slows ordinary catch-up."),
     "min_free": ("float", "0.15", "Fraction of a broker's disk that must stay free."),
     "max_in_per_broker": ("integer", "5", "Replicas that one broker may be receiving at once."),
@@ -39,6 +49,11 @@ SETTINGS: dict[str, tuple[str, str, str]] = {
     ),
     "maintenance_timezone": ("string", "UTC", "The time zone of the maintenance window, such as Europe/Berlin."),
     "stall_after": ("float", "600.0", "Seconds without progress after which a move counts as stalled."),
+    "when_stalled": (
+        "string",
+        "fail",
+        "What becomes of a stalled move. wait: it is waited for. cancel: it alone is cancelled. fail: the run fails.",
+    ),
     "max_attempts": ("integer", "100", "Steps failed in a row after which a plan is stuck and waits for a person."),
     "abandoned_after": (
         "float",
@@ -88,6 +103,7 @@ _JSON_TYPES = {"float": "number", "integer": "integer", "boolean": "boolean", "s
 
 _CHOICES = {
     "window": ["sliding", "chunk"],
+    "when_stalled": ["wait", "cancel", "fail"],
     "submission": ["admin", "legacy"],
     "foreign_while_disabled": ["report", "cancel"],
 }

@@ -7,7 +7,7 @@ default here. The connection's extra also takes the KIPs' dotted names (`kafka.h
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from kafka_steward.errors import SettingError
@@ -45,6 +45,10 @@ class Settings:
     max_failed_fraction: float = _knob(0.4, low=0, high=1)
     #: Bytes per second that reassignment may bring into one broker; 0: no throttle.
     throttle: int = _knob(50_000_000, low=0)
+    #: Bytes per second of a broker's network, for `throttle_fraction`; 0: not stated.
+    network_bandwidth: int = _knob(0, low=0)
+    #: The throttle as a fraction of `network_bandwidth`; 0: as `throttle` says. What is set nearer to a run wins.
+    throttle_fraction: float = _knob(0.0, low=0, high=1)
     #: Whether the leaders' side is throttled too, as the peers do; it slows ordinary catch-up.
     throttle_leaders: bool = _knob(False)
     #: Fraction of a broker's disk that must stay free.
@@ -65,6 +69,8 @@ class Settings:
     maintenance_timezone: str = _knob("UTC")
     #: Seconds without progress after which a move counts as stalled.
     stall_after: float = _knob(600.0, low=1)
+    #: What becomes of a stalled move: it is waited for, it alone is cancelled, or the run fails and a retry goes on.
+    when_stalled: str = _knob("fail", choices=("wait", "cancel", "fail"))
     #: Seconds after which a plan that nobody steps is paused, and its throttles given back once nothing of it moves.
     abandoned_after: float = _knob(600.0, low=1)
     #: Steps that failed in a row after which a plan is stuck and waits for a person.
@@ -94,11 +100,25 @@ class Settings:
         maintenance window that never opens.
         """
         merged: dict[str, Any] = {}
-        for source in reversed(sources):
-            merged.update(_known(source))
+        for source in map(_known, reversed(sources)):
+            if "throttle" in source:
+                merged.pop("throttle_fraction", None)  # the one that is nearer to the run wins
+            merged.update(source)
         settings = cls(**{name: _checked(name, value) for name, value in merged.items()})
         window_of(settings.maintenance_window, settings.maintenance_timezone)
+        return _throttled(settings)
+
+
+def _throttled(settings: Settings) -> Settings:
+    """With the fraction of the network as bytes per second."""
+    if not settings.throttle_fraction:
         return settings
+    if not settings.network_bandwidth:
+        raise SettingError(
+            "The setting throttle_fraction is a fraction of network_bandwidth, which is not set; set it to the bytes "
+            "per second of a broker's network."
+        )
+    return replace(settings, throttle=max(1, int(settings.throttle_fraction * settings.network_bandwidth)))
 
 
 def _known(source: Mapping[str, Any]) -> dict[str, Any]:

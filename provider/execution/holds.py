@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.execution.moves import Event
+from kafka_steward.execution.moves import OPEN, Event
+from kafka_steward.journal.moves import MoveRow, MoveState
 
-__all__ = ["Held", "HoldReason", "SENTENCES"]
+__all__ = ["Held", "HoldReason", "SENTENCES", "futile"]
 
 
 class HoldReason(str, Enum):
@@ -99,3 +101,10 @@ class Held:
     def of(cls, partition: TopicPartition, reason: HoldReason, found: object = "") -> Held:
         """With the sentence of `reason`, filled in."""
         return cls(*partition, reason, SENTENCES[reason].format(partition=partition, found=found))
+
+
+def futile(rows: Sequence[MoveRow], held: Sequence[Held]) -> bool:
+    """Whether every move that could begin is held, and not by people's choice, and nothing is in flight."""
+    open_moves = sum(row.state in OPEN for row in rows)
+    flying = any(row.state is MoveState.SUBMITTED for row in rows)
+    return not flying and 0 < open_moves == len(held) and not any(each.reason.waits_for_people for each in held)

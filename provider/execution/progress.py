@@ -54,6 +54,8 @@ class Progress:
     sentence: str
     #: Whether this step got something done and more could begin at once.
     eager: bool = False
+    #: Whether the run is to fail because of what is stalled (`when_stalled`).
+    stops: bool = False
 
     def pause_s(self, interval_s: float) -> float:
         """Seconds to wait before the next step, at most `interval_s`: short while places in the window fall free."""

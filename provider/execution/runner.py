@@ -18,6 +18,7 @@ from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.progress import Progress, progress_of
 from kafka_steward.execution.resting import why_resting
 from kafka_steward.execution.rolling_back import mark_rolled_back
+from kafka_steward.execution.stalling import EVERY_S, Behind, kept, outpaced, seen, told
 from kafka_steward.execution.step import Step, Stepped
 from kafka_steward.journal.audit import Action, Entry, Who
 from kafka_steward.journal.locks import Fence
@@ -56,6 +57,8 @@ class Runner:
         self._who = who
         self._new_owner = new_owner
         self._track: Track | None = None
+        self._stalled: tuple[TopicPartition, ...] = ()
+        self._looks: list[Behind] = []
 
     def step(self) -> Progress:
         """Look at cluster and journal, settle what has ended, start what may start, and say how far it is.
@@ -111,6 +114,7 @@ class Runner:
             fence=fence,
             starting=starting and not resting,
             cancelling=cancelling,
+            stalled=self._stalled if self._settings.when_stalled == "cancel" else (),
         )
         try:
             stepped = step.run()
@@ -153,6 +157,8 @@ class Runner:
         attempts = 0 if stepped.progressed else record.attempts + stepped.futile
         status = record.status if why_not and not cancelling else PlanStatus.RUNNING
         track, stuck = self._measure(stepped)
+        self._stalled = stuck
+        warned = self._warned(stepped)
         progress = progress_of(
             replace(record, status=status),
             stepped.rows,
@@ -162,10 +168,13 @@ class Runner:
             sentence=why_not,
             note=resting,
         )
+        if warned and not why_not:
+            progress = replace(progress, sentence=f"{progress.sentence} {warned}")
         reason = record.reason if why_not else progress.sentence
         record = self._update(record, fence, status=status, attempts=attempts, reason=reason)
         eager = stepped.progressed and any(row.state is MoveState.WAITING for row in stepped.rows)
-        return replace(progress, status=record.status, eager=eager)
+        stops = bool(stuck) and self._settings.when_stalled == "fail"
+        return replace(progress, status=record.status, eager=eager, stops=stops)
 
     def _give_up(self, record: PlanRecord, fence: Fence, step: Step, stepped: Stepped) -> Progress:
         """A heal hands back what it cannot do, for the next one to plan anew; what people asked for waits for one."""
@@ -194,6 +203,22 @@ class Runner:
 
     def _update(self, record: PlanRecord, fence: Fence, **changes: Any) -> PlanRecord:
         return self._journal.plans.update(record, fence=fence, stepped_ms=self._journal.now_ms(), **changes)
+
+    def _warned(self, stepped: Stepped) -> str:
+        """The sentences about moves that make no progress, or less than producers make."""
+        settings, now_ms = self._settings, self._journal.now_ms()
+        moves = [row.move for row in stepped.flying]
+        if moves and (not self._looks or now_ms - self._looks[-1].at_ms >= EVERY_S * 1000):
+            leaders = (stepped.snapshot.partitions[move.topic_partition].leader for move in moves)
+            asked = {broker for move in moves for broker in move.adding} | {
+                each for each in leaders if each is not None
+            }
+            with suppress(ClusterError):  # the next step looks again
+                log_dirs = self._cluster.log_dirs(sorted(asked & stepped.snapshot.live))
+                look = seen(stepped.snapshot, moves, log_dirs, now_ms)
+                self._looks = kept(self._looks, look, for_s=settings.stall_after)
+        behind = outpaced(self._looks, moves, after_s=settings.stall_after)
+        return told(self._stalled, behind, after_s=settings.stall_after, throttle=settings.throttle)
 
     def _measure(self, stepped: Stepped) -> tuple[Track, tuple[TopicPartition, ...]]:
         now_ms = self._journal.now_ms()

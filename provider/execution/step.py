@@ -7,7 +7,7 @@ that makes a crash harmless: journal, fence, Kafka, journal.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kafka_steward.assignment import TopicPartition
@@ -16,7 +16,7 @@ from kafka_steward.errors import ClusterError
 from kafka_steward.execution.borrowing import Borrowing
 from kafka_steward.execution.catchup import arrived_bytes
 from kafka_steward.execution.deeds import Deeds
-from kafka_steward.execution.holds import Held, HoldReason
+from kafka_steward.execution.holds import Held, HoldReason, futile
 from kafka_steward.execution.ledger import Ledger
 from kafka_steward.execution.lookout import bouncing_brokers, look_out
 from kafka_steward.execution.moves import OPEN, Event, Phase, phase_of
@@ -27,6 +27,7 @@ from kafka_steward.execution.preflight import preflight
 from kafka_steward.execution.rescue import death, hopeless
 from kafka_steward.execution.reverse import why_not_cancelled
 from kafka_steward.execution.settle import MEANING, Finding, Standing, settle
+from kafka_steward.execution.stalling import GIVEN_UP, alone, cancelled_alone
 from kafka_steward.execution.window import Caps, flows, next_moves, open_rows, pause_left_ms
 from kafka_steward.journal.audit import Action, Who
 from kafka_steward.journal.locks import Fence
@@ -61,7 +62,7 @@ class Step:
     """One step, by the holder of the step lock.
 
     With `starting` False nothing new is submitted. With `cancelling`, the sentence of a cancel, what has not begun is
-    dropped and what flies is cancelled (KIP-236).
+    dropped and what flies is cancelled (KIP-236). Of `stalled` partitions each is cancelled alone, and dropped.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class Step:
         fence: Fence,
         starting: bool,
         cancelling: str = "",
+        stalled: Collection[TopicPartition] = (),
     ) -> None:
         self._cluster = cluster
         self._journal = journal
@@ -83,6 +85,7 @@ class Step:
         self._who = who
         self._starting = starting and not cancelling
         self._cancelling = cancelling
+        self._stalled = frozenset(stalled)
         self._ledger = Ledger(journal, record.digest, who, fence)
         self._deeds = Deeds(journal.audit, fence)
 
@@ -91,6 +94,7 @@ class Step:
         snapshot = self._cluster.snapshot()
         findings = settle(self._ledger.rows(), snapshot)
         self._ledger.settle(findings)
+        self.give_up(cancelled_alone(findings, self._ledger.rows()), GIVEN_UP)
         self._restore_order([each for each in findings if each.standing is Standing.DISORDERED])
         if self._cancelling:
             self._silence([row for row in self._ledger.rows() if _unheard(row)])
@@ -103,7 +107,7 @@ class Step:
         rows = self._ledger.rows()
         arrived = arrived_bytes((row.move for row in rows if row.state is MoveState.SUBMITTED), log_dirs)
         progressed = self._ledger.steps_ahead > 0
-        return Stepped(snapshot, rows, held, arrived, owing, progressed, not progressed and _futile(rows, held))
+        return Stepped(snapshot, rows, held, arrived, owing, progressed, not progressed and futile(rows, held))
 
     def give_all_back(self, stepped: Stepped) -> list[int]:
         """Give back every throttle of a plan that ends; returns the brokers that cannot be reached for it."""
@@ -142,7 +146,8 @@ class Step:
         flying = [row for row in self._ledger.rows() if row.state is MoveState.SUBMITTED]
         if not self._cancelling:
             lost = hopeless(flying, snapshot, bouncing_brokers(self._journal.tree))
-            return [(row, death(row, snapshot)) for row in lost]
+            hung = alone(flying, self._stalled, lost, after_s=self._settings.stall_after)
+            return [*((row, death(row, snapshot)) for row in lost), *hung]
         chosen = []
         for row in flying:
             partition = snapshot.partitions[row.topic_partition]
@@ -230,12 +235,6 @@ class Step:
         held = [Held.of(name, HoldReason.KAFKA_REFUSED, _words(error)) for name, error in refusals.items()]
         self._ledger.refused([by_name[name] for name in refusals], held)
         return held
-
-
-def _futile(rows: Sequence[MoveRow], held: Sequence[Held]) -> bool:
-    open_moves = sum(row.state in OPEN for row in rows)
-    flying = any(row.state is MoveState.SUBMITTED for row in rows)
-    return not flying and 0 < open_moves == len(held) and not any(each.reason.waits_for_people for each in held)
 
 
 def _unheard(row: MoveRow) -> bool:

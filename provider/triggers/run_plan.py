@@ -110,7 +110,7 @@ class RunPlanTrigger(BaseTrigger):
             failures = 0
             told.tell(progress)
             emit_progress(self.conn_id, progress)
-            if progress.ended or progress.waits_for_person or progress.stalled:
+            if progress.ended or progress.waits_for_person or progress.stops:
                 return progress
             await self._wait(progress.pause_s(interval_s))
 

@@ -59,7 +59,7 @@ def test_a_plan_that_waits_for_a_person_fires(status: PlanStatus) -> None:
 
 
 def test_a_stall_fires() -> None:
-    events, _ = fired([progress(1), progress(1, stalled=(TopicPartition("orders", 7),))])
+    events, _ = fired([progress(1), progress(1, stalled=(TopicPartition("orders", 7),), stops=True)])
     assert [event["ended"] for event in events] == [False]
     assert events[0]["progress"]["stalled"] == ["orders-7"]
 

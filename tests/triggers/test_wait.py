@@ -57,5 +57,5 @@ def test_what_waiting_does_not_mend_fires_as_a_failure(error: Exception) -> None
 
 
 def test_an_unknown_question_is_named() -> None:
-    with pytest.raises(RequestError, match=r"no question 'why'; there are .*brokers_failed, caught_up, ready\."):
+    with pytest.raises(RequestError, match=r"no question 'why'; there are broker_joined, .*ready\."):
         ask("why", None, {})  # type: ignore[arg-type]  # it is not looked at
