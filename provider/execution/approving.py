@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +11,7 @@ from kafka_steward.errors import DocumentError, NodeExists, PlanError
 from kafka_steward.journal import paths
 from kafka_steward.journal.approvals import Approval
 from kafka_steward.journal.audit import Action, Entry, Who
+from kafka_steward.journal.document import delete_as_read
 from kafka_steward.journal.open import Journal
 
 __all__ = ["approve", "goes_without", "refuse_unapproved", "reject"]
@@ -30,15 +32,20 @@ def goes_without(proof: Mapping[str, Any], *, scheduled: bool, approve_above: in
 
 
 def approve(journal: Journal, approval: Approval, who: Who) -> Approval:
-    """Write an approval down, for good; the second time, what is there stays. Raises JournalError."""
+    """Write an approval down, for good; the second time, what is there stays unless it approves nothing.
+
+    Raises JournalError.
+    """
     who = replace(who, person=approval.person)
     reason = f"approved{f': {approval.reason}' if approval.reason else ''}"
     journal.audit.note(Entry(Action.APPROVE, reason, plan=approval.plan, after=approval.values(), who=who))
-    try:
-        journal.tree.create(paths.approval(approval.plan), approval.to_json())
-    except NodeExists:
-        return _approval(journal, approval.plan) or approval
-    return approval
+    path = paths.approval(approval.plan)
+    there = journal.tree.get(path)
+    if there is not None and _approval(journal, approval.plan) is None:
+        delete_as_read(journal.tree, there)
+    with suppress(NodeExists):
+        journal.tree.create(path, approval.to_json())
+    return refuse_unapproved(journal, approval.plan)
 
 
 def reject(journal: Journal, plan: str, who: Who, *, person: str | None, reason: str) -> None:
@@ -49,7 +56,7 @@ def reject(journal: Journal, plan: str, who: Who, *, person: str | None, reason:
 def refuse_unapproved(journal: Journal, digest: str) -> Approval:
     """The approval of the plan with this digest. Raises PlanError when nobody has given it."""
     approval = _approval(journal, digest)
-    if approval is None or approval.plan != digest:
+    if approval is None:
         raise PlanError(
             f"Plan {digest[:12]} was not submitted: nobody has approved it. Approve it in its run, or plan and approve "
             "anew; an approval holds for one digest only."
@@ -62,6 +69,7 @@ def _approval(journal: Journal, digest: str) -> Approval | None:
     if node is None:
         return None
     try:
-        return Approval.from_node(node)
+        approval = Approval.from_node(node)
     except DocumentError:
         return None  # what cannot be read approves nothing
+    return approval if approval.plan == digest else None

@@ -71,6 +71,7 @@ def nothing_to_do(wishes: Wishes, snapshot: SnapshotFolder) -> str:
 
 def _refuse_wrong(wishes: Wishes) -> None:
     drain, factor = Operation.DRAIN.value, Operation.SET_REPLICATION_FACTOR.value
+    _matches("", (*wishes.topics, *wishes.exclude))
     if wishes.operation not in OPERATIONS:
         raise RequestError(f"There is no operation {wishes.operation!r}; there are {', '.join(OPERATIONS)}.")
     if (wishes.operation == drain) != bool(wishes.brokers):
@@ -117,11 +118,12 @@ def _chosen(topic: str, wishes: Wishes) -> bool:
 
 def _matches(topic: str, patterns: Collection[str]) -> bool:
     try:
-        return any(re.fullmatch(pattern, topic) for pattern in patterns)
+        compiled = [re.compile(pattern) for pattern in patterns]
     except re.error as error:
         raise RequestError(
             f"{error.pattern!r} is no regular expression: {error}; correct topics or exclude."
         ) from error
+    return any(pattern.fullmatch(topic) for pattern in compiled)
 
 
 def _in_state(snapshot: SnapshotFolder, state: str) -> frozenset[int]:

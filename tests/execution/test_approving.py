@@ -52,6 +52,7 @@ def test_what_is_no_approval_of_this_plan_approves_nothing(journal: Journal, tex
     journal.tree.create(paths.approval(DIGEST), text)
     with pytest.raises(PlanError, match="nobody has approved it"):
         refuse_unapproved(journal, DIGEST)
+    assert approve(journal, YES, WHO) == refuse_unapproved(journal, DIGEST) == YES
 
 
 def test_a_rejection_is_told_and_approves_nothing(journal: Journal) -> None:

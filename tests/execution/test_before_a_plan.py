@@ -119,6 +119,7 @@ def test_a_scheduled_run_moves_at_most_a_tenth_of_the_bytes_unless_it_has_a_budg
         (Wishes("set-replication-factor", topics=["x"], replication_factor=3), "No topic has a name that x matches"),
         (Wishes("set-replication-factor", topics=["("], replication_factor=3), "is no regular expression"),
         (Wishes("set-replication-factor", topics=["t"], replication_factor=3, max_moves=1), "max_moves or max_bytes"),
+        (Wishes("rebalance", topics=["o.*"], exclude=["*"]), "'\\*' is no regular expression: nothing to repeat"),
     ],
 )
 def test_wishes_that_do_not_go_together_are_refused_with_a_sentence(wishes: Wishes, sentence: str) -> None:
