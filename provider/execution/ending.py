@@ -15,9 +15,12 @@ from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.moves import MoveRow, MoveState
 from kafka_steward.journal.open import Journal
 from kafka_steward.journal.records import PlanRecord, PlanStatus
+from kafka_steward.settings import Settings
 
-__all__ = ["Ending", "ending_of", "end_plan", "hand_on", "owner_after_ends"]
+__all__ = ["Ending", "ending_of", "end_plan", "hand_on", "owner_after_ends", "purge_old"]
 
+_HOUR_MS = 3_600_000
+_DAY_MS = 24 * _HOUR_MS
 #: Left by the will of someone else: a new plan would only fight it.
 _WILLED = {MEANING[standing][1] for standing in (Standing.CANCELLED_BY_SOMEONE, Standing.TAKEN_OVER)}
 
@@ -70,6 +73,7 @@ def end_plan(journal: Journal, record: PlanRecord, ending: Ending, *, who: Who, 
 
 def hand_on(journal: Journal, digest: str, who: Who) -> None:
     """Free the cluster of a plan that has ended; a plan that made way for it goes on."""
+    journal.plans.tidy(digest)
     following = journal.slot.free(digest)
     record = None if following is None else journal.plans.get(following)
     if record is None or record.status is not PlanStatus.PAUSED:
@@ -80,6 +84,12 @@ def hand_on(journal: Journal, digest: str, who: Who) -> None:
         journal.plans.update(record, status=PlanStatus.RUNNING, reason=sentence)
     except VersionConflict:
         return  # someone steps it already
+
+
+def purge_old(journal: Journal, settings: Settings) -> None:
+    """Forget plans that ended longer ago than `plan_retention`; an hour at least, for whoever still reads them."""
+    kept_ms = max(int(settings.plan_retention * _DAY_MS), _HOUR_MS)
+    journal.plans.purge(journal.now_ms() - kept_ms)
 
 
 def owner_after_ends(journal: Journal, who: Who) -> str | None:

@@ -11,7 +11,7 @@ from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import AuthenticationFailed, ClusterError, LockLost, PlanError, VersionConflict, WrongCluster
 from kafka_steward.execution.cancelling import adopt_request
 from kafka_steward.execution.catchup import Track, copied_bytes, stalled
-from kafka_steward.execution.ending import end_plan, ending_of, hand_on, owner_after_ends
+from kafka_steward.execution.ending import end_plan, ending_of, hand_on, owner_after_ends, purge_old
 from kafka_steward.execution.mending import mending
 from kafka_steward.execution.owner import new_owner
 from kafka_steward.execution.ports import ClusterPort
@@ -130,6 +130,7 @@ class Runner:
             ending = ending_of(record, stepped.rows, stepped.snapshot, owing, cancelled=cancelled)
             record = end_plan(self._journal, record, ending, who=self._who, fence=fence)
             mark_rolled_back(self._journal, record)
+            purge_old(self._journal, self._settings)
             return progress_of(record, stepped.rows)
         if starting and self._out_of_attempts(record, stepped):
             return self._give_up(record, fence, step, stepped)

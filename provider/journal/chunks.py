@@ -40,6 +40,8 @@ class Chunks:
 
     def delete(self, names: Collection[str]) -> None:
         """Delete the nodes of these names that are still there."""
+        if not names:
+            return
         for name in sorted(set(names) & set(self._tree.children(paths.REASSIGN_CHUNKS))):
             node = self._tree.get(paths.chunk(name))
             if node is not None:

@@ -108,6 +108,12 @@ class Plans:
                 self._chunks.delete(changed.chunks)
         return replace(changed, revision=node.version)
 
+    def tidy(self, digest: str) -> None:
+        """Delete the chunk documents of a plan that has ended, if a process that died at its end left any."""
+        record = self.get(digest)
+        if record is not None and record.status.finished:
+            self._chunks.delete(record.chunks)
+
     def rows(self, digest: str) -> list[MoveRow]:
         """What the plan moves and how far each partition is, in plan order; empty for an unknown plan."""
         return self._table.rows(digest)

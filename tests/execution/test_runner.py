@@ -12,6 +12,7 @@ from kafka_steward.errors import PlanError
 from kafka_steward.execution.holds import HoldReason
 from kafka_steward.execution.loop import run_to_end
 from kafka_steward.execution.runner import Runner
+from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Outcome
 from kafka_steward.journal.plans import PlanStatus
 from kafka_steward.settings import Settings
@@ -74,6 +75,30 @@ def test_a_second_run_of_a_finished_plan_does_nothing(simulator: Simulator) -> N
     assert world.new_runner().step() == first
     assert world.journal.audit.rows() == rows
     assert simulator.snapshot() == now
+
+
+def test_chunks_that_a_death_at_the_end_left_go_with_the_next_step(simulator: Simulator) -> None:
+    world = heal(simulator)
+    names = world.journal.tree.children(paths.REASSIGN_CHUNKS)
+    left = {name: world.journal.tree.get(paths.chunk(name)) for name in names}
+    assert world.run().ended
+    for name, node in left.items():
+        assert node is not None
+        world.journal.tree.create(paths.chunk(name), node.data)
+    world.step()
+    assert world.journal.tree.children(paths.REASSIGN_CHUNKS) == []
+
+
+def test_plans_that_ended_long_ago_are_forgotten_when_another_ends(simulator: Simulator) -> None:
+    world = heal(simulator)
+    old, kept = f"{'a' * 64}", f"{'b' * 64}"
+    for digest in (old, kept):
+        record = world.publish(digest, [])
+        world.journal.plans.update(record, status=PlanStatus.COMPLETED)
+        world.simulator.now_ms += int(world.settings.plan_retention * 86_400_000) - 60_000
+    assert world.run().ended
+    assert world.journal.plans.get(old) is None
+    assert world.journal.plans.get(kept) is not None
 
 
 def test_publishing_again_does_not_begin_again(simulator: Simulator) -> None:

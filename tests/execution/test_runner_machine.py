@@ -7,10 +7,19 @@ of steps, with nothing borrowed and nothing of ours in flight.
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import ClassVar
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from kafka_steward.assignment import Assignment, Move, TopicPartition
 from kafka_steward.errors import ClusterError, JournalError, PlanError
@@ -20,7 +29,9 @@ from kafka_steward.execution.intervening import resume_plan
 from kafka_steward.execution.loop import Stepper
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import Runner
+from kafka_steward.execution.tending import tend_abandoned
 from kafka_steward.execution.undo import Undo, left_alone, open_undos
+from kafka_steward.journal import paths
 from kafka_steward.journal.locks import Slot
 from kafka_steward.journal.moves import MoveState
 from kafka_steward.journal.plans import PlanStatus
@@ -39,6 +50,9 @@ CAP = 2
 
 class RunnerMachine(RuleBasedStateMachine):
     """One heal plan, one cluster, and everything that may happen to them; it may be taken back at any moment."""
+
+    histories: ClassVar[int] = 0
+    happened: ClassVar[int] = 0
 
     @initialize(mode=st.sampled_from(["kraft", "zookeeper"]), failed=st.sampled_from([1, 2, 3]), slow=st.booleans())
     def begin(self, mode: str, failed: int, slow: bool) -> None:
@@ -131,6 +145,40 @@ class RunnerMachine(RuleBasedStateMachine):
         self.undoing = True
         self.runner = self.new_process(Faults())
 
+    @rule()
+    def nobody_steps_it_for_long_and_the_watch_pauses_it(self) -> None:
+        self.simulator.now_ms += int(self.place.settings.abandoned_after * 1000) + 1
+        cluster, journal = self.place.process(Faults())
+        for _ in range(2):
+            with suppress(ClusterError, JournalError):
+                tend_abandoned(cluster, journal, self.place.settings, WHO)
+
+    @rule()
+    def someone_resumes_it(self) -> None:
+        with suppress(PlanError, JournalError):
+            resume_plan(self.place.process(Faults())[1], self.place.plan.digest, WHO)
+
+    @rule()
+    def someone_flips_the_switch(self) -> None:
+        tree = self.place.stores[0]
+        switch = tree.get(paths.REASSIGN_CANCEL)
+        if switch is None:
+            tree.create(paths.REASSIGN_CANCEL, "")
+        else:
+            tree.delete(switch.path, version=switch.version)
+
+    @rule(entry=st.sampled_from(["0:9", "2:9"]))
+    def someone_else_slows_a_replica(self, entry: str) -> None:
+        entries = [each for each in self.simulator.topic_settings["t"].get(FOLLOWERS, "").split(",") if each]
+        self.simulator.topic_settings["t"][FOLLOWERS] = ",".join([*entries, *({entry} - set(entries))])
+        listed = {each for each in self.foreign.get("t", "").split(",") if each}
+        self.foreign["t"] = ",".join(sorted(listed | {entry}))
+
+    @rule(broker=st.sampled_from(BROKERS), rate=st.sampled_from(["55", "66"]))
+    def someone_else_sets_a_rate(self, broker: int, rate: str) -> None:
+        self.simulator.broker_settings[broker][RATE] = rate
+        self.foreign[str(broker)] = rate
+
     @rule(after=st.integers(1, 4))
     def an_answer_is_lost_and_it_is_applied_late(self, after: int) -> None:
         self.late, whole = True, self.simulator.alter
@@ -140,6 +188,10 @@ class RunnerMachine(RuleBasedStateMachine):
                 self.runner.step()
         finally:
             self.simulator.alter = whole  # type: ignore[method-assign]
+
+    @invariant()
+    def it_is_counted(self) -> None:
+        RunnerMachine.happened += 1
 
     @invariant()
     def nothing_is_ever_anywhere_but_where_someone_wants_it(self) -> None:
@@ -171,8 +223,12 @@ class RunnerMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "simulator"):
             return
+        RunnerMachine.histories += 1
         for broker in BROKERS:
             self.simulator.restart(broker)
+        switch = self.place.stores[0].get(paths.REASSIGN_CANCEL)
+        if switch is not None:
+            self.someone_flips_the_switch()
         self.simulator.tick(6)
         self.simulator.cancel(
             [name for name, each in self.simulator.topics.items() if each.wedged or each.target in self.willed[name]]
@@ -213,8 +269,18 @@ class RunnerMachine(RuleBasedStateMachine):
         assert Slot(tree).owner() is None
         lists = {topic: of[FOLLOWERS] for topic, of in self.simulator.topic_settings.items() if FOLLOWERS in of}
         rates = {str(broker): of[RATE] for broker, of in self.simulator.broker_settings.items() if RATE in of}
+        lists = {topic: ",".join(sorted(entries.split(","))) for topic, entries in lists.items()}
         assert lists | rates == self.foreign
 
 
 TestRunnerMachine = RunnerMachine.TestCase
 TestRunnerMachine.settings = settings(max_examples=80, stateful_step_count=30, deadline=None)
+
+
+@pytest.mark.slow
+def test_many_and_long_histories() -> None:
+    RunnerMachine.happened = RunnerMachine.histories = 0
+    run_state_machine_as_test(
+        RunnerMachine, settings=settings(max_examples=1500, stateful_step_count=60, deadline=None, print_blob=True)
+    )
+    print(f"{RunnerMachine.happened} steps in {RunnerMachine.histories} histories")
