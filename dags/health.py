@@ -44,19 +44,9 @@ def health(
     """
     given = dict(settings or {})
     refuse_wrong_settings(given)
-    if when_unhealthy not in ("report", "fail"):
-        raise SettingError(f"when_unhealthy is {when_unhealthy!r}; it takes report or fail.")
-    params = {
-        "when_unhealthy": Param(
-            when_unhealthy,
-            "report: say how it is. fail: let the run fail when a measure is above its limit.",
-            type="string",
-            enum=["report", "fail"],
-        )
-    }
     defaults = {"max_active_runs": 1, "on_failure_callback": as_notifiers(on_failed) or None, "doc_md": _DOC}
     options = options_of(dag_options, retries, retry_delay, schedule=None, **defaults)
-    with DAG(dag_id or dag_id_of("health", conn_id), params=params, **options) as dag:
+    with DAG(dag_id or dag_id_of("health", conn_id), params=_params(when_unhealthy), **options) as dag:
         ReportHealthOperator(
             task_id="health",
             conn_id=conn_id,
@@ -66,3 +56,27 @@ def health(
             on_unhealthy=on_unhealthy,
         )
     return dag
+
+
+def _params(when_unhealthy: str) -> dict[str, Param]:
+    return {
+        "when_unhealthy": Param(
+            when_unhealthy,
+            "report: say how it is. fail: let the run fail when a measure is above its limit.",
+            type="string",
+            enum=["report", "fail"],
+        )
+    }
+
+
+def _params(when_unhealthy: str) -> dict[str, Param]:
+    if when_unhealthy not in ("report", "fail"):
+        raise SettingError(f"when_unhealthy is {when_unhealthy!r}; it takes report or fail.")
+    return {
+        "when_unhealthy": Param(
+            when_unhealthy,
+            "report: say how it is. fail: let the run fail when a measure is above its limit.",
+            type="string",
+            enum=["report", "fail"],
+        )
+    }
