@@ -71,7 +71,7 @@ class OwedRate:
 class Returned(str, Enum):
     """What became of a rate that was owed."""
 
-    #: It was still ours, and is now what it was before.
+    #: It is now what it was before.
     RESTORED = "restored"
     #: Somebody else has changed it since: theirs to keep.
     LEFT_ALONE = "left_alone"
@@ -119,8 +119,12 @@ def absent(value: str | None, wanted: Collection[str]) -> tuple[str, ...]:
 
 
 def rate_change(now: int | None, owed: OwedRate, key: str) -> ConfigChange | None:
-    """The change that gives a rate back; None when it is no longer the one that we set, and so not ours to change."""
-    if now != owed.ours:
+    """The change that gives a rate back; None when somebody else has changed it since, and so not ours to change.
+
+    What is as it was before is given back all the same: a broker shows a change a moment after it was made, so ours may
+    be on its way yet, and would then stay for good.
+    """
+    if now not in (owed.ours, owed.before):
         return None
     if owed.before is None:
         return ConfigChange(key, ConfigOp.DELETE)

@@ -140,13 +140,14 @@ def test_a_rate_is_put_back_only_while_it_is_ours(before: int | None, ours: int,
     settings.rates[1] = meanwhile
     returned = restore_rates(settings, FOLLOWER, {1: owed})[1]
     assert (settings.rates[1], returned) == (
-        (before, Returned.RESTORED) if meanwhile == ours else (meanwhile, Returned.LEFT_ALONE)
+        (before, Returned.RESTORED) if meanwhile in (ours, before) else (meanwhile, Returned.LEFT_ALONE)
     )
 
 
 def test_a_rate_that_was_not_there_is_deleted_not_set_to_some_default() -> None:
     assert rate_change(5, OwedRate(5, None), "k") == ConfigChange("k", ConfigOp.DELETE)
     assert rate_change(5, OwedRate(5, 7), "k") == ConfigChange("k", ConfigOp.SET, "7")
+    assert rate_change(None, OwedRate(5, None), "k") == ConfigChange("k", ConfigOp.DELETE), "ours may be on its way"
     assert rate_change(6, OwedRate(5, None), "k") is None
 
 

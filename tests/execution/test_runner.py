@@ -163,6 +163,29 @@ def test_the_throttle_is_there_while_it_moves_and_gone_after(simulator: Simulato
     assert world.borrowed() == []
 
 
+class Behind:
+    """A cluster whose brokers tell of their settings as they were at first: a change is seen a moment later."""
+
+    def __init__(self, simulator: Simulator) -> None:
+        self._simulator = simulator
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._simulator, name)
+
+    def broker_configs(self, brokers: Any, *_: Any, **__: Any) -> Any:
+        return {broker: {} for broker in brokers}
+
+
+def test_a_rate_that_no_broker_shows_yet_is_given_back_too(simulator: Simulator) -> None:
+    world = heal(simulator, settings=Settings(throttle=50))
+    world.cluster = Behind(simulator)  # type: ignore[assignment]  # a ClusterPort by __getattr__
+    world.runner = world.new_runner()
+    world.step()
+    assert f"4:{50}" in world.throttles()
+    assert world.run().ended
+    assert world.throttles() == []
+
+
 def test_what_others_throttle_stays(simulator: Simulator) -> None:
     simulator.topic_settings["t"][FOLLOWERS] = "0:4,3:2"
     simulator.broker_settings[4][RATE] = "70"
