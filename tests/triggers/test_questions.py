@@ -1,0 +1,58 @@
+"""What sensors ask, on the simulator: of brokers that join, and of a cluster's health."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kafka_steward.errors import RequestError
+from kafka_steward.execution.creating import WantedTopic, create_topic
+from kafka_steward.settings import Settings
+from kafka_steward.triggers.questions import Answer, ask
+from tests.simulator import Simulator
+from tests.worlds import WHO, memory_journal
+
+
+def opened(simulator: Simulator) -> Any:
+    return SimpleNamespace(cluster=simulator, journal=memory_journal(simulator), settings=Settings())
+
+
+def test_a_broker_has_joined_when_it_can_take_what_is_owed() -> None:
+    simulator = Simulator.of("1a 2b 3c", "other: 123", mode="zookeeper")
+    place = opened(simulator)
+    simulator.kill(3)
+    create_topic(simulator, place.journal, WantedTopic("t", 1, 3), allowed=True, who=WHO)
+    told = ask("broker_joined", place, {})
+    assert told == Answer(False, "1 replicas of 1 partitions are owed; no live broker can take one.", [])
+    simulator.restart(3)
+    told = ask("broker_joined", place, {"who": {"person": "ann"}})
+    assert told == Answer(True, "1 replicas of 1 partitions are owed; broker 3 can take some.", [3])
+
+
+def test_a_broker_that_holds_nothing_has_joined_too() -> None:
+    place = opened(Simulator.of("1a 2b 3c", "t: 12"))
+    assert ask("broker_joined", place, {}) == Answer(True, "No replica is owed. Broker 3 holds nothing yet.", [3])
+
+
+def test_named_brokers_have_joined_when_all_of_them_are_live() -> None:
+    simulator = Simulator.of("1a 2b 3c", "t: 123")
+    place = opened(simulator)
+    simulator.kill(3)
+    assert ask("broker_joined", place, {"brokers": [2, 3]}) == Answer(False, "Broker 3 is not live.", [2, 3])
+    simulator.restart(3)
+    assert ask("broker_joined", place, {"brokers": [2, 3]}).done
+
+
+def test_a_cluster_is_healthy_when_no_measure_is_above_its_limit() -> None:
+    simulator = Simulator.of("1a 2b 3c", "t: 123")
+    place = opened(simulator)
+    assert ask("healthy", place, {}).done
+    simulator.kill(3)
+    told = ask("healthy", place, {})
+    assert (told.done, told.value["under_replicated_partitions"]) == (False, 1)
+    assert "Broker 3 is gone." in told.sentence
+    assert ask("healthy", place, {"limits": {"under_replicated_partitions": 1}}).done
+    with pytest.raises(RequestError, match="There is no measure 'lag'"):
+        ask("healthy", place, {"limits": {"lag": 0}})
