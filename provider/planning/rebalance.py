@@ -19,13 +19,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from kafka_steward.planning.arrays import Bools, Ints, equal_pairs
+from kafka_steward.planning.costs import costs_of
 from kafka_steward.planning.flows import Infeasible, Network
 
 __all__ = ["Bounds", "Placed", "Shape", "place_evenly", "place_exactly"]
 
-_MIB = 1 << 20
-#: OR-tools multiplies costs by the number of nodes; beyond this they would not fit.
-_MAX_SCALED_COST = 1 << 61
 _MANY = 1 << 40
 
 
@@ -108,7 +106,7 @@ class _Flow:
         self.cell = self.net.nodes(len(dense) * self.brokers).reshape(-1, self.brokers)
         self.broker = self.net.nodes(self.brokers)
         self.sink = self.net.nodes(1)
-        self.price, self.lead, self.far = _prices(shape, int(self.sink[0]), soft=soft)
+        self.price, self.lead, self.far = costs_of(shape.size, shape.factor, int(self.sink[0]), soft=soft)
 
     def solved(self) -> tuple[Ints, Ints, int, Ints]:
         """Rows and brokers, the bound, and the topics whose pooled units cannot be dealt to distinct brokers."""
@@ -240,20 +238,3 @@ class _Flow:
 
     def _pool_of_arcs(self) -> Ints:
         return np.asarray(self.from_topic * self.groups + self.shape.group[self.from_broker], np.int64)
-
-
-def _prices(shape: Shape, nodes: int, *, soft: bool) -> tuple[Ints, int, int]:
-    """What a new replica of each row costs, what keeping a leader is worth, and what one step off a bound costs.
-
-    Moves come before bytes, bytes before leaders. Sizes are in mebibytes, rounded up, or in the smallest multiple of
-    them whose costs fit; leaders are left out where theirs do not.
-    """
-    for lead, unit in [(1, _MIB), (0, _MIB), *((0, _MIB << shift) for shift in range(4, 60, 4))]:
-        weight = -(-shape.size // unit)
-        move = int((weight * shape.factor).sum()) + 1
-        scale = len(shape.topic) + 1 if lead else 1
-        price = (weight + move) * scale
-        far = 8 * int(price.max())
-        if (far if soft else int(price.max())) * (nodes + 1) < _MAX_SCALED_COST:
-            return price, lead, far
-    raise AssertionError("costs of one unit always fit")
