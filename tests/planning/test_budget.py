@@ -56,6 +56,19 @@ def test_nights_add_up_to_the_moves_of_one_plan(seed):
     assert planned(snapshot, "rebalance").proof["replicas_moved"] == 0
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_nights_with_a_budget_of_bytes_end_even_too(seed):
+    snapshot = random_case(seed)
+    largest = max([0, *(size or 0 for size in snapshot.partitions["bytes"].to_pylist())])
+    # A partition moves as a whole, four replicas at most.
+    budget = max(4 * largest, 1)
+    for _ in range(planned(snapshot, "rebalance").proof["replicas_moved"] + 1):
+        plan = planned(snapshot, "rebalance", {"max_bytes": budget})
+        assert plan.proof["bytes_moved"] <= budget
+        snapshot = carried_out(snapshot, plan)
+    assert planned(snapshot, "rebalance").proof["replicas_moved"] == 0
+
+
 def test_a_budget_of_nothing_is_refused():
     with pytest.raises(ValueError, match="The option max_moves is 0; it must be at least 1"):
         planned(UNEVEN, "rebalance", {"max_moves": 0})
