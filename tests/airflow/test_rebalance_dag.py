@@ -54,7 +54,7 @@ def asked(desk: Desk, dag_id: str, run_id: str) -> Any:
         } or states
         return desk.airflow.api("GET", path)
 
-    return eventually(request, within=300, every=1)
+    return eventually(request, within=600, every=1)
 
 
 def answer(desk: Desk, dag_id: str, run_id: str, option: str, reason: str = "") -> None:
@@ -70,7 +70,7 @@ def answer(desk: Desk, dag_id: str, run_id: str, option: str, reason: str = "") 
             desk.airflow.api("PATCH", path, body, user="ann")
         assert state == "success", state
 
-    eventually(heard, within=300, every=2, errors=(AirflowFailed,))
+    eventually(heard, within=600, every=2, errors=(AirflowFailed,))
 
 
 def quoted(run_id: str) -> str:
@@ -85,7 +85,7 @@ def reported(desk: Desk, dag_id: str, run_id: str) -> dict[str, Any]:
         assert state in DONE, desk.tasks(dag_id, run_id)
         return str(state)
 
-    state = eventually(ended, within=300, every=1)
+    state = eventually(ended, within=600, every=1)
     states = desk.tasks(dag_id, run_id)
     assert state == "success", {
         task: desk.log(dag_id, run_id, task)[-2000:] for task in states if states[task] != DONE[0]
@@ -168,7 +168,7 @@ def test_a_reassignment_by_hand_is_proven_approved_and_applied_and_a_schedule_ev
     zookeeper_sandbox.fill(skewed, 1_000_000)
     before = spread(opened, skewed)
     desk.pause(nightly, paused=False)
-    run = desk.ended(nightly, 0)
+    run = desk.ended(nightly, 0, within=600)
     desk.pause(nightly, paused=True)
     assert run["run_type"] == "scheduled"
     facts = reported(desk, nightly, run["dag_run_id"])
