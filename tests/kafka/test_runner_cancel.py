@@ -15,15 +15,14 @@ from kafka_steward.execution.loop import Stepper, run_to_end
 from kafka_steward.execution.progress import Progress
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import Runner
-from kafka_steward.execution.snapshot import take_snapshot
 from kafka_steward.execution.undo import Undo
 from kafka_steward.execution.verifying import Verified, verify_undone
 from kafka_steward.journal.audit import Action, Outcome, Who
 from kafka_steward.journal.open import Journal, open_journal
 from kafka_steward.journal.plans import PlanStatus
-from kafka_steward.planning.formats import plan_table, read_plan, read_snapshot, write_plan
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.settings import Settings
+from tests.by_hand import plan_by_hand
 from tests.eventually import eventually
 
 WHO = Who(person="ada")
@@ -48,15 +47,11 @@ def journal(cluster: KafkaCluster, tmp_path: Path) -> Iterator[Journal]:
 
 def publish(cluster: KafkaCluster, journal: Journal, folder: Path, small: str, large: str) -> Runner:
     """A plan that a person wrote: everything in both topics moves."""
-    take_snapshot(cluster, str(folder / "snapshot"), failed=(), now_ms=journal.now_ms())
-    snapshot = read_snapshot(str(folder / "snapshot"))
     moves = [
         Move(topic, number, BEFORE[number], AFTER[number], 0, position, "given")
         for position, (topic, number) in enumerate([(topic, number) for topic in (small, large) for number in BEFORE])
     ]
-    proof = {"cluster_id": snapshot.cluster_id, "snapshot_digest": snapshot.digest, "operation": "apply", "options": {}}
-    write_plan(str(folder / "plan"), plan_table(moves), proof)
-    plan = read_plan(str(folder / "plan"))
+    plan = plan_by_hand(cluster, journal, folder, moves)
     publish_plan(cluster, journal, plan, settings=SLOW, who=WHO)
     return Runner(cluster, journal, plan.digest, SLOW, WHO)
 

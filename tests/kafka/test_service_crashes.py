@@ -18,16 +18,15 @@ from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.errors import JournalError
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import Runner
-from kafka_steward.execution.snapshot import take_snapshot
 from kafka_steward.execution.undo import Undo
 from kafka_steward.execution.verifying import verify_undone
 from kafka_steward.journal.audit import Action, Who
 from kafka_steward.journal.open import Journal, open_journal
 from kafka_steward.journal.plans import PlanStatus
-from kafka_steward.planning.formats import plan_table, read_plan, read_snapshot, write_plan
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.sandbox.process import Process
 from kafka_steward.settings import Settings
+from tests.by_hand import plan_by_hand
 from tests.eventually import eventually
 from tests.journal.postgres import PostgresServer
 
@@ -61,12 +60,8 @@ def begun(cluster: KafkaCluster, journal: Journal, sandbox: Sandbox, topic: str,
     """A throttled plan, of which some flies and some waits."""
     sandbox.create_topics(topic, assignments=BEFORE)
     sandbox.fill(topic, 16_000_000)
-    take_snapshot(cluster, str(folder / "snapshot"), failed=(), now_ms=journal.now_ms())
-    snapshot = read_snapshot(str(folder / "snapshot"))
     moves = [Move(topic, number, BEFORE[number], AFTER[number], 0, number, "given") for number in BEFORE]
-    proof = {"cluster_id": snapshot.cluster_id, "snapshot_digest": snapshot.digest, "operation": "apply", "options": {}}
-    write_plan(str(folder / "plan"), plan_table(moves), proof)
-    plan = read_plan(str(folder / "plan"))
+    plan = plan_by_hand(cluster, journal, folder, moves)
     publish_plan(cluster, journal, plan, settings=SLOW, who=WHO)
     runner = Runner(cluster, journal, plan.digest, SLOW, WHO)
 

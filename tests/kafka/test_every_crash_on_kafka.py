@@ -1,0 +1,176 @@
+"""On real clusters, each point at which a step can die, fail or lose a reply, once: the next process ends the plan.
+
+tests/execution/test_every_crash.py tries every fault at every call, simulated. Here the calls of a real run are counted
+in the same way, and one fault is put at each, by turns; what the cluster is then is Kafka's word.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafka_steward.assignment import Move
+from kafka_steward.cluster.client import KafkaCluster
+from kafka_steward.cluster.throttles import Side
+from kafka_steward.errors import ClusterError, JournalError
+from kafka_steward.execution.loop import Stepper
+from kafka_steward.execution.publishing import publish_plan
+from kafka_steward.execution.runner import Runner
+from kafka_steward.execution.undo import Undo
+from kafka_steward.journal.audit import Audit, Who
+from kafka_steward.journal.open import Journal, open_journal
+from kafka_steward.journal.plans import PlanStatus
+from kafka_steward.journal.zk_options import ZooKeeperOptions
+from kafka_steward.planning.formats import PlanFolder
+from kafka_steward.sandbox import Sandbox
+from kafka_steward.settings import Settings
+from tests.by_hand import plan_by_hand
+from tests.crash import Died, Faults, points
+from tests.eventually import eventually
+from tests.journal.dead import dead_process
+
+pytestmark = pytest.mark.slow
+
+WHO = Who(person="ada")
+RULES = Settings(throttle=2_000_000, max_in_per_broker=1, step_interval=0.1)
+BEFORE = {0: (1, 2, 3), 1: (2, 3, 1)}
+AFTER = {0: (4, 2, 3), 1: (2, 4, 1)}
+#: What is written into each partition: enough to fly for a moment.
+BYTES = 300_000
+
+
+@pytest.fixture(autouse=True)
+def every_process_has_died(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who holds the step lock is known to be dead, so that the next need not wait for a minute."""
+    with dead_process() as dead:
+        pass
+    monkeypatch.setattr("kafka_steward.journal.locks.DEAD_MS", 300)
+    monkeypatch.setattr("kafka_steward.execution.owner.process_name", lambda: dead[:-8] + uuid.uuid4().hex[:8])
+
+
+class Site:
+    """A cluster, its journal, and processes that come and go."""
+
+    def __init__(self, sandbox: Sandbox, cluster: KafkaCluster, journal: Journal, topic: str, folder: Path) -> None:
+        self.cluster, self.journal, self.topic, self.folder = cluster, journal, topic, folder
+        self.numbers = itertools.count()
+        sandbox.create_topics(topic, assignments=BEFORE)
+        sandbox.fill(topic, BYTES * len(BEFORE))
+
+    def plan(self) -> PlanFolder:
+        number = next(self.numbers)
+        moves = [Move(self.topic, each, BEFORE[each], AFTER[each], 0, each, "given") for each in BEFORE]
+        return plan_by_hand(self.cluster, self.journal, self.folder / str(number), moves, number=number)
+
+    def process(self, faults: Faults) -> tuple[Any, Journal]:
+        """A process's own hands on the cluster and the journal."""
+        tree = faults.around("tree", self.journal.tree)
+        plans = copy.copy(self.journal.plans)
+        plans._tree, plans._table = tree, faults.around("moves", plans._table)
+        plans._chunks = type(plans._chunks)(tree)
+        journal = Journal(
+            self.journal.cluster_id,
+            tree=tree,
+            audit=Audit(faults.around("audit", self.journal.audit._table)),
+            plans=plans,
+            together=self.journal.together,
+            close=lambda: None,
+            guard=self.journal._guard,
+        )
+        return faults.around("cluster", self.cluster), journal
+
+    def carry_out(self, plan: PlanFolder, faults: Faults) -> None:
+        cluster, journal = self.process(faults)
+        again(lambda: publish_plan(cluster, journal, plan, settings=RULES, who=WHO))
+        to_the_end(Runner(cluster, journal, plan.digest, RULES, WHO))
+
+    def take_back(self, plan: PlanFolder, faults: Faults) -> None:
+        to_the_end(Undo(*self.process(faults), plan.digest, RULES, WHO, scope="plan", reason="enough"))
+
+    def survive(self, act: Callable[[PlanFolder, Faults], None], plan: PlanFolder, faults: Faults) -> None:
+        """One process meets the fault; if it dies of it, another goes on."""
+        try:
+            act(plan, faults)
+        except Died:
+            act(plan, Faults())
+
+    def verify(self, wanted: dict[int, tuple[int, ...]], plan: PlanFolder, status: PlanStatus) -> None:
+        found = self.cluster.snapshot([self.topic]).partitions
+        assert {name.partition: each.replicas for name, each in found.items()} == wanted
+        assert not any(each.reassigning for each in found.values())
+        record = self.journal.plans.get(plan.digest)
+        assert record is not None
+        assert record.status is status
+        assert self.journal.slot.owner() is None
+        for kind in ("topic", "broker"):
+            assert not self.journal.tree.children(f"/steward/borrowed/{kind}")
+        # With ZooKeeper, a broker hears of a change of its settings a moment after it was made.
+        eventually(self.is_unthrottled, within=10)
+
+    def is_unthrottled(self) -> None:
+        assert not self.cluster.topic_configs([self.topic], [Side.FOLLOWER.replicas_key], own_only=True)[self.topic]
+        assert not any(self.cluster.broker_configs([1, 2, 3, 4], [Side.FOLLOWER.rate_key], own_only=True).values())
+
+
+@pytest.fixture
+def site(sandbox: Sandbox, topic: str, tmp_path: Path) -> Iterator[Site]:
+    zookeeper = None if sandbox.zookeeper is None else ZooKeeperOptions(sandbox.zookeeper)
+    url = f"sqlite:///{tmp_path}/journal.db"
+    with (
+        KafkaCluster({"bootstrap_servers": sandbox.bootstrap}) as cluster,
+        open_journal(url, cluster.cluster_id, zookeeper=zookeeper) as journal,
+    ):
+        yield Site(sandbox, cluster, journal, topic, tmp_path)
+
+
+def again(act: Callable[[], Any], *, within_s: float = 60) -> Any:
+    """Do it until it does not fail, as every caller does."""
+    return eventually(act, within=within_s, every=0.1, errors=(ClusterError, JournalError))
+
+
+def to_the_end(stepper: Stepper, *, within_s: float = 60) -> None:
+    deadline = time.monotonic() + within_s
+    while True:
+        progress = again(stepper.step)
+        if progress.ended:
+            return
+        assert time.monotonic() < deadline, progress
+        time.sleep(0.05)
+
+
+def by_turns(calls: list[str]) -> list[tuple[int, str, str]]:
+    """One fault for each call: each kind that the call can have, by turns."""
+    turn = itertools.count()
+    several = itertools.groupby(points(calls), key=lambda point: point[0])
+    return [kinds[next(turn) % len(kinds)] for kinds in (list(group) for _, group in several)]
+
+
+def test_wherever_a_process_dies_the_next_ends_the_plan_and_takes_it_back(site: Site) -> None:
+    counted = Faults(), Faults()
+    plan = site.plan()
+    site.carry_out(plan, counted[0])
+    site.verify(AFTER, plan, PlanStatus.COMPLETED)
+    site.take_back(plan, counted[1])
+    site.verify(BEFORE, plan, PlanStatus.ROLLED_BACK)
+    forth, back = (by_turns(each.calls) for each in counted)
+    met = 0
+    for way, undone in itertools.zip_longest(forth, back, fillvalue=(None, "", "")):
+        plan, faults = site.plan(), (Faults(way[0], way[1]), Faults(undone[0], undone[1]))
+        try:
+            site.survive(site.carry_out, plan, faults[0])
+            site.verify(AFTER, plan, PlanStatus.COMPLETED)
+            site.survive(site.take_back, plan, faults[1])
+            site.verify(BEFORE, plan, PlanStatus.ROLLED_BACK)
+        except AssertionError as error:
+            raise AssertionError(f"{way}, then {undone}: {error}") from error
+        met += sum(each.at is not None and len(each.calls) > each.at for each in faults)
+    # Kafka is not always equally fast: a run with fewer steps does not come to the last calls of one with more.
+    assert met > 0.8 * (len(forth) + len(back))
+    print(f"{met} crash points of {len(forth)} + {len(back)} calls were met")
