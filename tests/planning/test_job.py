@@ -161,3 +161,20 @@ def test_the_command_line_says_what_is_wrong_in_one_line(capsys, arguments, word
     assert words in printed.err
     assert printed.err.count("\n") == 1
     assert printed.out == ""
+
+
+def test_help_shows_each_way_to_ask(capsys):
+    with pytest.raises(SystemExit) as left:
+        main(["--help"])
+    assert left.value.code == 0
+    shown = capsys.readouterr().out
+    for word in (
+        "--snapshot",
+        "--current",
+        "--brokers",
+        "--json",
+        "--check",
+        "--make-archive",
+        "set-replication-factor",
+    ):
+        assert word in shown
