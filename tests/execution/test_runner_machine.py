@@ -281,6 +281,6 @@ TestRunnerMachine.settings = settings(max_examples=80, stateful_step_count=30, d
 def test_many_and_long_histories() -> None:
     RunnerMachine.happened = RunnerMachine.histories = 0
     run_state_machine_as_test(
-        RunnerMachine, settings=settings(max_examples=1500, stateful_step_count=60, deadline=None, print_blob=True)
+        RunnerMachine, settings=settings(max_examples=600, stateful_step_count=60, deadline=None, print_blob=True)
     )
     print(f"{RunnerMachine.happened} steps in {RunnerMachine.histories} histories")

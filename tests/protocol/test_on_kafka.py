@@ -314,6 +314,21 @@ def test_236_reassign_partitions_keeps_its_own_route(zookeeper_sandbox: Sandbox,
         eventually(gone(site.hands, LEGACY, f"/admin/reassignments/{site.topic}/1"), within=60)
 
 
+def test_236_failover_case_1_reassign_partitions_was_created_while_nobody_looked(
+    zookeeper_sandbox: Sandbox, site: Site
+) -> None:
+    site.create("123", large=True)
+    slow_down(site, "0:4")
+    site.hands.put(LEGACY, site.document("0 423"))
+    eventually(lambda: same(site.flying(), [0]), within=40)
+    with site.watch():
+        record = site.eventually_flies(0, 4, 2, 3)
+        assert (record.legacy, record.top) == (True, 3)
+        slow_down(site, "")
+        site.eventually_at([4, 2, 3])
+        eventually(gone(site.hands, LEGACY, f"/admin/reassignments/{site.topic}/0"), within=60)
+
+
 def test_236_a_connection_may_submit_by_reassign_partitions(zookeeper_sandbox: Sandbox, site: Site) -> None:
     site.create("123", "231", large=True)
     with site.watch(submission="legacy"):
