@@ -19,7 +19,12 @@ _MIN_ISR = "min.insync.replicas"
 
 
 def take_snapshot(
-    cluster: ClusterPort, uri: str, *, failed: Collection[int], now_ms: int, draining: Collection[int] = (),
+    cluster: ClusterPort,
+    uri: str,
+    *,
+    failed: Collection[int],
+    now_ms: int,
+    draining: Collection[int] = (),
     targets: Mapping[TopicPartition, int] | None = None,
 ) -> str:
     """Write what the cluster looks like now to the folder `uri`; returns the digest.

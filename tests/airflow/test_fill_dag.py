@@ -51,7 +51,7 @@ def test_a_broker_that_joins_starts_the_fill_which_settles_the_debt(
     desk.pause(fill, paused=False)
     desk.pause(topics, paused=False)
     made = desk.trigger(topics, {}, "ann")
-    eventually(lambda: assert_state(desk, topics, made, "grow", "success"), within=120)
+    eventually(lambda: assert_state(desk, topics, made, "grow", "success"), within=240)
     assert desk.xcom(topics, made, "create")["owed"] == 3
     assert opened.journal.tree.children(paths.owed_of(topic)) == ["0", "1", "2", "3"]
     assert desk.runs(fill) == [], "nobody can take what is owed"
@@ -71,7 +71,7 @@ def test_a_broker_that_joins_starts_the_fill_which_settles_the_debt(
     eventually(lambda: assert_state(desk, topics, made, "joined", "success", "deferred"), within=60)
 
     by_hand = desk.trigger(fill, {}, "ann")
-    eventually(lambda: assert_state(desk, fill, by_hand, "report", "skipped"), within=120)
+    eventually(lambda: assert_state(desk, fill, by_hand, "report", "skipped"), within=240)
     assert "No replica is owed." in desk.log(fill, by_hand, "find_owed")
     desk.airflow.api("PATCH", f"/api/v2/dags/{topics}/dagRuns/{made}", {"state": "success"})
 
