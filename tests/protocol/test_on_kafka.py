@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,14 +21,21 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NodeExistsError
 
-from kafka_steward.assignment import TopicPartition
+from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
 from kafka_steward.cluster.throttles import Side
+from kafka_steward.execution.publishing import publish_plan
+from kafka_steward.execution.runner import Runner
+from kafka_steward.journal.audit import Who
+from kafka_steward.journal.moves import MoveState
 from kafka_steward.journal.open import open_journal
+from kafka_steward.journal.zk_options import ZooKeeperOptions
 from kafka_steward.sandbox import Sandbox
+from kafka_steward.settings import Settings
 from kafka_steward.triggers.watch import WatchTrigger
 from tests.airflow_home import Connect
+from tests.by_hand import plan_by_hand
 from tests.eventually import eventually
 from tests.protocol.hands import Hands, KazooHands, SqlHands
 from tests.protocol.yard import document
@@ -288,6 +296,34 @@ def test_46_a_broker_that_fails_is_entered_and_its_entries_go_when_it_is_back(si
         eventually(lambda: next_saying(site, "Broker 4 is gone; the grace period ends in"))  # it announced it
         site.sandbox.restart(4)
         eventually(gone(site.hands, "/admin/failed_brokers/4", "/admin/rolling_bounce/4"), within=60)
+
+
+@pytest.mark.slow
+def test_46_option_2_died_after_the_chunks_and_before_the_failed_entry_was_deleted(site: Site, tmp_path: Path) -> None:
+    site.create("423")
+    site.sandbox.kill(4)
+    eventually(lambda: same(4 in site.cluster.live_brokers(), False), within=60)
+    zookeeper = None if site.sandbox.zookeeper is None else ZooKeeperOptions(site.sandbox.zookeeper)
+    moves = [Move(site.topic, 0, (4, 2, 3), (1, 2, 3), 0, 0, "broker_failed")]
+    url, rules, who = f"sqlite:///{tmp_path}/journal.db", Settings(throttle=0), Who(person="ada")
+    with open_journal(url, site.cluster.cluster_id, zookeeper=zookeeper) as journal:
+        for turn, state in enumerate([MoveState.COMPLETED, MoveState.SATISFIED]):
+            site.hands.put("/admin/failed_brokers/4", '{"failure_timestamp": 1}')  # the second time: not deleted
+            plan = plan_by_hand(
+                site.cluster, journal, tmp_path / str(turn), moves, operation="heal", failed=[4], turn=turn
+            )
+            publish_plan(site.cluster, journal, plan, settings=rules, who=who)
+            assert site.hands.get("/admin/failed_brokers/4") is None
+            runner = Runner(site.cluster, journal, plan.digest, rules, who)
+            eventually(partial(ends, runner), within=60)
+            assert [row.state for row in journal.plans.rows(plan.digest)] == [state]
+            assert site.hands.children("/admin/reassign_chunks") == []
+    site.sandbox.restart(4)
+
+
+def ends(runner: Runner) -> None:
+    progress = runner.step()
+    assert progress.ended, progress
 
 
 def test_236_reassign_partitions_keeps_its_own_route(zookeeper_sandbox: Sandbox, site: Site) -> None:
