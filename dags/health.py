@@ -59,17 +59,6 @@ def health(
 
 
 def _params(when_unhealthy: str) -> dict[str, Param]:
-    return {
-        "when_unhealthy": Param(
-            when_unhealthy,
-            "report: say how it is. fail: let the run fail when a measure is above its limit.",
-            type="string",
-            enum=["report", "fail"],
-        )
-    }
-
-
-def _params(when_unhealthy: str) -> dict[str, Param]:
     if when_unhealthy not in ("report", "fail"):
         raise SettingError(f"when_unhealthy is {when_unhealthy!r}; it takes report or fail.")
     return {
