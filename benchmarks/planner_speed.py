@@ -27,6 +27,7 @@ import pyarrow.parquet as pq
 import pyspark
 
 from benchmarks.clusters import OPERATIONS, SCENARIOS, make_snapshot
+from benchmarks.report import table, write_between
 from benchmarks.watched import Watch, spent
 from kafka_steward.planning.job import run
 from kafka_steward.planning.session import QUICK_JAVA, local_session
@@ -45,8 +46,6 @@ _USUAL = {
     "200000x300": ("drift", "expand", "huge"),
     "1000000x300": ("drift", "expand", "heal"),
 }
-_REPORT = Path(__file__).parent.parent / "docs" / "benchmarks.md"
-_MARK = "<!-- planner -->"
 #: A heap that the largest size fits in; given more, the JVM would only collect less often.
 _JAVA_HEAP = "1500m"
 _DEADLINE_S = 3600
@@ -104,12 +103,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         partitions, brokers = (int(number) for number in size.split("x"))
         for scenario in given.scenarios or _USUAL.get(size, SCENARIOS):
             rows.append(_measured(scenario, partitions, brokers))
-            print(_line(_cells(rows[-1])), file=sys.stderr, flush=True)
-    text = "\n\n".join([_table(rows), *_sentences(rows, time.monotonic() - began)])
+            print(" | ".join(_cells(rows[-1])), file=sys.stderr, flush=True)
+    text = "\n\n".join([table(_HEAD, [_cells(row) for row in rows]), *_sentences(rows, time.monotonic() - began)])
     print(text)
     if given.write:
-        before, _, rest = _REPORT.read_text().partition(_MARK)
-        _REPORT.write_text(f"{before}{_MARK}\n\n{text}\n\n{_MARK}{rest.partition(_MARK)[2]}")
+        write_between("planner", text)
 
 
 def _measured(scenario: str, partitions: int, brokers: int) -> Row:
@@ -165,10 +163,6 @@ def _as_they_are(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield from batches
 
 
-def _table(rows: Sequence[Row]) -> str:
-    return "\n".join([_line(_HEAD), _line(["---"] * len(_HEAD)), *(_line(_cells(row)) for row in rows)])
-
-
 def _cells(row: Row) -> list[str]:
     timed = []
     for floor, plan in zip(row.floor.seconds, row.plan.seconds, strict=True):
@@ -185,10 +179,6 @@ def _cells(row: Row) -> list[str]:
         f"{proof['replicas_moved']:,}",
         f"{proof['lower_bound']:,}",
     ]
-
-
-def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
 
 
 def _sentences(rows: Sequence[Row], seconds: float) -> Iterator[str]:

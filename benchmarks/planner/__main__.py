@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import re
 import time
 from pathlib import Path
 
 from benchmarks.planner.exactness import exactness
 from benchmarks.planner.makespan import makespans
 from benchmarks.planner.peers import peers
+from benchmarks.report import write_between
 
 _REPORT = Path(__file__).parents[2] / "docs" / "planning.md"
 _TABLES = ("exactness", "peers", "makespan")
@@ -22,15 +22,7 @@ def main() -> None:
         found = {"exactness": lambda: exactness(asked.cases), "peers": peers, "makespan": makespans}[name]()
         print(f"{name} ({time.perf_counter() - started:.0f} s)\n\n{found}\n", flush=True)
         if asked.write:
-            _write(name, found)
-
-
-def _write(name: str, found: str) -> None:
-    text, mark = _REPORT.read_text(), f"<!-- {name} -->"
-    pattern = re.compile(f"{mark}\n.*?{mark}", re.DOTALL)
-    if not pattern.search(text):
-        raise SystemExit(f"{_REPORT} has no place for the table {name}: two lines {mark}.")
-    _REPORT.write_text(pattern.sub(lambda _: f"{mark}\n\n{found}\n\n{mark}", text))
+            write_between(name, found, _REPORT)
 
 
 def _parser() -> argparse.ArgumentParser:
