@@ -62,10 +62,15 @@ def opened_by(hook: StewardHook) -> Opened:
 
 
 @contextmanager
-def told_at_once() -> Iterator[None]:
-    """A request that cannot be granted fails the task for good with its sentence: no retry would change it."""
+def told_at_once(*, but: tuple[type[RequestError], ...] = ()) -> Iterator[None]:
+    """A request that cannot be granted fails the task for good with its sentence: no retry would change it.
+
+    What is `but` is raised as it is: a later try may find it mended.
+    """
     try:
         yield
+    except but:
+        raise
     except RequestError as error:
         raise AirflowFailException(str(error)) from error
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
+from kafka_steward.errors import PlanError
 from kafka_steward.operators.base import StewardOperator, folder_of, told_at_once
 
 if TYPE_CHECKING:
@@ -42,8 +43,9 @@ class SnapshotClusterOperator(StewardOperator):
         from kafka_steward.execution.snapshot import take_snapshot  # noqa: PLC0415 - DAG files are parsed without Kafka
 
         failed, draining = ([int(broker) for broker in of or ()] for of in (self.failed_brokers, self.draining_brokers))
-        with told_at_once(), self.open(context) as opened:
+        with self.open(context) as opened:
             uri, now_ms = folder_of(opened, context, "snapshot"), opened.journal.now_ms()
-            digest = take_snapshot(opened.cluster, uri, failed=failed, now_ms=now_ms, draining=draining)
+            with told_at_once(but=(PlanError,)):  # storage that was away may be back
+                digest = take_snapshot(opened.cluster, uri, failed=failed, now_ms=now_ms, draining=draining)
             self.log.info("Snapshot %s of cluster %s is at %s.", digest[:12], opened.cluster.cluster_id, uri)
         return {"uri": uri, "digest": digest}

@@ -20,11 +20,12 @@ _PROPERTY = "modes"
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
-    yield
     for item in items:
         modes = [mode for mode in MODES if item.get_closest_marker(mode)]
         item.user_properties.append((_PROPERTY, " ".join(modes) or "other"))
+        # Before pytest-xdist's own hook, which looks for it.
         item.add_marker(pytest.mark.xdist_group(_group(item)))
+    yield
     items.sort(key=lambda item: next((at for at, mode in enumerate(_FIRST) if mode in _modes(item)), len(_FIRST)))
 
 

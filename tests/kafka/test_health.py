@@ -7,6 +7,7 @@ import re
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
 from kafka_steward.cluster.health import Copies, Health
+from kafka_steward.cluster.throttles import Side, rates
 from kafka_steward.execution.examining import examine, health_sentence
 from kafka_steward.sandbox import Sandbox
 from tests.eventually import eventually
@@ -25,6 +26,7 @@ def test_a_reassignment_does_not_raise_the_under_replicated_count_and_a_killed_b
     sandbox.fill(topic, 6_000_000)
     script.cluster.change_topic_configs({topic: [ConfigChange(LISTED, ConfigOp.SET, "0:4")]})
     script.cluster.change_broker_configs({4: [ConfigChange(RATE, ConfigOp.SET, "100000")]})
+    eventually(lambda: slow(script), within=30)
     try:
         moving, copies = in_the_middle(script, topic)
         assert (moving.under_replicated, kafkas_own(script)) == ((), set())
@@ -39,6 +41,11 @@ def test_a_reassignment_does_not_raise_the_under_replicated_count_and_a_killed_b
     finally:
         script.cluster.cancel([TopicPartition(topic, 0)])
         script.cluster.change_broker_configs({4: [ConfigChange(RATE, ConfigOp.DELETE)]})
+
+
+def slow(script: Script) -> None:
+    """With ZooKeeper, a broker hears of its throttle some time after it was set."""
+    assert rates(script.cluster, Side.FOLLOWER, [4]) == {4: 100_000}
 
 
 def in_the_middle(script: Script, topic: str) -> tuple[Health, Copies]:

@@ -24,7 +24,7 @@ from kazoo.exceptions import NodeExistsError
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
-from kafka_steward.cluster.throttles import Side
+from kafka_steward.cluster.throttles import Side, rates
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import Runner
 from kafka_steward.journal.audit import Who
@@ -388,6 +388,8 @@ def slow_down(site: Site, replicas: str) -> None:
     site.cluster.change_topic_configs({site.topic: [ConfigChange(Side.FOLLOWER.replicas_key, op, replicas or None)]})
     rate = str(SLOW["throttle"]) if replicas else None
     site.cluster.change_broker_configs({4: [ConfigChange(Side.FOLLOWER.rate_key, op, rate)]})
+    told = {4: None if rate is None else int(rate)}
+    eventually(lambda: same(rates(site.cluster, Side.FOLLOWER, [4]), told), within=30)
 
 
 def test_46_a_new_controller_reads_everything_anew(zookeeper_sandbox: Sandbox, site: Site) -> None:
