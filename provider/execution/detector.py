@@ -8,6 +8,7 @@ not do everything nor a restart begins the grace period anew, and says when the 
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -118,7 +119,9 @@ class Detector:
             entries=entries.keys(),
             noted=failures.keys(),
             announced_ms={broker: at_ms for broker, at_ms in announced.items() if at_ms is not None},
-            handled=handled_brokers(self._journal.plans.latest(_PLANS), sight.live, now_ms, self._settings),
+            handled=handled_brokers(
+                self._journal.plans.latest(_PLANS), sight, now_ms, self._settings, first_seen_ms=first_seen_ms
+            ),
             bouncing=frozenset(broker for broker, bounce in bouncing.items() if bounce.holds(now_ms)),
             now_ms=now_ms,
             settings=self._settings,
@@ -223,7 +226,8 @@ def _readable(node: Node) -> Failure:
 
 def _sight(snapshot: Snapshot, failed: frozenset[int]) -> Sight:
     known = frozenset(broker for broker in snapshot.live | snapshot.hosting if broker >= 0)
-    return Sight(failed, snapshot.live, known)
+    holding = Counter(broker for each in snapshot.partitions.values() for broker in failed.intersection(each.replicas))
+    return Sight(failed, snapshot.live, known, holding)
 
 
 def _sentence(sight: Sight, judgement: Judgement, settings: Settings, now_ms: int) -> str:

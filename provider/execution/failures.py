@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kafka_steward.assignment import Operation
@@ -39,11 +39,15 @@ class Failure(Document):
 
 @dataclass(frozen=True)
 class Sight:
-    """One look: brokers that failed by the cluster's word, those that live, and all that there should be."""
+    """One look: brokers that failed by the cluster's word, those that live, and all that there should be.
+
+    `holding` counts the partitions of each failed broker.
+    """
 
     failed: frozenset[int]
     live: frozenset[int]
     known: frozenset[int]
+    holding: Mapping[int, int] = field(default_factory=dict)
 
     def over(self, broker: int) -> bool:
         """Whether a failure is over: the broker lives, or has no replicas any more. Lacking witnesses is not that."""
@@ -121,25 +125,38 @@ def is_abandoned(plan: PlanRecord, now_ms: int, settings: Settings) -> bool:
 
 
 def handled_brokers(
-    plans: Sequence[PlanRecord], live: frozenset[int], now_ms: int, settings: Settings
+    plans: Sequence[PlanRecord],
+    sight: Sight,
+    now_ms: int,
+    settings: Settings,
+    *,
+    first_seen_ms: Mapping[int, int],
 ) -> frozenset[int]:
     """Brokers for which nothing more need be planned; `plans` is in order of publication, the newest first.
 
     A heal plan that names the broker is unfinished and not abandoned; or the newest one left what could not be healed,
-    and the live brokers are still those with which it could not.
+    the live brokers are still those with which it could not, and the broker has not been back since.
     """
     newest: dict[int, PlanRecord] = {}
     for plan in plans:
         if plan.operation == Operation.HEAL.value:
             for broker in plan.failed_brokers:
                 newest.setdefault(broker, plan)
-    return frozenset(broker for broker, plan in newest.items() if _handles(plan, live, now_ms, settings))
+    return frozenset(
+        broker
+        for broker, plan in newest.items()
+        if (_is_done(plan, sight) and not _was_back(broker, plan, sight, first_seen_ms.get(broker, now_ms)))
+        or not (plan.status.finished or is_abandoned(plan, now_ms, settings))
+    )
 
 
-def _handles(plan: PlanRecord, live: frozenset[int], now_ms: int, settings: Settings) -> bool:
-    if not plan.status.finished:
-        return not is_abandoned(plan, now_ms, settings)
-    return plan.left > 0 and frozenset(plan.live_brokers) == live
+def _is_done(plan: PlanRecord, sight: Sight) -> bool:
+    return plan.status.finished and plan.left > 0 and frozenset(plan.live_brokers) == sight.live
+
+
+def _was_back(broker: int, plan: PlanRecord, sight: Sight, seen_ms: int) -> bool:
+    """Whether the broker has lived since the plan's end. If nobody saw that, it may hold more than was left."""
+    return seen_ms > plan.stepped_ms or sight.holding.get(broker, 0) > plan.left
 
 
 def _due_ms(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 import urllib.parse
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -70,7 +71,7 @@ class Desk:
     def configure(self, **settings: Any) -> None:
         """Make, or change, the connection of the cluster."""
         quick = {"heal_failure_interval": 5, "heal_retry_interval": 15, "step_interval": 1, "watch_interval": 1}
-        extra = json.dumps({**quick, **settings})
+        extra = json.dumps({**quick, **settings, "journal": self.journal})
         self.connect(self.conn_id, conn_type="kafka_steward", host=self.bootstrap, extra=extra)
 
     def add_dags(self, name: str, text: str, *dag_ids: str) -> None:
@@ -142,7 +143,8 @@ class Desk:
 @pytest.fixture
 def desk(airflow: LocalAirflow, sandbox: Sandbox) -> Iterator[Desk]:
     """The sandbox's cluster behind the connection `kafka_kraft` or `kafka_zookeeper`; its DAG files go afterwards."""
-    journal = f"sqlite:///{airflow.home}/kafka_steward/journal.db"
+    # Its own: what one test did to the cluster is not what the next one's watch goes on from.
+    journal = f"sqlite:///{airflow.home}/kafka_steward/{secrets.token_hex(4)}.db"
     desk = Desk(airflow, f"kafka_{sandbox.mode}", sandbox.bootstrap, journal)
     desk.configure()
     yield desk

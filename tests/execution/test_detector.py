@@ -142,7 +142,8 @@ def test_what_cannot_be_healed_is_reported_once_and_healed_at_once_when_a_broker
     simulator.kill(1)
     look(simulator, journal)
     simulator.tick(GRACE_S)
-    unplaced = [{"topic": "t", "partition": 0, "reason": "too_few_brokers"}]
+    held = [name for name, each in simulator.snapshot().partitions.items() if 1 in each.replicas]
+    unplaced = [{"topic": topic, "partition": number, "reason": "too_few_brokers"} for topic, number in held]
     publish(simulator, journal, unplaced=unplaced).run()
     verdict = look(simulator, journal)
     assert (verdict.due, verdict.handled) == ((), (1,))
@@ -183,6 +184,30 @@ def test_a_heal_that_a_person_cancelled_does_not_come_back_behind_their_back(
     simulator.kill(4)
     simulator.tick(GRACE_S)
     assert 1 in look(simulator, journal, max_failed_fraction=0.9).failed, "the live brokers have changed"
+
+
+@pytest.mark.parametrize("seen", [True, False])
+def test_a_broker_that_came_back_and_failed_again_is_due_again_whoever_saw_it(
+    simulator: Simulator, journal: Journal, *, seen: bool
+) -> None:
+    simulator.kill(1)
+    look(simulator, journal)
+    simulator.tick(GRACE_S)
+    world = publish(simulator, journal)
+    request_cancel(journal, world.digest, who=WHO, reason="not now")
+    world.run()
+    assert look(simulator, journal).handled == (1,)
+    simulator.restart(1)
+    if seen:
+        assert look(simulator, journal).cleared == (1,)
+    else:
+        simulator.create("made-meanwhile", [(1, 2), (1, 3)])
+    simulator.tick()
+    simulator.kill(1)
+    look(simulator, journal)
+    simulator.tick(GRACE_S)
+    verdict = look(simulator, journal)
+    assert (verdict.failed, verdict.handled) == ((1,), ())
 
 
 def test_an_outage_is_reported_and_not_healed(simulator: Simulator, journal: Journal) -> None:
