@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import in_airflow, plain
-from benchmarks.report import write_between
+from benchmarks.report import table, write_between
 from benchmarks.stages import STAGES, Stages
 from kafka_steward.sandbox import start
 from kafka_steward.settings import Settings
@@ -22,10 +22,10 @@ _SESSIONS = {"kraft": 3, "zookeeper": 6}
 def main() -> None:
     options = _parser().parse_args()
     rows = [row for mode in options.modes for partitions in options.partitions for row in _both_ways(mode, partitions)]
-    table = _table(rows)
-    print(table)
+    text = _table(rows)
+    print(text)
     if options.write:
-        write_between("heal", table)
+        write_between("heal", text)
 
 
 def _both_ways(mode: str, partitions: int) -> list[Stages]:
@@ -44,16 +44,13 @@ def _one_way(mode: str, partitions: int, way: str) -> Stages:
 
 def _table(rows: Sequence[Stages]) -> str:
     head = ["mode (session)", "partitions", "by", "moved", *STAGES, "sum"]
-    lines = [_line(head), _line(["---"] * len(head))]
-    for row in rows:
-        seconds = [f"{row.seconds[name]:.1f}" if name in row.seconds else "-" for name in STAGES]
-        mode = f"{row.mode} ({_SESSIONS[row.mode]} s)"
-        lines.append(_line([mode, str(row.partitions), row.way, str(row.replicas_moved), *seconds, f"{row.total:.1f}"]))
-    return "\n".join(lines)
+    return table(head, [_cells(row) for row in rows])
 
 
-def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+def _cells(row: Stages) -> list[str]:
+    seconds = [f"{row.seconds[name]:.1f}" if name in row.seconds else "-" for name in STAGES]
+    mode = f"{row.mode} ({_SESSIONS[row.mode]} s)"
+    return [mode, str(row.partitions), row.way, str(row.replicas_moved), *seconds, f"{row.total:.1f}"]
 
 
 def _parser() -> argparse.ArgumentParser:

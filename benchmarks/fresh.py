@@ -16,6 +16,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.report import table, write_between
+
 _ROOT = Path(__file__).parent.parent
 _TARGETS = ("demo", "demo MODE=zookeeper", "test")
 
@@ -61,14 +63,22 @@ class Memory:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.fresh", description=__doc__)
     parser.add_argument("--targets", nargs="+", default=_TARGETS, help="in this order; the first one finds no caches")
-    targets = parser.parse_args().targets
+    parser.add_argument("--write", action="store_true", help="put the table into docs/benchmarks.md")
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="fresh-") as name:
         clone, caches = Path(name) / "clone", Path(name) / "caches"
         subprocess.run(["git", "clone", "--quiet", str(_ROOT), str(clone)], check=True)
-        runs = [_run(target, clone, caches) for target in targets]
-    print("| target | minutes | peak memory, GiB | exit code | last line |\n| --- | --- | --- | --- | --- |")
-    for run in runs:
-        print(f"| `make {run.target}` | {run.minutes:.1f} | {run.peak_gib:.1f} | {run.code} | {run.last_line} |")
+        runs = [_run(target, clone, caches) for target in options.targets]
+    text = table(
+        ["target", "minutes", "peak memory, GiB", "exit code", "last line"],
+        [
+            [f"`make {run.target}`", f"{run.minutes:.1f}", f"{run.peak_gib:.1f}", str(run.code), run.last_line]
+            for run in runs
+        ],
+    )
+    print(text)
+    if options.write:
+        write_between("fresh", text)
     sys.exit(max(run.code for run in runs))
 
 
