@@ -40,12 +40,19 @@ class SnapshotClusterOperator(StewardOperator):
 
     def execute(self, context: Context) -> dict[str, str]:
         """Take the snapshot."""
-        from kafka_steward.execution.snapshot import take_snapshot  # noqa: PLC0415 - DAG files are parsed without Kafka
+        from kafka_steward.execution.snapshot import begun_moves, take_snapshot  # noqa: PLC0415 - DAG files are parsed without Kafka
 
         failed, draining = ([int(broker) for broker in of or ()] for of in (self.failed_brokers, self.draining_brokers))
         with self.open(context) as opened:
             uri, now_ms = folder_of(opened, context, "snapshot"), opened.journal.now_ms()
             with told_at_once(but=(PlanError,)):  # storage that was away may be back
-                digest = take_snapshot(opened.cluster, uri, failed=failed, now_ms=now_ms, draining=draining)
+                digest = take_snapshot(
+                    opened.cluster,
+                    uri,
+                    failed=failed,
+                    now_ms=now_ms,
+                    draining=draining,
+                    begun=begun_moves(opened.journal),
+                )
             self.log.info("Snapshot %s of cluster %s is at %s.", digest[:12], opened.cluster.cluster_id, uri)
         return {"uri": uri, "digest": digest}

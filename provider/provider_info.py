@@ -36,6 +36,11 @@ SETTINGS: dict[str, tuple[str, str, str]] = {
     "max_in_per_broker": ("integer", "5", "Replicas that one broker may be receiving at once."),
     "max_out_per_broker": ("integer", "5", "Replicas that one broker may be sending at once."),
     "max_in_flight": ("integer", "100", "Partitions in flight at once, in the whole cluster."),
+    "one_replica_at_a_time": (
+        "boolean",
+        "False",
+        "Whether a move that adds several replicas to a partition adds one after the other.",
+    ),
     "window": (
         "string",
         "sliding",

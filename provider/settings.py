@@ -59,6 +59,8 @@ class Settings:
     max_out_per_broker: int = _knob(5, low=1)
     #: Partitions in flight at once, in the whole cluster.
     max_in_flight: int = _knob(100, low=1)
+    #: Whether a move that adds several replicas adds one after the other (KIP-236's staggering).
+    one_replica_at_a_time: bool = _knob(False)
     #: Whether the next move starts when one ends ("sliding"), or when its whole chunk has ended ("chunk", KIP-46).
     window: str = _knob("sliding", choices=("sliding", "chunk"))
     #: Seconds to wait between chunks.

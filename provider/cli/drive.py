@@ -102,7 +102,7 @@ def _taken(call: Call, owner: str) -> Exit:
 
 def _planned(opened: Opened, document: Any, interrupt: Interrupt) -> tuple[PlanFolder, SnapshotFolder]:
     """The plan, and the snapshot that it was made from, in a folder of their own. Raises PlanError."""
-    from kafka_steward.execution.snapshot import take_snapshot  # noqa: PLC0415 - `airflow` starts without Arrow
+    from kafka_steward.execution.snapshot import begun_moves, take_snapshot  # noqa: PLC0415 - `airflow` starts without Arrow
     from kafka_steward.planning.by_hand import apply_here  # noqa: PLC0415
     from kafka_steward.planning.formats import read_snapshot  # noqa: PLC0415
 
@@ -112,7 +112,8 @@ def _planned(opened: Opened, document: Any, interrupt: Interrupt) -> tuple[PlanF
     options |= {"max_out_per_broker": settings.max_out_per_broker}
     options |= {"throttle": settings.throttle} if settings.throttle else {}
     try:
-        take_snapshot(opened.cluster, f"{folder}/snapshot", failed=(), now_ms=now_ms)
+        begun = begun_moves(opened.journal)
+        take_snapshot(opened.cluster, f"{folder}/snapshot", failed=(), now_ms=now_ms, begun=begun)
         plan = apply_here(f"{folder}/snapshot", f"{folder}/plan", document, options)
         interrupt.wait(0)
     except KeyboardInterrupt:

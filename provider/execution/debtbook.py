@@ -8,6 +8,7 @@ from kafka_steward.assignment import Assignment, Operation, TopicPartition
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.errors import NodeExists, NodeMissing, VersionConflict
 from kafka_steward.execution.owed import Debt, Standing, judge
+from kafka_steward.execution.strides import stops
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Entry, Who
 from kafka_steward.journal.document import readable
@@ -99,6 +100,8 @@ def _filled(journal: Journal) -> dict[TopicPartition, list[Assignment]]:
             for row in journal.plans.rows(record.digest):
                 if row.state in {MoveState.COMPLETED, MoveState.SUBMITTED}:
                     found.setdefault(row.topic_partition, []).append(row.move.after)
+                if row.attempt:
+                    found.setdefault(row.topic_partition, []).extend(stops(row.move))
     return found
 
 

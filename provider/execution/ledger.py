@@ -6,15 +6,16 @@ then the last to be written of what settles it, and the first of what submits it
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from kafka_steward.assignment import MoveReason
+from kafka_steward.assignment import Move, MoveReason, TopicPartition
 from kafka_steward.execution.holds import Held
 from kafka_steward.execution.inflight import forget_in_flight, note_in_flight
-from kafka_steward.execution.moves import Event, Phase, next_state
+from kafka_steward.execution.moves import Event, Phase, next_state, phase_of
 from kafka_steward.execution.settle import MEANING, Finding, Standing
+from kafka_steward.execution.strides import counted, words
 from kafka_steward.journal.audit import Action, Entry, Outcome, Who
 from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.moves import MoveRow, MoveState
@@ -65,9 +66,9 @@ class Ledger:
             **more,
         )
 
-    def submit_entry(self, row: MoveRow) -> Entry:
-        """The audit row of a submission; the same for the step that writes it and for the one that completes it."""
-        before, after = list(row.move.before), list(row.move.after)
+    def submit_entry(self, row: MoveRow, stride: Move | None = None) -> Entry:
+        """The audit row of a submission, or of one `stride`; for the step that writes it, and who completes it."""
+        before, after = list((stride or row.move).before), list((stride or row.move).after)
         return self.entry(Action.SUBMIT, row, MoveReason.in_words(row.move.reason), before=before, after=after)
 
     def settle(self, findings: Sequence[Finding]) -> None:
@@ -79,18 +80,19 @@ class Ledger:
                 elif standing is Standing.FLYING:
                     self._seen_flying(several)
 
-    def submit(self, rows: Sequence[MoveRow]) -> list[MoveRow]:
+    def submit(self, rows: Sequence[MoveRow], strides: Mapping[TopicPartition, Move]) -> list[MoveRow]:
         """Write down what is about to be asked of Kafka; the rows as they are then, with their new attempt."""
         with self._journal.together():
-            for attempt, several in _by(rows, lambda row: row.attempt):
-                self._mark(several, Event.SUBMIT, Phase.INTENDED.because(), attempt=attempt + 1)
+            for (attempt, said), several in _by(rows, lambda row: (row.attempt, _said(row, strides))):
+                self._mark(several, Event.SUBMIT, Phase.INTENDED.because(said), attempt=attempt + 1)
             note_in_flight(self._journal.tree, self._plan, [row.move for row in rows])
         wanted = {row.topic_partition for row in rows}
         return [row for row in self.rows() if row.topic_partition in wanted]
 
     def accepted(self, rows: Sequence[MoveRow]) -> None:
         """Kafka took these."""
-        self._write(rows, MoveState.SUBMITTED, Phase.ACCEPTED.because())
+        for said, several in _by(rows, lambda row: counted(row.detail)[1]):
+            self._write(several, MoveState.SUBMITTED, Phase.ACCEPTED.because(said))
         self.steps_ahead += len(rows)
 
     def refused(self, rows: Sequence[MoveRow], held: Sequence[Held]) -> None:
@@ -101,10 +103,12 @@ class Ledger:
                 self._mark([row], Event.REFUSE, why.sentence)
 
     def cancelling(self, rows: Sequence[MoveRow], sentences: Sequence[str]) -> None:
-        """These are about to be cancelled."""
+        """These are about to be cancelled, or to go back from halfway."""
         with self._journal.together():
             for row, sentence in zip(rows, sentences, strict=True):
-                self._mark([row], Event.SUBMIT, Phase.CANCELLING.because(sentence))
+                said = counted(row.detail)[1]
+                told = f"{sentence} ({said})" if said and said not in sentence else sentence
+                self._mark([row], Event.SUBMIT, Phase.CANCELLING.because(told))
 
     def decide(self, decisions: Sequence[tuple[MoveRow, Event, str]]) -> None:
         """Write down what preflight decided; what is as it was before is not written again."""
@@ -116,15 +120,16 @@ class Ledger:
                 self._mark(rows, event, sentence)
 
     def _settle(self, standing: Standing, findings: Sequence[Finding]) -> None:
-        event, words = MEANING[standing]
+        event, meaning = MEANING[standing]
         rows = [finding.row for finding in findings]
         outcome = Outcome.UNKNOWN if event is Event.NEVER_BEGAN else Outcome.DONE
-        self._journal.audit.complete([self.submit_entry(row) for row in rows], outcome, words)
+        self._journal.audit.complete([self.submit_entry(row) for row in rows], outcome, meaning)
         for finding in findings:
-            self._note([finding.row], event, words, finding)
+            self._note([finding.row], event, meaning, finding)
         if event is not Event.SUBMIT:
             forget_in_flight(self._journal.tree, self._plan, [row.topic_partition for row in rows])
-        self._mark(rows, event, words)
+        for said, several in _by(findings, _adopted):
+            self._mark([each.row for each in several], event, f"{meaning}; {said}" if said else meaning)
         if event is Event.SUBMIT:
             note_in_flight(self._journal.tree, self._plan, [row.move for row in rows])
 
@@ -132,10 +137,11 @@ class Ledger:
         """What flies was accepted, whether or not the answer came; what was whole once need not be whole again."""
         for finding in findings:
             row, whole = finding.row, finding.isr_whole
-            news = row.detail == Phase.INTENDED.because() or (whole and not row.isr_seen)
+            news = phase_of(row) is Phase.INTENDED or (whole and not row.isr_seen)
             if news:
                 self._journal.audit.complete([self.submit_entry(row)], Outcome.DONE, "seen in flight")
-                self._write([row], MoveState.SUBMITTED, Phase.ACCEPTED.because(), isr_seen=whole or row.isr_seen)
+                detail = Phase.ACCEPTED.because(counted(row.detail)[1])
+                self._write([row], MoveState.SUBMITTED, detail, isr_seen=whole or row.isr_seen)
 
     def _note(self, rows: Sequence[MoveRow], event: Event, sentence: str, finding: Finding | None = None) -> None:
         if event not in _ACTIONS:
@@ -148,7 +154,7 @@ class Ledger:
     def _mark(self, rows: Sequence[MoveRow], event: Event, detail: str, *, attempt: int | None = None) -> None:
         for state, several in _by(rows, lambda row: next_state(row.state, event)):
             self._write(several, state, detail, attempt=attempt)
-            self.steps_ahead += len(several) if state.settled or event is Event.HAND_BACK else 0
+            self.steps_ahead += len(several) if state.settled or event in {Event.HAND_BACK, Event.GO_ON} else 0
 
     def _write(self, rows: Sequence[MoveRow], state: MoveState, detail: str, **more: Any) -> None:
         names = [row.topic_partition for row in rows]
@@ -159,6 +165,17 @@ class Ledger:
 def _known(row: MoveRow, event: Event, sentence: str) -> bool:
     state = next_state(row.state, event)
     return state is row.state and (state is MoveState.WAITING or sentence == row.detail)
+
+
+def _said(row: MoveRow, strides: Mapping[TopicPartition, Move]) -> str:
+    stride = strides[row.topic_partition]
+    return words(row.move, stride.after, whole=stride == row.move)
+
+
+def _adopted(finding: Finding) -> str:
+    """What is said of a stride that flies although its answer was lost."""
+    move, flies = finding.row.move, finding.flies or finding.row.move
+    return words(move, flies.after, whole=flies == move) if finding.standing is Standing.ADOPTED else ""
 
 
 def _grouped(findings: Iterable[Finding]) -> list[tuple[Standing, list[Finding]]]:

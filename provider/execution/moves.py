@@ -20,6 +20,9 @@ SUBMITTED has three phases, kept in the row's `detail`, because the same look me
 * ``cancelling``: we cancel it. Kafka's cancel (a null target) gives back the set of `before` and loses its order, so
   the order is restored by a second reassignment, and only then is the move handed back.
 
+A move that adds several replicas may be carried out in several *strides* (strides.py). When one of them has arrived the
+move waits again, halfway: it meets preflight and the window anew before the next. Cancelled there, it goes back too.
+
 Never is a move in flight reverted by submitting `before` again: a KRaft cluster of release 4.3 then adds and removes
 the same replica for ever.
 """
@@ -47,6 +50,8 @@ class Event(str, Enum):
     REFUSE = "refuse"
     #: It was written down, and Kafka shows no trace of it.
     NEVER_BEGAN = "never began"
+    #: A part of it arrived, and the next part may begin.
+    GO_ON = "go on"
     #: It was in flight, was cancelled by us and has its order back.
     HAND_BACK = "hand back"
     #: It arrived.
@@ -87,6 +92,7 @@ TRANSITIONS: dict[MoveState, dict[Event, MoveState]] = {
         Event.SUBMIT: MoveState.SUBMITTED,
         Event.REFUSE: MoveState.HELD,
         Event.NEVER_BEGAN: MoveState.WAITING,
+        Event.GO_ON: MoveState.WAITING,
         Event.HAND_BACK: MoveState.HELD,
         Event.COMPLETE: MoveState.COMPLETED,
         Event.DROP: MoveState.DROPPED,

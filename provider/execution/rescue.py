@@ -12,6 +12,7 @@ from collections.abc import Iterable
 
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.execution.moves import Phase, phase_of
+from kafka_steward.execution.strides import flown
 from kafka_steward.journal.moves import MoveRow
 
 __all__ = ["dead_targets", "death", "hopeless"]
@@ -29,9 +30,9 @@ def hopeless(flying: Iterable[MoveRow], snapshot: Snapshot, bouncing: frozenset[
 
 
 def dead_targets(row: MoveRow, snapshot: Snapshot) -> frozenset[int]:
-    """Brokers of the move's target that are neither live nor, by what the leader last said, in sync."""
-    isr = snapshot.partitions[row.move.topic_partition].isr
-    return frozenset(row.move.after) - snapshot.live - isr
+    """Brokers of the target in flight that are neither live nor, by what the leader last said, in sync."""
+    partition = snapshot.partitions[row.move.topic_partition]
+    return frozenset(flown(row, partition).after) - snapshot.live - partition.isr
 
 
 def death(row: MoveRow, snapshot: Snapshot) -> str:

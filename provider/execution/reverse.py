@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from kafka_steward.assignment import Assignment, Move, MoveReason
 from kafka_steward.cluster.state import Partition, Snapshot
+from kafka_steward.execution.strides import halfway
 from kafka_steward.journal.moves import MoveRow, MoveState
 
 __all__ = ["Reversal", "reversal", "why_not_cancelled"]
@@ -56,7 +57,7 @@ def reversal(rows: Iterable[MoveRow], snapshot: Snapshot, *, chunk_size: int) ->
 
 
 def _touched(row: MoveRow, snapshot: Snapshot) -> bool:
-    """Whether the plan took the partition to its target, or left it in another order.
+    """Whether the plan took the partition to its target, or left it halfway, or in another order.
 
     Kafka may have carried out what was given up on when its answer was lost; and a cancel of ours in flight by someone
     else, with Kafka's own tool, loses the order of the replicas.
@@ -68,7 +69,8 @@ def _touched(row: MoveRow, snapshot: Snapshot) -> bool:
 
 
 def _as_left(move: Move, partition: Partition) -> bool:
-    return partition.replicas == move.after or frozenset(partition.replicas) == frozenset(move.before)
+    in_disorder = frozenset(partition.replicas) == frozenset(move.before)
+    return in_disorder or partition.replicas == move.after or halfway(move, partition.replicas) > 0
 
 
 def _is_back(row: MoveRow, snapshot: Snapshot) -> bool:

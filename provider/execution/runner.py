@@ -208,7 +208,7 @@ class Runner:
     def _warned(self, stepped: Stepped) -> str:
         """The sentences about moves that make no progress, or less than producers make."""
         settings, now_ms = self._settings, self._journal.now_ms()
-        moves = [row.move for row in stepped.flying]
+        moves = stepped.in_flight
         if moves and (not self._looks or now_ms - self._looks[-1].at_ms >= EVERY_S * 1000):
             leaders = (stepped.snapshot.partitions[move.topic_partition].leader for move in moves)
             asked = {broker for move in moves for broker in move.adding} | {

@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-from kafka_steward.assignment import Assignment
+from kafka_steward.assignment import Assignment, Move
 from kafka_steward.cluster.state import Partition, Snapshot
 from kafka_steward.execution.moves import OPEN, Event, Phase, phase_of
+from kafka_steward.execution.strides import bound_for, counted, flown, goes_back, halfway
 from kafka_steward.journal.moves import MoveRow, MoveState
 
 __all__ = ["MEANING", "Finding", "Standing", "settle", "standing"]
@@ -37,10 +38,18 @@ class Standing(Enum):
     CREATED_ANEW = "created anew"
     #: We cancel it, and Kafka still lists it.
     CANCELLING = "cancelling"
-    #: We cancelled it; its replicas are those of before, in another order.
+    #: We cancelled it; its replicas are those of before, in another order, or those and some that had arrived.
     DISORDERED = "disordered"
     #: We cancelled it, and everything is as it was.
     RESTORED = "restored"
+    #: A stride has arrived, and the next may begin.
+    HALFWAY = "halfway"
+    #: Someone else cancelled a stride; what the ones before it brought is still there.
+    CANCELLED_HALFWAY = "cancelled by someone, halfway"
+    #: We cancelled it, and Kafka lets go of what had arrived.
+    RETURNING = "returning"
+    #: We cancelled it, and it cannot let go of what had arrived: an original broker is dead.
+    STRANDED = "stranded"
 
 
 #: What each standing means for the move, and the words for the journal; a standing that is not here means: not yet.
@@ -54,6 +63,8 @@ MEANING: dict[Standing, tuple[Event, str]] = {
     Standing.GONE: (Event.DROP, "the topic was deleted"),
     Standing.CREATED_ANEW: (Event.DROP, "the topic was deleted and created anew"),
     Standing.RESTORED: (Event.HAND_BACK, "cancelled, and as it was before"),
+    Standing.HALFWAY: (Event.GO_ON, "a new replica has arrived, and the next may begin"),
+    Standing.STRANDED: (Event.HAND_BACK, "cancelled halfway; an original broker is dead, so it keeps what it has"),
 }
 
 
@@ -61,13 +72,14 @@ MEANING: dict[Standing, tuple[Event, str]] = {
 class Finding:
     """A move and where it stands. `found` is the assignment seen, None when there is no partition any more.
 
-    `isr_whole` says that the ISR holds the whole target at this moment.
+    `isr_whole` says that the ISR holds the whole target at this moment; `flies` is what is in flight of the move.
     """
 
     row: MoveRow
     standing: Standing
     found: Assignment | None
     isr_whole: bool = False
+    flies: Move | None = None
 
 
 def settle(rows: Iterable[MoveRow], snapshot: Snapshot) -> list[Finding]:
@@ -78,14 +90,14 @@ def settle(rows: Iterable[MoveRow], snapshot: Snapshot) -> list[Finding]:
         seen = standing(row, partition, snapshot.live)
         if seen is not None:
             found, isr = (partition.replicas, partition.isr) if partition else (None, frozenset())
-            findings.append(Finding(row, seen, found, isr >= frozenset(row.move.after)))
+            findings.append(Finding(row, seen, found, isr >= frozenset(row.move.after), flown(row, partition)))
     return findings
 
 
 def standing(row: MoveRow, partition: Partition | None, live: frozenset[int]) -> Standing | None:
     """Where one move stands; None when it has not begun. `partition` is None when Kafka knows no such partition."""
     if row.state in OPEN:
-        return Standing.ADOPTED if row.attempt and partition and _flies_to(partition, row.move.after) else None
+        return Standing.ADOPTED if row.attempt and partition and bound_for(row.move, partition) else None
     if row.state is not MoveState.SUBMITTED:
         return None
     if partition is None:
@@ -93,19 +105,24 @@ def standing(row: MoveRow, partition: Partition | None, live: frozenset[int]) ->
     if _another(row.move.topic_id, partition.topic_id):
         return Standing.CREATED_ANEW
     if partition.reassigning:
-        return _in_flight(row, partition)
+        return _in_flight(row, partition, live)
     return _at_rest(row, partition, live)
 
 
-def _in_flight(row: MoveRow, partition: Partition) -> Standing:
-    if not _flies_to(partition, row.move.after):
+def _in_flight(row: MoveRow, partition: Partition, live: frozenset[int]) -> Standing:
+    target, cancelling = bound_for(row.move, partition), phase_of(row) is Phase.CANCELLING
+    if target == row.move.after or (target and counted(row.detail)[0]):
+        return Standing.CANCELLING if cancelling else Standing.FLYING
+    if not (cancelling and goes_back(row.move, partition)):
         return Standing.TAKEN_OVER
-    return Standing.CANCELLING if phase_of(row) is Phase.CANCELLING else Standing.FLYING
+    return Standing.RETURNING if frozenset(row.move.before) <= live else Standing.CANCELLING
 
 
 def _at_rest(row: MoveRow, partition: Partition, live: frozenset[int]) -> Standing:
     if partition.replicas == row.move.after:
         return _arrived(row, partition, live)
+    if halfway(row.move, partition.replicas) and counted(row.detail)[0]:
+        return _at_rest_halfway(row, partition, live)
     if frozenset(partition.replicas) != frozenset(row.move.before):
         return Standing.TAKEN_OVER
     phase, in_order = phase_of(row), partition.replicas == row.move.before
@@ -116,17 +133,21 @@ def _at_rest(row: MoveRow, partition: Partition, live: frozenset[int]) -> Standi
     return Standing.CANCELLED_BY_SOMEONE
 
 
+def _at_rest_halfway(row: MoveRow, partition: Partition, live: frozenset[int]) -> Standing:
+    phase = phase_of(row)
+    if phase is Phase.CANCELLING:
+        return Standing.DISORDERED if frozenset(row.move.before) <= live else Standing.STRANDED
+    if halfway(row.move, partition.replicas) >= counted(row.detail)[0]:
+        return Standing.HALFWAY
+    return Standing.NEVER_BEGAN if phase is Phase.INTENDED else Standing.CANCELLED_HALFWAY
+
+
 def _arrived(row: MoveRow, partition: Partition, live: frozenset[int]) -> Standing:
     missing = frozenset(row.move.after) - partition.isr
     if row.isr_seen or not missing:
         return Standing.ARRIVED
     # Kafka ends a reassignment only when the ISR holds the whole target, so it was seen by Kafka, if not by us.
     return Standing.FLYING if missing & live else Standing.ARRIVED_SINCE_SHRUNK
-
-
-def _flies_to(partition: Partition, target: Assignment) -> bool:
-    remaining = tuple(broker for broker in partition.replicas if broker not in partition.removing)
-    return partition.reassigning and remaining == target
 
 
 def _another(known: str | None, seen: str | None) -> bool:

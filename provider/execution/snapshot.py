@@ -7,13 +7,16 @@ from typing import Any
 
 import pyarrow as pa
 
-from kafka_steward.assignment import TopicPartition
+from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cluster.state import LogDir, Partition, Snapshot
 from kafka_steward.execution.draining import refuse_wrong_drain
+from kafka_steward.execution.moves import unsettled
 from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.execution.strides import halfway
+from kafka_steward.journal.open import Journal
 from kafka_steward.planning.formats import SNAPSHOT_BROKERS, SNAPSHOT_PARTITIONS, write_snapshot
 
-__all__ = ["take_snapshot"]
+__all__ = ["begun_moves", "take_snapshot"]
 
 _MIN_ISR = "min.insync.replicas"
 
@@ -26,12 +29,14 @@ def take_snapshot(
     now_ms: int,
     draining: Collection[int] = (),
     targets: Mapping[TopicPartition, int] | None = None,
+    begun: Mapping[TopicPartition, Move] | None = None,
 ) -> str:
     """Write what the cluster looks like now to the folder `uri`; returns the digest.
 
     `failed` are the brokers to be healed, by the detector's word; those of them that are live again count as live.
     `targets` are replication factors that partitions shall have, where that is not what they have (KIP-409).
-    `draining` are live brokers that are to be emptied.
+    `draining` are live brokers that are to be emptied. `begun` are moves that other plans have not ended: a partition
+    that rests between two of their strides counts as moving, so that nobody plans with the replicas of both sides.
     Raises ClusterError; RequestError for brokers that cannot be drained, or for all of them; PlanError when the
     workspace cannot be written.
     """
@@ -41,7 +46,7 @@ def take_snapshot(
     topics = sorted({name.topic for name in snapshot.partitions})
     settings = cluster.topic_configs(topics, [_MIN_ISR]) if topics else {}
     min_isr = {topic: int(of[_MIN_ISR]) for topic, of in settings.items() if _MIN_ISR in of}
-    partitions = partition_rows(snapshot, log_dirs, min_isr, targets or {})
+    partitions = [_moving(row, begun or {}) for row in partition_rows(snapshot, log_dirs, min_isr, targets or {})]
     return write_snapshot(
         uri,
         cluster_id=snapshot.cluster_id,
@@ -49,6 +54,12 @@ def take_snapshot(
         brokers=pa.Table.from_pylist(broker_rows(snapshot, log_dirs, failed, draining), SNAPSHOT_BROKERS),
         partitions=pa.Table.from_pylist(partitions, SNAPSHOT_PARTITIONS),
     )
+
+
+def begun_moves(journal: Journal) -> dict[TopicPartition, Move]:
+    """The moves that unfinished plans have begun and not ended. Raises JournalError."""
+    plans = [journal.plans.rows(record.digest) for record in journal.plans.unfinished()]
+    return {row.topic_partition: row.move for rows in plans for row in unsettled(rows) if row.attempt}
 
 
 def broker_rows(
@@ -86,6 +97,17 @@ def partition_rows(
     """A row for each partition, in order."""
     rows = {name: _partition_row(snapshot.partitions[name], log_dirs, min_isr) for name in sorted(snapshot.partitions)}
     return [row | ({"target_rf": targets[name]} if name in targets else {}) for name, row in rows.items()]
+
+
+def _moving(row: dict[str, Any], begun: Mapping[TopicPartition, Move]) -> dict[str, Any]:
+    """The row of a partition; one that rests halfway is told as if the next stride had begun already."""
+    move = begun.get(TopicPartition(row["topic"], row["partition"]))
+    if move is None or row["adding"] or not halfway(move, row["replicas"]):
+        return row
+    return row | {
+        "adding": [broker for broker in row["replicas"] if broker in move.adding],
+        "target_rf": len(move.before),
+    }
 
 
 def _partition_row(partition: Partition, log_dirs: Mapping[int, LogDir], min_isr: Mapping[str, int]) -> dict[str, Any]:

@@ -14,10 +14,11 @@ from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cluster.lag import bytes_missing
 from kafka_steward.cluster.state import LogDir, Snapshot
 from kafka_steward.execution.moves import OPEN, Phase, phase_of
-from kafka_steward.execution.settle import Finding, Standing
+from kafka_steward.execution.settle import MEANING, Finding, Standing
 from kafka_steward.journal.moves import MoveRow
 
 __all__ = [
+    "BY_SOMEONE",
     "CANCELLED_ALONE",
     "EVERY_S",
     "GIVEN_UP",
@@ -37,6 +38,10 @@ CANCELLED_ALONE = "no progress"
 GIVEN_UP = (
     "it made no progress, and was cancelled on its own (when_stalled is cancel); plan it anew when that is mended"
 )
+#: Why someone else's cancel of a stride is followed by ours, for the strides before it.
+BY_SOMEONE = MEANING[Standing.CANCELLED_BY_SOMEONE][1]
+#: With what the cancel of one move begins, and why the move does not begin again.
+_ALONE = {CANCELLED_ALONE: GIVEN_UP, BY_SOMEONE: BY_SOMEONE}
 #: Seconds between two looks at how far behind replicas are: they cost a question to each broker.
 EVERY_S = 30
 #: How much more than what producers write a throttle must let through, for a replica to catch up in the end.
@@ -141,12 +146,14 @@ def alone(
     ]
 
 
-def cancelled_alone(findings: Iterable[Finding], rows: Iterable[MoveRow]) -> list[MoveRow]:
-    """The moves, of `rows` as they are now, that were cancelled on their own, and are as they were before."""
-    began = Phase.CANCELLING.because(CANCELLED_ALONE)
-    names = {
-        finding.row.topic_partition
+def cancelled_alone(findings: Iterable[Finding], rows: Iterable[MoveRow]) -> list[tuple[MoveRow, str]]:
+    """The moves, of `rows` as they are now, that were cancelled on their own, and why they do not begin again."""
+    over = {
+        finding.row.topic_partition: why
         for finding in findings
-        if finding.standing is Standing.RESTORED and finding.row.detail.startswith(began)
+        if finding.standing in {Standing.RESTORED, Standing.STRANDED}
+        for began, why in _ALONE.items()
+        if finding.row.detail.startswith(Phase.CANCELLING.because(began))
     }
-    return [row for row in rows if row.topic_partition in names and row.state in OPEN] if names else []
+    chosen = [row for row in rows if row.topic_partition in over and row.state in OPEN] if over else []
+    return [(row, over[row.topic_partition]) for row in chosen]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from kafka_steward.assignment import TopicPartition
+from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cluster.state import LogDir, Snapshot
 from kafka_steward.errors import ClusterError
 from kafka_steward.execution.borrowing import Borrowing
@@ -25,9 +25,11 @@ from kafka_steward.execution.outlook import Outlook
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.preflight import preflight
 from kafka_steward.execution.rescue import death, hopeless
+from kafka_steward.execution.restoring import Restoring
 from kafka_steward.execution.reverse import why_not_cancelled
-from kafka_steward.execution.settle import MEANING, Finding, Standing, settle
-from kafka_steward.execution.stalling import GIVEN_UP, alone, cancelled_alone
+from kafka_steward.execution.settle import Finding, Standing, settle
+from kafka_steward.execution.stalling import alone, cancelled_alone
+from kafka_steward.execution.strides import ahead, flown, next_stride
 from kafka_steward.execution.window import Caps, flows, next_moves, open_rows, pause_left_ms
 from kafka_steward.journal.audit import Action, Who
 from kafka_steward.journal.locks import Fence
@@ -56,6 +58,11 @@ class Stepped:
     def flying(self) -> list[MoveRow]:
         """Moves that are submitted."""
         return [row for row in self.rows if row.state is MoveState.SUBMITTED]
+
+    @property
+    def in_flight(self) -> list[Move]:
+        """What of them is in flight: the whole move, or one stride."""
+        return [flown(row, self.snapshot.partitions.get(row.topic_partition)) for row in self.flying]
 
 
 class Step:
@@ -88,16 +95,19 @@ class Step:
         self._stalled = frozenset(stalled)
         self._ledger = Ledger(journal, record.digest, who, fence)
         self._deeds = Deeds(journal.audit, fence)
+        self._restoring = Restoring(cluster, self._ledger, self._deeds)
 
     def run(self) -> Stepped:
         """Do it. Raises ClusterError, JournalError; LockLost when another process took over."""
         snapshot = self._cluster.snapshot()
         findings = settle(self._ledger.rows(), snapshot)
         self._ledger.settle(findings)
-        self.give_up(cancelled_alone(findings, self._ledger.rows()), GIVEN_UP)
-        self._restore_order([each for each in findings if each.standing is Standing.DISORDERED])
+        self._ledger.decide([(row, Event.DROP, why) for row, why in cancelled_alone(findings, self._ledger.rows())])
+        self._restoring.order(findings)
+        self._restoring.after_others(findings)
         if self._cancelling:
-            self._silence([row for row in self._ledger.rows() if _unheard(row)])
+            self._restoring.silence(self._ledger.rows())
+            self._restoring.from_halfway(self._ledger.rows(), snapshot, self._cancelling)
             self.give_up(self._ledger.rows(), self._cancelling)
         self._cancel(self._to_cancel(snapshot), findings)
         rows = self._ledger.rows()
@@ -105,7 +115,7 @@ class Step:
         log_dirs = self._log_dirs(rows, snapshot)
         held = self._start(rows, snapshot, log_dirs) if self._starting else []
         rows = self._ledger.rows()
-        arrived = arrived_bytes((row.move for row in rows if row.state is MoveState.SUBMITTED), log_dirs)
+        arrived = arrived_bytes((row.move for row in rows if row.attempt and not row.state.settled), log_dirs)
         progressed = self._ledger.steps_ahead > 0
         return Stepped(snapshot, rows, held, arrived, owing, progressed, not progressed and futile(rows, held))
 
@@ -116,30 +126,6 @@ class Step:
     def give_up(self, rows: Sequence[MoveRow], sentence: str) -> None:
         """Drop moves that have not begun."""
         self._ledger.decide([(row, Event.DROP, sentence) for row in rows if row.state in OPEN])
-
-    def _silence(self, rows: Sequence[MoveRow]) -> None:
-        """Cancel what Kafka gave no answer to, though nothing of it is to be seen.
-
-        A KRaft controller that was away carries out, once it is back, what had timed out for us. Requests keep their
-        order: once it has answered this one, nothing older comes to life any more. That there is none is no failure.
-        """
-        why = "it got no answer, and must not begin later"
-        entries = {row.topic_partition: [self._ledger.entry(Action.CANCEL, row, why)] for row in rows}
-        self._deeds.do(entries, self._cluster.cancel)
-
-    def _restore_order(self, findings: Sequence[Finding]) -> None:
-        """Kafka's cancel loses the order of replicas, and with it the preferred leader."""
-        reason = "the cancel lost the order of the replicas"
-        rows = {finding.row.topic_partition: finding.row for finding in findings}
-        entries = {
-            each.row.topic_partition: [
-                self._ledger.entry(
-                    Action.REORDER, each.row, reason, before=list(each.found or ()), after=list(each.row.move.before)
-                )
-            ]
-            for each in findings
-        }
-        self._deeds.do(entries, lambda batch: self._cluster.alter({each: rows[each].move.before for each in batch}))
 
     def _to_cancel(self, snapshot: Snapshot) -> list[tuple[MoveRow, str]]:
         """The moves in flight that are to be cancelled now, and why."""
@@ -167,9 +153,10 @@ class Step:
         self._deeds.do(entries, self._cluster.cancel)
 
     def _give_back(self, rows: Sequence[MoveRow], snapshot: Snapshot) -> list[int]:
-        flying = [row.move for row in rows if row.state is MoveState.SUBMITTED]
-        ahead = [row.move for row in rows if row.state in OPEN] if self._starting else []
-        need = need_of(flying, ahead, leaders=self._settings.throttle_leaders)
+        found = snapshot.partitions
+        flying = [flown(row, found.get(row.topic_partition)) for row in rows if row.state is MoveState.SUBMITTED]
+        to_come = [row.move for row in rows if not row.state.settled] if self._starting else []
+        need = need_of(flying, to_come, leaders=self._settings.throttle_leaders)
         return self._borrowing(rows).give_back(need, snapshot.live)
 
     def _borrowing(self, rows: Sequence[MoveRow]) -> Borrowing:
@@ -196,49 +183,51 @@ class Step:
         )
         if self._record.even_if_disabled:
             outlook = replace(outlook, disabled="")
-        verdicts = [(row, preflight(row.move, outlook)) for row in waiting]
+        left = {row.topic_partition: ahead(row, snapshot.partitions.get(row.topic_partition)) for row in waiting}
+        verdicts = [(row, preflight(left[row.topic_partition], outlook)) for row in waiting]
         self._ledger.decide([_decision(row, held) for row, held in verdicts])
-        ready = {row.topic_partition for row, held in verdicts if held is None}
-        chosen = self._choose([row for row in rows if row.topic_partition in ready], rows, outlook)
+        ready = [left[row.topic_partition] for row, held in verdicts if held is None]
+        chosen = self._choose([self._stride(move, snapshot) for move in ready], rows, outlook)
         refused = self._submit(chosen) if chosen else []
         return [held for _, held in verdicts if held is not None and held.reason.event is Event.HOLD] + refused
 
-    def _choose(self, ready: Sequence[MoveRow], rows: Sequence[MoveRow], outlook: Outlook) -> list[MoveRow]:
+    def _stride(self, move: Move, snapshot: Snapshot) -> Move:
+        """What is submitted of it now."""
+        if not self._settings.one_replica_at_a_time:
+            return move
+        return next_stride(move, snapshot.partitions[move.topic_partition], snapshot.live)
+
+    def _choose(self, ready: Sequence[Move], rows: Sequence[MoveRow], outlook: Outlook) -> list[Move]:
         settings, snapshot = self._settings, outlook.snapshot
         barrier = settings.window == "chunk"
         now_ms = self._journal.now_ms()
         if barrier and pause_left_ms(rows, pause_ms=int(settings.chunk_pause * 1000), now_ms=now_ms):
             return []
         may = {row.topic_partition for row in open_rows(rows, barrier=barrier)}
-        chosen = next_moves(
-            [row.move for row in ready if row.topic_partition in may],
+        return next_moves(
+            [move for move in ready if move.topic_partition in may],
             flows(snapshot),
             Caps(settings.max_in_per_broker, settings.max_out_per_broker, settings.max_in_flight),
-            leaders={row.topic_partition: snapshot.partitions[row.topic_partition].leader for row in ready},
+            leaders={move.topic_partition: snapshot.partitions[move.topic_partition].leader for move in ready},
             room_bytes=outlook.room_bytes,
         )
-        names = {move.topic_partition for move in chosen}
-        return [row for row in ready if row.topic_partition in names]
 
-    def _submit(self, chosen: Sequence[MoveRow]) -> list[Held]:
-        rows = self._ledger.submit(chosen)
+    def _submit(self, chosen: Sequence[Move]) -> list[Held]:
+        strides = {move.topic_partition: move for move in chosen}
+        rows = self._ledger.submit([row for row in self._ledger.rows() if row.topic_partition in strides], strides)
         if self._settings.throttle:
-            need = need_of([row.move for row in rows], leaders=self._settings.throttle_leaders)
+            need = need_of(chosen, leaders=self._settings.throttle_leaders)
             self._borrowing(rows).borrow(need, self._settings.throttle)
         by_name = {row.topic_partition: row for row in rows}
         answers = self._deeds.do(
-            {name: [self._ledger.submit_entry(row)] for name, row in by_name.items()},
-            lambda batch: self._cluster.alter({name: by_name[name].move.after for name in batch}),
+            {name: [self._ledger.submit_entry(row, strides[name])] for name, row in by_name.items()},
+            lambda batch: self._cluster.alter({name: strides[name].after for name in batch}),
         )
         refusals = {name: error for name, error in answers.items() if error is not None}
         self._ledger.accepted([row for name, row in by_name.items() if name not in refusals])
         held = [Held.of(name, HoldReason.KAFKA_REFUSED, _words(error)) for name, error in refusals.items()]
         self._ledger.refused([by_name[name] for name in refusals], held)
         return held
-
-
-def _unheard(row: MoveRow) -> bool:
-    return row.state in OPEN and row.attempt > 0 and row.detail == MEANING[Standing.NEVER_BEGAN][1]
 
 
 def _decision(row: MoveRow, held: Held | None) -> tuple[MoveRow, Event, str]:

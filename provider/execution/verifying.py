@@ -15,6 +15,7 @@ from kafka_steward.cluster.state import LogDir, Snapshot
 from kafka_steward.cluster.throttles import Side, listed
 from kafka_steward.errors import PlanError
 from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.execution.strides import halfway
 from kafka_steward.execution.undo import LeftAlone, left_alone
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Outcome
@@ -147,6 +148,9 @@ def _by_others(row: MoveRow, snapshot: Snapshot) -> str | None:
     if partition is None:
         return "it does not exist any more"
     known = {frozenset(row.move.before), frozenset(row.move.after)}
+    dead = sorted(frozenset(row.move.before) - snapshot.live)
+    if halfway(row.move, partition.replicas):
+        return f"its original broker {dead[0]} is not live, so it keeps {list(partition.replicas)}" if dead else None
     if not partition.reassigning and frozenset(partition.replicas) not in known:
         return f"someone else changed its replicas to {list(partition.replicas)}"
     return None

@@ -7,7 +7,7 @@ a process that died in the middle is gone on with by whoever is asked next.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.state import Snapshot
@@ -15,6 +15,7 @@ from kafka_steward.execution.deeds import Deeds
 from kafka_steward.execution.ledger import Ledger
 from kafka_steward.execution.moves import OPEN, Event
 from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.execution.restoring import Restoring
 from kafka_steward.execution.reverse import why_not_cancelled
 from kafka_steward.execution.settle import Finding, Standing, settle
 from kafka_steward.journal.audit import Action, Who
@@ -39,6 +40,7 @@ class Withdrawal:
         self._audit = journal.audit
         self._ledger = Ledger(journal, digest, who, fence)
         self._deeds = Deeds(journal.audit, fence)
+        self._restoring = Restoring(cluster, self._ledger, self._deeds)
 
     def run(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, str]:
         """Take them out as far as that goes now; returns those that are still in it, and why.
@@ -59,13 +61,17 @@ class Withdrawal:
         snapshot = self._cluster.snapshot(sorted({row.move.topic for row in rows}))
         findings = settle(rows, snapshot)
         self._ledger.settle([each for each in findings if each.standing is not Standing.FLYING])
-        self._restore([each for each in findings if each.standing is Standing.DISORDERED])
+        self._restoring.order(findings)
+        self._restoring.after_others(findings)
         flying = [each for each in findings if each.standing in {Standing.FLYING, Standing.CANCELLING}]
         blocked = self._cancel(flying, snapshot)
         names = {row.topic_partition for row in rows}
-        waiting = [row for row in self._ledger.rows() if row.topic_partition in names and row.state in OPEN]
-        self._ledger.decide([(row, Event.DROP, self._why) for row in waiting])
+        self._restoring.from_halfway(self._waiting(names), snapshot, self._why)
+        self._ledger.decide([(row, Event.DROP, self._why) for row in self._waiting(names)])
         return blocked
+
+    def _waiting(self, names: Collection[TopicPartition]) -> list[MoveRow]:
+        return [row for row in self._ledger.rows() if row.topic_partition in names and row.state in OPEN]
 
     def _cancel(self, findings: Sequence[Finding], snapshot: Snapshot) -> dict[TopicPartition, str]:
         rules = {each.row.topic_partition: _rule(each, snapshot) for each in findings}
@@ -76,21 +82,6 @@ class Withdrawal:
             self._cluster.cancel,
         )
         return {name: rule for name, rule in rules.items() if rule is not None}
-
-    def _restore(self, findings: Sequence[Finding]) -> None:
-        before: Mapping[TopicPartition, Finding] = {each.row.topic_partition: each for each in findings}
-        reason = "the cancel lost the order of the replicas"
-        entries = {
-            name: [
-                self._ledger.entry(
-                    Action.REORDER, each.row, reason, before=list(each.found or ()), after=list(each.row.move.before)
-                )
-            ]
-            for name, each in before.items()
-        }
-        self._deeds.do(
-            entries, lambda batch: self._cluster.alter({name: before[name].row.move.before for name in batch})
-        )
 
 
 def _rule(finding: Finding, snapshot: Snapshot) -> str | None:

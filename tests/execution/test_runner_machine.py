@@ -7,7 +7,8 @@ of steps, with nothing borrowed and nothing of ours in flight.
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import ClassVar
+from dataclasses import replace
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import settings
@@ -29,6 +30,7 @@ from kafka_steward.execution.intervening import resume_plan
 from kafka_steward.execution.loop import Stepper
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import Runner
+from kafka_steward.execution.strides import stops
 from kafka_steward.execution.tending import tend_abandoned
 from kafka_steward.execution.undo import Undo, left_alone, open_undos
 from kafka_steward.journal import paths
@@ -40,7 +42,7 @@ from kafka_steward.settings import Settings
 from tests.crash import Died, Faults
 from tests.places import LOCK_TICKS, Place
 from tests.simulator import Simulator
-from tests.worlds import FOLLOWERS, RATE, WHO, heal_moves, plan_of
+from tests.worlds import FOLLOWERS, RATE, WHO, heal_moves, move, plan_of
 
 BROKERS = (1, 2, 3, 4)
 #: Steps within which an undisturbed plan of this size must end, attempts and a lock to run out included.
@@ -51,6 +53,7 @@ CAP = 2
 class RunnerMachine(RuleBasedStateMachine):
     """One heal plan, one cluster, and everything that may happen to them; it may be taken back at any moment."""
 
+    staggered: ClassVar[bool] = False
     histories: ClassVar[int] = 0
     happened: ClassVar[int] = 0
 
@@ -61,9 +64,12 @@ class RunnerMachine(RuleBasedStateMachine):
         simulator.broker_settings[4][RATE] = "77"
         self.foreign = {"u": "0:3", "4": "77"}
         simulator.kill(failed)
-        moves = heal_moves(simulator, failed, 4)
+        self.plan_for(simulator, heal_moves(simulator, failed, 4), failed=(failed,))
+
+    def plan_for(self, simulator: Simulator, moves: list[Move], **more: Any) -> None:
         rules = Settings(throttle=60, max_in_per_broker=CAP, max_out_per_broker=CAP, max_attempts=4)
-        plan: PlanFolder = plan_of(simulator, moves, failed=(failed,))
+        rules = replace(rules, one_replica_at_a_time=self.staggered)
+        plan: PlanFolder = plan_of(simulator, moves, **more)
         self.place = Place(simulator, moves, rules, plan)
         self.simulator = simulator
         self.moves: dict[TopicPartition, Move] = {move.topic_partition: move for move in moves}
@@ -200,7 +206,7 @@ class RunnerMachine(RuleBasedStateMachine):
                 continue
             sets = [frozenset(self.begun[name]), *map(frozenset, self.willed[name])]
             if name in self.moves:
-                sets.append(frozenset(self.moves[name].after))
+                sets += map(frozenset, (self.moves[name].after, *stops(self.moves[name])))
             assert frozenset(partition.replicas) in sets, f"{name} is at {partition.replicas}"
 
     @invariant()
@@ -273,6 +279,29 @@ class RunnerMachine(RuleBasedStateMachine):
         assert lists | rates == self.foreign
 
 
+class StaggeredMachine(RunnerMachine):
+    """The same with a plan that people asked for, which adds replicas one at a time; all of it may stop halfway."""
+
+    staggered = True
+
+    @initialize(mode=st.sampled_from(["kraft", "zookeeper"]), slow=st.booleans())
+    def begin(self, mode: str, slow: bool) -> None:
+        topics = ("t: 123 231 12", "u: 213")
+        simulator = Simulator.of("1a 2b 3c 4a 5b 6c", *topics, mode=mode, bandwidth=40 if slow else 150)
+        simulator.topic_settings["u"][FOLLOWERS] = "0:3"
+        simulator.broker_settings[4][RATE] = "77"
+        self.foreign = {"u": "0:3", "4": "77"}
+        moves = [
+            move("t-0", "123", "456"),
+            move("t-1", "231", "341", position=1),
+            move("t-2", "12", "1234", position=2),
+            move("u-0", "213", "451", position=3),
+        ]
+        self.plan_for(simulator, moves, operation="apply")
+
+
+TestStaggeredMachine = StaggeredMachine.TestCase
+TestStaggeredMachine.settings = settings(max_examples=30, stateful_step_count=30, deadline=None)
 TestRunnerMachine = RunnerMachine.TestCase
 TestRunnerMachine.settings = settings(max_examples=80, stateful_step_count=30, deadline=None)
 

@@ -1,0 +1,89 @@
+"""One added replica of a partition at a time on real clusters, there and back, and cancelled in the middle."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from kafka_steward.assignment import Assignment, Move
+from kafka_steward.cluster.client import KafkaCluster
+from kafka_steward.execution.publishing import publish_plan
+from kafka_steward.execution.runner import Runner
+from kafka_steward.execution.undo import Undo
+from kafka_steward.journal import paths
+from kafka_steward.journal.audit import Action
+from kafka_steward.journal.open import Journal
+from kafka_steward.journal.plans import PlanStatus
+from kafka_steward.sandbox import Sandbox
+from kafka_steward.settings import Settings
+from tests.by_hand import plan_by_hand
+from tests.eventually import eventually
+from tests.kafka.test_runner_cancel import WHO, cluster, journal, to_the_end, verify_as_before
+
+__all__ = ["cluster", "journal"]
+
+ONE = Settings(throttle=0, one_replica_at_a_time=True)
+
+
+def begun(cluster: KafkaCluster, journal: Journal, folder: Path, topic: str, after: Assignment) -> Runner:
+    plan = plan_by_hand(cluster, journal, folder, [Move(topic, 0, (1, 2), after, 0, 0, "given")])
+    publish_plan(cluster, journal, plan, settings=ONE, who=WHO)
+    return Runner(cluster, journal, plan.digest, ONE, WHO)
+
+
+def replicas(cluster: KafkaCluster, topic: str) -> Assignment:
+    (partition,) = cluster.snapshot([topic]).partitions.values()
+    return partition.replicas
+
+
+def test_two_new_replicas_come_one_after_the_other_and_go_back_so(
+    sandbox: Sandbox, cluster: KafkaCluster, journal: Journal, topic: str, tmp_path: Path
+) -> None:
+    sandbox.create_topics([topic], assignments={0: (1, 2)})
+    sandbox.fill(topic, 1_000_000)
+    runner = begun(cluster, journal, tmp_path, topic, (3, 4))
+    progress = to_the_end(runner)
+    assert (progress.status, replicas(cluster, topic)) == (PlanStatus.COMPLETED, (3, 4))
+    undo = Undo(cluster, journal, progress.digest, ONE, WHO, scope="plan", reason="a test")
+    assert to_the_end(undo).status is PlanStatus.COMPLETED
+    eventually(lambda: verify_as_before(cluster, journal, progress.digest), within=30)
+    rows = [row.entry for row in journal.audit.rows(action=Action.SUBMIT)]
+    assert [(row.before, row.after) for row in rows] == [
+        ([1, 2], [1, 2, 3]),
+        ([1, 2, 3], [3, 4]),
+        ([3, 4], [3, 4, 1]),
+        ([3, 4, 1], [1, 2]),
+    ]
+
+
+def test_a_cancel_in_the_last_of_two_reassignments_ends_at_the_original_order(
+    sandbox: Sandbox, cluster: KafkaCluster, journal: Journal, topic: str, tmp_path: Path
+) -> None:
+    digest = at_rest_halfway(sandbox, cluster, journal, tmp_path, topic, size=12_000_000).step().digest
+    switch = journal.tree.get(paths.REASSIGN_CANCEL)
+    assert switch is not None
+    journal.tree.delete(switch.path, version=switch.version)
+    Runner(cluster, journal, digest, replace(ONE, throttle=150_000), WHO).step()
+    (flying,) = cluster.reassignments().values()
+    assert (flying.adding, frozenset(flying.removing)) == ((4,), frozenset({1, 2}))
+    assert to_the_end(Undo(cluster, journal, digest, ONE, WHO, reason="a test")).status is PlanStatus.CANCELLED
+    assert replicas(cluster, topic) == (1, 2)
+    eventually(lambda: verify_as_before(cluster, journal, digest), within=30)
+
+
+def at_rest_halfway(
+    sandbox: Sandbox, cluster: KafkaCluster, journal: Journal, folder: Path, topic: str, *, size: int
+) -> Runner:
+    """From (1, 2) to (3, 4): 3 has arrived, and reassignments are switched off."""
+    sandbox.create_topics([topic], assignments={0: (1, 2)})
+    sandbox.fill(topic, size)
+    runner = begun(cluster, journal, folder, topic, (3, 4))
+    runner.step()
+    journal.tree.create(paths.REASSIGN_CANCEL, "")
+
+    def rests() -> None:
+        progress = runner.step()
+        assert (replicas(cluster, topic), progress.waiting) == ((1, 2, 3), 1)
+
+    eventually(rests, within=60)
+    return runner
