@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
+from urllib.parse import quote
 
-from airflow.sdk import DAG
+from airflow.sdk import DAG, Asset, AssetWatcher, XComArg
 
 from kafka_steward.dags.carrying_out import LONGEST_PLANNING, How, carry_out
 from kafka_steward.dags.options import DEFAULT_CONN_ID, dag_id_of, options_of, refuse_wrong_settings
 from kafka_steward.dags.params import rebalance_params
+from kafka_steward.errors import SettingError
 from kafka_steward.operators.gate import GateOperator
+from kafka_steward.operators.joined import FindJoinedOperator
 from kafka_steward.operators.notify import Notifiers, as_notifiers
 from kafka_steward.operators.rebalance import PlanRebalanceOperator
 from kafka_steward.operators.snapshot import SnapshotClusterOperator
+from kafka_steward.triggers.watch import WatchTrigger
 
-__all__ = ["rebalance"]
+__all__ = ["broker_new", "rebalance"]
 
 _WISHES = (
     "operation",
@@ -32,6 +36,8 @@ _WISHES = (
     "max_moves",
     "max_bytes",
 )
+#: What the form of a DAG that starts when a broker joins begins with.
+_JOINING = {"operation": "expand", "when_busy": "wait"}
 _DOC = """
 Makes the brokers of a Kafka cluster even (*rebalance*), fills new ones (*expand*), empties others (*drain*), or gives
 topics another number of replicas (*set-replication-factor*), with the fewest moves that do it.
@@ -42,11 +48,22 @@ the plan. The last task, `report`, says what was moved, what was held back and w
 """
 
 
+def broker_new(conn_id: str = DEFAULT_CONN_ID, settings: Mapping[str, Any] | None = None) -> Asset:
+    """The asset whose events say that a broker has joined which holds nothing; any DAG may be scheduled on it.
+
+    Its watch rings again every `heal_retry_interval` until a FindJoinedOperator has taken the broker up.
+    """
+    watcher = AssetWatcher(name=f"watch-{conn_id}-broker-new", trigger=WatchTrigger(conn_id, settings, "broker-new"))
+    uri = f"kafka-steward://{quote(conn_id, safe='')}/broker-new"
+    return Asset(name=f"kafka-steward:{conn_id}:broker-new", uri=uri, group="kafka-steward", watchers=[watcher])
+
+
 def rebalance(
     conn_id: str = DEFAULT_CONN_ID,
     *,
     dag_id: str | None = None,
     schedule: Any = None,
+    on_join: bool = False,
     fields: Mapping[str, Any] | None = None,
     settings: Mapping[str, Any] | None = None,
     spark_conn_id: str | None = None,
@@ -63,35 +80,52 @@ def rebalance(
     """A DAG that rebalances, expands, drains, or sets the replication factor of the cluster behind `conn_id`.
 
     Without a `schedule` it runs when a person triggers it; a scheduled run moves at most a tenth of the cluster's bytes
-    unless its fields say otherwise. `fields` are values of the form's fields, such as `{"approve_above": 10**9}`;
+    unless its fields say otherwise. With `on_join` it is called `expand`, and starts when a broker has joined that
+    holds nothing: after the fill, once per broker, waiting until the cluster is quiet.
+
+    `fields` are values of the form's fields, such as `{"approve_above": 10**9}`;
     `settings` override the connection's, and a run's own parameters override both. A plan that nobody approves within
     `approval_timeout` is rejected. `on_approval_asked` takes Airflow's notifiers; the others are called with the
     task's context, to which `kafka_steward` is added. `dag_options` are those of airflow.sdk.DAG. Raises SettingError,
     when the DAG file is parsed, for a wrong setting or field.
     """
-    given, form = dict(settings or {}), dict(fields or {})
+    given, form = dict(settings or {}), {**(_JOINING if on_join else {}), **(fields or {})}
     refuse_wrong_settings(given)
+    schedule = _schedule(conn_id, given, schedule) if on_join else schedule
     how = How(spark_conn_id, deferrable, on_kill, approval_timeout, on_approval_asked, on_done)
     ours = {"schedule": schedule, "is_paused_upon_creation": schedule is not None, "max_active_runs": 1}
     ours |= {"on_failure_callback": as_notifiers(on_failed) or None, "doc_md": _DOC}
     options = options_of(dag_options, retries, retry_delay, **ours)
-    with DAG(dag_id or dag_id_of("rebalance", conn_id), params=rebalance_params(form, given), **options) as dag:
-        _tasks(dag, {"conn_id": conn_id, "settings": given}, how)
+    name = dag_id_of("expand" if on_join else "rebalance", conn_id)
+    with DAG(dag_id or name, params=rebalance_params(form, given), **options) as dag:
+        _tasks(dag, {"conn_id": conn_id, "settings": given}, how, on_join=on_join)
     return dag
 
 
-def _tasks(dag: DAG, shared: dict[str, Any], how: How) -> None:
+def _schedule(conn_id: str, settings: Mapping[str, Any], schedule: Any) -> Any:
+    if schedule is not None:
+        raise SettingError("A rebalance has on_join or a schedule, not both; call rebalance() once for each.")
+    return [broker_new(conn_id, settings)]
+
+
+def _tasks(dag: DAG, shared: dict[str, Any], how: How, *, on_join: bool) -> None:
     gate = GateOperator(task_id="gate", when_busy=dag.param("when_busy"), deferrable=how.deferrable, **shared)
+    wishes: dict[str, Any] = {name: dag.param(name) for name in _WISHES}
+    joined = FindJoinedOperator(task_id="find_joined", operation=wishes["operation"], **shared) if on_join else None
+    if joined is not None:
+        wishes["operation"] = XComArg(joined, "operation")
     snapshot = SnapshotClusterOperator(task_id="snapshot", draining_brokers=dag.param("brokers"), **shared)
     plan = PlanRebalanceOperator(
         task_id="plan",
         snapshot=snapshot.output,
-        wishes={name: dag.param(name) for name in _WISHES},
+        wishes=wishes,
         spark_conn_id=how.spark_conn_id,
         execution_timeout=LONGEST_PLANNING,
         **shared,
     )
     gate >> snapshot >> plan
+    if joined is not None:
+        joined >> gate
     carry_out(
         snapshot,
         plan,

@@ -130,6 +130,7 @@ _OPERATORS = (
     "given",
     "outcome",
     "topics",
+    "joined",
     "owed",
     "health",
 )

@@ -17,6 +17,7 @@ __all__ = [
     "CHUNK_PREFIX",
     "FAILED_BROKERS",
     "FILL_ANNOUNCED",
+    "JOINED_BROKERS",
     "OWED",
     "PARTITIONS_ASKED",
     "PLANS",
@@ -86,6 +87,8 @@ OWED = "/steward/owed"
 PARTITIONS_ASKED = "/steward/partitions_asked"
 #: When it was last announced that something owed can be settled.
 FILL_ANNOUNCED = "/steward/fill_announced"
+#: Brokers that joined and hold nothing.
+JOINED_BROKERS = "/steward/joined_brokers"
 
 _SEGMENT = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _PATH = re.compile(r"(/[^/\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]+)+")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kafka_steward.cluster.health import Copies
     from kafka_steward.hooks.steward import Opened
 
-__all__ = ["HealthRound", "JoinRound", "Round"]
+__all__ = ["HealthRound", "JoinRound", "NewcomerRound", "Round"]
 
 #: Seconds after which a setting that switched a round off is looked at again.
 OFF_S = 60.0
@@ -75,6 +75,23 @@ class JoinRound(Round):
         self.teller.say(joined.sentence, about=joined.sentence)
         bell = {"cluster_id": opened.cluster.cluster_id, "brokers": list(joined.due), "at_ms": joined.now_ms}
         return bell if joined.due else None, opened.settings.watch_interval
+
+
+class NewcomerRound(Round):
+    """Rings when a live broker holds nothing, until a run has taken it up; after the fill (KIP-409)."""
+
+    FAILING = "newcomers_failing"
+    WHAT = "look for new brokers"
+    RINGS: ClassVar[str] = "broker-new"
+
+    def look(self, opened: Opened) -> Looked:
+        """Look, and write down who is new."""
+        from kafka_steward.execution.newcomers import look_for_newcomers  # noqa: PLC0415 - parsed without Kafka
+
+        found = look_for_newcomers(opened.cluster, opened.journal, opened.settings)
+        self.teller.say(found.sentence, about=found.sentence)
+        bell = {"cluster_id": opened.cluster.cluster_id, "brokers": list(found.due), "at_ms": found.now_ms}
+        return bell if found.due else None, opened.settings.watch_interval
 
 
 class HealthRound(Round):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
-from kafka_steward.triggers.rounds import HealthRound, JoinRound
+from kafka_steward.triggers.rounds import HealthRound, JoinRound, NewcomerRound
 from kafka_steward.triggers.telling import Teller, gauge
 from kafka_steward.triggers.thread import ClusterThread
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["RINGS", "WatchTrigger"]
 
 #: What a watch may ring for: a DAG that is scheduled on one thing is not to be started by another.
-RINGS = ("broker-failed", "broker-joined", "request", "cancel")
+RINGS = ("broker-failed", "broker-joined", "broker-new", "request", "cancel")
 #: Kafka's settings for how long a silent broker counts as live, in milliseconds: KRaft's, ZooKeeper's.
 _SESSION_TIMEOUTS = ("broker.session.timeout.ms", "zookeeper.session.timeout.ms")
 
@@ -37,8 +37,9 @@ class WatchTrigger(BaseEventTrigger):
     Beside that, in a thread of its own, it carries out what the documents of KIP-236 ask for. `rings` says for what it
     fires. For "broker-failed": when a failure is due, and again every `heal_retry_interval` until a plan heals it, for
     Airflow doubles some events and swallows others: an event is a bell, and whoever hears it reads the cluster. For
-    "broker-joined": when replicas are owed that a live broker can take (KIP-409), as often. For "request" and "cancel":
-    when such a document was taken up. Never ends, and raises nothing: Airflow would start it anew every 2 s and show
+    "broker-joined": when replicas are owed that a live broker can take (KIP-409), as often. For "broker-new": when a
+    live broker holds nothing, as often, until a run takes it up. For "request" and "cancel": when such a document was
+    taken up. Never ends, and raises nothing: Airflow would start it anew every 2 s and show
     nobody why.
     """
 
@@ -72,6 +73,8 @@ class WatchTrigger(BaseEventTrigger):
         watches = [self._watch_failures(bells), self._watch_documents(bells)]
         if self.rings == JoinRound.RINGS:
             watches.append(JoinRound(self.conn_id, self._thread, self.log.info).run(bells))
+        if self.rings == NewcomerRound.RINGS:
+            watches.append(NewcomerRound(self.conn_id, self._thread, self.log.info).run(bells))
         if self.rings == RINGS[0]:  # one is enough for a cluster
             watches.append(self._watch_health(bells))
         loops = [asyncio.create_task(watch) for watch in watches]
