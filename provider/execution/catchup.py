@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cluster.state import LogDir
 
-__all__ = ["Track", "arrived_bytes", "copied_bytes", "eta_s", "stalled"]
+__all__ = ["Track", "arrived_bytes", "copied_bytes", "counted_bytes", "eta_s", "stalled"]
 
 #: How much the newest interval weighs in the rate: about the last five looks count.
 _NEWEST = 0.3
@@ -45,8 +45,13 @@ def copied_bytes(move: Move) -> int:
 
 
 def arrived_bytes(flying: Iterable[Move], log_dirs: Mapping[int, LogDir]) -> dict[TopicPartition, int]:
-    """Bytes that have arrived on the receiving brokers, by partition; never more than the move copies."""
-    return {move.topic_partition: min(copied_bytes(move), _received(move, log_dirs)) for move in flying}
+    """Bytes that have arrived on the receiving brokers, by partition: more than planned where producers write on."""
+    return {move.topic_partition: _received(move, log_dirs) for move in flying}
+
+
+def counted_bytes(flying: Iterable[Move], arrived: Mapping[TopicPartition, int]) -> int:
+    """What of the bytes that arrived counts for the plan's progress: of each move no more than was planned."""
+    return sum(min(copied_bytes(move), arrived.get(move.topic_partition, 0)) for move in flying)
 
 
 def _received(move: Move, log_dirs: Mapping[int, LogDir]) -> int:

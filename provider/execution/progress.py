@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.execution.catchup import Track, copied_bytes, eta_s
+from kafka_steward.execution.catchup import Track, copied_bytes, counted_bytes, eta_s
 from kafka_steward.execution.holds import Held
 from kafka_steward.execution.moves import unsettled
 from kafka_steward.journal.moves import MoveRow, MoveState
@@ -96,7 +96,8 @@ def progress_of(
     counts = Counter(row.state for row in rows)
     left_over = unsettled(rows)
     total, done = (sum(copied_bytes(row.move) for row in rows if row.state in of) for of in (_COUNTED, _COPIED))
-    arrived = sum(track.arrived.values()) if track else 0
+    flying = (row.move for row in rows if row.state is MoveState.SUBMITTED)
+    arrived = counted_bytes(flying, track.arrived) if track else 0
     rate = track.bytes_per_s if track else None
     return Progress(
         digest=record.digest,

@@ -10,7 +10,7 @@ from typing import Any
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import AuthenticationFailed, ClusterError, LockLost, PlanError, VersionConflict, WrongCluster
 from kafka_steward.execution.cancelling import adopt_request
-from kafka_steward.execution.catchup import Track, copied_bytes, stalled
+from kafka_steward.execution.catchup import Track, copied_bytes, counted_bytes, stalled
 from kafka_steward.execution.ending import end_plan, ending_of, hand_on, owner_after_ends, purge_old
 from kafka_steward.execution.mending import mending
 from kafka_steward.execution.owner import new_owner
@@ -224,7 +224,7 @@ class Runner:
     def _measure(self, stepped: Stepped) -> tuple[Track, tuple[TopicPartition, ...]]:
         now_ms = self._journal.now_ms()
         done = sum(copied_bytes(row.move) for row in stepped.rows if row.state is MoveState.COMPLETED)
-        done += sum(stepped.arrived.values())
+        done += counted_bytes((row.move for row in stepped.flying), stepped.arrived)
         self._track = (
             Track(now_ms, done).then(now_ms, done, stepped.arrived)
             if self._track is None

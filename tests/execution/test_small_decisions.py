@@ -9,7 +9,7 @@ import pytest
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.state import LogDir
 from kafka_steward.cluster.throttles import Side
-from kafka_steward.execution.catchup import Track, arrived_bytes, copied_bytes, eta_s, stalled
+from kafka_steward.execution.catchup import Track, arrived_bytes, copied_bytes, counted_bytes, eta_s, stalled
 from kafka_steward.execution.electing import elect_preferred, misled
 from kafka_steward.execution.moves import Phase
 from kafka_steward.execution.need import NOTHING, need_of
@@ -29,7 +29,8 @@ def test_bytes_count_once_for_each_copy_and_never_more_than_the_move() -> None:
     wide = move("t-0", "123", "453", size=100)
     assert copied_bytes(wide) == 200
     assert arrived_bytes([wide], {4: LogDir({T0: 30}), 5: LogDir({T0: 20})}) == {T0: 50}
-    assert arrived_bytes([wide], {4: LogDir({T0: 500})}) == {T0: 200}
+    assert arrived_bytes([wide], {4: LogDir({T0: 500})}) == {T0: 500}
+    assert counted_bytes([wide], {T0: 500}) == 200
     assert arrived_bytes([wide], {}) == {T0: 0}
 
 
