@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import pyarrow as pa
 
@@ -17,6 +19,7 @@ from kafka_steward.planning.formats import (
     SnapshotFolder,
     conformed,
 )
+from kafka_steward.planning.heal import Others
 from kafka_steward.planning.kernels import (
     Job,
     plan_slice,
@@ -25,14 +28,18 @@ from kafka_steward.planning.kernels import (
     survey_slice,
     tally_slice,
 )
+from kafka_steward.planning.measures import Measures
 from kafka_steward.planning.options import EVEN, Options
 from kafka_steward.planning.proof import proof_of
+from kafka_steward.planning.shares import Share
 from kafka_steward.planning.slices import SLICE_ROWS, boundaries
 
 STATES = {"!": "failed", "-": "draining", "+": "new"}
 
 
-def snapshot_of(brokers: list[dict], partitions: list[dict], cluster_id: str = "c") -> SnapshotFolder:
+def snapshot_of(
+    brokers: list[dict[str, Any]], partitions: list[dict[str, Any]], cluster_id: str = "c"
+) -> SnapshotFolder:
     """A snapshot in memory, from rows as the formats have them; what is not given is the usual."""
     full = [
         {"isr": row["replicas"], "leader": row["replicas"][0], "target_rf": len(row["replicas"]), **row}
@@ -69,7 +76,10 @@ def cluster(brokers: str, *topics: str) -> SnapshotFolder:
 
 
 def planned(
-    snapshot: SnapshotFolder, operation: str = "heal", options: dict | None = None, slice_rows: int = SLICE_ROWS
+    snapshot: SnapshotFolder,
+    operation: str = "heal",
+    options: dict[str, Any] | None = None,
+    slice_rows: int = SLICE_ROWS,
 ) -> PlanFolder:
     """The plan of a snapshot: the job's kernels, in the job's order, without Spark."""
     asked = Operation(operation)
@@ -83,6 +93,7 @@ def planned(
         for first, *after in (firsts[at : at + 2] for at in range(len(firsts)))
     ]
     result, measures = _solved(job, slices, table)
+    assert measures is not None, "a slice has no placement"
     rows = in_order(result.filter(result["topic"].is_valid()), Slots(5, 5, chosen.chunk_size))
     proof = {
         **proof_of(measures, job.arrays(), asked, chosen),
@@ -93,7 +104,7 @@ def planned(
     return PlanFolder(proof["digest"], proof, moves_of(rows))
 
 
-def _solved(job, slices, table):
+def _solved(job: Job, slices: Sequence[pa.Table], table: pa.Table) -> tuple[pa.Table, Measures | None]:
     if len(slices) == 1:
         return _kernels(job, None, slices)
     if job.operation not in EVEN:
@@ -108,13 +119,15 @@ def _solved(job, slices, table):
     return _kernels(job, None, [table])
 
 
-def _kernels(job, others, slices):
+def _kernels(
+    job: Job, others: Sequence[Others | Share] | None, slices: Sequence[pa.Table]
+) -> tuple[pa.Table, Measures | None]:
     results = [plan_slice(job, others, number, part) for number, part in enumerate(slices)]
     answers = _answers(slices, lambda number, _: results[number])
     return pa.concat_tables(results), read_measures(answers) if all(answers) else None
 
 
-def _answers(slices, kernel):
+def _answers(slices: Sequence[pa.Table], kernel: Callable[[int, pa.Table], pa.Table]) -> list[Any]:
     found = [kernel(number, part) for number, part in enumerate(slices)]
     problems = [one for table in found for one in table["problem"].to_pylist() if one]
     if problems:

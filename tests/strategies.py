@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from hypothesis import strategies as st
 
+from kafka_steward.planning.formats import SnapshotFolder
 from tests.builders import snapshot_of
 
 RACKS = st.sampled_from(["a", "b", "c", None])
 
 
 @st.composite
-def clusters(draw, states=("live", "live", "live", "new", "failed", "draining"), max_partitions=8):
+def clusters(
+    draw: st.DrawFn,
+    states: Sequence[str] = ("live", "live", "live", "new", "failed", "draining"),
+    max_partitions: int = 8,
+) -> SnapshotFolder:
     """A snapshot: 1-7 brokers, at least one of them usable, 1-3 topics, any replica sets, a few oddities."""
     count = draw(st.integers(1, 7))
     state = ["live", *draw(st.lists(st.sampled_from(states), min_size=count - 1, max_size=count - 1))]
     racks = draw(st.lists(RACKS, min_size=count, max_size=count))
-    brokers = [{"broker": 10 + n, "rack": racks[n], "state": state[n]} for n in range(count)]
+    brokers: list[dict[str, Any]] = [{"broker": 10 + n, "rack": racks[n], "state": state[n]} for n in range(count)]
     ids = [row["broker"] for row in brokers]
     rows = []
     for topic in range(draw(st.integers(1, 3))):
@@ -26,7 +34,7 @@ def clusters(draw, states=("live", "live", "live", "new", "failed", "draining"),
 
 
 @st.composite
-def partitions(draw, topic, number, replicas):
+def partitions(draw: st.DrawFn, topic: str, number: int, replicas: list[int]) -> dict[str, Any]:
     in_sync = [one for one in replicas if draw(st.integers(0, 4))]
     return {
         "topic": topic,

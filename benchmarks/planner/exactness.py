@@ -18,7 +18,7 @@ from kafka_steward.planning.options import Options
 from kafka_steward.planning.rebalance import place_evenly
 from tests.builders import planned
 from tests.planning.solver import MIB, fewest, fewest_leader_changes, random_case
-from tests.planning.test_heal import given_instances, snapshot_of_instance
+from tests.planning.test_heal import instances, snapshot_of_instance
 
 _EVEN = ("rebalance", "expand", "drain")
 
@@ -38,7 +38,7 @@ def _row(name: str, found: Counter[str]) -> list[object]:
 def _given() -> Counter[str]:
     """The instances with known optima; heal and fill never move what is in place, even where that would be cheaper."""
     found: Counter[str] = Counter()
-    for instance in (case.values[0] for case in given_instances(*_EVEN, "heal", "fill")):
+    for instance in instances(*_EVEN, "heal", "fill"):
         snapshot = snapshot_of_instance(instance)
         plan = planned(snapshot, instance["operation"], {"rackless": "own-rack"})
         best = instance["optimal_added_replicas"]

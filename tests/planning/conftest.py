@@ -1,15 +1,22 @@
 """One Spark for all tests of the planner."""
 
+from __future__ import annotations
+
 import os
 import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
 from kafka_steward.planning.session import QUICK_JAVA
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 
 @pytest.fixture(scope="session")
-def spark():
+def spark() -> Iterator[SparkSession]:
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ["PYSPARK_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 from ortools.sat.python import cp_model
 
+from kafka_steward.planning.arrays import Ints
+from kafka_steward.planning.formats import SnapshotFolder
+from kafka_steward.planning.leaders import Slots, Tier
+from kafka_steward.planning.rebalance import Bounds, Shape
 from tests.builders import snapshot_of
 
 MIB = 1 << 20
 
 
-def random_case(seed, *, racks=(None, 1, 2, 3, 4), sized=True):
+def random_case(seed: int, *, racks: Sequence[int | None] = (None, 1, 2, 3, 4), sized: bool = True) -> SnapshotFolder:
     """2-7 brokers, 1-3 topics, at most 18 partitions, RF 1-4 mixed, any racks, lost and extra replicas."""
     dice = random.Random(seed)
     count = dice.randint(2, 7)
@@ -39,7 +44,7 @@ def random_case(seed, *, racks=(None, 1, 2, 3, 4), sized=True):
     return snapshot_of(brokers, parts)
 
 
-def fewest(shape, bounds):
+def fewest(shape: Shape, bounds: Bounds) -> tuple[int, int] | None:
     """Moves and mebibytes of the best placement: fewest moves, then fewest mebibytes. None if there is none."""
     model = cp_model.CpModel()
     rows, brokers = len(shape.topic), len(shape.group)
@@ -72,7 +77,7 @@ def fewest(shape, bounds):
     return divmod(round(solver.objective_value), move)
 
 
-def fewest_leader_changes(topic, slots, tier):
+def fewest_leader_changes(topic: Ints, slots: Slots, tier: Tier) -> int | None:
     """Preferred-leader changes of the best choice of leaders within a tier; None if it cannot be met."""
     model = cp_model.CpModel()
     lead = [model.new_bool_var(str(slot)) for slot in range(len(slots.row))]

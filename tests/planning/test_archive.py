@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import tarfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pyspark
@@ -28,7 +29,7 @@ BARE = ("numpy", "numpy.libs", "pandas", "pandas.libs", "py4j", "pyarrow", "pysp
 
 
 @pytest.fixture(scope="module")
-def bare_python(tmp_path_factory):
+def bare_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A Python that knows Spark and Arrow, and none of our code."""
     home = tmp_path_factory.mktemp("bare")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home)], check=True, timeout=120)
@@ -44,7 +45,7 @@ def bare_python(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def standalone(tmp_path_factory):
+def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A master and two workers of one core each; the address of the master."""
     folder = tmp_path_factory.mktemp("standalone")
     with socket.socket() as probe:
@@ -75,11 +76,13 @@ def standalone(tmp_path_factory):
                 process.wait(30)
 
 
-def _assert(fact, log):
+def _assert(fact: object, log: Path) -> None:
     assert fact, log.read_text()[-2000:]
 
 
-def submitted(master, python, snapshot, out, conf):
+def submitted(
+    master: str, python: Path, snapshot: str, out: Path, conf: Mapping[str, str]
+) -> subprocess.CompletedProcess[str]:
     everything = {
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
@@ -100,7 +103,9 @@ def submitted(master, python, snapshot, out, conf):
     return subprocess.run(command, capture_output=True, text=True, env=env, timeout=400, check=False)
 
 
-def test_executors_without_our_code_need_the_archive_and_then_make_the_same_plan(tmp_path, bare_python, standalone):
+def test_executors_without_our_code_need_the_archive_and_then_make_the_same_plan(
+    tmp_path: Path, bare_python: Path, standalone: str
+) -> None:
     snapshot = written(SNAPSHOT, tmp_path / "snapshot")
     without = submitted(standalone, bare_python, snapshot, tmp_path / "without", {})
     assert without.returncode == 1
@@ -117,7 +122,7 @@ def test_executors_without_our_code_need_the_archive_and_then_make_the_same_plan
     assert json.loads(done.stdout.splitlines()[-1]) == plan.proof
 
 
-def test_the_archive_holds_what_planning_imports_and_no_airflow(tmp_path):
+def test_the_archive_holds_what_planning_imports_and_no_airflow(tmp_path: Path) -> None:
     assert job.main(["--make-archive", str(tmp_path / "a.tar.gz")]) == 0
     with tarfile.open(tmp_path / "a.tar.gz") as archive:
         names = archive.getnames()

@@ -3,13 +3,14 @@
 import pytest
 
 from kafka_steward.planning.check import check
+from kafka_steward.planning.formats import PlanFolder, SnapshotFolder
 from tests.builders import cluster, planned, snapshot_of
 from tests.planning.solver import random_case
 
 UNEVEN = cluster("1a 2b 3c 4a+", "t: " + " ".join(["12", "23", "31"] * 6), "u: 14 21")
 
 
-def carried_out(snapshot, plan):
+def carried_out(snapshot: SnapshotFolder, plan: PlanFolder) -> SnapshotFolder:
     """The snapshot after a plan."""
     new = {(move.topic, move.partition): list(move.after) for move in plan.moves}
     rows = snapshot.partitions.to_pylist()
@@ -18,18 +19,18 @@ def carried_out(snapshot, plan):
     return snapshot_of(snapshot.brokers.to_pylist(), rows)
 
 
-def squares(plan, when):
+def squares(plan: PlanFolder, when: str) -> int:
     held = plan.proof["spread"]["replicas"][when]["by_broker"].values()
     return sum(value * value for value in held)
 
 
-def test_rack_violations_come_first():
+def test_rack_violations_come_first() -> None:
     plan = planned(UNEVEN, "rebalance", {"max_moves": 1})
     assert [(move.topic, move.partition) for move in plan.moves if move.adding] == [("u", 0)]
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 5, 100])
-def test_a_budget_is_never_exceeded_and_every_move_helps(limit):
+def test_a_budget_is_never_exceeded_and_every_move_helps(limit: int) -> None:
     plan = planned(UNEVEN, "rebalance", {"max_moves": limit})
     assert plan.proof["replicas_moved"] == min(limit, planned(UNEVEN, "rebalance").proof["replicas_moved"])
     assert plan.proof["gap"] == 0
@@ -37,13 +38,13 @@ def test_a_budget_is_never_exceeded_and_every_move_helps(limit):
     assert check(UNEVEN, plan).problems == []
 
 
-def test_a_budget_of_bytes():
+def test_a_budget_of_bytes() -> None:
     plan = planned(UNEVEN, "rebalance", {"max_bytes": 2500})
     assert plan.proof["bytes_moved"] == 2000
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_nights_add_up_to_the_moves_of_one_plan(seed):
+def test_nights_add_up_to_the_moves_of_one_plan(seed: int) -> None:
     snapshot = random_case(seed)
     needed = planned(snapshot, "rebalance").proof["replicas_moved"]
     moved = 0
@@ -57,7 +58,7 @@ def test_nights_add_up_to_the_moves_of_one_plan(seed):
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_nights_with_a_budget_of_bytes_end_even_too(seed):
+def test_nights_with_a_budget_of_bytes_end_even_too(seed: int) -> None:
     snapshot = random_case(seed)
     largest = max([0, *(size or 0 for size in snapshot.partitions["bytes"].to_pylist())])
     # A partition moves as a whole, four replicas at most.
@@ -69,6 +70,6 @@ def test_nights_with_a_budget_of_bytes_end_even_too(seed):
     assert planned(snapshot, "rebalance").proof["replicas_moved"] == 0
 
 
-def test_a_budget_of_nothing_is_refused():
+def test_a_budget_of_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="The option max_moves is 0; it must be at least 1"):
         planned(UNEVEN, "rebalance", {"max_moves": 0})

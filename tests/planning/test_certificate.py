@@ -7,30 +7,31 @@ import numpy as np
 import pytest
 
 from kafka_steward.planning import certificate
+from kafka_steward.planning.arrays import Ints
 from kafka_steward.planning.certificate import find_prices, open_topics, unproven
 from kafka_steward.planning.check import check
 from kafka_steward.planning.evenness import touchable
 from kafka_steward.planning.exchanges import exact_exchanges, pooled_exchanges
-from kafka_steward.planning.formats import PlanFolder, plan_table
-from kafka_steward.planning.judge import position_of
+from kafka_steward.planning.formats import PlanFolder, SnapshotFolder, plan_table
+from kafka_steward.planning.judge import Position, position_of
 from tests.builders import cluster, planned, snapshot_of
 from tests.planning.solver import MIB, random_case
 
 
-def position_after(snapshot, plan):
+def position_after(snapshot: SnapshotFolder, plan: PlanFolder) -> Position:
     options = plan.proof["options"]
     touched = touchable(snapshot.brokers, snapshot.partitions, options)
     return position_of(snapshot.brokers, touched, plan_table(plan.moves), options)
 
 
-def open_by_pairs(position, price):
+def open_by_pairs(position: Position, price: Ints) -> list[str]:
     """The topics that are open in the picture that forgets nothing."""
     every = np.arange(len(position.topics))
     worse = certificate._improvable(position, exact_exchanges(position), every, price.astype(np.int32))
     return [position.topics[topic] for topic in np.flatnonzero(worse)]
 
 
-def test_the_quick_picture_proves_nothing_that_the_exact_one_does_not():
+def test_the_quick_picture_proves_nothing_that_the_exact_one_does_not() -> None:
     dice, seen = random.Random(5), 0
     for seed in range(120):
         snapshot = random_case(seed)
@@ -46,7 +47,7 @@ def test_the_quick_picture_proves_nothing_that_the_exact_one_does_not():
 
 
 @pytest.mark.parametrize("prices", [{}, {"1": 5, "2": -3, "3": 0, "4": 7}, {"1": 1 << 30}, {"1": "x"}, {"9": 0}])
-def test_wrong_prices_prove_nothing_and_missing_ones_are_found_anew(prices):
+def test_wrong_prices_prove_nothing_and_missing_ones_are_found_anew(prices: dict[str, object]) -> None:
     snapshot = cluster("1 2 3 4+", "t: 12 23 31 12 23 31 12")
     plan = planned(snapshot, "expand")
     verdict = check(snapshot, PlanFolder(plan.digest, {**plan.proof, "prices": prices}, plan.moves))
@@ -55,7 +56,7 @@ def test_wrong_prices_prove_nothing_and_missing_ones_are_found_anew(prices):
     assert bool(verdict.unproven) == (len(prices) == 4)
 
 
-def test_prices_found_by_the_quick_picture_prove_as_well(monkeypatch):
+def test_prices_found_by_the_quick_picture_prove_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(certificate, "_FEW_CELLS", 0)
     found = 0
     for seed in range(60):
@@ -63,11 +64,13 @@ def test_prices_found_by_the_quick_picture_prove_as_well(monkeypatch):
         position = position_after(snapshot, planned(snapshot, "rebalance"))
         quick = certificate._prices_by(position, pooled_exchanges(position))
         found += quick is not None
-        assert unproven(position, find_prices(position)) == []
+        prices = find_prices(position)
+        assert prices is not None
+        assert unproven(position, prices) == []
     assert found >= 50
 
 
-def test_a_worse_plan_with_any_prices_is_valid_and_not_proven():
+def test_a_worse_plan_with_any_prices_is_valid_and_not_proven() -> None:
     snapshot = cluster("1 2 3 4+", "t: 12 23 31 12 23 31 12 23")
     plan = planned(snapshot, "expand")
     # Two partitions exchange a broker: as even as before, at the cost of two moves.
@@ -95,7 +98,7 @@ def test_a_worse_plan_with_any_prices_is_valid_and_not_proven():
         assert verdict.unproven
 
 
-def test_a_plan_of_bytes_is_checked_for_room_and_its_bound_is_stated():
+def test_a_plan_of_bytes_is_checked_for_room_and_its_bound_is_stated() -> None:
     brokers = [{"broker": one, "state": "live", "usable_bytes": 40 * MIB} for one in (1, 2, 3)]
     rows = [{"topic": "t", "partition": at, "replicas": [1], "bytes": MIB} for at in range(60)]
     snapshot = snapshot_of(brokers, rows)
@@ -110,7 +113,7 @@ def test_a_plan_of_bytes_is_checked_for_room_and_its_bound_is_stated():
     assert problems[0].endswith("bytes and has room for 1048576.")
 
 
-def test_within_a_budget_whatever_moves_ends_up_right():
+def test_within_a_budget_whatever_moves_ends_up_right() -> None:
     snapshot = cluster("1a 2b 3c 4a+", "t: " + " ".join(["12", "23", "31"] * 6), "u: 14 21")
     plan = planned(snapshot, "rebalance", {"max_moves": 3})
     assert check(snapshot, plan).problems == []

@@ -2,12 +2,15 @@
 
 import random
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from kafka_steward.assignment import Move
 from kafka_steward.planning.check import check
-from kafka_steward.planning.formats import PlanFolder
+from kafka_steward.planning.formats import PlanFolder, SnapshotFolder
 from tests.builders import cluster, planned
 
 SNAPSHOTS = [
@@ -17,13 +20,13 @@ SNAPSHOTS = [
 ]
 
 
-def moved(plan, index, **changes):
+def moved(plan: PlanFolder, index: int, **changes: Any) -> PlanFolder:
     moves = list(plan.moves)
     moves[index] = replace(moves[index], **changes)
     return rehashed(plan, moves)
 
 
-def rehashed(plan, moves, **proof):
+def rehashed(plan: PlanFolder, moves: list[Move], **proof: object) -> PlanFolder:
     """With sums that fit the rows, so that only the change itself can give it away."""
     counted = {
         "replicas_moved": sum(len(move.adding) for move in moves),
@@ -34,7 +37,7 @@ def rehashed(plan, moves, **proof):
     return PlanFolder(plan.digest, {**plan.proof, **counted, **proof}, moves)
 
 
-def mutants(snapshot, plan, dice):
+def mutants(snapshot: SnapshotFolder, plan: PlanFolder, dice: random.Random) -> Iterator[tuple[str, PlanFolder]]:
     """Every way that one row can be wrong, many times over."""
     brokers = snapshot.brokers["broker"].to_pylist()
     for index, move in enumerate(plan.moves):
@@ -66,7 +69,7 @@ def mutants(snapshot, plan, dice):
             yield "one more", moved(plan, index, after=(*move.after, broker))
 
 
-def misstated(plan):
+def misstated(plan: PlanFolder) -> Iterator[tuple[str, PlanFolder]]:
     yield "understated", rehashed(plan, plan.moves, replicas_moved=0)
     yield "bound too high", rehashed(plan, plan.moves, lower_bound=len(plan.moves) + 1)
     yield "other cluster", rehashed(plan, plan.moves, cluster_id="d")
@@ -75,12 +78,12 @@ def misstated(plan):
 
 
 @pytest.mark.parametrize("snapshot", SNAPSHOTS)
-def test_a_plan_of_the_planner_is_valid(snapshot):
+def test_a_plan_of_the_planner_is_valid(snapshot: SnapshotFolder) -> None:
     assert check(snapshot, planned(snapshot)).ok
 
 
-def test_hundreds_of_plans_with_one_thing_wrong_are_all_caught():
-    caught, let_through = Counter(), []
+def test_hundreds_of_plans_with_one_thing_wrong_are_all_caught() -> None:
+    caught, let_through = Counter[str](), []
     for snapshot in SNAPSHOTS:
         plan = planned(snapshot)
         for kind, mutant in [*mutants(snapshot, plan, random.Random(1)), *misstated(plan)]:
@@ -94,7 +97,7 @@ def test_hundreds_of_plans_with_one_thing_wrong_are_all_caught():
     assert len(caught) == 23
 
 
-def test_a_replica_on_a_rack_that_is_held_already_is_caught():
+def test_a_replica_on_a_rack_that_is_held_already_is_caught() -> None:
     snapshot = cluster("1a 2b! 3b 4a", "t: 12")
     plan = planned(snapshot)
     assert plan.moves[0].after == (1, 3)
@@ -103,7 +106,7 @@ def test_a_replica_on_a_rack_that_is_held_already_is_caught():
     ]
 
 
-def test_what_is_listed_without_need_is_caught():
+def test_what_is_listed_without_need_is_caught() -> None:
     snapshot = cluster("1! 2 3", "t: 12")
     plan = planned(snapshot)
     for reason in ("all_replicas_lost", "too_few_brokers", "in_flight"):

@@ -3,6 +3,7 @@
 import heapq
 import random
 from collections import Counter
+from collections.abc import Iterable
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from kafka_steward.planning.chunks import Queue, Slots, order
 SLOTS = Slots(5, 5, 50)
 
 
-def queue_of(seed, moves=600, brokers=12, skew=1.5):
+def queue_of(seed: int, moves: int = 600, brokers: int = 12, skew: float = 1.5) -> Queue:
     dice = random.Random(seed)
     pairs = [dice.sample(range(brokers), 2) for _ in range(moves)]
     size = np.array([int(dice.lognormvariate(15, skew)) for _ in range(moves)])
@@ -21,9 +22,10 @@ def queue_of(seed, moves=600, brokers=12, skew=1.5):
     return Queue(same, same, size, source, np.arange(moves), into)
 
 
-def makespan(queue, numbers, slots):
+def makespan(queue: Queue, numbers: Iterable[int], slots: Slots) -> float:
     """The time until all moves are done when each starts as soon as its brokers have a slot, in the given order."""
-    into, out_of, running, now = Counter(), Counter(), [], 0.0
+    into, out_of, now = Counter[int](), Counter[int](), 0.0
+    running: list[tuple[float, int]] = []
     waiting = list(numbers)
     while waiting or running:
         blocked = []
@@ -42,20 +44,20 @@ def makespan(queue, numbers, slots):
     return now
 
 
-def least(queue, slots):
+def least(queue: Queue, slots: Slots) -> float:
     """No order is faster than the busiest broker, or the largest move in its one slot."""
-    busiest = max(np.bincount(ends, weights=queue.size).max() for ends in (queue.source, queue.into))
+    busiest = max(float(np.bincount(ends, weights=queue.size).max()) for ends in (queue.source, queue.into))
     return max(busiest, float(queue.size.max()) * slots.into)
 
 
 @pytest.mark.parametrize("skew", [0.5, 1.0, 1.5])
 @pytest.mark.parametrize("seed", range(3))
-def test_the_order_takes_at_most_six_percent_longer_than_any_must(seed, skew):
+def test_the_order_takes_at_most_six_percent_longer_than_any_must(seed: int, skew: float) -> None:
     queue = queue_of(seed, skew=skew)
     assert makespan(queue, order(queue, SLOTS), SLOTS) <= 1.06 * least(queue, SLOTS)
 
 
-def test_an_order_by_name_takes_longer():
+def test_an_order_by_name_takes_longer() -> None:
     ours, by_name = 0.0, 0.0
     for seed in range(5):
         queue = queue_of(seed, skew=1.0)
@@ -64,7 +66,7 @@ def test_an_order_by_name_takes_longer():
     assert ours < by_name
 
 
-def test_neighbours_in_the_plan_use_different_brokers():
+def test_neighbours_in_the_plan_use_different_brokers() -> None:
     # Ten moves into each of six brokers, equal in everything: any six in a row should go to six brokers.
     into = np.repeat(np.arange(6), 10)
     same = np.zeros(60, np.int64)
@@ -73,7 +75,7 @@ def test_neighbours_in_the_plan_use_different_brokers():
     assert all(len({into[move] for move in numbers[at : at + 6]}) == 6 for at in range(0, 60, 6))
 
 
-def test_the_fewest_in_sync_come_first_whatever_their_size():
+def test_the_fewest_in_sync_come_first_whatever_their_size() -> None:
     queue = queue_of(3, moves=40)
     in_sync = np.array([2, 1] * 20)
     numbers = order(Queue(in_sync, queue.short, queue.size, queue.source, queue.owner, queue.into), SLOTS)

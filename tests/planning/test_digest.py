@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from typing import Any
 
 import pyarrow as pa
 from hypothesis import given, settings
@@ -25,20 +26,20 @@ ROWS = st.lists(
 SCHEMA = pa.schema({"name": pa.string(), "size": pa.int64(), "share": pa.float64(), "replicas": pa.list_(pa.int32())})
 
 
-def lines_of(table):
+def lines_of(table: pa.Table) -> list[str]:
     return [line for lines in json_lines(table) for line in lines.to_pylist()]
 
 
 @settings(deadline=None)
 @given(ROWS, ROWS)
-def test_a_line_is_what_json_dumps_writes(first, second):
+def test_a_line_is_what_json_dumps_writes(first: list[dict[str, Any]], second: list[dict[str, Any]]) -> None:
     chunked = pa.concat_tables([pa.Table.from_pylist(rows, SCHEMA) for rows in (first, second)])
     expected = [json.dumps(row, sort_keys=True, ensure_ascii=False) for row in first + second]
     assert lines_of(chunked) == expected
     assert lines_of(chunked.slice(1)) == expected[1:]
 
 
-def test_the_plan_digest_can_be_reproduced_with_the_standard_library():
+def test_the_plan_digest_can_be_reproduced_with_the_standard_library() -> None:
     rows = [
         {
             "topic": "t",
@@ -62,13 +63,13 @@ def test_the_plan_digest_can_be_reproduced_with_the_standard_library():
     assert plan_digest("cluster", "snapshot", "heal", {"b": [2], "a": 1}, table) == expected
 
 
-def test_a_plan_without_rows_has_a_digest():
+def test_a_plan_without_rows_has_a_digest() -> None:
     assert plan_digest("c", "s", "heal", {}, PLAN.empty_table()) != plan_digest(
         "c", "s", "fill", {}, PLAN.empty_table()
     )
 
 
-def test_the_snapshot_digest_ignores_the_order_of_rows_and_nothing_else():
+def test_the_snapshot_digest_ignores_the_order_of_rows_and_nothing_else() -> None:
     brokers = pa.Table.from_pylist([{"broker": 1, "state": "live"}, {"broker": 2, "state": "live"}], SNAPSHOT_BROKERS)
     rows = [
         {

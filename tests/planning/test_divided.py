@@ -1,33 +1,41 @@
 """An even plan put together from slices: as few moves and mebibytes as the plan of all partitions as one."""
 
+from __future__ import annotations
+
 import random
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from kafka_steward.planning.check import check
 from kafka_steward.planning.divided import Divided
-from kafka_steward.planning.formats import read_plan, read_snapshot
+from kafka_steward.planning.formats import PlanFolder, read_plan, read_snapshot
 from kafka_steward.planning.job import run
-from kafka_steward.planning.quota_flow import whole_quotas
+from kafka_steward.planning.measures import Measures
+from kafka_steward.planning.quota_flow import Quotas, Whole, whole_quotas
 from kafka_steward.planning.sampled import sampled_quotas
 from tests.builders import cluster, planned
 from tests.planning.solver import MIB, random_case
 from tests.planning.test_job import written
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 TOPICS = [f"{name}: " + " ".join(["124", "341", "213", "432"] * 5) for name in "tuvw"]
 SNAPSHOT = cluster("1a 2b 3c 4a- 5b 6c+ 7a", *TOPICS)
 
 
-def cost(plan):
+def cost(plan: PlanFolder) -> tuple[int, int, int, dict[str, int]]:
     weight = sum(len(move.adding) * -(-(move.size_bytes or 0) // MIB) for move in plan.moves)
     return plan.proof["replicas_moved"], weight, plan.proof["lower_bound"], plan.proof["rack_violations"]
 
 
-def test_cut_into_topics_random_cases_move_as_little_as_in_one_piece(monkeypatch):
+def test_cut_into_topics_random_cases_move_as_little_as_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
     closed, different = [], []
     better_whole = Divided.better_whole
 
-    def spy(parts, measures):
+    def spy(parts: Divided, measures: Measures) -> bool:
         closed.append(parts.closes(measures))
         return better_whole(parts, measures)
 
@@ -42,7 +50,7 @@ def test_cut_into_topics_random_cases_move_as_little_as_in_one_piece(monkeypatch
 
 
 @pytest.mark.parametrize("operation", ["rebalance", "expand", "drain"])
-def test_slices_together_are_even_and_proven(operation):
+def test_slices_together_are_even_and_proven(operation: str) -> None:
     plan = planned(SNAPSHOT, operation, slice_rows=20)
     verdict = check(SNAPSHOT, plan)
     assert (verdict.problems, verdict.unproven) == ([], ())
@@ -50,7 +58,7 @@ def test_slices_together_are_even_and_proven(operation):
     assert leaders["most"] - leaders["least"] <= 1
 
 
-def test_without_a_plan_of_all_a_gap_is_said(monkeypatch):
+def test_without_a_plan_of_all_a_gap_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kafka_steward.planning.divided.MANY_PARTITIONS", 0)
     gaps = [planned(random_case(seed), "rebalance", slice_rows=1).proof for seed in range(1000, 1060)]
     said = [proof for proof in gaps if any("Slices were planned apart" in note for note in proof["notes"])]
@@ -59,7 +67,7 @@ def test_without_a_plan_of_all_a_gap_is_said(monkeypatch):
 
 
 @pytest.mark.spark
-def test_an_even_plan_of_several_slices_depends_on_the_slices_alone(spark, tmp_path):
+def test_an_even_plan_of_several_slices_depends_on_the_slices_alone(spark: SparkSession, tmp_path: Path) -> None:
     snapshot = written(SNAPSHOT, tmp_path / "snapshot")
     expected = planned(read_snapshot(snapshot), "drain", slice_rows=20)
     for partitions in ("1", "5"):
@@ -68,10 +76,10 @@ def test_an_even_plan_of_several_slices_depends_on_the_slices_alone(spark, tmp_p
         assert read_plan(str(tmp_path / partitions)) == expected
 
 
-def test_quotas_of_a_sample_and_prices_are_those_of_one_flow(monkeypatch):
+def test_quotas_of_a_sample_and_prices_are_those_of_one_flow(monkeypatch: pytest.MonkeyPatch) -> None:
     quotas = []
 
-    def both(whole):
+    def both(whole: Whole) -> Quotas:
         sampled, flow = sampled_quotas(whole), whole_quotas(whole)
         quotas.append([(one.moves, one.weight) for one in (sampled, flow)])
         return sampled

@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 
 from kafka_steward.planning.certificate import find_prices, misplaced, unproven
 from kafka_steward.planning.check import check
-from kafka_steward.planning.formats import PlanFolder, plan_table
-from kafka_steward.planning.judge import position_of
+from kafka_steward.planning.formats import PlanFolder, SnapshotFolder, plan_table
+from kafka_steward.planning.judge import Position, position_of
 from tests.builders import cluster, planned
 from tests.planning.solver import random_case
 from tests.planning.test_heal import given_instances, snapshot_of_instance
@@ -28,20 +29,20 @@ PUBLIC = {
 }
 
 
-def test_a_new_broker_gets_its_share_and_nothing_else_moves():
+def test_a_new_broker_gets_its_share_and_nothing_else_moves() -> None:
     plan = planned(cluster("1 2 3 4+", "t: 12 23 31 12 23 31 12 23"), "expand")
     assert plan.proof["replicas_moved"] == plan.proof["lower_bound"] == 4
     assert plan.proof["spread"]["replicas"]["after"]["by_broker"] == {"1": 4, "2": 4, "3": 4, "4": 4}
     assert {move.reason for move in plan.moves if move.adding} == {"balance"}
 
 
-def test_a_draining_broker_ends_up_empty():
+def test_a_draining_broker_ends_up_empty() -> None:
     plan = planned(cluster("1a 2b 3c 4a-", "t: 124 431 234"), "drain")
     assert plan.proof["spread"]["replicas"]["after"]["by_broker"]["4"] == 0
     assert {move.reason for move in plan.moves if move.adding} <= {"broker_draining", "rack_spread"}
 
 
-def test_of_two_plans_with_as_few_moves_the_one_with_fewer_bytes_is_taken():
+def test_of_two_plans_with_as_few_moves_the_one_with_fewer_bytes_is_taken() -> None:
     snapshot = cluster("1 2+", "t: 1 1 1 1")
     sizes = snapshot.partitions.set_column(
         snapshot.partitions.column_names.index("bytes"), "bytes", [[9 << 20, 1 << 20, 7 << 20, 2 << 20]]
@@ -52,7 +53,7 @@ def test_of_two_plans_with_as_few_moves_the_one_with_fewer_bytes_is_taken():
 
 
 @pytest.mark.parametrize("name", PUBLIC)
-def test_the_public_cases_of_the_reference_need_no_more_moves_than_the_optimum(name):
+def test_the_public_cases_of_the_reference_need_no_more_moves_than_the_optimum(name: str) -> None:
     brokers, topic, theirs, fewest = PUBLIC[name]
     snapshot = cluster(brokers, topic)
     plan = planned(snapshot, "rebalance")
@@ -60,12 +61,12 @@ def test_the_public_cases_of_the_reference_need_no_more_moves_than_the_optimum(n
     assert plan.proof["replicas_moved"] <= fewest <= theirs
 
 
-def test_partitions_wanting_more_replicas_than_there_are_brokers_are_refused():
+def test_partitions_wanting_more_replicas_than_there_are_brokers_are_refused() -> None:
     with pytest.raises(AssertionError, match="t-0 is to have 3 replicas, and only 2 brokers may hold one"):
         planned(cluster("1 2 3-", "t: 123"), "drain")
 
 
-def test_excluded_brokers_receive_nothing_and_the_others_come_nearest():
+def test_excluded_brokers_receive_nothing_and_the_others_come_nearest() -> None:
     snapshot = cluster("1a 2b 3c 4a+", "t: 12 23 31 12 23 31")
     plan = planned(snapshot, "rebalance", {"exclude_brokers": [3]})
     assert not any(3 in move.adding for move in plan.moves)
@@ -74,7 +75,7 @@ def test_excluded_brokers_receive_nothing_and_the_others_come_nearest():
     assert planned(emptier, "rebalance", {"exclude_brokers": [3]}).proof["replicas_moved"] == 0
 
 
-def test_excluded_and_internal_topics_take_no_part_unless_asked():
+def test_excluded_and_internal_topics_take_no_part_unless_asked() -> None:
     snapshot = cluster("1 2 3+", "t: 12 12 12", "__consumer_offsets: 12 12 12", "keep.this: 12 12 12")
     for options, topics in (
         ({"exclude": ["keep.*"]}, {"t"}),
@@ -86,14 +87,14 @@ def test_excluded_and_internal_topics_take_no_part_unless_asked():
         assert plan.proof["pinned"] == []
 
 
-def test_a_drain_takes_internal_topics_along():
+def test_a_drain_takes_internal_topics_along() -> None:
     snapshot = cluster("1 2 3-", "__consumer_offsets: 32")
     plan = planned(snapshot, "drain")
     assert plan.moves[0].after == (2, 1)
     assert check(snapshot, plan).ok
 
 
-def test_takeover_is_spread_over_the_brokers():
+def test_takeover_is_spread_over_the_brokers() -> None:
     plan = planned(cluster("1 2 3 4", "t: " + " ".join(["1234"] * 12)), "rebalance")
     assert plan.proof["spread"]["next_in_line_most"]["after"] == 1
     assert plan.proof["replicas_moved"] == 0
@@ -101,7 +102,7 @@ def test_takeover_is_spread_over_the_brokers():
 
 @SLOW
 @given(clusters(states=("live", "live", "new", "draining", "failed")), OPTIONS)
-def test_every_plan_is_valid_even_and_proven(snapshot, options):
+def test_every_plan_is_valid_even_and_proven(snapshot: SnapshotFolder, options: dict[str, Any]) -> None:
     usable = sum(state in ("live", "new") for state in snapshot.brokers["state"].to_pylist())
     if max(snapshot.partitions["target_rf"].to_pylist()) > usable:
         return
@@ -112,13 +113,13 @@ def test_every_plan_is_valid_even_and_proven(snapshot, options):
 
 
 @pytest.mark.parametrize("instance", given_instances("rebalance", "expand", "drain"))
-def test_given_instances_are_proven(instance):
+def test_given_instances_are_proven(instance: dict[str, Any]) -> None:
     snapshot = snapshot_of_instance(instance)
     verdict = check(snapshot, planned(snapshot, instance["operation"], {"rackless": "own-rack"}))
     assert (verdict.problems, verdict.unproven) == ([], ())
 
 
-def worse_position(position, dice):
+def worse_position(position: Position, dice: random.Random) -> Position | None:
     """A valid position that needs one move more, found by trying; None if there is none near."""
     order = [(row, to) for row in range(len(position.topic)) for to in np.flatnonzero(~position.placed[row])]
     dice.shuffle(order)
@@ -135,7 +136,7 @@ def worse_position(position, dice):
     return None
 
 
-def test_hundreds_of_worse_plans_are_never_certified_whatever_the_prices():
+def test_hundreds_of_worse_plans_are_never_certified_whatever_the_prices() -> None:
     judged = 0
     for seed in range(400):
         snapshot = random_case(seed)
@@ -150,6 +151,7 @@ def test_hundreds_of_worse_plans_are_never_certified_whatever_the_prices():
             continue
         judged += 1
         good = find_prices(position)
+        assert good is not None
         assert unproven(position, good) == []
         assert find_prices(worse) is None
         guesses = [good, good * 0, -good, np.array([dice.randint(-3, 3) for _ in good])]
@@ -157,7 +159,7 @@ def test_hundreds_of_worse_plans_are_never_certified_whatever_the_prices():
     assert judged >= 200
 
 
-def test_an_uneven_plan_is_no_valid_plan():
+def test_an_uneven_plan_is_no_valid_plan() -> None:
     snapshot = cluster("1 2 3 4+", "t: 12 23 31 12 23 31 12 23")
     plan = planned(snapshot, "expand")
     moves = [move for move in plan.moves if move.adding][1:]

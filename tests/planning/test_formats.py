@@ -2,6 +2,8 @@
 
 import json
 import re
+from collections.abc import Callable
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -27,18 +29,18 @@ HEAD = {"cluster_id": "c", "snapshot_digest": "s", "operation": "heal", "options
 
 
 @pytest.fixture
-def snapshot(tmp_path):
+def snapshot(tmp_path: Path) -> Path:
     write_snapshot(str(tmp_path / "snap"), cluster_id="c", taken_ms=5, brokers=BROKERS, partitions=PARTITIONS)
     return tmp_path / "snap"
 
 
 @pytest.fixture
-def plan(tmp_path):
+def plan(tmp_path: Path) -> Path:
     write_plan(f"file://{tmp_path}/plan", plan_table([MOVE]), HEAD)
     return tmp_path / "plan"
 
 
-def test_a_snapshot_is_read_as_it_was_written(snapshot):
+def test_a_snapshot_is_read_as_it_was_written(snapshot: Path) -> None:
     found = read_snapshot(snapshot.as_uri())
     assert (found.cluster_id, found.taken_ms) == ("c", 5)
     assert found.brokers["rack"].to_pylist() == ["a", None, "b"]
@@ -46,18 +48,18 @@ def test_a_snapshot_is_read_as_it_was_written(snapshot):
     assert found.partitions["bytes"].to_pylist() == [None, None]
 
 
-def test_a_plan_is_read_as_it_was_written(plan):
+def test_a_plan_is_read_as_it_was_written(plan: Path) -> None:
     found = read_plan(str(plan))
     assert found.moves == [MOVE]
     assert found.digest == found.proof["digest"]
 
 
-def test_a_plan_without_moves_is_a_plan(tmp_path):
+def test_a_plan_without_moves_is_a_plan(tmp_path: Path) -> None:
     write_plan(str(tmp_path), PLAN.empty_table(), HEAD)
     assert read_plan(str(tmp_path)).moves == []
 
 
-def test_a_plan_written_by_spark_is_a_folder_of_parts(plan):
+def test_a_plan_written_by_spark_is_a_folder_of_parts(plan: Path) -> None:
     table = pq.read_table(plan / "plan.parquet")
     (plan / "plan.parquet").unlink()
     (plan / "plan.parquet").mkdir()
@@ -65,7 +67,7 @@ def test_a_plan_written_by_spark_is_a_folder_of_parts(plan):
     assert read_plan(str(plan)).moves == [MOVE]
 
 
-def refused(read, path, words):
+def refused(read: Callable[[str], object], path: Path, words: str) -> None:
     with pytest.raises(PlanError, match=re.escape(words)) as caught:
         read(str(path))
     sentence = str(caught.value)
@@ -75,18 +77,18 @@ def refused(read, path, words):
 
 
 @pytest.mark.parametrize("name", ["snapshot.json", "brokers.parquet", "partitions.parquet"])
-def test_a_lost_file_is_named(snapshot, name):
+def test_a_lost_file_is_named(snapshot: Path, name: str) -> None:
     (snapshot / name).unlink()
     refused(read_snapshot, snapshot, f"{name}: no such file")
 
 
 @pytest.mark.parametrize("name", ["snapshot.json", "brokers.parquet", "partitions.parquet"])
-def test_a_garbled_file_is_named(snapshot, name):
+def test_a_garbled_file_is_named(snapshot: Path, name: str) -> None:
     (snapshot / name).write_bytes(b"PAR1 not this\xff")
     refused(read_snapshot, snapshot, f"garbled: {name}")
 
 
-def test_an_edited_snapshot_is_refused(snapshot):
+def test_an_edited_snapshot_is_refused(snapshot: Path) -> None:
     pq.write_table(PARTITIONS.slice(1), snapshot / "partitions.parquet")
     refused(read_snapshot, snapshot, "was edited after it was taken")
 
@@ -100,12 +102,12 @@ def test_an_edited_snapshot_is_refused(snapshot):
         (PARTITIONS.set_column(2, "replicas", pa.array([[1, None], [2]])), "the column replicas has empty values"),
     ],
 )
-def test_a_column_of_another_shape_is_named(snapshot, table, words):
+def test_a_column_of_another_shape_is_named(snapshot: Path, table: pa.Table, words: str) -> None:
     pq.write_table(table, snapshot / "partitions.parquet")
     refused(read_snapshot, snapshot, words)
 
 
-def test_an_edited_plan_is_refused(plan):
+def test_an_edited_plan_is_refused(plan: Path) -> None:
     rows = pq.read_table(plan / "plan.parquet")
     edited = rows.set_column(rows.column_names.index("after"), "after", pa.array([[1, 1]], pa.list_(pa.int32())))
     pq.write_table(edited, plan / "plan.parquet")
@@ -113,19 +115,19 @@ def test_an_edited_plan_is_refused(plan):
 
 
 @pytest.mark.parametrize("name", ["operation", "options", "cluster_id"])
-def test_an_edited_header_is_refused(plan, name):
+def test_an_edited_header_is_refused(plan: Path, name: str) -> None:
     proof = json.loads((plan / "proof.json").read_text())
     changed = {"a": 1} if name == "options" else "other"
     (plan / "proof.json").write_text(json.dumps({**proof, name: changed}))
     refused(read_plan, plan, "was edited after it was made")
 
 
-def test_a_proof_without_a_digest_is_refused(plan):
+def test_a_proof_without_a_digest_is_refused(plan: Path) -> None:
     (plan / "proof.json").write_text(json.dumps(HEAD))
     refused(read_plan, plan, "its field digest is missing")
 
 
-def test_a_workspace_that_cannot_be_written_is_named(tmp_path):
+def test_a_workspace_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     target = tmp_path / "file" / "snap"
     with pytest.raises(PlanError, match="The workspace cannot be written") as caught:
@@ -133,6 +135,6 @@ def test_a_workspace_that_cannot_be_written_is_named(tmp_path):
     assert str(target) in str(caught.value)
 
 
-def test_an_address_that_nothing_opens_is_named():
+def test_an_address_that_nothing_opens_is_named() -> None:
     with pytest.raises(PlanError, match="gopher://x cannot be opened"):
         read_snapshot("gopher://x")

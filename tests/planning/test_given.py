@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from kafka_steward.errors import PlanError
 from kafka_steward.planning.check import check
+from kafka_steward.planning.formats import PlanFolder, SnapshotFolder
 from kafka_steward.planning.reassignment import assignments, snapshot_tables, written
 from tests.builders import cluster, planned
 from tests.strategies import clusters
@@ -16,23 +18,23 @@ from tests.strategies import clusters
 SLOW = settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 
 
-def after(plan):
+def after(plan: PlanFolder) -> dict[str, list[int]]:
     return {str(move.topic_partition): list(move.after) for move in plan.moves}
 
 
-def document(**partitions):
+def document(**partitions: list[int]) -> dict[str, Any]:
     entries = [{"topic": name[0], "partition": int(name[1:2]), "replicas": ids} for name, ids in partitions.items()]
     return {"version": 1, "partitions": entries}
 
 
-def test_more_replicas_go_where_racks_and_load_want_them():
+def test_more_replicas_go_where_racks_and_load_want_them() -> None:
     snapshot = cluster("1a 2b 3c 4a", "t: 12 42", "other: 12")
     plan = planned(snapshot, "set-replication-factor", {"replication_factor": 3, "topics": ["t"]})
     assert after(plan) == {"t-0": [1, 2, 3], "t-1": [4, 2, 3]}
     assert {move.reason for move in plan.moves} == {"replication_factor"}
 
 
-def test_fewer_replicas_keep_the_leader_the_racks_and_the_balance():
+def test_fewer_replicas_keep_the_leader_the_racks_and_the_balance() -> None:
     snapshot = cluster("1a 2b 3a", "t: 123 123 213 213")
     plan = planned(snapshot, "set-replication-factor", {"replication_factor": 2, "topics": ["t"]})
     targets = after(plan)
@@ -44,7 +46,7 @@ def test_fewer_replicas_keep_the_leader_the_racks_and_the_balance():
 
 @SLOW
 @given(clusters(), st.integers(1, 4))
-def test_any_replication_factor_is_reached_with_the_fewest_moves(snapshot, factor):
+def test_any_replication_factor_is_reached_with_the_fewest_moves(snapshot: SnapshotFolder, factor: int) -> None:
     asked = {"replication_factor": factor, "topics": ["t0", "t1"]}
     try:
         plan = planned(snapshot, "set-replication-factor", asked)
@@ -56,13 +58,13 @@ def test_any_replication_factor_is_reached_with_the_fewest_moves(snapshot, facto
     assert {len(move.after) for move in plan.moves} <= {factor}
 
 
-def test_more_replicas_than_brokers_may_hold_are_refused():
+def test_more_replicas_than_brokers_may_hold_are_refused() -> None:
     asked = {"replication_factor": 3, "topics": ["t"]}
     with pytest.raises(AssertionError, match="t-0 is to have 3 replicas, and only 2 brokers may hold one"):
         planned(cluster("1 2 3!", "t: 12 23", "u: 12"), "set-replication-factor", asked)
 
 
-def test_a_given_reassignment_becomes_a_plan():
+def test_a_given_reassignment_becomes_a_plan() -> None:
     snapshot = cluster("1 2 3", "t: 12 23 31")
     plan = planned(snapshot, "apply", {"reassignment": document(t0=[1, 3], t2=[1, 3])})
     assert after(plan) == {"t-0": [1, 3], "t-2": [1, 3]}
@@ -73,7 +75,7 @@ def test_a_given_reassignment_becomes_a_plan():
 
 @SLOW
 @given(clusters(states=("live", "new", "draining")))
-def test_a_plan_and_then_its_rollback_is_the_identity(snapshot):
+def test_a_plan_and_then_its_rollback_is_the_identity(snapshot: SnapshotFolder) -> None:
     usable = sum(state in ("live", "new") for state in snapshot.brokers["state"].to_pylist())
     if max(snapshot.partitions["target_rf"].to_pylist()) > usable:
         return
@@ -101,13 +103,13 @@ def test_a_plan_and_then_its_rollback_is_the_identity(snapshot):
         (document(t0=[3]), "The reassignment of t-0 names broker 3, which has failed."),
     ],
 )
-def test_a_wrong_reassignment_is_one_sentence(reassignment, sentence):
+def test_a_wrong_reassignment_is_one_sentence(reassignment: dict[str, Any], sentence: str) -> None:
     with pytest.raises((PlanError, AssertionError)) as caught:
         planned(cluster("1 2 3!", "t: 12 23"), "apply", {"reassignment": reassignment})
     assert sentence in str(caught.value)
 
 
-def test_a_plan_that_is_not_what_was_given_is_caught():
+def test_a_plan_that_is_not_what_was_given_is_caught() -> None:
     snapshot = cluster("1 2 3 4", "t: 12 23 31", "u: 12")
     for operation, options in (
         ("apply", {"reassignment": document(t0=[1, 3])}),
@@ -121,12 +123,12 @@ def test_a_plan_that_is_not_what_was_given_is_caught():
                 assert check(snapshot, broken).problems
 
 
-def test_required_options_are_named():
+def test_required_options_are_named() -> None:
     with pytest.raises(PlanError, match=r"The operation apply needs the option reassignment\."):
         planned(cluster("1", "t: 1"), "apply", {})
 
 
-def test_a_persons_files_become_a_snapshot():
+def test_a_persons_files_become_a_snapshot() -> None:
     brokers, parts = snapshot_tables(document(t0=[1, 2]), [{"id": 1, "rack": "a"}, {"id": 2, "state": "failed"}])
     assert brokers["state"].to_pylist() == ["live", "failed"]
     assert parts.select(["isr", "leader", "target_rf"]).to_pylist() == [{"isr": [1], "leader": 1, "target_rf": 2}]
@@ -140,6 +142,6 @@ def test_a_persons_files_become_a_snapshot():
         ([{"id": 1, "capacity": "big"}], "a value of the wrong kind"),
     ],
 )
-def test_wrong_brokers_are_one_sentence(brokers, sentence):
+def test_wrong_brokers_are_one_sentence(brokers: object, sentence: str) -> None:
     with pytest.raises(PlanError, match=sentence):
         snapshot_tables(document(t0=[1]), brokers)

@@ -3,13 +3,16 @@
 import json
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from _pytest.mark import ParameterSet
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kafka_steward.planning.check import check
+from kafka_steward.planning.formats import PlanFolder, SnapshotFolder
 from tests.builders import cluster, planned, snapshot_of
 from tests.strategies import OPTIONS, clusters
 
@@ -17,29 +20,29 @@ SLOW = settings(deadline=None, max_examples=60, suppress_health_check=[HealthChe
 DATA = Path(__file__).parent / "data"
 
 
-def after(plan):
+def after(plan: PlanFolder) -> dict[str, list[int]]:
     return {str(move.topic_partition): list(move.after) for move in plan.moves}
 
 
-def test_a_lost_replica_is_replaced_in_its_place_on_a_rack_that_is_missing():
+def test_a_lost_replica_is_replaced_in_its_place_on_a_rack_that_is_missing() -> None:
     assert after(planned(cluster("1a 2b 3c! 4c 5a", "t: 123"))) == {"t-0": [1, 2, 4]}
 
 
-def test_a_lost_preferred_leader_gives_way_to_one_that_has_the_data():
+def test_a_lost_preferred_leader_gives_way_to_one_that_has_the_data() -> None:
     assert after(planned(cluster("1a! 2b 3c 4a", "t: 123"))) == {"t-0": [2, 4, 3]}
 
 
-def test_a_follower_that_is_behind_leads_only_where_no_other_can():
+def test_a_follower_that_is_behind_leads_only_where_no_other_can() -> None:
     assert after(planned(cluster("1a! 2b 3c 4a", "t: 123/3 123/3"))) == {"t-0": [3, 2, 4], "t-1": [3, 2, 4]}
 
 
-def test_lost_leaderships_are_spread_evenly():
+def test_lost_leaderships_are_spread_evenly() -> None:
     plan = planned(cluster("1! 2 3 4 5", "t: 123 123 123 134 134 134"))
     leads = Counter(move.after[0] for move in plan.moves)
     assert max(leads.values()) - min(leads[broker] for broker in (2, 3, 4)) == 0
 
 
-def test_load_ends_up_even_over_the_cluster_and_in_each_topic():
+def test_load_ends_up_even_over_the_cluster_and_in_each_topic() -> None:
     topics = [f"{name}: " + " ".join(["12", "13", "14"] * 4) for name in "tuv"]
     plan = planned(cluster("1! 2 3 4 5 6", *topics))
     spread = plan.proof["spread"]["replicas"]["after"]
@@ -48,7 +51,7 @@ def test_load_ends_up_even_over_the_cluster_and_in_each_topic():
     assert plan.proof["spread"]["topic_widest"]["after"] == 1
 
 
-def test_a_broker_of_twice_the_capacity_takes_twice_the_share():
+def test_a_broker_of_twice_the_capacity_takes_twice_the_share() -> None:
     brokers = [{"broker": 1, "state": "failed"}] + [
         {"broker": number, "state": "live", "capacity": 2.0 if number == 4 else 1.0} for number in (2, 3, 4)
     ]
@@ -58,7 +61,7 @@ def test_a_broker_of_twice_the_capacity_takes_twice_the_share():
     assert taken == {2: 10, 3: 10, 4: 20}
 
 
-def test_what_cannot_be_healed_is_listed_and_left_alone():
+def test_what_cannot_be_healed_is_listed_and_left_alone() -> None:
     plan = planned(cluster("1! 2! 3 4", "t: 12 123 34 31"))
     assert after(plan) == {"t-3": [3, 4]}
     assert plan.proof["unplaced"] == [
@@ -68,7 +71,7 @@ def test_what_cannot_be_healed_is_listed_and_left_alone():
     assert (plan.proof["replicas_moved"], plan.proof["lower_bound"]) == (1, 1)
 
 
-def test_what_is_in_flight_is_pinned_and_listed():
+def test_what_is_in_flight_is_pinned_and_listed() -> None:
     snapshot = snapshot_of(
         [{"broker": 1, "state": "failed"}, {"broker": 2, "state": "live"}, {"broker": 3, "state": "live"}],
         [{"topic": "t", "partition": number, "replicas": [1, 2], "adding": [[2], None][number]} for number in (0, 1)],
@@ -78,27 +81,27 @@ def test_what_is_in_flight_is_pinned_and_listed():
     assert plan.proof["pinned"] == [{"topic": "t", "partition": 0, "reason": "in_flight"}]
 
 
-def test_nothing_to_heal_is_a_plan_without_moves():
+def test_nothing_to_heal_is_a_plan_without_moves() -> None:
     plan = planned(cluster("1 2", "t: 12"))
     assert plan.moves == []
     assert plan.proof["replicas_moved"] == 0
     assert len(plan.digest) == 64
 
 
-def test_excluded_brokers_receive_nothing_and_excluded_topics_are_left_alone():
+def test_excluded_brokers_receive_nothing_and_excluded_topics_are_left_alone() -> None:
     snapshot = cluster("1! 2 3 4", "t: 12", "keep: 12")
     plan = planned(snapshot, options={"exclude_brokers": [3], "exclude": ["k.*"]})
     assert after(plan) == {"t-0": [2, 4]}
     assert plan.proof["pinned"] == [{"topic": "keep", "partition": 0, "reason": "excluded"}]
 
 
-def test_the_most_endangered_partitions_come_first():
+def test_the_most_endangered_partitions_come_first() -> None:
     plan = planned(cluster("1! 2 3 4 5", "t: 123/23 123/2 1345/345 123/23 123/3"))
     assert [move.partition for move in plan.moves][:2] == [1, 4]
     assert plan.moves[-1].partition == 2
 
 
-def test_unknown_sizes_count_as_nothing_and_are_told():
+def test_unknown_sizes_count_as_nothing_and_are_told() -> None:
     plan = planned(
         snapshot_of(
             [{"broker": 1, "state": "failed"}, {"broker": 2, "state": "live"}, {"broker": 3, "state": "live"}],
@@ -109,7 +112,7 @@ def test_unknown_sizes_count_as_nothing_and_are_told():
     assert plan.proof["notes"] == ["1 partitions have no known size; each counts as 0 bytes."]
 
 
-def test_fill_brings_every_partition_to_its_target():
+def test_fill_brings_every_partition_to_its_target() -> None:
     snapshot = snapshot_of(
         [{"broker": n, "rack": rack, "state": "live"} for n, rack in ((1, "a"), (2, "b"), (3, "c"))],
         [{"topic": "t", "partition": n, "replicas": [1 + n % 2], "target_rf": 3} for n in range(2)],
@@ -119,7 +122,9 @@ def test_fill_brings_every_partition_to_its_target():
 
 @SLOW
 @given(clusters(), OPTIONS, st.sampled_from(["heal", "fill"]))
-def test_every_plan_is_valid_and_moves_only_what_is_missing(snapshot, options, operation):
+def test_every_plan_is_valid_and_moves_only_what_is_missing(
+    snapshot: SnapshotFolder, options: dict[str, Any], operation: str
+) -> None:
     plan = planned(snapshot, operation, options)
     assert check(snapshot, plan).problems == []
     assert plan.proof["gap"] == 0
@@ -127,7 +132,7 @@ def test_every_plan_is_valid_and_moves_only_what_is_missing(snapshot, options, o
 
 @SLOW
 @given(clusters(max_partitions=4), OPTIONS, st.integers(0, 2**32))
-def test_the_order_of_the_rows_changes_nothing(snapshot, options, seed):
+def test_the_order_of_the_rows_changes_nothing(snapshot: SnapshotFolder, options: dict[str, Any], seed: int) -> None:
     import random
 
     order = list(range(len(snapshot.partitions)))
@@ -144,13 +149,15 @@ def test_the_order_of_the_rows_changes_nothing(snapshot, options, seed):
 
 @SLOW
 @given(clusters(), OPTIONS, st.integers(1, 6))
-def test_cut_into_slices_it_is_still_valid_and_minimal(snapshot, options, slice_rows):
+def test_cut_into_slices_it_is_still_valid_and_minimal(
+    snapshot: SnapshotFolder, options: dict[str, Any], slice_rows: int
+) -> None:
     plan = planned(snapshot, options=options, slice_rows=slice_rows)
     assert check(snapshot, plan).problems == []
     assert plan.proof["replicas_moved"] == planned(snapshot, options=options).proof["replicas_moved"]
 
 
-def test_slices_together_make_the_cluster_even():
+def test_slices_together_make_the_cluster_even() -> None:
     topics = [f"{name}: " + " ".join(["12", "13", "14"] * 4) for name in "tuvwxyz"]
     plan = planned(cluster("1! 2 3 4 5 6", *topics), slice_rows=12)
     spread = plan.proof["spread"]
@@ -158,12 +165,16 @@ def test_slices_together_make_the_cluster_even():
     assert spread["leaders"]["after"]["by_broker"]["5"] == 0
 
 
-def given_instances(*operations):
+def instances(*operations: str) -> list[dict[str, Any]]:
     found = [json.loads(path.read_text()) | {"name": path.stem} for path in sorted(DATA.glob("*.json"))]
-    return [pytest.param(one, id=one["name"]) for one in found if one["operation"] in operations]
+    return [one for one in found if one["operation"] in operations]
 
 
-def snapshot_of_instance(instance):
+def given_instances(*operations: str) -> list[ParameterSet]:
+    return [pytest.param(one, id=one["name"]) for one in instances(*operations)]
+
+
+def snapshot_of_instance(instance: dict[str, Any]) -> SnapshotFolder:
     states = {"dead": "failed"}
     brokers = [
         {"broker": one["id"], "rack": one["rack"], "state": states.get(one["state"], one["state"])}
@@ -173,7 +184,7 @@ def snapshot_of_instance(instance):
 
 
 @pytest.mark.parametrize("instance", given_instances("heal", "fill"))
-def test_given_instances_move_no_more_than_the_proven_optimum(instance):
+def test_given_instances_move_no_more_than_the_proven_optimum(instance: dict[str, Any]) -> None:
     snapshot = snapshot_of_instance(instance)
     plan = planned(snapshot, instance["operation"], {"rackless": "own-rack"})
     assert check(snapshot, plan).problems == []

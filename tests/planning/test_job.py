@@ -1,18 +1,25 @@
 """The job on a real Spark, and the command line."""
 
+from __future__ import annotations
+
 import json
 import os
 import subprocess
 import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from kafka_steward.errors import PlanError
 from kafka_steward.planning.check import check
-from kafka_steward.planning.formats import read_plan, read_snapshot, write_snapshot
+from kafka_steward.planning.formats import SnapshotFolder, read_plan, read_snapshot, write_snapshot
 from kafka_steward.planning.job import main, run
 from kafka_steward.planning.session import QUICK_JAVA
 from tests.builders import cluster, planned
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 TOPICS = [f"{name}: " + " ".join(["124", "341/3", "213", "432"] * 5) for name in "tuvw"]
 SNAPSHOT = cluster("1a 2b 3c 4a! 5b 6c", *TOPICS)
@@ -24,7 +31,7 @@ STRANGE = {"partitions": [{**ENTRY, "replicas": [1, 9]}]}
 pytestmark = pytest.mark.spark
 
 
-def written(snapshot, path):
+def written(snapshot: SnapshotFolder, path: Path) -> str:
     write_snapshot(
         str(path),
         cluster_id=snapshot.cluster_id,
@@ -35,7 +42,7 @@ def written(snapshot, path):
     return str(path)
 
 
-def test_spark_makes_the_plan_that_the_kernels_make(spark, tmp_path):
+def test_spark_makes_the_plan_that_the_kernels_make(spark: SparkSession, tmp_path: Path) -> None:
     snapshot = written(SNAPSHOT, tmp_path / "snapshot")
     proof = run(spark, snapshot, str(tmp_path / "plan"), "heal", {"chunk_size": 7})
     plan = read_plan(str(tmp_path / "plan"))
@@ -45,7 +52,7 @@ def test_spark_makes_the_plan_that_the_kernels_make(spark, tmp_path):
     assert check(read_snapshot(snapshot), plan).problems == []
 
 
-def test_the_plan_depends_on_the_slices_and_not_on_sparks_parallelism(spark, tmp_path):
+def test_the_plan_depends_on_the_slices_and_not_on_sparks_parallelism(spark: SparkSession, tmp_path: Path) -> None:
     snapshot = written(SNAPSHOT, tmp_path / "snapshot")
     expected = planned(SNAPSHOT, slice_rows=20)
     for partitions in ("1", "5"):
@@ -55,14 +62,14 @@ def test_the_plan_depends_on_the_slices_and_not_on_sparks_parallelism(spark, tmp
 
 
 @pytest.mark.parametrize("topics", [["t: 12 13"], []], ids=["nothing lost", "no partition"])
-def test_a_plan_with_nothing_in_it_is_written_and_read(spark, tmp_path, topics):
+def test_a_plan_with_nothing_in_it_is_written_and_read(spark: SparkSession, tmp_path: Path, topics: list[str]) -> None:
     snapshot = written(cluster("1 2 3 4!", *topics), tmp_path / "snapshot")
     proof = run(spark, snapshot, str(tmp_path / "plan"), "heal")
     assert read_plan(str(tmp_path / "plan")).moves == []
     assert (proof["replicas_moved"], proof["lower_bound"], proof["gap"]) == (0, 0, 0)
 
 
-def test_a_second_run_replaces_the_first(spark, tmp_path):
+def test_a_second_run_replaces_the_first(spark: SparkSession, tmp_path: Path) -> None:
     for line in ("t: 12 14", "t: 14 14 14"):
         snapshot = written(cluster("1 2 3 4!", line), tmp_path / line[-2:])
         run(spark, snapshot, str(tmp_path / "plan"), "heal")
@@ -99,7 +106,9 @@ def test_a_second_run_replaces_the_first(spark, tmp_path):
         ),
     ],
 )
-def test_bad_input_is_one_sentence_and_no_plan(spark, tmp_path, snapshot, asked, sentence):
+def test_bad_input_is_one_sentence_and_no_plan(
+    spark: SparkSession, tmp_path: Path, snapshot: SnapshotFolder, asked: tuple[str, dict[str, Any]], sentence: str
+) -> None:
     uri = written(snapshot, tmp_path / "snapshot")
     with pytest.raises(PlanError) as caught:
         run(spark, uri, str(tmp_path / "plan"), *asked)
@@ -109,15 +118,15 @@ def test_bad_input_is_one_sentence_and_no_plan(spark, tmp_path, snapshot, asked,
 
 
 @pytest.mark.parametrize("name", ["snapshot.json", "brokers.parquet", "partitions.parquet"])
-def test_a_snapshot_without_one_of_its_files_is_no_plan(tmp_path, name):
+def test_a_snapshot_without_one_of_its_files_is_no_plan(tmp_path: Path, name: str) -> None:
     uri = written(SNAPSHOT, tmp_path / "snapshot")
     (tmp_path / "snapshot" / name).unlink()
     with pytest.raises(PlanError, match=f"{name}: no such file"):
-        run(None, uri, str(tmp_path / "plan"), "heal")
+        run(None, uri, str(tmp_path / "plan"), "heal")  # type: ignore[arg-type]  # Spark is not asked yet
     assert not (tmp_path / "plan").exists()
 
 
-def test_a_plan_from_the_files_of_kafkas_own_tool_and_back(tmp_path, capsys):
+def test_a_plan_from_the_files_of_kafkas_own_tool_and_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     entries = [{"topic": "t", "partition": number, "replicas": [1 + number % 2, 3]} for number in range(8)]
     (tmp_path / "current.json").write_text(json.dumps({"version": 1, "partitions": entries}))
     brokers = [{"id": number} for number in (1, 2, 3)] + [{"id": 4, "state": "new"}]
@@ -141,7 +150,7 @@ def test_a_plan_from_the_files_of_kafkas_own_tool_and_back(tmp_path, capsys):
     assert json.loads(capsys.readouterr().out) == {"problems": [], "proven": True, "unproven": [], "valid": True}
 
 
-def test_spark_makes_the_even_plan_that_the_kernels_make(spark, tmp_path):
+def test_spark_makes_the_even_plan_that_the_kernels_make(spark: SparkSession, tmp_path: Path) -> None:
     snapshot = written(cluster("1a 2b 3c 4a- 5b 6c+", *TOPICS), tmp_path / "snapshot")
     run(spark, snapshot, str(tmp_path / "plan"), "drain")
     assert read_plan(str(tmp_path / "plan")) == planned(read_snapshot(snapshot), "drain")
@@ -155,7 +164,9 @@ def test_spark_makes_the_even_plan_that_the_kernels_make(spark, tmp_path):
         (["--check"], "The snapshot at a cannot be read: snapshot.json: no such file."),
     ],
 )
-def test_the_command_line_says_what_is_wrong_in_one_line(capsys, arguments, words):
+def test_the_command_line_says_what_is_wrong_in_one_line(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
+) -> None:
     assert main(["--snapshot", "a", "--out", "b", *arguments]) == 1
     printed = capsys.readouterr()
     assert words in printed.err
@@ -163,7 +174,7 @@ def test_the_command_line_says_what_is_wrong_in_one_line(capsys, arguments, word
     assert printed.out == ""
 
 
-def test_help_shows_each_way_to_ask(capsys):
+def test_help_shows_each_way_to_ask(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
         main(["--help"])
     assert left.value.code == 0

@@ -1,14 +1,18 @@
 """No plan moves more than it must: every small case is solved again by a general integer solver."""
 
+from typing import Any, TypedDict
+
 import numpy as np
 import pytest
 
 from kafka_steward.assignment import Operation
 from kafka_steward.planning import even
+from kafka_steward.planning.arrays import Ints
+from kafka_steward.planning.formats import SnapshotFolder
 from kafka_steward.planning.kernels import Job
-from kafka_steward.planning.leaders import lead_evenly, tiers
+from kafka_steward.planning.leaders import Slots, Tier, lead_evenly, tiers
 from kafka_steward.planning.options import Options
-from kafka_steward.planning.rebalance import place_evenly
+from kafka_steward.planning.rebalance import Bounds, Placed, Shape, place_evenly
 from tests.builders import planned
 from tests.planning.solver import MIB, fewest, fewest_leader_changes, random_case
 from tests.planning.test_heal import given_instances, snapshot_of_instance
@@ -16,15 +20,21 @@ from tests.planning.test_heal import given_instances, snapshot_of_instance
 CASES = 200
 
 
-def solved(snapshot, monkeypatch, **options):
-    """The plan's own placement problem, and the answer that the planner gave."""
-    seen = {}
+class Seen(TypedDict, total=False):
+    problem: tuple[Shape, Bounds]
+    placed: Placed
+    leaders: tuple[Ints, Slots, list[Tier], Ints, str]
 
-    def spy(shape, bounds):
+
+def solved(snapshot: SnapshotFolder, monkeypatch: pytest.MonkeyPatch, **options: Any) -> Seen:
+    """The plan's own placement problem, and the answer that the planner gave."""
+    seen: Seen = {}
+
+    def spy(shape: Shape, bounds: Bounds) -> Placed:
         seen["problem"], seen["placed"] = (shape, bounds), place_evenly(shape, bounds)
         return seen["placed"]
 
-    def lead_spy(topic, slots, choices):
+    def lead_spy(topic: Ints, slots: Slots, choices: list[Tier]) -> tuple[Ints, str]:
         leader, tier = lead_evenly(topic, slots, choices)
         seen["leaders"] = (topic, slots, choices, leader, tier)
         return leader, tier
@@ -37,14 +47,14 @@ def solved(snapshot, monkeypatch, **options):
     return seen
 
 
-def cost(shape, placed):
+def cost(shape: Shape, placed: Placed) -> tuple[int, int]:
     brokers = len(shape.group)
     new = ~np.isin(placed.row * brokers + placed.broker, shape.row * brokers + shape.broker)
     weight = -(-shape.size[placed.row[new]] // MIB)
     return int(new.sum()), int(weight.sum())
 
 
-def test_random_cases_move_as_little_as_an_integer_solver_finds(monkeypatch):
+def test_random_cases_move_as_little_as_an_integer_solver_finds(monkeypatch: pytest.MonkeyPatch) -> None:
     worse, loose, infeasible, refined = [], [], [], 0
     for seed in range(CASES):
         options = {"rackless": ["free", "own-rack"][seed % 2], "rack_aware": seed % 7 != 0}
@@ -63,7 +73,7 @@ def test_random_cases_move_as_little_as_an_integer_solver_finds(monkeypatch):
     assert refined > CASES * 0.9
 
 
-def test_random_cases_change_as_few_leaders_as_an_integer_solver_finds(monkeypatch):
+def test_random_cases_change_as_few_leaders_as_an_integer_solver_finds(monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = []
     for seed in range(CASES):
         seen = solved(random_case(seed), monkeypatch)
@@ -78,7 +88,7 @@ def test_random_cases_change_as_few_leaders_as_an_integer_solver_finds(monkeypat
 
 
 @pytest.mark.parametrize("instance", given_instances("rebalance", "expand", "drain"))
-def test_given_instances_equal_the_proven_optimum(instance):
+def test_given_instances_equal_the_proven_optimum(instance: dict[str, Any]) -> None:
     plan = planned(snapshot_of_instance(instance), instance["operation"], {"rackless": "own-rack"})
     assert plan.proof["replicas_moved"] == plan.proof["lower_bound"] == instance["optimal_added_replicas"]
     assert plan.proof["rack_violations"]["after"] == 0
@@ -89,7 +99,7 @@ def test_given_instances_equal_the_proven_optimum(instance):
 
 
 @pytest.mark.parametrize("instance", given_instances("rebalance", "expand", "drain", "heal", "fill"))
-def test_given_leader_problems_equal_the_proven_optimum(instance):
+def test_given_leader_problems_equal_the_proven_optimum(instance: dict[str, Any]) -> None:
     from kafka_steward.planning.leaders import Slots
 
     given = instance["leader"]

@@ -14,7 +14,7 @@ from tests.planning.test_even import PUBLIC
 
 
 @pytest.mark.parametrize("name", ["highWeightRandomExtend", "replaceBroker"])
-def test_two_public_cases_of_kafka_19048_expect_a_move_more_than_is_needed(name):
+def test_two_public_cases_of_kafka_19048_expect_a_move_more_than_is_needed(name: str) -> None:
     brokers, topic, theirs, fewest = PUBLIC[name]
     snapshot = cluster(brokers, topic)
     plan = planned(snapshot, "rebalance")
@@ -24,7 +24,7 @@ def test_two_public_cases_of_kafka_19048_expect_a_move_more_than_is_needed(name)
 
 
 @pytest.mark.parametrize("name", PUBLIC)
-def test_the_reading_of_the_iteration_is_even_and_keeps_racks_apart(name):
+def test_the_reading_of_the_iteration_is_even_and_keeps_racks_apart(name: str) -> None:
     brokers, topic, *_ = PUBLIC[name]
     snapshot = cluster(brokers, topic)
     rows = snapshot.brokers.to_pylist()
@@ -39,7 +39,7 @@ def test_the_reading_of_the_iteration_is_even_and_keeps_racks_apart(name):
     assert sorted(held.count(one) for one in targets) == sorted(ours[str(one)] for one in targets)
 
 
-def test_twenty_replicas_need_not_move_where_one_will_do():
+def test_twenty_replicas_need_not_move_where_one_will_do() -> None:
     # 20 brokers in two zones, ten partitions; the last broker goes. A fresh placement moves nearly all of it.
     pairs = [(7, 18), (8, 19), (9, 10), (0, 11), (1, 12), (2, 13), (3, 14), (4, 15), (5, 16), (6, 17)]
     document = {
@@ -57,7 +57,7 @@ def test_twenty_replicas_need_not_move_where_one_will_do():
     assert check(snapshot, plan).unproven == ()
 
 
-def test_the_benchmarks_tables_hold_what_they_promise():
+def test_the_benchmarks_tables_hold_what_they_promise() -> None:
     given, made = exactness(10).splitlines()[2:4]
     assert re.findall(r"\d+", given) == ["12", *"000000"]
     assert re.findall(r"\d+", made)[1:] == [*"000000"]

@@ -1,12 +1,16 @@
 """Every number of a proof, counted again from the rows by plain Python."""
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from kafka_steward.assignment import Assignment
 from kafka_steward.planning import leader_bound
+from kafka_steward.planning.formats import PlanFolder, SnapshotFolder
 from tests.builders import cluster, planned, snapshot_of
 from tests.planning.solver import random_case
 from tests.strategies import OPTIONS, clusters
@@ -14,17 +18,23 @@ from tests.strategies import OPTIONS, clusters
 SLOW = settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 
 
-def assignments(snapshot, plan):
+#: The replicas of each (topic, partition).
+Held = dict[tuple[str, int], Assignment]
+
+
+def assignments(snapshot: SnapshotFolder, plan: PlanFolder) -> tuple[Held, Held]:
     """Before and after: a dictionary from (topic, partition) to replicas, each."""
     rows = snapshot.partitions.to_pylist()
     before = {(row["topic"], row["partition"]): tuple(row["replicas"]) for row in rows}
     return before, before | {(move.topic, move.partition): move.after for move in plan.moves}
 
 
-def spread_again(held, usable, sizes):
+def spread_again(
+    held: Held, usable: Sequence[int], sizes: Mapping[tuple[str, int], int]
+) -> tuple[Counter[int], Counter[int], Counter[int], Counter[Assignment], dict[str, int]]:
     """What `spread` should say of one side."""
-    replicas, leaders, load, pairs = Counter(), Counter(), Counter(), Counter()
-    topics = {}
+    replicas, leaders, load, pairs = Counter[int](), Counter[int](), Counter[int](), Counter[Assignment]()
+    topics: dict[str, Counter[int]] = {}
     for name, brokers in held.items():
         replicas.update(brokers)
         leaders[brokers[0]] += 1
@@ -39,7 +49,7 @@ def spread_again(held, usable, sizes):
     return replicas, leaders, load, pairs, widths
 
 
-def side(spread, when):
+def side(spread: dict[str, Any], when: str) -> dict[str, dict[int, int]]:
     return {
         name: {int(broker): count for broker, count in spread[name][when]["by_broker"].items() if count}
         for name in ("replicas", "leaders", "bytes")
@@ -48,7 +58,7 @@ def side(spread, when):
 
 @SLOW
 @given(clusters(), OPTIONS, st.sampled_from(["heal", "fill", "rebalance"]))
-def test_the_spread_is_what_the_rows_say(snapshot, options, operation):
+def test_the_spread_is_what_the_rows_say(snapshot: SnapshotFolder, options: dict[str, Any], operation: str) -> None:
     states = dict(zip(*(snapshot.brokers[name].to_pylist() for name in ("broker", "state")), strict=True))
     usable = [broker for broker, state in states.items() if state in ("live", "new")]
     if operation == "rebalance" and max(snapshot.partitions["target_rf"].to_pylist()) > len(usable):
@@ -74,19 +84,21 @@ def test_the_spread_is_what_the_rows_say(snapshot, options, operation):
 
 @SLOW
 @given(clusters(), OPTIONS, st.sampled_from(["heal", "rebalance", "fill"]), st.integers(1, 9))
-def test_no_plan_changes_fewer_leaders_than_its_bound(snapshot, options, operation, slice_rows):
+def test_no_plan_changes_fewer_leaders_than_its_bound(
+    snapshot: SnapshotFolder, options: dict[str, Any], operation: str, slice_rows: int
+) -> None:
     usable = sum(state in ("live", "new") for state in snapshot.brokers["state"].to_pylist())
     if operation == "rebalance" and max(snapshot.partitions["target_rf"].to_pylist()) > usable:
         return
-    proof = planned(snapshot, operation, options, **({} if operation == "rebalance" else {"slice_rows": slice_rows}))
-    proof = proof.proof
+    cut = {} if operation == "rebalance" else {"slice_rows": slice_rows}
+    proof = planned(snapshot, operation, options, **cut).proof
     assert 0 <= proof["leader_changes_bound"] <= proof["leader_changes"]
     if operation != "rebalance":
         # A preferred leader changes where it is lost, and nowhere else.
         assert proof["leader_changes"] == proof["leader_changes_bound"] == proof["leader_changes_forced"]
 
 
-def test_the_bound_on_leader_changes_is_nearly_always_reached():
+def test_the_bound_on_leader_changes_is_nearly_always_reached() -> None:
     reached, loose = 0, 0
     for seed in range(100):
         proof = planned(random_case(seed), "rebalance").proof
@@ -96,7 +108,7 @@ def test_the_bound_on_leader_changes_is_nearly_always_reached():
     assert loose <= 25
 
 
-def test_without_the_flow_the_bound_is_never_above_that_with_it(monkeypatch):
+def test_without_the_flow_the_bound_is_never_above_that_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
     cases = [random_case(seed) for seed in range(60)]
     exact = [planned(case, "rebalance").proof["leader_changes_bound"] for case in cases]
     monkeypatch.setattr(leader_bound, "MAX_FLOW_CELLS", 0)
@@ -105,13 +117,13 @@ def test_without_the_flow_the_bound_is_never_above_that_with_it(monkeypatch):
     assert sum(summed) >= 0.8 * sum(exact)
 
 
-def test_a_new_broker_must_lead_its_share():
+def test_a_new_broker_must_lead_its_share() -> None:
     snapshot = cluster("1 2 3 4+", "t: 12 23 31 12 23 31 12 23")
     proof = planned(snapshot, "expand").proof
     assert proof["leader_changes"] == proof["leader_changes_bound"] == 2
 
 
-def test_a_gap_is_explained_and_none_is_not():
+def test_a_gap_is_explained_and_none_is_not() -> None:
     snapshot = snapshot_of(
         [{"broker": one, "state": "live"} for one in (1, 2)],
         [{"topic": "t", "partition": one, "replicas": [1], "bytes": 1000} for one in range(4)],
@@ -123,7 +135,7 @@ def test_a_gap_is_explained_and_none_is_not():
 
 
 @pytest.mark.parametrize(("throttle", "seconds"), [(1000, 2.0), (500, 4.0)])
-def test_the_duration_is_that_of_the_busiest_broker(throttle, seconds):
+def test_the_duration_is_that_of_the_busiest_broker(throttle: int, seconds: float) -> None:
     snapshot = snapshot_of(
         [{"broker": one, "state": "failed" if one == 1 else "live"} for one in (1, 2, 3, 4)],
         [

@@ -1,20 +1,27 @@
 """The checker on Spark says what the plain one says."""
 
+from __future__ import annotations
+
 from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from kafka_steward.planning.check import check
-from kafka_steward.planning.formats import plan_table, read_plan, write_plan
+from kafka_steward.planning.formats import PlanFolder, plan_table, read_plan, write_plan
 from kafka_steward.planning.review import review
 from tests.builders import cluster, planned
 from tests.planning.test_job import TOPICS, written
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
 SNAPSHOT = cluster("1a 2b 3c 4a- 5b 6c+", *TOPICS)
 
 
-def saved(plan, path, **changes):
+def saved(plan: PlanFolder, path: Path, **changes: Any) -> str:
     """A plan on disk, with rows or proof changed."""
     moves = changes.pop("moves", plan.moves)
     proof = {name: value for name, value in plan.proof.items() if name != "digest"}
@@ -23,18 +30,18 @@ def saved(plan, path, **changes):
 
 
 @pytest.mark.parametrize("slice_rows", [20, 10_000])
-def test_a_good_plan_is_valid_and_proven(spark, tmp_path, slice_rows):
+def test_a_good_plan_is_valid_and_proven(spark: SparkSession, tmp_path: Path, slice_rows: int) -> None:
     uri = written(SNAPSHOT, tmp_path / "snapshot")
     plan = saved(planned(SNAPSHOT, "drain"), tmp_path / "plan")
     verdict = review(spark, uri, plan, slice_rows=slice_rows)
     assert (verdict.ok, verdict.problems, verdict.unproven) == (True, [], ())
 
 
-def test_whatever_is_wrong_is_found_by_either(spark, tmp_path):
+def test_whatever_is_wrong_is_found_by_either(spark: SparkSession, tmp_path: Path) -> None:
     uri = written(SNAPSHOT, tmp_path / "snapshot")
     plan = planned(SNAPSHOT, "drain")
     first, *others = plan.moves
-    broken = {
+    broken: dict[str, dict[str, Any]] = {
         "dropped": {"moves": [replace(move, chunk=0, position=at) for at, move in enumerate(others)]},
         "twice and nowhere": {"moves": [*plan.moves, first, replace(first, topic="nowhere")]},
         "bound": {"lower_bound": 10_000},

@@ -17,7 +17,7 @@ from kafka_steward.planning.storage import for_fsspec, for_spark, is_local
         ("gs://bucket/run", "gs://bucket/run", "gs://bucket/run"),
     ],
 )
-def test_an_address_in_both_spellings(given, spark, fsspec):
+def test_an_address_in_both_spellings(given: str, spark: str, fsspec: str) -> None:
     assert for_spark(given) == spark
     assert for_fsspec(given) == fsspec
     assert is_local(given) == spark.startswith("file:")
