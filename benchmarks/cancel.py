@@ -10,31 +10,26 @@ then not as it was before is counted 5 s later. The start of the tool's JVM belo
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.given import WHO, publish_given, reassignment_of
 from benchmarks.report import table, write_between
 from benchmarks.stages import ask_until
 from kafka_steward.assignment import Move
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.throttles import Side
-from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import Runner
-from kafka_steward.execution.snapshot import take_snapshot
 from kafka_steward.execution.undo import Undo
 from kafka_steward.execution.verifying import verify_undone
-from kafka_steward.journal.audit import Who
-from kafka_steward.journal.open import Journal, open_journal
-from kafka_steward.planning.formats import plan_table, read_plan, read_snapshot, write_plan
+from kafka_steward.journal.open import open_journal
 from kafka_steward.sandbox import Sandbox, start
 from kafka_steward.settings import Settings
 
 _BEFORE, _AFTER = (1, 2, 3), (4, 2, 3)
-_WHO = Who(person="benchmark")
 _TOOL = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
 #: Bytes per second into broker 4, and bytes to copy: Kafka's quota lets a burst of some 11 s through first.
 _THROTTLE, _BYTES = 50_000, 20_000_000
@@ -84,12 +79,12 @@ def _ours(sandbox: Sandbox, cluster: KafkaCluster, folder: Path, size: int) -> C
         settings = Settings.of(
             {"throttle": _THROTTLE, **dict.fromkeys(("max_in_flight", "max_in_per_broker", "max_out_per_broker"), size)}
         )
-        digest = _publish(cluster, journal, folder / topic, size=size, settings=settings)
-        runner = Runner(cluster, journal, digest, settings, _WHO)
+        digest = publish_given(cluster, journal, folder / topic, _moves(topic, size), settings)
+        runner = Runner(cluster, journal, digest, settings, WHO)
         ask_until(lambda: runner.step().waiting == 0 or None, within_s=_LONGEST_S)
         flying = _flying(cluster, topic)
         began = time.monotonic()
-        undo = Undo(cluster, journal, digest, settings, _WHO, reason="a benchmark")
+        undo = Undo(cluster, journal, digest, settings, WHO, reason="a benchmark")
         ask_until(lambda: undo.step().ended or None, within_s=_LONGEST_S)
         ask_until(lambda: verify_undone(cluster, journal, digest).ok or None, within_s=_LONGEST_S)
         seconds = time.monotonic() - began
@@ -98,9 +93,8 @@ def _ours(sandbox: Sandbox, cluster: KafkaCluster, folder: Path, size: int) -> C
 
 def _theirs(sandbox: Sandbox, cluster: KafkaCluster, folder: Path, size: int) -> Cancelled:
     topic = _topic(sandbox, f"theirs-{size}", size)
-    partitions = [{"topic": topic, "partition": number, "replicas": _AFTER} for number in range(size)]
     file = folder / f"{topic}.json"
-    file.write_text(json.dumps({"version": 1, "partitions": partitions}))
+    file.write_text(reassignment_of(_moves(topic, size)))
     common = ["--bootstrap-server", sandbox.bootstrap, "--reassignment-json-file", str(file)]
     sandbox.kafka_tool(_TOOL, *common, "--execute", "--throttle", str(_THROTTLE))
     flying = _flying(cluster, topic)
@@ -116,15 +110,8 @@ def _topic(sandbox: Sandbox, topic: str, size: int) -> str:
     return topic
 
 
-def _publish(cluster: KafkaCluster, journal: Journal, folder: Path, *, size: int, settings: Settings) -> str:
-    take_snapshot(cluster, str(folder / "snapshot"), failed=(), now_ms=journal.now_ms())
-    snapshot = read_snapshot(str(folder / "snapshot"))
-    moves = [Move(folder.name, number, _BEFORE, _AFTER, number // 50, number % 50, "given") for number in range(size)]
-    proof = {"cluster_id": snapshot.cluster_id, "snapshot_digest": snapshot.digest, "operation": "apply", "options": {}}
-    write_plan(str(folder / "plan"), plan_table(moves), proof)
-    plan = read_plan(str(folder / "plan"))
-    publish_plan(cluster, journal, plan, settings=settings, who=_WHO)
-    return plan.digest
+def _moves(topic: str, size: int) -> list[Move]:
+    return [Move(topic, number, _BEFORE, _AFTER, number // 50, number % 50, "given") for number in range(size)]
 
 
 def _flying(cluster: KafkaCluster, topic: str) -> int:

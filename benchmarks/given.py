@@ -1,0 +1,39 @@
+"""Plans that are given, not computed, for the benchmarks that measure how a plan is carried out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from kafka_steward.assignment import Move
+from kafka_steward.cluster.client import KafkaCluster
+from kafka_steward.execution.publishing import publish_plan
+from kafka_steward.execution.snapshot import take_snapshot
+from kafka_steward.journal.audit import Who
+from kafka_steward.journal.open import Journal
+from kafka_steward.planning.formats import plan_table, read_plan, read_snapshot, write_plan
+from kafka_steward.settings import Settings
+
+__all__ = ["WHO", "publish_given", "reassignment_of"]
+
+WHO = Who(person="benchmark")
+
+
+def publish_given(
+    cluster: KafkaCluster, journal: Journal, folder: Path, moves: Sequence[Move], settings: Settings
+) -> str:
+    """Publish the plan of these moves, with its files in `folder`, which is new; its digest."""
+    take_snapshot(cluster, str(folder / "snapshot"), failed=(), now_ms=journal.now_ms())
+    snapshot = read_snapshot(str(folder / "snapshot"))
+    proof = {"cluster_id": snapshot.cluster_id, "snapshot_digest": snapshot.digest, "operation": "apply", "options": {}}
+    write_plan(str(folder / "plan"), plan_table(moves), proof)
+    plan = read_plan(str(folder / "plan"))
+    publish_plan(cluster, journal, plan, settings=settings, who=WHO)
+    return plan.digest
+
+
+def reassignment_of(moves: Sequence[Move]) -> str:
+    """The same moves as `kafka-reassign-partitions` reads them."""
+    partitions = [{"topic": move.topic, "partition": move.partition, "replicas": move.after} for move in moves]
+    return json.dumps({"version": 1, "partitions": partitions})

@@ -1,0 +1,145 @@
+"""`python -m benchmarks.window`: a plan with one slow partition, by the sliding window and in chunks one by one.
+
+One partition is much larger than all the others, and the only one that goes to broker 4; the others go to brokers 1, 2
+and 3, as much to each. It is in the first chunk. With `window="chunk"` (KIP-46) the next chunk begins when that one has
+ended, so that three brokers wait for it; the sliding window begins the next move whenever one ends. Both run on one
+cluster, with topics of the same sizes, at the same throttle.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.given import WHO, publish_given
+from benchmarks.report import table, write_between
+from benchmarks.ways import bounded
+from kafka_steward.assignment import Move
+from kafka_steward.cluster.client import KafkaCluster
+from kafka_steward.execution.loop import run_to_end
+from kafka_steward.execution.runner import Runner
+from kafka_steward.journal.open import Journal, open_journal
+from kafka_steward.journal.plans import PlanStatus
+from kafka_steward.sandbox import Sandbox, start
+from kafka_steward.sandbox.mending import delete_topics
+from kafka_steward.settings import Settings
+
+_CHUNK = 50
+#: (before, after) by turns: as many into each of brokers 1, 2 and 3.
+_TURNS = (((1, 2), (3, 2)), ((2, 3), (1, 3)), ((3, 1), (2, 1)))
+_SLOW = ((1, 2), (4, 2))
+
+
+@dataclass(frozen=True)
+class Windowed:
+    """Seconds from the publication of the plan to the arrival of the slow partition, of the last other, and of all."""
+
+    mode: str
+    window: str
+    partitions: int
+    slow_s: float
+    others_s: float
+
+    @property
+    def seconds(self) -> float:
+        return max(self.slow_s, self.others_s)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Partitions in all, bytes of each small one and of the slow one; bytes per second into a broker."""
+
+    partitions: int
+    small: int
+    slow: int
+    throttle: int
+
+
+def main() -> None:
+    options = _parser().parse_args()
+    sizes = Sizes(options.partitions, options.small, options.slow, options.throttle)
+    rows = [row for mode in options.modes for row in _of_mode(mode, sizes)]
+    text = _table(rows)
+    print(text)
+    if options.write:
+        write_between("window", text)
+
+
+def _of_mode(mode: str, sizes: Sizes) -> list[Windowed]:
+    rows = []
+    with (
+        tempfile.TemporaryDirectory() as name,
+        start(mode=mode, brokers=4, racks=3) as sandbox,
+        KafkaCluster({"bootstrap_servers": sandbox.bootstrap.split(",")}) as cluster,
+        open_journal(f"sqlite:///{name}/journal.db", cluster.cluster_id) as journal,
+    ):
+        for window in ("sliding", "chunk"):
+            moves = _filled(sandbox, window, sizes)
+            rows.append(_windowed(mode, cluster, journal, Path(name) / window, moves=moves, throttle=sizes.throttle))
+            print(rows[-1], flush=True)
+            delete_topics(sandbox, window)
+    return rows
+
+
+def _filled(sandbox: Sandbox, window: str, sizes: Sizes) -> list[Move]:
+    """Two topics, of the small partitions and of the slow one, which comes first in the plan."""
+    small, slow = f"{window}-small", f"{window}-slow"
+    count = sizes.partitions - 1
+    turns = [_TURNS[number % len(_TURNS)] for number in range(count)]
+    sandbox.create_topics(small, assignments={number: turns[number][0] for number in range(count)})
+    sandbox.create_topics(slow, assignments={0: _SLOW[0]})
+    sandbox.fill(small, count * sizes.small)
+    sandbox.fill(slow, sizes.slow)
+    names = [(slow, 0, _SLOW), *((small, number, turn) for number, turn in enumerate(turns))]
+    return [
+        Move(topic, number, *turn, place // _CHUNK, place % _CHUNK, "given")
+        for place, (topic, number, turn) in enumerate(names)
+    ]
+
+
+def _windowed(
+    mode: str, cluster: KafkaCluster, journal: Journal, folder: Path, *, moves: Sequence[Move], throttle: int
+) -> Windowed:
+    settings = Settings.of({"window": folder.name, "throttle": throttle})
+    began_ms = journal.now_ms()
+    digest = publish_given(cluster, journal, folder, moves, settings)
+    runner = Runner(cluster, journal, digest, settings, WHO)
+    progress = run_to_end(runner, bounded(), interval_s=settings.step_interval)
+    if progress.status is not PlanStatus.COMPLETED or progress.completed < len(moves):
+        raise RuntimeError(progress.sentence)
+    settled = [(row.topic_partition, (row.settled_ms or 0) - began_ms) for row in journal.plans.rows(digest)]
+    slow = moves[0].topic_partition
+    return Windowed(
+        mode,
+        folder.name,
+        len(moves),
+        slow_s=max(after_ms for name, after_ms in settled if name == slow) / 1000,
+        others_s=max(after_ms for name, after_ms in settled if name != slow) / 1000,
+    )
+
+
+def _table(rows: Sequence[Windowed]) -> str:
+    head = ["mode", "window", "partitions", "the slow one s", "the last of the others s", "all s"]
+    lines = []
+    for row in rows:
+        seconds = (f"{each:.1f}" for each in (row.slow_s, row.others_s, row.seconds))
+        lines.append([row.mode, row.window, str(row.partitions), *seconds])
+    return table(head, lines)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.window", description=__doc__)
+    parser.add_argument("--modes", nargs="+", default=["kraft"], choices=["kraft", "zookeeper"])
+    parser.add_argument("--partitions", type=int, default=200)
+    parser.add_argument("--small", type=int, default=1_000_000, help="bytes in each small partition")
+    parser.add_argument("--slow", type=int, default=60_000_000, help="bytes in the slow one")
+    parser.add_argument("--throttle", type=int, default=1_000_000, help="bytes per second into a broker")
+    parser.add_argument("--write", action="store_true", help="put the table into docs/benchmarks.md")
+    return parser
+
+
+if __name__ == "__main__":
+    main()
