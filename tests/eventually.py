@@ -20,11 +20,12 @@ def eventually(
 
     `errors` are retried like a failed assertion.
     """
+    passing: tuple[type[Exception], ...] = (AssertionError, *errors)
     deadline = time.monotonic() + within
     while True:
         try:
             return assertion()
-        except (AssertionError, *errors):
+        except passing:
             if time.monotonic() > deadline:
                 raise
         time.sleep(every)

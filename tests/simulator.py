@@ -13,6 +13,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NoReturn
 
 from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
@@ -173,7 +174,7 @@ class Simulator:
         self._reached()
         return self._apply(dict.fromkeys(partitions))
 
-    def alter_unanswered(self, targets: Mapping[TopicPartition, Assignment], *, after_ticks: int) -> None:
+    def alter_unanswered(self, targets: Mapping[TopicPartition, Assignment], *, after_ticks: int) -> NoReturn:
         """The request is heard, applied later, and never answered."""
         self.late.append((self.now_ms + after_ticks * TICK_MS, dict(targets)))
         raise KafkaTimeout("The controller did not answer in 30 s; the change may have been made.")

@@ -23,7 +23,7 @@ def shown(recent: Recent, replicas: Assignment, listed: dict[TopicPartition, Rea
 def test_what_the_controller_lists_is_in_flight_whatever_the_broker_shows(replicas: Assignment) -> None:
     partition = shown(Recent(), replicas, FLYING)
     assert (partition.replicas, partition.adding, partition.removing) == (MERGED, (4,), (1,))
-    assert (partition.isr, partition.leader) == ({2, 3}, 2)
+    assert (partition.isr, partition.leader) == (frozenset({2, 3}), 2)
 
 
 def test_without_news_the_broker_is_believed() -> None:

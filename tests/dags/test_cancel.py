@@ -14,7 +14,9 @@ from airflow.serialization.serialized_objects import DagSerialization
 
 from kafka_steward.dags import cancel
 from kafka_steward.errors import SettingError
+from kafka_steward.operators.cancel import CancelReassignmentOperator
 from kafka_steward.operators.rollback import RollbackReassignmentOperator
+from tests.dags.tasks import schedule_of, task_of
 
 THREE_LINES = """\
 # Airflow reads only those DAG files that name it, so this line stays.
@@ -33,11 +35,12 @@ def test_three_lines_are_found_in_safe_mode(tmp_path: Path) -> None:
 
 def test_it_is_ready_when_it_is_needed_and_never_waits_for_another_run() -> None:
     dag = cancel()
-    assert (dag.dag_id, dag.is_paused_upon_creation, dag.catchup, dag.schedule) == ("cancel", False, False, None)
+    assert (dag.dag_id, dag.is_paused_upon_creation, dag.catchup) == ("cancel", False, False)
+    assert schedule_of(dag) is None
     assert dag.max_active_runs > 1
     assert [task.task_id for task in dag.topological_sort()] == ["cancel", "elect_leaders"]
     # What the second task takes of the first is one of several values.
-    assert dag.get_task("cancel").multiple_outputs
+    assert task_of(dag, "cancel", CancelReassignmentOperator).multiple_outputs
 
 
 @pytest.mark.parametrize(

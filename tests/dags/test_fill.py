@@ -10,7 +10,10 @@ from airflow.serialization.serialized_objects import DagSerialization
 
 from kafka_steward.dags import broker_joined, fill
 from kafka_steward.errors import SettingError
+from kafka_steward.operators.plan import PlanReassignmentOperator
+from kafka_steward.operators.submit import SubmitReassignmentOperator
 from kafka_steward.triggers.watch import WatchTrigger
+from tests.dags.tasks import task_of
 
 TASKS = ["find_owed", "snapshot", "plan", "submit", "catch_up", "elect_leaders", "report"]
 
@@ -32,12 +35,13 @@ def test_its_tasks_follow_each_other_and_it_is_serializable() -> None:
     assert [task.task_id for task in dag.topological_sort()] == TASKS
     for task, following in pairwise(TASKS):
         assert following in dag.get_task(task).downstream_task_ids
-    assert dag.get_task("plan").operation == "fill"
+    assert task_of(dag, "plan", PlanReassignmentOperator).operation == "fill"
     DagSerialization.from_dict(DagSerialization.to_dict(dag))
 
 
 def test_schedule_settings_and_waiting_are_the_authors_choice() -> None:
     dag = fill(schedule="@daily", settings={"throttle": 1_000}, deferrable=False, dag_id="mine")
-    assert (dag.dag_id, dag.params["throttle"], dag.get_task("submit").deferrable) == ("mine", 1_000, False)
+    assert (dag.dag_id, dag.params["throttle"]) == ("mine", 1_000)
+    assert not task_of(dag, "submit", SubmitReassignmentOperator).deferrable
     with pytest.raises(SettingError, match="There is no setting 'throtle'"):
         fill(settings={"throtle": 1})

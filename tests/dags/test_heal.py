@@ -18,6 +18,10 @@ from airflow.serialization.serialized_objects import DagSerialization
 
 from kafka_steward.dags import broker_failed, heal
 from kafka_steward.errors import SettingError
+from kafka_steward.operators.failures import FindFailuresOperator
+from kafka_steward.operators.report import ReportHealOperator, TellPlanOperator
+from kafka_steward.operators.submit import SubmitReassignmentOperator
+from tests.dags.tasks import task_of
 
 TASKS = ["find_failures", "snapshot", "plan", "tell_plan", "submit", "catch_up", "elect_leaders", "report"]
 #: As the README prints it.
@@ -58,8 +62,8 @@ def test_retries_outlast_an_outage_and_can_be_shortened() -> None:
 
 
 def test_what_a_killed_submit_does_is_said_once() -> None:
-    assert heal().get_task("submit").when_killed == "nothing"
-    assert heal(on_kill="cancel").get_task("submit").when_killed == "cancel"
+    assert task_of(heal(), "submit", SubmitReassignmentOperator).when_killed == "nothing"
+    assert task_of(heal(on_kill="cancel"), "submit", SubmitReassignmentOperator).when_killed == "cancel"
     with pytest.raises(SettingError, match="it takes nothing or cancel"):
         heal(on_kill="stop")
 
@@ -143,14 +147,19 @@ def test_parsing_imports_neither_kafka_nor_spark_nor_the_journal(tmp_path: Path)
 
 def test_notifiers_reach_their_tasks() -> None:
     names = ("on_failure_detected", "on_not_healable", "on_failed", "on_healed")
-    told: dict[str, Callable[[Any], None]] = {name: lambda _, name=name: print(name) for name in names}
+    told = {name: _printing(name) for name in names}
     dag = heal(**told)  # type: ignore[arg-type]  # each is a notifier
-    assert dag.get_task("find_failures").on_failure_detected == [told["on_failure_detected"]]
-    assert dag.get_task("find_failures").on_not_healable == [told["on_not_healable"]]
-    assert dag.get_task("tell_plan").on_not_healable == [told["on_not_healable"]]
-    assert dag.get_task("report").on_healed == [told["on_healed"]]
+    find = task_of(dag, "find_failures", FindFailuresOperator)
+    assert find.on_failure_detected == [told["on_failure_detected"]]
+    assert find.on_not_healable == [told["on_not_healable"]]
+    assert task_of(dag, "tell_plan", TellPlanOperator).on_not_healable == [told["on_not_healable"]]
+    assert task_of(dag, "report", ReportHealOperator).on_healed == [told["on_healed"]]
     assert dag.on_failure_callback == [told["on_failed"]]
     DagSerialization.to_dict(dag)
+
+
+def _printing(name: str) -> Callable[[Any], None]:
+    return lambda _: print(name)
 
 
 def _file(folder: Path, text: str) -> Path:

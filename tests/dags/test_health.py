@@ -7,16 +7,14 @@ from airflow.serialization.serialized_objects import DagSerialization
 
 from kafka_steward.dags import health
 from kafka_steward.errors import SettingError
+from tests.dags.tasks import schedule_of
 
 
 def test_it_runs_on_demand_or_on_a_schedule_of_the_authors() -> None:
     dag = health(conn_id="kafka_production")
-    assert (dag.dag_id, dag.schedule, [task.task_id for task in dag.tasks]) == (
-        "health_kafka_production",
-        None,
-        ["health"],
-    )
-    assert health(schedule="@hourly").schedule == "@hourly"
+    assert (dag.dag_id, [task.task_id for task in dag.tasks]) == ("health_kafka_production", ["health"])
+    assert schedule_of(dag) is None
+    assert schedule_of(health(schedule="@hourly")) == "@hourly"
     DagSerialization.from_dict(DagSerialization.to_dict(dag))
 
 

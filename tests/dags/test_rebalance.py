@@ -16,6 +16,9 @@ from airflow.serialization.serialized_objects import DagSerialization
 
 from kafka_steward.dags import apply, rebalance
 from kafka_steward.errors import SettingError
+from kafka_steward.operators.approve import ApprovePlanOperator
+from kafka_steward.operators.submit import SubmitReassignmentOperator
+from tests.dags.tasks import schedule_of, task_of
 
 THREE_LINES = """\
 # Airflow reads only those DAG files that name it, so this line stays.
@@ -23,7 +26,7 @@ from kafka_steward.dags import {name}
 {name}_production = {name}(conn_id="kafka_production")
 """
 SHARED = ["show_plan", "approve", "record_approval", "submit", "catch_up", "elect_leaders", "report"]
-GIVEN = {"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": [1, 2]}]}
+GIVEN: dict[str, Any] = {"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": [1, 2]}]}
 
 
 @pytest.mark.parametrize("name", ["rebalance", "apply"])
@@ -54,17 +57,18 @@ def test_what_is_submitted_was_approved_and_the_report_runs_whatever_was_skipped
 ) -> None:
     dag = make()
     assert [task.task_id for task in dag.topological_sort()] == [*first, *SHARED]
-    submit, report = dag.get_task("submit"), dag.get_task("report")
-    assert submit.require_approval  # type: ignore[union-attr]
+    submit, report = task_of(dag, "submit", SubmitReassignmentOperator), dag.get_task("report")
+    assert submit.require_approval
     assert submit.upstream_task_ids >= {"record_approval", "plan"}
-    assert dag.get_task("approve").defaults == ["Reject"]  # type: ignore[union-attr]
+    assert task_of(dag, "approve", ApprovePlanOperator).defaults == ["Reject"]
     assert report.trigger_rule == TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS
     assert "show_plan" in report.upstream_task_ids
 
 
 def test_a_rebalance_is_for_people_unless_it_has_a_schedule() -> None:
     dag = rebalance()
-    assert (dag.dag_id, dag.schedule, dag.is_paused_upon_creation, dag.max_active_runs) == ("rebalance", None, False, 1)
+    assert (dag.dag_id, dag.is_paused_upon_creation, dag.max_active_runs) == ("rebalance", False, 1)
+    assert schedule_of(dag) is None
     nightly = rebalance("kafka_production", schedule="@daily", dag_id="nightly", fields={"approve_above": 10**9})
     assert (nightly.dag_id, nightly.is_paused_upon_creation, nightly.catchup) == ("nightly", True, False)
     assert nightly.params["approve_above"] == 10**9
@@ -115,7 +119,7 @@ def test_the_form_refuses(conf: dict[str, Any]) -> None:
     [
         (GIVEN, True),
         ({"partitions": GIVEN["partitions"]}, True),
-        ({"partitions": [{**GIVEN["partitions"][0], "log_dirs": ["any", "any"]}]}, True),  # type: ignore[index]
+        ({"partitions": [{**GIVEN["partitions"][0], "log_dirs": ["any", "any"]}]}, True),
         ({}, False),
         ({"version": 2, "partitions": GIVEN["partitions"]}, False),
         ({"version": 1, "partitions": []}, False),

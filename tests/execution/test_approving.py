@@ -12,6 +12,7 @@ from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.journal import paths
 from kafka_steward.journal.approvals import Approval
 from kafka_steward.journal.open import Journal
+from kafka_steward.journal.records import PlanRecord
 from kafka_steward.settings import Settings
 from tests.simulator import Simulator
 from tests.worlds import WHO, memory_journal, move, plan_of
@@ -69,9 +70,10 @@ def test_a_plan_is_published_only_with_its_own_approval() -> None:
     simulator = Simulator.of("1a 2b 3c 4a", "t: 123 231")
     journal = memory_journal(simulator)
     plan = plan_of(simulator, [move("t-0", "123", "423")], operation="rebalance")
-    publish = lambda: publish_plan(  # noqa: E731
-        simulator, journal, plan, settings=Settings(), who=WHO, require_approval=True
-    )
+
+    def publish() -> PlanRecord:
+        return publish_plan(simulator, journal, plan, settings=Settings(), who=WHO, require_approval=True)
+
     with pytest.raises(PlanError, match="nobody has approved it"):
         publish()
     assert (journal.plans.get(plan.digest), journal.slot.owner()) == (None, None)

@@ -10,7 +10,7 @@ from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import RequestError
 from kafka_steward.execution.breaches import breaches
 from kafka_steward.execution.briefing import briefing, in_bytes, in_time
-from kafka_steward.execution.draining import emptiness_of, refuse_wrong_drain
+from kafka_steward.execution.draining import Emptiness, emptiness_of, refuse_wrong_drain
 from kafka_steward.execution.gate import gate, look_at_gate
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.switch import switch_off
@@ -62,7 +62,10 @@ def test_draining_all_brokers_and_brokers_that_are_not_there_is_refused() -> Non
 
 def test_a_drained_broker_is_empty_in_the_metadata_and_on_its_disk() -> None:
     simulator = Simulator.of("1a 2b 3c 4a", "t: 123 231 312 124", "u: 123")
-    told = lambda brokers: emptiness_of(simulator.snapshot(), simulator.log_dirs(brokers), brokers)  # noqa: E731
+
+    def told(brokers: list[int]) -> Emptiness:
+        return emptiness_of(simulator.snapshot(), simulator.log_dirs(brokers), brokers)
+
     assert told([4]).sentence == (
         "Broker 4 is not empty yet: t-3 are still assigned there; drain again before stopping it."
     )

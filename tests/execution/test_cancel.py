@@ -147,7 +147,7 @@ def test_where_all_is_offline_and_kafka_refuses_its_words_are_kept_and_it_is_tri
     simulator = Simulator.of("1a 2b 3c 4a 5b", "t: 123", mode=mode, size=1000)
     moves = [move("t-0", "123", "423", size=1000)]
     world = World(simulator, memory_journal(simulator), moves, settings=RULES, auto_generated=False)
-    world.cluster = Refusing(simulator)  # type: ignore[assignment]  # a ClusterPort by __getattr__
+    world.cluster = Refusing(simulator)
     world.runner = world.new_runner()
     world.step()
     simulator.tick()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -235,14 +236,14 @@ def test_switched_off_nothing_is_written_and_it_still_reports(simulator: Simulat
 
 def test_fast_detection_waits_only_for_those_who_announced_it(simulator: Simulator, journal: Journal) -> None:
     journal.tree.create("/admin/rolling_bounce/2", json.dumps({"timestamp": simulator.now_ms}))
-    fast = {"heal_fast_detection": True, "max_failed_fraction": 0.9}
+    look_fast = partial(look, simulator, journal, heal_fast_detection=True, max_failed_fraction=0.9)
     simulator.kill(1)
     simulator.kill(2)
-    verdict = look(simulator, journal, **fast)
+    verdict = look_fast()
     assert verdict.due == (1,)
     assert list(verdict.waiting) == [2]
     simulator.restart(2)
-    look(simulator, journal, **fast)
+    look_fast()
     assert journal.tree.get("/admin/rolling_bounce/2") is None, "it is back: the announcement is over"
 
 

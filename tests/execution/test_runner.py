@@ -178,7 +178,7 @@ class Behind:
 
 def test_a_rate_that_no_broker_shows_yet_is_given_back_too(simulator: Simulator) -> None:
     world = heal(simulator, settings=Settings(throttle=50))
-    world.cluster = Behind(simulator)  # type: ignore[assignment]  # a ClusterPort by __getattr__
+    world.cluster = Behind(simulator)
     world.runner = world.new_runner()
     world.step()
     assert f"4:{50}" in world.throttles()
@@ -416,7 +416,7 @@ def test_what_kafka_refuses_is_told_in_its_own_words(simulator: Simulator) -> No
     simulator.racks[9] = None
     snapshot = simulator.snapshot()
     assert 9 in snapshot.live
-    simulator.snapshot = lambda _=None: snapshot  # type: ignore[method-assign]
+    simulator.snapshot = lambda *_: snapshot  # type: ignore[method-assign]
     del simulator.racks[9]
     progress = world.step()
     assert progress.held[0].reason is HoldReason.KAFKA_REFUSED

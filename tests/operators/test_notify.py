@@ -29,7 +29,8 @@ def test_one_or_several_or_none() -> None:
 
 
 def test_airflows_notifiers_and_functions_get_the_facts() -> None:
-    notifier, heard = Remembering(), []
+    notifier = Remembering()
+    heard: list[Any] = []
     notify([notifier, heard.append], context(), "healed", {"sentence": "All whole.", "brokers": [3]})
     assert notifier.told == ["healed: All whole."]
     assert heard[0]["kafka_steward"] == {"event": "healed", "sentence": "All whole.", "brokers": [3]}

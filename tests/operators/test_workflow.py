@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -116,7 +116,7 @@ def submit(desk: Desk, made: dict[str, Any]) -> dict[str, Any]:
     operator = SubmitReassignmentOperator(
         task_id="submit", plan=made, require_approval=True, deferrable=False, conn_id="kafka_test"
     )
-    operator._wait = lambda _: desk.simulator.tick()  # type: ignore[method-assign]
+    operator._wait = lambda *_: desk.simulator.tick()  # type: ignore[method-assign]  # time passes, simulated
     return operator.execute(context())
 
 
@@ -128,7 +128,9 @@ def report(**given: Any) -> dict[str, Any]:
 
 
 def test_the_gate_goes_on_skips_or_waits(desk: Desk) -> None:
-    gate = lambda **more: GateOperator(task_id="gate", conn_id="kafka_test", **more)  # noqa: E731
+    def gate(**more: Any) -> GateOperator:
+        return GateOperator(task_id="gate", conn_id="kafka_test", **more)
+
     assert gate().execute(context()) == "The cluster is whole, and nothing is in flight."
     desk.simulator.kill(4)
     with pytest.raises(AirflowSkipException, match="The cluster is not ready: broker 4 is not live; orders-2 and 1"):
@@ -152,8 +154,15 @@ def test_a_gate_that_waits_in_the_worker_goes_on_when_the_cluster_is_whole(desk:
     gate = GateOperator(
         task_id="gate", conn_id="kafka_test", when_busy="wait", deferrable=False, poke_interval=timedelta(seconds=0.01)
     )
-    answers = iter([None, lambda: desk.simulator.restart(4), desk.simulator.tick])
-    gate._killed.wait = lambda _=None: bool((next(answers) or (lambda: None))() and False)  # type: ignore[method-assign]
+    happenings: Iterator[Callable[[], object]] = iter(
+        [lambda: None, lambda: desk.simulator.restart(4), desk.simulator.tick]
+    )
+
+    def waited(timeout: float | None = None) -> bool:
+        next(happenings)()
+        return False
+
+    gate._killed.wait = waited  # type: ignore[method-assign]  # while it waits, something happens
     assert gate.execute(context()) == "The cluster is whole, and nothing is in flight."
 
 
