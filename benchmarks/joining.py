@@ -1,0 +1,151 @@
+"""`python -m benchmarks.joining`: seconds from a broker joining to the last owed replica being in sync (KIP-409).
+
+With one of three brokers away, a topic is created with replication factor 3: each partition gets two replicas, and one
+is owed. Then the broker is started. The clock begins when Kafka lists it as live; then a plain loop, or the watch and
+the `fill` DAG in a real Airflow, look who can take what is owed, take a snapshot, plan (a Spark job of its own), carry
+it out, and settle the debts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+from benchmarks.given import WHO
+from benchmarks.joining_by_dag import fill_by_dag
+from benchmarks.report import table, write_between
+from benchmarks.stages import Stages, ask_until
+from benchmarks.ways import bounded
+from kafka_steward.cluster.client import KafkaCluster
+from kafka_steward.execution.creating import WantedTopic, create_topic
+from kafka_steward.execution.debtbook import debts, settle_debts
+from kafka_steward.execution.joining import look_for_joined
+from kafka_steward.execution.loop import run_to_end
+from kafka_steward.execution.owed import targets
+from kafka_steward.execution.publishing import publish_plan
+from kafka_steward.execution.runner import Runner
+from kafka_steward.execution.snapshot import take_snapshot
+from kafka_steward.journal.open import Journal, open_journal
+from kafka_steward.planning.formats import read_plan
+from kafka_steward.sandbox import Sandbox, start
+from kafka_steward.settings import Settings
+
+_BROKERS, _JOINING = 3, 3
+_TOPIC = "orders"
+_LONGEST_S = 900.0
+_PARTS = ("look", "snapshot", "plan", "fill", "settle")
+
+
+def main() -> None:
+    options = _parser().parse_args()
+    rows = []
+    for mode in options.modes:
+        for way in options.ways:
+            rows.append(_joined(mode, way, options.partitions, options.megabytes))
+            print(rows[-1], flush=True)
+    text = _table(rows, options.megabytes)
+    print(text)
+    if options.write:
+        write_between("joining", text)
+
+
+def _joined(mode: str, way: str, partitions: int, megabytes: int) -> Stages:
+    with tempfile.TemporaryDirectory() as name, start(mode=mode, brokers=_BROKERS, racks=_BROKERS) as sandbox:
+        create = partial(_create, sandbox, partitions, megabytes)
+        if way == "airflow":
+            stages = Stages("DAG in Airflow", mode, partitions)
+            throttle = Settings().throttle
+            fill_by_dag(sandbox, Path(name), stages, joining=_JOINING, throttle=throttle, create=create)
+            return stages
+        stages = Stages("Runner in a loop", mode, partitions)
+        with _opened(sandbox, Path(name)) as (cluster, journal):
+            create(cluster, journal)
+        # Brokers end with the thread that starts them, so it is the loop that gets a thread of its own.
+        with ThreadPoolExecutor(1) as pool:
+            filling = pool.submit(_fill, sandbox, Path(name), stages)
+            sandbox.restart(_JOINING)
+            filling.result(timeout=_LONGEST_S)
+        return stages
+
+
+@contextmanager
+def _opened(sandbox: Sandbox, folder: Path) -> Iterator[tuple[KafkaCluster, Journal]]:
+    with (
+        KafkaCluster({"bootstrap_servers": sandbox.bootstrap.split(",")}) as cluster,
+        open_journal(f"sqlite:///{folder}/journal.db", cluster.cluster_id) as journal,
+    ):
+        yield cluster, journal
+
+
+def _create(sandbox: Sandbox, partitions: int, megabytes: int, cluster: KafkaCluster, journal: Journal) -> None:
+    """A topic of which one replica of each partition is owed."""
+    sandbox.kill(_JOINING)
+    ask_until(lambda: _JOINING not in cluster.live_brokers() or None, within_s=120)
+    wanted = WantedTopic(_TOPIC, partitions, _BROKERS, {"min.insync.replicas": "2"})
+    made = create_topic(cluster, journal, wanted, allowed=True, who=WHO)
+    if made.owed != partitions:
+        raise RuntimeError(made.sentence)
+    sandbox.wait_whole([_TOPIC])
+    sandbox.fill(_TOPIC, megabytes * 1_000_000)
+
+
+def _fill(sandbox: Sandbox, folder: Path, stages: Stages) -> None:
+    settings = Settings()
+    with _opened(sandbox, folder) as (cluster, journal):
+        ask_until(lambda: _JOINING in cluster.live_brokers() or None, within_s=120)
+        with stages.stage("look"):
+            ask_until(lambda: _is_due(cluster, journal, settings), within_s=120, every_s=settings.watch_interval)
+        with stages.stage("snapshot"):
+            snapshot = cluster.snapshot()
+            wanted = targets(debts(journal, snapshot), snapshot)
+            take_snapshot(cluster, str(folder / "snapshot"), failed=(), now_ms=journal.now_ms(), targets=wanted)
+        with stages.stage("plan"):
+            command = [sys.executable, "-m", "kafka_steward.planning.job", "--operation", "fill"]
+            command += ["--snapshot", str(folder / "snapshot"), "--out", str(folder / "plan")]
+            subprocess.run(command, check=True, capture_output=True, timeout=300)
+        with stages.stage("fill"):
+            plan = read_plan(str(folder / "plan"))
+            stages.replicas_moved = plan.proof["replicas_moved"]
+            publish_plan(cluster, journal, plan, settings=settings, who=WHO)
+            runner = Runner(cluster, journal, plan.digest, settings, WHO)
+            run_to_end(runner, bounded(_LONGEST_S), interval_s=settings.step_interval)
+        with stages.stage("settle"):
+            settled = settle_debts(journal, cluster.snapshot(), WHO)
+    if len(settled) != stages.partitions or not all(debt.over for debt in settled):
+        raise RuntimeError(f"{sum(not debt.over for debt in settled)} partitions are still owed a replica.")
+
+
+def _is_due(cluster: KafkaCluster, journal: Journal, settings: Settings) -> bool | None:
+    looked = look_for_joined(cluster, journal, settings, WHO)
+    return (looked is not None and bool(looked.due)) or None
+
+
+def _table(rows: Sequence[Stages], megabytes: int) -> str:
+    head = ["mode", "by", "partitions", "MB", "owed", *_PARTS, "sum"]
+    lines = [
+        [row.mode, row.way, str(row.partitions), str(megabytes), str(row.replicas_moved)]
+        + [f"{seconds:.1f}" for seconds in (*(row.seconds[part] for part in _PARTS), row.total)]
+        for row in rows
+    ]
+    return table(head, lines)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.joining", description=__doc__)
+    parser.add_argument("--modes", nargs="+", default=["kraft", "zookeeper"], choices=["kraft", "zookeeper"])
+    parser.add_argument("--ways", nargs="+", default=["loop", "airflow"], choices=["loop", "airflow"])
+    parser.add_argument("--partitions", type=int, default=60)
+    parser.add_argument("--megabytes", type=int, default=60, help="in the whole topic")
+    parser.add_argument("--write", action="store_true", help="put the table into docs/benchmarks.md")
+    return parser
+
+
+if __name__ == "__main__":
+    main()
