@@ -51,6 +51,7 @@ class KafkaCluster:
         self._now_ms = now_ms
         self._recent = Recent()
         self._looked = False
+        self._listed_s = 0.0
 
     def __repr__(self) -> str:
         return f"<KafkaCluster {self.cluster_id} at {self._calls.servers}>"
@@ -118,6 +119,8 @@ class KafkaCluster:
         Raises KafkaTimeout when a batch was not confirmed: it, and those before it, may have been applied. Never used
         to revert what is in flight, which wedges a KRaft partition: `cancel` first.
         """
+        if self.zookeeper_mode:  # its brokers hear of topics' settings late, and do not slow what begins before that
+            time.sleep(max(0.0, self._listed_s + _NEWS_S - time.monotonic()))
         return self._alter(dict(targets), "the new assignment")
 
     def cancel(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, KafkaRefused | None]:
@@ -185,12 +188,14 @@ class KafkaCluster:
 
     def change_topic_configs(self, changes: Mapping[str, Sequence[ConfigChange]]) -> dict[str, KafkaRefused | None]:
         """Change topics' keys one by one (KIP-339); per topic None, or Kafka's refusal. May raise KafkaTimeout."""
-        return configs.change_topics(self._calls, changes)
+        results = configs.change_topics(self._calls, changes)
+        self._listed_s = time.monotonic()
+        return results
 
     def change_broker_configs(self, changes: Mapping[int, Sequence[ConfigChange]]) -> dict[int, ClusterError | None]:
         """Change brokers' keys; per broker None, or its refusal, BrokerUnreachable or KafkaTimeout.
 
-        Kafka takes a broker's change from that broker only: a dead one's has to wait until it is back.
+        Kafka takes a broker's change from that broker only: a dead one's has to wait. Returns when they show it.
         """
         return configs.change_brokers(self._calls, changes)
 

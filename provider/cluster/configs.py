@@ -6,6 +6,7 @@ gives it back needs to know which: what was not set before is deleted again, not
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -23,6 +24,8 @@ __all__ = ["ConfigChange", "ConfigOp"]
 TOPIC, BROKER = 2, 4
 #: DescribeConfigs' sources that mean "set on this very resource": DYNAMIC_TOPIC_CONFIG, DYNAMIC_BROKER_CONFIG.
 _OWN_SOURCES = frozenset({1, 2})
+#: How long a broker may take to show a change that it has accepted, and how often it is looked at, in seconds.
+_SHOWN_WITHIN_S, _LOOK_EVERY_S = 5.0, 0.05
 
 
 class ConfigOp(str, Enum):
@@ -61,10 +64,11 @@ def read_topics(
 
 
 def read_brokers(
-    calls: Calls, brokers: Collection[int], keys: Collection[str], *, own_only: bool
+    calls: Calls, brokers: Collection[int], keys: Collection[str], *, own_only: bool, timeout_ms: int | None = None
 ) -> dict[int, dict[str, str]]:
     """Values by broker and key, asked of each broker itself; one that does not answer is left out."""
-    answers = calls.each({broker: partial(describe_request, BROKER, [str(broker)], keys) for broker in brokers})
+    asked = {broker: partial(describe_request, BROKER, [str(broker)], keys) for broker in brokers}
+    answers = calls.each(asked, timeout_ms=timeout_ms)
     return {
         broker: described(answer, own_only=own_only)[str(broker)]
         for broker, answer in answers.items()
@@ -82,14 +86,41 @@ def change_topics(calls: Calls, changes: Mapping[str, Sequence[ConfigChange]]) -
 
 
 def change_brokers(calls: Calls, changes: Mapping[int, Sequence[ConfigChange]]) -> dict[int, ClusterError | None]:
-    """Perform `changes`, each at its own broker; per broker None, or what went wrong."""
+    """Perform `changes`, each at its own broker; per broker None, or what went wrong.
+
+    Returns when the brokers show what they accepted. One of a ZooKeeper cluster hears of it a moment after it said yes,
+    and acts as before until then: a copy that is begun at once would not be throttled.
+    """
     answers = calls.each(
         {broker: partial(change_request, BROKER, {str(broker): several}) for broker, several in changes.items()}
     )
-    return {
+    results = {
         broker: answer if isinstance(answer, ClusterError) else changed(answer)[str(broker)]
         for broker, answer in answers.items()
     }
+    _wait_until_shown(calls, {broker: changes[broker] for broker, error in results.items() if error is None})
+    return results
+
+
+def _wait_until_shown(calls: Calls, changes: Mapping[int, Sequence[ConfigChange]]) -> None:
+    """Wait while a broker that answers shows something else; not for long, for the changes were made all the same."""
+    deadline = time.monotonic() + _SHOWN_WITHIN_S
+    keys = {change.name for several in changes.values() for change in several}
+    late = dict(changes)
+    while late:
+        try:
+            shown = read_brokers(calls, late, keys, own_only=True, timeout_ms=int(_SHOWN_WITHIN_S * 1000))
+        except KafkaRefused:
+            return  # whoever may change a setting may not be allowed to read it
+        late = {broker: late[broker] for broker in shown if not _shows(shown[broker], late[broker])}
+        if not late or time.monotonic() >= deadline:
+            return
+        time.sleep(_LOOK_EVERY_S)
+
+
+def _shows(values: Mapping[str, str], changes: Sequence[ConfigChange]) -> bool:
+    wanted = {change.name: change.value for change in changes if change.op in {ConfigOp.SET, ConfigOp.DELETE}}
+    return all(values.get(name) == value for name, value in wanted.items())
 
 
 def describe_request(kind: int, names: Collection[str], keys: Collection[str]) -> Any:

@@ -1,0 +1,73 @@
+"""A change of a broker's setting is over when the broker shows it: until then the broker acts as before."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from kafka.protocol.admin import IncrementalAlterConfigsRequest
+
+from kafka_steward.cluster import configs
+from kafka_steward.cluster.configs import ConfigChange, ConfigOp, change_brokers
+from kafka_steward.errors import BrokerUnreachable
+
+KEY = "follower.replication.throttled.rate"
+SET, DELETE = ConfigChange(KEY, ConfigOp.SET, "100"), ConfigChange(KEY, ConfigOp.DELETE)
+
+
+class Brokers:
+    """Brokers that say yes at once, and show it when they have been looked at `late` times."""
+
+    def __init__(self, late: int, *, values: Mapping[int, str] | None = None, dead: Collection[int] = ()) -> None:
+        self.late, self.dead = late, dead
+        self.shown, self.coming = dict(values or {}), dict(values or {})
+        self.looks = 0
+
+    def each(self, asked: Mapping[int, Any], *, timeout_ms: int | None = None) -> dict[int, Any]:
+        del timeout_ms
+        requests = {broker: request() for broker, request in asked.items()}
+        changing = any(isinstance(request, IncrementalAlterConfigsRequest) for request in requests.values())
+        self.looks += not changing
+        return {broker: self.answer(broker, request) for broker, request in requests.items()}
+
+    def answer(self, broker: int, request: Any) -> Any:
+        if broker in self.dead:
+            return BrokerUnreachable(broker, "gone")
+        if isinstance(request, IncrementalAlterConfigsRequest):
+            ((_, name, ((_, _, value),)),) = request.resources
+            self.coming = {each: of for each, of in self.coming.items() if each != broker}
+            self.coming |= {} if value is None else {broker: value}
+            return SimpleNamespace(responses=[SimpleNamespace(resource_name=name, error_code=0, error_message=None)])
+        if self.looks >= self.late:
+            self.shown = self.coming
+        entry = SimpleNamespace(name=KEY, value=self.shown.get(broker), config_source=2)
+        result = SimpleNamespace(resource_name=str(broker), error_code=0, error_message=None, configs=[entry])
+        return SimpleNamespace(results=[result])
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(configs, "_SHOWN_WITHIN_S", 0.2)
+    monkeypatch.setattr(configs, "_LOOK_EVERY_S", 0.001)
+
+
+@pytest.mark.parametrize(("change", "expected"), [(SET, {1: "100", 2: "7"}), (DELETE, {2: "7"})])
+def test_it_is_waited_for(change: ConfigChange, expected: dict[int, str]) -> None:
+    brokers = Brokers(5, values={1: "7", 2: "7"})
+    assert change_brokers(brokers, {1: [change]}) == {1: None}  # type: ignore[arg-type]  # asks nothing but `each`
+    assert (brokers.shown, brokers.looks) == (expected, 5)
+
+
+def test_one_that_never_shows_it_is_not_waited_for_for_long() -> None:
+    brokers = Brokers(10**9)
+    assert change_brokers(brokers, {1: [SET]}) == {1: None}  # type: ignore[arg-type]
+    assert brokers.shown == {}
+
+
+def test_one_that_is_gone_is_not_waited_for() -> None:
+    brokers = Brokers(3, dead=[2])
+    results = change_brokers(brokers, {1: [SET], 2: [SET]})  # type: ignore[arg-type]
+    assert (results[1], type(results[2])) == (None, BrokerUnreachable)
+    assert (brokers.shown, brokers.looks) == ({1: "100"}, 3)
