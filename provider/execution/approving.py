@@ -14,7 +14,7 @@ from kafka_steward.journal.audit import Action, Entry, Who
 from kafka_steward.journal.document import delete_as_read
 from kafka_steward.journal.open import Journal
 
-__all__ = ["approve", "goes_without", "refuse_unapproved", "reject"]
+__all__ = ["approve", "goes_without", "is_approved", "refuse_unapproved", "reject"]
 
 
 def goes_without(proof: Mapping[str, Any], *, scheduled: bool, approve_above: int | None) -> str:
@@ -51,6 +51,11 @@ def approve(journal: Journal, approval: Approval, who: Who) -> Approval:
 def reject(journal: Journal, plan: str, who: Who, *, person: str | None, reason: str) -> None:
     """Write down that a plan was not approved: by a person, or by nobody who answered. Raises JournalError."""
     journal.audit.note(Entry(Action.REJECT, f"rejected: {reason}", plan=plan, who=replace(who, person=person)))
+
+
+def is_approved(journal: Journal, digest: str) -> bool:
+    """Whether the journal holds the approval of the plan with this digest. Raises JournalError."""
+    return _approval(journal, digest) is not None
 
 
 def refuse_unapproved(journal: Journal, digest: str) -> Approval:

@@ -26,6 +26,8 @@ class HoldReason(str, Enum):
     DUPLICATE_REPLICA = "duplicate_replica"
     #: KIP-236: /admin/reassign_cancel is present.
     CLUSTER_DISABLED = "cluster_disabled"
+    #: The plan needs an approval that is not there, or not there any more.
+    NOT_APPROVED = "not_approved"
     FOREIGN_REASSIGNMENT = "foreign_reassignment"
     TARGET_BOUNCING = "target_bouncing"
     TARGET_DEAD = "target_dead"
@@ -45,9 +47,15 @@ class HoldReason(str, Enum):
     @property
     def waits_for_people(self) -> bool:
         """Whether someone chose that it waits: such waiting is no failed attempt."""
-        return self in {HoldReason.CLUSTER_DISABLED, HoldReason.TARGET_BOUNCING, HoldReason.FOREIGN_REASSIGNMENT}
+        return self in _OF_PEOPLE
 
 
+_OF_PEOPLE = {
+    HoldReason.CLUSTER_DISABLED,
+    HoldReason.NOT_APPROVED,
+    HoldReason.TARGET_BOUNCING,
+    HoldReason.FOREIGN_REASSIGNMENT,
+}
 _EVENTS = {
     HoldReason.SATISFIED: Event.SATISFY,
     HoldReason.ALREADY_THERE: Event.SATISFY,
@@ -70,6 +78,8 @@ SENTENCES: dict[HoldReason, str] = {
         HoldReason.DUPLICATE_REPLICA: "its target {found} is empty or names a broker twice; correct the plan",
         HoldReason.CLUSTER_DISABLED: "reassignments are switched off for this cluster {found}; to allow them, "
         "delete /admin/reassign_cancel",
+        HoldReason.NOT_APPROVED: "nobody has approved plan {found}, or the approval is gone; approve it in its run, or "
+        "cancel it",
         HoldReason.FOREIGN_REASSIGNMENT: "someone else is moving it to {found}; it is tried again when that has ended",
         HoldReason.TARGET_BOUNCING: "broker {found} announced a restart and has not returned; it is tried again; to "
         "end the announcement, delete /admin/rolling_bounce/{found}",

@@ -97,6 +97,7 @@ def _plan(journal: Journal, digest: str) -> str | None:
         stepped_ms=journal.now_ms(),
         who=published.who if published is not None else Who(),
         partitions=len(rows),
+        needs_approval=facts.get("needs_approval") is True,
     ).to_json()
 
 

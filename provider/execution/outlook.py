@@ -16,6 +16,7 @@ class Outlook:
     """What preflight knows beside the plan.
 
     `disabled` says by whom and since when reassignments are switched off, empty while they are not (KIP-236);
+    `unapproved` is the plan's short digest when an approval that it needs is missing;
     `bouncing` are brokers that announced a shutdown (KIP-46); `min_isr` is min.insync.replicas by topic, where known;
     `room_bytes` says how much more a broker may take before less than `min_free` of its disk is left, where known;
     `strained` are partitions outside the plan that are under their min ISR; `auto_generated` is KIP-46's.
@@ -24,6 +25,7 @@ class Outlook:
     snapshot: Snapshot
     auto_generated: bool = False
     disabled: str = ""
+    unapproved: str = ""
     bouncing: frozenset[int] = frozenset()
     min_isr: Mapping[str, int] = field(default_factory=dict)
     room_bytes: Mapping[int, int] = field(default_factory=dict)

@@ -64,6 +64,10 @@ def _disabled(_: Move, __: Partition, outlook: Outlook) -> _Found:
     return outlook.disabled or None
 
 
+def _unapproved(_: Move, __: Partition, outlook: Outlook) -> _Found:
+    return outlook.unapproved or None
+
+
 def _bouncing(move: Move, _: Partition, outlook: Outlook) -> _Found:
     return _lowest(frozenset(move.after) & outlook.bouncing) if move.adding else None
 
@@ -105,6 +109,7 @@ CHECKS: Sequence[tuple[HoldReason, Callable[[Move, Partition, Outlook], _Found]]
     (HoldReason.CHANGED_ELSEWHERE, _changed),
     (HoldReason.DUPLICATE_REPLICA, _duplicate),
     (HoldReason.CLUSTER_DISABLED, _disabled),
+    (HoldReason.NOT_APPROVED, _unapproved),
     (HoldReason.TARGET_BOUNCING, _bouncing),
     (HoldReason.TARGET_DEAD, _target_dead),
     (HoldReason.KEPT_REPLICA_DEAD, _kept_dead),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kafka_steward.assignment import Operation
 from kafka_steward.errors import NodeMissing, PlanError, SlotTaken, VersionConflict
 from kafka_steward.execution.approving import refuse_unapproved
@@ -33,9 +35,9 @@ def publish_plan(
     """Write a plan into the journal and give it the cluster; the second time, return it as it stands.
 
     With the `snapshot` that it was made from, the plan is checked against it, without trusting the planner. With
-    `require_approval`, the journal must hold the approval of this plan, by its digest. A heal
-    goes before any plan that a person asked for: that one is paused, and gets the cluster back when the heal ends. The
-    entries of the brokers that a heal is for are deleted then (KIP-46): the plan stands in for them.
+    `require_approval`, the journal must hold the approval of this plan, by its digest, now and whenever a move of it
+    begins. A heal goes before any plan that a person asked for: that one is paused, and gets the cluster back when the
+    heal ends. The entries of the brokers that a heal is for are deleted then (KIP-46): the plan stands in for them.
 
     Raises PlanError: of another cluster, not valid, not approved, or healing more brokers than `max_failed_brokers`.
     Raises SlotTaken while another plan, that it may not pause, has the cluster; nothing is written then. An older heal
@@ -44,7 +46,7 @@ def publish_plan(
     _refuse_wrong(cluster, journal, plan, settings, snapshot)
     if require_approval:
         refuse_unapproved(journal, plan.digest)
-    wanted = _record(cluster, plan, who, snapshot)
+    wanted = replace(_record(cluster, plan, who, snapshot), needs_approval=require_approval)
     known = journal.plans.get(plan.digest)
     if known is not None and known.status.finished:
         return known
@@ -53,7 +55,7 @@ def publish_plan(
     _take_slot(journal, record, who)
     if known is None:
         reason = f"{len(plan.moves)} partitions to move"
-        journal.audit.note(Entry(Action.PUBLISH, reason, plan=plan.digest, after=_told(plan), who=who))
+        journal.audit.note(Entry(Action.PUBLISH, reason, plan=plan.digest, after=_told(plan, wanted), who=who))
     if record.auto_generated:
         _forget_failures(journal, record, who)
     return record
@@ -158,6 +160,6 @@ def _forget_failures(journal: Journal, record: PlanRecord, who: Who) -> None:
         journal.audit.note(Entry(Action.CLEAR, reason, plan=record.digest, broker=broker, who=who))
 
 
-def _told(plan: PlanFolder) -> dict[str, object]:
+def _told(plan: PlanFolder, record: PlanRecord) -> dict[str, object]:
     names = ("operation", "snapshot_digest", "brokers_failed", "replicas_moved", "bytes_moved", "lower_bound")
-    return {name: plan.proof.get(name) for name in names}
+    return {name: plan.proof.get(name) for name in names} | {"needs_approval": record.needs_approval}

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cluster.state import LogDir, Snapshot
 from kafka_steward.errors import ClusterError
+from kafka_steward.execution.approving import is_approved
 from kafka_steward.execution.borrowing import Borrowing
 from kafka_steward.execution.catchup import arrived_bytes
 from kafka_steward.execution.deeds import Deeds
@@ -183,6 +184,8 @@ class Step:
         )
         if self._record.even_if_disabled:
             outlook = replace(outlook, disabled="")
+        if self._record.needs_approval and not is_approved(self._journal, self._record.digest):
+            outlook = replace(outlook, unapproved=self._record.digest[:12])
         left = {row.topic_partition: ahead(row, snapshot.partitions.get(row.topic_partition)) for row in waiting}
         verdicts = [(row, preflight(left[row.topic_partition], outlook)) for row in waiting]
         self._ledger.decide([_decision(row, held) for row, held in verdicts])

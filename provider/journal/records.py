@@ -57,7 +57,7 @@ class PlanRecord(Document):
 
     `cancel` is the request to cancel it, from the moment it was made; where its scope is the plan, `rolled_back_by` is
     the rollback that was published for it. `even_if_disabled` is a rollback's: it goes on though the cluster is
-    switched off.
+    switched off. With `needs_approval`, its moves begin only while the journal holds the approval of its digest.
     """
 
     digest: str
@@ -78,6 +78,7 @@ class PlanRecord(Document):
     cancel: CancelRequest | None = None
     rolled_back_by: str | None = None
     even_if_disabled: bool = False
+    needs_approval: bool = False
     revision: int = field(default=0, compare=False)
     #: What someone else added to `who`: written back.
     who_extra: Mapping[str, Any] = field(default_factory=dict, hash=False, repr=False)
@@ -107,6 +108,7 @@ class PlanRecord(Document):
             cancel=_read_cancel(fields),
             rolled_back_by=fields.maybe("rolled_back_by", fields.text),
             even_if_disabled=fields.maybe("even_if_disabled", fields.flag) or False,
+            needs_approval=fields.maybe("needs_approval", fields.flag) or False,
             extra=fields.rest(),
             source=source,
         )
@@ -122,6 +124,7 @@ class PlanRecord(Document):
             "cancel": None if self.cancel is None else _present({**self.cancel.values(), **self.cancel.extra}),
             "rolled_back_by": self.rolled_back_by,
             "even_if_disabled": self.even_if_disabled or None,
+            "needs_approval": self.needs_approval or None,
         }
 
 

@@ -64,6 +64,11 @@ CASES: dict[HoldReason, tuple[Move, Outlook, str]] = {
             "delete /admin/reassign_cancel."
         ),
     ),
+    HoldReason.NOT_APPROVED: (
+        move("t-0", "123", "423"),
+        outlook(unapproved="3f"),
+        "t-0 was not moved: nobody has approved plan 3f, or the approval is gone; approve it in its run, or cancel it.",
+    ),
     HoldReason.TARGET_BOUNCING: (
         MOVE,
         outlook(3, bouncing=frozenset({3})),
