@@ -1,0 +1,59 @@
+"""The verb owed: what is missing, by partition, for people and for programs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kafka_steward.cli import get_kafka_steward_commands
+from kafka_steward.execution.creating import WantedTopic, create_topic
+from tests.cli.scene import Scene, new_scene
+from tests.worlds import WHO
+
+
+@pytest.fixture
+def scene(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Scene:
+    """Broker 4 is away; topic `orders` shall have four replicas, and has three."""
+    scene = new_scene(monkeypatch, tmp_path)
+    scene.simulator.mode = "zookeeper"
+    scene.simulator.kill(4)
+    create_topic(scene.simulator, scene.journal, WantedTopic("orders", 2, 4, {}), allowed=True, who=WHO)
+    return scene
+
+
+def test_what_is_owed_is_listed_by_partition(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    assert scene.call("owed") == 0
+    out, err = capsys.readouterr()
+    assert out.splitlines()[0].split() == ["partition", "has", "owed", "standing", "why"]
+    assert "orders-0   1, 2, 3  1     open      orders-0 has 3 of 4 replicas." in out
+    assert err == "2 replicas are owed, and no live broker can take one; they are added when brokers join.\n"
+
+
+def test_programs_get_the_kips_placeholders(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    scene.simulator.restart(4)
+    assert scene.call("owed", "--topic", "orders", "--output", "json") == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)[1] == {
+        "topic": "orders",
+        "partition": 1,
+        "placeholders": [2, 3, 1, -1],
+        "replication_factor": 4,
+        "owed": 1,
+        "standing": "open",
+        "sentence": "orders-1 has 3 of 4 replicas.",
+    }
+    assert err == "2 replicas are owed; broker 4 can take some: run the DAG fill.\n"
+
+
+def test_where_nothing_is_owed_it_says_so(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    assert scene.call("owed", "--topic", "t", "--output", "json") == 0
+    out, err = capsys.readouterr()
+    assert (json.loads(out), err) == ([], "No replica is owed.\n")
+
+
+def test_its_help_says_what_is_owed_and_what_to_do() -> None:
+    (owed,) = (verb for verb in get_kafka_steward_commands()[0].subcommands if verb.name == "owed")
+    assert all(word in str(owed.description) for word in ("KIP-409", "-1, -2, ...", "the DAG `fill` adds it"))
+    assert "airflow kafka-steward owed --topic orders --output json" in str(owed.epilog)
