@@ -10,7 +10,7 @@ from urllib.parse import quote
 from airflow.sdk import DAG, Asset, AssetWatcher, XComArg
 
 from kafka_steward.dags.options import DEFAULT_CONN_ID, dag_id_of, options_of, refuse_wrong_settings
-from kafka_steward.dags.params import setting_params
+from kafka_steward.dags.params import fill_params
 from kafka_steward.operators.leaders import ElectLeadersOperator
 from kafka_steward.operators.notify import Notifiers, as_notifiers
 from kafka_steward.operators.owed import FindOwedOperator, ReportFillOperator, SnapshotOwedOperator
@@ -67,7 +67,7 @@ def fill(
     defaults = {"max_active_runs": 1, "on_failure_callback": as_notifiers(on_failed) or None, "doc_md": _DOC}
     ours = {"schedule": [broker_joined(conn_id, given)], "is_paused_upon_creation": True, **defaults}
     options = options_of(dag_options, retries, retry_delay, **ours)
-    with DAG(dag_id or dag_id_of("fill", conn_id), params=setting_params(given), **options) as dag:
+    with DAG(dag_id or dag_id_of("fill", conn_id), params=fill_params(given), **options) as dag:
         found = FindOwedOperator(task_id="find_owed", **shared)
         snapshot = SnapshotOwedOperator(task_id="snapshot", **shared)
         plan = PlanReassignmentOperator(

@@ -13,7 +13,7 @@ from kafka_steward.errors import SettingError
 from kafka_steward.provider_info import SETTINGS
 from kafka_steward.settings import Settings
 
-__all__ = ["apply_params", "cancel_params", "heal_params", "rebalance_params", "setting_params"]
+__all__ = ["apply_params", "cancel_params", "fill_params", "heal_params", "rebalance_params", "setting_params"]
 
 #: The title of the form's second part.
 SECTION = "Settings (empty: as configured)"
@@ -34,7 +34,7 @@ _NOT_OF_A_RUN = frozenset(
         "plan_retention",
     }
 )
-#: A heal and a cancel wait for no window.
+#: A heal, a fill and a cancel wait for no window.
 _WINDOW = frozenset({"maintenance_window", "maintenance_timezone"})
 _BROKER_IDS: dict[str, Any] = {"items": {"type": "integer", "minimum": 0}, "uniqueItems": True}
 _PATTERNS: dict[str, Any] = {"items": {"type": "string", "minLength": 1, "maxLength": 500}}
@@ -82,6 +82,11 @@ def cancel_params(settings: Mapping[str, Any]) -> dict[str, Param]:
         ),
         **setting_params(settings, without=_WINDOW),
     }
+
+
+def fill_params(settings: Mapping[str, Any]) -> dict[str, Param]:
+    """The form of a fill: the settings."""
+    return setting_params(settings, without=_WINDOW)
 
 
 def rebalance_params(given: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Param]:

@@ -158,8 +158,7 @@ def _job() -> str:
 
 def _options(settings: Settings) -> dict[str, Any]:
     caps = {"max_in_per_broker": settings.max_in_per_broker, "max_out_per_broker": settings.max_out_per_broker}
-    throttle = {"throttle": settings.throttle} if settings.throttle else {}
-    return {"chunk_size": settings.heal_chunk_size, **caps, **throttle}
+    return {"chunk_size": settings.heal_chunk_size, **caps, "throttle": settings.throttle}
 
 
 def _refuse_unreachable(master: Master, uri: str) -> None:

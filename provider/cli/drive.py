@@ -109,8 +109,7 @@ def _planned(opened: Opened, document: Any, interrupt: Interrupt) -> tuple[PlanF
     settings, now_ms = opened.settings, opened.journal.now_ms()
     folder = f"{opened.access.workspace}/{opened.cluster.cluster_id}/by-hand/{now_ms}-{uuid.uuid4().hex[:8]}"
     options = {"chunk_size": settings.heal_chunk_size, "max_in_per_broker": settings.max_in_per_broker}
-    options |= {"max_out_per_broker": settings.max_out_per_broker}
-    options |= {"throttle": settings.throttle} if settings.throttle else {}
+    options |= {"max_out_per_broker": settings.max_out_per_broker, "throttle": settings.throttle}
     try:
         begun = begun_moves(opened.journal)
         take_snapshot(opened.cluster, f"{folder}/snapshot", failed=(), now_ms=now_ms, begun=begun)

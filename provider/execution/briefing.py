@@ -52,16 +52,21 @@ def in_time(seconds: float) -> str:
 def _costs(plan: PlanFolder) -> list[tuple[str, str]]:
     proof = plan.proof
     racks = proof.get("rack_violations") or {}
-    throttle = (proof.get("options") or {}).get("throttle")
-    rate = f" at {in_bytes(throttle)}/s into each broker" if throttle else ""
     return [
         ("replicas moved", f"{proof.get('replicas_moved')} (no plan can move fewer than {proof.get('lower_bound')})"),
         ("bytes copied", in_bytes(proof.get("bytes_moved") or 0)),
         ("partitions touched", f"{len(plan.moves)} of {proof.get('partitions')}"),
         ("preferred leaders that change", f"{proof.get('leader_changes')}"),
-        ("predicted duration", f"at least {in_time(proof.get('predicted_seconds') or 0)}{rate}"),
+        ("predicted duration", _duration(proof)),
         ("partitions not spread over the racks", f"{racks.get('before', 0)} before, {racks.get('after', 0)} after"),
     ]
+
+
+def _duration(proof: Mapping[str, Any]) -> str:
+    throttle, seconds = (proof.get("options") or {}).get("throttle"), proof.get("predicted_seconds")
+    if not throttle or seconds is None:
+        return "unthrottled: as fast as disks and network allow"
+    return f"at least {in_time(seconds)} at {in_bytes(throttle)}/s into each broker"
 
 
 _BROKER_COLUMNS = ("broker", "replicas", "leaders", "bytes", "replicas in", "replicas out", "bytes in")

@@ -68,8 +68,8 @@ class Options:
     max_in_per_broker: int = _option(5, low=1)
     #: Replicas that one broker may be sending at once; shapes the order.
     max_out_per_broker: int = _option(5, low=1)
-    #: Bytes per second into one broker, for the predicted duration.
-    throttle: int = _option(50_000_000, low=1)
+    #: Bytes per second into one broker, for the predicted duration; 0: unthrottled, and none is predicted.
+    throttle: int = _option(50_000_000, low=0)
 
     #: Whether Kafka's own topics take part.
     internal_topics: bool = _option(False, of=BALANCING)

@@ -93,8 +93,10 @@ def _left(topic: str, partition: int, reason: str) -> dict[str, Any]:
     return {"topic": topic, "partition": partition, "reason": reason}
 
 
-def _seconds(measures: Measures, options: Options) -> float:
-    """The time that the busiest broker needs at the throttle: no order can be faster."""
+def _seconds(measures: Measures, options: Options) -> float | None:
+    """The time that the busiest broker needs at the throttle: no order can be faster. None when unthrottled."""
+    if not options.throttle:
+        return None
     busiest = max(int(np.max(measures.bytes_in, initial=0)), int(np.max(measures.bytes_out, initial=0)))
     return round(busiest / options.throttle, 1)
 
