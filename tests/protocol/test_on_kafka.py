@@ -6,165 +6,36 @@ the watch of the triggerer. docs/reference/journal.md maps each sentence to its 
 
 from __future__ import annotations
 
-import asyncio
 import json
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from kazoo.client import KazooClient
 from kazoo.exceptions import NodeExistsError
 
-from kafka_steward.assignment import Move, TopicPartition
-from kafka_steward.cluster.client import KafkaCluster
+from kafka_steward.assignment import Move
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
 from kafka_steward.cluster.throttles import Side, rates
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import Runner
-from kafka_steward.journal.audit import Who
+from kafka_steward.journal.audit import Action, Who
 from kafka_steward.journal.moves import MoveState
 from kafka_steward.journal.open import open_journal
 from kafka_steward.journal.zk_options import ZooKeeperOptions
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.settings import Settings
-from kafka_steward.triggers.watch import WatchTrigger
-from tests.airflow_home import Connect
 from tests.by_hand import plan_by_hand
 from tests.eventually import eventually
-from tests.protocol.hands import Hands, KazooHands, SqlHands
+from tests.protocol.site import SLOW, Site, gone, same, site
 from tests.protocol.yard import document
+
+__all__ = ["site"]
 
 REQUESTS = "/admin/reassignment_requests"
 CANCEL, SIGNAL = "/admin/reassign_cancel", "/admin/cancel_reassignment_in_progress"
 QUEUE, LEGACY = "/admin/reassign_partitions_queue", "/admin/reassign_partitions"
-#: Slow enough for a move of this many bytes to be seen in flight: Kafka's quota lets 11 s' worth through at once.
-SLOW, SIZE = {"throttle": 100_000, "step_interval": 0.5}, 3_000_000
-
-
-class Site:
-    """A real cluster, a hand for its documents, and a watch that can be started and stopped."""
-
-    def __init__(self, sandbox: Sandbox, cluster: KafkaCluster, hands: Hands, conn_id: str, topic: str) -> None:
-        self.sandbox, self.cluster, self.hands, self.conn_id, self.topic = sandbox, cluster, hands, conn_id, topic
-        self.said: list[str] = []
-
-    @contextmanager
-    def watch(self, *, abandon: bool = False, **overrides: Any) -> Iterator[None]:
-        """The trigger, as the triggerer runs it, in a loop of its own."""
-        loop = asyncio.new_event_loop()
-        trigger = WatchTrigger(self.conn_id, {**SLOW, **overrides})
-        quiet = SimpleNamespace(info=lambda line, *rest: self.said.append(line % rest))
-        trigger._log = quiet  # type: ignore[attr-defined]  # Airflow's own place for it
-        trigger._teller._say = quiet.info
-
-        async def listen() -> None:
-            async for _ in trigger.run():
-                pass
-
-        task = loop.create_task(listen())
-        thread = threading.Thread(target=lambda: _until_cancelled(loop, task))
-        thread.start()
-        try:
-            yield
-            if not abandon:
-                eventually(self.free, within=60)  # throttles are given back at a plan's end
-        finally:
-            loop.call_soon_threadsafe(task.cancel)
-            thread.join(30)
-            asyncio.run(trigger.cleanup())
-            loop.close()
-
-    def free(self) -> None:
-        """No plan has the cluster."""
-        slot = self.hands.get("/steward/slot")
-        assert slot is None or json.loads(slot.data).get("plan") is None
-
-    def create(self, *replicas: str, large: bool = False) -> None:
-        assignments = {number: list(map(int, each)) for number, each in enumerate(replicas)}
-        self.sandbox.create_topics(self.topic, assignments=assignments)
-        if large:
-            self.sandbox.fill(self.topic, SIZE * len(replicas))
-
-    def hurry(self) -> None:
-        """Enough was seen of what flies: let it arrive."""
-        fast = ConfigChange(Side.FOLLOWER.rate_key, ConfigOp.SET, "100000000")
-        self.cluster.change_broker_configs({broker: [fast] for broker in self.sandbox.brokers})
-
-    def document(self, *wanted: str, **more: Any) -> str:
-        return document([f"{self.topic}-{each}" for each in wanted], **more)
-
-    def record(self, number: int = 0) -> Any:
-        seen = self.hands.get(f"/admin/reassignments/{self.topic}/{number}")
-        return None if seen is None else SimpleNamespace(**{**json.loads(seen.data), **vars(seen)})
-
-    def replicas(self, number: int = 0) -> list[int]:
-        return list(self.cluster.snapshot([self.topic]).partitions[TopicPartition(self.topic, number)].replicas)
-
-    def flying(self) -> list[int]:
-        return sorted(name.partition for name in self.cluster.reassignments() if name.topic == self.topic)
-
-    def eventually_at(self, *replicas: list[int], within: float = 60) -> None:
-        def there() -> None:
-            assert [self.replicas(number) for number in range(len(replicas))] == list(replicas)
-            assert self.flying() == []
-
-        eventually(there, within=within, errors=(KeyError,))
-
-    def eventually_flies(self, number: int, *target: int) -> Any:
-        def flies() -> Any:
-            record = self.record(number)
-            assert record is not None
-            assert record.replicas == list(target)
-            assert number in self.flying()
-            return record
-
-        return eventually(flies, within=40)
-
-
-def _until_cancelled(loop: asyncio.AbstractEventLoop, task: asyncio.Task[None]) -> None:
-    with suppress(asyncio.CancelledError):
-        loop.run_until_complete(task)
-
-
-@pytest.fixture
-def site(
-    sandbox: Sandbox, connect: Connect, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Site]:
-    journal = tmp_path / "journal.db"
-    with KafkaCluster({"bootstrap_servers": sandbox.bootstrap}) as cluster:
-        open_journal(f"sqlite:///{journal}", cluster.cluster_id).close()  # its tables
-        monkeypatch.setattr("kafka_steward.triggers.documents.POLL_S", 1.0)
-        rates = ConfigChange(Side.FOLLOWER.rate_key, ConfigOp.DELETE)
-        cluster.change_broker_configs({broker: [rates] for broker in sandbox.brokers})  # of a test that failed
-        extra = {"journal": f"sqlite:///{journal}", "bootstrap_timeout_ms": 30_000}
-        if sandbox.zookeeper is None:
-            conn_id = connect(host=sandbox.bootstrap, extra=extra)
-            yield Site(sandbox, cluster, SqlHands(journal, cluster.cluster_id), conn_id, topic)
-            return
-        client = KazooClient(sandbox.zookeeper)
-        client.start()
-        hands = KazooHands(client)
-        hands.sweep()
-        conn_id = connect(host=sandbox.bootstrap, extra={**extra, "zookeeper": sandbox.zookeeper})
-        try:
-            yield Site(sandbox, cluster, hands, conn_id, topic)
-        finally:
-            hands.sweep()
-            client.stop()
-            client.close()
-
-
-def gone(hands: Hands, *paths: str) -> Callable[[], None]:
-    def check() -> None:
-        assert [path for path in paths if hands.get(path) is not None] == []
-
-    return check
 
 
 def test_236_requests_in_both_formats_are_carried_out_recorded_and_deleted(site: Site) -> None:
@@ -177,8 +48,7 @@ def test_236_requests_in_both_formats_are_carried_out_recorded_and_deleted(site:
         mapped = {"version": 1, "legacy": True, "assignments": {site.topic: {"1": [2, 1]}}}
         site.hands.ask(json.dumps(mapped))
         assert eventually(lambda: legacy_of(site, 1), within=40)
-        site.hurry()
-        site.eventually_at([4, 2], [2, 1], [3, 4], within=120)
+        site.eventually_at([4, 2], [2, 1], [3, 4], within=120, hurried=True)
         eventually(gone(site.hands, *(f"/admin/reassignments/{site.topic}/{number}" for number in (0, 1))))
         assert site.hands.children(REQUESTS) == []
         eventually(lambda: same(site.hands.children("/admin/reassign_chunks"), []))
@@ -189,10 +59,6 @@ def legacy_of(site: Site, number: int) -> bool:
     assert record is not None
     assert getattr(record, "legacy", False)
     return True
-
-
-def same(found: object, expected: object) -> None:
-    assert found == expected
 
 
 def test_236_a_later_request_changes_the_reassignment_and_leaves_no_intermediate_replica(site: Site) -> None:
@@ -221,11 +87,72 @@ def test_236_the_signal_takes_what_is_pending_back_to_its_originals_in_order(sit
         site.eventually_at([1, 2], [2, 3], within=40)
         eventually(gone(site.hands, SIGNAL, *(f"/admin/reassignments/{site.topic}/{number}" for number in (0, 1))))
 
-        def no_throttle() -> None:
-            rates = site.cluster.broker_configs(site.sandbox.brokers, [Side.FOLLOWER.rate_key], own_only=True)
-            assert not any(rates.values())
+        eventually(partial(unthrottled, site))
 
-        eventually(no_throttle)
+
+def unthrottled(site: Site) -> None:
+    found = site.cluster.broker_configs(site.sandbox.brokers, [Side.FOLLOWER.rate_key], own_only=True)
+    assert not any(found.values())
+    topics = sorted({name.topic for name in site.cluster.snapshot().partitions if name.topic.startswith(site.topic)})
+    assert not any(site.cluster.topic_configs(topics, [Side.FOLLOWER.replicas_key], own_only=True).values())
+
+
+def test_236_with_the_scope_of_a_plan_the_signal_takes_back_what_is_complete_too(site: Site) -> None:
+    small = f"{site.topic}-small"
+    site.create("123", large=True)
+    site.sandbox.create_topics(small, assignments={0: [1, 2, 3], 1: [2, 3, 1]})
+
+    def small_ones() -> dict[int, tuple[int, ...]]:
+        return {name.partition: each.replicas for name, each in site.cluster.snapshot([small]).partitions.items()}
+
+    with site.watch():
+        site.hands.ask(document([f"{small}-0 423", f"{small}-1 321", f"{site.topic}-0 423"]))
+        site.eventually_flies(0, 4, 2, 3)
+        eventually(lambda: same(small_ones(), {0: (4, 2, 3), 1: (3, 2, 1)}))
+        site.hands.put(SIGNAL, '{"scope": "plan"}')
+        site.eventually_at([1, 2, 3])
+        eventually(lambda: same(small_ones(), {0: (1, 2, 3), 1: (2, 3, 1)}))
+        eventually(gone(site.hands, SIGNAL, f"/admin/reassignments/{site.topic}/0"))
+        eventually(lambda: next_saying(site, "2 of 2 partitions moved"))  # the rollback of what was complete
+        eventually(partial(unthrottled, site))
+    assert site.hands.children("/admin/reassign_chunks") == []
+
+
+@pytest.mark.slow
+def test_236_no_original_in_sync_and_a_new_one_online_is_skipped_and_all_offline_is_rolled_back(
+    site: Site, tmp_path: Path
+) -> None:
+    site.create("1", "1", large=True)
+    with site.watch(abandon=True):
+        site.hands.ask(site.document("0 34", "1 2"))
+        site.eventually_flies(0, 3, 4)
+        site.eventually_flies(1, 2)
+    site.hurry(3)
+    eventually(lambda: same(3 in site.partition(0).isr, True))
+    site.sandbox.kill(1)
+    site.sandbox.kill(2)
+    eventually(lambda: same((site.partition(0).isr, site.partition(0).leader), ({3}, 3)), within=60)
+    eventually(lambda: same(site.partition(1).leader, None), within=60)
+    assert site.flying() == [0, 1]
+    site.hands.put(SIGNAL, "")
+    with site.watch():
+        eventually(lambda: same(site.flying(), [0]), within=60)
+        assert site.replicas(1) == [1]
+        rule = "KIP-236: none of the original replicas is in sync, and going back would take it offline"
+        eventually(lambda: same(skipped(site, tmp_path), {(0, rule)}))
+        eventually(gone(site.hands, SIGNAL))
+        site.eventually_at([3, 4], [1], hurried=True)
+        site.sandbox.restart(1)
+        site.sandbox.restart(2)
+        # The throttle of a dead broker is given back when it is there again.
+        eventually(lambda: same(site.hands.children("/steward/borrowed/broker"), []), within=60)
+        eventually(gone(site.hands, *(f"/admin/reassignments/{site.topic}/{number}" for number in (0, 1))))
+
+
+def skipped(site: Site, folder: Path) -> set[tuple[int | None, str]]:
+    """Partitions whose cancel was skipped, and the rule, by the audit trail."""
+    with open_journal(f"sqlite:///{folder}/journal.db", site.cluster.cluster_id) as journal:
+        return {(row.entry.partition, row.entry.reason) for row in journal.audit.rows(action=Action.SKIP)}
 
 
 def test_236_while_reassign_cancel_is_there_nothing_starts(site: Site) -> None:
@@ -263,8 +190,7 @@ def test_236_the_queue_is_emptied_as_its_partitions_start(site: Site) -> None:
             assert [each["partition"] for each in json.loads(seen.data)["partitions"]] == [1]
 
         eventually(one_left)
-        site.hurry()
-        site.eventually_at([1, 3], [2, 4], within=120)
+        site.eventually_at([1, 3], [2, 4], within=120, hurried=True)
         eventually(gone(site.hands, QUEUE))
 
 
@@ -276,8 +202,7 @@ def test_236_failover_what_was_written_and_what_flew_while_nobody_looked(site: S
     site.hands.ask(site.document("1 21"))
     with site.watch(throttle=0):
         assert site.record(0).created_id == flew.created_id
-        site.hurry()
-        site.eventually_at([4, 2], [2, 1], within=90)
+        site.eventually_at([4, 2], [2, 1], within=90, hurried=True)
 
 
 def test_46_a_broker_that_fails_is_entered_and_its_entries_go_when_it_is_back(site: Site) -> None:
@@ -377,9 +302,7 @@ def test_236_a_connection_may_submit_by_reassign_partitions(zookeeper_sandbox: S
         site.hands.ask(site.document("1 431"))  # one batch at a time: it waits
         eventually(lambda: next_saying(site, "request_0000000001"))
         assert site.flying() == [0]
-        site.hurry()
-        site.eventually_at([4, 2, 3], within=60)
-        eventually(lambda: same(site.replicas(1), [4, 3, 1]), within=60)
+        site.eventually_at([4, 2, 3], [4, 3, 1], within=120, hurried=True)
 
 
 def slow_down(site: Site, replicas: str) -> None:
