@@ -1,0 +1,259 @@
+"""Moves that stand still, fall behind or wait for others' replicas, on real clusters (KIP-236's slow partition)."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from kafka_steward.assignment import Move, TopicPartition
+from kafka_steward.cluster.client import KafkaCluster
+from kafka_steward.cluster.configs import ConfigChange, ConfigOp
+from kafka_steward.cluster.lag import bytes_missing
+from kafka_steward.cluster.throttles import Side, rates, set_rates
+from kafka_steward.execution.holds import HoldReason
+from kafka_steward.execution.progress import Progress
+from kafka_steward.execution.publishing import publish_plan
+from kafka_steward.execution.runner import Runner
+from kafka_steward.journal.audit import Who
+from kafka_steward.journal.open import Journal, open_journal
+from kafka_steward.journal.plans import PlanStatus
+from kafka_steward.sandbox import Sandbox
+from kafka_steward.settings import Settings
+from tests.by_hand import plan_by_hand
+from tests.eventually import eventually
+
+WHO = Who(person="ada")
+FOLLOWER = Side.FOLLOWER
+#: Bytes per second: Kafka lets a fetch through, and then none for the 11 s over which it measures.
+STANDSTILL = 1
+STALL_S = 7
+BEFORE, AFTER = (1, 2, 3), (4, 2, 3)
+#: They wait for what Kafka does in its own time.
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def cluster(sandbox: Sandbox) -> Iterator[KafkaCluster]:
+    with KafkaCluster({"bootstrap_servers": sandbox.bootstrap}) as cluster:
+        yield cluster
+        clear = [ConfigChange(side.rate_key, ConfigOp.DELETE) for side in Side]
+        cluster.change_broker_configs(dict.fromkeys(sandbox.brokers, clear))
+
+
+@pytest.fixture
+def journal(cluster: KafkaCluster, tmp_path: Path) -> Iterator[Journal]:
+    with open_journal(f"sqlite:///{tmp_path}/journal.db", cluster.cluster_id) as journal:
+        yield journal
+
+
+@pytest.fixture
+def run(cluster: KafkaCluster, journal: Journal, tmp_path: Path) -> Callable[..., Runner]:
+    def published(moves: Sequence[Move], settings: Settings) -> Runner:
+        plan = plan_by_hand(cluster, journal, tmp_path / "plan", moves)
+        publish_plan(cluster, journal, plan, settings=settings, who=WHO)
+        return Runner(cluster, journal, plan.digest, settings, WHO)
+
+    return published
+
+
+def moves_of(topic: str, count: int, *, first: int = 0) -> list[Move]:
+    return [Move(topic, number, BEFORE, AFTER, 0, first + number, "given") for number in range(count)]
+
+
+def step_until(runner: Runner, reached: Callable[[Progress], bool], *, within: float = 60) -> Progress:
+    def stepped() -> Progress:
+        progress = runner.step()
+        assert reached(progress), progress
+        return progress
+
+    return eventually(stepped, within=within)
+
+
+def slow_down(cluster: KafkaCluster, entry: TopicPartition, broker: int, rate: int) -> None:
+    """As an administrator does; returns when the broker shows it."""
+    listed = ConfigChange(FOLLOWER.replicas_key, ConfigOp.APPEND, f"{entry.partition}:{broker}")
+    assert cluster.change_topic_configs({entry.topic: [listed]}) == {entry.topic: None}
+    assert set_rates(cluster, FOLLOWER, {broker: rate}) == {broker: None}
+
+    def shown() -> None:
+        assert rates(cluster, FOLLOWER, [broker]) == {broker: rate}
+
+    eventually(shown)
+
+
+def let_go(cluster: KafkaCluster, broker: int) -> None:
+    change = ConfigChange(FOLLOWER.rate_key, ConfigOp.DELETE)
+    assert cluster.change_broker_configs({broker: [change]}) == {broker: None}
+
+
+# stalled: one partition copies nothing, the others do
+
+
+@pytest.fixture
+def hung(sandbox: Sandbox, cluster: KafkaCluster, topic: str) -> TopicPartition:
+    """A partition of which Kafka copies nothing to broker 4 for 11 s at a time, and a topic of small ones beside it."""
+    hung = TopicPartition(f"{topic}-hung", 0)
+    sandbox.create_topics(hung.topic, assignments={0: BEFORE})
+    sandbox.create_topics(topic, assignments=dict.fromkeys(range(3), BEFORE))
+    sandbox.fill(hung.topic, 8_000_000)
+    sandbox.fill(topic, 300_000)
+    slow_down(cluster, hung, 4, STANDSTILL)
+    return hung
+
+
+def stalling(run: Callable[..., Runner], hung: TopicPartition, topic: str, when_stalled: str) -> Runner:
+    moves = [*moves_of(hung.topic, 1), *moves_of(topic, 3, first=1)]
+    return run(moves, Settings(throttle=0, stall_after=STALL_S, when_stalled=when_stalled))
+
+
+def test_236_a_stalled_partition_is_named_and_fails_the_run_while_the_rest_goes_on(
+    run: Callable[..., Runner], cluster: KafkaCluster, hung: TopicPartition, topic: str
+) -> None:
+    runner = stalling(run, hung, topic, "fail")
+    progress = step_until(runner, lambda each: each.stops)
+    assert (progress.completed, progress.in_flight) == (3, 1)
+    assert progress.stalled == (hung,)
+    assert progress.sentence.endswith(f"{hung} made no progress for {STALL_S} s.")
+    # Another try of the task goes on.
+    let_go(cluster, 4)
+    assert step_until(runner, lambda each: each.ended).completed == 4
+
+
+def test_236_a_stalled_partition_can_be_waited_for_while_the_rest_goes_on(
+    run: Callable[..., Runner], cluster: KafkaCluster, hung: TopicPartition, topic: str
+) -> None:
+    runner = stalling(run, hung, topic, "wait")
+    progress = step_until(runner, lambda each: bool(each.stalled))
+    assert (progress.completed, progress.in_flight) == (3, 1)
+    assert (progress.stalled, progress.stops) == ((hung,), False)
+    let_go(cluster, 4)
+    progress = step_until(runner, lambda each: each.ended)
+    assert (progress.status, progress.completed) == (PlanStatus.COMPLETED, 4)
+
+
+def test_236_a_stalled_partition_can_be_cancelled_on_its_own_while_the_rest_goes_on(
+    run: Callable[..., Runner], cluster: KafkaCluster, journal: Journal, hung: TopicPartition, topic: str
+) -> None:
+    progress = step_until(stalling(run, hung, topic, "cancel"), lambda each: each.ended)
+    assert (progress.status, progress.completed, progress.dropped) == (PlanStatus.COMPLETED, 3, 1)
+    found = {name: each.replicas for name, each in cluster.snapshot([hung.topic, topic]).partitions.items()}
+    assert found.pop(hung) == BEFORE, "in its order"
+    assert set(found.values()) == {AFTER}
+    details = {row.topic_partition: row.detail for row in journal.plans.rows(progress.digest)}
+    assert "it made no progress, and was cancelled on its own" in details[hung]
+
+
+# a throttle below what producers write
+
+
+@contextmanager
+def producing(sandbox: Sandbox, topic: str) -> Iterator[None]:
+    """Some hundred kilobytes a second, acknowledged by the whole ISR."""
+    over = threading.Event()
+
+    def write() -> None:
+        while not over.wait(0.5):
+            sandbox.fill(topic, 400_000)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        yield
+    finally:
+        over.set()
+        writer.join(timeout=90)
+
+
+def test_a_throttle_below_what_producers_write_is_detected_and_said_with_the_rate_that_would_do(
+    run: Callable[..., Runner], sandbox: Sandbox, cluster: KafkaCluster, topic: str
+) -> None:
+    throttle = 50_000
+    sandbox.create_topics(topic, assignments={0: BEFORE})
+    sandbox.fill(topic, 2_000_000)
+    runner = run(moves_of(topic, 1), Settings(throttle=throttle, stall_after=20, when_stalled="wait"))
+    with producing(sandbox, topic):
+        began_s, began = time.monotonic(), size_of(cluster, topic)
+        progress = step_until(runner, lambda each: "will never catch up" in each.sentence, within=120)
+        written = (size_of(cluster, topic) - began) / (time.monotonic() - began_s)
+        assert f"{topic}-0 will never catch up at a throttle of {throttle} bytes/s: it fell " in progress.sentence
+        rate = int(progress.sentence.split("; ")[1].split()[0])
+        assert progress.sentence.endswith(f"; {rate} bytes/s into broker 4 would do.")
+        assert written < rate < 2 * written
+        assert progress.stalled == (), "it copies, if too little"
+        # That rate, set by hand, does.
+        set_rates(cluster, FOLLOWER, {4: rate})
+        behind = missing(cluster, topic)
+        eventually(lambda: assert_less(missing(cluster, topic), behind - 500_000), within=120)
+    let_go(cluster, 4)
+    assert step_until(runner, lambda each: each.ended).completed == 1
+
+
+def size_of(cluster: KafkaCluster, topic: str) -> int:
+    return cluster.log_dirs([2])[2].replica_bytes[TopicPartition(topic, 0)]
+
+
+def missing(cluster: KafkaCluster, topic: str) -> int:
+    partition = cluster.snapshot([topic]).partitions[TopicPartition(topic, 0)]
+    lacks = bytes_missing(cluster.log_dirs(sorted({4, partition.leader or 1})), partition, 4)
+    assert lacks is not None
+    return lacks
+
+
+def assert_less(found: int, most: int) -> None:
+    assert found < most
+
+
+# a partition outside the plan is under its min ISR
+
+
+def test_submission_stops_while_a_partition_outside_the_plan_is_under_its_min_isr_and_goes_on_after(
+    run: Callable[..., Runner], sandbox: Sandbox, cluster: KafkaCluster, topic: str
+) -> None:
+    outside = TopicPartition(f"{topic}-outside", 0)
+    sandbox.create_topics(topic, assignments=dict.fromkeys(range(3), BEFORE))
+    sandbox.create_topics(outside.topic, assignments={0: (2, 3)})
+    leave_behind(sandbox, cluster, outside, 3)
+    sandbox.wait_whole([topic])
+    runner = run(moves_of(topic, 3), Settings(throttle=0, max_in_flight=1))
+    assert runner.step().in_flight == 1
+    want_in_sync(cluster, outside.topic, 2)
+
+    progress = step_until(runner, lambda each: (each.completed, len(each.held)) == (1, 2))
+    assert {held.reason for held in progress.held} == {HoldReason.CLUSTER_STRAINED}
+    assert f"{outside}, outside this plan, has fewer replicas in sync than min.insync.replicas" in progress.sentence
+    for _ in range(5):
+        progress = runner.step()
+        assert (progress.completed, progress.in_flight, progress.waiting) == (1, 0, 2)
+    let_go(cluster, 3)
+    progress = step_until(runner, lambda each: each.ended)
+    assert (progress.status, progress.completed) == (PlanStatus.COMPLETED, 3)
+    assert cluster.snapshot([outside.topic]).partitions[outside].isr == {2, 3}
+
+
+def leave_behind(sandbox: Sandbox, cluster: KafkaCluster, partition: TopicPartition, broker: int) -> None:
+    """Let `broker` live without being in sync, for a minute or more."""
+    slow_down(cluster, partition, broker, STANDSTILL)
+    sandbox.kill(broker)
+
+    def isr_without() -> None:
+        assert broker not in cluster.snapshot([partition.topic]).partitions[partition].isr
+
+    eventually(isr_without, within=60)
+    sandbox.fill(partition.topic, 12_000_000)
+    sandbox.restart(broker)
+    isr_without()
+
+
+def want_in_sync(cluster: KafkaCluster, topic: str, replicas: int) -> None:
+    key, value = "min.insync.replicas", str(replicas)
+    assert cluster.change_topic_configs({topic: [ConfigChange(key, ConfigOp.SET, value)]}) == {topic: None}
+
+    def shown() -> None:
+        assert cluster.topic_configs([topic], [key]) == {topic: {key: value}}
+
+    eventually(shown)
