@@ -6,10 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from kafka_steward.assignment import Assignment, Move, TopicPartition
+from kafka_steward.assignment import Assignment, Move, Operation, TopicPartition
 from kafka_steward.cluster.state import Partition
 from kafka_steward.errors import ClusterError, JournalError
 from kafka_steward.execution.cancelling import request_cancel
+from kafka_steward.execution.creating import WantedTopic, create_topic
+from kafka_steward.execution.debtbook import debts
+from kafka_steward.execution.owed import Standing
 from kafka_steward.execution.progress import Progress
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import Runner
@@ -147,6 +150,24 @@ def test_more_replicas_for_a_topic_come_one_by_one_too(simulator: Simulator) -> 
     world = world_of(simulator, after="12345")
     assert world.run().status is PlanStatus.COMPLETED
     assert [after for _, after in submitted(world)] == [[1, 2, 3, 4], [1, 2, 3, 4, 5]]
+
+
+def test_what_is_owed_stays_owed_while_its_fill_rests_halfway() -> None:
+    simulator = Simulator.of(BROKERS, mode="zookeeper")
+    journal = memory_journal(simulator)
+    for broker in range(2, 8):
+        simulator.kill(broker)
+    create_topic(simulator, journal, WantedTopic("t", 1, 3, {}), allowed=True, who=WHO)
+    for broker in range(2, 8):
+        simulator.restart(broker)
+    world = World(simulator, journal, [move("t-0", "1", "123")], ONE, auto_generated=False, operation=Operation.FILL)
+    world.step()
+    simulator.tick()
+    assert world.replicas("t-0") == (1, 2)
+    (debt,) = debts(journal, simulator.snapshot())
+    assert (debt.standing, debt.missing) == (Standing.OPEN, 1)
+    world.run()
+    assert [debt.standing for debt in debts(journal, simulator.snapshot())] == [Standing.SETTLED]
 
 
 def test_a_heal_of_two_replicas_adds_both_at_once(simulator: Simulator) -> None:
