@@ -18,10 +18,10 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import ortools
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pyspark
@@ -189,7 +189,7 @@ def _sentences(rows: Sequence[Row], seconds: float) -> Iterator[str]:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 30
     yield (
         f"{os.cpu_count()} cores, {memory} GiB; Python {platform.python_version()}, PySpark {pyspark.__version__}, "
-        f"OR-tools {ortools.__version__}; {seconds / 60:.0f} minutes in all."
+        f"OR-tools {metadata.version('ortools')}; {seconds / 60:.0f} minutes in all."
     )
 
 

@@ -29,7 +29,7 @@ class Place:
     moves: list[Move]
     settings: Settings
     plan: PlanFolder
-    happenings: dict[int, Callable[[Simulator], None]] = field(default_factory=dict)
+    happenings: dict[int, Callable[[Simulator], object]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         clock = lambda: self.simulator.now_ms  # noqa: E731
@@ -45,7 +45,8 @@ class Place:
 
     def tick(self, times: int = 1) -> None:
         for _ in range(times):
-            self.happenings.get(self.ticks, lambda _: None)(self.simulator)
+            if happening := self.happenings.get(self.ticks):
+                happening(self.simulator)
             self.simulator.tick()
             self.ticks += 1
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
 
+from kafka_steward.assignment import Assignment
 from kafka_steward.hooks.steward import Opened
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.moves import MoveRow, MoveState
@@ -43,7 +44,7 @@ def described(sandbox: Sandbox, topic: str) -> list[str]:
     return [next(word.split(": ")[1] for word in line if word.startswith("Replicas: ")) for line in lines]
 
 
-def printed(assignments: dict[int, tuple[int, ...]]) -> list[str]:
+def printed(assignments: Mapping[int, Assignment]) -> list[str]:
     return [",".join(map(str, replicas)) for replicas in assignments.values()]
 
 

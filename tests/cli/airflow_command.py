@@ -64,7 +64,8 @@ def throttles(sandbox: Sandbox) -> dict[str, dict[str, str]]:
     """The throttles that there are, by `topic t` or `broker 4`, as Kafka's own tool prints them."""
     where = ("--bootstrap-server", sandbox.bootstrap, "--describe", "--entity-type")
     text = "\n".join(sandbox.kafka_tool(_CONFIGS, *where, kind) for kind in ("topics", "brokers"))
-    whose, found = "", {}
+    whose = ""
+    found: dict[str, dict[str, str]] = {}
     for line in text.splitlines():
         if entity := re.match(r"Dynamic configs for (topic|broker) (\S+) are:", line):
             whose = f"{entity[1]} {entity[2]}"

@@ -209,7 +209,8 @@ def test_a_stuck_plan_waits_for_a_person_and_is_resumed(scene: Scene, capsys: py
     scene.interfere = lambda pause: scene.simulator.kill(4) if pause == 1 else None
     scene.simulator.bandwidth = 1
     assert scene.call("apply", scene.file(*ALL)) == 3
-    assert scene.plan.status is PlanStatus.STUCK
+    stuck = scene.plan
+    assert stuck.status is PlanStatus.STUCK
     error = capsys.readouterr().err
     assert f"\n  airflow kafka-steward resume {scene.plan.digest[:12]} --cluster {CLUSTER}\n" in error
     scene.simulator.restart(4)

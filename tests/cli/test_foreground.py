@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -62,6 +62,10 @@ class Flaky:
         return answer  # type: ignore[no-any-return]  # a test gives what it likes
 
 
+def never(given: object) -> NoReturn:
+    pytest.fail(f"it waits, or says something: {given}")
+
+
 def test_what_passes_is_waited_out_and_told_once() -> None:
     waits: list[float] = []
     said: list[str] = []
@@ -73,7 +77,7 @@ def test_what_passes_is_waited_out_and_told_once() -> None:
 
 def test_what_does_not_pass_is_raised_at_once() -> None:
     with pytest.raises(PlanError):
-        Patient(Flaky(PlanError("No.")), pytest.fail, pytest.fail).step()
+        Patient(Flaky(PlanError("No.")), never, never).step()
 
 
 def test_patience_ends() -> None:
@@ -85,7 +89,7 @@ def test_patience_ends() -> None:
 
 def test_a_plan_that_makes_way_for_a_heal_is_waited_for() -> None:
     paused = replace(HALF, status=PlanStatus.PAUSED, sentence="It made way for the heal.")
-    progress = Patient(Flaky(paused), pytest.fail, pytest.fail).step()
+    progress = Patient(Flaky(paused), never, never).step()
     assert (progress.ended, progress.waits_for_person) == (False, False)
     assert bar_text(progress).endswith("left. It made way for the heal.")
 

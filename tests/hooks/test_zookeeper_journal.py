@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kazoo.client import KazooClient
 
-from kafka_steward.assignment import Move
+from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.execution.loop import Stepper, run_to_end
 from kafka_steward.execution.progress import Progress
 from kafka_steward.execution.publishing import publish_plan
@@ -61,7 +61,7 @@ def test_a_plan_is_carried_out_and_taken_back_by_the_journal_in_zookeeper(
             assert zookeeper.get_children("/admin/reassign_chunks")
             plan = opened.cluster, opened.journal, digest, opened.settings, WHO
             assert to_the_end(Runner(*plan)).ended
-            assert opened.cluster.snapshot([topic]).partitions[topic, 0].replicas == (4, 2, 3)
+            assert opened.cluster.snapshot([topic]).partitions[TopicPartition(topic, 0)].replicas == (4, 2, 3)
             assert to_the_end(Undo(*plan, scope="plan", reason="a test")).ended
             eventually(lambda: is_as_before(opened, digest), within=30)
         # Nothing of ours is in the way of the next plan, or of the next test.

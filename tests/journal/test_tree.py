@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -170,11 +171,12 @@ def test_the_largest_document_fits(tree: Tree) -> None:
 )
 def test_what_cannot_be_kept_whole_is_refused(tree: Tree, data: str, sentence: str) -> None:
     tree.create("/n/b", "x")
-    for write in (
+    writes: list[Callable[[], object]] = [
         lambda: tree.create("/n/a", data),
         lambda: tree.create_sequential("/n/s_", data),
         lambda: tree.set("/n/b", data, version=0),
-    ):
+    ]
+    for write in writes:
         with pytest.raises(DocumentError, match=sentence):
             write()
     assert tree.children("/n") == ["b"]
@@ -183,12 +185,13 @@ def test_what_cannot_be_kept_whole_is_refused(tree: Tree, data: str, sentence: s
 
 @pytest.mark.parametrize("path", ["", "a", "/", "//a", "/a/", "/a//b", "/a/../b", "/a/.", "/a\x00", "/" + "a" * 1024])
 def test_what_is_no_path_is_refused(tree: Tree, path: str) -> None:
-    for use in (
+    uses: list[Callable[[], object]] = [
         lambda: tree.create(path, "x"),
         lambda: tree.get(path),
         lambda: tree.set(path, "x", version=0),
         lambda: tree.delete(path, version=0),
-    ):
+    ]
+    for use in uses:
         with pytest.raises(RequestError, match="is not a path in the journal"):
             use()
 

@@ -10,13 +10,13 @@ import copy
 import itertools
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kafka_steward.assignment import Move
+from kafka_steward.assignment import Assignment, Move
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.throttles import Side
 from kafka_steward.errors import ClusterError, JournalError
@@ -101,7 +101,7 @@ class Site:
         except Died:
             act(plan, Faults())
 
-    def verify(self, wanted: dict[int, tuple[int, ...]], plan: PlanFolder, status: PlanStatus) -> None:
+    def verify(self, wanted: Mapping[int, Assignment], plan: PlanFolder, status: PlanStatus) -> None:
         found = self.cluster.snapshot([self.topic]).partitions
         assert {name.partition: each.replicas for name, each in found.items()} == wanted
         assert not any(each.reassigning for each in found.values())

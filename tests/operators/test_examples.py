@@ -31,7 +31,8 @@ def classes() -> list[type[Any]]:
 def test_the_example_of_each_operator_runs(operator: type[Any]) -> None:
     module = importlib.import_module(operator.__module__)
     tests = doctest.DocTestFinder(recurse=False).find(operator, operator.__name__, module=module)
-    (test,) = [test for test in tests if test.examples] or [None]
+    with_examples: list[doctest.DocTest | None] = [test for test in tests if test.examples]
+    (test,) = with_examples or [None]
     assert test is not None, "it has no example"
     runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
     runner.run(test, clear_globs=False)

@@ -49,7 +49,7 @@ class Site:
         loop = asyncio.new_event_loop()
         trigger = WatchTrigger(self.conn_id, {**SLOW, **overrides})
         log = SimpleNamespace(info=lambda line, *rest: self.hear(line % rest))
-        trigger._log = log  # type: ignore[attr-defined]  # Airflow's own place for it
+        trigger._log = log  # Airflow's own place for it
         trigger._teller._say = log.info
 
         async def listen() -> None:

@@ -43,8 +43,9 @@ def test_a_dead_target_is_refused_and_the_rest_is_submitted() -> None:
     yard.simulator.kill(5)
     answers = ByZnode(yard.simulator, yard.journal.tree).alter({T0: (2, 5), T1: (2, 3, 4)})
     assert answers[T1] is None
-    assert answers[T0] is not None
-    assert answers[T0].message == "broker 5 is not live"
+    refusal = answers[T0]
+    assert refusal is not None
+    assert refusal.message == "broker 5 is not live"
 
 
 def test_a_node_stays_below_zookeepers_limit() -> None:

@@ -207,7 +207,7 @@ def test_236_failover_what_was_written_and_what_flew_while_nobody_looked(site: S
 
 def test_46_a_broker_that_fails_is_entered_and_its_entries_go_when_it_is_back(site: Site) -> None:
     site.create("123", "341")
-    slow_heal = {"heal_failure_interval": 600, "heal_fast_detection": True}
+    slow_heal: dict[str, Any] = {"heal_failure_interval": 600, "heal_fast_detection": True}
     site.hands.put("/admin/rolling_bounce/4", json.dumps({"timestamp": int(time.time() * 1000)}))
     with site.watch(**slow_heal):
         site.sandbox.kill(4)

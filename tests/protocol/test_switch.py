@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from kafka_steward.assignment import TopicPartition
@@ -16,11 +18,12 @@ from tests.simulator import Simulator
 from tests.worlds import WHO, World, memory_journal, move
 
 MOVES = [move("t-0", "123", "423"), move("t-1", "123", "143", position=1)]
+UNTHROTTLED = Settings(throttle=0)
 
 
-def world(**settings: int) -> World:
+def world(settings: Settings = UNTHROTTLED) -> World:
     simulator = Simulator.of("1a 2b 3c 4a", "t: 123 123", bandwidth=30)
-    return World(simulator, memory_journal(simulator), MOVES, Settings(throttle=0, **settings), auto_generated=False)
+    return World(simulator, memory_journal(simulator), MOVES, settings, auto_generated=False)
 
 
 def test_nothing_starts_while_it_is_off_and_everything_once_it_is_on() -> None:
@@ -42,7 +45,7 @@ def test_nothing_starts_while_it_is_off_and_everything_once_it_is_on() -> None:
 
 
 def test_what_runs_is_let_finish_and_nothing_more_begins() -> None:
-    place = world(max_in_flight=1)
+    place = world(replace(UNTHROTTLED, max_in_flight=1))
     place.step()
     assert list(place.simulator.reassignments()) == [TopicPartition("t", 0)]
     place.journal.tree.create(paths.REASSIGN_CANCEL, "")

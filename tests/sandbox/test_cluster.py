@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
@@ -16,7 +17,7 @@ from tests.eventually import eventually
 from tests.sandbox.processes import descendants, listening
 
 
-def listed(sandbox: Sandbox) -> dict[int, dict]:
+def listed(sandbox: Sandbox) -> dict[int, dict[str, Any]]:
     brokers = ask(sandbox.bootstrap, lambda client: client.describe_cluster()["brokers"])
     return {broker["broker_id"]: broker for broker in brokers}
 

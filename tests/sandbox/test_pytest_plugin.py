@@ -45,7 +45,7 @@ def test_damage_is_mended(sandbox: Sandbox) -> None:
     sandbox.kill(2)
     sandbox.pause(4)
     sandbox.pause_service()
-    assert (sandbox.dead, sandbox.paused) == ({2}, {4})
+    assert (sandbox.dead, sandbox.paused) == (frozenset({2}), frozenset({4}))
     mend(sandbox)
     assert (sandbox.dead, sandbox.paused) == (frozenset(), frozenset())
     brokers = ask(sandbox.bootstrap, lambda client: client.describe_cluster()["brokers"])

@@ -124,12 +124,12 @@ def test_a_failure_rings_only_the_watch_that_is_for_it() -> None:
     trigger = WatchTrigger("kafka", rings="cancel")
     bells: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
     verdict = SimpleNamespace(due=(3,), down=(3,), sentence="", now_ms=1)
-    trigger._tell = lambda _: None  # type: ignore[method-assign]  # what is told is tested elsewhere
+    trigger._tell = lambda *_: None  # type: ignore[method-assign]  # what is told is tested elsewhere
 
     async def one_look() -> None:
         looks = [("c", verdict, 0.0), End()]
 
-        async def ask(_: Any) -> Any:
+        async def ask(question: Any) -> Any:
             found = looks.pop(0)
             if isinstance(found, BaseException):
                 raise found

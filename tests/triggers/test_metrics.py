@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from airflow.sdk.observability import stats
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.journal.records import PlanStatus
-from kafka_steward.triggers import metrics
 from kafka_steward.triggers.metrics import emit_progress
 from tests.eventually import eventually
 from tests.statsd import StatsD
@@ -33,8 +33,8 @@ emit_progress("kafka_test", progress(4, status=PlanStatus.COMPLETED))
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
     values: dict[str, float] = {}
-    monkeypatch.setattr(metrics.stats, "gauge", lambda name, value, **_: values.update({name: value}))
-    monkeypatch.setattr(metrics.stats, "incr", lambda name, **_: values.update({name: values.get(name, 0) + 1}))
+    monkeypatch.setattr(stats, "gauge", lambda name, value, **_: values.update({name: value}))
+    monkeypatch.setattr(stats, "incr", lambda name, **_: values.update({name: values.get(name, 0) + 1}))
     return values
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
 from types import SimpleNamespace
 from typing import Any
 
@@ -46,6 +47,7 @@ def test_a_watch_goes_the_rounds_of_what_it_rings_for(ring: Any, monkeypatch: py
 
     async def first() -> Any:
         events = WatchTrigger("kafka", rings=ring.RINGS).run()
+        assert isinstance(events, AsyncGenerator)
         try:
             return await anext(events)
         finally:

@@ -17,7 +17,7 @@ class Counted:
 
     opened: list[Counted]
 
-    access = "as it was"
+    access: object = "as it was"
 
     def __init__(self) -> None:
         self.closed = threading.Event()

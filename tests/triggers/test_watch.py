@@ -9,11 +9,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from airflow.sdk.observability import stats
 
 from kafka_steward.errors import ClusterUnreachable
 from kafka_steward.execution.detector import Verdict
 from kafka_steward.settings import Settings
-from kafka_steward.triggers import telling, watch
+from kafka_steward.triggers import watch
 from kafka_steward.triggers.watch import WatchTrigger
 
 
@@ -93,7 +94,7 @@ def test_an_error_is_logged_once_and_backs_off(error: Exception, capsys: pytest.
 
 def test_errors_raise_a_gauge_and_success_lowers_it(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[tuple[str, int]] = []
-    monkeypatch.setattr(telling.stats, "gauge", lambda name, value, **_: told.append((name, value)))
+    monkeypatch.setattr(stats, "gauge", lambda name, value, **_: told.append((name, value)))
     rung([ClusterUnreachable("x"), ClusterUnreachable("x"), verdict(failed=[3])])
     assert told == [
         ("kafka_steward.watch.failing", 1),
