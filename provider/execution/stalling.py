@@ -97,7 +97,8 @@ def outpaced(looks: Sequence[Behind], flying: Collection[Move], *, after_s: floa
         return []
     first, last = looks[0], looks[-1]
     found = []
-    for move in sorted(flying, key=lambda move: move.topic_partition):
+    # One that only gives up a replica has arrived.
+    for move in sorted((each for each in flying if each.adding), key=lambda move: move.topic_partition):
         name = move.topic_partition
         lags = [look.missing.get(name, -1) for look in looks]
         if lags[0] >= 0 and lags[-1] > lags[0] and min(lags) == lags[0]:

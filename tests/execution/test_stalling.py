@@ -49,6 +49,11 @@ def test_a_lag_that_shrank_at_times_or_was_not_seen_long_enough_is_let_be(looks:
     assert outpaced(looks, MOVES, after_s=600) == []
 
 
+def test_a_move_that_only_gives_up_a_replica_any_more_does_not_fall_behind() -> None:
+    looks = [behind(0, 1_000), behind(300, 2_000, 30_000), behind(600, 4_000, 60_000)]
+    assert outpaced(looks, [move("t-0", "4231", "423")], after_s=600) == []
+
+
 def test_only_looks_that_matter_are_kept() -> None:
     looks: list[Behind] = []
     for at_s in range(0, 3_000, 30):
