@@ -122,7 +122,7 @@ class Site:
             assert number in self.flying()
             return record
 
-        return eventually(flies, within=40)
+        return eventually(flies, within=90)
 
 
 def _until_cancelled(loop: asyncio.AbstractEventLoop, task: asyncio.Task[None]) -> None:
