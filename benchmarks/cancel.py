@@ -23,8 +23,8 @@ from kafka_steward.assignment import Move
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.throttles import Side
 from kafka_steward.execution.runner import Runner
-from kafka_steward.execution.undo import Undo
-from kafka_steward.execution.verifying import verify_undone
+from kafka_steward.execution.undoing.undo import Undo
+from kafka_steward.execution.undoing.verifying import verify_undone
 from kafka_steward.journal.open import open_journal
 from kafka_steward.sandbox import Sandbox, start
 from kafka_steward.settings import Settings

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kafka_steward.planning.formats import SNAPSHOT_BROKERS, SNAPSHOT_PARTITIONS, write_snapshot
+from kafka_steward.planning.files.formats import SNAPSHOT_BROKERS, SNAPSHOT_PARTITIONS, write_snapshot
 
 __all__ = ["SCENARIOS", "OPERATIONS", "make_snapshot"]
 

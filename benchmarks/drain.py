@@ -23,7 +23,7 @@ from benchmarks.traffic import BYTES_PER_S, Traffic
 from benchmarks.ways import KafkasTool, Steward, Way
 from kafka_steward.assignment import Assignment, Move
 from kafka_steward.cluster.client import KafkaCluster
-from kafka_steward.execution.draining import emptiness_of
+from kafka_steward.execution.decisions.draining import emptiness_of
 from kafka_steward.sandbox import Sandbox, start
 from kafka_steward.sandbox.mending import delete_topics
 

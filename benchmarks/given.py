@@ -12,7 +12,7 @@ from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.snapshot import take_snapshot
 from kafka_steward.journal.audit import Who
 from kafka_steward.journal.open import Journal
-from kafka_steward.planning.formats import plan_table, read_plan, read_snapshot, write_plan
+from kafka_steward.planning.files.formats import plan_table, read_plan, read_snapshot, write_plan
 from kafka_steward.settings import Settings
 
 __all__ = ["WHO", "publish_given", "reassignment_of"]

@@ -24,16 +24,16 @@ from benchmarks.report import table, write_between
 from benchmarks.stages import Stages, ask_until
 from benchmarks.ways import bounded
 from kafka_steward.cluster.client import KafkaCluster
-from kafka_steward.execution.creating import WantedTopic, create_topic
-from kafka_steward.execution.debtbook import debts, settle_debts
-from kafka_steward.execution.joining import look_for_joined
+from kafka_steward.execution.decisions.owed import targets
+from kafka_steward.execution.filling.creating import WantedTopic, create_topic
+from kafka_steward.execution.filling.debtbook import debts, settle_debts
+from kafka_steward.execution.filling.joining import look_for_joined
 from kafka_steward.execution.loop import run_to_end
-from kafka_steward.execution.owed import targets
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import Runner
 from kafka_steward.execution.snapshot import take_snapshot
 from kafka_steward.journal.open import Journal, open_journal
-from kafka_steward.planning.formats import read_plan
+from kafka_steward.planning.files.formats import read_plan
 from kafka_steward.sandbox import Sandbox, start
 from kafka_steward.settings import Settings
 
@@ -107,7 +107,7 @@ def _fill(sandbox: Sandbox, folder: Path, stages: Stages) -> None:
             wanted = targets(debts(journal, snapshot), snapshot)
             take_snapshot(cluster, str(folder / "snapshot"), failed=(), now_ms=journal.now_ms(), targets=wanted)
         with stages.stage("plan"):
-            command = [sys.executable, "-m", "kafka_steward.planning.job", "--operation", "fill"]
+            command = [sys.executable, "-m", "kafka_steward.planning.spark.job", "--operation", "fill"]
             command += ["--snapshot", str(folder / "snapshot"), "--out", str(folder / "plan")]
             subprocess.run(command, check=True, capture_output=True, timeout=300)
         with stages.stage("fill"):

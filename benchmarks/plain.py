@@ -8,14 +8,14 @@ from pathlib import Path
 
 from benchmarks.stages import Stages, ask_until
 from kafka_steward.cluster.client import KafkaCluster
-from kafka_steward.execution.detector import Detector
 from kafka_steward.execution.electing import elect_preferred
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import Runner
 from kafka_steward.execution.snapshot import take_snapshot
+from kafka_steward.execution.watching.detector import Detector
 from kafka_steward.journal.audit import Who
 from kafka_steward.journal.open import Journal, open_journal
-from kafka_steward.planning.formats import read_plan
+from kafka_steward.planning.files.formats import read_plan
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.settings import Settings
 
@@ -50,7 +50,7 @@ def _plan(stages: Stages, cluster: KafkaCluster, journal: Journal, folder: Path)
     with stages.stage("snapshot"):
         take_snapshot(cluster, str(folder / "snapshot"), failed={VICTIM}, now_ms=journal.now_ms())
     with stages.stage("plan"):
-        command = [sys.executable, "-m", "kafka_steward.planning.job", "--operation", "heal"]
+        command = [sys.executable, "-m", "kafka_steward.planning.spark.job", "--operation", "heal"]
         command += ["--snapshot", str(folder / "snapshot"), "--out", str(folder / "plan")]
         subprocess.run(command, check=True, capture_output=True, timeout=300)
 

@@ -29,10 +29,10 @@ import pyspark
 from benchmarks.clusters import OPERATIONS, SCENARIOS, make_snapshot
 from benchmarks.report import table, write_between
 from benchmarks.watched import Watch, spent
-from kafka_steward.planning.job import run
-from kafka_steward.planning.session import QUICK_JAVA, local_session
-from kafka_steward.planning.slices import SLICE_ROWS
-from kafka_steward.planning.stages import read_partitions
+from kafka_steward.planning.spark.job import run
+from kafka_steward.planning.spark.session import QUICK_JAVA, local_session
+from kafka_steward.planning.spark.slices import SLICE_ROWS
+from kafka_steward.planning.spark.stages import read_partitions
 
 __all__ = ["main"]
 

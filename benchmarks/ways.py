@@ -17,7 +17,7 @@ from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.execution.bouncing import announce_bounce
 from kafka_steward.execution.loop import run_to_end
 from kafka_steward.execution.runner import Runner
-from kafka_steward.execution.undo import Undo
+from kafka_steward.execution.undoing.undo import Undo
 from kafka_steward.journal.open import Journal, open_journal
 from kafka_steward.journal.plans import PlanStatus
 from kafka_steward.sandbox import Sandbox

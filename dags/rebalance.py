@@ -80,32 +80,31 @@ def rebalance(
     """A DAG that rebalances, expands, drains, or sets the replication factor of the cluster behind `conn_id`.
 
     Without a `schedule` it runs when a person triggers it; a scheduled run moves at most a tenth of the cluster's bytes
-    unless its fields say otherwise. With `on_join` it is called `expand`, and starts when a broker has joined that
-    holds nothing: after the fill, once per broker, waiting until the cluster is quiet.
+    unless its fields say otherwise. With `on_join` it is called `expand`, and starts once per broker that has joined
+    and holds nothing: after the fill, when the cluster is quiet.
 
-    `fields` are values of the form's fields, such as `{"approve_above": 10**9}`;
-    `settings` override the connection's, and a run's own parameters override both. A plan that nobody approves within
-    `approval_timeout` is rejected. `on_approval_asked` takes Airflow's notifiers; the others are called with the
-    task's context, to which `kafka_steward` is added. `dag_options` are those of airflow.sdk.DAG. Raises SettingError,
-    when the DAG file is parsed, for a wrong setting or field.
+    `fields` are values of the form's fields, such as `{"approve_above": 10**9}`; `settings` override the connection's,
+    and a run's own parameters override both. A plan that nobody approves within `approval_timeout` is rejected.
+    `on_approval_asked` takes Airflow's notifiers; the others are called with the task's context, to which
+    `kafka_steward` is added. `dag_options` are those of airflow.sdk.DAG. Raises SettingError, when the file is parsed.
     """
     given, form = dict(settings or {}), {**(_JOINING if on_join else {}), **(fields or {})}
     refuse_wrong_settings(given)
-    schedule = _schedule(conn_id, given, schedule) if on_join else schedule
     how = How(spark_conn_id, deferrable, on_kill, approval_timeout, on_approval_asked, on_done)
-    ours = {"schedule": schedule, "is_paused_upon_creation": schedule is not None, "max_active_runs": 1}
-    ours |= {"on_failure_callback": as_notifiers(on_failed) or None, "doc_md": _DOC}
+    ours = {"on_failure_callback": as_notifiers(on_failed) or None, "max_active_runs": 1, "doc_md": _DOC}
+    ours |= _starting(conn_id, given, schedule, on_join=on_join)
     options = options_of(dag_options, retries, retry_delay, **ours)
-    name = dag_id_of("expand" if on_join else "rebalance", conn_id)
-    with DAG(dag_id or name, params=rebalance_params(form, given), **options) as dag:
+    dag_id = dag_id or dag_id_of("expand" if on_join else "rebalance", conn_id)
+    with DAG(dag_id, params=rebalance_params(form, given), **options) as dag:
         _tasks(dag, {"conn_id": conn_id, "settings": given}, how, on_join=on_join)
     return dag
 
 
-def _schedule(conn_id: str, settings: Mapping[str, Any], schedule: Any) -> Any:
-    if schedule is not None:
+def _starting(conn_id: str, settings: Mapping[str, Any], schedule: Any, *, on_join: bool) -> dict[str, Any]:
+    if on_join and schedule is not None:
         raise SettingError("A rebalance has on_join or a schedule, not both; call rebalance() once for each.")
-    return [broker_new(conn_id, settings)]
+    starts = [broker_new(conn_id, settings)] if on_join else schedule
+    return {"schedule": starts, "is_paused_upon_creation": starts is not None}
 
 
 def _tasks(dag: DAG, shared: dict[str, Any], how: How, *, on_join: bool) -> None:

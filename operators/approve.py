@@ -55,8 +55,8 @@ class ApprovePlanOperator(ApprovalOperator):
     def execute(self, context: Context) -> Any:
         """Show the plan and wait, or go on where no person is needed."""
         from kafka_steward.execution.approving import goes_without  # noqa: PLC0415 - DAG files are parsed without SQL
-        from kafka_steward.execution.briefing import briefing, in_bytes  # noqa: PLC0415
-        from kafka_steward.planning.formats import read_plan, read_snapshot  # noqa: PLC0415
+        from kafka_steward.execution.decisions.briefing import briefing, in_bytes  # noqa: PLC0415
+        from kafka_steward.planning.files.formats import read_plan, read_snapshot  # noqa: PLC0415
 
         plan = read_plan(self.plan["uri"])
         why = goes_without(plan.proof, scheduled=is_scheduled(context), approve_above=self.approve_above)

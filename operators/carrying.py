@@ -15,8 +15,8 @@ from kafka_steward.triggers.metrics import emit_progress
 from kafka_steward.triggers.progress import ProgressLog
 
 if TYPE_CHECKING:
+    from kafka_steward.execution.decisions.progress import Progress
     from kafka_steward.execution.loop import Stepper
-    from kafka_steward.execution.progress import Progress
     from kafka_steward.hooks.steward import Opened
 
 __all__ = ["CarryingOperator", "refuse"]

@@ -14,7 +14,7 @@ from kafka_steward.operators.notify import Notifiers, as_notifiers, notify
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from kafka_steward.execution.detector import Verdict
+    from kafka_steward.execution.watching.detector import Verdict
     from kafka_steward.hooks.steward import Opened
 
 __all__ = ["FindFailuresOperator"]
@@ -70,7 +70,7 @@ class FindFailuresOperator(StewardOperator):
         return opened_by(hook)
 
     def _look(self, opened: Opened, context: Context) -> Verdict:
-        from kafka_steward.execution.detector import Detector  # noqa: PLC0415 - DAG files are parsed without Kafka
+        from kafka_steward.execution.watching.detector import Detector  # noqa: PLC0415 - DAG files are parsed without Kafka
 
         detector = Detector(opened.cluster, opened.journal, opened.settings, who_of(context))
         return detector.look(announce=False)

@@ -28,7 +28,7 @@ from kafka_steward.operators.spark import (
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from kafka_steward.planning.formats import PlanFolder, SnapshotFolder
+    from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder
     from kafka_steward.settings import Settings
 
 __all__ = ["PlanReassignmentOperator"]
@@ -88,7 +88,7 @@ class PlanReassignmentOperator(SparkSubmitOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]  # theirs returns nothing
         """Run the job, and read what it wrote."""
-        from kafka_steward.planning.formats import read_plan, read_snapshot  # noqa: PLC0415 - parsed without Arrow
+        from kafka_steward.planning.files.formats import read_plan, read_snapshot  # noqa: PLC0415 - parsed without Arrow
 
         snapshot = read_snapshot(self.snapshot["uri"])
         if snapshot.digest != self.snapshot["digest"]:
@@ -137,7 +137,7 @@ class PlanReassignmentOperator(SparkSubmitOperator):
 
 def _archived(archive: str | None, conf: Mapping[str, str]) -> dict[str, str]:
     """The configuration that puts the archive on the executors' path, with what the task's own has of the same."""
-    from kafka_steward.planning.archive import archive_conf  # noqa: PLC0415 - DAG files are parsed without Arrow
+    from kafka_steward.planning.spark.archive import archive_conf  # noqa: PLC0415 - DAG files are parsed without Arrow
 
     if archive is None:
         return {}
@@ -150,7 +150,7 @@ def _archived(archive: str | None, conf: Mapping[str, str]) -> dict[str, str]:
 
 def _job() -> str:
     # Found, not imported: the worker itself needs no Spark session.
-    spec = find_spec("kafka_steward.planning.job")
+    spec = find_spec("kafka_steward.planning.spark.job")
     if spec is None or spec.origin is None:
         raise PlanningFailed("The planner is missing: install airflow-provider-kafka-steward anew on the worker.")
     return spec.origin
@@ -162,7 +162,7 @@ def _options(settings: Settings) -> dict[str, Any]:
 
 
 def _refuse_unreachable(master: Master, uri: str) -> None:
-    from kafka_steward.planning.storage import is_local  # noqa: PLC0415 - DAG files are parsed without Arrow
+    from kafka_steward.planning.files.storage import is_local  # noqa: PLC0415 - DAG files are parsed without Arrow
 
     if is_local(uri) and not master.is_local:
         raise SettingError(
@@ -172,7 +172,7 @@ def _refuse_unreachable(master: Master, uri: str) -> None:
 
 
 def _check(snapshot: SnapshotFolder, plan: PlanFolder) -> None:
-    from kafka_steward.planning.check import check  # noqa: PLC0415 - DAG files are parsed without Arrow
+    from kafka_steward.planning.checker.check import check  # noqa: PLC0415 - DAG files are parsed without Arrow
 
     verdict = check(snapshot, plan)
     if not verdict.ok:

@@ -78,7 +78,7 @@ class SubmitReassignmentOperator(CarryingOperator):
     def _published(self, opened: Opened, context: Context) -> PlanRecord:
         from kafka_steward.execution.approving import refuse_unapproved  # noqa: PLC0415 - parsed without SQL
         from kafka_steward.execution.publishing import publish_plan  # noqa: PLC0415 - DAG files are parsed without Kafka
-        from kafka_steward.planning.formats import read_plan  # noqa: PLC0415
+        from kafka_steward.planning.files.formats import read_plan  # noqa: PLC0415
 
         uri, digest = _parsed(self.plan)
         if digest and self.require_approval:

@@ -9,18 +9,22 @@ from typing import Any
 import pyarrow as pa
 
 from kafka_steward.assignment import Move, Operation
-from kafka_steward.planning.chunks import Slots, in_order
-from kafka_steward.planning.digest import plan_digest, snapshot_digest
-from kafka_steward.planning.divided import divided, divisible
-from kafka_steward.planning.formats import (
+from kafka_steward.planning.files.digest import plan_digest, snapshot_digest
+from kafka_steward.planning.files.formats import (
     SNAPSHOT_BROKERS,
     SNAPSHOT_PARTITIONS,
     PlanFolder,
     SnapshotFolder,
     conformed,
 )
-from kafka_steward.planning.heal import Others
-from kafka_steward.planning.kernels import (
+from kafka_steward.planning.files.options import EVEN, Options
+from kafka_steward.planning.solver.chunks import Slots, in_order
+from kafka_steward.planning.solver.divided import divided, divisible
+from kafka_steward.planning.solver.heal import Others
+from kafka_steward.planning.solver.measures import Measures
+from kafka_steward.planning.solver.proof import proof_of
+from kafka_steward.planning.solver.shares import Share
+from kafka_steward.planning.spark.kernels import (
     Job,
     plan_slice,
     read_measures,
@@ -28,11 +32,7 @@ from kafka_steward.planning.kernels import (
     survey_slice,
     tally_slice,
 )
-from kafka_steward.planning.measures import Measures
-from kafka_steward.planning.options import EVEN, Options
-from kafka_steward.planning.proof import proof_of
-from kafka_steward.planning.shares import Share
-from kafka_steward.planning.slices import SLICE_ROWS, boundaries
+from kafka_steward.planning.spark.slices import SLICE_ROWS, boundaries
 
 STATES = {"!": "failed", "-": "draining", "+": "new"}
 

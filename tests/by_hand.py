@@ -10,7 +10,7 @@ from kafka_steward.assignment import Move
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.snapshot import take_snapshot
 from kafka_steward.journal.open import Journal
-from kafka_steward.planning.formats import PlanFolder, plan_table, read_plan, read_snapshot, write_plan
+from kafka_steward.planning.files.formats import PlanFolder, plan_table, read_plan, read_snapshot, write_plan
 
 __all__ = ["plan_by_hand"]
 

@@ -9,7 +9,7 @@ from typing import Any
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.open import Journal
-from kafka_steward.planning.formats import PlanFolder
+from kafka_steward.planning.files.formats import PlanFolder
 from kafka_steward.settings import Settings
 from tests.crash import Faults
 from tests.memory_tables import MemoryAudit, MemoryMoves

@@ -9,12 +9,12 @@ import pyarrow.compute as pc
 
 from kafka_steward.assignment import Operation
 from kafka_steward.errors import PlanError
-from kafka_steward.planning.chunks import Slots, in_order
-from kafka_steward.planning.drafts import MOVES
-from kafka_steward.planning.formats import PlanFolder, read_plan, read_snapshot, write_plan
-from kafka_steward.planning.kernels import Job, plan_slice, read_measures
-from kafka_steward.planning.options import Options
-from kafka_steward.planning.proof import proof_of
+from kafka_steward.planning.files.formats import PlanFolder, read_plan, read_snapshot, write_plan
+from kafka_steward.planning.files.options import Options
+from kafka_steward.planning.solver.chunks import Slots, in_order
+from kafka_steward.planning.solver.drafts import MOVES
+from kafka_steward.planning.solver.proof import proof_of
+from kafka_steward.planning.spark.kernels import Job, plan_slice, read_measures
 
 
 def plan_heal(snapshot_uri: Path, out_uri: Path, **options: Any) -> PlanFolder:

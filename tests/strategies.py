@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from kafka_steward.planning.formats import SnapshotFolder
+from kafka_steward.planning.files.formats import SnapshotFolder
 from tests.builders import snapshot_of
 
 RACKS = st.sampled_from(["a", "b", "c", None])

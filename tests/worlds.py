@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from kafka_steward.assignment import Assignment, Move, Operation, TopicPartition
+from kafka_steward.execution.decisions.progress import Progress
 from kafka_steward.execution.ports import ClusterPort
-from kafka_steward.execution.progress import Progress
 from kafka_steward.execution.runner import Runner
 from kafka_steward.journal.audit import Audit, Who
 from kafka_steward.journal.engine import open_database
@@ -21,7 +21,7 @@ from kafka_steward.journal.open import Journal
 from kafka_steward.journal.plans import PlanRecord, Plans
 from kafka_steward.journal.sql_audit import AuditTable
 from kafka_steward.journal.sql_moves import MoveTable
-from kafka_steward.planning.formats import PlanFolder
+from kafka_steward.planning.files.formats import PlanFolder
 from kafka_steward.settings import Settings
 from tests.memory_tables import MemoryAudit, MemoryMoves
 from tests.memory_tree import MemoryTree

@@ -10,12 +10,12 @@ import numpy as np
 
 from benchmarks.planner.table import table
 from kafka_steward.assignment import Operation
-from kafka_steward.planning import even
-from kafka_steward.planning.check import check
-from kafka_steward.planning.kernels import Job
-from kafka_steward.planning.leaders import lead_evenly
-from kafka_steward.planning.options import Options
-from kafka_steward.planning.rebalance import place_evenly
+from kafka_steward.planning.checker.check import check
+from kafka_steward.planning.files.options import Options
+from kafka_steward.planning.solver import even
+from kafka_steward.planning.solver.leaders import lead_evenly
+from kafka_steward.planning.solver.rebalance import place_evenly
+from kafka_steward.planning.spark.kernels import Job
 from tests.builders import planned
 from tests.planning.solver import MIB, fewest, fewest_leader_changes, random_case
 from tests.planning.test_heal import instances, snapshot_of_instance

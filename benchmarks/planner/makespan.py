@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from benchmarks.planner.table import table
-from kafka_steward.planning.chunks import Queue, Slots, order
+from kafka_steward.planning.solver.chunks import Queue, Slots, order
 from tests.planning.test_chunks import least, makespan
 
 SLOTS = Slots(5, 5, 50)

@@ -14,7 +14,7 @@ from benchmarks.clusters import OPERATIONS, make_snapshot
 from benchmarks.planner.generate import VERSIONS, generator
 from benchmarks.planner.iteration import rebalanced
 from benchmarks.planner.table import table
-from kafka_steward.planning.formats import SnapshotFolder, read_snapshot
+from kafka_steward.planning.files.formats import SnapshotFolder, read_snapshot
 from tests.builders import cluster, planned
 from tests.planning.test_even import PUBLIC
 

@@ -17,7 +17,7 @@ from kafka_steward.cli.verb import Call, verb
 from kafka_steward.errors import RequestError
 
 if TYPE_CHECKING:
-    from kafka_steward.execution.undo import Scope
+    from kafka_steward.execution.undoing.undo import Scope
     from kafka_steward.hooks.steward import Opened
     from kafka_steward.journal.records import PlanRecord
     from kafka_steward.journal.requests import CancelRequest
@@ -78,7 +78,7 @@ def _first(opened: Opened, record: PlanRecord) -> PlanRecord:
 
 def take_back(call: Call, opened: Opened, record: PlanRecord, asked: CancelRequest, interrupt: Interrupt) -> Exit:
     """Do what `asked` says, to the end, and print how it ended."""
-    from kafka_steward.execution.undo import Undo  # noqa: PLC0415 - `airflow` starts without Kafka
+    from kafka_steward.execution.undoing.undo import Undo  # noqa: PLC0415 - `airflow` starts without Kafka
 
     scope: Scope = "plan" if asked.scope == "plan" else "pending"
     undo = Undo(

@@ -91,7 +91,7 @@ def _settle_throttles(call: Call, opened: Opened) -> tuple[list[str], list[str]]
 
     Not while anything of theirs is in flight, as an abandoned plan leaves it: it would go on without a throttle.
     """
-    from kafka_steward.execution.debts import debtors, give_back_debts  # noqa: PLC0415 - `airflow` starts without Kafka
+    from kafka_steward.execution.watching.debts import debtors, give_back_debts  # noqa: PLC0415 - `airflow` starts without Kafka
 
     before = debtors(opened.journal)
     flying = opened.cluster.reassignments() if before else {}

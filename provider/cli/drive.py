@@ -18,11 +18,11 @@ from kafka_steward.cli.verb import Call, verb
 from kafka_steward.errors import SlotTaken
 
 if TYPE_CHECKING:
+    from kafka_steward.execution.decisions.progress import Progress
     from kafka_steward.execution.loop import Stepper
-    from kafka_steward.execution.progress import Progress
     from kafka_steward.hooks.steward import Opened
     from kafka_steward.journal.open import Journal
-    from kafka_steward.planning.formats import PlanFolder, SnapshotFolder
+    from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder
 
 __all__ = ["verbs"]
 
@@ -58,7 +58,7 @@ def verbs() -> tuple[ActionCommand, ...]:
 
 def _apply(call: Call) -> Exit:
     from kafka_steward.execution.publishing import publish_plan  # noqa: PLC0415 - `airflow` starts without Kafka
-    from kafka_steward.planning.reassignment import assignments, read_json  # noqa: PLC0415
+    from kafka_steward.planning.files.reassignment import assignments, read_json  # noqa: PLC0415
 
     document = read_json(call.arguments.file, "reassignment")
     assignments(document)
@@ -104,7 +104,7 @@ def _planned(opened: Opened, document: Any, interrupt: Interrupt) -> tuple[PlanF
     """The plan, and the snapshot that it was made from, in a folder of their own. Raises PlanError."""
     from kafka_steward.execution.snapshot import begun_moves, take_snapshot  # noqa: PLC0415 - `airflow` starts without Arrow
     from kafka_steward.planning.by_hand import apply_here  # noqa: PLC0415
-    from kafka_steward.planning.formats import read_snapshot  # noqa: PLC0415
+    from kafka_steward.planning.files.formats import read_snapshot  # noqa: PLC0415
 
     settings, now_ms = opened.settings, opened.journal.now_ms()
     folder = f"{opened.access.workspace}/{opened.cluster.cluster_id}/by-hand/{now_ms}-{uuid.uuid4().hex[:8]}"
@@ -123,7 +123,7 @@ def _planned(opened: Opened, document: Any, interrupt: Interrupt) -> tuple[PlanF
 
 def _resume(call: Call) -> Exit:
     from kafka_steward.execution.intervening import resume_plan  # noqa: PLC0415 - `airflow` starts without Kafka
-    from kafka_steward.execution.undo import open_undos  # noqa: PLC0415
+    from kafka_steward.execution.undoing.undo import open_undos  # noqa: PLC0415
 
     with call.hook.open() as opened, interruptible() as interrupt:
         undone = {record.digest: record for record in open_undos(opened.journal)}

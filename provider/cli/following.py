@@ -12,7 +12,7 @@ from kafka_steward.cli.output import complain
 from kafka_steward.triggers.progress import ProgressLog
 
 if TYPE_CHECKING:
-    from kafka_steward.execution.progress import Progress
+    from kafka_steward.execution.decisions.progress import Progress
 
 __all__ = ["bar_text", "followed"]
 

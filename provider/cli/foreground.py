@@ -14,8 +14,8 @@ from kafka_steward.errors import ClusterError, JournalError, StewardError
 if TYPE_CHECKING:
     from kafka_steward.cli.interrupt import Interrupt
     from kafka_steward.cli.verb import Call
+    from kafka_steward.execution.decisions.progress import Progress
     from kafka_steward.execution.loop import Stepper
-    from kafka_steward.execution.progress import Progress
     from kafka_steward.settings import Settings
 
 __all__ = ["Patient", "carry_out", "ending"]

@@ -11,7 +11,7 @@ from kafka_steward.cli.output import complain
 from kafka_steward.cli.verb import Call, verb
 
 if TYPE_CHECKING:
-    from kafka_steward.execution.owed import Debt
+    from kafka_steward.execution.decisions.owed import Debt
     from kafka_steward.journal.render import Table
 
 __all__ = ["verbs"]
@@ -34,8 +34,8 @@ def verbs() -> tuple[ActionCommand, ...]:
 
 
 def _owed(call: Call) -> None:
-    from kafka_steward.execution.debtbook import debts  # noqa: PLC0415 - `airflow` starts without Kafka
-    from kafka_steward.execution.owed import takers  # noqa: PLC0415
+    from kafka_steward.execution.decisions.owed import takers  # noqa: PLC0415
+    from kafka_steward.execution.filling.debtbook import debts  # noqa: PLC0415 - `airflow` starts without Kafka
 
     with call.hook.open() as opened:
         snapshot = opened.cluster.snapshot()

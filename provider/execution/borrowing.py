@@ -16,8 +16,8 @@ from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
 from kafka_steward.cluster.throttles import OwedRate, Side, absent, listed, rate_change
 from kafka_steward.errors import BrokerUnreachable, ClusterError, KafkaRefused
+from kafka_steward.execution.decisions.need import Need
 from kafka_steward.execution.deeds import Deeds
-from kafka_steward.execution.need import Need
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Entry, Who

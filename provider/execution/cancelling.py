@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Literal
 
 from kafka_steward.errors import DocumentError, PlanError, VersionConflict
-from kafka_steward.execution.moves import unsettled
+from kafka_steward.execution.decisions.moves import unsettled
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Entry, Who
 from kafka_steward.journal.locks import Fence

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from kafka_steward.assignment import Operation
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.errors import VersionConflict
-from kafka_steward.execution.settle import MEANING, Standing
+from kafka_steward.execution.decisions.settle import MEANING, Standing
 from kafka_steward.journal.audit import Action, Entry, Who
 from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.moves import MoveRow, MoveState

@@ -11,11 +11,11 @@ from itertools import groupby
 from typing import Any
 
 from kafka_steward.assignment import Move, MoveReason, TopicPartition
-from kafka_steward.execution.holds import Held
+from kafka_steward.execution.decisions.holds import Held
+from kafka_steward.execution.decisions.moves import Event, Phase, next_state, phase_of
+from kafka_steward.execution.decisions.settle import MEANING, Finding, Standing
+from kafka_steward.execution.decisions.strides import counted, words
 from kafka_steward.execution.inflight import forget_in_flight, note_in_flight
-from kafka_steward.execution.moves import Event, Phase, next_state, phase_of
-from kafka_steward.execution.settle import MEANING, Finding, Standing
-from kafka_steward.execution.strides import counted, words
 from kafka_steward.journal.audit import Action, Entry, Outcome, Who
 from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.moves import MoveRow, MoveState

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 
 from kafka_steward.cluster.state import LogDir, Snapshot
 from kafka_steward.execution.bouncing import bounces
-from kafka_steward.execution.moves import OPEN
-from kafka_steward.execution.outlook import Outlook, room_bytes, strained
+from kafka_steward.execution.decisions.moves import OPEN
+from kafka_steward.execution.decisions.outlook import Outlook, room_bytes, strained
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.switch import why_off
 from kafka_steward.journal.moves import MoveRow, MoveState

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from kafka_steward.execution.progress import Progress
+from kafka_steward.execution.decisions.progress import Progress
 
 __all__ = ["Stepper", "run_to_end"]
 

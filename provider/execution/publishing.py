@@ -7,7 +7,7 @@ from dataclasses import replace
 from kafka_steward.assignment import Operation
 from kafka_steward.errors import NodeMissing, PlanError, SlotTaken, VersionConflict
 from kafka_steward.execution.approving import refuse_unapproved
-from kafka_steward.execution.failures import is_abandoned
+from kafka_steward.execution.decisions.failures import is_abandoned
 from kafka_steward.execution.intervening import abandon_plan
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.journal import paths
@@ -15,8 +15,8 @@ from kafka_steward.journal.audit import Action, Entry, Who
 from kafka_steward.journal.document import delete_as_read
 from kafka_steward.journal.open import Journal
 from kafka_steward.journal.plans import PlanRecord, PlanStatus
-from kafka_steward.planning.check import check
-from kafka_steward.planning.formats import PlanFolder, SnapshotFolder
+from kafka_steward.planning.checker.check import check
+from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder
 from kafka_steward.settings import Settings
 
 __all__ = ["publish_plan"]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from kafka_steward.cluster.state import Snapshot
+from kafka_steward.execution.decisions.moves import OPEN
+from kafka_steward.execution.decisions.settle import MEANING, Finding, Standing
+from kafka_steward.execution.decisions.stalling import BY_SOMEONE
+from kafka_steward.execution.decisions.strides import may_go_back, words
 from kafka_steward.execution.deeds import Deeds
 from kafka_steward.execution.ledger import Ledger
-from kafka_steward.execution.moves import OPEN
 from kafka_steward.execution.ports import ClusterPort
-from kafka_steward.execution.settle import MEANING, Finding, Standing
-from kafka_steward.execution.stalling import BY_SOMEONE
-from kafka_steward.execution.strides import may_go_back, words
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.moves import MoveRow
 

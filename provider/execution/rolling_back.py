@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from kafka_steward.assignment import Operation
 from kafka_steward.errors import PlanError, SlotTaken, VersionConflict
+from kafka_steward.execution.decisions.reverse import Reversal, reversal
 from kafka_steward.execution.ending import hand_on, owner_after_ends
 from kafka_steward.execution.ports import ClusterPort
-from kafka_steward.execution.reverse import Reversal, reversal
 from kafka_steward.journal.audit import Action, Entry, Who
 from kafka_steward.journal.open import Journal
 from kafka_steward.journal.plans import PlanRecord, PlanStatus
-from kafka_steward.planning.digest import plan_digest
-from kafka_steward.planning.formats import plan_table
+from kafka_steward.planning.files.digest import plan_digest
+from kafka_steward.planning.files.formats import plan_table
 from kafka_steward.settings import Settings
 
 __all__ = ["LEFT_ALONE", "ROLLS_BACK", "mark_rolled_back", "publish_rollback", "rollback_of"]

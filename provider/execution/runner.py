@@ -10,15 +10,15 @@ from typing import Any
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import AuthenticationFailed, ClusterError, LockLost, PlanError, VersionConflict, WrongCluster
 from kafka_steward.execution.cancelling import adopt_request
-from kafka_steward.execution.catchup import Track, copied_bytes, counted_bytes, stalled
+from kafka_steward.execution.decisions.catchup import Track, copied_bytes, counted_bytes, stalled
+from kafka_steward.execution.decisions.progress import Progress, progress_of
+from kafka_steward.execution.decisions.resting import why_resting
+from kafka_steward.execution.decisions.stalling import EVERY_S, Behind, kept, outpaced, seen, told
 from kafka_steward.execution.ending import end_plan, ending_of, hand_on, owner_after_ends, purge_old
 from kafka_steward.execution.mending import mending
 from kafka_steward.execution.owner import new_owner
 from kafka_steward.execution.ports import ClusterPort
-from kafka_steward.execution.progress import Progress, progress_of
-from kafka_steward.execution.resting import why_resting
 from kafka_steward.execution.rolling_back import mark_rolled_back
-from kafka_steward.execution.stalling import EVERY_S, Behind, kept, outpaced, seen, told
 from kafka_steward.execution.step import Step, Stepped
 from kafka_steward.journal.audit import Action, Entry, Who
 from kafka_steward.journal.locks import Fence

@@ -9,12 +9,12 @@ import pyarrow as pa
 
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cluster.state import LogDir, Partition, Snapshot
-from kafka_steward.execution.draining import refuse_wrong_drain
-from kafka_steward.execution.moves import unsettled
+from kafka_steward.execution.decisions.draining import refuse_wrong_drain
+from kafka_steward.execution.decisions.moves import unsettled
+from kafka_steward.execution.decisions.strides import halfway
 from kafka_steward.execution.ports import ClusterPort
-from kafka_steward.execution.strides import halfway
 from kafka_steward.journal.open import Journal
-from kafka_steward.planning.formats import SNAPSHOT_BROKERS, SNAPSHOT_PARTITIONS, write_snapshot
+from kafka_steward.planning.files.formats import SNAPSHOT_BROKERS, SNAPSHOT_PARTITIONS, write_snapshot
 
 __all__ = ["begun_moves", "take_snapshot"]
 

@@ -15,23 +15,23 @@ from kafka_steward.cluster.state import LogDir, Snapshot
 from kafka_steward.errors import ClusterError
 from kafka_steward.execution.approving import is_approved
 from kafka_steward.execution.borrowing import Borrowing
-from kafka_steward.execution.catchup import arrived_bytes
+from kafka_steward.execution.decisions.catchup import arrived_bytes
+from kafka_steward.execution.decisions.holds import Held, HoldReason, futile
+from kafka_steward.execution.decisions.moves import OPEN, Event, Phase, phase_of
+from kafka_steward.execution.decisions.need import NOTHING, need_of
+from kafka_steward.execution.decisions.outlook import Outlook
+from kafka_steward.execution.decisions.preflight import preflight
+from kafka_steward.execution.decisions.rescue import death, hopeless
+from kafka_steward.execution.decisions.reverse import why_not_cancelled
+from kafka_steward.execution.decisions.settle import Finding, Standing, settle
+from kafka_steward.execution.decisions.stalling import alone, cancelled_alone
+from kafka_steward.execution.decisions.strides import ahead, flown, next_stride
+from kafka_steward.execution.decisions.window import Caps, flows, next_moves, open_rows, pause_left_ms
 from kafka_steward.execution.deeds import Deeds
-from kafka_steward.execution.holds import Held, HoldReason, futile
 from kafka_steward.execution.ledger import Ledger
 from kafka_steward.execution.lookout import bouncing_brokers, look_out
-from kafka_steward.execution.moves import OPEN, Event, Phase, phase_of
-from kafka_steward.execution.need import NOTHING, need_of
-from kafka_steward.execution.outlook import Outlook
 from kafka_steward.execution.ports import ClusterPort
-from kafka_steward.execution.preflight import preflight
-from kafka_steward.execution.rescue import death, hopeless
 from kafka_steward.execution.restoring import Restoring
-from kafka_steward.execution.reverse import why_not_cancelled
-from kafka_steward.execution.settle import Finding, Standing, settle
-from kafka_steward.execution.stalling import alone, cancelled_alone
-from kafka_steward.execution.strides import ahead, flown, next_stride
-from kafka_steward.execution.window import Caps, flows, next_moves, open_rows, pause_left_ms
 from kafka_steward.journal.audit import Action, Who
 from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.moves import MoveRow, MoveState

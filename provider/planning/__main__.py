@@ -2,6 +2,6 @@
 
 import sys
 
-from kafka_steward.planning.job import main
+from kafka_steward.planning.spark.job import main
 
 sys.exit(main())

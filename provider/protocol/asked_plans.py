@@ -18,8 +18,8 @@ from kafka_steward.journal.audit import Action, Entry, Who
 from kafka_steward.journal.open import Journal
 from kafka_steward.journal.plans import PlanRecord
 from kafka_steward.journal.tree import Node
-from kafka_steward.planning.digest import plan_digest
-from kafka_steward.planning.formats import plan_table
+from kafka_steward.planning.files.digest import plan_digest
+from kafka_steward.planning.files.formats import plan_table
 
 __all__ = ["AskedPlan", "AskedPlans", "publish_asked", "source_of", "why_not_now"]
 

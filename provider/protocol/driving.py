@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from kafka_steward.execution.cancelling import Scope
+from kafka_steward.execution.decisions.progress import Progress
 from kafka_steward.execution.inflight import mark_legacy
 from kafka_steward.execution.ports import ClusterPort
-from kafka_steward.execution.progress import Progress
 from kafka_steward.execution.runner import Runner
-from kafka_steward.execution.undo import Undo, open_undos
+from kafka_steward.execution.undoing.undo import Undo, open_undos
 from kafka_steward.journal.audit import Who
 from kafka_steward.journal.open import Journal
 from kafka_steward.journal.plans import PlanRecord

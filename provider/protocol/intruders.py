@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster.state import Partition, Snapshot
 from kafka_steward.errors import ClusterError, DocumentError
+from kafka_steward.execution.decisions.reverse import why_not_cancelled
 from kafka_steward.execution.deeds import Deeds
 from kafka_steward.execution.inflight import flights
 from kafka_steward.execution.owner import new_owner
 from kafka_steward.execution.ports import ClusterPort
-from kafka_steward.execution.reverse import why_not_cancelled
 from kafka_steward.execution.switch import why_off
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Entry, Who

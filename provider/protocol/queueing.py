@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import DocumentError, NodeExists, NodeMissing, RequestError, VersionConflict
-from kafka_steward.execution.moves import OPEN
+from kafka_steward.execution.decisions.moves import OPEN
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Entry, Who
 from kafka_steward.journal.document import delete_as_read

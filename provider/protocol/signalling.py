@@ -13,11 +13,11 @@ from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.errors import DocumentError, PlanError
 from kafka_steward.execution.cancelling import Scope, request_cancel
+from kafka_steward.execution.decisions.reverse import why_not_cancelled
 from kafka_steward.execution.deeds import Deeds
 from kafka_steward.execution.inflight import flights, forget_in_flight
 from kafka_steward.execution.owner import new_owner
 from kafka_steward.execution.ports import ClusterPort
-from kafka_steward.execution.reverse import why_not_cancelled
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Entry, Who
 from kafka_steward.journal.documents import InFlight

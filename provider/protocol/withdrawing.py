@@ -11,13 +11,13 @@ from collections.abc import Collection, Sequence
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.state import Snapshot
+from kafka_steward.execution.decisions.moves import OPEN, Event
+from kafka_steward.execution.decisions.reverse import why_not_cancelled
+from kafka_steward.execution.decisions.settle import Finding, Standing, settle
 from kafka_steward.execution.deeds import Deeds
 from kafka_steward.execution.ledger import Ledger
-from kafka_steward.execution.moves import OPEN, Event
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.restoring import Restoring
-from kafka_steward.execution.reverse import why_not_cancelled
-from kafka_steward.execution.settle import Finding, Standing, settle
 from kafka_steward.journal.audit import Action, Who
 from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.moves import MoveRow

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from airflow.sdk.observability import stats
 
 if TYPE_CHECKING:
-    from kafka_steward.execution.progress import Progress
+    from kafka_steward.execution.decisions.progress import Progress
 
 __all__ = ["emit_health", "emit_progress"]
 

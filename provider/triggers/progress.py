@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kafka_steward.execution.progress import Progress
+    from kafka_steward.execution.decisions.progress import Progress
 
 __all__ = ["ProgressLog", "progress_line"]
 

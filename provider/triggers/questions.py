@@ -22,7 +22,7 @@ from kafka_steward.errors import (
 
 if TYPE_CHECKING:
     from kafka_steward.cluster.state import Snapshot
-    from kafka_steward.execution.wholeness import Unwhole
+    from kafka_steward.execution.decisions.wholeness import Unwhole
     from kafka_steward.hooks.steward import Opened
     from kafka_steward.journal.plans import MoveRow
 
@@ -55,7 +55,7 @@ def passes(error: StewardError) -> bool:
 
 def brokers_failed(opened: Opened, arguments: Mapping[str, Any]) -> Answer:
     """Is a broker past its grace period, and no plan heals it? `brokers` narrows it to some ids."""
-    from kafka_steward.execution.detector import Detector  # noqa: PLC0415 - DAG files are parsed without Kafka
+    from kafka_steward.execution.watching.detector import Detector  # noqa: PLC0415 - DAG files are parsed without Kafka
     from kafka_steward.journal.audit import Who  # noqa: PLC0415
 
     who = Who(**(arguments.get("who") or {}))
@@ -70,7 +70,7 @@ def caught_up(opened: Opened, arguments: Mapping[str, Any]) -> Answer:
 
     A plan's replicas on brokers that died since are not waited for: they are the next failure's matter.
     """
-    from kafka_steward.execution.wholeness import unwhole  # noqa: PLC0415 - DAG files are parsed without Kafka
+    from kafka_steward.execution.decisions.wholeness import unwhole  # noqa: PLC0415 - DAG files are parsed without Kafka
 
     snapshot = opened.cluster.snapshot()
     if digest := arguments.get("plan"):
@@ -96,7 +96,7 @@ def ready(opened: Opened, arguments: Mapping[str, Any]) -> Answer:  # noqa: ARG0
 
 def broker_joined(opened: Opened, arguments: Mapping[str, Any]) -> Answer:
     """Has a broker joined that can be given something (KIP-409)? With `brokers`: are all of these live?"""
-    from kafka_steward.execution.joining import look_for_joined  # noqa: PLC0415 - DAG files are parsed without Kafka
+    from kafka_steward.execution.filling.joining import look_for_joined  # noqa: PLC0415 - DAG files are parsed without Kafka
     from kafka_steward.journal.audit import Who  # noqa: PLC0415
 
     who = Who(**(arguments.get("who") or {}))
@@ -115,7 +115,7 @@ def broker_joined(opened: Opened, arguments: Mapping[str, Any]) -> Answer:
 
 def healthy(opened: Opened, arguments: Mapping[str, Any]) -> Answer:
     """Is no measure of the cluster above its limit (KIP-352)? `limits` are given by measure."""
-    from kafka_steward.execution.examining import (  # noqa: PLC0415 - DAG files are parsed without Kafka
+    from kafka_steward.execution.watching.examining import (  # noqa: PLC0415 - DAG files are parsed without Kafka
         ailments,
         checked_limits,
         examine,

@@ -17,8 +17,8 @@ from kafka_steward.triggers.questions import passes
 from kafka_steward.triggers.thread import ClusterThread
 
 if TYPE_CHECKING:
+    from kafka_steward.execution.decisions.progress import Progress
     from kafka_steward.execution.loop import Stepper
-    from kafka_steward.execution.progress import Progress
     from kafka_steward.hooks.steward import Opened
 
 __all__ = ["FIRST_EVENT_AFTER_S", "RunPlanTrigger"]

@@ -9,7 +9,7 @@ from kafka_steward.triggers.run_plan import RunPlanTrigger
 
 if TYPE_CHECKING:
     from kafka_steward.execution.loop import Stepper
-    from kafka_steward.execution.undo import Scope
+    from kafka_steward.execution.undoing.undo import Scope
     from kafka_steward.hooks.steward import Opened
 
 __all__ = ["UndoPlanTrigger"]
@@ -44,7 +44,7 @@ class UndoPlanTrigger(RunPlanTrigger):
         return f"{__name__}.{type(self).__name__}", {name: getattr(self, name) for name in names}
 
     def _new_runner(self, opened: Opened) -> Stepper:
-        from kafka_steward.execution.undo import Undo  # noqa: PLC0415 - DAG files are parsed without Kafka
+        from kafka_steward.execution.undoing.undo import Undo  # noqa: PLC0415 - DAG files are parsed without Kafka
         from kafka_steward.journal.audit import Who  # noqa: PLC0415
 
         return Undo(

@@ -19,7 +19,7 @@ from kafka_steward.triggers.telling import Teller, gauge
 from kafka_steward.triggers.thread import ClusterThread
 
 if TYPE_CHECKING:
-    from kafka_steward.execution.detector import Verdict
+    from kafka_steward.execution.watching.detector import Verdict
     from kafka_steward.hooks.steward import Opened
     from kafka_steward.triggers.documents import DocumentLoop
 
@@ -124,7 +124,7 @@ class WatchTrigger(BaseEventTrigger):
         await self._health.run(bells)
 
     def _look(self, opened: Opened) -> tuple[str, Verdict, float]:
-        from kafka_steward.execution.detector import Detector  # noqa: PLC0415 - DAG files are parsed without Kafka
+        from kafka_steward.execution.watching.detector import Detector  # noqa: PLC0415 - DAG files are parsed without Kafka
         from kafka_steward.journal.audit import Who  # noqa: PLC0415
 
         if self._interval is None or self._interval[0] is not opened:

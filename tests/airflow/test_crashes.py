@@ -22,7 +22,7 @@ from kafka_steward.hooks.steward import Opened
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.moves import MoveState
 from kafka_steward.journal.plans import PlanStatus
-from kafka_steward.planning.formats import plan_table, read_snapshot, write_plan
+from kafka_steward.planning.files.formats import plan_table, read_snapshot, write_plan
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.sandbox.airflow import AirflowFailed, LocalAirflow
 from tests.airflow.conftest import DONE, Desk

@@ -11,7 +11,7 @@ import pytest
 from kafka_steward.cli.following import bar_text, followed
 from kafka_steward.cli.foreground import Patient
 from kafka_steward.errors import JournalUnreachable, PlanError
-from kafka_steward.execution.progress import Progress, progress_of
+from kafka_steward.execution.decisions.progress import Progress, progress_of
 from kafka_steward.journal.records import PlanRecord, PlanStatus
 from tests.cli.scene import CLUSTER, Scene
 

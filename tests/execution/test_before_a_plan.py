@@ -8,13 +8,13 @@ import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import RequestError
-from kafka_steward.execution.breaches import breaches
-from kafka_steward.execution.briefing import briefing, in_bytes, in_time
-from kafka_steward.execution.draining import Emptiness, emptiness_of, refuse_wrong_drain
+from kafka_steward.execution.decisions.breaches import breaches
+from kafka_steward.execution.decisions.briefing import briefing, in_bytes, in_time
+from kafka_steward.execution.decisions.draining import Emptiness, emptiness_of, refuse_wrong_drain
+from kafka_steward.execution.decisions.wishes import OPERATIONS, Wishes, nothing_to_do, options_for
 from kafka_steward.execution.gate import gate, look_at_gate
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.switch import switch_off
-from kafka_steward.execution.wishes import OPERATIONS, Wishes, nothing_to_do, options_for
 from kafka_steward.settings import Settings
 from tests.builders import cluster, planned
 from tests.simulator import Simulator

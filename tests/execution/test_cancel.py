@@ -9,7 +9,7 @@ import pytest
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import KafkaRefused, PlanError
 from kafka_steward.execution.cancelling import request_cancel
-from kafka_steward.execution.reverse import reversal, why_not_cancelled
+from kafka_steward.execution.decisions.reverse import reversal, why_not_cancelled
 from kafka_steward.execution.rolling_back import publish_rollback
 from kafka_steward.journal.audit import Outcome
 from kafka_steward.journal.plans import PlanStatus

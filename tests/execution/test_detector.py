@@ -11,8 +11,8 @@ import pytest
 
 from kafka_steward.errors import ClusterUnreachable
 from kafka_steward.execution.cancelling import request_cancel
-from kafka_steward.execution.detector import Detector, Verdict
 from kafka_steward.execution.publishing import publish_plan
+from kafka_steward.execution.watching.detector import Detector, Verdict
 from kafka_steward.journal.open import Journal
 from kafka_steward.settings import Settings
 from tests.simulator import Simulator

@@ -11,12 +11,12 @@ from contextlib import suppress
 import pytest
 
 from kafka_steward.errors import ClusterError, JournalError
-from kafka_steward.execution.detector import Detector
+from kafka_steward.execution.decisions.progress import Progress
 from kafka_steward.execution.ports import ClusterPort
-from kafka_steward.execution.progress import Progress
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import Runner
-from kafka_steward.execution.undo import Undo, open_undos
+from kafka_steward.execution.undoing.undo import Undo, open_undos
+from kafka_steward.execution.watching.detector import Detector
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.locks import Slot

@@ -6,7 +6,7 @@ import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import RequestError
-from kafka_steward.execution.examining import HEALTHY, ailments, checked_limits, examine, health_sentence
+from kafka_steward.execution.watching.examining import HEALTHY, ailments, checked_limits, examine, health_sentence
 from tests.simulator import Simulator
 from tests.worlds import memory_journal
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.execution.creating import WantedTopic, create_topic
-from kafka_steward.execution.debtbook import debts, settle_debts
-from kafka_steward.execution.owed import targets
+from kafka_steward.execution.decisions.owed import targets
+from kafka_steward.execution.filling.creating import WantedTopic, create_topic
+from kafka_steward.execution.filling.debtbook import debts, settle_debts
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import Runner
 from kafka_steward.execution.snapshot import take_snapshot
 from kafka_steward.journal.open import Journal
-from kafka_steward.planning.check import check
-from kafka_steward.planning.formats import PlanFolder, read_snapshot
+from kafka_steward.planning.checker.check import check
+from kafka_steward.planning.files.formats import PlanFolder, read_snapshot
 from kafka_steward.settings import Settings
 from tests.builders import planned
 from tests.simulator import Simulator

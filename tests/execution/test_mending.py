@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from kafka_steward.errors import DocumentError
-from kafka_steward.execution.detector import Detector
 from kafka_steward.execution.intervening import resume_plan
 from kafka_steward.execution.mending import mend_documents
-from kafka_steward.execution.undo import Undo
+from kafka_steward.execution.undoing.undo import Undo
+from kafka_steward.execution.watching.detector import Detector
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.plans import PlanStatus

@@ -6,7 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from kafka_steward.execution.moves import OPEN, SETTLED, TRANSITIONS, Event, Phase, next_state, phase_of, unsettled
+from kafka_steward.execution.decisions.moves import (
+    OPEN,
+    SETTLED,
+    TRANSITIONS,
+    Event,
+    Phase,
+    next_state,
+    phase_of,
+    unsettled,
+)
 from kafka_steward.journal.moves import MoveRow, MoveState
 from tests.worlds import move
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from kafka_steward.errors import VersionConflict
-from kafka_steward.execution.creating import WantedTopic, create_topic
-from kafka_steward.execution.newcomers import look_for_newcomers, seen, take_up
+from kafka_steward.execution.filling.creating import WantedTopic, create_topic
+from kafka_steward.execution.filling.newcomers import look_for_newcomers, seen, take_up
 from kafka_steward.journal import paths
 from kafka_steward.journal.joined import JoinedBrokers
 from kafka_steward.journal.open import Journal

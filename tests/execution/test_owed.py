@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from kafka_steward.assignment import Operation, TopicPartition
 from kafka_steward.cluster.state import Partition
 from kafka_steward.errors import DocumentError, KafkaRefused, RequestError
-from kafka_steward.execution.adding import add_partitions, carry_out_asked
-from kafka_steward.execution.creating import Created, WantedTopic, create_topic, creation_of
-from kafka_steward.execution.debtbook import debts, owed_count, settle_debts
-from kafka_steward.execution.joining import look_for_joined
-from kafka_steward.execution.owed import NEWS_MS, Standing, judge, targets
+from kafka_steward.execution.decisions.owed import NEWS_MS, Standing, judge, targets
+from kafka_steward.execution.filling.adding import add_partitions, carry_out_asked
+from kafka_steward.execution.filling.creating import Created, WantedTopic, create_topic, creation_of
+from kafka_steward.execution.filling.debtbook import debts, owed_count, settle_debts
+from kafka_steward.execution.filling.joining import look_for_joined
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.open import Journal

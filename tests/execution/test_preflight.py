@@ -9,10 +9,10 @@ import pytest
 
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cluster.state import LogDir
-from kafka_steward.execution.holds import SENTENCES, Held, HoldReason
-from kafka_steward.execution.moves import Event
-from kafka_steward.execution.outlook import Outlook, room_bytes, strained
-from kafka_steward.execution.preflight import CHECKS, preflight
+from kafka_steward.execution.decisions.holds import SENTENCES, Held, HoldReason
+from kafka_steward.execution.decisions.moves import Event
+from kafka_steward.execution.decisions.outlook import Outlook, room_bytes, strained
+from kafka_steward.execution.decisions.preflight import CHECKS, preflight
 from tests.simulator import Simulator
 from tests.worlds import move
 

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from kafka_steward.errors import PlanError, SlotTaken
-from kafka_steward.execution.detector import Detector
 from kafka_steward.execution.intervening import abandon_plan, resume_plan
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import Runner
+from kafka_steward.execution.watching.detector import Detector
 from kafka_steward.journal.open import Journal
 from kafka_steward.journal.plans import PlanRecord, PlanStatus
-from kafka_steward.planning.formats import PlanFolder
+from kafka_steward.planning.files.formats import PlanFolder
 from kafka_steward.settings import Settings
 from tests.simulator import Simulator
 from tests.worlds import WHO, memory_journal, move, plan_of

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from kafka_steward.assignment import Operation
-from kafka_steward.execution.resting import why_resting
+from kafka_steward.execution.decisions.resting import why_resting
 from kafka_steward.journal.records import PlanRecord, PlanStatus
 from kafka_steward.settings import Settings
 from tests.simulator import Simulator

@@ -9,7 +9,7 @@ import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import PlanError
-from kafka_steward.execution.holds import HoldReason
+from kafka_steward.execution.decisions.holds import HoldReason
 from kafka_steward.execution.loop import run_to_end
 from kafka_steward.execution.runner import Runner
 from kafka_steward.journal import paths

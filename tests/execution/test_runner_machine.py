@@ -25,19 +25,19 @@ from hypothesis.stateful import (
 from kafka_steward.assignment import Assignment, Move, TopicPartition
 from kafka_steward.errors import ClusterError, JournalError, PlanError
 from kafka_steward.execution.cancelling import request_cancel
-from kafka_steward.execution.detector import Detector
+from kafka_steward.execution.decisions.strides import stops
 from kafka_steward.execution.intervening import resume_plan
 from kafka_steward.execution.loop import Stepper
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import Runner
-from kafka_steward.execution.strides import stops
-from kafka_steward.execution.tending import tend_abandoned
-from kafka_steward.execution.undo import Undo, left_alone, open_undos
+from kafka_steward.execution.undoing.undo import Undo, left_alone, open_undos
+from kafka_steward.execution.watching.detector import Detector
+from kafka_steward.execution.watching.tending import tend_abandoned
 from kafka_steward.journal import paths
 from kafka_steward.journal.locks import Slot
 from kafka_steward.journal.moves import MoveState
 from kafka_steward.journal.plans import PlanStatus
-from kafka_steward.planning.formats import PlanFolder
+from kafka_steward.planning.files.formats import PlanFolder
 from kafka_steward.settings import Settings
 from tests.crash import Died, Faults
 from tests.places import LOCK_TICKS, Place

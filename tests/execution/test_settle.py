@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kafka_steward.cluster.state import Broker, Partition, Snapshot
-from kafka_steward.execution.moves import Phase, next_state
-from kafka_steward.execution.settle import MEANING, Standing, settle, standing
+from kafka_steward.execution.decisions.moves import Phase, next_state
+from kafka_steward.execution.decisions.settle import MEANING, Standing, settle, standing
 from kafka_steward.journal.moves import MoveRow, MoveState
 from tests.worlds import move
 

@@ -9,16 +9,16 @@ import pytest
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.state import LogDir
 from kafka_steward.cluster.throttles import Side
-from kafka_steward.execution.catchup import Track, arrived_bytes, copied_bytes, counted_bytes, eta_s, stalled
+from kafka_steward.execution.decisions.catchup import Track, arrived_bytes, copied_bytes, counted_bytes, eta_s, stalled
+from kafka_steward.execution.decisions.moves import Phase
+from kafka_steward.execution.decisions.need import NOTHING, need_of
+from kafka_steward.execution.decisions.rescue import dead_targets, hopeless
+from kafka_steward.execution.decisions.wholeness import unwhole
 from kafka_steward.execution.electing import elect_preferred, misled
-from kafka_steward.execution.moves import Phase
-from kafka_steward.execution.need import NOTHING, need_of
-from kafka_steward.execution.rescue import dead_targets, hopeless
 from kafka_steward.execution.snapshot import take_snapshot
-from kafka_steward.execution.wholeness import unwhole
 from kafka_steward.journal.audit import Outcome
 from kafka_steward.journal.moves import MoveRow, MoveState
-from kafka_steward.planning.formats import read_snapshot
+from kafka_steward.planning.files.formats import read_snapshot
 from tests.simulator import Simulator
 from tests.worlds import WHO, memory_journal, move
 

@@ -6,7 +6,7 @@ import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import SettingError
-from kafka_steward.execution.stalling import Behind, kept, outpaced, told
+from kafka_steward.execution.decisions.stalling import Behind, kept, outpaced, told
 from kafka_steward.journal.plans import PlanStatus
 from kafka_steward.settings import Settings
 from tests.simulator import Simulator

@@ -10,21 +10,21 @@ from kafka_steward.assignment import Assignment, Move, Operation, TopicPartition
 from kafka_steward.cluster.state import Partition
 from kafka_steward.errors import ClusterError, JournalError
 from kafka_steward.execution.cancelling import request_cancel
-from kafka_steward.execution.creating import WantedTopic, create_topic
-from kafka_steward.execution.debtbook import debts
-from kafka_steward.execution.owed import Standing
-from kafka_steward.execution.progress import Progress
+from kafka_steward.execution.decisions.owed import Standing
+from kafka_steward.execution.decisions.progress import Progress
+from kafka_steward.execution.decisions.strides import bound_for, halfway, next_stride, stops
+from kafka_steward.execution.filling.creating import WantedTopic, create_topic
+from kafka_steward.execution.filling.debtbook import debts
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import Runner
 from kafka_steward.execution.snapshot import begun_moves, take_snapshot
-from kafka_steward.execution.strides import bound_for, halfway, next_stride, stops
-from kafka_steward.execution.undo import Undo
-from kafka_steward.execution.verifying import verify_undone
+from kafka_steward.execution.undoing.undo import Undo
+from kafka_steward.execution.undoing.verifying import verify_undone
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.moves import MoveState
 from kafka_steward.journal.plans import PlanStatus
-from kafka_steward.planning.formats import read_snapshot
+from kafka_steward.planning.files.formats import read_snapshot
 from kafka_steward.protocol.withdrawing import Withdrawal
 from kafka_steward.settings import Settings
 from tests.crash import Died, Faults, points

@@ -6,7 +6,7 @@ import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.execution.cancelling import request_cancel
-from kafka_steward.execution.detector import Detector, Verdict
+from kafka_steward.execution.watching.detector import Detector, Verdict
 from kafka_steward.journal.plans import PlanStatus
 from kafka_steward.settings import Settings
 from tests.simulator import Simulator

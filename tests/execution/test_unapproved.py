@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kafka_steward.execution.approving import approve
 from kafka_steward.execution.cancelling import request_cancel
-from kafka_steward.execution.holds import HoldReason
+from kafka_steward.execution.decisions.holds import HoldReason
 from kafka_steward.execution.intervening import resume_plan
 from kafka_steward.execution.mending import mend_documents
 from kafka_steward.execution.publishing import publish_plan

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_steward.assignment import Move, TopicPartition
-from kafka_steward.execution.window import Caps, Flow, flows, next_moves, open_rows, pause_left_ms
+from kafka_steward.execution.decisions.window import Caps, Flow, flows, next_moves, open_rows, pause_left_ms
 from kafka_steward.journal.moves import MoveRow, MoveState
 from tests.simulator import Simulator
 from tests.worlds import move

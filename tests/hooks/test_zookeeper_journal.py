@@ -8,17 +8,17 @@ from pathlib import Path
 from kazoo.client import KazooClient
 
 from kafka_steward.assignment import Move, TopicPartition
+from kafka_steward.execution.decisions.progress import Progress
 from kafka_steward.execution.loop import Stepper, run_to_end
-from kafka_steward.execution.progress import Progress
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import Runner
 from kafka_steward.execution.snapshot import take_snapshot
-from kafka_steward.execution.undo import Undo
-from kafka_steward.execution.verifying import verify_undone
+from kafka_steward.execution.undoing.undo import Undo
+from kafka_steward.execution.undoing.verifying import verify_undone
 from kafka_steward.hooks.steward import Opened, StewardHook
 from kafka_steward.journal.audit import Who
 from kafka_steward.journal.zk_tree import ZkTree
-from kafka_steward.planning.formats import plan_table, read_plan, read_snapshot, write_plan
+from kafka_steward.planning.files.formats import plan_table, read_plan, read_snapshot, write_plan
 from kafka_steward.sandbox import Sandbox
 from tests.airflow_home import Connect
 from tests.eventually import eventually

@@ -23,12 +23,12 @@ from kafka_steward.errors import ClusterError, JournalError
 from kafka_steward.execution.loop import Stepper
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import Runner
-from kafka_steward.execution.undo import Undo
+from kafka_steward.execution.undoing.undo import Undo
 from kafka_steward.journal.audit import Audit, Who
 from kafka_steward.journal.open import Journal, open_journal
 from kafka_steward.journal.plans import PlanStatus
 from kafka_steward.journal.zk_options import ZooKeeperOptions
-from kafka_steward.planning.formats import PlanFolder
+from kafka_steward.planning.files.formats import PlanFolder
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.settings import Settings
 from tests.by_hand import plan_by_hand

@@ -8,15 +8,15 @@ from dataclasses import replace
 import pytest
 
 from kafka_steward.errors import KafkaRefused, RequestError
-from kafka_steward.execution.adding import add_partitions, carry_out_asked
-from kafka_steward.execution.creating import WantedTopic, create_topic
-from kafka_steward.execution.debtbook import debts, settle_debts
-from kafka_steward.execution.joining import Joined, look_for_joined
-from kafka_steward.execution.owed import targets
+from kafka_steward.execution.decisions.owed import targets
+from kafka_steward.execution.filling.adding import add_partitions, carry_out_asked
+from kafka_steward.execution.filling.creating import WantedTopic, create_topic
+from kafka_steward.execution.filling.debtbook import debts, settle_debts
+from kafka_steward.execution.filling.joining import Joined, look_for_joined
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import Runner
 from kafka_steward.execution.snapshot import take_snapshot
-from kafka_steward.planning.formats import read_snapshot
+from kafka_steward.planning.files.formats import read_snapshot
 from kafka_steward.sandbox import Sandbox
 from tests.builders import planned
 from tests.eventually import eventually

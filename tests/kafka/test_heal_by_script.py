@@ -17,19 +17,19 @@ import pytest
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.errors import ClusterError
-from kafka_steward.execution.detector import Detector, Verdict
+from kafka_steward.execution.decisions.holds import HoldReason
+from kafka_steward.execution.decisions.progress import Progress
+from kafka_steward.execution.decisions.wholeness import unwhole
 from kafka_steward.execution.electing import elect_preferred, misled
-from kafka_steward.execution.holds import HoldReason
 from kafka_steward.execution.loop import run_to_end
-from kafka_steward.execution.progress import Progress
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import Runner
 from kafka_steward.execution.snapshot import take_snapshot
-from kafka_steward.execution.wholeness import unwhole
+from kafka_steward.execution.watching.detector import Detector, Verdict
 from kafka_steward.journal.audit import Action, Outcome, Who
 from kafka_steward.journal.open import Journal, open_journal
 from kafka_steward.journal.plans import PlanStatus
-from kafka_steward.planning.formats import read_snapshot
+from kafka_steward.planning.files.formats import read_snapshot
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.sandbox.mending import delete_topics
 from kafka_steward.settings import Settings

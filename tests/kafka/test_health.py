@@ -8,7 +8,7 @@ from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
 from kafka_steward.cluster.health import Copies, Health
 from kafka_steward.cluster.throttles import Side, rates
-from kafka_steward.execution.examining import examine, health_sentence
+from kafka_steward.execution.watching.examining import examine, health_sentence
 from kafka_steward.sandbox import Sandbox
 from tests.eventually import eventually
 from tests.kafka.test_heal_by_script import Script, script

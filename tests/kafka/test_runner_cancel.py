@@ -11,12 +11,12 @@ import pytest
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.throttles import Side
+from kafka_steward.execution.decisions.progress import Progress
 from kafka_steward.execution.loop import Stepper, run_to_end
-from kafka_steward.execution.progress import Progress
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import Runner
-from kafka_steward.execution.undo import Undo
-from kafka_steward.execution.verifying import Verified, verify_undone
+from kafka_steward.execution.undoing.undo import Undo
+from kafka_steward.execution.undoing.verifying import Verified, verify_undone
 from kafka_steward.journal.audit import Action, Outcome, Who
 from kafka_steward.journal.open import Journal, open_journal
 from kafka_steward.journal.plans import PlanStatus

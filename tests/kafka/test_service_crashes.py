@@ -18,8 +18,8 @@ from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.errors import JournalError
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import Runner
-from kafka_steward.execution.undo import Undo
-from kafka_steward.execution.verifying import verify_undone
+from kafka_steward.execution.undoing.undo import Undo
+from kafka_steward.execution.undoing.verifying import verify_undone
 from kafka_steward.journal.audit import Action, Who
 from kafka_steward.journal.open import Journal, open_journal
 from kafka_steward.journal.plans import PlanStatus

@@ -13,8 +13,8 @@ from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
 from kafka_steward.cluster.throttles import Side, rates, set_rates
-from kafka_steward.execution.holds import HoldReason
-from kafka_steward.execution.progress import Progress
+from kafka_steward.execution.decisions.holds import HoldReason
+from kafka_steward.execution.decisions.progress import Progress
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import Runner
 from kafka_steward.journal.audit import Who

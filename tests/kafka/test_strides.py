@@ -9,7 +9,7 @@ from kafka_steward.assignment import Assignment, Move
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import Runner
-from kafka_steward.execution.undo import Undo
+from kafka_steward.execution.undoing.undo import Undo
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.open import Journal

@@ -13,9 +13,9 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 
 from kafka_steward.errors import PlanError, PlanningFailed
 from kafka_steward.operators.plan import PlanReassignmentOperator
-from kafka_steward.planning import job
-from kafka_steward.planning.check import check
-from kafka_steward.planning.formats import SnapshotFolder, read_plan, write_snapshot
+from kafka_steward.planning.checker.check import check
+from kafka_steward.planning.files.formats import SnapshotFolder, read_plan, write_snapshot
+from kafka_steward.planning.spark import job
 from tests.airflow_home import Connect, context
 from tests.builders import cluster, planned
 
@@ -118,7 +118,7 @@ def test_the_archive_reaches_the_executors_beside_what_the_task_brings(
         seen.update(self.conf or {})
 
     monkeypatch.setattr(SparkSubmitOperator, "execute", execute)
-    monkeypatch.setattr("kafka_steward.planning.storage.is_local", lambda _: False)
+    monkeypatch.setattr("kafka_steward.planning.files.storage.is_local", lambda _: False)
     operator = PlanReassignmentOperator(
         task_id="plan",
         snapshot=taken(WHOLE, tmp_path),
@@ -139,7 +139,7 @@ def test_a_plan_that_was_changed_on_its_way_is_refused(
     connect()
 
     def execute(self: SparkSubmitOperator, context: Any) -> None:
-        from kafka_steward.planning.formats import plan_table, write_plan
+        from kafka_steward.planning.files.formats import plan_table, write_plan
 
         out = (self.application_args or [])[3]
         plan = planned(DEAD)

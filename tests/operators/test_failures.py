@@ -11,7 +11,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from kafka_steward.errors import AuthenticationFailed
-from kafka_steward.execution.detector import Detector, Verdict
+from kafka_steward.execution.watching.detector import Detector, Verdict
 from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.operators.failures import FindFailuresOperator
 from tests.airflow_home import context

@@ -23,7 +23,7 @@ from kafka_steward.operators.leaders import ElectLeadersOperator
 from kafka_steward.operators.report import ReportHealOperator
 from kafka_steward.operators.snapshot import SnapshotClusterOperator
 from kafka_steward.operators.submit import SubmitReassignmentOperator
-from kafka_steward.planning.formats import plan_table, write_plan
+from kafka_steward.planning.files.formats import plan_table, write_plan
 from kafka_steward.sensors.brokers import BrokerFailureSensor
 from kafka_steward.settings import Settings
 from kafka_steward.triggers.watch import WatchTrigger

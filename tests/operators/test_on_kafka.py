@@ -21,7 +21,7 @@ from kafka_steward.operators.plan import PlanReassignmentOperator
 from kafka_steward.operators.report import ReportHealOperator, TellPlanOperator
 from kafka_steward.operators.snapshot import SnapshotClusterOperator
 from kafka_steward.operators.submit import SubmitReassignmentOperator
-from kafka_steward.planning.formats import plan_table, write_plan
+from kafka_steward.planning.files.formats import plan_table, write_plan
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.sensors.brokers import BrokerFailureSensor
 from kafka_steward.sensors.replication import IsrCatchUpSensor

@@ -11,7 +11,7 @@ import pytest
 
 from kafka_steward.errors import PlanError, PlanningFailed, SettingError
 from kafka_steward.operators.plan import PlanReassignmentOperator
-from kafka_steward.planning.formats import read_plan, write_snapshot
+from kafka_steward.planning.files.formats import read_plan, write_snapshot
 from tests.airflow_home import Connect, context
 
 

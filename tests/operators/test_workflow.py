@@ -32,7 +32,7 @@ from kafka_steward.operators.outcome import ReportPlanOperator, ShowPlanOperator
 from kafka_steward.operators.rebalance import PlanRebalanceOperator
 from kafka_steward.operators.snapshot import SnapshotClusterOperator
 from kafka_steward.operators.submit import SubmitReassignmentOperator
-from kafka_steward.planning.formats import plan_table, read_plan, read_snapshot, write_plan
+from kafka_steward.planning.files.formats import plan_table, read_plan, read_snapshot, write_plan
 from kafka_steward.settings import Settings
 from tests.airflow_home import Connect, context
 from tests.builders import planned

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from ortools.sat.python import cp_model
 
-from kafka_steward.planning.arrays import Ints
-from kafka_steward.planning.formats import SnapshotFolder
-from kafka_steward.planning.leaders import Slots, Tier
-from kafka_steward.planning.rebalance import Bounds, Shape
+from kafka_steward.planning.files.formats import SnapshotFolder
+from kafka_steward.planning.solver.arrays import Ints
+from kafka_steward.planning.solver.leaders import Slots, Tier
+from kafka_steward.planning.solver.rebalance import Bounds, Shape
 from tests.builders import snapshot_of
 
 MIB = 1 << 20

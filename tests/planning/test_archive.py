@@ -13,10 +13,10 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from kafka_steward.planning import job
-from kafka_steward.planning.archive import archive_conf
-from kafka_steward.planning.formats import read_plan
-from kafka_steward.planning.session import QUICK_JAVA
+from kafka_steward.planning.files.formats import read_plan
+from kafka_steward.planning.spark import job
+from kafka_steward.planning.spark.archive import archive_conf
+from kafka_steward.planning.spark.session import QUICK_JAVA
 from tests.builders import cluster, planned
 from tests.eventually import eventually
 from tests.planning.test_job import TOPICS, written
@@ -127,5 +127,5 @@ def test_the_archive_holds_what_planning_imports_and_no_airflow(tmp_path: Path) 
     with tarfile.open(tmp_path / "a.tar.gz") as archive:
         names = archive.getnames()
     ours = {name for name in names if name.startswith("kafka_steward/")}
-    assert {"kafka_steward/__init__.py", "kafka_steward/planning/placement.py"} <= ours
+    assert {"kafka_steward/__init__.py", "kafka_steward/planning/solver/placement.py"} <= ours
     assert {name.split("/")[1] for name in ours} == {"__init__.py", "errors.py", "assignment.py", "planning"}

@@ -2,8 +2,8 @@
 
 import pytest
 
-from kafka_steward.planning.check import check
-from kafka_steward.planning.formats import PlanFolder, SnapshotFolder
+from kafka_steward.planning.checker.check import check
+from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder
 from tests.builders import cluster, planned, snapshot_of
 from tests.planning.solver import random_case
 

@@ -6,14 +6,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from kafka_steward.planning import certificate
-from kafka_steward.planning.arrays import Ints
-from kafka_steward.planning.certificate import find_prices, open_topics, unproven
-from kafka_steward.planning.check import check
-from kafka_steward.planning.evenness import touchable
-from kafka_steward.planning.exchanges import exact_exchanges, pooled_exchanges
-from kafka_steward.planning.formats import PlanFolder, SnapshotFolder, plan_table
-from kafka_steward.planning.judge import Position, position_of
+from kafka_steward.planning.checker import certificate
+from kafka_steward.planning.checker.certificate import find_prices, open_topics, unproven
+from kafka_steward.planning.checker.check import check
+from kafka_steward.planning.checker.evenness import touchable
+from kafka_steward.planning.checker.exchanges import exact_exchanges, pooled_exchanges
+from kafka_steward.planning.checker.judge import Position, position_of
+from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder, plan_table
+from kafka_steward.planning.solver.arrays import Ints
 from tests.builders import cluster, planned, snapshot_of
 from tests.planning.solver import MIB, random_case
 

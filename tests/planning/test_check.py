@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from kafka_steward.assignment import Move
-from kafka_steward.planning.check import check
-from kafka_steward.planning.formats import PlanFolder, SnapshotFolder
+from kafka_steward.planning.checker.check import check
+from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder
 from tests.builders import cluster, planned
 
 SNAPSHOTS = [

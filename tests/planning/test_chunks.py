@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
-from kafka_steward.planning.chunks import Queue, Slots, order
+from kafka_steward.planning.solver.chunks import Queue, Slots, order
 
 SLOTS = Slots(5, 5, 50)
 

@@ -8,8 +8,8 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafka_steward.planning.digest import json_lines, plan_digest, snapshot_digest
-from kafka_steward.planning.formats import PLAN, SNAPSHOT_BROKERS, SNAPSHOT_PARTITIONS
+from kafka_steward.planning.files.digest import json_lines, plan_digest, snapshot_digest
+from kafka_steward.planning.files.formats import PLAN, SNAPSHOT_BROKERS, SNAPSHOT_PARTITIONS
 
 INTS = st.integers(-(2**31), 2**31 - 1)
 ROWS = st.lists(

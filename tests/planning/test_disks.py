@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from kafka_steward.planning.check import check
-from kafka_steward.planning.formats import PlanFolder, SnapshotFolder
+from kafka_steward.planning.checker.check import check
+from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder
 from tests.builders import planned, snapshot_of
 
 GIB = 1 << 30

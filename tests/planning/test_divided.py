@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kafka_steward.planning.check import check
-from kafka_steward.planning.divided import Divided
-from kafka_steward.planning.formats import PlanFolder, read_plan, read_snapshot
-from kafka_steward.planning.job import run
-from kafka_steward.planning.measures import Measures
-from kafka_steward.planning.quota_flow import Quotas, Whole, whole_quotas
-from kafka_steward.planning.sampled import sampled_quotas
+from kafka_steward.planning.checker.check import check
+from kafka_steward.planning.files.formats import PlanFolder, read_plan, read_snapshot
+from kafka_steward.planning.solver.divided import Divided
+from kafka_steward.planning.solver.measures import Measures
+from kafka_steward.planning.solver.quota_flow import Quotas, Whole, whole_quotas
+from kafka_steward.planning.solver.sampled import sampled_quotas
+from kafka_steward.planning.spark.job import run
 from tests.builders import cluster, planned
 from tests.planning.solver import MIB, random_case
 from tests.planning.test_job import written
@@ -59,7 +59,7 @@ def test_slices_together_are_even_and_proven(operation: str) -> None:
 
 
 def test_without_a_plan_of_all_a_gap_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kafka_steward.planning.divided.MANY_PARTITIONS", 0)
+    monkeypatch.setattr("kafka_steward.planning.solver.divided.MANY_PARTITIONS", 0)
     gaps = [planned(random_case(seed), "rebalance", slice_rows=1).proof for seed in range(1000, 1060)]
     said = [proof for proof in gaps if any("Slices were planned apart" in note for note in proof["notes"])]
     assert said
@@ -84,10 +84,10 @@ def test_quotas_of_a_sample_and_prices_are_those_of_one_flow(monkeypatch: pytest
         quotas.append([(one.moves, one.weight) for one in (sampled, flow)])
         return sampled
 
-    monkeypatch.setattr("kafka_steward.planning.sampled._FEW_CELLS", 0)
-    monkeypatch.setattr("kafka_steward.planning.sampled._SAMPLE", 0.3)
-    monkeypatch.setattr("kafka_steward.planning.sampled._PER_BROKER", 0)
-    monkeypatch.setattr("kafka_steward.planning.divided.sampled_quotas", both)
+    monkeypatch.setattr("kafka_steward.planning.solver.sampled._FEW_CELLS", 0)
+    monkeypatch.setattr("kafka_steward.planning.solver.sampled._SAMPLE", 0.3)
+    monkeypatch.setattr("kafka_steward.planning.solver.sampled._PER_BROKER", 0)
+    monkeypatch.setattr("kafka_steward.planning.solver.divided.sampled_quotas", both)
     dice = random.Random(5)
     topics = [f"t{at:02d}: " + " ".join("".join(dice.sample("123456", 3)) for _ in range(7)) for at in range(40)]
     for brokers in ("1a 2b 3c 4a 5b 6c", "1a 2b 3c 4a 5b 6c 7a+ 8b+ 9c+", "1 2 3 4 5 6 7+", "1a 2b 3c 4a 5b 6c-"):

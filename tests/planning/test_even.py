@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from kafka_steward.planning.certificate import find_prices, misplaced, unproven
-from kafka_steward.planning.check import check
-from kafka_steward.planning.formats import PlanFolder, SnapshotFolder, plan_table
-from kafka_steward.planning.judge import Position, position_of
+from kafka_steward.planning.checker.certificate import find_prices, misplaced, unproven
+from kafka_steward.planning.checker.check import check
+from kafka_steward.planning.checker.judge import Position, position_of
+from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder, plan_table
 from tests.builders import cluster, planned
 from tests.planning.solver import random_case
 from tests.planning.test_heal import given_instances, snapshot_of_instance

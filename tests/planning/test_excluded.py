@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from kafka_steward.planning.certificate import find_prices, unproven
-from kafka_steward.planning.check import check
-from kafka_steward.planning.formats import PlanFolder, SnapshotFolder
-from kafka_steward.planning.judge import Position
+from kafka_steward.planning.checker.certificate import find_prices, unproven
+from kafka_steward.planning.checker.check import check
+from kafka_steward.planning.checker.judge import Position
+from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder
 from tests.builders import planned
 from tests.planning.solver import random_case
 from tests.planning.test_certificate import position_after

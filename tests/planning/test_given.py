@@ -9,9 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kafka_steward.errors import PlanError
-from kafka_steward.planning.check import check
-from kafka_steward.planning.formats import PlanFolder, SnapshotFolder
-from kafka_steward.planning.reassignment import assignments, snapshot_tables, written
+from kafka_steward.planning.checker.check import check
+from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder
+from kafka_steward.planning.files.reassignment import assignments, snapshot_tables, written
 from tests.builders import cluster, planned
 from tests.strategies import clusters
 

@@ -11,8 +11,8 @@ from _pytest.mark import ParameterSet
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kafka_steward.planning.check import check
-from kafka_steward.planning.formats import PlanFolder, SnapshotFolder
+from kafka_steward.planning.checker.check import check
+from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder
 from tests.builders import cluster, planned, snapshot_of
 from tests.strategies import OPTIONS, clusters
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kafka_steward.errors import PlanError
-from kafka_steward.planning.check import check
-from kafka_steward.planning.formats import SnapshotFolder, read_plan, read_snapshot, write_snapshot
-from kafka_steward.planning.job import main, run
-from kafka_steward.planning.session import QUICK_JAVA
+from kafka_steward.planning.checker.check import check
+from kafka_steward.planning.files.formats import SnapshotFolder, read_plan, read_snapshot, write_snapshot
+from kafka_steward.planning.spark.job import main, run
+from kafka_steward.planning.spark.session import QUICK_JAVA
 from tests.builders import cluster, planned
 
 if TYPE_CHECKING:

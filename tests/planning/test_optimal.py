@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from kafka_steward.assignment import Operation
-from kafka_steward.planning import even
-from kafka_steward.planning.arrays import Ints
-from kafka_steward.planning.formats import SnapshotFolder
-from kafka_steward.planning.kernels import Job
-from kafka_steward.planning.leaders import Slots, Tier, lead_evenly, tiers
-from kafka_steward.planning.options import Options
-from kafka_steward.planning.rebalance import Bounds, Placed, Shape, place_evenly
+from kafka_steward.planning.files.formats import SnapshotFolder
+from kafka_steward.planning.files.options import Options
+from kafka_steward.planning.solver import even
+from kafka_steward.planning.solver.arrays import Ints
+from kafka_steward.planning.solver.leaders import Slots, Tier, lead_evenly, tiers
+from kafka_steward.planning.solver.rebalance import Bounds, Placed, Shape, place_evenly
+from kafka_steward.planning.spark.kernels import Job
 from tests.builders import planned
 from tests.planning.solver import MIB, fewest, fewest_leader_changes, random_case
 from tests.planning.test_heal import given_instances, snapshot_of_instance
@@ -100,7 +100,7 @@ def test_given_instances_equal_the_proven_optimum(instance: dict[str, Any]) -> N
 
 @pytest.mark.parametrize("instance", given_instances("rebalance", "expand", "drain", "heal", "fill"))
 def test_given_leader_problems_equal_the_proven_optimum(instance: dict[str, Any]) -> None:
-    from kafka_steward.planning.leaders import Slots
+    from kafka_steward.planning.solver.leaders import Slots
 
     given = instance["leader"]
     ids = instance["constraints"]["target_brokers"]

@@ -8,7 +8,7 @@ import pytest
 from benchmarks.planner.exactness import exactness
 from benchmarks.planner.iteration import rebalanced
 from benchmarks.planner.makespan import makespans
-from kafka_steward.planning.check import check
+from kafka_steward.planning.checker.check import check
 from tests.builders import cluster, planned
 from tests.planning.test_even import PUBLIC
 
@@ -46,7 +46,7 @@ def test_twenty_replicas_need_not_move_where_one_will_do() -> None:
         "version": 1,
         "partitions": [{"topic": "t", "partition": at, "replicas": list(pair)} for at, pair in enumerate(pairs)],
     }
-    from kafka_steward.planning.reassignment import snapshot_tables
+    from kafka_steward.planning.files.reassignment import snapshot_tables
     from tests.builders import snapshot_of
 
     brokers = [{"id": one, "rack": "ab"[one % 2], **({"state": "draining"} if one == 19 else {})} for one in range(20)]

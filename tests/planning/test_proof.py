@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kafka_steward.assignment import Assignment
-from kafka_steward.planning import leader_bound
-from kafka_steward.planning.formats import PlanFolder, SnapshotFolder
+from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder
+from kafka_steward.planning.solver import leader_bound
 from tests.builders import cluster, planned, snapshot_of
 from tests.planning.solver import random_case
 from tests.strategies import OPTIONS, clusters

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kafka_steward.planning.check import check
-from kafka_steward.planning.formats import PlanFolder, plan_table, read_plan, write_plan
-from kafka_steward.planning.review import review
+from kafka_steward.planning.checker.check import check
+from kafka_steward.planning.files.formats import PlanFolder, plan_table, read_plan, write_plan
+from kafka_steward.planning.spark.review import review
 from tests.builders import cluster, planned
 from tests.planning.test_job import TOPICS, written
 

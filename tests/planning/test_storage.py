@@ -2,7 +2,7 @@
 
 import pytest
 
-from kafka_steward.planning.storage import for_fsspec, for_spark, is_local
+from kafka_steward.planning.files.storage import for_fsspec, for_spark, is_local
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafka_steward.execution.briefing import briefing
+from kafka_steward.execution.decisions.briefing import briefing
 from tests.builders import cluster, planned
 
 

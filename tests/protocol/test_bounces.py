@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from kafka_steward.errors import RequestError
 from kafka_steward.execution.bouncing import Bounce, announce_bounce, bounces, lapsed
-from kafka_steward.execution.detector import Detector, Verdict
 from kafka_steward.execution.lookout import bouncing_brokers
 from kafka_steward.execution.publishing import publish_plan
+from kafka_steward.execution.watching.detector import Detector, Verdict
 from kafka_steward.journal import paths
 from kafka_steward.journal.open import Journal
 from kafka_steward.journal.tree import Node

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kafka_steward.errors import RequestError
-from kafka_steward.execution.creating import WantedTopic, create_topic
+from kafka_steward.execution.filling.creating import WantedTopic, create_topic
 from kafka_steward.settings import Settings
 from kafka_steward.triggers.questions import Answer, ask
 from tests.simulator import Simulator

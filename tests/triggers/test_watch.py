@@ -12,7 +12,7 @@ import pytest
 from airflow.sdk.observability import stats
 
 from kafka_steward.errors import ClusterUnreachable
-from kafka_steward.execution.detector import Verdict
+from kafka_steward.execution.watching.detector import Verdict
 from kafka_steward.settings import Settings
 from kafka_steward.triggers import watch
 from kafka_steward.triggers.watch import WatchTrigger

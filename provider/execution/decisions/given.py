@@ -1,0 +1,49 @@
+"""A reassignment written by hand: read, and held against the cluster before it costs a plan. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from kafka_steward.assignment import Assignment, TopicPartition
+from kafka_steward.cluster.state import Snapshot
+from kafka_steward.errors import PlanError
+from kafka_steward.planning.files.reassignment import assignments
+
+__all__ = ["read_given", "refuse_impossible"]
+
+#: Faults that are told before they are only counted.
+_TOLD = 5
+
+
+def read_given(document: Mapping[str, Any] | str) -> dict[TopicPartition, Assignment]:
+    """The partitions of a document in the format of kafka-reassign-partitions, or of its text. Raises PlanError."""
+    if not isinstance(document, str):
+        return assignments(document)
+    try:
+        return assignments(json.loads(document))
+    except ValueError as error:
+        if isinstance(error, PlanError):
+            raise
+        raise PlanError(
+            f"The reassignment is not JSON: {error}; paste what kafka-reassign-partitions takes."
+        ) from error
+
+
+def refuse_impossible(given: Mapping[TopicPartition, Assignment], snapshot: Snapshot) -> None:
+    """Raise PlanError naming what is not in the cluster, and the brokers that are dead."""
+    faults = [fault for name, replicas in sorted(given.items()) for fault in _faults(name, replicas, snapshot)]
+    if faults:
+        more = f" And {len(faults) - _TOLD} more." if len(faults) > _TOLD else ""
+        raise PlanError(f"The reassignment cannot be carried out. {' '.join(faults[:_TOLD])}{more}")
+
+
+def _faults(name: TopicPartition, replicas: Assignment, snapshot: Snapshot) -> Iterator[str]:
+    if name not in snapshot.partitions:
+        yield f"{name} does not exist."
+    for broker in replicas:
+        if broker in snapshot.live:
+            continue
+        known = broker in snapshot.brokers or broker in snapshot.hosting
+        yield f"{name} names broker {broker}, which is {'not live' if known else 'no broker of this cluster'}."

@@ -1,0 +1,120 @@
+"""Why a move does not begin: a closed list of reasons, what becomes of the move, and one sentence each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from kafka_steward.assignment import TopicPartition
+from kafka_steward.execution.decisions.moves import OPEN, Event
+from kafka_steward.journal.moves import MoveRow, MoveState
+
+__all__ = ["Held", "HoldReason", "SENTENCES", "futile"]
+
+
+class HoldReason(str, Enum):
+    """Why a move does not begin."""
+
+    #: The broker that failed is back (KIP-46): nothing need be moved any more.
+    SATISFIED = "satisfied"
+    #: The partition already has the target assignment.
+    ALREADY_THERE = "already_there"
+    PARTITION_GONE = "partition_gone"
+    CREATED_ANEW = "created_anew"
+    CHANGED_ELSEWHERE = "changed_elsewhere"
+    DUPLICATE_REPLICA = "duplicate_replica"
+    #: KIP-236: /admin/reassign_cancel is present.
+    CLUSTER_DISABLED = "cluster_disabled"
+    #: The plan needs an approval that is not there, or not there any more.
+    NOT_APPROVED = "not_approved"
+    FOREIGN_REASSIGNMENT = "foreign_reassignment"
+    TARGET_BOUNCING = "target_bouncing"
+    TARGET_DEAD = "target_dead"
+    KEPT_REPLICA_DEAD = "kept_replica_dead"
+    NO_LEADER = "no_leader"
+    BELOW_MIN_ISR = "below_min_isr"
+    DISK_FULL = "disk_full"
+    CLUSTER_STRAINED = "cluster_strained"
+    #: Kafka itself refused it when it was submitted.
+    KAFKA_REFUSED = "kafka_refused"
+
+    @property
+    def event(self) -> Event:
+        """What becomes of the move."""
+        return _EVENTS.get(self, Event.HOLD)
+
+    @property
+    def waits_for_people(self) -> bool:
+        """Whether someone chose that it waits: such waiting is no failed attempt."""
+        return self in _OF_PEOPLE
+
+
+_OF_PEOPLE = {
+    HoldReason.CLUSTER_DISABLED,
+    HoldReason.NOT_APPROVED,
+    HoldReason.TARGET_BOUNCING,
+    HoldReason.FOREIGN_REASSIGNMENT,
+}
+_EVENTS = {
+    HoldReason.SATISFIED: Event.SATISFY,
+    HoldReason.ALREADY_THERE: Event.SATISFY,
+    HoldReason.PARTITION_GONE: Event.DROP,
+    HoldReason.CREATED_ANEW: Event.DROP,
+    HoldReason.CHANGED_ELSEWHERE: Event.DROP,
+    HoldReason.DUPLICATE_REPLICA: Event.DROP,
+}
+
+#: One sentence each: what is wrong, where, what to do. `{found}` is what the check saw.
+SENTENCES: dict[HoldReason, str] = {
+    HoldReason.SATISFIED: "{partition} needs no move any more: all its brokers, {found}, are live again.",
+    HoldReason.ALREADY_THERE: "{partition} already has the replicas {found}.",
+} | {
+    reason: f"{{partition}} was not moved: {why}."
+    for reason, why in {
+        HoldReason.PARTITION_GONE: "it does not exist any more",
+        HoldReason.CREATED_ANEW: "its topic was deleted and created anew since the plan was made; make a new plan",
+        HoldReason.CHANGED_ELSEWHERE: "someone changed its replicas to {found} since it was planned; make a new plan",
+        HoldReason.DUPLICATE_REPLICA: "its target {found} is empty or names a broker twice; correct the plan",
+        HoldReason.CLUSTER_DISABLED: "reassignments are switched off for this cluster {found}; to allow them, "
+        "delete /admin/reassign_cancel",
+        HoldReason.NOT_APPROVED: "nobody has approved plan {found}, or the approval is gone; approve it in its run, or "
+        "cancel it",
+        HoldReason.FOREIGN_REASSIGNMENT: "someone else is moving it to {found}; it is tried again when that has ended",
+        HoldReason.TARGET_BOUNCING: "broker {found} announced a restart and has not returned; it is tried again; to "
+        "end the announcement, delete /admin/rolling_bounce/{found}",
+        HoldReason.TARGET_DEAD: "broker {found}, which is to receive it, is not live; it is tried again",
+        HoldReason.KEPT_REPLICA_DEAD: "broker {found}, whose replica stays, is not live, and the move would hang; it "
+        "is tried again",
+        HoldReason.NO_LEADER: "it has no leader to copy from; bring back one of the brokers {found}",
+        HoldReason.BELOW_MIN_ISR: "its target has fewer replicas than min.insync.replicas, {found}; lower that setting "
+        "or plan more replicas",
+        HoldReason.DISK_FULL: "it would leave broker {found} less free disk than min_free asks for; free some, or "
+        "lower min_free",
+        HoldReason.CLUSTER_STRAINED: "{found}, outside this plan, has fewer replicas in sync than min.insync.replicas; "
+        "it is tried again",
+        HoldReason.KAFKA_REFUSED: "Kafka refused with '{found}'; it is tried again",
+    }.items()
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A move that does not begin now: which, why, and the sentence for a person."""
+
+    topic: str
+    partition: int
+    reason: HoldReason
+    sentence: str
+
+    @classmethod
+    def of(cls, partition: TopicPartition, reason: HoldReason, found: object = "") -> Held:
+        """With the sentence of `reason`, filled in."""
+        return cls(*partition, reason, SENTENCES[reason].format(partition=partition, found=found))
+
+
+def futile(rows: Sequence[MoveRow], held: Sequence[Held]) -> bool:
+    """Whether every move that could begin is held, and not by people's choice, and nothing is in flight."""
+    open_moves = sum(row.state in OPEN for row in rows)
+    flying = any(row.state is MoveState.SUBMITTED for row in rows)
+    return not flying and 0 < open_moves == len(held) and not any(each.reason.waits_for_people for each in held)

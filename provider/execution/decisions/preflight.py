@@ -1,0 +1,128 @@
+"""May this move begin, and if not, why not: one small function per reason. Pure.
+
+Three things can come of a reason. The move is *held*: it may go on later, and the next step asks again. It is
+*dropped*: it can never be done as planned. Or it is *satisfied*: nothing is left to do. `holds.py` says which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from kafka_steward.assignment import Move
+from kafka_steward.cluster.state import Partition
+from kafka_steward.execution.decisions.holds import Held, HoldReason
+from kafka_steward.execution.decisions.outlook import Outlook, satisfied
+
+__all__ = ["CHECKS", "preflight"]
+
+#: What a check found, to be told; None when it has nothing against the move.
+_Found = str | None
+
+
+def preflight(move: Move, outlook: Outlook) -> Held | None:
+    """The first reason, in the order of CHECKS, why `move` does not begin; None when it may."""
+    partition = outlook.snapshot.partitions.get(move.topic_partition)
+    if partition is None:
+        return Held.of(move.topic_partition, HoldReason.PARTITION_GONE)
+    for reason, check in CHECKS:
+        found = check(move, partition, outlook)
+        if found is not None:
+            return Held.of(move.topic_partition, reason, found)
+    return None
+
+
+def _created_anew(move: Move, partition: Partition, _: Outlook) -> _Found:
+    known = move.topic_id is not None and partition.topic_id is not None
+    return "" if known and move.topic_id != partition.topic_id else None
+
+
+def _foreign(_: Move, partition: Partition, __: Outlook) -> _Found:
+    if not partition.reassigning:
+        return None
+    return str([broker for broker in partition.replicas if broker not in partition.removing])
+
+
+def _already_there(move: Move, partition: Partition, _: Outlook) -> _Found:
+    return str(list(move.after)) if partition.replicas == move.after else None
+
+
+def _satisfied(move: Move, partition: Partition, outlook: Outlook) -> _Found:
+    if outlook.auto_generated and satisfied(move, partition, outlook.snapshot.live):
+        return _brokers(partition.replicas)
+    return None
+
+
+def _changed(move: Move, partition: Partition, _: Outlook) -> _Found:
+    return str(list(partition.replicas)) if partition.replicas != move.before else None
+
+
+def _duplicate(move: Move, _: Partition, __: Outlook) -> _Found:
+    return str(list(move.after)) if not move.after or len(frozenset(move.after)) < len(move.after) else None
+
+
+def _disabled(_: Move, __: Partition, outlook: Outlook) -> _Found:
+    return outlook.disabled or None
+
+
+def _unapproved(_: Move, __: Partition, outlook: Outlook) -> _Found:
+    return outlook.unapproved or None
+
+
+def _bouncing(move: Move, _: Partition, outlook: Outlook) -> _Found:
+    return _lowest(frozenset(move.after) & outlook.bouncing) if move.adding else None
+
+
+def _target_dead(move: Move, _: Partition, outlook: Outlook) -> _Found:
+    return _lowest(move.adding - outlook.snapshot.live)
+
+
+def _kept_dead(move: Move, partition: Partition, outlook: Outlook) -> _Found:
+    if frozenset(move.after) == frozenset(partition.replicas):
+        return None  # A pure reorder copies nothing and waits for nobody.
+    return _lowest(frozenset(move.after) - move.adding - outlook.snapshot.live)
+
+
+def _no_leader(move: Move, partition: Partition, _: Outlook) -> _Found:
+    return _brokers(partition.replicas) if move.adding and partition.leader is None else None
+
+
+def _below_min_isr(move: Move, _: Partition, outlook: Outlook) -> _Found:
+    least = outlook.min_isr.get(move.topic, 0)
+    return str(least) if len(move.after) < least and len(move.after) <= len(move.before) else None
+
+
+def _disk_full(move: Move, _: Partition, outlook: Outlook) -> _Found:
+    size = move.size_bytes or 0
+    return _lowest(frozenset(each for each in move.adding if outlook.room_bytes.get(each, size) < size))
+
+
+def _strained(move: Move, _: Partition, outlook: Outlook) -> _Found:
+    return str(outlook.strained[0]) if outlook.strained and move.adding else None
+
+
+#: In the order in which they are asked: what needs nothing, what can never be, what cannot be now.
+CHECKS: Sequence[tuple[HoldReason, Callable[[Move, Partition, Outlook], _Found]]] = (
+    (HoldReason.CREATED_ANEW, _created_anew),
+    (HoldReason.FOREIGN_REASSIGNMENT, _foreign),
+    (HoldReason.ALREADY_THERE, _already_there),
+    (HoldReason.SATISFIED, _satisfied),
+    (HoldReason.CHANGED_ELSEWHERE, _changed),
+    (HoldReason.DUPLICATE_REPLICA, _duplicate),
+    (HoldReason.CLUSTER_DISABLED, _disabled),
+    (HoldReason.NOT_APPROVED, _unapproved),
+    (HoldReason.TARGET_BOUNCING, _bouncing),
+    (HoldReason.TARGET_DEAD, _target_dead),
+    (HoldReason.KEPT_REPLICA_DEAD, _kept_dead),
+    (HoldReason.NO_LEADER, _no_leader),
+    (HoldReason.BELOW_MIN_ISR, _below_min_isr),
+    (HoldReason.DISK_FULL, _disk_full),
+    (HoldReason.CLUSTER_STRAINED, _strained),
+)
+
+
+def _lowest(brokers: frozenset[int]) -> _Found:
+    return str(min(brokers)) if brokers else None
+
+
+def _brokers(brokers: Iterable[int]) -> str:
+    return ", ".join(map(str, brokers))

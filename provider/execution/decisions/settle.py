@@ -1,0 +1,154 @@
+"""What became of what was submitted: journal and cluster compared. Pure: no clock, no Kafka, no journal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+from kafka_steward.assignment import Assignment, Move
+from kafka_steward.cluster.state import Partition, Snapshot
+from kafka_steward.execution.decisions.moves import OPEN, Event, Phase, phase_of
+from kafka_steward.execution.decisions.strides import bound_for, counted, flown, goes_back, halfway
+from kafka_steward.journal.moves import MoveRow, MoveState
+
+__all__ = ["MEANING", "Finding", "Standing", "settle", "standing"]
+
+
+class Standing(Enum):
+    """Where a move stands, as a look at the cluster tells it."""
+
+    #: Kafka lists it, on its way to our target; or it has arrived and the ISR is not whole yet.
+    FLYING = "flying"
+    #: Absent from the list, at the target in order, and the ISR holds the whole target.
+    ARRIVED = "arrived"
+    #: Absent from the list and at the target; what is missing from the ISR is dead by now.
+    ARRIVED_SINCE_SHRUNK = "arrived, since shrunk"
+    #: It was intended, and Kafka shows no trace of it.
+    NEVER_BEGAN = "never began"
+    #: It was not begun as far as we knew, and flies to our target: an answer that was lost.
+    ADOPTED = "adopted"
+    #: Kafka took it, and it is back where it was.
+    CANCELLED_BY_SOMEONE = "cancelled by someone"
+    #: Someone else gave the partition another target or assignment.
+    TAKEN_OVER = "taken over"
+    #: The topic was deleted.
+    GONE = "gone"
+    #: The topic was deleted and created anew.
+    CREATED_ANEW = "created anew"
+    #: We cancel it, and Kafka still lists it.
+    CANCELLING = "cancelling"
+    #: We cancelled it; its replicas are those of before, in another order, or those and some that had arrived.
+    DISORDERED = "disordered"
+    #: We cancelled it, and everything is as it was.
+    RESTORED = "restored"
+    #: A stride has arrived, and the next may begin.
+    HALFWAY = "halfway"
+    #: Someone else cancelled a stride; what the ones before it brought is still there.
+    CANCELLED_HALFWAY = "cancelled by someone, halfway"
+    #: We cancelled it, and Kafka lets go of what had arrived.
+    RETURNING = "returning"
+    #: We cancelled it, and it cannot let go of what had arrived: an original broker is dead.
+    STRANDED = "stranded"
+
+
+#: What each standing means for the move, and the words for the journal; a standing that is not here means: not yet.
+MEANING: dict[Standing, tuple[Event, str]] = {
+    Standing.ARRIVED: (Event.COMPLETE, "complete, every replica in sync"),
+    Standing.ARRIVED_SINCE_SHRUNK: (Event.COMPLETE, "complete; a replica that was in sync has died since"),
+    Standing.NEVER_BEGAN: (Event.NEVER_BEGAN, "Kafka was not asked, or did not hear"),
+    Standing.ADOPTED: (Event.SUBMIT, Phase.ACCEPTED.because("Kafka applied it after its answer was lost")),
+    Standing.CANCELLED_BY_SOMEONE: (Event.DROP, "someone else cancelled it"),
+    Standing.TAKEN_OVER: (Event.LOSE, "someone else reassigned the partition"),
+    Standing.GONE: (Event.DROP, "the topic was deleted"),
+    Standing.CREATED_ANEW: (Event.DROP, "the topic was deleted and created anew"),
+    Standing.RESTORED: (Event.HAND_BACK, "cancelled, and as it was before"),
+    Standing.HALFWAY: (Event.GO_ON, "a new replica has arrived, and the next may begin"),
+    Standing.STRANDED: (Event.HAND_BACK, "cancelled halfway; an original broker is dead, so it keeps what it has"),
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A move and where it stands. `found` is the assignment seen, None when there is no partition any more.
+
+    `isr_whole` says that the ISR holds the whole target at this moment; `flies` is what is in flight of the move.
+    """
+
+    row: MoveRow
+    standing: Standing
+    found: Assignment | None
+    isr_whole: bool = False
+    flies: Move | None = None
+
+
+def settle(rows: Iterable[MoveRow], snapshot: Snapshot) -> list[Finding]:
+    """Where every move stands that is submitted, or that flies although its answer was lost; in the order of `rows`."""
+    findings = []
+    for row in rows:
+        partition = snapshot.partitions.get(row.move.topic_partition)
+        seen = standing(row, partition, snapshot.live)
+        if seen is not None:
+            found, isr = (partition.replicas, partition.isr) if partition else (None, frozenset())
+            findings.append(Finding(row, seen, found, isr >= frozenset(row.move.after), flown(row, partition)))
+    return findings
+
+
+def standing(row: MoveRow, partition: Partition | None, live: frozenset[int]) -> Standing | None:
+    """Where one move stands; None when it has not begun. `partition` is None when Kafka knows no such partition."""
+    if row.state in OPEN:
+        return Standing.ADOPTED if row.attempt and partition and bound_for(row.move, partition) else None
+    if row.state is not MoveState.SUBMITTED:
+        return None
+    if partition is None:
+        return Standing.GONE
+    if _another(row.move.topic_id, partition.topic_id):
+        return Standing.CREATED_ANEW
+    if partition.reassigning:
+        return _in_flight(row, partition, live)
+    return _at_rest(row, partition, live)
+
+
+def _in_flight(row: MoveRow, partition: Partition, live: frozenset[int]) -> Standing:
+    target, cancelling = bound_for(row.move, partition), phase_of(row) is Phase.CANCELLING
+    if target == row.move.after or (target and counted(row.detail)[0]):
+        return Standing.CANCELLING if cancelling else Standing.FLYING
+    if not (cancelling and goes_back(row.move, partition)):
+        return Standing.TAKEN_OVER
+    return Standing.RETURNING if frozenset(row.move.before) <= live else Standing.CANCELLING
+
+
+def _at_rest(row: MoveRow, partition: Partition, live: frozenset[int]) -> Standing:
+    if partition.replicas == row.move.after:
+        return _arrived(row, partition, live)
+    if halfway(row.move, partition.replicas) and counted(row.detail)[0]:
+        return _at_rest_halfway(row, partition, live)
+    if frozenset(partition.replicas) != frozenset(row.move.before):
+        return Standing.TAKEN_OVER
+    phase, in_order = phase_of(row), partition.replicas == row.move.before
+    if phase is Phase.CANCELLING:
+        return Standing.RESTORED if in_order else Standing.DISORDERED
+    if phase is Phase.INTENDED and in_order:
+        return Standing.NEVER_BEGAN
+    return Standing.CANCELLED_BY_SOMEONE
+
+
+def _at_rest_halfway(row: MoveRow, partition: Partition, live: frozenset[int]) -> Standing:
+    phase = phase_of(row)
+    if phase is Phase.CANCELLING:
+        return Standing.DISORDERED if frozenset(row.move.before) <= live else Standing.STRANDED
+    if halfway(row.move, partition.replicas) >= counted(row.detail)[0]:
+        return Standing.HALFWAY
+    return Standing.NEVER_BEGAN if phase is Phase.INTENDED else Standing.CANCELLED_HALFWAY
+
+
+def _arrived(row: MoveRow, partition: Partition, live: frozenset[int]) -> Standing:
+    missing = frozenset(row.move.after) - partition.isr
+    if row.isr_seen or not missing:
+        return Standing.ARRIVED
+    # Kafka ends a reassignment only when the ISR holds the whole target, so it was seen by Kafka, if not by us.
+    return Standing.FLYING if missing & live else Standing.ARRIVED_SINCE_SHRUNK
+
+
+def _another(known: str | None, seen: str | None) -> bool:
+    return known is not None and seen is not None and known != seen

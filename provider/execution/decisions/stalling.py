@@ -1,0 +1,160 @@
+"""Moves that make no progress, or less than producers make: what becomes of them, and what a person is told. Pure.
+
+Two faults look alike from afar. A *stalled* move copies nothing: something is broken. An *outpaced* one copies, and its
+leader's log grows faster than the throttle lets it: it will never end, however long one waits, and a higher throttle
+mends it. That is seen by the bytes that the replica lacks, which grow over the whole time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from kafka_steward.assignment import Move, TopicPartition
+from kafka_steward.cluster.lag import bytes_missing
+from kafka_steward.cluster.state import LogDir, Snapshot
+from kafka_steward.execution.decisions.moves import OPEN, Phase, phase_of
+from kafka_steward.execution.decisions.settle import MEANING, Finding, Standing
+from kafka_steward.journal.moves import MoveRow
+
+__all__ = [
+    "BY_SOMEONE",
+    "CANCELLED_ALONE",
+    "EVERY_S",
+    "GIVEN_UP",
+    "Behind",
+    "Outpaced",
+    "alone",
+    "cancelled_alone",
+    "kept",
+    "outpaced",
+    "seen",
+    "told",
+]
+
+#: With this begins why a stalled move is cancelled on its own.
+CANCELLED_ALONE = "no progress"
+#: Why it does not begin again.
+GIVEN_UP = (
+    "it made no progress, and was cancelled on its own (when_stalled is cancel); plan it anew when that is mended"
+)
+#: Why someone else's cancel of a stride is followed by ours, for the strides before it.
+BY_SOMEONE = MEANING[Standing.CANCELLED_BY_SOMEONE][1]
+#: With what the cancel of one move begins, and why the move does not begin again.
+_ALONE = {CANCELLED_ALONE: GIVEN_UP, BY_SOMEONE: BY_SOMEONE}
+#: Seconds between two looks at how far behind replicas are: they cost a question to each broker.
+EVERY_S = 30
+#: How much more than what producers write a throttle must let through, for a replica to catch up in the end.
+_AMPLE = 1.25
+#: Partitions that a sentence names before it only counts.
+_NAMED = 3
+
+
+@dataclass(frozen=True)
+class Behind:
+    """One look: bytes that each moving partition's new replicas lack at most, and how large its leader's log is."""
+
+    at_ms: int
+    missing: Mapping[TopicPartition, int] = field(default_factory=dict)
+    size: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Outpaced:
+    """A partition that falls behind, by how many bytes, and bytes per second into `broker` that would do."""
+
+    partition: TopicPartition
+    fell_behind: int
+    broker: int
+    would_do: int
+
+
+def seen(snapshot: Snapshot, moves: Iterable[Move], log_dirs: Mapping[int, LogDir], at_ms: int) -> Behind:
+    """What a look tells of the moves in flight; partitions of which it tells nothing are left out."""
+    missing, size = {}, {}
+    for move in moves:
+        name, partition = move.topic_partition, snapshot.partitions.get(move.topic_partition)
+        if partition is None or partition.leader is None or partition.leader not in log_dirs:
+            continue
+        lacks = [bytes_missing(log_dirs, partition, broker) for broker in move.adding - partition.isr]
+        known = [each for each in lacks if each is not None]
+        if known:
+            missing[name] = max(known)
+            size[name] = log_dirs[partition.leader].replica_bytes.get(name, 0)
+    return Behind(at_ms, missing, size)
+
+
+def kept(looks: Sequence[Behind], newest: Behind, *, for_s: float) -> list[Behind]:
+    """The looks with one more, without those of which nothing depends: all but one are younger than `for_s`."""
+    young = [look for look in looks if look.at_ms > newest.at_ms - for_s * 1000]
+    old = [look for look in looks if look.at_ms <= newest.at_ms - for_s * 1000]
+    return [*old[-1:], *young, newest]
+
+
+def outpaced(looks: Sequence[Behind], flying: Collection[Move], *, after_s: float) -> list[Outpaced]:
+    """The moves whose lag has grown over all of the last `after_s` seconds, sorted; none before so long was looked."""
+    if len(looks) < 2 or looks[-1].at_ms - looks[0].at_ms < after_s * 1000:
+        return []
+    first, last = looks[0], looks[-1]
+    found = []
+    # One that only gives up a replica has arrived.
+    for move in sorted((each for each in flying if each.adding), key=lambda move: move.topic_partition):
+        name = move.topic_partition
+        lags = [look.missing.get(name, -1) for look in looks]
+        if lags[0] >= 0 and lags[-1] > lags[0] and min(lags) == lags[0]:
+            broker = min(move.adding)
+            together = [each.topic_partition for each in flying if broker in each.adding]
+            grown = sum(last.size.get(each, 0) - first.size.get(each, last.size.get(each, 0)) for each in together)
+            rate = max(0, grown) * 1000 / (last.at_ms - first.at_ms) * _AMPLE
+            found.append(Outpaced(name, lags[-1] - lags[0], broker, int(rate) + 1))
+    return found
+
+
+def told(stalled: Sequence[TopicPartition], behind: Sequence[Outpaced], *, after_s: float, throttle: int) -> str:
+    """The sentences for a person; empty while all is well."""
+    return " ".join(part for part in (_stalled(stalled, after_s), _outpaced(behind, after_s, throttle)) if part)
+
+
+def _stalled(stalled: Sequence[TopicPartition], after_s: float) -> str:
+    if not stalled:
+        return ""
+    some = ", ".join(map(str, stalled[:_NAMED])) + (", …" if len(stalled) > _NAMED else "")
+    return f"{some} made no progress for {after_s:.0f} s."
+
+
+def _outpaced(behind: Sequence[Outpaced], after_s: float, throttle: int) -> str:
+    if not behind:
+        return ""
+    worst = max(behind, key=lambda each: (each.would_do, each.partition))
+    at = f"at a throttle of {throttle} bytes/s" if throttle else "without a throttle"
+    others = f" So did {len(behind) - 1} more." if len(behind) > 1 else ""
+    advice = f"; {worst.would_do} bytes/s into broker {worst.broker} would do" if throttle else ""
+    return (
+        f"{worst.partition} will never catch up {at}: it fell {worst.fell_behind} bytes further behind in the last "
+        f"{after_s:.0f} s{advice}.{others}"
+    )
+
+
+def alone(
+    flying: Iterable[MoveRow], stalled: Collection[TopicPartition], others: Collection[MoveRow], *, after_s: float
+) -> list[tuple[MoveRow, str]]:
+    """The moves in flight to be cancelled on their own, and why; without `others`, which are cancelled anyway."""
+    why = f"{CANCELLED_ALONE} for {after_s:.0f} s"
+    return [
+        (row, why)
+        for row in flying
+        if row.topic_partition in stalled and row not in others and phase_of(row) is not Phase.CANCELLING
+    ]
+
+
+def cancelled_alone(findings: Iterable[Finding], rows: Iterable[MoveRow]) -> list[tuple[MoveRow, str]]:
+    """The moves, of `rows` as they are now, that were cancelled on their own, and why they do not begin again."""
+    over = {
+        finding.row.topic_partition: why
+        for finding in findings
+        if finding.standing in {Standing.RESTORED, Standing.STRANDED}
+        for began, why in _ALONE.items()
+        if finding.row.detail.startswith(Phase.CANCELLING.because(began))
+    }
+    chosen = [row for row in rows if row.topic_partition in over and row.state in OPEN] if over else []
+    return [(row, over[row.topic_partition]) for row in chosen]

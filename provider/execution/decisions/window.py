@@ -1,0 +1,114 @@
+"""Which moves may start now. Pure: values in, moves out, in a total order, so that equal input gives equal output."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from kafka_steward.assignment import Move, TopicPartition
+from kafka_steward.cluster.state import Snapshot
+from kafka_steward.execution.decisions.moves import OPEN, unsettled
+from kafka_steward.journal.moves import MoveRow
+
+__all__ = ["Caps", "Flow", "flows", "next_moves", "open_rows", "pause_left_ms"]
+
+
+@dataclass(frozen=True, slots=True)
+class Caps:
+    """How much may be in flight: replicas into one broker, replicas out of one broker, partitions in the cluster."""
+
+    into: int
+    out_of: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """A reassignment in flight, whoever began it: who receives, and who sends (the leader, if there is one)."""
+
+    into: frozenset[int]
+    out_of: int | None
+
+
+def flows(snapshot: Snapshot) -> list[Flow]:
+    """Everything that the cluster moves at this moment."""
+    return [Flow(frozenset(moving.adding), moving.leader) for moving in snapshot.reassigning.values()]
+
+
+def open_rows(rows: Sequence[MoveRow], *, barrier: bool) -> list[MoveRow]:
+    """The moves that may begin as far as chunks go: with `barrier`, those of the first unsettled chunk (KIP-46)."""
+    left = unsettled(rows)
+    first = min((row.move.chunk for row in left), default=0)
+    return [row for row in left if row.state in OPEN and not (barrier and row.move.chunk > first)]
+
+
+def pause_left_ms(rows: Sequence[MoveRow], *, pause_ms: int, now_ms: int) -> int:
+    """Milliseconds until the next chunk may begin, `pause_ms` after the one before it settled; 0: now."""
+    first = min((row.move.chunk for row in unsettled(rows)), default=0)
+    if any(row.move.chunk == first and row.attempt for row in rows):
+        return 0
+    ended = max((row.settled_ms or 0 for row in rows if row.move.chunk < first), default=0)
+    return max(0, ended + pause_ms - now_ms) if ended else 0
+
+
+def next_moves(
+    waiting: Sequence[Move],
+    flying: Collection[Flow],
+    caps: Caps,
+    *,
+    leaders: Mapping[TopicPartition, int | None],
+    room_bytes: Mapping[int, int],
+) -> list[Move]:
+    """Choose the moves to start now, in plan order, so that no broker exceeds `caps` or its `room_bytes`.
+
+    A move that finds no place is passed over and holds up nothing behind it. A move that alone is larger than a cap
+    starts when nothing else uses that broker. Brokers that `room_bytes` does not name have room. Pure reorders copy
+    nothing and take no place.
+    """
+    load = _Load.of(flying, room_bytes)
+    in_order = sorted(waiting, key=lambda move: (move.chunk, move.position, move.topic_partition))
+    return [move for move in in_order if load.admit(move, leaders.get(move.topic_partition), caps)]
+
+
+@dataclass
+class _Load:
+    """What the brokers carry while moves are being chosen."""
+
+    into: Counter[int]
+    out_of: Counter[int]
+    total: int
+    room: dict[int, int]
+
+    @classmethod
+    def of(cls, flying: Iterable[Flow], room_bytes: Mapping[int, int]) -> _Load:
+        load = cls(Counter(), Counter(), 0, dict(room_bytes))
+        for flow in flying:
+            load.add(flow)
+        return load
+
+    def admit(self, move: Move, leader: int | None, caps: Caps) -> bool:
+        if frozenset(move.before) == frozenset(move.after):
+            return True
+        size = move.size_bytes or 0
+        flow = Flow(move.adding, leader)
+        if not (self._below_caps(flow, caps) and all(self.room.get(broker, size) >= size for broker in flow.into)):
+            return False
+        self.add(flow)
+        for broker in flow.into & self.room.keys():
+            self.room[broker] -= size
+        return True
+
+    def add(self, flow: Flow) -> None:
+        self.into.update(flow.into)
+        self.total += 1
+        if flow.out_of is not None:
+            self.out_of[flow.out_of] += len(flow.into)
+
+    def _below_caps(self, flow: Flow, caps: Caps) -> bool:
+        sent = self.out_of[flow.out_of] if flow.out_of is not None else 0
+        return (
+            self.total < caps.total
+            and all(self.into[broker] < caps.into for broker in flow.into)
+            and (sent == 0 or sent + len(flow.into) <= caps.out_of)
+        )

@@ -1,0 +1,218 @@
+"""Creating topics and partitions, also while there are fewer brokers than replicas asked for (KIP-409).
+
+`creation_of` and `addition_of` decide, purely; `create_topic` and `add_partitions` do it: what will be owed is written
+down first, then Kafka is asked. A crash in between leaves a debt of a topic that does not exist, which is dropped; a
+second try finds the topic, or makes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from kafka_steward.assignment import Assignment, TopicPartition
+from kafka_steward.cluster.state import Partition, Snapshot
+from kafka_steward.errors import KafkaRefused, KafkaTimeout, RequestError
+from kafka_steward.execution.filling.debtbook import debts, forget, settle_debts, write_down
+from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.journal.audit import Action, Entry, Outcome, Who
+from kafka_steward.journal.open import Journal
+from kafka_steward.journal.owed import OwedReplicas
+
+__all__ = ["Created", "TopicMaker", "WantedTopic", "create_topic", "creation_of"]
+
+_MIN_ISR = "min.insync.replicas"
+
+
+class TopicMaker(ClusterPort, Protocol):
+    """A cluster in which topics can be made; KafkaCluster is one."""
+
+    def create_topic(
+        self,
+        topic: str,
+        partitions: int,
+        replication_factor: int,
+        *,
+        assignments: Sequence[Assignment] | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> KafkaRefused | None:
+        """Create a topic."""
+
+    def create_partitions(
+        self, topic: str, count: int, assignments: Sequence[Assignment] | None = None
+    ) -> KafkaRefused | None:
+        """Let a topic have `count` partitions in all."""
+
+
+@dataclass(frozen=True)
+class WantedTopic:
+    """A topic that someone wants. Raises RequestError for numbers below 1."""
+
+    topic: str
+    partitions: int
+    replication_factor: int
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for what, number in (("partitions", self.partitions), ("replication_factor", self.replication_factor)):
+            if number < 1:
+                raise RequestError(f"Topic {self.topic} was asked for with {what} {number}; give at least 1.")
+
+
+@dataclass(frozen=True)
+class Created:
+    """What came of it: whether it was there before, how many replicas are owed, and the sentence."""
+
+    existed: bool
+    owed: int
+    sentence: str
+
+
+def creation_of(
+    wanted: WantedTopic, live: frozenset[int], *, allowed: bool, min_isr: int
+) -> tuple[Assignment, ...] | None:
+    """Where the replicas go when there are too few brokers; None where Kafka is to place them itself.
+
+    Every live broker gets a replica of every partition, and leads its share. Raises RequestError with fewer live
+    brokers than min(min.insync.replicas, replication factor): a producer with acks=all could not use the topic.
+    """
+    factor, name = wanted.replication_factor, wanted.topic
+    if len(live) >= factor or not allowed:
+        return None
+    needed = min(min_isr, factor)
+    if len(live) < needed:
+        raise RequestError(
+            f"Topic {name} was not created: it needs {needed} brokers, by its min.insync.replicas and replication "
+            f"factor, and {len(live)} are live; bring back brokers, or lower min.insync.replicas."
+        )
+    brokers = sorted(live)
+    return tuple(_turned(brokers, number) for number in range(wanted.partitions))
+
+
+def _turned(brokers: Sequence[int], number: int) -> Assignment:
+    """The brokers from another one on for each partition; the others in another order in each round."""
+    first, turn = number % len(brokers), number // len(brokers)
+    others = [*brokers[first + 1 :], *brokers[:first]]
+    turn %= len(others) or 1
+    return (brokers[first], *others[turn:], *others[:turn])
+
+
+def create_topic(cluster: TopicMaker, journal: Journal, wanted: WantedTopic, *, allowed: bool, who: Who) -> Created:
+    """Create a topic; with `allowed`, also while fewer brokers than replicas are live: the rest is owed (KIP-409).
+
+    Raises RequestError when it exists with other numbers, or there are too few brokers, and KafkaRefused.
+    """
+    snapshot = cluster.snapshot()
+    there = {name: each for name, each in snapshot.partitions.items() if name.topic == wanted.topic}
+    if there:
+        return _there_already(journal, wanted, there, snapshot, who)
+    min_isr = _min_isr(cluster, wanted, snapshot)
+    assignments = creation_of(wanted, snapshot.live, allowed=allowed, min_isr=min_isr)
+    owed = _owed(wanted, assignments or ())
+    reason = f"{len(snapshot.live)} brokers are live, and {wanted.replication_factor} replicas were asked for"
+    new = write_down(journal, owed, reason, who)
+    refused = _asked(cluster, journal, wanted, assignments, who)
+    if refused is not None:
+        forget(journal, new)
+        raise _advised(refused, wanted, snapshot, allowed=allowed)
+    return Created(False, _missing(owed), _sentence(wanted, owed, f"was created with {wanted.partitions} partitions"))
+
+
+def _asked(
+    cluster: TopicMaker,
+    journal: Journal,
+    wanted: WantedTopic,
+    assignments: Sequence[Assignment] | None,
+    who: Who,
+) -> KafkaRefused | None:
+    after = {"partitions": wanted.partitions, "replication_factor": wanted.replication_factor}
+    placed = {} if assignments is None else {"assignments": [list(each) for each in assignments]}
+    entry = Entry(
+        Action.CREATE,
+        "someone asked for the topic",
+        topic=wanted.topic,
+        attempt=journal.now_ms() // 1000,
+        after=after | placed,
+        who=who,
+    )
+    journal.audit.intend([entry])
+    try:
+        refused = cluster.create_topic(
+            wanted.topic,
+            wanted.partitions,
+            wanted.replication_factor,
+            assignments=assignments,
+            settings=wanted.settings,
+        )
+    except KafkaTimeout as error:
+        journal.audit.complete([entry], Outcome.UNKNOWN, str(error))
+        raise
+    journal.audit.complete([entry], Outcome.REFUSED if refused else Outcome.DONE, str(refused or ""))
+    return refused
+
+
+def _there_already(
+    journal: Journal,
+    wanted: WantedTopic,
+    there: Mapping[TopicPartition, Partition],
+    snapshot: Snapshot,
+    who: Who,
+) -> Created:
+    settle_debts(journal, snapshot, who)
+    still = {debt.partition: debt.owed for debt in debts(journal, snapshot) if not debt.over}
+    factors = {
+        still[name].target_rf if name in still else len(set(each.replicas) - set(each.adding))
+        for name, each in there.items()
+    }
+    if factors != {wanted.replication_factor}:
+        found = ", ".join(map(str, sorted(factors)))
+        raise RequestError(
+            f"Topic {wanted.topic} exists with replication factor {found}, and {wanted.replication_factor} was asked "
+            "for; to change it, make a plan with the operation set-replication-factor."
+        )
+    if len(there) != wanted.partitions:
+        raise RequestError(
+            f"Topic {wanted.topic} exists with {len(there)} partitions, and {wanted.partitions} were asked for; to add "
+            "some, use CreatePartitionsOperator."
+        )
+    owed = {name: still[name] for name in there if name in still}
+    return Created(True, _missing(owed), _sentence(wanted, owed, "is there already"))
+
+
+def _owed(wanted: WantedTopic, assignments: Sequence[Assignment]) -> dict[TopicPartition, OwedReplicas]:
+    return {
+        TopicPartition(wanted.topic, number): OwedReplicas.of(brokers, wanted.replication_factor)
+        for number, brokers in enumerate(assignments)
+    }
+
+
+def _missing(owed: Mapping[TopicPartition, OwedReplicas]) -> int:
+    return sum(each.target_rf - len(each.brokers) for each in owed.values())
+
+
+def _sentence(wanted: WantedTopic, owed: Mapping[TopicPartition, OwedReplicas], what: str) -> str:
+    told = f"Topic {wanted.topic} {what}"
+    if not owed:
+        return f"{told}, each with {wanted.replication_factor} replicas."
+    missing = _missing(owed)
+    return f"{told}; {missing} replicas of {len(owed)} partitions are owed, and are added when brokers join."
+
+
+def _min_isr(cluster: ClusterPort, wanted: WantedTopic, snapshot: Snapshot) -> int:
+    given = str(wanted.settings.get(_MIN_ISR, ""))
+    if given.isdecimal():  # what is no number, Kafka refuses in its own words
+        return int(given)
+    told = cluster.broker_configs(sorted(snapshot.live), [_MIN_ISR])
+    return max((int(of[_MIN_ISR]) for of in told.values() if _MIN_ISR in of), default=1)
+
+
+def _advised(refused: KafkaRefused, wanted: WantedTopic, snapshot: Snapshot, *, allowed: bool) -> KafkaRefused:
+    if allowed or len(snapshot.live) >= wanted.replication_factor:
+        return refused
+    return KafkaRefused(
+        refused.code,
+        refused.message,
+        f"{refused} Only {len(snapshot.live)} brokers are live: wait for more, or set "
+        "enable_under_replicated_topic_creation, which creates it with fewer replicas and adds the rest later.",
+    )

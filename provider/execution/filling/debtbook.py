@@ -1,0 +1,129 @@
+"""The book of what is owed (KIP-409): read from the journal, judged by a look at the cluster, and kept up to date."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from kafka_steward.assignment import Assignment, Operation, TopicPartition
+from kafka_steward.cluster.state import Snapshot
+from kafka_steward.errors import NodeExists, NodeMissing, VersionConflict
+from kafka_steward.execution.decisions.owed import Debt, Standing, judge
+from kafka_steward.execution.decisions.strides import stops
+from kafka_steward.journal import paths
+from kafka_steward.journal.audit import Action, Entry, Who
+from kafka_steward.journal.document import readable
+from kafka_steward.journal.moves import MoveState
+from kafka_steward.journal.open import Journal
+from kafka_steward.journal.owed import OwedReplicas
+from kafka_steward.journal.tree import Node, Tree
+
+__all__ = ["debts", "forget", "owed_count", "settle_debts", "write_down"]
+
+#: Fills that are looked through for what became of a partition.
+_PLANS = 50
+
+
+def debts(journal: Journal, snapshot: Snapshot) -> list[Debt]:
+    """All that is owed, judged by `snapshot`; what cannot be read is logged and left out."""
+    return [debt for _, debt in _judged(journal, snapshot)]
+
+
+def owed_count(tree: Tree) -> int:
+    """How many replicas are owed by what is written down."""
+    return sum(owed.target_rf - len(owed.brokers) for _, owed in _written(tree))
+
+
+def settle_debts(journal: Journal, snapshot: Snapshot, who: Who) -> list[Debt]:
+    """Strike out what is settled or dropped, with a row in the audit trail, and write down what has changed.
+
+    Returns all of it, as judged. What another process changed meanwhile is left to that one.
+    """
+    judged = _judged(journal, snapshot)
+    for node, debt in judged:
+        if debt.over and _delete(journal.tree, node):
+            action = Action.SETTLE if debt.standing is Standing.SETTLED else Action.DROP
+            journal.audit.note(_entry(action, debt.partition, debt.sentence, who, debt.owed))
+        elif debt.owed.to_json() != node.data:
+            _set(journal.tree, node, debt.owed)
+    return [debt for _, debt in judged]
+
+
+def write_down(
+    journal: Journal, owed: Mapping[TopicPartition, OwedReplicas], reason: str, who: Who
+) -> list[TopicPartition]:
+    """Write down what is about to be owed; returns what was not written there before."""
+    new = []
+    for name, document in owed.items():
+        try:
+            journal.tree.create(paths.owed(name), document.to_json())
+        except NodeExists:
+            continue  # an earlier try, which may have got further than that
+        journal.audit.note(_entry(Action.OWE, name, reason, who, document))
+        new.append(name)
+    return new
+
+
+def forget(journal: Journal, names: Sequence[TopicPartition]) -> None:
+    """Strike out what was written down for something that Kafka then refused."""
+    for name in names:
+        node = journal.tree.get(paths.owed(name))
+        if node is not None:
+            _delete(journal.tree, node)
+
+
+def _judged(journal: Journal, snapshot: Snapshot) -> list[tuple[Node, Debt]]:
+    written = _written(journal.tree)
+    now_ms, filled = journal.now_ms(), _filled(journal) if written else {}
+    found = []
+    for node, owed in written:
+        name = _name(node.path)
+        partition = snapshot.partitions.get(name)
+        age_ms = now_ms - node.created_ms
+        found.append((node, judge(name, owed, partition, age_ms=age_ms, filled=filled.get(name, ()))))
+    return found
+
+
+def _written(tree: Tree) -> list[tuple[Node, OwedReplicas]]:
+    nodes = []
+    for topic in tree.children(paths.OWED):
+        for number in tree.children(f"{paths.OWED}/{topic}"):
+            node = tree.get(f"{paths.OWED}/{topic}/{number}") if number.isdecimal() else None
+            nodes += [] if node is None else [node]
+    return readable(nodes, OwedReplicas.from_node)
+
+
+def _filled(journal: Journal) -> dict[TopicPartition, list[Assignment]]:
+    """What fills gave each partition: only they may take one a part of the way."""
+    found: dict[TopicPartition, list[Assignment]] = {}
+    for record in journal.plans.latest(_PLANS):
+        if record.operation == Operation.FILL.value:
+            for row in journal.plans.rows(record.digest):
+                if row.state in {MoveState.COMPLETED, MoveState.SUBMITTED}:
+                    found.setdefault(row.topic_partition, []).append(row.move.after)
+                if row.attempt:
+                    found.setdefault(row.topic_partition, []).extend(stops(row.move))
+    return found
+
+
+def _name(path: str) -> TopicPartition:
+    topic, number = path.removeprefix(f"{paths.OWED}/").split("/")
+    return TopicPartition(topic, int(number))
+
+
+def _entry(action: Action, name: TopicPartition, reason: str, who: Who, owed: OwedReplicas) -> Entry:
+    return Entry(action, reason, topic=name.topic, partition=name.partition, after=list(owed.replicas), who=who)
+
+
+def _delete(tree: Tree, node: Node) -> bool:
+    try:
+        tree.delete(node.path, version=node.version)
+    except (VersionConflict, NodeMissing):
+        return False
+    return True
+
+
+def _set(tree: Tree, node: Node, owed: OwedReplicas) -> None:
+    try:
+        tree.set(node.path, owed.to_json(), version=node.version)
+    except (VersionConflict, NodeMissing):
+        return

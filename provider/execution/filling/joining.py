@@ -1,0 +1,114 @@
+"""A broker joins: is there something that was owed, and can be settled now (KIP-409)?
+
+By the state, not by the moment at which a broker came: a bell that nobody heard is rung again after
+`heal_retry_interval`, and at once for a broker that was not rung for yet.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kafka_steward.assignment import Operation
+from kafka_steward.errors import NodeExists, NodeMissing, VersionConflict
+from kafka_steward.execution.decisions.owed import Debt, Standing, takers
+from kafka_steward.execution.filling.adding import asked_partitions
+from kafka_steward.execution.filling.debtbook import settle_debts
+from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.journal import paths
+from kafka_steward.journal.audit import Who
+from kafka_steward.journal.document import delete_as_read, readable
+from kafka_steward.journal.open import Journal
+from kafka_steward.journal.owed import FillAnnounced
+from kafka_steward.journal.tree import Node
+from kafka_steward.settings import Settings
+
+__all__ = ["Joined", "look_for_joined"]
+
+
+@dataclass(frozen=True)
+class Joined:
+    """What a look found. `due` are brokers to ring for now; `able` all that can take what is owed.
+
+    `empty` are live brokers that hold no replica at all. `owed` counts replicas. Times are the journal's.
+    """
+
+    due: tuple[int, ...]
+    able: tuple[int, ...]
+    empty: tuple[int, ...]
+    live: tuple[int, ...]
+    owed: int
+    sentence: str
+    now_ms: int
+
+
+def look_for_joined(
+    cluster: ClusterPort, journal: Journal, settings: Settings, who: Who, *, announce: bool = True
+) -> Joined | None:
+    """Look once, and keep the book of debts up to date; None, without asking Kafka, while nothing is owed.
+
+    With `announce`, what is returned in `due` counts as rung for. Raises ClusterError, JournalError.
+    """
+    if announce and not (journal.tree.children(paths.OWED) or journal.tree.children(paths.PARTITIONS_ASKED)):
+        return None
+    snapshot = cluster.snapshot()
+    owing = settle_debts(journal, snapshot, who)
+    able = takers(owing, snapshot) | (snapshot.live if asked_partitions(journal, snapshot) else frozenset())
+    now_ms = journal.now_ms()
+    due = _due(journal, able, settings, now_ms) if announce else ()
+    missing = sum(debt.missing for debt in owing if not debt.over)
+    return Joined(
+        due=due,
+        able=tuple(sorted(able)),
+        empty=tuple(sorted(snapshot.live - snapshot.hosting)),
+        live=tuple(sorted(snapshot.live)),
+        owed=missing,
+        sentence=_sentence(owing, missing, able),
+        now_ms=now_ms,
+    )
+
+
+def _due(journal: Journal, able: frozenset[int], settings: Settings, now_ms: int) -> tuple[int, ...]:
+    node = journal.tree.get(paths.FILL_ANNOUNCED)
+    told = _announced(node)
+    if not able:
+        if node is not None:
+            delete_as_read(journal.tree, node)
+        return ()
+    if _is_being_filled(journal):
+        return ()
+    waited = told is None or now_ms - told.announced_ms >= settings.heal_retry_interval * 1000
+    if told is not None and not waited and able <= set(told.brokers):
+        return ()
+    return tuple(sorted(able)) if _write(journal, node, FillAnnounced(now_ms, tuple(sorted(able)))) else ()
+
+
+def _is_being_filled(journal: Journal) -> bool:
+    return any(record.operation == Operation.FILL.value for record in journal.plans.unfinished())
+
+
+def _announced(node: Node | None) -> FillAnnounced | None:
+    found = [] if node is None else readable([node], FillAnnounced.from_node)
+    return found[0][1] if found else None
+
+
+def _write(journal: Journal, node: Node | None, announced: FillAnnounced) -> bool:
+    try:
+        if node is None:
+            journal.tree.create(paths.FILL_ANNOUNCED, announced.to_json())
+        else:
+            journal.tree.set(node.path, announced.to_json(), version=node.version)
+    except (NodeExists, NodeMissing, VersionConflict):
+        return False  # another watch rings
+    return True
+
+
+def _sentence(owing: list[Debt], missing: int, able: frozenset[int]) -> str:
+    if not missing:
+        return "No replica is owed."
+    partitions = sum(not debt.over for debt in owing)
+    told = f"{missing} replicas of {partitions} partitions are owed"
+    if able:
+        return f"{told}; broker {', '.join(map(str, sorted(able)))} can take some."
+    if any(debt.standing is Standing.MOVING for debt in owing):
+        return f"{told}, and some are on their way."
+    return f"{told}; no live broker can take one."

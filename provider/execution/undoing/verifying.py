@@ -1,0 +1,213 @@
+"""After a cancel or a rollback: is everything exactly as it was? Looked up in Kafka, not in what we remember.
+
+Of each partition that the plan had begun to move: the assignment equals the original one, order included; its leader is
+one of the originals; and no live broker keeps a log of it that the plan had put there. And no throttle that the plan
+set is left, but on a broker that is dead: Kafka lets nobody change that one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from kafka_steward.cluster.state import LogDir, Snapshot
+from kafka_steward.cluster.throttles import Side, listed
+from kafka_steward.errors import PlanError
+from kafka_steward.execution.decisions.strides import halfway
+from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.execution.undoing.undo import LeftAlone, left_alone
+from kafka_steward.journal import paths
+from kafka_steward.journal.audit import Action, Outcome
+from kafka_steward.journal.moves import MoveRow, MoveState
+from kafka_steward.journal.open import Journal
+from kafka_steward.journal.plans import PlanRecord, PlanStatus
+from kafka_steward.journal.records import Borrowed
+
+__all__ = ["Verified", "differences", "verify_undone"]
+
+#: With this begins the audit row of a partition whose cancel KIP-236 forbids.
+_SKIPPED = "KIP-236: "
+#: Partitions of each kind that are told in full; the rest is counted.
+_TOLD = 20
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What was found. `partitions` had to be as they were before; `wrong` are not, and why.
+
+    `left_alone` had not to be: someone else changed them, or they cannot go back. `skipped` were not cancelled, by a
+    rule of KIP-236. `throttles` are ours and still there, `owed` those of them that wait for a dead broker.
+    """
+
+    plan: str
+    rollback: str | None
+    status: str
+    partitions: int
+    wrong: tuple[LeftAlone, ...]
+    left_alone: tuple[LeftAlone, ...]
+    skipped: tuple[LeftAlone, ...]
+    throttles: tuple[str, ...]
+    owed: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether everything that had to be as before is."""
+        return not self.wrong and not self.throttles
+
+    @property
+    def sentence(self) -> str:
+        """For a person."""
+        right = self.partitions - len({(each.topic, each.partition) for each in self.wrong})
+        told = [f"{right} of {self.partitions} partitions that plan {self.plan[:12]} had begun are exactly as before"]
+        told += [f"{each.topic}-{each.partition}: {each.why}" for each in self.wrong[:1]]
+        told += [f"{len(self.left_alone)} left alone"] if self.left_alone else []
+        told += [f"{len(self.skipped)} not cancelled by a rule of KIP-236"] if self.skipped else []
+        told += [f"still there: {self.throttles[0]}"] if self.throttles else []
+        told += [f"given back when its broker returns: {', '.join(self.owed)}"] if self.owed else []
+        return f"{'; '.join(told)}."
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, some KB at most."""
+        lists = {name: [asdict(each) for each in getattr(self, name)[:_TOLD]] for name in _LISTS}
+        counts = {f"{name}_count": len(getattr(self, name)) for name in _LISTS}
+        plain = {name: getattr(self, name) for name in ("plan", "rollback", "status", "partitions", "sentence")}
+        return {**plain, "as_before": self.ok, **lists, **counts, "owed": list(self.owed[:_TOLD])}
+
+
+_LISTS = ("left_alone", "skipped", "wrong")
+
+
+def verify_undone(cluster: ClusterPort, journal: Journal, digest: str) -> Verified:
+    """Look whether the plan `digest`, which was cancelled or rolled back, has left everything as it was.
+
+    Kafka deletes abandoned replicas some seconds after a cancel: ask again while `ok` is False.
+    Raises PlanError for an unknown plan, ClusterError.
+    """
+    record = journal.plans.get(digest)
+    if record is None:
+        raise PlanError(f"There is no plan {digest[:12]} in the journal of this cluster.")
+    rows, snapshot = journal.plans.rows(digest), cluster.snapshot()
+    alone = left_alone(journal, record.rolled_back_by)
+    expected, others = _expected(record, rows, alone, snapshot)
+    log_dirs = cluster.log_dirs(sorted({broker for row in expected for broker in row.move.adding} & snapshot.live))
+    left, owed = _throttles(cluster, journal, [digest, *filter(None, [record.rolled_back_by])], snapshot.live)
+    return Verified(
+        digest,
+        record.rolled_back_by,
+        record.status.value,
+        partitions=len(expected),
+        wrong=tuple(differences(expected, snapshot, log_dirs)),
+        left_alone=tuple(sorted({*alone, *others})),
+        skipped=_skipped(journal, digest),
+        throttles=tuple(left),
+        owed=tuple(owed),
+    )
+
+
+def differences(rows: Sequence[MoveRow], snapshot: Snapshot, log_dirs: Mapping[int, LogDir]) -> list[LeftAlone]:
+    """What is not as it was before these moves began. Pure."""
+    return [
+        LeftAlone(*row.topic_partition, why)
+        for row in rows
+        if (why := _difference(row, snapshot, log_dirs)) is not None
+    ]
+
+
+def _difference(row: MoveRow, snapshot: Snapshot, log_dirs: Mapping[int, LogDir]) -> str | None:
+    partition, move = snapshot.partitions[row.topic_partition], row.move
+    if partition.reassigning:
+        return "it is still being reassigned"
+    if partition.replicas != move.before:
+        return f"its replicas are {list(partition.replicas)} and were {list(move.before)}"
+    if partition.leader not in move.before and frozenset(move.before) & snapshot.live:
+        return f"its leader is {partition.leader}, which is none of its replicas {list(move.before)}"
+    keeps = [broker for broker in sorted(move.adding & log_dirs.keys()) if _holds(log_dirs[broker], row)]
+    return f"broker {keeps[0]} still keeps a log of it" if keeps else None
+
+
+def _holds(log_dir: LogDir, row: MoveRow) -> bool:
+    return row.topic_partition in log_dir.replica_bytes
+
+
+def _expected(
+    record: PlanRecord, rows: Sequence[MoveRow], alone: Collection[LeftAlone], snapshot: Snapshot
+) -> tuple[list[MoveRow], list[LeftAlone]]:
+    """The moves that must be undone, and those that others have changed since."""
+    names = {(each.topic, each.partition) for each in alone}
+    begun = [row for row in rows if row.attempt and row.topic_partition not in names]
+    if record.status is not PlanStatus.ROLLED_BACK:
+        begun = [row for row in begun if row.state is MoveState.DROPPED and row.detail.startswith("cancelled")]
+    others = {row.topic_partition: why for row in begun if (why := _by_others(row, snapshot)) is not None}
+    expected = [row for row in begun if row.topic_partition not in others]
+    return expected, [LeftAlone(*name, why) for name, why in others.items()]
+
+
+def _by_others(row: MoveRow, snapshot: Snapshot) -> str | None:
+    partition = snapshot.partitions.get(row.topic_partition)
+    if partition is None:
+        return "it does not exist any more"
+    known = {frozenset(row.move.before), frozenset(row.move.after)}
+    dead = sorted(frozenset(row.move.before) - snapshot.live)
+    if halfway(row.move, partition.replicas):
+        return f"its original broker {dead[0]} is not live, so it keeps {list(partition.replicas)}" if dead else None
+    if not partition.reassigning and frozenset(partition.replicas) not in known:
+        return f"someone else changed its replicas to {list(partition.replicas)}"
+    return None
+
+
+def _skipped(journal: Journal, digest: str) -> tuple[LeftAlone, ...]:
+    told = [row.entry for row in journal.audit.rows(plan=digest, action=Action.SKIP)]
+    return tuple(
+        sorted(
+            LeftAlone(entry.topic, entry.partition, entry.reason)
+            for entry in told
+            if entry.topic is not None and entry.partition is not None and entry.reason.startswith(_SKIPPED)
+        )
+    )
+
+
+def _throttles(
+    cluster: ClusterPort, journal: Journal, plans: Sequence[str], live: frozenset[int]
+) -> tuple[list[str], list[str]]:
+    """What these plans set and is still there; and what they owe to brokers that are dead."""
+    rows = [row for plan in plans for row in journal.audit.rows(plan=plan, action=Action.THROTTLE)]
+    set_by_us = [row.entry for row in rows if row.outcome is not Outcome.REFUSED]
+    topics = sorted({entry.topic for entry in set_by_us if entry.topic is not None})
+    keys = [side.replicas_key for side in Side]
+    lists = cluster.topic_configs(topics, keys, own_only=True) if topics else {}
+    others = _borrowed_by_others(journal, topics, plans)
+    left = [
+        f"{key} of {entry.topic} has {text}"
+        for entry in set_by_us
+        for key in keys
+        if (text := f"{entry.partition}:{entry.broker}") in listed(lists.get(entry.topic or "", {}).get(key))
+        and text not in others.get(entry.topic or "", ())
+    ]
+    rates = _rates_noted(journal, plans)
+    return (
+        sorted({*left, *(name for broker, name in rates if broker in live)}),
+        sorted({name for broker, name in rates if broker not in live}),
+    )
+
+
+def _rates_noted(journal: Journal, plans: Sequence[str]) -> list[tuple[int, str]]:
+    """Rates that are still written down as borrowed by these plans: what is struck out was given back."""
+    found = []
+    for name in journal.tree.children(paths.borrowed_below("broker")):
+        broker = paths.broker_of(name)
+        for side in Side:
+            node = journal.tree.get(paths.borrowed("broker", name, side.rate_key))
+            if node is not None and broker is not None and set(plans) & Borrowed.from_node(node).entries.keys():
+                found.append((broker, f"{side.rate_key} of broker {broker}"))
+    return found
+
+
+def _borrowed_by_others(journal: Journal, topics: Sequence[str], plans: Sequence[str]) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for topic in topics:
+        for side in Side:
+            node = journal.tree.get(paths.borrowed("topic", topic, side.replicas_key))
+            entries = {} if node is None else Borrowed.from_node(node).entries
+            found.setdefault(topic, set()).update(*(each for plan, each in entries.items() if plan not in plans))
+    return found

@@ -1,0 +1,249 @@
+"""Failure detection (KIP-46, part 1): one look at the cluster, written down so that any later one goes on from it.
+
+What is written: KIP-46's `/admin/failed_brokers/<id>`, which goes when the broker is back or its heal is persisted; and
+beside it our own `/steward/failures/<id>`, which stays as long as the broker is gone, so that neither a heal that could
+not do everything nor a restart begins the grace period anew, and says when the failure was last announced.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from kafka_steward.cluster.health import failed_brokers
+from kafka_steward.cluster.state import Snapshot
+from kafka_steward.errors import ClusterError, DocumentError, LockLost, NodeExists, NodeMissing, VersionConflict
+from kafka_steward.execution.bouncing import bounces, collect_bounces
+from kafka_steward.execution.decisions.failures import Failure, Judgement, Sight, handled_brokers, judge
+from kafka_steward.execution.mending import mending
+from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.execution.watching.debts import give_back_debts, sweep_notes
+from kafka_steward.execution.watching.tending import tend_abandoned
+from kafka_steward.journal import paths
+from kafka_steward.journal.audit import Action, Entry, Who
+from kafka_steward.journal.documents import FailedBroker
+from kafka_steward.journal.open import Journal
+from kafka_steward.journal.tree import Node
+from kafka_steward.settings import Settings
+
+__all__ = ["Detector", "Verdict"]
+
+_log = logging.getLogger(__name__)
+
+_FAILURES = "/steward/failures"
+#: Plans that are looked through for the newest heal of a broker.
+_PLANS = 200
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a look found. Times are the journal's, in milliseconds since 1970.
+
+    `due` are to be announced now; `failed` are all whose grace period is over and that nobody sees to, announced or
+    not; `waiting` are within it, until that moment; `handled` are gone and seen to; `cleared` came back; `down` are all
+    that are gone. In an outage nothing is due. `abandoned` has a sentence for each plan that was found to be stepped by
+    nobody, in the one look that paused it.
+    """
+
+    due: tuple[int, ...]
+    failed: tuple[int, ...]
+    waiting: Mapping[int, int]
+    handled: tuple[int, ...]
+    cleared: tuple[int, ...]
+    down: tuple[int, ...]
+    outage: bool
+    sentence: str
+    now_ms: int
+    abandoned: tuple[str, ...] = ()
+
+
+class Detector:
+    """Looks for failed brokers. Any number may look at once, in any process: they share what is written down."""
+
+    def __init__(self, cluster: ClusterPort, journal: Journal, settings: Settings, who: Who) -> None:
+        self._cluster = cluster
+        self._journal = journal
+        self._settings = settings
+        self._who = who
+
+    def look(self, *, announce: bool = True) -> Verdict:
+        """Look once. With `announce`, what is due and returned in `due` counts as announced from now on.
+
+        Raises ClusterError, and then nothing was written: not reaching the cluster is never a broker's failure.
+        Raises JournalError.
+        """
+        return mending(self._journal, self._who, lambda: self._look(announce=announce))
+
+    def _look(self, *, announce: bool) -> Verdict:
+        snapshot = self._cluster.snapshot()
+        views = self._cluster.live_views(sorted(snapshot.live))
+        sight = _sight(snapshot, failed_brokers(snapshot, views))
+        now_ms = self._journal.now_ms()
+        entries, failures = self._entries(now_ms), self._failures()
+        first_seen_ms = {broker: failure.first_seen_ms for broker, failure in failures.items()} | entries
+        judgement = self._judge(sight, entries, failures, first_seen_ms, now_ms=now_ms)
+        cleared = self._write(sight, judgement, first_seen_ms, now_ms=now_ms)
+        if announce:
+            self._announce(judgement, now_ms)
+        collect_bounces(self._journal, sight.live, self._settings, self._who)
+        abandoned = self._see_to_plans(sight)
+        return Verdict(
+            due=judgement.announce,
+            failed=judgement.due,
+            waiting=judgement.waiting,
+            handled=judgement.handled,
+            cleared=cleared,
+            down=tuple(sorted(sight.failed)),
+            outage=judgement.outage,
+            sentence=" ".join([_sentence(sight, judgement, self._settings, now_ms), *abandoned]),
+            now_ms=now_ms,
+            abandoned=tuple(abandoned),
+        )
+
+    def _judge(
+        self,
+        sight: Sight,
+        entries: Mapping[int, int],
+        failures: Mapping[int, Failure],
+        first_seen_ms: Mapping[int, int],
+        *,
+        now_ms: int,
+    ) -> Judgement:
+        announced = {broker: failure.announced_ms for broker, failure in failures.items()}
+        bouncing = bounces(self._journal.tree)
+        return judge(
+            sight,
+            first_seen_ms=first_seen_ms,
+            entries=entries.keys(),
+            noted=failures.keys(),
+            announced_ms={broker: at_ms for broker, at_ms in announced.items() if at_ms is not None},
+            handled=handled_brokers(
+                self._journal.plans.latest(_PLANS), sight, now_ms, self._settings, first_seen_ms=first_seen_ms
+            ),
+            bouncing=frozenset(broker for broker, bounce in bouncing.items() if bounce.holds(now_ms)),
+            now_ms=now_ms,
+            settings=self._settings,
+            stated_ms={broker: bounce.until_ms for broker, bounce in bouncing.items() if bounce.until_ms is not None},
+        )
+
+    def _entries(self, now_ms: int) -> dict[int, int]:
+        """KIP-46's entries: broker to the time of failure. One that cannot be, or be read, dates from its writing."""
+        found = {}
+        for name in self._journal.tree.children(paths.FAILED_BROKERS):
+            broker, node = paths.broker_of(name), self._journal.tree.get(f"{paths.FAILED_BROKERS}/{name}")
+            if broker is None or node is None:
+                continue
+            try:
+                told_ms = FailedBroker.from_node(node).failure_timestamp_ms
+            except DocumentError:
+                told_ms = node.created_ms
+            # A clock that runs ahead must not put a failure off.
+            found[broker] = told_ms if told_ms <= now_ms else min(node.created_ms, now_ms)
+        return found
+
+    def _failures(self) -> dict[int, Failure]:
+        found = {}
+        for name in self._journal.tree.children(_FAILURES):
+            broker, node = paths.broker_of(name), self._journal.tree.get(f"{_FAILURES}/{name}")
+            if broker is not None and node is not None:
+                found[broker] = _readable(node)
+        return found
+
+    def _write(
+        self, sight: Sight, judgement: Judgement, known_ms: Mapping[int, int], *, now_ms: int
+    ) -> tuple[int, ...]:
+        """Write down what is new and strike out what is over; returns the brokers that came back."""
+        for broker in judgement.write:
+            first_seen_ms = known_ms.get(broker, now_ms)
+            self._create(f"{_FAILURES}/{broker}", Failure(first_seen_ms).to_json())
+            if self._create(paths.failed_broker(broker), FailedBroker(first_seen_ms).to_json()):
+                self._note(Action.DETECT, broker, f"broker {broker} has replicas and is gone", after=first_seen_ms)
+        if judgement.write and judgement.outage:
+            self._note(Action.OUTAGE, None, _sentence(sight, judgement, self._settings, now_ms))
+        for broker in judgement.clear:
+            self._delete(paths.failed_broker(broker))
+        back = tuple(broker for broker in sorted({*known_ms, *judgement.clear}) if sight.over(broker))
+        for broker in back:
+            self._delete(f"{_FAILURES}/{broker}")
+            if broker in sight.live:
+                self._delete(paths.rolling_bounce(broker))
+            why = "is back" if broker in sight.live else "has no replicas any more"
+            self._note(Action.CLEAR, broker, f"broker {broker} {why}")
+        return tuple(broker for broker in back if broker in sight.live)
+
+    def _announce(self, judgement: Judgement, now_ms: int) -> None:
+        for broker in judgement.announce:
+            node = self._journal.tree.get(f"{_FAILURES}/{broker}")
+            if node is None:
+                continue
+            text = replace(_readable(node), announced_ms=now_ms).to_json()
+            try:
+                self._journal.tree.set(node.path, text, version=node.version)
+            except (VersionConflict, NodeMissing):
+                continue  # another look announces it
+            self._note(Action.ANNOUNCE, broker, f"broker {broker} is gone longer than the grace period")
+
+    def _see_to_plans(self, sight: Sight) -> list[str]:
+        """What ended plans left behind, and plans that nobody steps any more."""
+        told: list[str] = []
+        try:
+            told = tend_abandoned(self._cluster, self._journal, self._settings, self._who)
+            sweep_notes(self._journal)
+            give_back_debts(self._cluster, self._journal, sight.live, self._who)
+        except (ClusterError, LockLost) as error:
+            _log.info("What plans left behind is still there: %s", error)
+        return told
+
+    def _create(self, path: str, text: str) -> bool:
+        try:
+            self._journal.tree.create(path, text)
+        except NodeExists:
+            return False  # an earlier look, or another process: its time stays
+        return True
+
+    def _delete(self, path: str) -> None:
+        node = self._journal.tree.get(path)
+        if node is None:
+            return
+        try:
+            self._journal.tree.delete(path, version=node.version)
+        except (VersionConflict, NodeMissing):
+            return  # another look has it
+
+    def _note(self, action: Action, broker: int | None, reason: str, *, after: object = None) -> None:
+        self._journal.audit.note(Entry(action, reason, broker=broker, after=after, who=self._who))
+
+
+def _readable(node: Node) -> Failure:
+    """The failure written down; one that someone garbled dates from when it was written."""
+    try:
+        return Failure.from_node(node)
+    except DocumentError:
+        return Failure(node.created_ms)
+
+
+def _sight(snapshot: Snapshot, failed: frozenset[int]) -> Sight:
+    known = frozenset(broker for broker in snapshot.live | snapshot.hosting if broker >= 0)
+    holding = Counter(broker for each in snapshot.partitions.values() for broker in failed.intersection(each.replicas))
+    return Sight(failed, snapshot.live, known, holding)
+
+
+def _sentence(sight: Sight, judgement: Judgement, settings: Settings, now_ms: int) -> str:
+    if not sight.failed:
+        return "Every broker that has replicas is live."
+    brokers = f"Broker {', '.join(map(str, sorted(sight.failed)))} is gone"
+    if settings.heal_failure_interval < 0:
+        return f"{brokers}; healing is switched off (heal_failure_interval is -1)."
+    if judgement.outage:
+        return (
+            f"{brokers}: {len(sight.failed)} of {len(sight.known)} brokers, more than max_failed_brokers or "
+            "max_failed_fraction allow; that is an outage, and nothing is healed until some are back."
+        )
+    if judgement.due:
+        return f"{brokers} longer than the grace period: {', '.join(map(str, judgement.due))} is to be healed."
+    if judgement.waiting:
+        left_s = max(0, min(judgement.waiting.values()) - now_ms) / 1000
+        return f"{brokers}; the grace period ends in {left_s:.0f} s."
+    return f"{brokers}, and is seen to."

@@ -1,0 +1,114 @@
+"""A look at the health of a cluster (KIP-352): what is asked of Kafka for it, and what a person is told."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Protocol
+
+from kafka_steward.assignment import TopicPartition
+from kafka_steward.cluster.health import Copies, Health, copies_of, health_of
+from kafka_steward.cluster.lag import LogEnds, held_by
+from kafka_steward.cluster.state import Snapshot
+from kafka_steward.errors import RequestError
+from kafka_steward.execution.filling.debtbook import owed_count
+from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.journal.open import Journal
+
+__all__ = ["HEALTHY", "Examined", "ailments", "checked_limits", "examine", "health_sentence"]
+
+_MIN_ISR = "min.insync.replicas"
+#: What a healthy cluster has at most, unless somebody says otherwise.
+HEALTHY: Mapping[str, float] = {
+    "under_replicated_partitions": 0,
+    "under_min_isr_partitions": 0,
+    "offline_partitions": 0,
+}
+#: Of what limits may speak.
+_MEASURES = (
+    *HEALTHY,
+    "reassigning_partitions",
+    "reassignment_max_lag",
+    "failed_brokers",
+    "owed_replicas",
+    "replica_imbalance",
+    "leader_imbalance",
+)
+#: Partitions that a sentence names before it only counts.
+_NAMED = 3
+
+
+class Examined(ClusterPort, LogEnds, Protocol):
+    """A cluster that can be examined; KafkaCluster is one."""
+
+
+def examine(cluster: Examined, journal: Journal, before: Copies | None = None) -> tuple[Health, Copies]:
+    """The cluster's health, and what has been copied by now: give it to the next look, for bytes per second.
+
+    Raises ClusterError, JournalError. Asks for sizes and log ends only while something is reassigning.
+    """
+    snapshot = cluster.snapshot()
+    moving = snapshot.reassigning
+    receiving = sorted({broker for each in moving.values() for broker in each.adding} & snapshot.live)
+    log_dirs = cluster.log_dirs(receiving) if receiving else {}
+    held = {broker: names for broker, names in held_by(moving.values()).items() if broker in snapshot.live}
+    copies = copies_of(snapshot, log_dirs, journal.now_ms())
+    health = health_of(
+        snapshot,
+        min_isr=_min_isr(cluster, snapshot),
+        ends=cluster.log_ends(held) if held else {},
+        copies=copies,
+        before=before,
+        owed=owed_count(journal.tree),
+    )
+    return health, copies
+
+
+def checked_limits(given: Mapping[str, float] | None) -> dict[str, float]:
+    """The limits to hold a cluster to: those given, or HEALTHY. Raises RequestError for a measure that is none."""
+    for name in given or ():
+        if name not in _MEASURES:
+            raise RequestError(f"There is no measure {name!r}; there are {', '.join(_MEASURES)}.")
+    return {name: float(value) for name, value in (HEALTHY if given is None else given).items()}
+
+
+def ailments(health: Health, limits: Mapping[str, float]) -> list[str]:
+    """The measures that are above their limits; one that is unknown is not."""
+    measures = health.measures
+    return [name for name, limit in limits.items() if measures.get(name, 0) > limit]
+
+
+def health_sentence(health: Health) -> str:
+    """What a person is told."""
+    told = f"Of {health.partitions} partitions " + ", ".join(
+        [
+            _counted(health.under_replicated, "under-replicated"),
+            _counted(health.under_min_isr, "under min ISR"),
+            _counted(health.offline, "offline"),
+        ]
+    )
+    gone = f" Broker {', '.join(map(str, health.gone))} is gone." if health.gone else ""
+    owed = f" {health.owed} replicas are owed." if health.owed else ""
+    return f"{told}.{_moving(health)}{gone}{owed}"
+
+
+def _moving(health: Health) -> str:
+    if not health.reassigning:
+        return " None is being reassigned."
+    behind = "" if health.max_lag is None else f", at most {health.max_lag} messages behind"
+    rate = f", {sum(health.bytes_in.values()) / 1e6:.1f} MB/s" if health.bytes_in else ""
+    count = len(health.reassigning)
+    return f" {count} {'is' if count == 1 else 'are'} being reassigned{behind}{rate}."
+
+
+def _counted(names: Collection[TopicPartition], what: str) -> str:
+    if not names:
+        return f"0 are {what}"
+    some = ", ".join(str(name) for name in list(names)[:_NAMED])
+    return f"{len(names)} {'is' if len(names) == 1 else 'are'} {what} ({some}{', …' if len(names) > _NAMED else ''})"
+
+
+def _min_isr(cluster: ClusterPort, snapshot: Snapshot) -> dict[str, int]:
+    """min.insync.replicas of the topics that could be under it."""
+    topics = {name.topic for name, each in snapshot.partitions.items() if len(each.isr) < len(each.replicas)}
+    values = cluster.topic_configs(sorted(topics), [_MIN_ISR]) if topics else {}
+    return {topic: int(of[_MIN_ISR]) for topic, of in values.items() if _MIN_ISR in of}

@@ -1,0 +1,1 @@
+"""Proves a plan from the snapshot, the plan and one price per broker. It shares no module with the solver."""

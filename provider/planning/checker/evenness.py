@@ -1,0 +1,137 @@
+"""Part of the checker: how even a plan leaves some topics, and which of them it is not proven minimal for."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from kafka_steward.assignment import Move, TopicPartition
+from kafka_steward.planning.checker.certificate import (
+    badly_spread,
+    find_prices,
+    misplaced_within,
+    open_topics,
+    totals_of,
+)
+from kafka_steward.planning.checker.judge import Court, Position, position_of
+from kafka_steward.planning.files.formats import SnapshotFolder, plan_table
+
+__all__ = ["Evenness", "evenness_of", "is_even", "seek_prices"]
+
+_INTERNAL = ("__consumer_offsets", "__share_group_state", "__transaction_state")
+#: Partitions times brokers up to which prices that a proof lacks are sought here.
+_MAX_SOUGHT = 100_000_000
+
+
+@dataclass(frozen=True)
+class Evenness:
+    """Of some topics: what is wrong, what is uneven (a fault unless a budget explains it), and sums per broker."""
+
+    problems: list[str]
+    uneven: list[str]
+    held: list[int]
+    placed: list[int]
+    factors: dict[int, int]
+    #: The prices that were used, and the topics that they do not prove; None if there are none.
+    prices: list[int] | None
+    open_topics: list[str]
+
+    @classmethod
+    def total(cls, parts: Sequence[Evenness]) -> Evenness:
+        """That of all topics together."""
+        factors: Counter[int] = Counter()
+        for part in parts:
+            factors.update({int(factor): count for factor, count in part.factors.items()})
+        return cls(
+            problems=[one for part in parts for one in part.problems],
+            uneven=[one for part in parts for one in part.uneven],
+            held=np.sum([part.held for part in parts], axis=0).tolist(),
+            placed=np.sum([part.placed for part in parts], axis=0).tolist(),
+            factors=dict(factors),
+            prices=parts[0].prices,
+            open_topics=[one for part in parts for one in part.open_topics],
+        )
+
+
+def is_even(proof: Mapping[str, Any]) -> bool:
+    """Whether a plan promises an even number of replicas everywhere."""
+    by_bytes = (proof.get("options") or {}).get("balance") == "bytes"
+    return proof.get("operation") in ("rebalance", "expand", "drain") and not by_bytes
+
+
+def evenness_of(brokers: pa.Table, partitions: pa.Table, moves: Sequence[Move], proof: Mapping[str, Any]) -> Evenness:
+    """Judge the topics of these partitions by the proof's prices."""
+    options = proof.get("options") or {}
+    position = position_of(brokers, touchable(brokers, partitions, options), plan_table(moves), options)
+    partial = bool(options.get("max_moves") or options.get("max_bytes"))
+    found, totals = misplaced_within(position), totals_of(position)
+    prices = _given_prices(position.court, proof)
+    return Evenness(
+        problems=_badly_moved(position) if partial else [],
+        uneven=found,
+        held=totals.held.tolist(),
+        placed=totals.placed.tolist(),
+        factors=totals.factors,
+        prices=prices,
+        open_topics=[] if prices is None else open_topics(position, np.array(prices, np.int64)),
+    )
+
+
+def seek_prices(snapshot: SnapshotFolder, rows: pa.Table, proof: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The proof, with prices found from the plan's rows alone where it has none and they can be found in good time."""
+    options = proof.get("options") or {}
+    court = Court.of(snapshot.brokers, options)
+    small = len(snapshot.partitions) * len(court.ids) <= _MAX_SOUGHT
+    if not is_even(proof) or not small or _given_prices(court, proof) is not None or not _sound(snapshot, rows):
+        return proof
+    touched = touchable(snapshot.brokers, snapshot.partitions, options)
+    found = find_prices(position_of(snapshot.brokers, touched, rows, options))
+    if found is None:
+        return proof
+    return {**proof, "prices": {str(broker): int(price) for broker, price in zip(court.ids, found, strict=True)}}
+
+
+def _sound(snapshot: SnapshotFolder, rows: pa.Table) -> bool:
+    """Whether the rows are of partitions of the snapshot, each once."""
+    keys = ["topic", "partition"]
+    names = rows.select(keys).group_by(keys).aggregate([])
+    known = names.join(snapshot.partitions.select(keys), keys, join_type="inner")
+    return bool(len(known) == len(names) == len(rows))
+
+
+def _given_prices(court: Court, proof: Mapping[str, Any]) -> list[int] | None:
+    """The proof's prices in the order of the brokers; None unless it has one whole number for each of them."""
+    given = proof.get("prices") or {}
+    names = [str(broker) for broker in court.ids]
+    if sorted(given) != sorted(names) or any(type(one) is not int or abs(one) >= 1 << 24 for one in given.values()):
+        return None
+    return [given[name] for name in names]
+
+
+def _badly_moved(position: Position) -> list[str]:
+    """Within a budget some partitions wait; those that move are right at once."""
+    wrong = badly_spread(position) | (position.placed.sum(axis=1) != position.factor)
+    moved = (position.placed & ~position.held).any(axis=1) & wrong
+    named = {position.topics[topic] for topic in position.topic[moved]}
+    return [f"A partition of {name} moves, and ends up on the wrong racks or number of brokers." for name in named]
+
+
+def touchable(brokers: pa.Table, partitions: pa.Table, options: Mapping[str, Any]) -> pa.Table:
+    """The partitions that a plan may touch: selected, not pinned, not in flight, not lost."""
+    failed = {row["broker"] for row in brokers.to_pylist() if row["state"] == "failed"}
+    pinned, include = set(options.get("pin", ())), options.get("include", ())
+    touched = []
+    for row in partitions.to_pylist():
+        chosen = not include or any(re.fullmatch(pattern, row["topic"]) for pattern in include)
+        barred = any(re.fullmatch(pattern, row["topic"]) for pattern in options.get("exclude", ()))
+        name = TopicPartition(row["topic"], row["partition"])
+        still = row["adding"] or row["removing"] or str(name) in pinned
+        barred |= row["topic"] in _INTERNAL and options.get("internal_topics") is False
+        touched.append(bool(chosen and not barred and not still and set(row["replicas"]) - failed))
+    return partitions.filter(pa.array(touched, pa.bool_()))

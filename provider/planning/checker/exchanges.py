@@ -1,0 +1,157 @@
+"""Which exchanges a plan's outcome allows in each topic: a unit's ways from one broker to another, and their worth.
+
+Two pictures of the same thing. `pooled` goes through one node per topic and rack, and so forgets that a partition may
+hold the broker already where the unit comes out: it allows more than there is, which can hide no better plan, and takes
+a few numbers per replica. `exact` has every pair of brokers, and is for topics that the first leaves open.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from kafka_steward.planning.checker.judge import Bools, Ints, Position
+
+__all__ = ["FAR", "Distances", "Exact", "Exchanges", "Pooled", "exact_exchanges", "on_racks", "pooled_exchanges"]
+
+#: Farther than any path.
+FAR = np.int32(1 << 28)
+_NONE = 2
+
+Distances = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class Exact:
+    """The best worth of a unit's way from one broker to another, per topic; `_NONE` where no partition allows it."""
+
+    worth: npt.NDArray[np.int8]
+    #: Nodes of a topic besides its brokers and the market.
+    extra_nodes: int = 0
+
+    def relaxed(self, cell: Distances) -> Distances:
+        """Distances after one more exchange."""
+        through = np.where(self.worth == _NONE, FAR, cell[:, :, None] + self.worth)
+        return np.asarray(np.minimum(cell, through.min(axis=1, initial=FAR)), np.int32)
+
+    def of(self, topics: Ints) -> Exact:
+        """Those of some topics."""
+        return Exact(self.worth[topics])
+
+
+@dataclass(frozen=True)
+class Pooled:
+    """Per topic, broker and pool the worth of giving a unit to the pool; and the ways back to where data still is.
+
+    `pool` says which pool each broker draws from, -1 for none. `back` holds flat cells: from, to, and the worth.
+    """
+
+    out: npt.NDArray[np.int8]
+    pool: Ints
+    back: tuple[Ints, Ints, npt.NDArray[np.int32]]
+
+    @property
+    def extra_nodes(self) -> int:
+        """Nodes of a topic besides its brokers and the market."""
+        return int(self.out.shape[2])
+
+    def relaxed(self, cell: Distances) -> Distances:
+        """Distances after one more exchange."""
+        given = np.where(self.out == _NONE, FAR, cell[:, :, None] + self.out).min(axis=1)
+        drawn = np.where(self.pool < 0, FAR, given[:, self.pool])
+        found = np.minimum(cell, drawn)
+        start, end, worth = self.back
+        flat = found.ravel()
+        np.minimum.at(flat, end, cell.ravel()[start] + worth)
+        return np.asarray(flat.reshape(cell.shape), np.int32)
+
+    def of(self, topics: Ints) -> Pooled:
+        """Those of some topics."""
+        width = self.out.shape[1]
+        place = np.full(len(self.out), -1)
+        place[topics] = np.arange(len(topics))
+        start, end, worth = self.back
+        mine = place[start // width] >= 0
+        start, end = (place[at // width] * width + at % width for at in (start[mine], end[mine]))
+        return Pooled(self.out[topics], self.pool, (start, end, worth[mine]))
+
+
+Exchanges = Exact | Pooled
+
+
+def exact_exchanges(position: Position) -> Exact:
+    """Every pair of brokers between which some partition could shift a replica."""
+    topics, brokers = len(position.topics), position.placed.shape[1]
+    worth = np.full((topics, brokers, brokers), _NONE, np.int8)
+    row, leaving = np.nonzero(position.placed)
+    gain = np.where(position.held, 0, 1)[row] - np.where(position.held[row, leaving], 0, 1)[:, None]
+    allowed = ~position.placed[row] & _rack_allows(position, row, leaving)
+    # Barred brokers take back what is theirs, and nothing else.
+    allowed &= ~position.court.barred | position.held[row]
+    for value in (1, 0, -1):
+        slot, entering = np.nonzero(allowed & (gain == value))
+        worth[position.topic[row[slot]], leaving[slot], entering] = value
+    return Exact(worth)
+
+
+def pooled_exchanges(position: Position) -> Pooled:
+    """The same by way of pools, one per rack and one for all brokers without."""
+    racks, brokers = position.rack_bounds[0].shape[1], len(position.rack)
+    pool = np.where(position.rack < 0, racks, position.rack)
+    row, leaving = np.nonzero(position.placed)
+    enter = _pools_allow(position, row, leaving)
+    gain = np.where(position.held[row, leaving], 1, 0)
+    out = np.full((len(position.topics), brokers, racks + 1), _NONE, np.int8)
+    for value in (1, 0):
+        slot, entering = np.nonzero(enter & (gain == value)[:, None])
+        out[position.topic[row[slot]], leaving[slot], entering] = value
+    draws = np.where(position.court.barred, -1, pool)
+    return Pooled(out, draws, _ways_back(position))
+
+
+def _ways_back(position: Position) -> tuple[Ints, Ints, npt.NDArray[np.int32]]:
+    """Exchanges that give a partition back a replica that the plan takes from it: no data moves for that."""
+    width = len(position.rack)
+    lost = position.held & ~position.placed
+    changed = np.flatnonzero(lost.any(axis=1))
+    index, leaving = np.nonzero(position.placed[changed])
+    at, entering = np.nonzero(lost[changed][index])
+    row, leaving = changed[index[at]], leaving[at]
+    allowed = _rack_allows(position, row, leaving)[np.arange(len(row)), entering]
+    row, leaving, entering = row[allowed], leaving[allowed], entering[allowed]
+    first = position.topic[row] * width
+    worth = np.where(position.held[row, leaving], 0, -1).astype(np.int32)
+    return first + leaving, first + entering, worth
+
+
+def _rack_allows(position: Position, row: Ints, leaving: Ints) -> Bools:
+    """Which brokers could take over a unit without the partition's racks going out of bounds."""
+    racks = position.rack_bounds[0].shape[1]
+    same = (position.rack[leaving] >= 0)[:, None] & (position.rack[leaving][:, None] == position.rack)
+    pool = np.where(position.rack < 0, racks, position.rack)
+    return np.asarray(same | _pools_allow(position, row, leaving)[:, pool], bool)
+
+
+def _pools_allow(position: Position, row: Ints, leaving: Ints) -> Bools:
+    """Which racks could take over a unit; the last column stands for brokers without a rack, which nothing binds."""
+    on_rack = on_racks(position)[row]
+    low, high = (bound[row] for bound in position.rack_bounds)
+    pad = np.ones((len(row), 1), bool)
+    own = np.where(position.rack < 0, on_rack.shape[1], position.rack)[leaving]
+    slots = np.arange(len(row))
+    may_leave = np.hstack([on_rack > low, pad])[slots, own]
+    may = may_leave[:, None] & np.hstack([on_rack < high, pad])
+    may[slots, own] = True
+    return np.asarray(may, bool)
+
+
+def on_racks(position: Position) -> Ints:
+    """How many replicas each partition has on each rack after the plan."""
+    racks = position.rack_bounds[0].shape[1]
+    row, broker = np.nonzero(position.placed)
+    rack = position.rack[broker]
+    racked = rack >= 0
+    at = row[racked] * racks + rack[racked]
+    return np.bincount(at, minlength=len(position.topic) * racks).reshape(len(position.topic), racks)

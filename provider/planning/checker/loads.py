@@ -1,0 +1,99 @@
+"""Part of the checker: the bytes on every broker before and after a plan that evens out disks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import pyarrow as pa
+
+from kafka_steward.assignment import Move
+from kafka_steward.planning.checker.rules import Facts
+
+__all__ = ["Loads", "band_gaps", "loads_of", "overfull"]
+
+
+@dataclass(frozen=True)
+class Loads:
+    """Bytes per broker id: before, without what is lost; after; and what comes in. `lost` is to be copied anew."""
+
+    before: dict[int, int]
+    after: dict[int, int]
+    into: dict[int, int]
+    lost: int
+
+    @classmethod
+    def total(cls, parts: Sequence[Loads]) -> Loads:
+        """The loads of all topics together."""
+        sides = [_added(getattr(part, name) for part in parts) for name in ("before", "after", "into")]
+        return cls(sides[0], sides[1], sides[2], sum(part.lost for part in parts))
+
+
+def loads_of(facts: Facts, moves: Sequence[Move]) -> Loads:
+    """The loads of some topics."""
+    new = {move.topic_partition: move for move in moves}
+    loads = Loads({}, {}, {}, 0)
+    lost = 0
+    for name, part in facts.parts.items():
+        size, move = part.size or 0, new.get(name)
+        alive = facts.alive(part.replicas)
+        lost += size * max(len(move.after) - len(alive), 0) if move else 0
+        _put(loads.before, alive, size)
+        _put(loads.after, facts.alive(move.after) if move else alive, size)
+        _put(loads.into, sorted(move.adding) if move else (), size)
+    return Loads(loads.before, loads.after, loads.into, lost)
+
+
+def overfull(loads: Loads, brokers: pa.Table) -> Iterator[str]:
+    """Brokers that would receive more bytes than they have room for."""
+    for row in brokers.to_pylist():
+        room, coming = row["usable_bytes"], loads.into.get(row["broker"], 0)
+        if room is not None and coming > room:
+            yield f"Broker {row['broker']} would receive {coming} bytes and has room for {room}."
+
+
+def band_gaps(loads: Loads, brokers: pa.Table, options: Mapping[str, Any], moved_bytes: int) -> Iterator[str]:
+    """What is not proven of even disks: brokers outside the tolerance, and bytes beyond the fewest possible."""
+    share = _shares(brokers, set(options.get("exclude_brokers") or ()))
+    tolerance = Fraction(str(options.get("tolerance", 0.05)))
+    total = sum(loads.after.values())
+    low = {broker: part * total * (1 - tolerance) for broker, part in share.items()}
+    high = {broker: part * total * (1 + tolerance) for broker, part in share.items()}
+    # A byte of slack: the planner's edges are floating-point numbers.
+    outside = [b for b in share if not low[b] - 1 <= loads.after.get(b, 0) <= high[b] + 1]
+    if outside:
+        names = ", ".join(str(broker) for broker in outside)
+        yield f"The disks of these brokers stay out of the tolerance, and it is not proven that they must: {names}."
+    excess = sum(max(held - high.get(b, Fraction(0)), Fraction(0)) for b, held in loads.before.items())
+    lack = sum(max(low[b] - loads.before.get(b, 0), Fraction(0)) for b in share)
+    least = int(max(loads.lost + excess, lack))
+    if moved_bytes > least:
+        yield f"The plan moves {moved_bytes} bytes; the fewest that could do are only known to be at least {least}."
+
+
+def _shares(brokers: pa.Table, barred: set[int]) -> dict[int, Fraction]:
+    rows = [row for row in brokers.to_pylist() if row["state"] in ("live", "new")]
+    known = [Fraction(row["capacity"]).limit_denominator(10**6) for row in brokers.to_pylist() if row["capacity"]]
+    usual = sum(known, Fraction(0)) / len(known) if known else Fraction(1)
+    weight = {
+        row["broker"]: usual if row["capacity"] is None else Fraction(row["capacity"]).limit_denominator(10**6)
+        for row in rows
+        if row["broker"] not in barred
+    }
+    whole = sum(weight.values(), Fraction(0))
+    return {broker: one / whole for broker, one in weight.items()}
+
+
+def _put(load: dict[int, int], brokers: Sequence[int], size: int) -> None:
+    for broker in brokers:
+        load[broker] = load.get(broker, 0) + size
+
+
+def _added(parts: Iterator[dict[int, int]]) -> dict[int, int]:
+    found: dict[int, int] = {}
+    for part in parts:
+        for broker, size in part.items():
+            found[int(broker)] = found.get(int(broker), 0) + size
+    return found

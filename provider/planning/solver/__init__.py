@@ -1,0 +1,1 @@
+"""Finds the plan: NumPy and OR-tools, without Spark."""

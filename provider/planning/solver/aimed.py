@@ -1,0 +1,136 @@
+"""Leaders of a slice that is one of several: each broker is to lead so many, and the whole is even.
+
+Most partitions keep their leader. Only those that cannot, and some on brokers that lead too many, are asked in a small
+flow; where that does not come out even, all are. The brokers' numbers are a wish there, so that an answer always is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from kafka_steward.planning.solver.arrays import Bools, Ints
+from kafka_steward.planning.solver.flows import Infeasible, Network
+from kafka_steward.planning.solver.leaders import Slots, Tier
+
+__all__ = ["lead_aimed"]
+
+_MANY = 1 << 40
+#: What a change costs, where a leader without data costs 1; and how many changes the aim of a broker is worth. Small
+#: numbers, because the flow takes a third longer with ones that no sum could outweigh, and finds the same.
+_CHANGE, _AIM = 16, 64
+#: Of a broker that leads too many: how many more than it must give are asked; twice as many in each round.
+_ASKED_PER_GIVEN, _ASKED_BESIDE = 2, 8
+_ROUNDS = 5
+
+
+@dataclass(frozen=True)
+class _Led:
+    """Each row's leader, and the topics and brokers of which the bounds or the aims were missed."""
+
+    leader: Ints
+    topics: Ints
+    brokers: Ints
+
+
+def lead_aimed(topic: Ints, slots: Slots, choices: list[Tier], aim: Ints) -> tuple[Ints, str]:
+    """Each row's leader, and the tier of the topics' bounds that could be met. Raises Infeasible."""
+    found = _few(topic, slots, choices[0], aim)
+    if found is not None:
+        return found, choices[0].name
+    everyone = (_led(topic, slots, tier.cell, aim) for tier in choices)
+    for tier, led in zip(choices, everyone, strict=True):
+        if len(led.topics) == 0:
+            return led.leader, tier.name
+    raise Infeasible
+
+
+def _few(topic: Ints, slots: Slots, tier: Tier, aim: Ints) -> Ints | None:
+    """The leaders where most stay; None if that meets no aim. Who is in the way is asked in the next round."""
+    lead = np.flatnonzero(slots.leads)
+    leader = np.full(len(topic), -1)
+    leader[slots.row[lead]] = slots.broker[lead]
+    led = np.zeros(tier.cell[0].shape, np.int64)
+    np.add.at(led, (topic[slots.row[lead]], slots.broker[lead]), 1)
+    asked = _stuck(topic, slots, tier.cell, (leader, led))
+    excess = np.minimum(led, tier.cell[1]).sum(axis=0) - aim
+    giving = _giving_order(slots, excess)
+    for turn in range(_ROUNDS):
+        asked |= giving < np.where(excess > 0, (_ASKED_PER_GIVEN * excess + _ASKED_BESIDE) << turn, 0)[leader]
+        found = _with_others_fixed(topic, slots, tier, (aim, asked))
+        if len(found.topics) == 0 and len(found.brokers) == 0:
+            return found.leader
+        asked |= np.isin(topic, found.topics)
+        if asked.sum() > len(asked) // 2:
+            return None
+        excess[found.brokers] = np.maximum(excess[found.brokers], 1)
+    return None
+
+
+def _stuck(topic: Ints, slots: Slots, cell: tuple[Ints, Ints], now: tuple[Ints, Ints]) -> Bools:
+    """Rows that lost their leader, are led where too many of their topic are, or could lead where too few are."""
+    leader, led = now
+    asked = leader < 0
+    has = np.flatnonzero(~asked)
+    asked[has[(led > cell[1])[topic[has], leader[has]]]] = True
+    asked[slots.row[(led < cell[0])[topic[slots.row], slots.broker]]] = True
+    return asked
+
+
+def _giving_order(slots: Slots, excess: Ints) -> Ints:
+    """The turn of each row on the broker that leads it: those come first that others could lead who lead too few."""
+    rows = int(slots.row[-1]) + 1
+    lead = np.flatnonzero(slots.leads)
+    row, broker = slots.row[lead], slots.broker[lead]
+    takers = np.bincount(slots.row, weights=(excess < 0)[slots.broker], minlength=rows)
+    order = np.lexsort((-takers[row], broker))
+    turn = np.full(rows, _MANY)
+    turn[row[order]] = np.arange(len(order)) - np.searchsorted(broker[order], broker[order])
+    return turn
+
+
+def _with_others_fixed(topic: Ints, slots: Slots, tier: Tier, asking: tuple[Ints, Bools]) -> _Led:
+    aim, asked = asking
+    stays = slots.leads & ~asked[slots.row]
+    fixed = np.zeros(tier.cell[0].shape, np.int64)
+    np.add.at(fixed, (topic[slots.row[stays]], slots.broker[stays]), 1)
+    rows, mine = np.flatnonzero(asked), asked[slots.row]
+    index = np.cumsum(asked) - 1
+    part = Slots(index[slots.row[mine]], slots.broker[mine], slots.leads[mine], slots.added[mine])
+    low, high = (np.maximum(bound - fixed, 0) for bound in tier.cell)
+    left = aim - fixed.sum(axis=0)
+    found = _led(topic[rows], part, (low, high), np.maximum(left, 0))
+    leader = np.full(len(topic), -1)
+    leader[slots.row[stays]] = slots.broker[stays]
+    leader[rows] = found.leader
+    return _Led(leader, found.topics, np.union1d(found.brokers, np.flatnonzero(left < 0)))
+
+
+def _led(topic: Ints, slots: Slots, cell: tuple[Ints, Ints], aim: Ints) -> _Led:
+    """Leaders of least cost, where missing a bound of a topic costs most, an aim of a broker less, a change least."""
+    rows, brokers = len(topic), len(aim)
+    if rows == 0:
+        return _Led(topic, topic, np.flatnonzero(aim))
+    net = Network()
+    used, which = np.unique(topic[slots.row] * brokers + slots.broker, return_inverse=True)
+    parts, cells, ends, sink = net.nodes(rows), net.nodes(len(used)), net.nodes(brokers), net.nodes(1)
+    cost = np.where(slots.leads, 0, _CHANGE) + slots.added
+    chosen = net.connect(parts[slots.row], cells[which], 1, cost)
+    far = _AIM * (_CHANGE + 1)
+    low, high = (bound.ravel()[used] for bound in cell)
+    end = ends[used % brokers]
+    sure = net.connect(cells, end, low, -8 * far)
+    net.connect(cells, end, np.maximum(high - low, 0), 0)
+    beyond = net.connect(cells, end, _MANY, 8 * far)
+    net.connect(ends, np.broadcast_to(sink, ends.shape), aim, 0)
+    above = [
+        net.connect(ends, np.broadcast_to(sink, ends.shape), room, price * far)
+        for room, price in ((1, 1), (2, 2), (_MANY, 4))
+    ]
+    net.supply(parts, 1)
+    net.supply(sink, -rows)
+    flow = net.solve()
+    missed = used[(flow[sure] < low) | (flow[beyond] > 0)] // brokers
+    over = np.flatnonzero(sum(flow[arcs] for arcs in above))
+    return _Led(slots.broker[flow[chosen] > 0], np.unique(missed), over)

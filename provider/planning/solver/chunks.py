@@ -1,0 +1,82 @@
+"""The order of a plan, and its chunks.
+
+First come the partitions that are nearest to losing data: the fewest in-sync replicas, then the most missing. Among
+equals, a move comes when the brokers that it needs are expected to be free: each broker is imagined to work off its
+moves from the largest on, in as many slots as it has, and a move starts when the last of its brokers gets to it. So
+any stretch of the plan keeps all brokers' slots busy, and large partitions do not come last.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from kafka_steward.planning.files.formats import PLAN
+from kafka_steward.planning.solver.arrays import Ints
+
+__all__ = ["Queue", "Slots", "in_order", "order"]
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Slots:
+    """How many replicas one broker may be receiving and sending at once, and partitions in one chunk."""
+
+    into: int
+    out_of: int
+    chunk_size: int
+
+
+@dataclass(frozen=True)
+class Queue:
+    """Moves: in-sync replicas, how many are short of all, bytes, who sends; and (owner, into): who receives."""
+
+    in_sync: Ints
+    short: Ints
+    size: Ints
+    source: Ints
+    owner: Ints
+    into: Ints
+
+
+def in_order(moves: pa.Table, slots: Slots) -> pa.Table:
+    """Moves (see `drafts.MOVES`) as the rows of a plan: in order, with chunk and position."""
+    moves = moves.sort_by([("topic", "ascending"), ("partition", "ascending")]).combine_chunks()
+    adding = moves.column("adding").combine_chunks()
+    owner = np.repeat(np.arange(len(moves)), adding.value_lengths().to_numpy(False))
+    sizes = moves.column("bytes").fill_null(0).to_numpy()
+    names = ("in_sync", "short", "source")
+    in_sync, short, source = (moves.column(name).to_numpy().astype(np.int64) for name in names)
+    into = adding.flatten().to_numpy(False).astype(np.int64)
+    queue = Queue(in_sync, short, np.asarray(sizes), source, owner, into)
+    moves = moves.take(pa.array(order(queue, slots)))
+    number = np.arange(len(moves))
+    moves = moves.append_column("chunk", pa.array(number // slots.chunk_size, pa.int32()))
+    moves = moves.append_column("position", pa.array(number % slots.chunk_size, pa.int32()))
+    return moves.select(PLAN.names).cast(PLAN)
+
+
+def order(queue: Queue, slots: Slots) -> Ints:
+    """The moves' numbers in the order in which they should start."""
+    # Every move costs its brokers a moment, so that empty partitions take turns too.
+    work = queue.size.astype(np.float64) + 1.0
+    by_urgency = np.lexsort((np.arange(len(work)), -work, -queue.short, queue.in_sync))
+    rank = np.empty_like(by_urgency)
+    rank[by_urgency] = np.arange(len(work))
+    start = _waits(queue.source, rank, work, slots.out_of)
+    np.maximum.at(start, queue.owner, _waits(queue.into, rank[queue.owner], work[queue.owner], slots.into))
+    return np.lexsort((rank, start, -queue.short, queue.in_sync))
+
+
+def _waits(broker: Ints, rank: Ints, work: Floats, slots: int) -> Floats:
+    """The work that comes before each item on its broker, per slot."""
+    by_broker = np.lexsort((rank, broker))
+    done = np.cumsum(work[by_broker]) - work[by_broker]
+    first = np.searchsorted(broker[by_broker], broker[by_broker])
+    waits = np.empty_like(done)
+    waits[by_broker] = (done - done[first]) / slots
+    return waits

@@ -1,0 +1,65 @@
+"""Who takes over, for a slice that is one of several: pairs of neighbours evened out by exchanges, most worth first.
+
+The flow of `leaders.succession` finds the least sum of squares of one slice, which is not that of the cluster; these
+exchanges come as near to that in a fraction of the time, and leave in place what is even already.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kafka_steward.planning.solver.arrays import Ints
+
+__all__ = ["takeover"]
+
+#: Each round makes at least one exchange that lowers the sum of squares; few rounds make nearly all.
+_ROUNDS = 200
+
+
+def takeover(row: Ints, broker: Ints, brokers: int) -> Ints:
+    """The slots' brokers with those after the first reordered, place by place. Slots are in order in ascending rows."""
+    broker = broker.copy()
+    degree = np.bincount(row)
+    start = np.cumsum(degree) - degree
+    for place in range(1, int(degree.max(initial=0)) - 1):
+        rows = np.flatnonzero(degree > place)
+        first = start[rows] + place
+        count = degree[rows] - place
+        index = np.repeat(np.arange(len(rows)), count)
+        at = np.arange(len(index)) - np.repeat(np.cumsum(count) - count, count) + first[index]
+        taken = _evened(index, broker[first[index] - 1] * brokers + broker[at], np.cumsum(count) - count)
+        _bring_forward(broker, first, at[taken])
+    return broker
+
+
+def _evened(index: Ints, pair: Ints, first: Ints) -> Ints:
+    """Which candidate each row takes, given the pair that each makes; to begin with its first."""
+    _, pair = np.unique(pair, return_inverse=True)
+    height = np.bincount(pair[first], minlength=int(pair.max(initial=-1)) + 1)
+    taken = first.copy()
+    for _ in range(_ROUNDS):
+        source, target = pair[taken][index], pair
+        gain = height[source] - height[target] - 1
+        better = np.flatnonzero(gain > 0)
+        if len(better) == 0:
+            break
+        # Once per pair and round, so that every exchange is worth what it seemed.
+        better = better[np.argsort(-gain[better], kind="stable")]
+        better = better[np.sort(np.unique(target[better], return_index=True)[1])]
+        better = better[np.sort(np.unique(source[better], return_index=True)[1])]
+        better = better[np.sort(np.unique(index[better], return_index=True)[1])]
+        better = better[~np.isin(target[better], source[better])]
+        np.subtract.at(height, source[better], 1)
+        np.add.at(height, target[better], 1)
+        taken[index[better]] = better
+    return taken
+
+
+def _bring_forward(broker: Ints, first: Ints, chosen: Ints) -> None:
+    """Put the chosen ones first; those that they pass keep their order."""
+    moved = chosen > first
+    first, chosen = first[moved], chosen[moved]
+    for step in range(int((chosen - first).max(initial=0))):
+        far = chosen - first > step
+        at = chosen[far] - step
+        broker[at], broker[at - 1] = broker[at - 1], broker[at].copy()

@@ -1,0 +1,1 @@
+"""The Spark job: it cuts a snapshot into slices, plans them, and writes the plan."""

@@ -1,0 +1,145 @@
+"""The command line: what was asked for, and what is printed and written beside the plan."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kafka_steward.errors import PlanError
+from kafka_steward.planning.checker.check import Verdict, check
+from kafka_steward.planning.files.formats import read_plan, read_snapshot, write_snapshot
+from kafka_steward.planning.files.reassignment import read_json, snapshot_tables, written
+
+__all__ = ["Request", "print_verdict", "request_of", "write_reassignments"]
+
+#: Partitions up to which a plan is checked without Spark: some seconds.
+_PLAIN_ROWS = 30_000
+
+_DESCRIPTION = """\
+Plans which replicas of a Kafka cluster should move where: the fewest moves, then the fewest bytes, and a proof of it.
+Neither a cluster nor Airflow is needed, only Java 17 or newer. The last line printed is the proof, as JSON."""
+
+_EXAMPLES = """\
+operations:
+  heal                      replace every replica that was on a failed broker
+  fill                      bring every partition up to its target number of replicas
+  rebalance, expand, drain  make every topic and the whole cluster even, over the live and new brokers
+  set-replication-factor    options: {"replication_factor": 3, "topics": ["orders"]}
+  apply                     options: {"reassignment": {"version": 1, "partitions": [...]}}
+
+examples:
+  # what would adding broker 4 move? current.json is what kafka-reassign-partitions prints;
+  # brokers.json is [{"id": 1, "rack": "a"}, ..., {"id": 4, "rack": "a", "state": "new"}]
+  python -m kafka_steward.planning --current current.json --brokers brokers.json \\
+      --operation expand --out /tmp/plan --json /tmp/plan.json
+
+  # is that plan valid, and is it proven that no plan moves less?
+  python -m kafka_steward.planning --check --snapshot /tmp/plan/snapshot --out /tmp/plan
+
+a broker's state is live, failed, draining or new."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What was asked for on the command line."""
+
+    snapshot: str
+    out: str
+    operation: str
+    options: Mapping[str, Any]
+    json_file: str | None
+    check: bool
+    archive: str | None = None
+
+
+def request_of(arguments: Sequence[str] | None) -> Request:
+    """Parse the arguments, and write the snapshot if one is given as files. Raises PlanError."""
+    parser = _parser()
+    given = parser.parse_args(arguments)
+    if given.make_archive:
+        return Request("", "", "", {}, None, check=False, archive=given.make_archive)
+    if given.out is None:
+        parser.error("--out is missing")
+    if (given.snapshot is None) == (given.current is None) or (given.current is None) != (given.brokers is None):
+        parser.error("give either --snapshot, or both --current and --brokers")
+    if given.operation is None and not given.check:
+        parser.error("--operation is missing")
+    options = read_json(given.options, "options") if given.options else {}
+    if not isinstance(options, dict):
+        raise PlanError(f"The options file {given.options} holds no JSON object.")
+    snapshot = given.snapshot or _snapshot_written(given)
+    return Request(snapshot, given.out, given.operation or "", options, given.json, given.check)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m kafka_steward.planning",
+        description=_DESCRIPTION,
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--snapshot", metavar="URI", help="folder of a snapshot")
+    add("--current", metavar="FILE.json", help="current assignment, instead of a snapshot")
+    add("--brokers", metavar="FILE.json", help="the brokers that go with --current")
+    add("--out", metavar="URI", help="folder for the plan and its proof")
+    add("--operation", metavar="OP", help="why a plan is made; see below")
+    add("--options", metavar="FILE.json", help="options of the operation, a JSON object")
+    add(
+        "--json",
+        metavar="FILE.json",
+        help="also write plan and rollback for kafka-reassign-partitions",
+    )
+    add("--check", action="store_true", help="judge the plan at --out, with no solver, instead of making one")
+    add("--make-archive", metavar="FILE.tar.gz", help="only write what remote executors lack, for spark.archives")
+    return parser
+
+
+def _snapshot_written(given: argparse.Namespace) -> str:
+    current, brokers = read_json(given.current, "current assignment"), read_json(given.brokers, "brokers")
+    broker_table, partitions = snapshot_tables(current, brokers)
+    uri = f"{given.out.rstrip('/')}/snapshot"
+    # A person's file has neither an id nor a time: the same file is the same snapshot.
+    write_snapshot(uri, cluster_id="", taken_ms=0, brokers=broker_table, partitions=partitions)
+    return uri
+
+
+def write_reassignments(request: Request) -> None:
+    """Write plan and rollback as `kafka-reassign-partitions` takes them, if asked for. Raises PlanError."""
+    if request.json_file is None:
+        return
+    path, moves = Path(request.json_file), read_plan(request.out).moves
+    try:
+        path.write_text(written(moves))
+        path.with_suffix(f".rollback{path.suffix}").write_text(written(moves, rollback=True))
+    except OSError as error:
+        raise PlanError(f"The file {path} cannot be written: {error.strerror}.") from error
+
+
+def print_verdict(request: Request) -> int:
+    """Judge a plan; returns 0 if it is valid and proven, 1 if not."""
+    verdict = _verdict(request)
+    for sentence in (*verdict.problems, *verdict.unproven):
+        print(sentence, file=sys.stderr)
+    found = {"valid": verdict.ok, "proven": verdict.ok and not verdict.unproven}
+    print(json.dumps({**found, "problems": verdict.problems, "unproven": list(verdict.unproven)}, sort_keys=True))
+    return 0 if found["proven"] else 1
+
+
+def _verdict(request: Request) -> Verdict:
+    """By Spark where it was submitted to one, or where plain Python would take long."""
+    snapshot = read_snapshot(request.snapshot)
+    if "PYSPARK_GATEWAY_PORT" not in os.environ and len(snapshot.partitions) <= _PLAIN_ROWS:
+        return check(snapshot, read_plan(request.out))
+    # Imported late: the plain way needs no Spark at all.
+    from kafka_steward.planning.spark.review import review  # noqa: PLC0415
+    from kafka_steward.planning.spark.session import local_session, worker_errors  # noqa: PLC0415
+
+    with local_session() as spark, worker_errors():
+        return review(spark, request.snapshot, request.out)

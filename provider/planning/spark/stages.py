@@ -1,0 +1,176 @@
+"""The stages on Spark: DataFrame in, DataFrame out. The kernels are plain functions on Arrow tables, tested without it.
+
+::
+
+    partitions ─► packed, sliced ─► surveyed (counts per slice) ─► planned (moves, measures) ─► sealed (order, digest)
+
+There is one shuffle, by slice (none if there is one slice); nothing depends on how many tasks or executors there are,
+because slices are cut from the data alone, each is solved by itself, and one task puts the moves in order.
+
+Between stages, rows travel as packs: tables in Arrow's own format, whole, in one binary column. Spark stores, shuffles
+and hands over a few packs in no time, where it would convert a million rows with their lists cell by cell every time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql import types as t
+
+from kafka_steward.planning.files.formats import PLAN, SNAPSHOT_PARTITIONS
+from kafka_steward.planning.files.storage import for_spark
+from kafka_steward.planning.solver.arrays import Ints
+from kafka_steward.planning.spark.kernels import ANSWER
+
+__all__ = ["Kernel", "per_slice", "planned", "read_partitions", "sealed", "sliced", "unsealed"]
+
+#: What runs on one slice: its rows in, a table in the stage's schema out.
+Kernel = Callable[[int, pa.Table], pa.Table]
+
+_PACK = pa.field("pack", pa.binary())
+#: Rows of one pack: far below the 2 GB that one value may have.
+_PACK_ROWS = 100_000
+
+_SPARK: dict[pa.DataType, t.DataType] = {
+    pa.string(): t.StringType(),
+    pa.int32(): t.IntegerType(),
+    pa.int64(): t.LongType(),
+    pa.binary(): t.BinaryType(),
+    pa.list_(pa.int32()): t.ArrayType(t.IntegerType()),
+}
+_SLICED = pa.schema([pa.field("slice", pa.int32()), _PACK])
+_PLANNED = pa.schema([*ANSWER, _PACK])
+_SEALED = pa.schema([pa.field("digest", pa.string()), _PACK])
+
+
+def spark_schema(schema: pa.Schema) -> t.StructType:
+    """The same columns as Spark names their types."""
+    return t.StructType([t.StructField(field.name, _SPARK[field.type], field.nullable) for field in schema])
+
+
+def read_partitions(spark: SparkSession, snapshot_uri: str) -> DataFrame:
+    """The partitions of a snapshot; optional columns that are absent are empty."""
+    found = spark.read.parquet(for_spark(f"{snapshot_uri.rstrip('/')}/partitions.parquet"))
+    return found.select([_column(found, field) for field in SNAPSHOT_PARTITIONS])
+
+
+def _column(found: DataFrame, field: pa.Field) -> Any:
+    column = f.col(field.name) if field.name in found.columns else f.lit(None)
+    return column.cast(_SPARK[field.type]).alias(field.name)
+
+
+def sliced(partitions: DataFrame, boundaries: Sequence[str]) -> DataFrame:
+    """The partitions as packs with the number of their slice, each slice in one task."""
+    packs = partitions.mapInArrow(_Cut(boundaries), spark_schema(_SLICED))
+    if not boundaries:
+        return packs.coalesce(1)
+    if hasattr(packs, "repartitionById"):
+        return packs.repartitionById(len(boundaries) + 1, f.col("slice"))
+    return packs.repartition(len(boundaries) + 1, f.col("slice"))
+
+
+class _Cut:
+    """Cuts what a task has of the partitions into packs, by the first topic of each slice but the first."""
+
+    def __init__(self, boundaries: Sequence[str]) -> None:
+        self._boundaries = list(boundaries)
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            number = self._slices(batch.column("topic"))
+            for one in np.unique(number).tolist():
+                rows = pa.Table.from_batches([batch.filter(pa.array(number == one))])
+                packs = list(_packed(rows))
+                yield _batch({"slice": [one] * len(packs), "pack": packs}, _SLICED)
+
+    def _slices(self, topics: pa.Array) -> Ints:
+        encoded = topics.dictionary_encode()
+        # Python compares strings by code points, which is the order that Arrow sorts them in.
+        firsts = np.array(["", *self._boundaries], dtype=object)
+        slices = np.searchsorted(firsts, np.array(encoded.dictionary.to_pylist(), dtype=object), "right") - 1
+        return np.asarray(slices[encoded.indices.to_numpy()], np.int64)
+
+
+def per_slice(packs: DataFrame, kernel: Kernel, schema: pa.Schema) -> DataFrame:
+    """Run `kernel` on each slice, whatever task it landed in; its rows are of `schema`."""
+    return packs.mapInArrow(_Slices(kernel, schema), spark_schema(schema))
+
+
+class _Slices:
+    """Gathers a task's packs, and hands each slice to the kernel in order of topic and partition."""
+
+    def __init__(self, kernel: Kernel, schema: pa.Schema) -> None:
+        self._kernel, self._schema = kernel, schema
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        gathered = list(batches)
+        if not gathered:
+            return
+        table = pa.Table.from_batches(gathered)
+        for number in sorted(table.column("slice").unique().to_pylist()):
+            rows = _unpacked(table.filter(pc.equal(table.column("slice"), number)).column("pack"))
+            rows = rows.sort_by([("topic", "ascending"), ("partition", "ascending")])
+            yield from self._kernel(number, rows).select(self._schema.names).to_batches()
+
+
+def planned(packs: DataFrame, kernel: Kernel) -> DataFrame:
+    """Run `kernel` on each slice: its moves as packs, and its answer in a row of its own."""
+    return per_slice(packs, partial(_with_packs, kernel), _PLANNED)
+
+
+def _with_packs(kernel: Kernel, number: int, rows: pa.Table) -> pa.Table:
+    found = kernel(number, rows)
+    moved = pc.is_valid(found.column("topic"))
+    packs = list(_packed(found.filter(moved).drop_columns(ANSWER.names)))
+    nothing: dict[str, list[Any]] = {name: [None] * len(packs) for name in ANSWER.names}
+    answers = found.filter(pc.invert(moved)).select(ANSWER.names)
+    answers = answers.append_column(_PACK, pa.nulls(len(answers), _PACK.type))
+    return pa.concat_tables([pa.Table.from_batches([_batch({**nothing, "pack": packs}, _PLANNED)]), answers])
+
+
+def sealed(packs: DataFrame, kernel: Callable[[pa.Table | None], tuple[pa.Table, str]]) -> DataFrame:
+    """The moves put in order by one task, as packs, and the digest that the kernel gives them."""
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        gathered = pa.chunked_array([batch.column("pack") for batch in batches], pa.binary())
+        rows, digest = kernel(_unpacked(gathered) if len(gathered) else None)
+        found = list(_packed(rows))
+        yield _batch({"digest": [digest, *[None] * len(found)], "pack": [None, *found]}, _SEALED)
+
+    return packs.coalesce(1).mapInArrow(run, spark_schema(_SEALED))
+
+
+def unsealed(packs: DataFrame) -> DataFrame:
+    """The rows of a plan out of their packs."""
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for pack in batch.column("pack").drop_null():
+                yield from _unpacked(pa.chunked_array([pa.array([pack.as_py()])])).to_batches()
+
+    return packs.mapInArrow(run, spark_schema(PLAN))
+
+
+def _packed(rows: pa.Table) -> Iterator[bytes]:
+    for start in range(0, len(rows), _PACK_ROWS):
+        out = pa.BufferOutputStream()
+        # A slice shares its parent's buffers, which Arrow would otherwise write whole.
+        part = rows.slice(start, _PACK_ROWS)
+        with pa.ipc.new_stream(out, part.schema) as stream:
+            stream.write_table(part)
+        yield out.getvalue().to_pybytes()
+
+
+def _unpacked(packs: pa.ChunkedArray) -> pa.Table:
+    return pa.concat_tables([pa.ipc.open_stream(pack.as_buffer()).read_all() for pack in packs if pack.is_valid])
+
+
+def _batch(columns: dict[str, list[Any]], schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict(columns, schema=schema)
