@@ -22,11 +22,14 @@ THREE_LINES = """\
 from kafka_steward.dags import heal
 heal_production = heal(conn_id="{conn_id}")
 """
-#: Two DAGs on the same asset whose notifiers write down what they are told; the Spark connection of one can be broken.
+#: Two DAGs on the same asset: any, and a heal whose Spark connection can be broken, and whose notifiers write down
+#: what they are told.
 TWO_LISTENERS = """\
 # Two Airflow DAGs of one cluster.
 import json, os
-from kafka_steward.dags import heal
+from airflow.providers.standard.operators.empty import EmptyOperator
+from airflow.sdk import DAG
+from kafka_steward.dags import broker_failed, heal
 
 def tell(context):
     with open(os.environ["TOLD"], "a") as file:
@@ -34,8 +37,14 @@ def tell(context):
         file.write(json.dumps(told) + "\\n")
 
 tellers = dict(on_failure_detected=tell, on_not_healable=tell, on_failed=tell, on_healed=tell)
-heal(conn_id="{conn_id}", dag_id="tell_{conn_id}", mode="report", **tellers)
 heal(conn_id="{conn_id}", dag_id="flaky_{conn_id}", spark_conn_id="flaky_spark", retries=0, deferrable=False, **tellers)
+with DAG("any_{conn_id}", schedule=[broker_failed("{conn_id}")]):
+    EmptyOperator(task_id="heard")
+"""
+REPORT = """\
+# An Airflow DAG that heals nothing.
+from kafka_steward.dags import heal
+heal(conn_id="{conn_id}", dag_id="tell_{conn_id}", mode="report")
 """
 
 
@@ -50,30 +59,45 @@ def whole(opened: Opened) -> bool:
     return not any(partition.under_replicated or partition.reassigning for partition in snapshot.partitions.values())
 
 
-def test_a_report_submits_nothing_and_a_heal_that_was_paused_and_lacked_spark_heals_when_it_can(
+def test_a_heal_that_was_paused_and_lacked_spark_heals_when_it_can(
     desk: Desk, kraft_sandbox: Sandbox, opened: Opened, topic: str
 ) -> None:
     kraft_sandbox.create_topics(topic, partitions=12, replication_factor=3)
-    flaky, tell = f"flaky_{desk.conn_id}", f"tell_{desk.conn_id}"
-    desk.add_dags("two_listeners", TWO_LISTENERS.format(conn_id=desk.conn_id), flaky, tell)
+    flaky, other = f"flaky_{desk.conn_id}", f"any_{desk.conn_id}"
+    desk.add_dags("two_listeners", TWO_LISTENERS.format(conn_id=desk.conn_id), flaky, other)
     desk.connect("flaky_spark", conn_type="spark", host="local[none]")
     assert desk.dag(flaky)["is_paused"]
 
-    # The watch runs for `tell` alone: the event comes while `flaky` is paused.
-    desk.pause(tell, paused=False)
+    # The watch runs for the other alone: the event comes while `flaky` is paused.
+    desk.pause(other, paused=False)
     kraft_sandbox.kill(4)
-    assert_only_told(desk, opened, tell)
+    assert desk.ended(other, 0)["run_type"] == "asset_triggered"
     assert desk.runs(flaky) == []
 
     # Nothing heals it, so the watch rings again, and now `flaky` hears it.
     desk.pause(flaky, paused=False)
-    desk.pause(tell, paused=True)
+    desk.pause(other, paused=True)
     assert_spark_failed(desk, opened, flaky)
     desk.connect("flaky_spark", conn_type="spark", host="local[*]")
     assert_healed(desk, opened, flaky, 4)
     eventually(lambda: assert_told(desk, flaky), within=30)
     listed = json.loads(desk.airflow.command("kafka-steward", "audit", "--cluster", desk.conn_id, "--output", "json"))
     assert listed
+
+
+@pytest.mark.slow
+def test_a_report_tells_and_submits_nothing(desk: Desk, kraft_sandbox: Sandbox, opened: Opened, topic: str) -> None:
+    kraft_sandbox.create_topics(topic, partitions=12, replication_factor=3)
+    tell = f"tell_{desk.conn_id}"
+    desk.add_dags("report", REPORT.format(conn_id=desk.conn_id), tell)
+    desk.pause(tell, paused=False)
+    kraft_sandbox.kill(4)
+    reported = desk.ended(tell, 0)
+    states = desk.tasks(tell, reported["dag_run_id"])
+    assert reported["state"] == "success", states
+    assert [states[task] for task in ("tell_plan", "submit", "report")] == ["success", "skipped", "skipped"]
+    assert opened.journal.plans.latest(1) == []
+    assert opened.cluster.reassignments() == {}
 
 
 def test_a_killed_broker_is_healed_and_nobody_looks(
@@ -86,17 +110,6 @@ def test_a_killed_broker_is_healed_and_nobody_looks(
     desk.pause(heal, paused=False)
     zookeeper_sandbox.kill(4)
     assert_healed(desk, opened, heal, 4)
-
-
-def assert_only_told(desk: Desk, opened: Opened, tell: str) -> None:
-    """A report's run has told what is to be done, and has done nothing."""
-    reported = desk.ended(tell, 0)
-    states = desk.tasks(tell, reported["dag_run_id"])
-    assert reported["state"] == "success", states
-    assert [states[task] for task in ("tell_plan", "submit", "report")] == ["success", "skipped", "skipped"]
-    assert set(desk.told(tell)) == {"failure_detected"}
-    assert opened.journal.plans.unfinished() == []
-    assert opened.cluster.reassignments() == {}
 
 
 def assert_spark_failed(desk: Desk, opened: Opened, heal: str) -> None:

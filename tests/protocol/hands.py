@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import NodeExistsError, NoNodeError
+from kazoo.exceptions import NodeExistsError, NoNodeError, NotEmptyError
+
+from tests.eventually import eventually
 
 #: What the KIPs' documents, and ours, lie under.
 ROOTS = (
@@ -76,6 +78,9 @@ class KazooHands:
         self.client.delete(path)
 
     def sweep(self) -> None:
+        eventually(self._sweep, errors=(NotEmptyError,))  # a watch that is told to end may write a last time
+
+    def _sweep(self) -> None:
         for root in ROOTS:
             with suppress(NoNodeError):
                 self.client.delete(root, recursive=True)
