@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 
 from benchmarks import in_airflow, plain
@@ -15,24 +16,22 @@ from kafka_steward.settings import Settings
 
 _BYTES = 60_000_000
 _THROTTLE = 50_000_000
+_WAYS = ("plain", "airflow")
 #: Of the sandbox's brokers, in seconds: after that long Kafka itself counts a broker as dead.
 _SESSIONS = {"kraft": 3, "zookeeper": 6}
 
 
 def main() -> None:
     options = _parser().parse_args()
-    rows = [row for mode in options.modes for partitions in options.partitions for row in _both_ways(mode, partitions)]
+    runs = product(options.modes, options.partitions, options.ways)
+    rows = [_heal(mode, partitions, way) for mode, partitions, way in runs]
     text = _table(rows)
     print(text)
     if options.write:
         write_between("heal", text)
 
 
-def _both_ways(mode: str, partitions: int) -> list[Stages]:
-    return [_one_way(mode, partitions, way) for way in ("plain", "airflow")]
-
-
-def _one_way(mode: str, partitions: int, way: str) -> Stages:
+def _heal(mode: str, partitions: int, way: str) -> Stages:
     with tempfile.TemporaryDirectory() as name, start(mode=mode, brokers=4, racks=3) as sandbox:
         sandbox.create_topics("orders", partitions=partitions, replication_factor=3)
         sandbox.fill("orders", _BYTES)
@@ -57,6 +56,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--modes", nargs="+", choices=("kraft", "zookeeper"), default=("kraft", "zookeeper"))
     parser.add_argument("--partitions", nargs="+", type=int, default=(60, 600))
+    parser.add_argument("--ways", nargs="+", choices=_WAYS, default=_WAYS)
     parser.add_argument("--write", action="store_true", help="put the table into docs/benchmarks.md")
     return parser
 

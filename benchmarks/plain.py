@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from benchmarks.stages import Stages, ask_until
 from kafka_steward.cluster.client import KafkaCluster
+from kafka_steward.execution.decisions.progress import Progress
 from kafka_steward.execution.electing import elect_preferred
+from kafka_steward.execution.loop import run_to_end
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import Runner
 from kafka_steward.execution.snapshot import take_snapshot
@@ -59,8 +62,12 @@ def _carry_out(stages: Stages, cluster: KafkaCluster, journal: Journal, folder: 
     plan = read_plan(str(folder / "plan"))
     stages.replicas_moved = plan.proof["replicas_moved"]
     runner = Runner(cluster, journal, plan.digest, settings, _WHO)
-    with stages.stage("submit"):
-        publish_plan(cluster, journal, plan, settings=settings, who=_WHO)
-        ask_until(lambda: runner.step().waiting == 0 or None, within_s=600, every_s=settings.step_interval)
-    with stages.stage("catch up"):
-        ask_until(lambda: runner.step().ended or None, within_s=600, every_s=settings.step_interval)
+    began = time.monotonic()
+
+    def report(progress: Progress) -> None:
+        if not progress.waiting:
+            stages.seconds.setdefault("submit", time.monotonic() - began)
+
+    publish_plan(cluster, journal, plan, settings=settings, who=_WHO)
+    run_to_end(runner, time.sleep, interval_s=settings.step_interval, report=report)
+    stages.seconds["catch up"] = time.monotonic() - began - stages.seconds["submit"]
