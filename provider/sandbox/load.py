@@ -25,7 +25,7 @@ _MESSAGE_BYTES = 8 * 1024
 # Kafka's default limit is 1 MiB.
 _BATCH_BYTES = 1_000_000
 _REQUEST_PARTITIONS = 16
-_PATIENCE_S = 60.0
+_PATIENCE_S = 240.0
 # A broker hears of a new topic a moment after the one that made it.
 _HEARD_WITHIN_S = 10.0
 # The last version that names topics; later ones want their ids.
