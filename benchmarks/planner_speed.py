@@ -165,16 +165,17 @@ def _as_they_are(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def _cells(row: Row) -> list[str]:
     timed = []
-    for floor, plan in zip(row.floor.seconds, row.plan.seconds, strict=True):
-        timed += [f"{floor:.2f}", f"{plan:.2f}", f"{plan / floor:.1f}"]
-    core = row.plan.core_seconds[1] / max(row.floor.core_seconds[1], 0.01)
+    for least, taken in zip(row.floor.seconds, row.plan.seconds, strict=True):
+        timed += [f"{least:.2f}", f"{taken:.2f}", f"{taken / least:.1f}"]
+    plan, floor = row.plan.core_seconds[1], row.floor.core_seconds[1]
     proof = row.plan.proof
     return [
         row.scenario,
         f"{row.partitions:,}",
         str(row.brokers),
         *timed,
-        f"{core:.1f}",
+        # A worker that ends while it is counted is missing from the count.
+        f"{plan / floor:.1f}" if min(plan, floor) > 0 else "-",
         f"{row.plan.peak_mib:,}",
         f"{proof['replicas_moved']:,}",
         f"{proof['lower_bound']:,}",
