@@ -17,6 +17,7 @@ COMMAND = [sys.executable, "-m", "kafka_steward.demo"]
 
 
 @pytest.mark.kraft
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
 def test_a_demo_that_is_stopped_while_airflow_starts_leaves_no_process(number: signal.Signals, tmp_path: Path) -> None:
     demo = subprocess.Popen(

@@ -199,7 +199,9 @@ def verify_taken_back(place: Place, progress: Progress) -> None:
     assert told.count(Action.PUBLISH) == 1
 
 
-@pytest.mark.parametrize("ticks", [2, 9], ids=["in the middle", "when it had ended"])
+@pytest.mark.parametrize(
+    "ticks", [pytest.param(2, id="in the middle"), pytest.param(9, id="when it had ended", marks=pytest.mark.slow)]
+)
 def test_whatever_dies_or_is_lost_a_plan_is_taken_back_exactly(ticks: int) -> None:
     quiet, place = Faults(), moving_three(ticks)
     begun = [row.state for row in place.stores[1].rows(place.plan.digest)]

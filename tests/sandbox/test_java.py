@@ -81,6 +81,7 @@ def test_without_java_a_private_one_is_brought(no_java: Path) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 def test_spark_runs_on_the_private_java(monkeypatch: pytest.MonkeyPatch) -> None:
     private = private_java()
     monkeypatch.setenv("JAVA_HOME", str(private.home))
