@@ -54,9 +54,9 @@ class ApprovePlanOperator(ApprovalOperator):
 
     def execute(self, context: Context) -> Any:
         """Show the plan and wait, or go on where no person is needed."""
-        from kafka_steward.execution.approving import goes_without  # noqa: PLC0415 - DAG files are parsed without SQL
-        from kafka_steward.execution.decisions.briefing import briefing, in_bytes  # noqa: PLC0415
-        from kafka_steward.planning.files.formats import read_plan, read_snapshot  # noqa: PLC0415
+        from kafka_steward.execution.approving import goes_without
+        from kafka_steward.execution.decisions.briefing import briefing, in_bytes
+        from kafka_steward.planning.files.formats import read_plan, read_snapshot
 
         plan = read_plan(self.plan["uri"])
         why = goes_without(plan.proof, scheduled=is_scheduled(context), approve_above=self.approve_above)
@@ -109,8 +109,8 @@ class RecordApprovalOperator(StewardOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Write it down; skip what follows unless it is a yes."""
-        from kafka_steward.execution.approving import approve, reject  # noqa: PLC0415 - parsed without SQL
-        from kafka_steward.journal.approvals import Approval  # noqa: PLC0415
+        from kafka_steward.execution.approving import approve, reject
+        from kafka_steward.journal.approvals import Approval
 
         answer = json.loads(json.dumps(self.answer))
         digest, person, reason = answer["digest"], answer.get("person"), answer.get("reason") or ""

@@ -34,8 +34,8 @@ class AnnounceBounceOperator(StewardOperator):
 
     def execute(self, context: Context) -> str:
         """Announce it. Raises RequestError for what is no broker id."""
-        from kafka_steward.errors import RequestError  # noqa: PLC0415 - DAG files are parsed without SQL
-        from kafka_steward.execution.bouncing import announce_bounce  # noqa: PLC0415
+        from kafka_steward.errors import RequestError
+        from kafka_steward.execution.bouncing import announce_bounce
 
         if not str(self.broker).isdecimal():
             raise RequestError(f"{self.broker!r} is no broker; it is a number from 0 on.")

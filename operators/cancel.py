@@ -68,8 +68,8 @@ class CancelReassignmentOperator(CarryingOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Ask for it, then see it done, or wait for the trigger that does."""
-        from kafka_steward.execution.undoing.choosing import plan_to_undo  # noqa: PLC0415 - DAG files are parsed without Kafka
-        from kafka_steward.execution.undoing.undo import Undo  # noqa: PLC0415
+        from kafka_steward.execution.undoing.choosing import plan_to_undo
+        from kafka_steward.execution.undoing.undo import Undo
 
         scope, who = self._scope(), who_of(context)
         with self.open(context) as opened:
@@ -113,7 +113,7 @@ class CancelReassignmentOperator(CarryingOperator):
         return found
 
     def _verified(self, opened: Opened, digest: str) -> dict[str, Any]:
-        from kafka_steward.execution.undoing.verifying import verify_undone  # noqa: PLC0415 - DAG files are parsed without Kafka
+        from kafka_steward.execution.undoing.verifying import verify_undone
 
         until_s = time.monotonic() + self.verify_timeout.total_seconds()
         while True:

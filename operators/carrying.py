@@ -47,7 +47,7 @@ class CarryingOperator(StewardOperator):
 
         `killed` is called once the task was killed, in this thread and not in the signal's.
         """
-        from kafka_steward.execution.loop import run_to_end  # noqa: PLC0415 - DAG files are parsed without Kafka
+        from kafka_steward.execution.loop import run_to_end
 
         told = ProgressLog(self.log.info, time.monotonic)
 

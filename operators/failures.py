@@ -70,7 +70,7 @@ class FindFailuresOperator(StewardOperator):
         return opened_by(hook)
 
     def _look(self, opened: Opened, context: Context) -> Verdict:
-        from kafka_steward.execution.watching.detector import Detector  # noqa: PLC0415 - DAG files are parsed without Kafka
+        from kafka_steward.execution.watching.detector import Detector
 
         detector = Detector(opened.cluster, opened.journal, opened.settings, who_of(context))
         return detector.look(announce=False)

@@ -36,7 +36,7 @@ class CheckReassignmentOperator(StewardOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Read it, and hold it against the cluster."""
-        from kafka_steward.execution.decisions.given import read_given, refuse_impossible  # noqa: PLC0415 - parsed without Arrow
+        from kafka_steward.execution.decisions.given import read_given, refuse_impossible
 
         with told_at_once():
             given = read_given(self.reassignment)

@@ -54,7 +54,7 @@ class ReportHealthOperator(StewardOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Look, tell, notify, and fail if that was asked for."""
-        from kafka_steward.execution.watching.examining import (  # noqa: PLC0415 - DAG files are parsed without Kafka
+        from kafka_steward.execution.watching.examining import (
             ailments,
             checked_limits,
             health_sentence,
@@ -77,7 +77,7 @@ class ReportHealthOperator(StewardOperator):
         return facts
 
     def _looked(self, opened: Opened) -> Health:
-        from kafka_steward.execution.watching.examining import examine  # noqa: PLC0415 - DAG files are parsed without Kafka
+        from kafka_steward.execution.watching.examining import examine
 
         health, copies = examine(opened.cluster, opened.journal)
         if not health.reassigning or self.sample_s <= 0:

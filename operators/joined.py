@@ -36,7 +36,7 @@ class FindJoinedOperator(StewardOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Look, and take up, or skip what follows."""
-        from kafka_steward.execution.filling.newcomers import take_up  # noqa: PLC0415 - DAG files are parsed without Kafka
+        from kafka_steward.execution.filling.newcomers import take_up
 
         if not is_scheduled(context):
             return {"operation": self.operation, "brokers": [], "sentence": "A person started this run."}

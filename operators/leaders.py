@@ -35,7 +35,7 @@ class ElectLeadersOperator(StewardOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Elect them."""
-        from kafka_steward.execution.electing import elect_preferred  # noqa: PLC0415 - DAG files are parsed without Kafka
+        from kafka_steward.execution.electing import elect_preferred
 
         with self.open(context) as opened:
             elected = elect_preferred(

@@ -77,8 +77,8 @@ class ShowPlanOperator(StewardOperator):
         return f"Dry run, nothing is submitted. {told} It is at {plan['uri']}." if self.only_show else told
 
     def _show(self) -> None:
-        from kafka_steward.execution.decisions.briefing import briefing  # noqa: PLC0415 - DAG files are parsed without Arrow
-        from kafka_steward.planning.files.formats import read_plan, read_snapshot  # noqa: PLC0415
+        from kafka_steward.execution.decisions.briefing import briefing
+        from kafka_steward.planning.files.formats import read_plan, read_snapshot
 
         self.log.info("%s", briefing(read_plan(self.plan["uri"]), read_snapshot(self.snapshot["uri"])))
 
@@ -134,7 +134,7 @@ class ReportPlanOperator(StewardOperator):
         return facts
 
     def _facts(self, opened: Opened) -> dict[str, Any]:
-        from kafka_steward.execution.decisions.outcome import outcome_of  # noqa: PLC0415 - DAG files are parsed without SQL
+        from kafka_steward.execution.decisions.outcome import outcome_of
 
         numbers = {name: self.plan.get(name, 0) for name in ("partitions", "replicas_moved", "lower_bound")}
         if not self.submitted:
@@ -167,7 +167,7 @@ class ReportPlanOperator(StewardOperator):
 
     def _emptiness(self, opened: Opened, *, complete: bool) -> Emptiness | None:
         """How empty the drained brokers are; what Kafka has still to delete is waited for."""
-        from kafka_steward.execution.decisions.draining import emptiness_of  # noqa: PLC0415 - DAG files are parsed without Arrow
+        from kafka_steward.execution.decisions.draining import emptiness_of
 
         brokers = sorted(int(broker) for broker in self.draining_brokers or ())
         if not brokers:

@@ -36,8 +36,8 @@ class FindOwedOperator(StewardOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Look, and skip what follows when nothing can be filled."""
-        from kafka_steward.execution.decisions.owed import payable  # noqa: PLC0415
-        from kafka_steward.execution.filling.adding import carry_out_asked  # noqa: PLC0415 - DAG files are parsed without Kafka
+        from kafka_steward.execution.decisions.owed import payable
+        from kafka_steward.execution.filling.adding import carry_out_asked
 
         with self.open(context) as opened:
             for sentence in carry_out_asked(opened.cluster, opened.journal, who_of(context)):
@@ -65,9 +65,9 @@ class SnapshotOwedOperator(StewardOperator):
 
     def execute(self, context: Context) -> dict[str, str]:
         """Take the snapshot."""
-        from kafka_steward.execution.decisions.owed import targets  # noqa: PLC0415
-        from kafka_steward.execution.filling.debtbook import debts  # noqa: PLC0415 - DAG files are parsed without Kafka
-        from kafka_steward.execution.snapshot import take_snapshot  # noqa: PLC0415
+        from kafka_steward.execution.decisions.owed import targets
+        from kafka_steward.execution.filling.debtbook import debts
+        from kafka_steward.execution.snapshot import take_snapshot
 
         with told_at_once(), self.open(context) as opened:
             snapshot = opened.cluster.snapshot()
@@ -127,7 +127,7 @@ class ReportFillOperator(StewardOperator):
 
 
 def _settled(opened: Opened, context: Context) -> tuple[Any, list[Debt]]:
-    from kafka_steward.execution.filling.debtbook import settle_debts  # noqa: PLC0415 - DAG files are parsed without Kafka
+    from kafka_steward.execution.filling.debtbook import settle_debts
 
     snapshot = opened.cluster.snapshot()
     return snapshot, settle_debts(opened.journal, snapshot, who_of(context))

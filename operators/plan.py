@@ -88,7 +88,7 @@ class PlanReassignmentOperator(SparkSubmitOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]  # theirs returns nothing
         """Run the job, and read what it wrote."""
-        from kafka_steward.planning.files.formats import read_plan, read_snapshot  # noqa: PLC0415 - parsed without Arrow
+        from kafka_steward.planning.files.formats import read_plan, read_snapshot
 
         snapshot = read_snapshot(self.snapshot["uri"])
         if snapshot.digest != self.snapshot["digest"]:
@@ -137,7 +137,7 @@ class PlanReassignmentOperator(SparkSubmitOperator):
 
 def _archived(archive: str | None, conf: Mapping[str, str]) -> dict[str, str]:
     """The configuration that puts the archive on the executors' path, with what the task's own has of the same."""
-    from kafka_steward.planning.spark.archive import archive_conf  # noqa: PLC0415 - DAG files are parsed without Arrow
+    from kafka_steward.planning.spark.archive import archive_conf
 
     if archive is None:
         return {}
@@ -162,7 +162,7 @@ def _options(settings: Settings) -> dict[str, Any]:
 
 
 def _refuse_unreachable(master: Master, uri: str) -> None:
-    from kafka_steward.planning.files.storage import is_local  # noqa: PLC0415 - DAG files are parsed without Arrow
+    from kafka_steward.planning.files.storage import is_local
 
     if is_local(uri) and not master.is_local:
         raise SettingError(
@@ -172,7 +172,7 @@ def _refuse_unreachable(master: Master, uri: str) -> None:
 
 
 def _check(snapshot: SnapshotFolder, plan: PlanFolder) -> None:
-    from kafka_steward.planning.checker.check import check  # noqa: PLC0415 - DAG files are parsed without Arrow
+    from kafka_steward.planning.checker.check import check
 
     verdict = check(snapshot, plan)
     if not verdict.ok:

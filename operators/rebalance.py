@@ -42,8 +42,8 @@ class PlanRebalanceOperator(PlanReassignmentOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]  # as its base, SparkSubmit's
         """Work out the options, and plan unless there is nothing to do."""
-        from kafka_steward.execution.decisions.wishes import nothing_to_do, options_for  # noqa: PLC0415 - parsed without Arrow
-        from kafka_steward.planning.files.formats import read_snapshot  # noqa: PLC0415
+        from kafka_steward.execution.decisions.wishes import nothing_to_do, options_for
+        from kafka_steward.planning.files.formats import read_snapshot
 
         with told_at_once():
             wishes, snapshot = _wishes(self.wishes), read_snapshot(self.snapshot["uri"])
@@ -68,8 +68,8 @@ _NO_PLAN = {
 
 
 def _wishes(given: Mapping[str, Any]) -> Wishes:
-    from kafka_steward.errors import SettingError  # noqa: PLC0415 - with the import beside it
-    from kafka_steward.execution.decisions.wishes import Wishes  # noqa: PLC0415 - DAG files are parsed without Arrow
+    from kafka_steward.errors import SettingError
+    from kafka_steward.execution.decisions.wishes import Wishes
 
     known: Collection[str] = Wishes.__dataclass_fields__
     for name in given:

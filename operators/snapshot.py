@@ -40,7 +40,7 @@ class SnapshotClusterOperator(StewardOperator):
 
     def execute(self, context: Context) -> dict[str, str]:
         """Take the snapshot."""
-        from kafka_steward.execution.snapshot import begun_moves, take_snapshot  # noqa: PLC0415 - DAG files are parsed without Kafka
+        from kafka_steward.execution.snapshot import begun_moves, take_snapshot
 
         failed, draining = ([int(broker) for broker in of or ()] for of in (self.failed_brokers, self.draining_brokers))
         with self.open(context) as opened:

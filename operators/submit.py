@@ -76,9 +76,9 @@ class SubmitReassignmentOperator(CarryingOperator):
         return _result(progress["digest"], progress["status"], event["sentence"], total, left)
 
     def _published(self, opened: Opened, context: Context) -> PlanRecord:
-        from kafka_steward.execution.approving import refuse_unapproved  # noqa: PLC0415 - parsed without SQL
-        from kafka_steward.execution.publishing import publish_plan  # noqa: PLC0415 - DAG files are parsed without Kafka
-        from kafka_steward.planning.files.formats import read_plan  # noqa: PLC0415
+        from kafka_steward.execution.approving import refuse_unapproved
+        from kafka_steward.execution.publishing import publish_plan
+        from kafka_steward.planning.files.formats import read_plan
 
         uri, digest = _parsed(self.plan)
         if digest and self.require_approval:
@@ -109,7 +109,7 @@ class SubmitReassignmentOperator(CarryingOperator):
         self.defer(trigger=trigger, method_name="execute_complete", timeout=self.plan_timeout)
 
     def _carried_out(self, opened: Opened, digest: str, context: Context) -> dict[str, Any]:
-        from kafka_steward.execution.runner import Runner  # noqa: PLC0415 - DAG files are parsed without Kafka
+        from kafka_steward.execution.runner import Runner
 
         runner = Runner(opened.cluster, opened.journal, digest, opened.settings, who_of(context))
 

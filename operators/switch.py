@@ -31,7 +31,7 @@ class DisableReassignmentOperator(StewardOperator):
 
     def execute(self, context: Context) -> str:
         """Switch them off."""
-        from kafka_steward.execution.switch import switch_off  # noqa: PLC0415 - DAG files are parsed without SQL
+        from kafka_steward.execution.switch import switch_off
 
         hook = hook_of(self, context)
         with hook.journal(hook.cluster_id()) as journal:  # a cluster that is down can be switched off too
@@ -55,7 +55,7 @@ class EnableReassignmentOperator(StewardOperator):
 
     def execute(self, context: Context) -> str:
         """Switch them on."""
-        from kafka_steward.execution.switch import switch_on  # noqa: PLC0415 - DAG files are parsed without SQL
+        from kafka_steward.execution.switch import switch_on
 
         hook = hook_of(self, context)
         with hook.journal(hook.cluster_id()) as journal:  # a cluster that is down can be switched off too

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kafka_steward.assignment import Move, TopicPartition
+from kafka_steward.errors import ClusterError, JournalError
+from kafka_steward.execution.decisions.progress import Progress
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.open import Journal
 from kafka_steward.planning.files.formats import PlanFolder
@@ -19,6 +21,8 @@ from tests.worlds import journal_over
 
 #: After so many ticks a step lock that a dead process left behind has run out.
 LOCK_TICKS = 61
+#: More steps than any scenario needs, faults and a lock that has to run out included.
+BOUND = 150
 
 
 @dataclass
@@ -49,6 +53,21 @@ class Place:
                 happening(self.simulator)
             self.simulator.tick()
             self.ticks += 1
+
+
+def persist(place: Place, step: Callable[[], Progress]) -> Progress:
+    """Step to the end. What fails is tried again, as every caller does; a lock that a lost reply left runs out."""
+    for _ in range(BOUND):
+        wait = 1
+        try:
+            progress = step()
+            if progress.ended:
+                return progress
+            wait = LOCK_TICKS if progress.busy else 1
+        except (ClusterError, JournalError):
+            pass  # the next round tries again
+        place.tick(wait)
+    raise AssertionError(f"not ended after {BOUND} steps")
 
 
 class Guarded:

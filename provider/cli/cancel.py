@@ -58,7 +58,7 @@ def reason_of(call: Call) -> str:
 
 
 def _cancel(call: Call) -> Exit:
-    from kafka_steward.journal.requests import CancelRequest  # noqa: PLC0415 - `airflow` starts without SQL
+    from kafka_steward.journal.requests import CancelRequest
 
     given, reason = call.arguments, reason_of(call)
     asked = CancelRequest(scope=given.scope, reason=reason, even_if_disabled=given.even_if_disabled)
@@ -71,14 +71,14 @@ def _cancel(call: Call) -> Exit:
 
 def _first(opened: Opened, record: PlanRecord) -> PlanRecord:
     """Who repeats the command after an interruption wants the first plan taken back, not its rollback."""
-    from kafka_steward.execution.rolling_back import ROLLS_BACK  # noqa: PLC0415 - `airflow` starts without Kafka
+    from kafka_steward.execution.rolling_back import ROLLS_BACK
 
     return opened.journal.plans.get(str(record.extra.get(ROLLS_BACK) or "none")) or record
 
 
 def take_back(call: Call, opened: Opened, record: PlanRecord, asked: CancelRequest, interrupt: Interrupt) -> Exit:
     """Do what `asked` says, to the end, and print how it ended."""
-    from kafka_steward.execution.undoing.undo import Undo  # noqa: PLC0415 - `airflow` starts without Kafka
+    from kafka_steward.execution.undoing.undo import Undo
 
     scope: Scope = "plan" if asked.scope == "plan" else "pending"
     undo = Undo(

@@ -54,7 +54,7 @@ def verbs() -> tuple[ActionCommand, ...]:
 
 
 def _verify(call: Call) -> Exit:
-    from kafka_steward.cli.verifying import exit_of, standings  # noqa: PLC0415 - `airflow` starts without SQL
+    from kafka_steward.cli.verifying import exit_of, standings
 
     with call.hook.open() as opened:
         record = _plan(call, opened.journal)
@@ -91,7 +91,7 @@ def _settle_throttles(call: Call, opened: Opened) -> tuple[list[str], list[str]]
 
     Not while anything of theirs is in flight, as an abandoned plan leaves it: it would go on without a throttle.
     """
-    from kafka_steward.execution.watching.debts import debtors, give_back_debts  # noqa: PLC0415 - `airflow` starts without Kafka
+    from kafka_steward.execution.watching.debts import debtors, give_back_debts
 
     before = debtors(opened.journal)
     flying = opened.cluster.reassignments() if before else {}
@@ -106,7 +106,7 @@ def _settle_throttles(call: Call, opened: Opened) -> tuple[list[str], list[str]]
 
 
 def _abandon(call: Call) -> Exit:
-    from kafka_steward.execution.intervening import abandon_plan  # noqa: PLC0415 - `airflow` starts without SQL
+    from kafka_steward.execution.intervening import abandon_plan
 
     reason = reason_of(call)
     # The journal alone: a cluster that does not answer is a reason to abandon a plan.

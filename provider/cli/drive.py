@@ -57,8 +57,8 @@ def verbs() -> tuple[ActionCommand, ...]:
 
 
 def _apply(call: Call) -> Exit:
-    from kafka_steward.execution.publishing import publish_plan  # noqa: PLC0415 - `airflow` starts without Kafka
-    from kafka_steward.planning.files.reassignment import assignments, read_json  # noqa: PLC0415
+    from kafka_steward.execution.publishing import publish_plan
+    from kafka_steward.planning.files.reassignment import assignments, read_json
 
     document = read_json(call.arguments.file, "reassignment")
     assignments(document)
@@ -102,9 +102,9 @@ def _taken(call: Call, owner: str) -> Exit:
 
 def _planned(opened: Opened, document: Any, interrupt: Interrupt) -> tuple[PlanFolder, SnapshotFolder]:
     """The plan, and the snapshot that it was made from, in a folder of their own. Raises PlanError."""
-    from kafka_steward.execution.snapshot import begun_moves, take_snapshot  # noqa: PLC0415 - `airflow` starts without Arrow
-    from kafka_steward.planning.by_hand import apply_here  # noqa: PLC0415
-    from kafka_steward.planning.files.formats import read_snapshot  # noqa: PLC0415
+    from kafka_steward.execution.snapshot import begun_moves, take_snapshot
+    from kafka_steward.planning.by_hand import apply_here
+    from kafka_steward.planning.files.formats import read_snapshot
 
     settings, now_ms = opened.settings, opened.journal.now_ms()
     folder = f"{opened.access.workspace}/{opened.cluster.cluster_id}/by-hand/{now_ms}-{uuid.uuid4().hex[:8]}"
@@ -122,8 +122,8 @@ def _planned(opened: Opened, document: Any, interrupt: Interrupt) -> tuple[PlanF
 
 
 def _resume(call: Call) -> Exit:
-    from kafka_steward.execution.intervening import resume_plan  # noqa: PLC0415 - `airflow` starts without Kafka
-    from kafka_steward.execution.undoing.undo import open_undos  # noqa: PLC0415
+    from kafka_steward.execution.intervening import resume_plan
+    from kafka_steward.execution.undoing.undo import open_undos
 
     with call.hook.open() as opened, interruptible() as interrupt:
         undone = {record.digest: record for record in open_undos(opened.journal)}
@@ -141,7 +141,7 @@ def _resume(call: Call) -> Exit:
 
 
 def _runner(opened: Opened, call: Call, digest: str) -> Stepper:
-    from kafka_steward.execution.runner import Runner  # noqa: PLC0415 - `airflow` starts without Kafka
+    from kafka_steward.execution.runner import Runner
 
     return Runner(opened.cluster, opened.journal, digest, opened.settings, call.who)
 

@@ -26,9 +26,9 @@ def followed() -> Iterator[Report]:
     if not sys.stderr.isatty():
         yield ProgressLog(complain, time.monotonic).tell
         return
-    from rich.console import Console  # noqa: PLC0415 - for people only
-    from rich.progress import BarColumn, TextColumn  # noqa: PLC0415
-    from rich.progress import Progress as Bars  # noqa: PLC0415
+    from rich.console import Console
+    from rich.progress import BarColumn, TextColumn
+    from rich.progress import Progress as Bars
 
     columns = (BarColumn(bar_width=30), TextColumn("{task.fields[text]}", markup=False))
     with Bars(*columns, console=Console(stderr=True), transient=True) as bars:

@@ -35,7 +35,7 @@ class Patient:
 
     def step(self) -> Progress:
         """One step. Raises what does not pass at once, and what passes after some two minutes."""
-        from kafka_steward.triggers.questions import passes  # noqa: PLC0415 - `airflow` starts without it
+        from kafka_steward.triggers.questions import passes
 
         for attempt in range(1, _ATTEMPTS):
             try:
@@ -51,7 +51,7 @@ class Patient:
 
 def _going_on(progress: Progress) -> Progress:
     """A heal goes first and gives the cluster back: who waits in the foreground can wait for that too."""
-    from kafka_steward.journal.records import PlanStatus  # noqa: PLC0415 - `airflow` starts without SQL
+    from kafka_steward.journal.records import PlanStatus
 
     paused = progress.status is PlanStatus.PAUSED
     return replace(progress, status=PlanStatus.RUNNING, busy=True) if paused else progress
@@ -63,7 +63,7 @@ def carry_out(call: Call, stepper: Stepper, digest: str, settings: Settings, int
     When it is stopped, by a signal or because something does not answer, it says how to go on and raises what stopped
     it.
     """
-    from kafka_steward.execution.loop import run_to_end  # noqa: PLC0415 - `airflow` starts without Kafka
+    from kafka_steward.execution.loop import run_to_end
 
     patient = Patient(stepper, interrupt.wait)
     try:

@@ -26,9 +26,9 @@ def verbs() -> tuple[GroupCommand, ...]:
 
 
 def _copy(call: Call) -> Exit:
-    from kafka_steward.hooks.steward import StewardHook  # noqa: PLC0415 - `airflow` starts without Kafka
-    from kafka_steward.journal.copy import copy_journal  # noqa: PLC0415
-    from kafka_steward.journal.process import process_name  # noqa: PLC0415
+    from kafka_steward.hooks.steward import StewardHook
+    from kafka_steward.journal.copy import copy_journal
+    from kafka_steward.journal.process import process_name
 
     source, target = call.hook, StewardHook(call.arguments.to)
     if source.conn_id == target.conn_id:

@@ -40,7 +40,7 @@ def verbs() -> tuple[ActionCommand, ...]:
 
 
 def _status(call: Call) -> None:
-    from kafka_steward.journal.render import plan_lines  # noqa: PLC0415 - `airflow` starts without SQL
+    from kafka_steward.journal.render import plan_lines
 
     with call.hook.open() as opened:
         facts, plans = _facts(opened), opened.journal.plans
@@ -51,7 +51,7 @@ def _status(call: Call) -> None:
 
 
 def _facts(opened: Opened) -> dict[str, Any]:
-    from kafka_steward.journal import paths  # noqa: PLC0415 - `airflow` starts without SQL
+    from kafka_steward.journal import paths
 
     snapshot, journal = opened.cluster.snapshot(), opened.journal
     return {
@@ -68,7 +68,7 @@ def _facts(opened: Opened) -> dict[str, Any]:
 
 
 def _plans(call: Call) -> None:
-    from kafka_steward.journal.render import plans_table  # noqa: PLC0415 - `airflow` starts without SQL
+    from kafka_steward.journal.render import plans_table
 
     with call.hook.journal(call.hook.cluster_id()) as journal:
         records = journal.plans.latest(call.arguments.limit)
@@ -76,7 +76,7 @@ def _plans(call: Call) -> None:
 
 
 def _show(call: Call) -> None:
-    from kafka_steward.journal.render import moves_table, plan_lines  # noqa: PLC0415 - `airflow` starts without SQL
+    from kafka_steward.journal.render import moves_table, plan_lines
 
     with call.hook.journal(call.hook.cluster_id()) as journal:
         record = plan_named(journal, call.arguments.plan)
@@ -90,7 +90,7 @@ def _show(call: Call) -> None:
 
 
 def _audit(call: Call) -> None:
-    from kafka_steward.journal.render import audit_table  # noqa: PLC0415 - `airflow` starts without SQL
+    from kafka_steward.journal.render import audit_table
 
     given = call.arguments
     with call.hook.journal(call.hook.cluster_id()) as journal:

@@ -34,8 +34,8 @@ def verbs() -> tuple[ActionCommand, ...]:
 
 
 def _owed(call: Call) -> None:
-    from kafka_steward.execution.decisions.owed import takers  # noqa: PLC0415
-    from kafka_steward.execution.filling.debtbook import debts  # noqa: PLC0415 - `airflow` starts without Kafka
+    from kafka_steward.execution.decisions.owed import takers
+    from kafka_steward.execution.filling.debtbook import debts
 
     with call.hook.open() as opened:
         snapshot = opened.cluster.snapshot()
@@ -64,7 +64,7 @@ def _facts(debt: Debt) -> dict[str, Any]:
 
 
 def _table(judged: Sequence[Debt]) -> Table:
-    from kafka_steward.journal.render import Table  # noqa: PLC0415 - `airflow` starts without SQL
+    from kafka_steward.journal.render import Table
 
     rows: list[tuple[str, ...]] = [
         (

@@ -64,7 +64,7 @@ def _queue_verbs() -> tuple[ActionCommand, ...]:
 
 
 def _disable(call: Call) -> None:
-    from kafka_steward.execution.switch import switch_off  # noqa: PLC0415 - `airflow` starts without SQL
+    from kafka_steward.execution.switch import switch_off
 
     with call.hook.journal(call.hook.cluster_id()) as journal:
         sentence = switch_off(journal, who=call.who, reason=call.arguments.reason)
@@ -72,7 +72,7 @@ def _disable(call: Call) -> None:
 
 
 def _enable(call: Call) -> None:
-    from kafka_steward.execution.switch import switch_on  # noqa: PLC0415 - `airflow` starts without SQL
+    from kafka_steward.execution.switch import switch_on
 
     with call.hook.journal(call.hook.cluster_id()) as journal:
         sentence = switch_on(journal, who=call.who, reason=call.arguments.reason)
@@ -80,7 +80,7 @@ def _enable(call: Call) -> None:
 
 
 def _bounce(call: Call) -> None:
-    from kafka_steward.execution.bouncing import announce_bounce  # noqa: PLC0415 - `airflow` starts without SQL
+    from kafka_steward.execution.bouncing import announce_bounce
 
     with call.hook.journal(call.hook.cluster_id()) as journal:
         sentence = announce_bounce(journal, call.arguments.broker, who=call.who, lasts_ms=call.arguments.ms)
@@ -88,7 +88,7 @@ def _bounce(call: Call) -> None:
 
 
 def _add(call: Call) -> None:
-    from kafka_steward.protocol.queueing import queue_add  # noqa: PLC0415 - `airflow` starts without SQL
+    from kafka_steward.protocol.queueing import queue_add
 
     try:
         text = Path(call.arguments.file).read_text()
@@ -101,8 +101,8 @@ def _add(call: Call) -> None:
 
 
 def _list(call: Call) -> None:
-    from kafka_steward.journal.render import Table  # noqa: PLC0415
-    from kafka_steward.protocol.queueing import queue_list  # noqa: PLC0415 - `airflow` starts without SQL
+    from kafka_steward.journal.render import Table
+    from kafka_steward.protocol.queueing import queue_list
 
     with call.hook.journal(call.hook.cluster_id()) as journal:
         queued = queue_list(journal)
@@ -115,7 +115,7 @@ def _line(queued: ChunkPartition) -> tuple[str, str]:
 
 
 def _remove(call: Call) -> None:
-    from kafka_steward.protocol.queueing import queue_remove  # noqa: PLC0415 - `airflow` starts without SQL
+    from kafka_steward.protocol.queueing import queue_remove
 
     with call.hook.journal(call.hook.cluster_id()) as journal:
         removed = queue_remove(journal, who=call.who)
@@ -124,7 +124,7 @@ def _remove(call: Call) -> None:
 
 
 def _watch(call: Call) -> Exit:
-    from kafka_steward.protocol.live import Protocol  # noqa: PLC0415 - `airflow` starts without Kafka
+    from kafka_steward.protocol.live import Protocol
 
     with call.hook.open() as opened, interruptible() as interrupt:
         zookeeper = opened.access.zookeeper is not None

@@ -51,7 +51,7 @@ class Call:
     @cached_property
     def hook(self) -> StewardHook:
         """The cluster's connection; `--throttle` wins over what it says."""
-        from kafka_steward.hooks.steward import StewardHook  # noqa: PLC0415 - `airflow` starts without Kafka
+        from kafka_steward.hooks.steward import StewardHook
 
         throttle = getattr(self.arguments, "throttle", None)
         return StewardHook(self.arguments.cluster, {} if throttle is None else {"throttle": throttle})
@@ -59,14 +59,14 @@ class Call:
     @cached_property
     def out(self) -> Output:
         """Where the answer goes, in the form that was asked for."""
-        from kafka_steward.cli.output import Output  # noqa: PLC0415
+        from kafka_steward.cli.output import Output
 
         return Output(self.arguments.output)
 
     @property
     def who(self) -> Who:
         """The person at the terminal, as the operating system names them, for the audit trail."""
-        from kafka_steward.journal.audit import Who  # noqa: PLC0415 - `airflow` starts without SQL
+        from kafka_steward.journal.audit import Who
 
         try:
             return Who(person=getpass.getuser())
@@ -102,7 +102,7 @@ class _Command:
 
     def __call__(self, arguments: Namespace) -> None:
         # Airflow logs to standard output, into the middle of what is printed there.
-        from airflow.utils.cli import suppress_logs_and_warning  # noqa: PLC0415 - `airflow` starts without it
+        from airflow.utils.cli import suppress_logs_and_warning
 
         suppress_logs_and_warning(lambda given: _act(self.act, Call(given)))(arguments)
 

@@ -38,8 +38,8 @@ def task_is_over(who: Mapping[str, Any], map_index: int = -1) -> bool:
 
     When Airflow does not answer, nobody knows, and that is a no.
     """
-    from airflow.sdk.exceptions import AirflowRuntimeError  # noqa: PLC0415 - needed when something is killed, not before
-    from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance  # noqa: PLC0415 - not a public name
+    from airflow.sdk.exceptions import AirflowRuntimeError
+    from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
     names = who.get("dag_id"), who.get("run_id"), who.get("task_id")
     dag_id, run_id, task_id = names
@@ -55,8 +55,8 @@ def task_is_over(who: Mapping[str, Any], map_index: int = -1) -> bool:
 
 def cancel_soon(opened: Opened, digest: str, who: Mapping[str, Any], stepper: Stepper) -> str:
     """Write the request to cancel a plan down, and take the first steps of it; returns what was done, as a sentence."""
-    from kafka_steward.execution.cancelling import request_cancel  # noqa: PLC0415 - DAG files are parsed without Kafka
-    from kafka_steward.journal.audit import Who  # noqa: PLC0415
+    from kafka_steward.execution.cancelling import request_cancel
+    from kafka_steward.journal.audit import Who
 
     try:
         request_cancel(opened.journal, digest, who=Who(**who), reason="its task was ended in Airflow (on_kill=cancel)")

@@ -55,8 +55,8 @@ def passes(error: StewardError) -> bool:
 
 def brokers_failed(opened: Opened, arguments: Mapping[str, Any]) -> Answer:
     """Is a broker past its grace period, and no plan heals it? `brokers` narrows it to some ids."""
-    from kafka_steward.execution.watching.detector import Detector  # noqa: PLC0415 - DAG files are parsed without Kafka
-    from kafka_steward.journal.audit import Who  # noqa: PLC0415
+    from kafka_steward.execution.watching.detector import Detector
+    from kafka_steward.journal.audit import Who
 
     who = Who(**(arguments.get("who") or {}))
     verdict = Detector(opened.cluster, opened.journal, opened.settings, who).look(announce=False)
@@ -70,7 +70,7 @@ def caught_up(opened: Opened, arguments: Mapping[str, Any]) -> Answer:
 
     A plan's replicas on brokers that died since are not waited for: they are the next failure's matter.
     """
-    from kafka_steward.execution.decisions.wholeness import unwhole  # noqa: PLC0415 - DAG files are parsed without Kafka
+    from kafka_steward.execution.decisions.wholeness import unwhole
 
     snapshot = opened.cluster.snapshot()
     if digest := arguments.get("plan"):
@@ -88,7 +88,7 @@ def caught_up(opened: Opened, arguments: Mapping[str, Any]) -> Answer:
 
 def ready(opened: Opened, arguments: Mapping[str, Any]) -> Answer:  # noqa: ARG001 - all questions take arguments
     """May work that can wait begin: is the cluster whole, is nothing in flight, and are reassignments allowed?"""
-    from kafka_steward.execution.gate import look_at_gate  # noqa: PLC0415 - DAG files are parsed without Kafka
+    from kafka_steward.execution.gate import look_at_gate
 
     gate = look_at_gate(opened.cluster, opened.journal)
     return Answer(gate.open, gate.sentence, list(gate.reasons))
@@ -96,8 +96,8 @@ def ready(opened: Opened, arguments: Mapping[str, Any]) -> Answer:  # noqa: ARG0
 
 def broker_joined(opened: Opened, arguments: Mapping[str, Any]) -> Answer:
     """Has a broker joined that can be given something (KIP-409)? With `brokers`: are all of these live?"""
-    from kafka_steward.execution.filling.joining import look_for_joined  # noqa: PLC0415 - DAG files are parsed without Kafka
-    from kafka_steward.journal.audit import Who  # noqa: PLC0415
+    from kafka_steward.execution.filling.joining import look_for_joined
+    from kafka_steward.journal.audit import Who
 
     who = Who(**(arguments.get("who") or {}))
     joined = look_for_joined(opened.cluster, opened.journal, opened.settings, who, announce=False)
@@ -115,7 +115,7 @@ def broker_joined(opened: Opened, arguments: Mapping[str, Any]) -> Answer:
 
 def healthy(opened: Opened, arguments: Mapping[str, Any]) -> Answer:
     """Is no measure of the cluster above its limit (KIP-352)? `limits` are given by measure."""
-    from kafka_steward.execution.watching.examining import (  # noqa: PLC0415 - DAG files are parsed without Kafka
+    from kafka_steward.execution.watching.examining import (
         ailments,
         checked_limits,
         examine,

@@ -65,8 +65,8 @@ class JoinRound(Round):
 
     def look(self, opened: Opened) -> Looked:
         """Look, and keep the book of debts up to date."""
-        from kafka_steward.execution.filling.joining import look_for_joined  # noqa: PLC0415 - parsed without Kafka
-        from kafka_steward.journal.audit import Who  # noqa: PLC0415
+        from kafka_steward.execution.filling.joining import look_for_joined
+        from kafka_steward.journal.audit import Who
 
         joined = look_for_joined(opened.cluster, opened.journal, opened.settings, Who(task_id="watch"))
         gauge("owed_replicas", self.conn_id, 0 if joined is None else joined.owed)
@@ -86,7 +86,7 @@ class NewcomerRound(Round):
 
     def look(self, opened: Opened) -> Looked:
         """Look, and write down who is new."""
-        from kafka_steward.execution.filling.newcomers import look_for_newcomers  # noqa: PLC0415 - parsed without Kafka
+        from kafka_steward.execution.filling.newcomers import look_for_newcomers
 
         found = look_for_newcomers(opened.cluster, opened.journal, opened.settings)
         self.teller.say(found.sentence, about=found.sentence)
@@ -109,7 +109,7 @@ class HealthRound(Round):
 
     def look(self, opened: Opened) -> Looked:
         """Look, emit, and keep."""
-        from kafka_steward.execution.watching.examining import examine  # noqa: PLC0415 - parsed without Kafka
+        from kafka_steward.execution.watching.examining import examine
 
         every_s = opened.settings.health_interval
         if not every_s:

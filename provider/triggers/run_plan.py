@@ -124,8 +124,8 @@ class RunPlanTrigger(BaseTrigger):
         return self._runner[1].step(), opened.settings.step_interval
 
     def _new_runner(self, opened: Opened) -> Stepper:
-        from kafka_steward.execution.runner import Runner  # noqa: PLC0415 - DAG files are parsed without Kafka
-        from kafka_steward.journal.audit import Who  # noqa: PLC0415
+        from kafka_steward.execution.runner import Runner
+        from kafka_steward.journal.audit import Who
 
         return Runner(opened.cluster, opened.journal, self.digest, opened.settings, Who(**self.who))
 

@@ -65,7 +65,7 @@ class ClusterThread:
             raise
 
     def _connect(self) -> Opened:
-        from kafka_steward.hooks.steward import StewardHook  # noqa: PLC0415 - DAG files are parsed without Kafka
+        from kafka_steward.hooks.steward import StewardHook
 
         hook = StewardHook(self._conn_id, self._overrides)
         if self._opened is not None and self._clock() - self._read_s >= self._reread_s:

@@ -44,8 +44,8 @@ class UndoPlanTrigger(RunPlanTrigger):
         return f"{__name__}.{type(self).__name__}", {name: getattr(self, name) for name in names}
 
     def _new_runner(self, opened: Opened) -> Stepper:
-        from kafka_steward.execution.undoing.undo import Undo  # noqa: PLC0415 - DAG files are parsed without Kafka
-        from kafka_steward.journal.audit import Who  # noqa: PLC0415
+        from kafka_steward.execution.undoing.undo import Undo
+        from kafka_steward.journal.audit import Who
 
         return Undo(
             opened.cluster,

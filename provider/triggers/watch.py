@@ -124,8 +124,8 @@ class WatchTrigger(BaseEventTrigger):
         await self._health.run(bells)
 
     def _look(self, opened: Opened) -> tuple[str, Verdict, float]:
-        from kafka_steward.execution.watching.detector import Detector  # noqa: PLC0415 - DAG files are parsed without Kafka
-        from kafka_steward.journal.audit import Who  # noqa: PLC0415
+        from kafka_steward.execution.watching.detector import Detector
+        from kafka_steward.journal.audit import Who
 
         if self._interval is None or self._interval[0] is not opened:
             self._interval = opened, _interval_s(opened)

@@ -28,34 +28,25 @@ from kafka_steward.journal.sql_moves import MoveTable
 from kafka_steward.journal.tree import Tree
 from kafka_steward.settings import Settings
 from tests.crash import FREE, Died, Faults, points
-from tests.places import LOCK_TICKS, Place
+from tests.places import LOCK_TICKS, Place, persist
 from tests.simulator import Simulator
 from tests.worlds import WHO, heal_moves, move, plan_of
 
-#: More steps than any scenario needs, faults and a lock that has to run out included.
-BOUND = 120
-
 
 def go(place: Place, faults: Faults) -> Progress:
-    """One process: publish, then step to the end. What fails is tried again, as every caller does."""
+    """One process: publish, then step to the end."""
     cluster, journal = place.process(faults)
     runner = Runner(cluster, journal, place.plan.digest, place.settings, WHO)
     published = False
-    for _ in range(BOUND):
-        wait = 1
-        try:
-            if not published:
-                publish_plan(cluster, journal, place.plan, settings=place.settings, who=WHO)
-                published = True
-            progress = runner.step()
-            if progress.ended:
-                return progress
-            # A lock that a lost reply left behind runs out by itself.
-            wait = LOCK_TICKS if progress.busy else 1
-        except (ClusterError, JournalError):
-            pass  # the next round tries again
-        place.tick(wait)
-    raise AssertionError(f"not ended after {BOUND} steps")
+
+    def step() -> Progress:
+        nonlocal published
+        if not published:
+            publish_plan(cluster, journal, place.plan, settings=place.settings, who=WHO)
+            published = True
+        return runner.step()
+
+    return persist(place, step)
 
 
 def healing() -> Place:
@@ -164,17 +155,7 @@ def moving_three(ticks: int) -> Place:
 def take_back(place: Place, faults: Faults) -> Progress:
     """One process: undo all of it."""
     undo = Undo(*place.process(faults), place.plan.digest, place.settings, WHO, scope="plan", reason="enough")
-    for _ in range(BOUND):
-        wait = 1
-        try:
-            progress = undo.step()
-            if progress.ended:
-                return progress
-            wait = LOCK_TICKS if progress.busy else 1
-        except (ClusterError, JournalError):
-            pass  # the next round tries again
-        place.tick(wait)
-    raise AssertionError(f"not undone after {BOUND} steps: {progress}")
+    return persist(place, undo.step)
 
 
 def verify_taken_back(place: Place, progress: Progress) -> None:

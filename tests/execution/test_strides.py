@@ -6,17 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from kafka_steward.assignment import Assignment, Move, Operation, TopicPartition
+from kafka_steward.assignment import Assignment, Operation, TopicPartition
 from kafka_steward.cluster.state import Partition
-from kafka_steward.errors import ClusterError, JournalError
 from kafka_steward.execution.cancelling import request_cancel
 from kafka_steward.execution.decisions.owed import Standing
-from kafka_steward.execution.decisions.progress import Progress
 from kafka_steward.execution.decisions.strides import bound_for, halfway, next_stride, stops
 from kafka_steward.execution.filling.creating import WantedTopic, create_topic
 from kafka_steward.execution.filling.debtbook import debts
-from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.runner import Runner
 from kafka_steward.execution.snapshot import begun_moves, take_snapshot
 from kafka_steward.execution.undoing.undo import Undo
 from kafka_steward.execution.undoing.verifying import verify_undone
@@ -27,16 +23,12 @@ from kafka_steward.journal.plans import PlanStatus
 from kafka_steward.planning.files.formats import read_snapshot
 from kafka_steward.protocol.withdrawing import Withdrawal
 from kafka_steward.settings import Settings
-from tests.crash import Died, Faults, points
-from tests.places import LOCK_TICKS, Place
 from tests.simulator import Simulator
-from tests.worlds import FOLLOWERS, WHO, World, memory_journal, move, plan_of
+from tests.worlds import FOLLOWERS, WHO, World, memory_journal, move
 
 BROKERS = "1a 2b 3c 4a 5b 6c 7a"
 T0 = TopicPartition("t", 0)
 ONE = Settings(throttle=0, one_replica_at_a_time=True)
-#: More steps than any scenario needs, faults and a lock that has to run out included.
-BOUND = 150
 
 
 @pytest.fixture(params=["kraft", "zookeeper"])
@@ -379,69 +371,3 @@ def test_a_partition_that_is_taken_out_halfway_goes_back_first(simulator: Simula
         why = "a later document asks for something else"
         left = Withdrawal(simulator, world.journal, world.digest, why=why, who=WHO, fence=fence).run([T0])
     assert (left, world.replicas("t-0"), world.states()) == ({}, (1, 2, 3), {"t-0": "dropped"})
-
-
-# deaths of ours
-
-
-def staggered() -> Place:
-    simulator = Simulator.of(BROKERS, "t: 123", size=100)
-    moves = [move("t-0", "123", "456", size=100)]
-    settings = Settings(throttle=100, one_replica_at_a_time=True)
-    return Place(simulator, moves, settings, plan_of(simulator, moves, operation="apply"))
-
-
-def go(place: Place, faults: Faults, *, cancel_at: int | None = None) -> Progress:
-    """One process: publish, step to the end, and perhaps ask for a cancel at that tick."""
-    cluster, journal = place.process(faults)
-    runner, published = Runner(cluster, journal, place.plan.digest, place.settings, WHO), False
-    for _ in range(BOUND):
-        wait = 1
-        try:
-            if not published:
-                publish_plan(cluster, journal, place.plan, settings=place.settings, who=WHO)
-                published = True
-            if cancel_at is not None and place.ticks >= cancel_at:
-                record = journal.plans.get(place.plan.digest)
-                if record is not None and not record.status.finished and record.cancel is None:
-                    request_cancel(journal, place.plan.digest, who=WHO, reason="enough")
-            progress = runner.step()
-            if progress.ended:
-                return progress
-            wait = LOCK_TICKS if progress.busy else 1
-        except (ClusterError, JournalError):
-            pass  # the next round tries again
-        place.tick(wait)
-    raise AssertionError(f"not ended after {BOUND} steps")
-
-
-def verify(place: Place, move: Move) -> None:
-    """It ended at one side or the other, and nothing is left behind."""
-    (row,) = place.stores[1].rows(place.plan.digest)
-    partition = place.simulator.topics[T0]
-    assert row.state in {MoveState.COMPLETED, MoveState.DROPPED}
-    assert partition.replicas == (move.after if row.state is MoveState.COMPLETED else move.before)
-    assert not partition.reassigning
-    assert FOLLOWERS not in place.simulator.topic_settings["t"]
-    assert not any(place.simulator.broker_settings.values())
-    kept = ("/steward/plans/", "/steward/slot", "/steward/step_lock")
-    assert [path for path in place.stores[0]._nodes if not path.startswith(kept)] == []
-
-
-@pytest.mark.parametrize("cancel_at", [None, 2], ids=["to its end", "cancelled in the middle"])
-def test_whatever_dies_or_is_lost_the_next_process_goes_on_with_the_next_stride(cancel_at: int | None) -> None:
-    quiet, place = Faults(), staggered()
-    status = go(place, quiet, cancel_at=cancel_at).status
-    assert status is (PlanStatus.COMPLETED if cancel_at is None else PlanStatus.CANCELLED)
-    verify(place, place.moves[0])
-    for at, kind, call in points(quiet.calls):
-        place = staggered()
-        try:
-            try:
-                go(place, Faults(at, kind), cancel_at=cancel_at)
-            except Died:
-                place.tick(LOCK_TICKS)
-                go(place, Faults(), cancel_at=cancel_at)
-            verify(place, place.moves[0])
-        except AssertionError as error:
-            raise AssertionError(f"{kind} call {at}, {call}: {error}") from error
