@@ -54,6 +54,7 @@ class AskedPlans:
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self._ended: dict[str, frozenset[str]] = {}
+        self._to_roll_back = False
         self.asked: list[AskedPlan] = []
         self.others: list[PlanRecord] = []
 
@@ -65,6 +66,7 @@ class AskedPlans:
         for record in records:
             if record.status.finished:
                 self._ended[record.digest] = _asked_of(record).sources
+                self._to_roll_back |= record.cancel is not None and record.cancel.scope == "plan"
         running = sorted((each for each in records if not each.status.finished), key=lambda each: each.published_ms)
         self.asked = [_asked_of(record) for record in running if _ASKED in record.extra]
         self.others = [record for record in running if _ASKED not in record.extra]
@@ -73,6 +75,11 @@ class AskedPlans:
         """Whether some plan, ended or not, carries out this document."""
         running = (plan.sources for plan in self.asked)
         return any(source in sources for sources in (*running, *self._ended.values()))
+
+    def rollback_asked(self) -> bool:
+        """Whether a plan was seen to have ended, since this was last asked, whose rollback was asked for before."""
+        asked, self._to_roll_back = self._to_roll_back, False
+        return asked
 
     def of(self, digest: str) -> AskedPlan | None:
         """The unfinished plan with this digest, if a document asked for it."""

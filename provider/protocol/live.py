@@ -75,6 +75,9 @@ class Protocol:
     def _in_flight(self, looked: Looked) -> None:
         for plan in self._plans.asked:
             self._driver.step(plan, looked)
+        # The signal may have come after this look's eye for it, and have been heard by a step, here or elsewhere.
+        if self._plans.rollback_asked():
+            self._driver.look_for_undos()
         self._driver.undo(looked)
 
     def _signal(self, looked: Looked) -> None:

@@ -80,19 +80,27 @@ def _append_to_all(bootstrap: str, topic: str, batch: bytes, waiting: set[int]) 
 def _append(bootstrap: str, topic: str, batch: bytes, waiting: set[int]) -> list[str]:
     with admin(bootstrap) as client:
         leaders = _leaders(client, topic)
-        requests = _requests(topic, {partition: leaders[partition] for partition in waiting}, batch)
-        waiting -= client._manager.run(_send, client, requests)  # noqa: SLF001 - no public call takes a request
+        for requests in _rounds(topic, {partition: leaders[partition] for partition in waiting}, batch):
+            waiting -= client._manager.run(_send, client, requests)  # noqa: SLF001 - no public call takes a request
     return [f"{topic}-{partition} took no data" for partition in sorted(waiting)]
 
 
-def _requests(topic: str, leaders: Mapping[int, int], batch: bytes) -> list[tuple[int, Any]]:
+def _rounds(topic: str, leaders: Mapping[int, int], batch: bytes) -> list[list[tuple[int, Any]]]:
+    """By round, at most one request to each leader.
+
+    A broker answers them in order, and each waits for its followers: the last of many sent at once would be late.
+    """
     by_leader: dict[int, list[int]] = {}
     for partition, leader in sorted(leaders.items()):
         by_leader.setdefault(leader, []).append(partition)
+    longest = max(map(len, by_leader.values()), default=0)
     return [
-        (leader, _request(topic, partitions[start : start + _REQUEST_PARTITIONS], batch))
-        for leader, partitions in by_leader.items()
-        for start in range(0, len(partitions), _REQUEST_PARTITIONS)
+        [
+            (leader, _request(topic, part, batch))
+            for leader, partitions in by_leader.items()
+            if (part := partitions[start : start + _REQUEST_PARTITIONS])
+        ]
+        for start in range(0, longest, _REQUEST_PARTITIONS)
     ]
 
 
@@ -106,7 +114,7 @@ def _request(topic: str, partitions: Iterable[int], batch: bytes) -> Any:
 
 
 async def _send(client: Any, requests: Iterable[tuple[int, Any]]) -> set[int]:
-    # All leaders at once, since each waits for its followers. A leader that is gone leaves its partitions for later.
+    # A leader that is gone leaves its partitions for later.
     futures = [client._manager.send(request, node_id=leader) for leader, request in requests]  # noqa: SLF001 - as above
     done: set[int] = set()
     for future in futures:

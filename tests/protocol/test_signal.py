@@ -60,6 +60,21 @@ def test_with_the_scope_of_a_plan_what_is_complete_goes_back_too() -> None:
     assert (yard.replicas("t-0"), yard.replicas("t-1")) == ((1, 2), (2, 3, 1))
 
 
+def test_a_signal_that_a_step_heard_before_the_watch_did_takes_back_what_is_complete_too() -> None:
+    yard = Yard()
+    yard.ask("t-0 23", "t-1 234")
+    yard.look()
+    (record,) = yard.journal.plans.unfinished()
+    runner = Runner(yard.simulator, yard.journal, record.digest, yard.settings, WHO)
+    while yard.simulator.snapshot().partitions[T0].replicas != (2, 3):
+        yard.simulator.tick()
+    yard.journal.tree.create(paths.CANCEL_IN_PROGRESS, '{"scope": "plan"}')
+    runner.step()
+    assert yard.journal.tree.get(paths.CANCEL_IN_PROGRESS) is None
+    yard.run()
+    assert (yard.replicas("t-0"), yard.replicas("t-1")) == ((1, 2), (2, 3, 1))
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"scope": "all"}', '{"plan": "0000"}'])
 def test_a_signal_with_nothing_to_cancel_goes_and_is_told(text: str) -> None:
     yard = Yard()

@@ -67,7 +67,13 @@ def test_nothing_survives_when_the_parent_is_killed(mode: str, tmp_path: Path) -
 
 @pytest.mark.kraft
 def test_ctrl_c_while_it_starts_ends_it_cleanly(tmp_path: Path) -> None:
-    process = subprocess.Popen([*COMMAND, "--folder", str(tmp_path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        [*COMMAND, "--folder", str(tmp_path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        # A shell that starts the tests in the background has SIGINT ignored, and children inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - no thread of ours runs
+    )
     eventually(lambda: _some(tmp_path.glob("broker-*.log")), every=0.05)
     children = descendants(process.pid)
     process.send_signal(signal.SIGINT)
