@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 
 from kafka_steward.errors import SandboxFailed
+from kafka_steward.sandbox.classes import class_archive
 from kafka_steward.sandbox.jars import kafka_jars
 from kafka_steward.sandbox.java import java
 from kafka_steward.sandbox.jvm import Jvm
@@ -48,7 +49,8 @@ class Sandbox:
         self.folder = layout.folder
         self._layout = layout
         self._temporary = temporary
-        self._jvm = Jvm(runtime.executable, kafka_jars(MODES[mode].version, runtime), layout.folder)
+        jars = kafka_jars(MODES[mode].version, runtime)
+        self._jvm = Jvm(runtime.executable, jars, layout.folder, class_archive(runtime.executable, jars))
         self._kind = MODES[mode](layout, self._jvm)
         self._service: Process | None = None
         self._running: dict[int, Process] = {}

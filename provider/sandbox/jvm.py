@@ -39,20 +39,24 @@ appender.out.layout.pattern=%d %p %m (%c)%n
 
 @dataclass(frozen=True)
 class Jvm:
-    """A Java and the jars of one Kafka version; nodes log into `folder`."""
+    """A Java and the jars of one Kafka version; nodes log into `folder`. `classes` is an archive of their classes."""
 
     executable: Path
     jars: Sequence[Path]
     folder: Path
+    classes: Path | None = None
 
-    def start(self, name: str, main_class: str, *arguments: str, heap_mb: int = 256) -> Process:
+    def start(
+        self, name: str, main_class: str, *arguments: str, heap_mb: int = 256, options: Sequence[str] = ()
+    ) -> Process:
         """Start a node that runs until it is stopped; its output goes to `<name>.log`."""
-        command = [str(self.executable), f"-Xmx{heap_mb}m", *_OPTIONS, *self._logging(), main_class, *arguments]
+        given = [f"-Xmx{heap_mb}m", *self._options(), *self._logging(), *options]
+        command = [str(self.executable), *given, main_class, *arguments]
         return Process(name, command, log=self.folder / f"{name}.log", environment=self._environment())
 
     def run(self, main_class: str, *arguments: str, within_s: float = 120.0) -> str:
         """Run a tool to its end; what it prints. Raises SandboxFailed with that when it fails."""
-        command = tethered([str(self.executable), "-Xmx256m", *_OPTIONS, main_class, *arguments])
+        command = tethered([str(self.executable), "-Xmx256m", *self._options(), main_class, *arguments])
         try:
             done = subprocess.run(
                 command, env=self._environment(), capture_output=True, text=True, timeout=within_s, check=False
@@ -62,6 +66,11 @@ class Jvm:
         if done.returncode:
             raise SandboxFailed(f"{main_class} ended with code {done.returncode}: {done.stderr or done.stdout}")
         return done.stdout
+
+    def _options(self) -> tuple[str, ...]:
+        # A Java that cannot use the archive goes on without it, and would say so where a tool prints its answer.
+        shared = (f"-XX:SharedArchiveFile={self.classes}", "-Xlog:disable") if self.classes else ()
+        return (*_OPTIONS, *shared)
 
     def _environment(self) -> dict[str, str]:
         return {**os.environ, "CLASSPATH": os.pathsep.join(map(str, self.jars))}

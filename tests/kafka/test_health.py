@@ -32,7 +32,7 @@ def test_a_reassignment_does_not_raise_the_under_replicated_count_and_a_killed_b
         assert (moving.under_replicated, kafkas_own(script)) == ((), set())
         assert moving.measures["reassigning_partitions"] == 1
         assert (moving.max_lag or 0) > 0
-        faster = eventually(lambda: with_rates(script, copies), within=30)
+        faster = eventually(lambda: with_rates(script, copies), within=90)
         assert max(faster.bytes_in, key=lambda broker: faster.bytes_in[broker]) == 4
         assert faster.bytes_out[1] == faster.bytes_in[4] > 0
         sandbox.kill(3)

@@ -1,0 +1,232 @@
+"""An evening of one cluster in a real Airflow: every workflow in turn, as people, schedules and events start it.
+
+One step finds the cluster as the one before it left it, so that nothing is made twice: broker 4 is drained, dies empty,
+and comes back to what is owed to it and to its share of the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+from kafka_steward.assignment import Assignment, TopicPartition
+from kafka_steward.hooks.steward import Opened
+from kafka_steward.journal import paths
+from kafka_steward.sandbox import Sandbox, start
+from kafka_steward.sandbox.airflow import LocalAirflow
+from kafka_steward.sandbox.mending import delete_topics
+from tests.airflow.conftest import Desk
+from tests.airflow.people import answer, asked, ended, reported
+from tests.eventually import eventually
+
+__all__ = ["BEFORE", "STEPS", "Evening"]
+
+DAGS = """\
+# All Airflow DAGs of one cluster.
+from airflow.sdk import DAG
+from kafka_steward.dags import apply, cancel, fill, heal, health, rebalance
+from kafka_steward.operators.topics import CreateTopicOperator
+
+conn_id, deferrable, nobody = "{conn_id}", {deferrable}, dict(approve_above=10**12)
+health(conn_id)
+health(conn_id, dag_id="hourly_{conn_id}", schedule="@continuous", max_active_runs=1)
+rebalance(conn_id, deferrable=deferrable)
+rebalance(conn_id, deferrable=deferrable, on_join=True, fields=nobody)
+rebalance(conn_id, deferrable=deferrable, dag_id="nightly_{conn_id}", schedule="* * * * *", fields=nobody)
+apply(conn_id, deferrable=deferrable)
+cancel(conn_id, deferrable=deferrable)
+fill(conn_id, deferrable=deferrable)
+heal(conn_id, deferrable=deferrable)
+with DAG("topic_{conn_id}", schedule=None):
+    allowed = dict(enable_under_replicated_topic_creation=True)
+    CreateTopicOperator(
+        task_id="create", conn_id=conn_id, topic="owed", partitions=3, replication_factor=4, settings=allowed
+    )
+"""
+WORKFLOWS = ("health", "hourly", "rebalance", "expand", "nightly", "apply", "cancel", "fill", "heal", "topic")
+#: The topic `even`: five partitions, four of them on broker 4.
+BEFORE: dict[int, Assignment] = {0: (4, 1, 2), 1: (1, 4, 3), 2: (2, 3, 4), 3: (4, 3, 1), 4: (3, 1, 2)}
+#: The topic `skewed`: all on three brokers.
+SKEWED: dict[int, Assignment] = dict.fromkeys(range(12), (1, 2, 3))
+_LONGEST_S = 1500
+STEPS = ("health", "drain", "fill", "expand", "apply", "cancel", "nightly", "heal")
+
+
+class Evening:
+    """Does the steps one after the other in `run`, which a thread of its own may call; `told` waits for one of them."""
+
+    desk: Desk
+    sandbox: Sandbox
+    opened: Opened
+
+    def __init__(self, airflow: LocalAirflow, mode: str) -> None:
+        self._airflow, self._mode = airflow, mode
+        self._told: dict[str, Future[dict[str, Any]]] = {step: Future() for step in STEPS}
+
+    def told(self, step: str) -> dict[str, Any]:
+        """What the step found; raises what ended it, or an earlier one."""
+        return self._told[step].result(timeout=_LONGEST_S)
+
+    def run(self) -> None:
+        """Do every step, on a cluster of its own; what fails fails every step that was to come."""
+        try:
+            with start(self._mode) as self.sandbox:
+                journal = f"sqlite:///{self._airflow.home}/kafka_steward/evening_{self._mode}.db"
+                self.desk = Desk(self._airflow, f"evening_{self._mode}", self.sandbox.bootstrap, journal)
+                self.desk.configure()
+                with self.desk.opened() as self.opened:
+                    for step in STEPS:
+                        self._told[step].set_result(self._step(step)())
+        except Exception as error:  # noqa: BLE001 - each test that waits for a step raises it
+            for told in self._told.values():
+                if not told.done():
+                    told.set_exception(error)
+
+    def _step(self, name: str) -> Callable[[], dict[str, Any]]:
+        found: Callable[[], dict[str, Any]] = getattr(self, f"_{name}")
+        return found
+
+    def _health(self) -> dict[str, Any]:
+        """By a person, and on a schedule."""
+        self.sandbox.create_topics("even", assignments=BEFORE)
+        self.sandbox.fill("even", 5_000_000)
+        self.desk.add_dags(self.desk.conn_id, self._dags(), *map(self._dag, WORKFLOWS))
+        run_id = self._trigger("health", {})
+        ended(self.desk, self._dag("health"), run_id)
+        self._pause("hourly", paused=False)
+        scheduled = self.desk.ended(self._dag("hourly"), 0)
+        self._pause("hourly", paused=True)
+        return {"by hand": self.desk.xcom(self._dag("health"), run_id, "health"), "scheduled": scheduled}
+
+    def _drain(self) -> dict[str, Any]:
+        """By a person, who approves the plan."""
+        run_id = self._trigger("rebalance", {"operation": "drain", "brokers": [4]})
+        request = asked(self.desk, self._dag("rebalance"), run_id)
+        answer(self.desk, self._dag("rebalance"), run_id, "Approve", "rack move")
+        facts = reported(self.desk, self._dag("rebalance"), run_id)
+        digest = self.desk.xcom(self._dag("rebalance"), run_id, "plan")["digest"]
+        (row,) = self.opened.journal.audit.rows(plan=digest, action="approve")
+        said = {"asked": request["body"], "digest": digest, "approved": (row.entry.who.person, row.entry.reason)}
+        return {**facts, **said, "holds": self._held_by(4)}
+
+    def _fill(self) -> dict[str, Any]:
+        """By the broker that joins: it is owed three replicas of a topic that was made without it."""
+        self.sandbox.kill(4)
+        eventually(lambda: self._assert_live(1, 2, 3), within=60)
+        ended(self.desk, self._dag("topic"), self._trigger("topic", {}))
+        owed = self.opened.journal.tree.children(paths.owed_of("owed"))
+        self._pause("fill", paused=False)
+        self._pause("expand", paused=False)
+        self.sandbox.restart(4)
+        run = self.desk.ended(self._dag("fill"), 0)
+        ended(self.desk, self._dag("fill"), run["dag_run_id"])
+        facts = reported(self.desk, self._dag("fill"), run["dag_run_id"])
+        self._pause("fill", paused=True)
+        left = self.opened.journal.tree.children(paths.OWED)
+        return {**facts, "started": run["run_type"], "were owed": owed, "are owed": left, "replicas": self._at("owed")}
+
+    def _expand(self) -> dict[str, Any]:
+        """By the same broker, after the fill."""
+        expand = self._dag("expand")
+
+        def done() -> Any:
+            states = {run["dag_run_id"]: self.desk.tasks(expand, run["dag_run_id"]) for run in self.desk.runs(expand)}
+            return next(run for run, tasks in states.items() if tasks.get("report") == "success")
+
+        run_id = eventually(done, within=400, every=1, errors=(StopIteration,))
+        ended(self.desk, expand, run_id)
+        self._pause("expand", paused=True)
+        run = next(run for run in self.desk.runs(expand) if run["dag_run_id"] == run_id)
+        return {**reported(self.desk, expand, run_id), "started": run["run_type"], "holds": self._held_by(4)}
+
+    def _apply(self) -> dict[str, Any]:
+        """By a person, who approves what it costs."""
+        before = self._at("even")[0]
+        given = {"topic": "even", "partition": 0, "replicas": before[:2]}
+        run_id = self._trigger("apply", {"reassignment": {"version": 1, "partitions": [given]}})
+        body = asked(self.desk, self._dag("apply"), run_id)["body"]
+        answer(self.desk, self._dag("apply"), run_id, "Approve")
+        facts = reported(self.desk, self._dag("apply"), run_id)
+        return {**facts, "asked": body, "given": tuple(before[:2]), "replicas": self._at("even")[0]}
+
+    def _cancel(self) -> dict[str, Any]:
+        """By a person, in the middle of what another one began, which a throttle holds up."""
+        before = self._at("even")
+        given = [self._given(number, replicas) for number, replicas in before.items() if number]
+        document = {"version": 1, "partitions": given}
+        run_id = self._trigger("apply", {"reassignment": document, "throttle": 20_000})
+        asked(self.desk, self._dag("apply"), run_id)
+        answer(self.desk, self._dag("apply"), run_id, "Approve")
+        flying = eventually(self._flying, within=120, every=1)
+        cancel_id = self.desk.trigger(self._dag("cancel"), {"reason": "too slow"}, "ann")
+        ended(self.desk, self._dag("cancel"), cancel_id)
+        ended(self.desk, self._dag("apply"), run_id)
+        told = self.desk.xcom(self._dag("cancel"), cancel_id, "cancel")
+        status = self.desk.xcom(self._dag("apply"), run_id, "submit")["status"]
+        back = {name.partition: self._at("even")[name.partition] for name in flying}
+        return {**told, "before": {number: before[number] for number in back}, "after": back, "apply": status}
+
+    def _nightly(self) -> dict[str, Any]:
+        """On a schedule, asking nobody."""
+        self.sandbox.create_topics("skewed", assignments=SKEWED)
+        self.sandbox.fill("skewed", 1_000_000)
+        nightly = self._dag("nightly")
+        self._pause("nightly", paused=False)
+        run = self.desk.ended(nightly, 0, within=600)
+        self._pause("nightly", paused=True)
+        facts = reported(self.desk, nightly, run["dag_run_id"])
+        approved = self.desk.xcom(nightly, run["dag_run_id"], "approve")
+        on_4 = sum(4 in replicas for replicas in self._at("skewed").values())
+        return {**facts, "started": run["run_type"], "asked": approved["asked"], "on broker 4": on_4}
+
+    def _heal(self) -> dict[str, Any]:
+        """By the death of a broker."""
+        # With three brokers left, nobody could heal four replicas.
+        delete_topics(self.sandbox, "owed")
+        heal = self._dag("heal")
+        self._pause("heal", paused=False)
+        self.sandbox.kill(4)
+        run = self.desk.ended(heal, 0)
+        ended(self.desk, heal, run["dag_run_id"])
+        self._pause("heal", paused=True)
+        rows = self.opened.journal.audit.rows(plan=self.desk.xcom(heal, run["dag_run_id"], "plan")["digest"])
+        trail = {"actions": {row.entry.action for row in rows}, "runs": {row.entry.who.run_id for row in rows}}
+        partitions = self.opened.cluster.snapshot().partitions.values()
+        hurt = [each for each in partitions if each.under_replicated or each.reassigning]
+        facts = reported(self.desk, heal, run["dag_run_id"])
+        return {**facts, **trail, "run": run["dag_run_id"], "started": run["run_type"], "hurt": hurt}
+
+    def _dags(self) -> str:
+        # Half of the operators wait in the triggerer, half in the worker.
+        return DAGS.format(conn_id=self.desk.conn_id, deferrable=self._mode == "kraft")
+
+    def _dag(self, workflow: str) -> str:
+        return f"{workflow}_{self.desk.conn_id}"
+
+    def _trigger(self, workflow: str, conf: dict[str, Any]) -> str:
+        self._pause(workflow, paused=False)
+        return self.desk.trigger(self._dag(workflow), conf, "admin")
+
+    def _pause(self, workflow: str, *, paused: bool) -> None:
+        self.desk.pause(self._dag(workflow), paused=paused)
+
+    def _at(self, topic: str) -> dict[int, Assignment]:
+        found = self.opened.cluster.snapshot([topic]).partitions
+        return {name.partition: each.replicas for name, each in sorted(found.items())}
+
+    def _held_by(self, broker: int) -> int:
+        return sum(broker in each.replicas for each in self.opened.cluster.snapshot().partitions.values())
+
+    def _given(self, number: int, replicas: Assignment) -> dict[str, Any]:
+        """Its last replica on the broker that has none."""
+        (other,) = {1, 2, 3, 4} - set(replicas)
+        return {"topic": "even", "partition": number, "replicas": [*replicas[:2], other]}
+
+    def _flying(self) -> set[TopicPartition]:
+        flying = set(self.opened.cluster.reassignments())
+        assert flying, self.opened.journal.plans.unfinished()
+        return flying
+
+    def _assert_live(self, *brokers: int) -> None:
+        assert set(self.opened.cluster.live_brokers()) == set(brokers)

@@ -1,0 +1,68 @@
+"""What people do with a run of a workflow over REST: read what they are asked, answer, and read the report."""
+
+from __future__ import annotations
+
+import time
+import urllib.parse
+from typing import Any
+
+from kafka_steward.sandbox.airflow import AirflowFailed
+from tests.airflow.conftest import DONE, Desk
+from tests.eventually import eventually
+
+__all__ = ["answer", "asked", "ended", "reported"]
+
+_LONGEST_S = 600
+
+
+def asked(desk: Desk, dag_id: str, run_id: str) -> Any:
+    """What a person is asked, once they are."""
+
+    def request() -> Any:
+        states = desk.tasks(dag_id, run_id)
+        assert states.get("approve") == "awaiting_input", _failures(desk, dag_id, run_id) or states
+        return desk.airflow.api("GET", _request(dag_id, run_id))
+
+    return eventually(request, within=_LONGEST_S, every=1)
+
+
+def answer(desk: Desk, dag_id: str, run_id: str, option: str, reason: str = "") -> None:
+    """As ann, who may run DAGs and is no administrator; again, where Airflow loses an answer and asks anew."""
+    body = {"chosen_options": [option], "params_input": {"reason": reason}}
+
+    def heard() -> None:
+        state = desk.tasks(dag_id, run_id)["approve"]
+        if state == "awaiting_input":
+            # The executor's word that the task was parked comes late, and costs the try of one that goes on before.
+            time.sleep(10)
+            desk.airflow.api("PATCH", _request(dag_id, run_id), body, user="ann")
+        assert state == "success", state
+
+    eventually(heard, within=_LONGEST_S, every=2, errors=(AirflowFailed,))
+
+
+def ended(desk: Desk, dag_id: str, run_id: str, state: str = "success") -> None:
+    """Wait until the run has ended, as it should."""
+
+    def found() -> str:
+        now = next(run["state"] for run in desk.runs(dag_id) if run["dag_run_id"] == run_id)
+        assert now in DONE, desk.tasks(dag_id, run_id)
+        return str(now)
+
+    assert eventually(found, within=_LONGEST_S, every=1) == state, _failures(desk, dag_id, run_id)
+
+
+def reported(desk: Desk, dag_id: str, run_id: str) -> dict[str, Any]:
+    """What the last task of a run that succeeded returned."""
+    ended(desk, dag_id, run_id)
+    return dict(desk.xcom(dag_id, run_id, "report"))
+
+
+def _request(dag_id: str, run_id: str) -> str:
+    run = urllib.parse.quote(run_id, safe="")
+    return f"/api/v2/dags/{dag_id}/dagRuns/{run}/taskInstances/approve/-1/hitlDetails"
+
+
+def _failures(desk: Desk, dag_id: str, run_id: str) -> dict[str, str]:
+    states = desk.tasks(dag_id, run_id)
+    return {task: desk.log(dag_id, run_id, task)[-2000:] for task, state in states.items() if state == "failed"}

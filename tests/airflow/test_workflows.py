@@ -1,0 +1,92 @@
+"""Each workflow in a real Airflow, on a cluster of each kind: triggered over REST, by a schedule, by an event.
+
+The two clusters have their evening at the same time, in threads of their own; a test waits for its step of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from kafka_steward.journal.audit import Action
+from kafka_steward.sandbox.airflow import LocalAirflow
+from tests.airflow.evening import Evening
+
+MODES = [pytest.param(mode, marks=getattr(pytest.mark, mode)) for mode in ("kraft", "zookeeper")]
+pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.parametrize("mode", MODES)]
+
+
+@pytest.fixture(scope="module")
+def evenings(airflow: LocalAirflow) -> Iterator[dict[str, Evening]]:
+    found = {mode: Evening(airflow, mode) for mode in ("kraft", "zookeeper")}
+    with ThreadPoolExecutor(len(found)) as pool:
+        for evening in found.values():
+            pool.submit(evening.run)
+        yield found
+    for file in airflow.dags.glob("evening_*.py"):
+        file.unlink()
+
+
+@pytest.fixture
+def evening(evenings: dict[str, Evening], mode: str) -> Evening:
+    return evenings[mode]
+
+
+def test_health_is_reported_on_demand_and_by_a_schedule(evening: Evening) -> None:
+    told = evening.told("health")
+    assert (told["by hand"]["healthy"], told["by hand"]["above"]) == (True, [])
+    assert told["by hand"]["measures"]["under_replicated_partitions"] == 0
+    assert (told["scheduled"]["state"], told["scheduled"]["run_type"]) == ("success", "scheduled")
+
+
+def test_a_person_drains_a_broker_approves_that_plan_and_it_is_empty(evening: Evening) -> None:
+    told = evening.told("drain")
+    assert told["digest"] in told["asked"]
+    assert all(word in told["asked"] for word in ("predicted duration", "replicas in", "even-0"))
+    assert told["approved"] == ("ann", "approved: rack move")
+    assert (told["status"], told["empty"], told["not_done_count"], told["holds"]) == ("completed", True, 0, 0)
+    assert "Broker 4 is empty in Kafka. Left to do: stop it" in told["sentence"]
+
+
+def test_a_broker_that_joins_starts_the_fill_which_settles_the_debt(evening: Evening) -> None:
+    told = evening.told("fill")
+    assert (told["started"], told["were owed"], told["are owed"]) == ("asset_triggered", ["0", "1", "2"], [])
+    assert (told["owed"], told["partitions"], told["replicas_moved"], told["lower_bound"]) == (0, 3, 3, 3)
+    assert [set(replicas) for replicas in told["replicas"].values()] == [{1, 2, 3, 4}] * 3
+
+
+def test_after_the_fill_the_broker_that_joined_gets_its_share(evening: Evening) -> None:
+    told = evening.told("expand")
+    assert (told["started"], told["status"], told["not_done_count"]) == ("asset_triggered", "completed", 0)
+    assert told["holds"] > 3, "more than what was owed to it"
+
+
+def test_a_reassignment_by_hand_is_proven_approved_and_applied(evening: Evening) -> None:
+    told = evening.told("apply")
+    assert "will have 2 replicas instead of 3." in told["asked"]
+    assert (told["status"], told["not_done_count"]) == ("completed", 0)
+    assert told["replicas"] == told["given"]
+
+
+def test_a_person_cancels_in_the_middle_and_all_that_flew_is_as_before(evening: Evening) -> None:
+    told = evening.told("cancel")
+    assert (told["as_before"], told["apply"]) == (True, "cancelled")
+    assert told["after"] == told["before"] != {}
+
+
+def test_a_schedule_evens_out_by_itself(evening: Evening) -> None:
+    told = evening.told("nightly")
+    assert (told["started"], told["asked"], told["status"]) == ("scheduled", False, "completed")
+    assert told["not_done_count"] == 0
+    assert told["on broker 4"] > 0
+
+
+def test_a_killed_broker_is_healed_and_nobody_looks(evening: Evening) -> None:
+    told = evening.told("heal")
+    assert (told["started"], told["brokers"]) == ("asset_triggered", [4])
+    assert (told["under_replicated"], told["left"], told["hurt"]) == (0, 0, [])
+    assert told["replicas_moved"] == told["lower_bound"] > 0
+    assert {Action.PUBLISH, Action.SUBMIT, Action.SETTLE, Action.FINISH} <= told["actions"]
+    assert told["runs"] == {told["run"]}
