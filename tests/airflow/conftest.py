@@ -103,7 +103,7 @@ class Desk:
             assert found[number]["state"] in DONE, self.tasks(dag_id, found[number]["dag_run_id"])
             return found[number]
 
-        return eventually(run, within=within, every=1)
+        return eventually(run, within=within, every=1, errors=(AirflowFailed,))
 
     def tasks(self, dag_id: str, run_id: str) -> dict[str, str]:
         """State by task."""

@@ -14,7 +14,7 @@ from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.hooks.steward import Opened
 from kafka_steward.journal import paths
 from kafka_steward.sandbox import Sandbox, start
-from kafka_steward.sandbox.airflow import LocalAirflow
+from kafka_steward.sandbox.airflow import AirflowFailed, LocalAirflow
 from kafka_steward.sandbox.mending import delete_topics
 from tests.airflow.conftest import Desk
 from tests.airflow.people import answer, asked, ended, reported
@@ -90,7 +90,7 @@ class Evening:
     def _health(self) -> dict[str, Any]:
         """By a person, and on a schedule."""
         self.sandbox.create_topics("even", assignments=BEFORE)
-        self.sandbox.fill("even", 5_000_000)
+        self.sandbox.fill("even", 20_000_000)
         self.desk.add_dags(self.desk.conn_id, self._dags(), *map(self._dag, WORKFLOWS))
         run_id = self._trigger("health", {})
         ended(self.desk, self._dag("health"), run_id)
@@ -134,7 +134,7 @@ class Evening:
             states = {run["dag_run_id"]: self.desk.tasks(expand, run["dag_run_id"]) for run in self.desk.runs(expand)}
             return next(run for run, tasks in states.items() if tasks.get("report") == "success")
 
-        run_id = eventually(done, within=400, every=1, errors=(StopIteration,))
+        run_id = eventually(done, within=400, every=1, errors=(StopIteration, AirflowFailed))
         ended(self.desk, expand, run_id)
         self._pause("expand", paused=True)
         run = next(run for run in self.desk.runs(expand) if run["dag_run_id"] == run_id)

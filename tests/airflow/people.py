@@ -23,7 +23,7 @@ def asked(desk: Desk, dag_id: str, run_id: str) -> Any:
         assert states.get("approve") == "awaiting_input", _failures(desk, dag_id, run_id) or states
         return desk.airflow.api("GET", _request(dag_id, run_id))
 
-    return eventually(request, within=_LONGEST_S, every=1)
+    return eventually(request, within=_LONGEST_S, every=1, errors=(AirflowFailed,))
 
 
 def answer(desk: Desk, dag_id: str, run_id: str, option: str, reason: str = "") -> None:
@@ -49,7 +49,8 @@ def ended(desk: Desk, dag_id: str, run_id: str, state: str = "success") -> None:
         assert now in DONE, desk.tasks(dag_id, run_id)
         return str(now)
 
-    assert eventually(found, within=_LONGEST_S, every=1) == state, _failures(desk, dag_id, run_id)
+    reached = eventually(found, within=_LONGEST_S, every=1, errors=(AirflowFailed,))
+    assert reached == state, _failures(desk, dag_id, run_id)
 
 
 def reported(desk: Desk, dag_id: str, run_id: str) -> dict[str, Any]:

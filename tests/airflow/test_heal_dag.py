@@ -1,4 +1,4 @@
-"""The heal DAG in a real Airflow, on a real cluster: paused when the broker dies, without Spark, or told to report."""
+"""The heal DAG in a real Airflow, on a real cluster: brokers are killed, and nobody looks."""
 
 from __future__ import annotations
 
@@ -16,6 +16,12 @@ from tests.eventually import eventually
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark]
 
+#: As the README prints it, but for the connection's name.
+THREE_LINES = """\
+# Airflow reads only those DAG files that name it, so this line stays.
+from kafka_steward.dags import heal
+heal_production = heal(conn_id="{conn_id}")
+"""
 #: Two DAGs on the same asset: any, and a heal whose Spark connection can be broken, and whose notifiers write down
 #: what they are told.
 TWO_LISTENERS = """\
@@ -92,6 +98,18 @@ def test_a_report_tells_and_submits_nothing(desk: Desk, kraft_sandbox: Sandbox, 
     assert [states[task] for task in ("tell_plan", "submit", "report")] == ["success", "skipped", "skipped"]
     assert opened.journal.plans.latest(1) == []
     assert opened.cluster.reassignments() == {}
+
+
+def test_a_killed_broker_is_healed_and_nobody_looks(
+    desk: Desk, zookeeper_sandbox: Sandbox, opened: Opened, topic: str
+) -> None:
+    zookeeper_sandbox.create_topics(topic, partitions=12, replication_factor=3)
+    zookeeper_sandbox.fill(topic, 3_000_000)
+    heal = f"heal_{desk.conn_id}"
+    desk.add_dags("three_lines", THREE_LINES.format(conn_id=desk.conn_id), heal)
+    desk.pause(heal, paused=False)
+    zookeeper_sandbox.kill(4)
+    assert_healed(desk, opened, heal, 4)
 
 
 def assert_spark_failed(desk: Desk, opened: Opened, heal: str) -> None:

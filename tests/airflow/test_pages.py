@@ -9,16 +9,10 @@ import pytest
 from kafka_steward.dags.params import SECTION
 from kafka_steward.sandbox import Sandbox
 from tests.airflow.conftest import Desk
+from tests.airflow.test_heal_dag import THREE_LINES
 from tests.page import Page, browser
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow]
-
-
-THREE_LINES = """\
-# As the README prints it for Airflow, but for the name of the connection.
-from kafka_steward.dags import heal
-heal_production = heal(conn_id="{conn_id}")
-"""
 
 
 @pytest.fixture(scope="module")
