@@ -31,8 +31,8 @@ from kafka_steward.settings import Settings
 
 _BEFORE, _AFTER = (1, 2, 3), (4, 2, 3)
 _TOOL = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
-#: Bytes per second into broker 4, and bytes to copy: Kafka's quota lets a burst of some 11 s through first.
-_THROTTLE, _BYTES = 50_000, 20_000_000
+#: Bytes per second into broker 4, and bytes to copy: before the quota holds, one response of up to 10 MB gets through.
+_THROTTLE, _BYTES = 50_000, 80_000_000
 _LONGEST_S = 600.0
 
 
