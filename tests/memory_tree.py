@@ -59,6 +59,10 @@ class MemoryTree:
         with self._lock:
             return sorted({found[len(below) :].partition("/")[0] for found in self._nodes if found.startswith(below)})
 
+    def below(self, path: str) -> list[Node]:
+        nodes = (self.get(f"{path}/{name}") for name in self.children(path))
+        return [node for node in nodes if node is not None]
+
     def close(self) -> None:
         pass
 

@@ -77,9 +77,8 @@ def flights(tree: Tree) -> dict[TopicPartition, InFlight]:
     """Everything that is written down as in flight; what cannot be read is left out."""
     found = {}
     for topic in tree.children(paths.REASSIGNMENTS):
-        for number in tree.children(f"{paths.REASSIGNMENTS}/{topic}"):
-            node = tree.get(f"{paths.REASSIGNMENTS}/{topic}/{number}")
-            known = None if node is None else _read(node)
+        for node in tree.below(f"{paths.REASSIGNMENTS}/{topic}"):
+            known, number = _read(node), node.path.rpartition("/")[2]
             if known is not None and number.isascii() and number.isdigit():
                 found[TopicPartition(topic, int(number))] = known
     return found

@@ -15,7 +15,6 @@ from kafka_steward.assignment import Operation
 from kafka_steward.errors import DocumentError
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, AuditRow, Entry, Outcome, Who
-from kafka_steward.journal.document import nodes_below
 from kafka_steward.journal.locks import LIFE_MS
 from kafka_steward.journal.open import Journal
 from kafka_steward.journal.quarantine import is_newer, move_aside
@@ -60,7 +59,7 @@ def _mended(
 
 def _documents(journal: Journal) -> Iterator[tuple[Node, Callable[[Node], object], Callable[[], str | None]]]:
     """Each of our documents with its reader and what it would be made anew from. Plans first: the slot names them."""
-    for node in nodes_below(journal.tree, paths.PLANS):
+    for node in journal.tree.below(paths.PLANS):
         yield node, PlanRecord.from_node, partial(_plan, journal, node.path.rpartition("/")[2])
     slot = journal.tree.get(paths.SLOT)
     if slot is not None:
@@ -71,7 +70,7 @@ def _documents(journal: Journal) -> Iterator[tuple[Node, Callable[[Node], object
         yield lock, Lock.from_node, Lock(None, LIFE_MS, lock.version + 2).to_json
     for kind in ("broker", "topic"):
         for name in journal.tree.children(paths.borrowed_below(kind)):
-            for node in nodes_below(journal.tree, f"{paths.borrowed_below(kind)}/{name}"):
+            for node in journal.tree.below(f"{paths.borrowed_below(kind)}/{name}"):
                 yield node, Borrowed.from_node, partial(_borrowed, journal, node.path)
 
 

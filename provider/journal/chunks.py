@@ -7,7 +7,7 @@ from itertools import groupby
 
 from kafka_steward.assignment import Move
 from kafka_steward.journal import paths
-from kafka_steward.journal.document import delete_as_read, nodes_below, readable
+from kafka_steward.journal.document import delete_as_read, readable
 from kafka_steward.journal.documents import Chunk, ChunkPartition
 from kafka_steward.journal.records import PlanRecord
 from kafka_steward.journal.tree import Node, Tree
@@ -55,7 +55,7 @@ class Chunks:
                 delete_as_read(self._tree, node)
 
     def _nodes(self) -> list[tuple[Node, Chunk]]:
-        return readable(nodes_below(self._tree, paths.REASSIGN_CHUNKS), Chunk.from_node)
+        return readable(self._tree.below(paths.REASSIGN_CHUNKS), Chunk.from_node)
 
 
 def _chunks(record: PlanRecord, moves: Sequence[Move]) -> list[Chunk]:

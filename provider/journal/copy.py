@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from kafka_steward.errors import NodeExists, RequestError
 from kafka_steward.journal import paths
-from kafka_steward.journal.document import nodes_below, readable
+from kafka_steward.journal.document import readable
 from kafka_steward.journal.documents import Chunk
 from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.open import Journal
@@ -94,8 +94,8 @@ def _copy_numbered(source: Tree, target: Tree) -> int:
     copied = 0
     for prefix in (paths.REQUEST_PREFIX, paths.CHUNK_PREFIX):
         parent = prefix.rpartition("/")[0]
-        known = {node.data for node in nodes_below(target, parent)}
-        for node in nodes_below(source, parent):
+        known = {node.data for node in target.below(parent)}
+        for node in source.below(parent):
             if node.data not in known and not _of_a_plan(node, prefix):
                 target.create_sequential(prefix, node.data)
                 copied += 1

@@ -15,7 +15,7 @@ from kafka_steward.journal.tree import Node, Tree
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["Document", "delete_as_read", "nodes_below", "readable"]
+__all__ = ["Document", "delete_as_read", "readable"]
 
 _log = logging.getLogger(__name__)
 
@@ -63,12 +63,6 @@ class Document(ABC):
     @abstractmethod
     def values(self) -> dict[str, Any]:
         """The fields that this code knows, in the order in which they are written; None leaves a field out."""
-
-
-def nodes_below(tree: Tree, parent: str) -> list[Node]:
-    """The documents directly below a path, by name."""
-    nodes = (tree.get(f"{parent}/{name}") for name in tree.children(parent))
-    return [node for node in nodes if node is not None]
 
 
 def delete_as_read(tree: Tree, node: Node) -> None:

@@ -16,7 +16,7 @@ from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.errors import NodeExists, PlanError
 from kafka_steward.journal import paths
 from kafka_steward.journal.chunks import Chunks
-from kafka_steward.journal.document import delete_as_read, nodes_below, readable
+from kafka_steward.journal.document import delete_as_read, readable
 from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.moves import MoveRow, MoveState
 from kafka_steward.journal.records import PlanRecord, PlanStatus
@@ -203,7 +203,7 @@ class Plans:
         return record is None or record.status.finished
 
     def _all(self) -> list[tuple[Node, PlanRecord]]:
-        found = readable(nodes_below(self._tree, paths.PLANS), _record)
+        found = readable(self._tree.below(paths.PLANS), _record)
         return sorted(found, key=lambda each: (each[1].published_ms, each[0].created_id))
 
 

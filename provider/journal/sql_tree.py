@@ -82,17 +82,26 @@ class SqlTree:
     def children(self, path: str) -> list[str]:
         """As `Tree.children`."""
         below = "/" if path == "/" else f"{checked_path(path)}/"
-        after = f"{below[:-1]}0"  # "0" is the character that follows "/"
-        within = (_node.c.cluster_id == self.database.cluster_id) & (_node.c.path > below) & (_node.c.path < after)
         with self.database.reading() as connection:
-            paths = connection.execute(sa.select(_node.c.path).where(within)).scalars().all()
+            paths = connection.execute(sa.select(_node.c.path).where(self._within(below))).scalars().all()
         return sorted({found[len(below) :].partition("/")[0] for found in paths})
+
+    def below(self, path: str) -> list[Node]:
+        """As `Tree.below`."""
+        below = f"{checked_path(path)}/"
+        with self.database.reading() as connection:
+            rows = connection.execute(sa.select(*_COLUMNS).where(self._within(below))).all()
+        return sorted((Node(*row) for row in rows if "/" not in row.path[len(below) :]), key=lambda node: node.path)
 
     def close(self) -> None:
         """As `Tree.close`: the database belongs to the journal, which closes it."""
 
     def _at(self, path: str) -> sa.ColumnElement[bool]:
         return (_node.c.cluster_id == self.database.cluster_id) & (_node.c.path == checked_path(path))
+
+    def _within(self, below: str) -> sa.ColumnElement[bool]:
+        after = f"{below[:-1]}0"  # "0" is the character that follows "/"
+        return (_node.c.cluster_id == self.database.cluster_id) & (_node.c.path > below) & (_node.c.path < after)
 
     def _exists(self, connection: sa.Connection, path: str) -> bool:
         return connection.execute(sa.select(_node.c.version).where(self._at(path))).first() is not None

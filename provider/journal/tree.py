@@ -59,6 +59,9 @@ class Tree(Protocol):
     def children(self, path: str) -> list[str]:
         """Names below `path`, sorted; empty when there are none, or no such path."""
 
+    def below(self, path: str) -> list[Node]:
+        """The documents directly below `path`, by name, in as few requests as the backend can do it."""
+
     def close(self) -> None:
         """Give back what the tree holds open. Harmless when called twice."""
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from kazoo.client import KazooClient
@@ -28,6 +30,9 @@ from kafka_steward.errors import JournalError, JournalUnreachable, NodeExists, N
 from kafka_steward.journal.zk_options import ZooKeeperOptions
 
 __all__ = ["ZkSession", "conflict", "missing", "start_client", "stop_client"]
+
+#: So many reads are on their way at once: a server answers them well within the time-out.
+_AT_ONCE = 500
 
 
 class ZkSession:
@@ -67,6 +72,13 @@ class ZkSession:
             self._drop(self._client)
             return self.call(ask)
 
+    def read(self, paths: Sequence[str]) -> list[Any]:
+        """Data and stat of each path, all asked for at once; None for one that is gone."""
+        found: list[Any] = []
+        for start in range(0, len(paths), _AT_ONCE):
+            found += self.repeat(partial(_Answers.of, paths[start : start + _AT_ONCE]))
+        return found
+
     def close(self) -> None:
         """End the connection. Harmless when called twice."""
         with self._opening:
@@ -89,6 +101,29 @@ class ZkSession:
             if self._client is None:
                 self._client = start_client(self._options)
             return self._client
+
+
+class _Answers:
+    """Many requests under way, as one; a node that is gone is answered by None."""
+
+    def __init__(self, asked: Sequence[Any]) -> None:
+        self._asked = asked
+
+    @classmethod
+    def of(cls, paths: Sequence[str], client: Any) -> _Answers:
+        """Ask for the data of each."""
+        return cls([client.get_async(path) for path in paths])
+
+    def get(self, timeout: float) -> list[Any]:
+        """All answers. Raises what kazoo raises for the first that fails."""
+        deadline = time.monotonic() + timeout
+        return [self._answer(each, max(0.0, deadline - time.monotonic())) for each in self._asked]
+
+    def _answer(self, asked: Any, timeout: float) -> Any:
+        try:
+            return asked.get(timeout=timeout)
+        except NoNodeError:
+            return None
 
 
 def start_client(options: ZooKeeperOptions) -> Any:

@@ -72,9 +72,7 @@ class ZkTree:
             data, stat = self._session.repeat(lambda client: client.get_async(checked_path(path)))
         except NodeMissing:
             return None
-        if not data and stat.numChildren:
-            return None
-        return _node(path, data or b"", stat)
+        return _document(path, data, stat)
 
     def set(self, path: str, data: str, *, version: int) -> Node:
         """As `Tree.set`."""
@@ -96,6 +94,13 @@ class ZkTree:
         except NodeMissing:
             return []
         return sorted(found)
+
+    def below(self, path: str) -> list[Node]:
+        """As `Tree.below`. All are asked for at once: one after the other, each would wait for the server's answer."""
+        wanted = [checked_path(f"{path}/{name}") for name in self.children(path)]
+        answers = zip(wanted, self._session.read(wanted), strict=True)
+        nodes = (_document(each, *answer) for each, answer in answers if answer is not None)
+        return [node for node in nodes if node is not None]
 
     def close(self) -> None:
         """As `Tree.close`."""
@@ -137,6 +142,11 @@ class ZkTree:
 
 def _parent(path: str) -> str:
     return path if path == "/" else checked_path(path)
+
+
+def _document(path: str, data: bytes | None, stat: ZnodeStat) -> Node | None:
+    """The node; None for a znode that is only a parent."""
+    return None if not data and stat.numChildren else _node(path, data or b"", stat)
 
 
 def _node(path: str, data: bytes, stat: ZnodeStat) -> Node:

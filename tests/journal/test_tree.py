@@ -131,6 +131,21 @@ def test_children_are_the_names_directly_below(tree: Tree) -> None:
     assert {"a", "ab"} <= set(tree.children("/"))
 
 
+def test_documents_below_are_those_directly_below_and_no_mere_parents(tree: Tree) -> None:
+    for path in ("/a/b/c/d", "/a/b/e", "/a/b/f", "/a/b-/h"):
+        tree.create(path, f"at {path}")
+    assert [(node.path, node.data) for node in tree.below("/a/b")] == [("/a/b/e", "at /a/b/e"), ("/a/b/f", "at /a/b/f")]
+    assert tree.below("/a/b")[0] == tree.get("/a/b/e")
+    assert tree.below("/a/b/e") == tree.below("/nowhere") == []
+
+
+def test_a_thousand_documents_below_are_read_together(tree: Tree) -> None:
+    names = [f"{number:04d}" for number in range(1001)]
+    for name in names:
+        tree.create(f"/many/{name}", name)
+    assert [node.data for node in tree.below("/many")] == names
+
+
 def test_children_go_with_their_nodes(tree: Tree) -> None:
     tree.create("/a/b/c", "x")
     tree.delete("/a/b/c", version=0)

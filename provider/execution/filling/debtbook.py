@@ -86,9 +86,8 @@ def _judged(journal: Journal, snapshot: Snapshot) -> list[tuple[Node, Debt]]:
 def _written(tree: Tree) -> list[tuple[Node, OwedReplicas]]:
     nodes = []
     for topic in tree.children(paths.OWED):
-        for number in tree.children(f"{paths.OWED}/{topic}"):
-            node = tree.get(f"{paths.OWED}/{topic}/{number}") if number.isdecimal() else None
-            nodes += [] if node is None else [node]
+        below = tree.below(f"{paths.OWED}/{topic}")
+        nodes += [node for node in below if node.path.rpartition("/")[2].isdecimal()]
     return readable(nodes, OwedReplicas.from_node)
 
 

@@ -53,6 +53,5 @@ def _documents(journal: Journal) -> list[str]:
     for kind in ("broker", "topic"):
         below = paths.borrowed_below(kind)
         for name in journal.tree.children(below):
-            nodes = (journal.tree.get(f"{below}/{name}/{key}") for key in journal.tree.children(f"{below}/{name}"))
-            found += [node.data for node in nodes if node is not None]
+            found += [node.data for node in journal.tree.below(f"{below}/{name}")]
     return found

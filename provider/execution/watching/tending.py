@@ -69,9 +69,7 @@ def _borrowed(journal: Journal) -> list[Borrowed]:
     found = []
     for below in (paths.borrowed_below("broker"), paths.borrowed_below("topic")):
         for name in journal.tree.children(below):
-            for key in journal.tree.children(f"{below}/{name}"):
-                node = journal.tree.get(f"{below}/{name}/{key}")
-                found += [] if node is None else [Borrowed.from_node(node)]
+            found += [Borrowed.from_node(node) for node in journal.tree.below(f"{below}/{name}")]
     return found
 
 
