@@ -16,7 +16,7 @@ demo: install  ## kill a broker of a real cluster and watch it being healed (MOD
 	@$(BIN)/python -m kafka_steward.demo --mode $(MODE) $(if $(KEEP),--keep)
 
 test: install  ## the tests, on real Kafka (both modes), real Airflow, real Spark, real PostgreSQL
-	@$(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder -m "not slow"
+	@$(BIN)/python -m pytest -n 3 --dist loadgroup --no-loadscope-reorder -m "not slow"
 
 slow: install  ## the tests that take a minute or more each
 	@$(BIN)/python -m pytest -m slow

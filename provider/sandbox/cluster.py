@@ -162,6 +162,10 @@ class Sandbox:
         """Produce `bytes_` of data, spread evenly over the topic's partitions and acknowledged by the whole ISR."""
         return fill(self.bootstrap, topic, bytes_)
 
+    def forget_config_changes(self) -> None:
+        """Spare a long-lived cluster what ever more changes of settings cost it with ZooKeeper."""
+        self._kind.forget_config_changes()
+
     def kafka_tool(self, main_class: str, *arguments: str) -> str:
         """Run one of Kafka's own command-line classes; what it prints. Raises SandboxFailed with that if it fails."""
         return self._jvm.run(main_class, *arguments)

@@ -59,6 +59,9 @@ class KRaft:
     def wait_until_restartable(self, broker: int, *, within_s: float) -> None:
         """Return at once: a KRaft broker itself waits until its earlier registration has run out."""
 
+    def forget_config_changes(self) -> None:
+        """Do nothing: brokers read each change once."""
+
     def _common(self) -> dict[str, object]:
         return {
             "controller.listener.names": "CONTROLLER",

@@ -78,6 +78,7 @@ def _whole_again(request: pytest.FixtureRequest) -> Iterator[None]:
         cluster: Sandbox = request.getfixturevalue("sandbox")
         mend(cluster)
         cluster.wait_whole(within_s=60)
+        cluster.forget_config_changes()
 
 
 @pytest.fixture

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from kazoo.client import KazooClient
@@ -18,6 +20,10 @@ from kafka_steward.sandbox.process import Process
 __all__ = ["ZooKeeper"]
 
 _TICK_MS = 1000
+_CHANGES = "/config/changes"
+#: So many of the latest may not have been read by every broker yet.
+_UNREAD = 20
+_TIDY_S = 30.0
 
 
 class ZooKeeper:
@@ -64,14 +70,28 @@ class ZooKeeper:
 
     def wait_until_restartable(self, broker: int, *, within_s: float) -> None:
         """Wait until the broker's earlier registration is gone: it would refuse to start beside it."""
-        client = KazooClient(hosts=self.zookeeper, timeout=10)
-        client.start(timeout=within_s)
-        try:
-            deadline = time.monotonic() + within_s
+        deadline = time.monotonic() + within_s
+        with self._client(within_s) as client:
             while client.exists(f"/brokers/ids/{broker}"):
                 if time.monotonic() > deadline:
                     raise SandboxFailed(f"ZooKeeper still lists broker {broker} after {within_s:.0f} s.")
                 time.sleep(0.05)
+
+    def forget_config_changes(self) -> None:
+        """Delete what tells brokers of changed settings, as far as they have read it.
+
+        With each change, every broker reads again all of the last quarter of an hour: hundreds of tests make thousands.
+        """
+        with self._client(_TIDY_S) as client:
+            for name in sorted(client.get_children(_CHANGES))[:-_UNREAD]:
+                client.delete(f"{_CHANGES}/{name}")
+
+    @contextmanager
+    def _client(self, within_s: float) -> Iterator[KazooClient]:
+        client = KazooClient(hosts=self.zookeeper, timeout=10)
+        client.start(timeout=within_s)
+        try:
+            yield client
         finally:
             client.stop()
             client.close()

@@ -11,12 +11,10 @@ import itertools
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from kazoo.client import KazooClient
 
 from kafka_steward.assignment import Assignment, Move
 from kafka_steward.cluster.client import KafkaCluster
@@ -46,8 +44,6 @@ BEFORE = {0: (1, 2, 3), 1: (2, 3, 1)}
 AFTER = {0: (4, 2, 3), 1: (2, 4, 1)}
 #: What is written into each partition: enough to fly for a moment.
 BYTES = 300_000
-#: Where brokers hear of changed settings with ZooKeeper.
-CHANGES = "/config/changes"
 
 
 @pytest.fixture(autouse=True)
@@ -65,7 +61,6 @@ class Site:
     def __init__(self, sandbox: Sandbox, cluster: KafkaCluster, journal: Journal, topic: str, folder: Path) -> None:
         self.cluster, self.journal, self.topic, self.folder = cluster, journal, topic, folder
         self.numbers = itertools.count()
-        self.zookeeper = sandbox.zookeeper
         sandbox.create_topics(topic, assignments=BEFORE)
         sandbox.fill(topic, BYTES * len(BEFORE))
 
@@ -119,28 +114,9 @@ class Site:
         # With ZooKeeper, a broker hears of a change of its settings a moment after it was made.
         eventually(self.is_unthrottled, within=10)
 
-    def forget_config_changes(self) -> None:
-        """With each, a broker reads again all of the last quarter of an hour: some 10 per round, and soon thousands."""
-        if self.zookeeper is None:
-            return
-        with connected(self.zookeeper) as client:
-            for name in sorted(client.get_children(CHANGES))[:-10]:
-                client.delete(f"{CHANGES}/{name}")
-
     def is_unthrottled(self) -> None:
         assert not self.cluster.topic_configs([self.topic], [Side.FOLLOWER.replicas_key], own_only=True)[self.topic]
         assert not any(self.cluster.broker_configs([1, 2, 3, 4], [Side.FOLLOWER.rate_key], own_only=True).values())
-
-
-@contextmanager
-def connected(hosts: str) -> Iterator[KazooClient]:
-    client = KazooClient(hosts)
-    client.start()
-    try:
-        yield client
-    finally:
-        client.stop()
-        client.close()
 
 
 @pytest.fixture
@@ -176,7 +152,7 @@ def by_turns(calls: list[str]) -> list[tuple[int, str, str]]:
     return [kinds[next(turn) % len(kinds)] for kinds in (list(group) for _, group in several)]
 
 
-def test_wherever_a_process_dies_the_next_ends_the_plan_and_takes_it_back(site: Site) -> None:
+def test_wherever_a_process_dies_the_next_ends_the_plan_and_takes_it_back(site: Site, sandbox: Sandbox) -> None:
     counted = Faults(), Faults()
     plan = site.plan()
     site.carry_out(plan, counted[0])
@@ -194,7 +170,7 @@ def test_wherever_a_process_dies_the_next_ends_the_plan_and_takes_it_back(site: 
             site.verify(BEFORE, plan, PlanStatus.ROLLED_BACK)
         except AssertionError as error:
             raise AssertionError(f"{way}, then {undone}: {error}") from error
-        site.forget_config_changes()
+        sandbox.forget_config_changes()
         met += sum(each.at is not None and len(each.calls) > each.at for each in faults)
     # Kafka is not always equally fast: a run with fewer steps does not come to the last calls of one with more.
     assert met > 0.8 * (len(forth) + len(back))
