@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kafka_steward.errors import StewardError
@@ -37,47 +38,58 @@ class ClusterThread:
     ) -> None:
         self._conn_id, self._overrides = conn_id, dict(overrides)
         self._reread_s, self._clock = reread_s, clock
-        self._read_s = 0.0
-        self._executor: ThreadPoolExecutor | None = None
-        self._opened: Opened | None = None
+        self._line: _Line | None = None
 
     async def ask(self, question: Callable[[Opened], T]) -> T:
         """The answer of `question`, asked in the thread. Raises what it raises; then all connections are closed."""
-        if self._executor is None:
-            self._executor = ThreadPoolExecutor(1, thread_name_prefix=f"kafka-steward-{self._conn_id}")
+        if self._line is None:
+            self._line = _Line(ThreadPoolExecutor(1, thread_name_prefix=f"kafka-steward-{self._conn_id}"))
         # Airflow tells triggers' log lines apart by context variables.
         context = contextvars.copy_context()
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._executor, context.run, self._answer, question)
+        return await loop.run_in_executor(self._line.executor, context.run, self._answer, self._line, question)
 
     def close(self) -> None:
-        """End the thread after what it is doing, without waiting for it. Harmless when called twice."""
-        if self._executor is not None:
-            self._executor.submit(self._disconnect)
-            self._executor.shutdown(wait=False)
-            self._executor = None
+        """End the thread after what it is doing, without waiting for it. Harmless when called twice.
 
-    def _answer(self, question: Callable[[Opened], T]) -> T:
+        A question that comes later gets a thread and connections of its own: this one may still be at work on these.
+        """
+        line, self._line = self._line, None
+        if line is not None:
+            line.executor.submit(line.disconnect)
+            line.executor.shutdown(wait=False)
+
+    def _answer(self, line: _Line, question: Callable[[Opened], T]) -> T:
         try:
-            return question(self._connect())
+            return question(self._connect(line))
         except BaseException:
-            self._disconnect()
+            line.disconnect()
             raise
 
-    def _connect(self) -> Opened:
+    def _connect(self, line: _Line) -> Opened:
         from kafka_steward.hooks.steward import StewardHook
 
         hook = StewardHook(self._conn_id, self._overrides)
-        if self._opened is not None and self._clock() - self._read_s >= self._reread_s:
-            self._read_s = self._clock()
-            if _edited(hook, self._opened):
-                self._disconnect()
-        if self._opened is None:
-            self._opened, self._read_s = hook.open(), self._clock()
-        return self._opened
+        if line.opened is not None and self._clock() - line.read_s >= self._reread_s:
+            line.read_s = self._clock()
+            if _edited(hook, line.opened):
+                line.disconnect()
+        if line.opened is None:
+            line.opened, line.read_s = hook.open(), self._clock()
+        return line.opened
 
-    def _disconnect(self) -> None:
-        opened, self._opened = self._opened, None
+
+@dataclass
+class _Line:
+    """One thread, and the connections that nobody else touches."""
+
+    executor: ThreadPoolExecutor
+    opened: Opened | None = None
+    read_s: float = 0.0
+
+    def disconnect(self) -> None:
+        """Close the connections, in the thread."""
+        opened, self.opened = self.opened, None
         if opened is not None:
             with suppress(StewardError, OSError):
                 opened.close()

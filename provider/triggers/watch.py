@@ -60,6 +60,7 @@ class WatchTrigger(BaseEventTrigger):
         self._interval: tuple[Opened, float] | None = None
         self._teller = Teller(conn_id, self.log.info, failing="failing", what="look")
         self._wake: asyncio.Event | None = None
+        self._loops: list[asyncio.Task[None]] = []
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Class path and keywords: also what tells one watch from another."""
@@ -77,7 +78,7 @@ class WatchTrigger(BaseEventTrigger):
             watches.append(NewcomerRound(self.conn_id, self._thread, self.log.info).run(bells))
         if self.rings == RINGS[0]:  # one is enough for a cluster
             watches.append(self._watch_health(bells))
-        loops = [asyncio.create_task(watch) for watch in watches]
+        self._loops = loops = [asyncio.create_task(watch) for watch in watches]
         bell = asyncio.create_task(bells.get())
         try:
             while True:
@@ -92,7 +93,10 @@ class WatchTrigger(BaseEventTrigger):
             await asyncio.gather(bell, *loops, return_exceptions=True)
 
     async def cleanup(self) -> None:
-        """Close the connections."""
+        """Look no more, and close the connections."""
+        for task in self._loops:
+            task.cancel()
+        await asyncio.gather(*self._loops, return_exceptions=True)
         self._thread.close()
         self._health.close()
         if self._documents is not None:

@@ -88,6 +88,34 @@ def test_a_cluster_that_hangs_does_not_hold_up_the_loop_nor_the_end(opened: list
     assert opened[0].closed.wait(5)
 
 
+def test_a_question_after_the_end_never_shares_the_connections_of_one_that_is_still_asked(
+    opened: list[Counted],
+) -> None:
+    begun, released = threading.Event(), threading.Event()
+
+    def wait(one: Any) -> None:
+        begun.set()
+        released.wait(20)
+        assert not one.closed.is_set(), "closed under it"
+
+    async def ask() -> tuple[Any, Any]:
+        thread = ClusterThread("kafka", {})
+        stuck = asyncio.ensure_future(thread.ask(wait))
+        await asyncio.to_thread(begun.wait, 5)
+        thread.close()
+        later = await thread.ask(lambda one: one)
+        released.set()
+        await stuck
+        assert await asyncio.to_thread(opened[0].closed.wait, 5)
+        assert not later.closed.is_set()
+        thread.close()
+        return opened[0], later
+
+    first, later = asyncio.run(ask())
+    assert later is not first
+    assert later.closed.wait(5)
+
+
 def test_an_edited_connection_is_used_within_a_minute_and_a_lost_one_ends_nothing(
     opened: list[Counted], monkeypatch: pytest.MonkeyPatch
 ) -> None:
