@@ -11,6 +11,7 @@ import pytest
 from kafka_steward.hooks.steward import Opened
 from kafka_steward.journal.audit import Action
 from kafka_steward.sandbox import Sandbox
+from kafka_steward.sandbox.airflow import AirflowFailed
 from tests.airflow.conftest import Desk
 from tests.eventually import eventually
 
@@ -123,7 +124,7 @@ def assert_spark_failed(desk: Desk, opened: Opened, heal: str) -> None:
 
 def assert_healed(desk: Desk, opened: Opened, heal: str, broker: int) -> None:
     """A run of `heal` ends with the cluster whole, and everything it did is in the audit trail."""
-    healed = eventually(lambda: succeeded(desk, heal), within=400, every=1)
+    healed = eventually(lambda: succeeded(desk, heal), within=400, every=1, errors=(AirflowFailed,))
     assert healed["run_type"] == "asset_triggered"
     told = desk.xcom(heal, healed["dag_run_id"], "report")
     assert (told["brokers"], told["under_replicated"], told["left"]) == ([broker], 0, 0)
