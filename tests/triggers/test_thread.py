@@ -103,7 +103,7 @@ def test_a_question_after_the_end_never_shares_the_connections_of_one_that_is_st
         stuck = asyncio.ensure_future(thread.ask(wait))
         await asyncio.to_thread(begun.wait, 5)
         thread.close()
-        later = await thread.ask(lambda one: one)
+        later: Any = await thread.ask(lambda one: one)
         released.set()
         await stuck
         assert await asyncio.to_thread(opened[0].closed.wait, 5)
