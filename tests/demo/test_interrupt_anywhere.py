@@ -14,6 +14,7 @@ import pytest
 
 from tests.demo.test_interrupt import COMMAND, _assert_unmentioned, _mentions
 from tests.eventually import eventually
+from tests.sandbox.processes import heed_ctrl_c
 
 pytestmark = [pytest.mark.kraft, pytest.mark.slow]
 
@@ -40,8 +41,7 @@ def demo(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
         text=True,
         env={**os.environ, "TMPDIR": str(folder), "PYTHONUNBUFFERED": "1"},
         start_new_session=True,
-        # A shell that starts it in the background has SIGINT ignored, and children inherit that.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - no thread of ours runs
+        preexec_fn=heed_ctrl_c,  # noqa: PLW1509 - no thread of ours runs
     )
     try:
         yield child

@@ -2,70 +2,21 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pytest
-
-from kafka_steward.assignment import Assignment, Operation, TopicPartition
+from kafka_steward.assignment import Assignment, Operation
 from kafka_steward.cluster.state import Partition
-from kafka_steward.execution.cancelling import request_cancel
 from kafka_steward.execution.decisions.owed import Standing
 from kafka_steward.execution.decisions.strides import bound_for, halfway, next_stride, stops
 from kafka_steward.execution.filling.creating import WantedTopic, create_topic
 from kafka_steward.execution.filling.debtbook import debts
-from kafka_steward.execution.snapshot import begun_moves, take_snapshot
-from kafka_steward.execution.undoing.undo import Undo
-from kafka_steward.execution.undoing.verifying import verify_undone
 from kafka_steward.journal import paths
-from kafka_steward.journal.audit import Action
 from kafka_steward.journal.moves import MoveState
 from kafka_steward.journal.plans import PlanStatus
-from kafka_steward.planning.files.formats import read_snapshot
-from kafka_steward.protocol.withdrawing import Withdrawal
 from kafka_steward.settings import Settings
+from tests.execution.strides import BROKERS, ONE, T0, simulator, submitted, to_halfway, to_the_second_stride, world_of
 from tests.simulator import Simulator
 from tests.worlds import FOLLOWERS, WHO, World, memory_journal, move
 
-BROKERS = "1a 2b 3c 4a 5b 6c 7a"
-T0 = TopicPartition("t", 0)
-ONE = Settings(throttle=0, one_replica_at_a_time=True)
-
-
-@pytest.fixture(params=["kraft", "zookeeper"])
-def simulator(request: pytest.FixtureRequest) -> Simulator:
-    return Simulator.of(BROKERS, "t: 123", mode=request.param, size=300)
-
-
-def world_of(simulator: Simulator, after: str = "456", *, settings: Settings = ONE, before: str = "123") -> World:
-    moves = [move("t-0", before, after, size=300)]
-    return World(simulator, memory_journal(simulator), moves, settings=settings, auto_generated=False)
-
-
-def submitted(world: World) -> list[tuple[list[int], list[int]]]:
-    rows = world.journal.audit.rows(plan=world.digest, action=Action.SUBMIT)
-    return [(row.entry.before, row.entry.after) for row in rows]
-
-
-def to_the_second_stride(world: World) -> None:
-    """4 has arrived, and 5 is on its way."""
-    for _ in range(20):
-        world.step()
-        if world.simulator.topics[T0].adding == (5,):
-            return
-        world.simulator.tick()
-    raise AssertionError("the second stride did not begin")
-
-
-def to_halfway(world: World) -> None:
-    """4 has arrived, and reassignments are switched off, so that 5 waits."""
-    world.step()
-    world.journal.tree.create(paths.REASSIGN_CANCEL, "")
-    world.simulator.tick(4)
-    world.step()
-    assert (world.replicas("t-0"), world.states()) == ((1, 2, 3, 4), {"t-0": "held"})
-
-
-# the decision
+__all__ = ["simulator"]
 
 
 def partition(replicas: Assignment, *, isr: Assignment = (), adding: Assignment = ()) -> Partition:
@@ -203,171 +154,3 @@ def test_between_two_strides_the_switch_holds_and_the_move_goes_on_after(simulat
 
 
 # cancel and rollback
-
-
-def test_a_cancel_in_a_stride_ends_at_exactly_the_original_order(simulator: Simulator) -> None:
-    world = world_of(simulator)
-    to_the_second_stride(world)
-    request_cancel(world.journal, world.digest, who=WHO, reason="enough")
-    assert world.run().status is PlanStatus.CANCELLED
-    assert (world.replicas("t-0"), simulator.topics[T0].reassigning) == ((1, 2, 3), False)
-    assert verify_undone(simulator, world.journal, world.digest).ok
-
-
-def test_a_cancel_in_the_last_stride_which_loses_the_order_ends_there_too(simulator: Simulator) -> None:
-    world = world_of(simulator)
-    while simulator.topics[T0].adding != (6,):
-        world.step()
-        simulator.tick()
-        world.step()
-    request_cancel(world.journal, world.digest, who=WHO, reason="enough")
-    assert world.run().status is PlanStatus.CANCELLED
-    assert world.replicas("t-0") == (1, 2, 3)
-
-
-def test_a_cancel_between_two_strides_lets_go_of_what_had_arrived(simulator: Simulator) -> None:
-    world = world_of(simulator)
-    to_halfway(world)
-    request_cancel(world.journal, world.digest, who=WHO, reason="enough")
-    assert world.run().status is PlanStatus.CANCELLED
-    assert world.replicas("t-0") == (1, 2, 3)
-    assert [(row.state, row.detail) for row in world.rows()] == [(MoveState.DROPPED, "cancelled: enough")]
-    assert verify_undone(simulator, world.journal, world.digest).ok
-
-
-def test_a_cancel_between_two_strides_that_cannot_go_back_says_so(simulator: Simulator) -> None:
-    world = world_of(simulator)
-    to_halfway(world)
-    simulator.kill(1)
-    request_cancel(world.journal, world.digest, who=WHO, reason="enough")
-    assert world.run().status is PlanStatus.CANCELLED
-    assert world.replicas("t-0") == (1, 2, 3, 4)
-    verified = verify_undone(simulator, world.journal, world.digest)
-    assert [each.why for each in verified.left_alone] == ["its original broker 1 is not live, so it keeps [1, 2, 3, 4]"]
-
-
-def test_a_whole_plan_goes_back_one_replica_at_a_time_too(simulator: Simulator) -> None:
-    world = world_of(simulator)
-    world.run()
-    undo = Undo(simulator, world.journal, world.digest, ONE, WHO, scope="plan", reason="as it was")
-    widest = 0
-    for _ in range(60):
-        if undo.step().ended:
-            break
-        widest = max(widest, len(simulator.topics[T0].adding))
-        simulator.tick()
-    assert (world.replicas("t-0"), widest) == ((1, 2, 3), 1)
-    assert verify_undone(simulator, world.journal, world.digest).ok
-
-
-def test_an_abandoned_plan_that_rests_halfway_can_be_taken_back_later(simulator: Simulator) -> None:
-    world = world_of(simulator)
-    to_halfway(world)
-    simulator.kill(1)
-    request_cancel(world.journal, world.digest, who=WHO, reason="enough")
-    world.run()
-    simulator.restart(1)
-    simulator.tick()
-    undo = Undo(simulator, world.journal, world.digest, ONE, WHO, scope="plan", reason="all", even_if_disabled=True)
-    for _ in range(30):
-        if undo.step().ended:
-            break
-        simulator.tick()
-    assert world.replicas("t-0") == (1, 2, 3)
-
-
-# others, and deaths
-
-
-def test_someone_elses_cancel_of_a_stride_is_heeded_and_the_strides_before_it_go_too(simulator: Simulator) -> None:
-    world = world_of(simulator)
-    to_the_second_stride(world)
-    world.step()
-    simulator.cancel([T0])
-    progress = world.run()
-    assert progress.status is PlanStatus.COMPLETED
-    assert (world.replicas("t-0"), world.row("t-0").detail) == ((1, 2, 3), "someone else cancelled it")
-
-
-def test_what_someone_else_asks_for_in_the_middle_is_theirs(simulator: Simulator) -> None:
-    world = world_of(simulator)
-    to_the_second_stride(world)
-    simulator.cancel([T0])
-    simulator.alter({T0: (1, 2, 7)})
-    world.run()
-    simulator.run()
-    assert (world.replicas("t-0"), world.row("t-0").state) == ((1, 2, 7), MoveState.FAILED)
-
-
-def test_what_someone_else_makes_of_it_between_two_strides_is_theirs(simulator: Simulator) -> None:
-    world = world_of(simulator)
-    to_halfway(world)
-    simulator.alter({T0: (7, 2, 3)})
-    simulator.run()
-    world.run()
-    assert (world.replicas("t-0"), world.row("t-0").state) == ((7, 2, 3), MoveState.DROPPED)
-
-
-def test_without_the_option_a_stop_that_someone_else_makes_is_theirs(simulator: Simulator) -> None:
-    world = world_of(simulator, settings=Settings(throttle=0))
-    world.step()
-    simulator.cancel([T0])
-    simulator.alter({T0: (1, 2, 3, 4)})
-    simulator.run()
-    world.run()
-    assert (world.replicas("t-0"), world.row("t-0").state) == ((1, 2, 3, 4), MoveState.FAILED)
-
-
-def test_a_target_that_dies_in_its_stride_is_waited_for_at_the_originals(simulator: Simulator) -> None:
-    world = world_of(simulator)
-    to_the_second_stride(world)
-    simulator.kill(5)
-    for _ in range(6):
-        world.step()
-        simulator.tick()
-    assert (world.replicas("t-0"), world.states()) == ((1, 2, 3), {"t-0": "held"})
-    simulator.restart(5)
-    assert world.run().status is PlanStatus.COMPLETED
-    assert world.replicas("t-0") == (4, 5, 6)
-
-
-def test_a_target_that_dies_before_its_stride_holds_up_only_that(simulator: Simulator) -> None:
-    world = world_of(simulator)
-    world.step()
-    simulator.kill(6)
-    for _ in range(6):
-        world.step()
-        simulator.tick()
-    assert (world.replicas("t-0"), world.states()) == ((1, 2, 3, 4), {"t-0": "held"})
-    simulator.restart(6)
-    assert world.run().status is PlanStatus.COMPLETED
-
-
-def test_an_original_that_dies_in_the_middle_is_not_waited_for(simulator: Simulator) -> None:
-    world = world_of(simulator)
-    to_the_second_stride(world)
-    simulator.kill(1)
-    assert world.run().status is PlanStatus.COMPLETED
-    assert submitted(world)[-1] == ([1, 2, 3, 4], [4, 5, 6])
-    assert world.replicas("t-0") == (4, 5, 6)
-
-
-def test_a_heal_in_between_counts_a_partition_at_rest_halfway_as_moving(simulator: Simulator, tmp_path: Path) -> None:
-    world = world_of(simulator)
-    to_halfway(world)
-    begun = begun_moves(world.journal)
-    take_snapshot(simulator, str(tmp_path / "s"), failed=(), now_ms=1, begun=begun)
-    (row,) = read_snapshot(str(tmp_path / "s")).partitions.to_pylist()
-    assert (row["replicas"], row["adding"], row["target_rf"]) == ([1, 2, 3, 4], [4], 3)
-    request_cancel(world.journal, world.digest, who=WHO, reason="enough")
-    world.run()
-    assert begun_moves(world.journal) == {}
-
-
-def test_a_partition_that_is_taken_out_halfway_goes_back_first(simulator: Simulator) -> None:
-    world = world_of(simulator)
-    to_halfway(world)
-    with world.journal.step_lock("me") as fence:
-        why = "a later document asks for something else"
-        left = Withdrawal(simulator, world.journal, world.digest, why=why, who=WHO, fence=fence).run([T0])
-    assert (left, world.replicas("t-0"), world.states()) == ({}, (1, 2, 3), {"t-0": "dropped"})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
+import signal
 import struct
 from collections.abc import Collection
 from pathlib import Path
@@ -16,6 +17,11 @@ def alive(pid: int) -> bool:
     with contextlib.suppress(OSError, IndexError):
         return _stat(pid)[0] != "Z"
     return False
+
+
+def heed_ctrl_c() -> None:
+    """For a child, before it runs: a shell that starts the tests in the background has SIGINT ignored."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def descendants(pid: int) -> set[int]:

@@ -16,7 +16,7 @@ import pytest
 
 from kafka_steward.sandbox.readiness import unready_brokers
 from tests.eventually import eventually
-from tests.sandbox.processes import alive, descendants, listening
+from tests.sandbox.processes import alive, descendants, heed_ctrl_c, listening
 
 COMMAND = [sys.executable, "-m", "kafka_steward.sandbox"]
 MODES = [pytest.param(mode, marks=getattr(pytest.mark, mode)) for mode in ("kraft", "zookeeper")]
@@ -71,8 +71,7 @@ def test_ctrl_c_while_it_starts_ends_it_cleanly(tmp_path: Path) -> None:
         [*COMMAND, "--folder", str(tmp_path)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        # A shell that starts the tests in the background has SIGINT ignored, and children inherit that.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - no thread of ours runs
+        preexec_fn=heed_ctrl_c,  # noqa: PLW1509 - no thread of ours runs
     )
     eventually(lambda: _some(tmp_path.glob("broker-*.log")), every=0.05)
     children = descendants(process.pid)
