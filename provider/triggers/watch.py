@@ -88,19 +88,21 @@ class WatchTrigger(BaseEventTrigger):
                 yield TriggerEvent(bell.result())
                 bell = asyncio.create_task(bells.get())
         finally:
-            for task in (bell, *loops):
-                task.cancel()
-            await asyncio.gather(bell, *loops, return_exceptions=True)
+            bell.cancel()
+            await self._end_loops()
 
     async def cleanup(self) -> None:
         """Look no more, and close the connections."""
-        for task in self._loops:
-            task.cancel()
-        await asyncio.gather(*self._loops, return_exceptions=True)
+        await self._end_loops()  # Airflow cancels whoever listens to `run`, which need not have heard of it yet
         self._thread.close()
         self._health.close()
         if self._documents is not None:
             self._documents.close()
+
+    async def _end_loops(self) -> None:
+        for task in self._loops:
+            task.cancel()
+        await asyncio.gather(*self._loops, return_exceptions=True)
 
     async def _watch_failures(self, bells: asyncio.Queue[dict[str, Any]]) -> None:
         while True:

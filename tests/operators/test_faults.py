@@ -94,9 +94,12 @@ def test_a_watch_with_a_wrong_password_says_so_and_rings_for_nobody(
         async for event in watch.run():
             pytest.fail(f"rang: {event}")
 
-    with pytest.raises(asyncio.TimeoutError):
-        asyncio.run(asyncio.wait_for(listen(), 3))
-    asyncio.run(watch.cleanup())
+    async def listen_for(seconds: float) -> None:
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(listen(), seconds)
+        await watch.cleanup()
+
+    asyncio.run(listen_for(3))
     told = capsys.readouterr().out
     assert told.count("The watch of kafka_test cannot look, and tries again: Authentication failed at") == 1
     assert PASSWORD not in told

@@ -66,7 +66,7 @@ class Site:
         finally:
             loop.call_soon_threadsafe(task.cancel)
             thread.join(30)
-            asyncio.run(trigger.cleanup())
+            loop.run_until_complete(trigger.cleanup())
             loop.close()
 
     def hear(self, line: str) -> None:
