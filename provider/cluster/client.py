@@ -49,7 +49,7 @@ class KafkaCluster:
     ) -> None:
         self._calls = Calls(checked_config(config), expected_cluster_id)
         self._now_ms = now_ms
-        self._recent = Recent()
+        self._recent = Recent(orders_raise_epochs=self.zookeeper_mode)
         self._looked = False
         self._listed_s = 0.0
 

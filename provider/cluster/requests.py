@@ -153,6 +153,7 @@ def _partition(topic: str, topic_id: str | None, entry: Any) -> Partition:
         isr=frozenset(_ids(entry.isr_nodes)),
         leader=leader if leader >= 0 else None,
         topic_id=topic_id,
+        leader_epoch=int(entry.leader_epoch),
     )
 
 

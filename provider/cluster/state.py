@@ -50,7 +50,7 @@ class Reassignment:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """One partition. `leader` is None while it is offline; `isr` has no order."""
+    """One partition. `leader` is None while it is offline; `isr` has no order; an unknown `leader_epoch` is -1."""
 
     topic: str
     partition: int
@@ -60,6 +60,7 @@ class Partition:
     topic_id: str | None = None
     adding: Assignment = ()
     removing: Assignment = ()
+    leader_epoch: int = -1
 
     @property
     def topic_partition(self) -> TopicPartition:

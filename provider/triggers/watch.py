@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
+from kafka_steward.triggers.collector import spare_what_is_loaded
 from kafka_steward.triggers.rounds import HealthRound, JoinRound, NewcomerRound
 from kafka_steward.triggers.telling import Teller, gauge
 from kafka_steward.triggers.thread import ClusterThread
@@ -120,6 +121,7 @@ class WatchTrigger(BaseEventTrigger):
     async def _watch_documents(self, bells: asyncio.Queue[dict[str, Any]]) -> None:
         # Imported in a thread: the clients of Kafka, SQL and ZooKeeper take longer than the triggerer's loop may wait.
         module = await asyncio.to_thread(importlib.import_module, "kafka_steward.triggers.documents")
+        spare_what_is_loaded()
         documents: DocumentLoop = module.DocumentLoop(
             self.conn_id, self.overrides, self.rings, self.log.info, self._nudge
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafka_steward.assignment import Assignment, TopicPartition
-from kafka_steward.cluster.recent import PATIENCE_S, Recent
+from kafka_steward.cluster.recent import OLD_NEWS_S, PATIENCE_S, Recent
 from kafka_steward.cluster.state import Partition, Reassignment
 
 NAME = TopicPartition("t", 0)
@@ -13,9 +13,11 @@ OLD, MERGED, DONE = (1, 2, 3), (4, 2, 3, 1), (4, 2, 3)
 FLYING = {NAME: Reassignment(MERGED, adding=(4,), removing=(1,))}
 
 
-def shown(recent: Recent, replicas: Assignment, listed: dict[TopicPartition, Reassignment] | None = None) -> Partition:
-    """The partition as it comes out when a broker shows `replicas`."""
-    partition = Partition("t", 0, replicas, frozenset({2, 3}), leader=2)
+def shown(
+    recent: Recent, replicas: Assignment, listed: dict[TopicPartition, Reassignment] | None = None, *, epoch: int = -1
+) -> Partition:
+    """The partition as it comes out when a broker shows `replicas`, and a leader epoch if it tells one."""
+    partition = Partition("t", 0, replicas, frozenset({2, 3}), leader=2, leader_epoch=epoch)
     return recent.reconcile({NAME: partition}, listed or {})[NAME]
 
 
@@ -75,13 +77,57 @@ def test_a_new_target_replaces_an_earlier_one_and_a_cancellation_ends_it() -> No
     assert shown(recent, OLD).replicas == OLD
 
 
-def test_patience_ends_and_then_the_broker_is_believed() -> None:
+def test_what_was_listed_is_old_news_for_a_long_time_and_not_for_ever() -> None:
     recent = Recent()
     recent.hear(FLYING, 0)
-    recent.ask({TopicPartition("u", 0): DONE}, 0)
-    recent.hear({}, PATIENCE_S + 1)
+    recent.hear({}, OLD_NEWS_S - 1)
+    assert shown(recent, MERGED).reassigning
+    recent.hear({}, OLD_NEWS_S)
     assert not shown(recent, MERGED).reassigning
+
+
+def test_what_may_be_news_is_believed_after_a_while() -> None:
+    growing = Reassignment(MERGED, adding=(4,), removing=())  # in the end it looks as it does on its way
+    recent = Recent()
+    recent.hear({NAME: growing}, 0)
+    recent.hear({}, PATIENCE_S - 1)
+    assert shown(recent, MERGED).reassigning
+    recent.hear({}, PATIENCE_S)
+    assert not shown(recent, MERGED).reassigning
+
+
+def test_a_cancelled_move_that_a_broker_shows_as_never_begun_still_flies() -> None:
+    recent = Recent()
+    recent.hear(FLYING, 0)
+    shown(recent, OLD, FLYING, epoch=7)
+    recent.ask({NAME: None}, 0)
+    recent.hear({}, PATIENCE_S + 1)
+    assert shown(recent, OLD, epoch=7).reassigning  # or its order would never be restored
+    cancelled = shown(recent, (2, 3, 1), epoch=9)
+    assert (cancelled.replicas, cancelled.reassigning) == ((2, 3, 1), False)
+    recent.hear({}, OLD_NEWS_S)
+    assert not shown(recent, OLD, epoch=7).reassigning
+
+
+def test_what_was_asked_flies_until_the_broker_shows_it_or_something_newer() -> None:
+    recent = Recent()
+    shown(recent, OLD, epoch=7)
+    recent.ask({NAME: DONE}, 0)
+    recent.hear({}, PATIENCE_S + 1)
+    assert shown(recent, OLD, epoch=7).reassigning
+    assert not shown(recent, OLD, epoch=8).reassigning  # someone else took it back
+    recent.hear({}, OLD_NEWS_S)
+    assert not shown(recent, OLD, epoch=7).reassigning
     assert recent._asked == {}
+
+
+@pytest.mark.parametrize("zookeeper", [False, True])
+def test_an_order_that_a_broker_still_lacks_is_old_news_only_where_orders_raise_epochs(zookeeper: bool) -> None:
+    recent = Recent(orders_raise_epochs=zookeeper)
+    shown(recent, OLD, epoch=7)
+    recent.ask({NAME: (3, 2, 1)}, 0)
+    recent.hear({}, PATIENCE_S + 1)
+    assert shown(recent, OLD, epoch=7).replicas == ((3, 2, 1) if zookeeper else OLD)
 
 
 def test_what_was_asked_is_expected_for_as_long_as_it_is_listed_and_a_while_after() -> None:

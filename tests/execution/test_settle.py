@@ -38,6 +38,8 @@ CASES = {
     "elsewhere": (Phase.ACCEPTED, seen("234", "234"), Standing.TAKEN_OVER),
     "on its way elsewhere": (Phase.ACCEPTED, seen("5231", "23", adding="5", removing="1"), Standing.TAKEN_OVER),
     "wedged": (Phase.ACCEPTED, seen("1234", "1234", adding="4", removing="4"), Standing.TAKEN_OVER),
+    "a broker that has not heard of its end": (Phase.ACCEPTED, seen("4231", "234"), Standing.FLYING),
+    "a broker that has not heard of its cancel": (Phase.CANCELLING, seen("4231", "23"), Standing.FLYING),
     "deleted": (Phase.ACCEPTED, None, Standing.GONE),
     "created anew": (Phase.ACCEPTED, seen("423", "234", topic_id="id2"), Standing.CREATED_ANEW),
     "topic id unknown": (Phase.ACCEPTED, seen("423", "234", topic_id=None), Standing.ARRIVED),

@@ -123,6 +123,8 @@ def _at_rest(row: MoveRow, partition: Partition, live: frozenset[int]) -> Standi
         return _arrived(row, partition, live)
     if halfway(row.move, partition.replicas) and counted(row.detail)[0]:
         return _at_rest_halfway(row, partition, live)
+    if _as_in_flight(row.move, partition.replicas):
+        return Standing.FLYING  # it has ended, and the broker that was asked has not heard of it
     if frozenset(partition.replicas) != frozenset(row.move.before):
         return Standing.TAKEN_OVER
     phase, in_order = phase_of(row), partition.replicas == row.move.before
@@ -148,6 +150,12 @@ def _arrived(row: MoveRow, partition: Partition, live: frozenset[int]) -> Standi
         return Standing.ARRIVED
     # Kafka ends a reassignment only when the ISR holds the whole target, so it was seen by Kafka, if not by us.
     return Standing.FLYING if missing & live else Standing.ARRIVED_SINCE_SHRUNK
+
+
+def _as_in_flight(move: Move, replicas: Assignment) -> bool:
+    """Whether Kafka shows a whole move like this while it is in flight: the target, and what is to be removed."""
+    wanted = len(move.after)
+    return bool(move.removing) and replicas[:wanted] == move.after and frozenset(replicas[wanted:]) == move.removing
 
 
 def _another(known: str | None, seen: str | None) -> bool:
