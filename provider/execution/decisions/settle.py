@@ -127,7 +127,11 @@ def _at_rest(row: MoveRow, partition: Partition, live: frozenset[int]) -> Standi
         return Standing.FLYING  # it has ended, and the broker that was asked has not heard of it
     if frozenset(partition.replicas) != frozenset(row.move.before):
         return Standing.TAKEN_OVER
-    phase, in_order = phase_of(row), partition.replicas == row.move.before
+    return _back(row, in_order=partition.replicas == row.move.before)
+
+
+def _back(row: MoveRow, *, in_order: bool) -> Standing:
+    phase = phase_of(row)
     if phase is Phase.CANCELLING:
         return Standing.RESTORED if in_order else Standing.DISORDERED
     if phase is Phase.INTENDED and in_order:
