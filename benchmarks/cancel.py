@@ -19,7 +19,7 @@ from pathlib import Path
 from benchmarks.given import WHO, publish_given, reassignment_of
 from benchmarks.report import table, write_between
 from benchmarks.stages import ask_until
-from kafka_steward.assignment import Move
+from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.throttles import Side
 from kafka_steward.execution.runner import Runner
@@ -121,7 +121,7 @@ def _flying(cluster: KafkaCluster, topic: str) -> int:
 def _is_back(cluster: KafkaCluster, topic: str) -> bool:
     """Nothing is in flight, and what was abandoned is gone; what had arrived before the cancel stays where it is."""
     partitions = cluster.snapshot([topic]).partitions
-    kept = {name for name in cluster.log_dirs([4])[4].replica_bytes if name.topic == topic}
+    kept = {name for name in _held(cluster) if name.topic == topic}
     arrived = {name for name, each in partitions.items() if 4 in each.replicas}
     return not any(each.reassigning for each in partitions.values()) and kept <= arrived
 
@@ -132,7 +132,7 @@ def _left(cluster: KafkaCluster, topic: str, mode: str, by: str, measured: tuple
     back = {name: each for name, each in snapshot.partitions.items() if 4 not in each.replicas}
     lists = cluster.topic_configs([topic], [side.replicas_key for side in Side], own_only=True)
     rates = cluster.broker_configs(sorted(snapshot.live), [side.rate_key for side in Side], own_only=True)
-    held = {name for name in cluster.log_dirs([4])[4].replica_bytes if name in back}
+    held = _held(cluster) & back.keys()
     return Cancelled(
         mode,
         by,
@@ -143,6 +143,12 @@ def _left(cluster: KafkaCluster, topic: str, mode: str, by: str, measured: tuple
         throttles=sum(map(len, lists.values())) + sum(map(len, rates.values())),
         logs=len(held),
     )
+
+
+def _held(cluster: KafkaCluster) -> frozenset[TopicPartition]:
+    """What lies on broker 4, which may be too busy to say so at once."""
+    told = ask_until(lambda: cluster.log_dirs([4]).get(4), within_s=_LONGEST_S)
+    return frozenset(told.replica_bytes)
 
 
 def _table(rows: Sequence[Cancelled]) -> str:

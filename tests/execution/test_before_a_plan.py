@@ -78,6 +78,16 @@ def test_a_drained_broker_is_empty_in_the_metadata_and_on_its_disk() -> None:
     assert (lying.empty, "has no replica assigned any more; Kafka has still to delete" in lying.sentence) == (
         False, True,
     )  # fmt: skip
+    silent = emptiness_of(simulator.snapshot(), {}, [4])
+    assert (silent.empty, silent.sentence.split("; ")[1]) == (
+        False, "broker 4 did not say what is still on its disk.",
+    )  # fmt: skip
+
+
+def test_a_drained_broker_that_is_stopped_already_is_not_asked_what_is_on_its_disk() -> None:
+    simulator = Simulator.of("1a 2b 3c 4a", "t: 123")
+    simulator.kill(4)
+    assert emptiness_of(simulator.snapshot(), {}, [4]).empty
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from kafka_steward.execution.intervening import abandon_plan
 from kafka_steward.execution.loop import run_to_end
 from kafka_steward.execution.rolling_back import ROLLS_BACK
 from kafka_steward.execution.undoing.undo import LeftAlone, Scope, Undo, open_undos
+from kafka_steward.execution.undoing.verifying import verify_undone
 from kafka_steward.journal import paths
 from kafka_steward.journal.moves import MoveState
 from kafka_steward.journal.plans import PlanRecord, PlanStatus
@@ -93,6 +94,18 @@ def test_in_the_middle_everything_goes_back_order_and_throttles_included(world: 
     assert progress.sentence.endswith("is complete: 1 of 1 partitions moved.")
     assert stepper.left_alone == ()
     is_as_it_was(world)
+
+
+def test_a_live_broker_that_does_not_say_what_it_keeps_is_no_proof(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finished(world, undo(world))
+    assert verify_undone(world.simulator, world.journal, world.digest).ok
+    monkeypatch.setattr(world.simulator, "log_dirs", lambda _: {})
+    found = verify_undone(world.simulator, world.journal, world.digest)
+    assert (found.ok, found.wrong[0].why) == (False, "broker 4 does not say whether it keeps a log of it")
+    world.simulator.kill(4)
+    assert verify_undone(world.simulator, world.journal, world.digest).ok
 
 
 def test_what_is_pending_alone_leaves_what_was_complete(world: World) -> None:

@@ -30,16 +30,20 @@ def refuse_wrong_drain(snapshot: Snapshot, brokers: Collection[int]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Emptiness:
-    """What Kafka still has on the drained brokers: assigned there, or only lying there until Kafka deletes it."""
+    """What Kafka still has on the drained brokers: assigned there, or only lying there until Kafka deletes it.
+
+    `silent` are those of them that live and did not say what lies there.
+    """
 
     brokers: Sequence[int]
     assigned: Sequence[TopicPartition]
     lying: Sequence[TopicPartition]
+    silent: Sequence[int] = ()
 
     @property
     def empty(self) -> bool:
         """Whether nothing is left, in the metadata and on the disks."""
-        return not self.assigned and not self.lying
+        return not self.assigned and not self.lying and not self.silent
 
     @property
     def sentence(self) -> str:
@@ -51,6 +55,9 @@ class Emptiness:
             return f"{name} is not empty yet: {shown}{more} are still assigned there; drain again before stopping it."
         if self.lying:
             return f"{name} has no replica assigned any more; Kafka has still to delete {len(self.lying)} from disk."
+        if self.silent:
+            told = ", ".join(map(str, self.silent))
+            return f"{name} has no replica assigned any more; broker {told} did not say what is still on its disk."
         return (
             f"{name} is empty in Kafka. Left to do: stop it before new topics are placed on it, and on KRaft "
             "unregister it (kafka-cluster.sh unregister)."
@@ -62,4 +69,5 @@ def emptiness_of(snapshot: Snapshot, log_dirs: Mapping[int, LogDir], brokers: Co
     wanted = frozenset(brokers)
     assigned = sorted(name for name, each in snapshot.partitions.items() if wanted & frozenset(each.replicas))
     held = {name for broker in wanted & log_dirs.keys() for name in log_dirs[broker].replica_bytes}
-    return Emptiness(tuple(sorted(wanted)), tuple(assigned), tuple(sorted(held - set(assigned))))
+    silent = (wanted & snapshot.live) - log_dirs.keys()
+    return Emptiness(tuple(sorted(wanted)), tuple(assigned), tuple(sorted(held - set(assigned))), tuple(sorted(silent)))

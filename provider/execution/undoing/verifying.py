@@ -123,7 +123,10 @@ def _difference(row: MoveRow, snapshot: Snapshot, log_dirs: Mapping[int, LogDir]
     if partition.leader not in move.before and frozenset(move.before) & snapshot.live:
         return f"its leader is {partition.leader}, which is none of its replicas {list(move.before)}"
     keeps = [broker for broker in sorted(move.adding & log_dirs.keys()) if _holds(log_dirs[broker], row)]
-    return f"broker {keeps[0]} still keeps a log of it" if keeps else None
+    if keeps:
+        return f"broker {keeps[0]} still keeps a log of it"
+    silent = sorted((move.adding & snapshot.live) - log_dirs.keys())
+    return f"broker {silent[0]} does not say whether it keeps a log of it" if silent else None
 
 
 def _holds(log_dir: LogDir, row: MoveRow) -> bool:
