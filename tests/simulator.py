@@ -1,6 +1,6 @@
 """A Kafka with ticks, bandwidth and the traps that real ones have shown; it is a `ClusterPort`.
 
-Time passes only in `tick`. The traps, each measured on real clusters (see tests/kafka, which checks them there):
+Time passes only in `tick`. It knows Kafka's traps, and passes the contract of tests/kafka that real clusters pass:
 
 * a cancelled reassignment keeps the set of replicas and loses their order;
 * submitting the originals of a move in flight wedges a KRaft partition until a null cancel; ZooKeeper mode reverts;

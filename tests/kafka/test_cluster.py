@@ -1,4 +1,4 @@
-"""KafkaCluster on real brokers: what it reads is so, what it asks is done, and Kafka's own words come back."""
+"""KafkaCluster on real brokers, beyond what every cluster must do (see `cluster_contract`)."""
 
 from __future__ import annotations
 
@@ -9,12 +9,9 @@ import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.client import KafkaCluster
-from kafka_steward.cluster.configs import ConfigChange, ConfigOp
-from kafka_steward.cluster.throttles import Side, add_entries, entries, rates, set_rates
 from kafka_steward.sandbox import Sandbox
 from tests.eventually import eventually
 
-SLOW_BYTES_PER_S = 200_000
 DESCRIBE_TOPICS = "org.apache.kafka.tools.TopicCommand"
 #: Kafka's words for what it refuses, by mode.
 REFUSALS = {
@@ -38,20 +35,6 @@ UNKNOWN_PARTITION = {"kraft": r"Unable to find partition .*:99", "zookeeper": r"
 def cluster(sandbox: Sandbox) -> Iterator[KafkaCluster]:
     with KafkaCluster({"bootstrap_servers": sandbox.bootstrap}) as cluster:
         yield cluster
-        clear = [ConfigChange(Side.FOLLOWER.rate_key, ConfigOp.DELETE)]
-        cluster.change_broker_configs(dict.fromkeys(sandbox.brokers, clear))
-
-
-def move_slowly(sandbox: Sandbox, cluster: KafkaCluster, topic: str) -> TopicPartition:
-    """Start a move of the topic's one partition from (1, 2, 3) to (4, 2, 3) that takes about 20 s."""
-    name = TopicPartition(topic, 0)
-    sandbox.create_topics(topic, assignments={0: [1, 2, 3]})
-    sandbox.fill(topic, 4_000_000)
-    assert add_entries(cluster, Side.FOLLOWER, entries({name: [4]})) == {topic: None}
-    assert set_rates(cluster, Side.FOLLOWER, {4: SLOW_BYTES_PER_S}) == {4: None}
-    eventually(lambda: same(rates(cluster, Side.FOLLOWER, [4]), {4: SLOW_BYTES_PER_S}))
-    assert cluster.alter({name: (4, 2, 3)}) == {name: None}
-    return name
 
 
 def test_a_snapshot_shows_what_kafkas_own_tool_shows(sandbox: Sandbox, cluster: KafkaCluster, topic: str) -> None:
@@ -103,52 +86,6 @@ def test_kafkas_own_words_are_kept_for_each_refused_partition(
     assert unknown.code == 3
     assert re.search(UNKNOWN_PARTITION[sandbox.mode], unknown.message)
     assert results[good] is None
-
-
-def test_cancelling_what_is_not_in_flight_is_refused_with_code_85(
-    sandbox: Sandbox, cluster: KafkaCluster, topic: str
-) -> None:
-    sandbox.create_topics(topic, assignments={0: [1, 2]})
-    refused = cluster.cancel([TopicPartition(topic, 0)])[TopicPartition(topic, 0)]
-    assert refused is not None
-    assert refused.code == 85
-
-
-def test_a_move_in_flight_shows_its_target_and_what_it_adds_and_removes(
-    sandbox: Sandbox, cluster: KafkaCluster, topic: str
-) -> None:
-    name = move_slowly(sandbox, cluster, topic)
-    flying = cluster.reassignments()[name]
-    assert (flying.target, flying.adding, flying.removing) == ((4, 2, 3), (4,), (1,))
-    seen = cluster.snapshot([topic]).partitions[name]
-    assert (seen.replicas, seen.adding, seen.removing) == (flying.replicas, (4,), (1,))
-    assert seen.isr == {1, 2, 3}
-    assert not seen.under_replicated
-
-
-def test_cancelling_restores_the_replicas_and_reordering_their_order(
-    sandbox: Sandbox, cluster: KafkaCluster, topic: str
-) -> None:
-    name = move_slowly(sandbox, cluster, topic)
-    assert cluster.cancel([name]) == {name: None}
-    seen = eventually(lambda: unmoving(cluster, name))
-    assert set(seen) == {1, 2, 3}
-    assert seen != (1, 2, 3)
-    assert cluster.alter({name: (1, 2, 3)}) == {name: None}
-    eventually(lambda: same(unmoving(cluster, name), (1, 2, 3)))
-
-
-def test_electing_makes_the_preferred_leader_lead_and_electing_again_is_no_error(
-    sandbox: Sandbox, cluster: KafkaCluster, topic: str
-) -> None:
-    names = [TopicPartition(topic, number) for number in range(2)]
-    sandbox.create_topics(topic, assignments={0: [1, 2, 3], 1: [1, 2, 3]})
-    assert cluster.alter(dict.fromkeys(names, (3, 1, 2))) == dict.fromkeys(names)
-    eventually(lambda: same(unmoving(cluster, names[1]), (3, 1, 2)))
-    assert leaders(cluster, topic) == {1}
-    assert cluster.elect_leaders(names) == dict.fromkeys(names)
-    eventually(lambda: same(leaders(cluster, topic), {3}))
-    assert cluster.elect_leaders(names) == dict.fromkeys(names)
 
 
 def test_more_partitions_than_fit_in_one_request_are_all_answered(
@@ -205,10 +142,6 @@ def unmoving(cluster: KafkaCluster, name: TopicPartition) -> tuple[int, ...]:
     partition = cluster.snapshot([name.topic]).partitions[name]
     assert not partition.reassigning
     return partition.replicas
-
-
-def leaders(cluster: KafkaCluster, topic: str) -> set[int | None]:
-    return {partition.leader for partition in cluster.snapshot([topic]).partitions.values()}
 
 
 def same(found: object, expected: object) -> None:

@@ -1,0 +1,83 @@
+"""Real Kafka in both modes, and its simulator, under one suite: see `cluster_contract`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+import pytest
+
+from kafka_steward.assignment import Assignment
+from kafka_steward.cluster.client import KafkaCluster
+from kafka_steward.cluster.configs import ConfigChange, ConfigOp
+from kafka_steward.cluster.throttles import Side
+from kafka_steward.sandbox import Sandbox
+from tests.eventually import eventually
+from tests.kafka.cluster_contract import FAST_BYTES_PER_S, ClusterContract, Place
+from tests.simulator import Simulator
+
+Value = TypeVar("Value")
+
+
+class RealPlace(Place):
+    """Brokers of a sandbox."""
+
+    def __init__(self, sandbox: Sandbox, port: KafkaCluster, topic: str) -> None:
+        super().__init__(port, sandbox.mode, topic)
+        self._sandbox = sandbox
+
+    def create(self, *replicas: Assignment, size: int = 0) -> None:
+        self._sandbox.create_topics(self.topic, assignments=dict(enumerate(replicas)))
+        if size:
+            self._sandbox.fill(self.topic, size * len(replicas))
+
+    def kill(self, broker: int) -> None:
+        self._sandbox.kill(broker)
+
+    def restart(self, broker: int) -> None:
+        self._sandbox.restart(broker)
+
+    def eventually(self, assertion: Callable[[], Value]) -> Value:
+        return eventually(assertion, within=60)
+
+
+class SimulatedPlace(Place):
+    """No brokers."""
+
+    def __init__(self, mode: str) -> None:
+        self._simulator = Simulator.of("1a 2b 3c 4a", mode=mode, bandwidth=FAST_BYTES_PER_S)
+        super().__init__(self._simulator, mode, "t")
+
+    def create(self, *replicas: Assignment, size: int = 0) -> None:
+        self._simulator.create(self.topic, replicas, size=size)
+
+    def kill(self, broker: int) -> None:
+        self._simulator.kill(broker)
+
+    def restart(self, broker: int) -> None:
+        self._simulator.restart(broker)
+
+    def eventually(self, assertion: Callable[[], Value]) -> Value:
+        def or_tick() -> Value:
+            try:
+                return assertion()
+            except AssertionError:
+                self._simulator.tick()
+                raise
+
+        return eventually(or_tick, within=1, every=0)
+
+
+class TestRealKafka(ClusterContract):
+    @pytest.fixture
+    def place(self, sandbox: Sandbox, topic: str) -> Iterator[Place]:
+        with KafkaCluster({"bootstrap_servers": sandbox.bootstrap}) as cluster:
+            yield RealPlace(sandbox, cluster, topic)
+            clear = [ConfigChange(Side.FOLLOWER.rate_key, ConfigOp.DELETE)]
+            cluster.change_broker_configs(dict.fromkeys(sandbox.brokers, clear))
+
+
+class TestSimulator(ClusterContract):
+    @pytest.fixture(params=["kraft", "zookeeper"])
+    def place(self, request: pytest.FixtureRequest) -> Place:
+        return SimulatedPlace(request.param)
