@@ -66,14 +66,14 @@ def _of_mode(mode: str, sizes: Sequence[int]) -> list[Cancelled]:
     rows = []
     with (
         tempfile.TemporaryDirectory() as name,
-        start(mode=mode, brokers=4, racks=3) as sandbox,
+        start(mode=mode, brokers=4, racks=3, heap_mb=768) as sandbox,
         # A ZooKeeper-mode controller that is asked for a thousand partitions at once answers nobody meanwhile.
         KafkaCluster({"bootstrap_servers": sandbox.bootstrap.split(","), "request_timeout_ms": 180_000}) as cluster,
     ):
         for size in sizes:
             for way in (_ours, _theirs):
                 rows.append(way(sandbox, cluster, Path(name), size))
-                delete_topics(sandbox, "by-")  # a thousand partitions of each way are more than a small heap holds
+                delete_topics(sandbox, "by-")
                 print(rows[-1], flush=True)
     return rows
 

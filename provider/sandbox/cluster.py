@@ -43,14 +43,14 @@ class SandboxBroker:
 class Sandbox:
     """A running cluster; `start()` makes one. A context manager: its end is the cluster's."""
 
-    def __init__(self, mode: str, layout: Layout, *, temporary: bool) -> None:
+    def __init__(self, mode: str, layout: Layout, *, temporary: bool, heap_mb: int = 256) -> None:
         runtime = java()
         self.mode = mode
         self.folder = layout.folder
         self._layout = layout
         self._temporary = temporary
         jars = kafka_jars(MODES[mode].version, runtime)
-        self._jvm = Jvm(runtime.executable, jars, layout.folder, class_archive(runtime.executable, jars))
+        self._jvm = Jvm(runtime.executable, jars, layout.folder, class_archive(runtime.executable, jars), heap_mb)
         self._kind = MODES[mode](layout, self._jvm)
         self._service: Process | None = None
         self._running: dict[int, Process] = {}
@@ -218,6 +218,7 @@ def start(
     folder: Path | None = None,
     session_timeout_ms: int | None = None,
     properties: Mapping[str, str] | None = None,
+    heap_mb: int = 256,
 ) -> Sandbox:
     """Start a cluster and return it when it is ready. Raises SandboxFailed, and then nothing is left running.
 
@@ -236,7 +237,7 @@ def start(
             session_timeout_ms=session_timeout_ms or MODES[mode].session_timeout_ms,
             overrides=properties or {},
         )
-        sandbox = Sandbox(mode, layout, temporary=folder is None)
+        sandbox = Sandbox(mode, layout, temporary=folder is None, heap_mb=heap_mb)
         undo.callback(sandbox.stop)
         sandbox.start()
         undo.pop_all()

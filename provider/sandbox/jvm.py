@@ -39,18 +39,20 @@ appender.out.layout.pattern=%d %p %m (%c)%n
 
 @dataclass(frozen=True)
 class Jvm:
-    """A Java and the jars of one Kafka version; nodes log into `folder`. `classes` is an archive of their classes."""
+    """A Java and the jars of one Kafka version; nodes log into `folder`, and have a heap of `heap_mb` each.
+
+    `classes` is an archive of their classes.
+    """
 
     executable: Path
     jars: Sequence[Path]
     folder: Path
     classes: Path | None = None
+    heap_mb: int = 256
 
-    def start(
-        self, name: str, main_class: str, *arguments: str, heap_mb: int = 256, options: Sequence[str] = ()
-    ) -> Process:
+    def start(self, name: str, main_class: str, *arguments: str, options: Sequence[str] = ()) -> Process:
         """Start a node that runs until it is stopped; its output goes to `<name>.log`."""
-        given = [f"-Xmx{heap_mb}m", *self._options(), *self._logging(), *options]
+        given = [f"-Xmx{self.heap_mb}m", *self._options(), *self._logging(), *options]
         command = [str(self.executable), *given, main_class, *arguments]
         return Process(name, command, log=self.folder / f"{name}.log", environment=self._environment())
 
