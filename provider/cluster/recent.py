@@ -34,9 +34,10 @@ OLD_NEWS_S = 600.0
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """What the controller said yes to: `target` is None for a cancel. `epoch` was the last that a broker showed."""
+    """What the controller said yes to: `target` is None for a cancel. `topic_id` and `epoch` a broker showed last."""
 
     target: Assignment | None
+    topic_id: str | None
     epoch: int
     at_s: float
 
@@ -51,7 +52,7 @@ class Recent:
         self._orders_raise_epochs = orders_raise_epochs
         self._heard: dict[TopicPartition, tuple[Reassignment, float]] = {}
         self._asked: dict[TopicPartition, _Asked] = {}
-        self._epochs: dict[TopicPartition, int] = {}
+        self._shown: dict[TopicPartition, tuple[str | None, int]] = {}
         self._now_s = 0.0
 
     def hear(self, listed: Mapping[TopicPartition, Reassignment], now_s: float) -> None:
@@ -68,13 +69,13 @@ class Recent:
     def ask(self, targets: Mapping[TopicPartition, Assignment | None], now_s: float) -> None:
         """The controller has said yes to these targets; None is a cancellation."""
         for name, target in targets.items():
-            self._asked[name] = _Asked(target, self._epochs.get(name, -1), now_s)
+            self._asked[name] = _Asked(target, *self._shown.get(name, (None, -1)), now_s)
 
     def reconcile(
         self, partitions: Mapping[TopicPartition, Partition], listed: Mapping[TopicPartition, Reassignment]
     ) -> dict[TopicPartition, Partition]:
         """`partitions`, as a broker shows them, with what is in flight by the list, which was read after them."""
-        self._epochs = {name: seen.leader_epoch for name, seen in partitions.items()}
+        self._shown = {name: (seen.topic_id, seen.leader_epoch) for name, seen in partitions.items()}
         return {name: self._reconciled(name, seen, listed.get(name)) for name, seen in partitions.items()}
 
     def _reconciled(self, name: TopicPartition, seen: Partition, flying: Reassignment | None) -> Partition:
@@ -104,7 +105,8 @@ class Recent:
 
 
 def _older(seen: Partition, asked: _Asked) -> bool:
-    return 0 <= seen.leader_epoch <= asked.epoch
+    # A topic that was created anew counts its epochs anew.
+    return seen.topic_id == asked.topic_id and 0 <= seen.leader_epoch <= asked.epoch
 
 
 def _in_flight(seen: Partition, flying: Reassignment) -> Partition:

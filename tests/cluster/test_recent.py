@@ -121,6 +121,16 @@ def test_what_was_asked_flies_until_the_broker_shows_it_or_something_newer() -> 
     assert recent._asked == {}
 
 
+def test_a_topic_that_was_created_anew_is_no_old_news() -> None:
+    recent = Recent()
+    recent.reconcile({NAME: Partition("t", 0, OLD, frozenset(), 2, "id1", leader_epoch=7)}, {})
+    recent.ask({NAME: DONE}, 0)
+    recent.hear({}, PATIENCE_S + 1)
+    for topic_id, flies in (("id1", True), ("id2", False)):
+        seen = Partition("t", 0, OLD, frozenset(), 2, topic_id, leader_epoch=0)
+        assert recent.reconcile({NAME: seen}, {})[NAME].reassigning is flies
+
+
 @pytest.mark.parametrize("zookeeper", [False, True])
 def test_an_order_that_a_broker_still_lacks_is_old_news_only_where_orders_raise_epochs(zookeeper: bool) -> None:
     recent = Recent(orders_raise_epochs=zookeeper)
