@@ -9,6 +9,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -171,6 +172,21 @@ def test_a_second_opening_needs_no_alembic(tmp_path: Path) -> None:
         f"open_journal({sqlite_at(tmp_path)!r}, 'c').close(); assert 'alembic' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_journals_of_many_clusters_are_made_at_once(tmp_path: Path) -> None:
+    """As in a triggerer that watches ten clusters for the first time."""
+    together = threading.Barrier(10)
+
+    def make(number: int) -> str | None:
+        together.wait()
+        with open_journal(f"sqlite:///{tmp_path}/{number}.db", f"cluster-{number}") as journal:
+            journal.tree.create("/steward", str(number))
+            node = journal.tree.get("/steward")
+            return None if node is None else node.data
+
+    with ThreadPoolExecutor(10) as pool:
+        assert list(pool.map(make, range(10))) == [str(number) for number in range(10)]
 
 
 def test_closing_twice_is_harmless(journal: Journal) -> None:

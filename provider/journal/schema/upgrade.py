@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -16,6 +17,8 @@ KNOWN = ("0001", "0002")
 VERSION_TABLE = "steward_version"
 #: What PostgreSQL's advisory lock is called: any number that nobody else uses.
 _LOCK = 0x5354_4557_4152_44
+#: Alembic keeps what it works on in variables of its module: two threads at once would swap their connections.
+_one_thread = threading.Lock()
 
 
 def upgrade(engine: sa.Engine) -> None:
@@ -51,4 +54,5 @@ def _migrate(connection: sa.Connection) -> None:
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
     config.attributes["connection"] = connection
-    command.upgrade(config, "head")
+    with _one_thread:
+        command.upgrade(config, "head")
