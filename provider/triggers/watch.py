@@ -9,7 +9,7 @@ import asyncio
 import importlib
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
@@ -20,7 +20,7 @@ from kafka_steward.triggers.telling import Teller, gauge
 from kafka_steward.triggers.thread import ClusterThread
 
 if TYPE_CHECKING:
-    from kafka_steward.execution.watching.detector import Verdict
+    from kafka_steward.execution.watching.detector import Detector, Verdict
     from kafka_steward.hooks.steward import Opened
     from kafka_steward.triggers.documents import DocumentLoop
 
@@ -58,7 +58,7 @@ class WatchTrigger(BaseEventTrigger):
         self._thread = ClusterThread(conn_id, self.overrides)
         self._health = HealthRound(conn_id, ClusterThread(conn_id, self.overrides), self.log.info)
         self._documents: DocumentLoop | None = None
-        self._interval: tuple[Opened, float] | None = None
+        self._post: _Post | None = None
         self._teller = Teller(conn_id, self.log.info, failing="failing", what="look")
         self._wake: asyncio.Event | None = None
         self._loops: list[asyncio.Task[None]] = []
@@ -132,13 +132,9 @@ class WatchTrigger(BaseEventTrigger):
         await self._health.run(bells)
 
     def _look(self, opened: Opened) -> tuple[str, Verdict, float]:
-        from kafka_steward.execution.watching.detector import Detector
-        from kafka_steward.journal.audit import Who
-
-        if self._interval is None or self._interval[0] is not opened:
-            self._interval = opened, _interval_s(opened)
-        verdict = Detector(opened.cluster, opened.journal, opened.settings, Who(task_id="watch")).look()
-        return opened.cluster.cluster_id, verdict, self._interval[1]
+        if self._post is None or self._post.opened is not opened:
+            self._post = _Post.at(opened)
+        return opened.cluster.cluster_id, self._post.detector.look(), self._post.interval_s
 
     def _tell(self, verdict: Verdict) -> None:
         self._teller.fine()
@@ -161,6 +157,23 @@ class WatchTrigger(BaseEventTrigger):
         with suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._wake.wait(), seconds)
         self._wake.clear()
+
+
+@dataclass(frozen=True)
+class _Post:
+    """What belongs to one connection: made anew after an error."""
+
+    opened: Opened
+    detector: Detector
+    interval_s: float
+
+    @classmethod
+    def at(cls, opened: Opened) -> _Post:
+        from kafka_steward.execution.watching.detector import Detector
+        from kafka_steward.journal.audit import Who
+
+        detector = Detector(opened.cluster, opened.journal, opened.settings, Who(task_id="watch"))
+        return cls(opened, detector, _interval_s(opened))
 
 
 def _interval_s(opened: Opened) -> float:

@@ -8,18 +8,16 @@ not do everything nor a restart begins the grace period anew, and says when the 
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from kafka_steward.cluster.health import failed_brokers
-from kafka_steward.cluster.state import Snapshot
 from kafka_steward.errors import ClusterError, DocumentError, LockLost, NodeExists, NodeMissing, VersionConflict
 from kafka_steward.execution.bouncing import bounces, collect_bounces
 from kafka_steward.execution.decisions.failures import Failure, Judgement, Sight, handled_brokers, judge
 from kafka_steward.execution.mending import mending
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.watching.debts import give_back_debts, sweep_notes
+from kafka_steward.execution.watching.sighting import Sighting
 from kafka_steward.execution.watching.tending import tend_abandoned
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Entry, Who
@@ -60,13 +58,17 @@ class Verdict:
 
 
 class Detector:
-    """Looks for failed brokers. Any number may look at once, in any process: they share what is written down."""
+    """Looks for failed brokers. Any number may look at once, in any process: they share what is written down.
+
+    One that is kept for a loop looks at less while nothing happens: see `Sighting`.
+    """
 
     def __init__(self, cluster: ClusterPort, journal: Journal, settings: Settings, who: Who) -> None:
         self._cluster = cluster
         self._journal = journal
         self._settings = settings
         self._who = who
+        self._sighting = Sighting(cluster)
 
     def look(self, *, announce: bool = True) -> Verdict:
         """Look once. With `announce`, what is due and returned in `due` counts as announced from now on.
@@ -77,10 +79,8 @@ class Detector:
         return mending(self._journal, self._who, lambda: self._look(announce=announce))
 
     def _look(self, *, announce: bool) -> Verdict:
-        snapshot = self._cluster.snapshot()
-        views = self._cluster.live_views(sorted(snapshot.live))
-        sight = _sight(snapshot, failed_brokers(snapshot, views))
         now_ms = self._journal.now_ms()
+        sight = self._sighting.see(now_ms)
         entries, failures = self._entries(now_ms), self._failures()
         first_seen_ms = {broker: failure.first_seen_ms for broker, failure in failures.items()} | entries
         judgement = self._judge(sight, entries, failures, first_seen_ms, now_ms=now_ms)
@@ -222,12 +222,6 @@ def _readable(node: Node) -> Failure:
         return Failure.from_node(node)
     except DocumentError:
         return Failure(node.created_ms)
-
-
-def _sight(snapshot: Snapshot, failed: frozenset[int]) -> Sight:
-    known = frozenset(broker for broker in snapshot.live | snapshot.hosting if broker >= 0)
-    holding = Counter(broker for each in snapshot.partitions.values() for broker in failed.intersection(each.replicas))
-    return Sight(failed, snapshot.live, known, holding)
 
 
 def _sentence(sight: Sight, judgement: Judgement, settings: Settings, now_ms: int) -> str:

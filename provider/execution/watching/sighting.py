@@ -1,0 +1,46 @@
+"""Which brokers there are, and which there should be: one look, that asks for all partitions only when it has to."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from kafka_steward.cluster.health import failed_brokers
+from kafka_steward.cluster.state import Snapshot
+from kafka_steward.execution.decisions.failures import Sight
+from kafka_steward.execution.ports import ClusterPort
+
+__all__ = ["CALM_MS", "Sighting"]
+
+#: How long who holds replicas is taken for granted while the same brokers live, in milliseconds.
+CALM_MS = 60_000
+
+
+class Sighting:
+    """Sees who has failed. Keep one for a loop.
+
+    Going through every partition costs a large cluster's watch nearly all that it costs. Whoever held replicas and
+    lived when all of them were gone through still does while the same brokers live; only replicas that someone has
+    assigned to a broker that was dead before are seen up to `CALM_MS` late.
+    """
+
+    def __init__(self, cluster: ClusterPort) -> None:
+        self._cluster = cluster
+        self._calm: tuple[Sight, int] | None = None
+
+    def see(self, now_ms: int) -> Sight:
+        """Look. `now_ms` only has to move on. Raises ClusterError."""
+        if self._calm is not None:
+            sight, since_ms = self._calm
+            if now_ms - since_ms < CALM_MS and self._cluster.live_brokers().keys() == sight.live:
+                return sight
+        snapshot = self._cluster.snapshot()
+        views = self._cluster.live_views(sorted(snapshot.live))
+        sight = _sight(snapshot, failed_brokers(snapshot, views))
+        self._calm = (sight, now_ms) if sight.known == sight.live else None
+        return sight
+
+
+def _sight(snapshot: Snapshot, failed: frozenset[int]) -> Sight:
+    known = frozenset(broker for broker in snapshot.live | snapshot.hosting if broker >= 0)
+    holding = Counter(broker for each in snapshot.partitions.values() for broker in failed.intersection(each.replicas))
+    return Sight(failed, snapshot.live, known, holding)
