@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from kafka_steward.assignment import TopicPartition
+from kafka_steward.cluster.state import Snapshot
 from kafka_steward.errors import ClusterUnreachable
 from kafka_steward.execution.cancelling import request_cancel
 from kafka_steward.execution.publishing import publish_plan
@@ -299,10 +301,17 @@ def test_throttles_that_an_ended_plan_owed_a_dead_broker_are_given_back(simulato
     assert world.borrowed() == []
 
 
-def test_while_the_same_brokers_live_only_they_are_asked_for(simulator: Simulator, journal: Journal) -> None:
+def test_while_the_same_brokers_live_only_they_are_asked_for(
+    simulator: Simulator, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: list[int] = []
     everything = simulator.snapshot
-    simulator.snapshot = lambda topics=None: asked.append(simulator.now_ms) or everything(topics)  # type: ignore[method-assign, func-returns-value]
+
+    def counted(topics: Collection[str] | None = None) -> Snapshot:
+        asked.append(simulator.now_ms)
+        return everything(topics)
+
+    monkeypatch.setattr(simulator, "snapshot", counted)
     detector = Detector(simulator, journal, rules(), WHO)
 
     def looks(seconds: int) -> int:
