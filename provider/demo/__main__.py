@@ -72,7 +72,9 @@ def _set_up(stack: ExitStack, screen: Screen, mode: str, home: Path) -> Scene:
 def _say_where(screen: Screen, scene: Scene, home: Path, *, keep: bool) -> None:
     screen.say(f"Airflow UI: {scene.airflow.url}  (user admin, password admin)")
     if keep:
-        screen.say(f"Kafka: {scene.sandbox.bootstrap}   files: {home}   Ctrl-C ends it all")
+        screen.say(f"Kafka: {scene.sandbox.bootstrap}")
+        screen.say(f"Files: {home}")
+        screen.say("Ctrl-C ends it all.")
 
 
 def _wait_for_interrupt() -> None:

@@ -53,8 +53,8 @@ class Screen:
         self._console.print(f"{time.monotonic() - self._began:6.1f} s  [bold cyan]{name:<11}[/bold cyan] {text}")
 
     def say(self, text: str) -> None:
-        """A line that belongs to no step."""
-        self._console.print(text)
+        """A line that belongs to no step; never broken, so that an address or a path in it can be copied."""
+        self._console.print(text, soft_wrap=True)
 
     @contextmanager
     def bar(self, name: str) -> Iterator[Bar]:
