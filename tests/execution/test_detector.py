@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
 from functools import partial
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
-from kafka_steward.assignment import TopicPartition
-from kafka_steward.cluster.state import Snapshot
 from kafka_steward.errors import ClusterUnreachable
 from kafka_steward.execution.cancelling import request_cancel
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.watching.detector import Detector, Verdict
-from kafka_steward.execution.watching.sighting import CALM_MS
 from kafka_steward.journal.open import Journal
 from kafka_steward.settings import Settings
 from tests.simulator import Simulator
@@ -299,44 +295,3 @@ def test_throttles_that_an_ended_plan_owed_a_dead_broker_are_given_back(simulato
     look(simulator, journal)
     assert simulator.broker_settings[4] == {}
     assert world.borrowed() == []
-
-
-def test_while_the_same_brokers_live_only_they_are_asked_for(
-    simulator: Simulator, journal: Journal, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[int] = []
-    everything = simulator.snapshot
-
-    def counted(topics: Collection[str] | None = None) -> Snapshot:
-        asked.append(simulator.now_ms)
-        return everything(topics)
-
-    monkeypatch.setattr(simulator, "snapshot", counted)
-    detector = Detector(simulator, journal, rules(), WHO)
-
-    def looks(seconds: int) -> int:
-        asked.clear()
-        for _ in range(seconds):
-            simulator.tick()
-            assert detector.look().down == ()
-        return len(asked)
-
-    assert (looks(1), looks(CALM_MS // 1000 - 1), looks(1)) == (1, 0, 1)
-    simulator.kill(4)  # which holds nothing
-    assert (looks(1), looks(1)) == (1, 0)
-    simulator.kill(1)
-    assert detector.look().down == (1,)
-    assert detector.look().down == (1,)
-    simulator.restart(1)
-    assert detector.look().cleared == (1,)
-
-
-def test_replicas_that_are_assigned_to_a_dead_broker_are_seen_in_the_end(
-    simulator: Simulator, journal: Journal
-) -> None:
-    simulator.kill(4)
-    detector = Detector(simulator, journal, rules(), WHO)
-    assert detector.look().down == ()
-    simulator.alter({TopicPartition("t", 0): (4, 2, 3)})
-    simulator.tick(CALM_MS // 1000)
-    assert detector.look().down == (4,)

@@ -15,9 +15,21 @@ from kafka_steward.protocol.withdrawing import Withdrawal
 from kafka_steward.settings import Settings
 from tests.execution.strides import ONE, T0, simulator, submitted, to_halfway, to_the_second_stride, world_of
 from tests.simulator import Simulator
-from tests.worlds import WHO
+from tests.worlds import WHO, World
 
 __all__ = ["simulator"]
+
+
+def take_back(world: World, **more: bool) -> int:
+    """Roll the whole plan back; the most replicas that were being added to the partition at once."""
+    undo = Undo(world.simulator, world.journal, world.digest, ONE, WHO, scope="plan", reason="as it was", **more)
+    widest = 0
+    for _ in range(60):
+        if undo.step().ended:
+            break
+        widest = max(widest, len(world.simulator.topics[T0].adding))
+        world.simulator.tick()
+    return widest
 
 
 def test_a_cancel_in_a_stride_ends_at_exactly_the_original_order(simulator: Simulator) -> None:
@@ -64,13 +76,7 @@ def test_a_cancel_between_two_strides_that_cannot_go_back_says_so(simulator: Sim
 def test_a_whole_plan_goes_back_one_replica_at_a_time_too(simulator: Simulator) -> None:
     world = world_of(simulator)
     world.run()
-    undo = Undo(simulator, world.journal, world.digest, ONE, WHO, scope="plan", reason="as it was")
-    widest = 0
-    for _ in range(60):
-        if undo.step().ended:
-            break
-        widest = max(widest, len(simulator.topics[T0].adding))
-        simulator.tick()
+    widest = take_back(world)
     assert (world.replicas("t-0"), widest) == ((1, 2, 3), 1)
     assert verify_undone(simulator, world.journal, world.digest).ok
 
@@ -83,11 +89,7 @@ def test_an_abandoned_plan_that_rests_halfway_can_be_taken_back_later(simulator:
     world.run()
     simulator.restart(1)
     simulator.tick()
-    undo = Undo(simulator, world.journal, world.digest, ONE, WHO, scope="plan", reason="all", even_if_disabled=True)
-    for _ in range(30):
-        if undo.step().ended:
-            break
-        simulator.tick()
+    take_back(world, even_if_disabled=True)
     assert world.replicas("t-0") == (1, 2, 3)
 
 
