@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -40,18 +41,23 @@ class Opened:
     access: Access
     cluster: KafkaCluster
     journal: Journal
+    _lodgers: ExitStack = field(default_factory=ExitStack, init=False, repr=False, compare=False)
 
     @property
     def settings(self) -> Settings:
         """The cluster's settings."""
         return self.access.settings
 
+    def before_closing(self, close: Callable[[], None]) -> None:
+        """Call `close` before the connections are closed: what hangs on them must not outlive them."""
+        self._lodgers.callback(close)
+
     def close(self) -> None:
         """Close the cluster's connections and the journal's."""
-        try:
-            self.cluster.close()
-        finally:
-            self.journal.close()
+        with ExitStack() as closing:
+            closing.callback(self.journal.close)
+            closing.callback(self.cluster.close)
+            closing.enter_context(self._lodgers)
 
     def __enter__(self) -> Opened:
         return self

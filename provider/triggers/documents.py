@@ -8,7 +8,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from kafka_steward.errors import StewardError
 from kafka_steward.hooks.steward import Opened
 from kafka_steward.journal.audit import Who
 from kafka_steward.journal.zk_watch import CONTROLLER, TreeWatch
@@ -32,11 +31,7 @@ class _Place:
     opened: Opened
     protocol: Protocol
     ears: Ears
-    watch: TreeWatch | None
-
-    @property
-    def poll_s(self) -> float:
-        return POLL_S if self.watch is None else _TOLD_POLL_S
+    poll_s: float
 
 
 class DocumentLoop:
@@ -85,11 +80,9 @@ class DocumentLoop:
         """Close the connections, without waiting for them."""
         self._loop = None
         self._thread.close()
-        self._end_watch()
 
     def _look(self, opened: Opened) -> tuple[dict[str, Any] | None, Looked, float]:
         if self._place is None or self._place.opened is not opened:
-            self._end_watch()
             self._place = self._settle_in(opened)
         place = self._place
         looked = place.protocol.look()
@@ -104,8 +97,9 @@ class DocumentLoop:
             opened.cluster, opened.journal, opened.settings, who, zookeeper=opened.access.zookeeper is not None
         )
         self._controllers = 0
-        watch = None if options is None else TreeWatch(options, self._changed)
-        return _Place(opened, protocol, Ears(opened.journal), watch)
+        if options is not None:
+            opened.before_closing(TreeWatch(options, self._changed).close)
+        return _Place(opened, protocol, Ears(opened.journal), POLL_S if options is None else _TOLD_POLL_S)
 
     def _changed(self, path: str) -> None:
         # On a thread of the ZooKeeper client.
@@ -121,9 +115,3 @@ class DocumentLoop:
     def _wake_all(self) -> None:
         self._wake.set()
         self._nudged()
-
-    def _end_watch(self) -> None:
-        place, self._place = self._place, None
-        if place is not None and place.watch is not None:
-            with suppress(StewardError, OSError):
-                place.watch.close()

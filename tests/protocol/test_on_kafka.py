@@ -325,8 +325,9 @@ def slow_down(site: Site, replicas: str) -> None:
 def test_46_a_new_controller_reads_everything_anew(zookeeper_sandbox: Sandbox, site: Site) -> None:
     site.create("123")
     with site.watch():
-        eventually(lambda: same(site.hands.children("/steward") != [], True))
+        site.hands.ask(site.document("0 423"))
+        site.eventually_at([4, 2, 3])  # so it is listening
         site.hands.delete("/controller")
         eventually(lambda: next_saying(site, "The controller of the cluster changed; everything is read anew."))
-        site.hands.ask(site.document("0 423"))
-        site.eventually_at([4, 2, 3])
+        site.hands.ask(site.document("0 123"))
+        site.eventually_at([1, 2, 3])

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from kafka_steward.errors import JournalUnreachable
+from kafka_steward.hooks.steward import Opened, StewardHook
 from kafka_steward.journal import paths
+from kafka_steward.journal.zk_options import ZooKeeperOptions
 from kafka_steward.journal.zk_watch import CONTROLLER
 from kafka_steward.protocol.driving import Looked
 from kafka_steward.protocol.heard import Ears
+from kafka_steward.settings import Settings
 from kafka_steward.triggers.documents import POLL_S, DocumentLoop
 from kafka_steward.triggers.watch import WatchTrigger
 from tests.protocol.yard import Yard
@@ -97,6 +101,36 @@ def test_what_zookeeper_tells_wakes_both_loops_and_a_new_controller_is_told() ->
     asyncio.run(listen())
     assert said == ["The controller of the cluster changed; everything is read anew.", "woken"]
     assert nudges
+
+
+def test_closed_in_the_middle_of_settling_in_it_listens_to_zookeeper_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    settling, closing, ended = threading.Event(), threading.Event(), threading.Event()
+
+    class Session:
+        def __init__(self, *_: object) -> None:
+            settling.set()
+            assert closing.wait(20)
+
+        def close(self) -> None:
+            ended.set()
+
+    access = SimpleNamespace(zookeeper=ZooKeeperOptions("127.0.0.1:1"), settings=Settings())
+    yard = Yard()
+    opened = Opened(cast("Any", access), cast("Any", SimpleNamespace(close=lambda: None)), yard.journal)
+    monkeypatch.setattr("kafka_steward.triggers.documents.TreeWatch", Session)
+    monkeypatch.setattr(StewardHook, "open", lambda _: opened)
+    monkeypatch.setattr("kafka_steward.triggers.documents.Protocol", lambda *_, **__: None)
+
+    async def closed_too_early() -> None:
+        loop = DocumentLoop("kafka", {}, "request", lambda *_: None, lambda: None)
+        running = asyncio.create_task(loop.run(asyncio.Queue()))
+        assert await asyncio.to_thread(settling.wait, 20)
+        running.cancel()
+        loop.close()
+        closing.set()
+
+    asyncio.run(closed_too_early())
+    assert ended.wait(20)
 
 
 @pytest.mark.parametrize(("rings", "document"), [("cancel", "signal"), ("request", "request")])
