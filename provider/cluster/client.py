@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from types import TracebackType
 from typing import Any
@@ -22,6 +23,7 @@ from kafka_steward.cluster.lag import belonging
 from kafka_steward.cluster.recent import Recent
 from kafka_steward.cluster.refusals import raise_refusal, refusals
 from kafka_steward.cluster.state import Broker, LogDir, Reassignment, Snapshot
+from kafka_steward.cluster.turns import in_turn
 from kafka_steward.errors import ClusterError, KafkaRefused
 
 __all__ = ["KafkaCluster"]
@@ -87,8 +89,9 @@ class KafkaCluster:
         taken_ms = self._now_ms()
         self.reassignments()
         self._let_news_arrive()
-        partitions, internal = requests.partitions_in_metadata(self._calls.metadata(topics))
-        reconciled = self._recent.reconcile(partitions, self.reassignments())
+        with in_turn() if topics is None else nullcontext():
+            partitions, internal = requests.partitions_in_metadata(self._calls.metadata(topics))
+            reconciled = self._recent.reconcile(partitions, self.reassignments())
         return Snapshot(self.cluster_id, taken_ms, self._brokers(), reconciled, internal)
 
     def live_brokers(self) -> dict[int, Broker]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kazoo.client import KazooClient
 
-from kafka_steward.assignment import Move, TopicPartition
+from kafka_steward.assignment import Assignment, Move, TopicPartition
 from kafka_steward.execution.decisions.progress import Progress
 from kafka_steward.execution.loop import Stepper, run_to_end
 from kafka_steward.execution.publishing import publish_plan
@@ -61,7 +61,7 @@ def test_a_plan_is_carried_out_and_taken_back_by_the_journal_in_zookeeper(
             assert zookeeper.get_children("/admin/reassign_chunks")
             plan = opened.cluster, opened.journal, digest, opened.settings, WHO
             assert to_the_end(Runner(*plan)).ended
-            assert opened.cluster.snapshot([topic]).partitions[TopicPartition(topic, 0)].replicas == (4, 2, 3)
+            eventually(lambda: is_at(opened, TopicPartition(topic, 0), (4, 2, 3)))  # a broker hears of it later
             assert to_the_end(Undo(*plan, scope="plan", reason="a test")).ended
             eventually(lambda: is_as_before(opened, digest), within=30)
         # Nothing of ours is in the way of the next plan, or of the next test.
@@ -71,6 +71,10 @@ def test_a_plan_is_carried_out_and_taken_back_by_the_journal_in_zookeeper(
             zookeeper.delete(path, recursive=True) if zookeeper.exists(path) else None
         zookeeper.stop()
         zookeeper.close()
+
+
+def is_at(opened: Opened, name: TopicPartition, replicas: Assignment) -> None:
+    assert opened.cluster.snapshot([name.topic]).partitions[name].replicas == replicas
 
 
 def is_as_before(opened: Opened, digest: str) -> None:

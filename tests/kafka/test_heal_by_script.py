@@ -16,6 +16,7 @@ import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.client import KafkaCluster
+from kafka_steward.cluster.state import Snapshot
 from kafka_steward.errors import ClusterError
 from kafka_steward.execution.decisions.holds import HoldReason
 from kafka_steward.execution.decisions.progress import Progress
@@ -96,7 +97,14 @@ class Script:
         return [line for text in told for line in text.splitlines() if re.search(r"throttled\.\w+=\S", line)]
 
     def replicas(self, topic: str) -> dict[int, tuple[int, ...]]:
-        return {name.partition: each.replicas for name, each in self.cluster.snapshot([topic]).partitions.items()}
+        """By partition, once nothing is in flight: one broker hears of an end later than another."""
+
+        def at_rest() -> dict[int, tuple[int, ...]]:
+            snapshot = self.cluster.snapshot([topic])
+            assert snapshot.reassigning == {}
+            return {name.partition: each.replicas for name, each in snapshot.partitions.items()}
+
+        return eventually(at_rest)
 
 
 @pytest.fixture
@@ -146,15 +154,17 @@ def test_a_killed_broker_is_healed(script: Script, sandbox: Sandbox, topic: str)
     assert elected.refused == {}
     assert script.under_replicated() == ""
     assert script.throttles() == []
-    snapshot = script.cluster.snapshot([topic])
-    assert unwhole(snapshot) == ()
-    assert misled(snapshot) == []
-    assert 1 not in snapshot.hosting
+    eventually(lambda: verify_moved_away(script.cluster.snapshot([topic]), 1))
     verify_audit(script, progress.digest, moved=lost)
     rows = script.journal.audit.rows()
     assert runner.step().sentence == progress.sentence
     assert script.journal.audit.rows() == rows
     assert script.look().sentence == "Every broker that has replicas is live."
+
+
+def verify_moved_away(snapshot: Snapshot, broker: int) -> None:
+    assert (unwhole(snapshot), misled(snapshot)) == ((), [])
+    assert broker not in snapshot.hosting
 
 
 def verify_audit(script: Script, digest: str, *, moved: int) -> None:

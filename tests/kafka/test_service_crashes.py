@@ -89,10 +89,14 @@ def stepped(step: Callable[[], bool]) -> bool:
         return False
 
 
-def is_done(cluster: KafkaCluster, journal: Journal, runner: Runner, topic: str) -> None:
-    ends(lambda: runner.step().ended)
+def is_moved(cluster: KafkaCluster, topic: str) -> None:
     partitions = cluster.snapshot([topic]).partitions
     assert {name.partition: each.replicas for name, each in partitions.items()} == AFTER
+
+
+def is_done(cluster: KafkaCluster, journal: Journal, runner: Runner, topic: str) -> None:
+    ends(lambda: runner.step().ended)
+    eventually(lambda: is_moved(cluster, topic))
     rows = journal.audit.rows(action=Action.SUBMIT)
     assert {each for each, _ in Counter(row.entry.partition for row in rows).items()} == set(BEFORE)
     assert journal.slot.owner() is None
