@@ -60,6 +60,7 @@ def whole(opened: Opened) -> bool:
     return not any(partition.under_replicated or partition.reassigning for partition in snapshot.partitions.values())
 
 
+@pytest.mark.slow
 def test_a_heal_that_was_paused_and_lacked_spark_heals_when_it_can(
     desk: Desk, kraft_sandbox: Sandbox, opened: Opened, topic: str
 ) -> None:
@@ -101,15 +102,13 @@ def test_a_report_tells_and_submits_nothing(desk: Desk, kraft_sandbox: Sandbox, 
     assert opened.cluster.reassignments() == {}
 
 
-def test_a_killed_broker_is_healed_and_nobody_looks(
-    desk: Desk, zookeeper_sandbox: Sandbox, opened: Opened, topic: str
-) -> None:
-    zookeeper_sandbox.create_topics(topic, partitions=12, replication_factor=3)
-    zookeeper_sandbox.fill(topic, 3_000_000)
+def test_a_killed_broker_is_healed_and_nobody_looks(desk: Desk, sandbox: Sandbox, opened: Opened, topic: str) -> None:
+    sandbox.create_topics(topic, partitions=12, replication_factor=3)
+    sandbox.fill(topic, 3_000_000)
     heal = f"heal_{desk.conn_id}"
     desk.add_dags("three_lines", THREE_LINES.format(conn_id=desk.conn_id), heal)
     desk.pause(heal, paused=False)
-    zookeeper_sandbox.kill(4)
+    sandbox.kill(4)
     assert_healed(desk, opened, heal, 4)
 
 

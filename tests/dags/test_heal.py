@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from datetime import timedelta
 from itertools import pairwise
@@ -133,18 +131,6 @@ def test_settings_of_the_author_are_the_forms_defaults() -> None:
     assert (params["mode"], params["throttle"], params["min_free"]) == ("report", 7, None)
 
 
-def test_parsing_imports_neither_kafka_nor_spark_nor_the_journal(tmp_path: Path) -> None:
-    script = (
-        f"import runpy, sys; runpy.run_path({str(_file(tmp_path, THREE_LINES))!r})\n"
-        "heavy = {'kafka', 'kazoo', 'pyspark', 'pyarrow', 'ortools', 'numpy'}\n"
-        "print(sorted(m for m in sys.modules if m in heavy or m.startswith(('kafka_steward.journal', "
-        "'kafka_steward.cluster', 'kafka_steward.execution', 'kafka_steward.planning', 'kafka_steward.hooks.s'))))"
-    )
-    command = [sys.executable, "-c", script]
-    printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
-    assert printed.stdout.strip().splitlines()[-1] == "[]"
-
-
 def test_notifiers_reach_their_tasks() -> None:
     names = ("on_failure_detected", "on_not_healable", "on_failed", "on_healed")
     told = {name: _printing(name) for name in names}
@@ -160,12 +146,6 @@ def test_notifiers_reach_their_tasks() -> None:
 
 def _printing(name: str) -> Callable[[Any], None]:
     return lambda _: print(name)
-
-
-def _file(folder: Path, text: str) -> Path:
-    path = folder / "heal.py"
-    path.write_text(text)
-    return path
 
 
 def _validated(dag: DAG, conf: dict[str, Any]) -> None:

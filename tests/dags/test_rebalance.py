@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -147,18 +145,3 @@ def test_the_form_of_an_apply_takes_kafkas_own_document(given: Any, accepted: bo
 def test_what_is_wrong_is_said_when_the_file_is_parsed(wrong: dict[str, Any], sentence: str) -> None:
     with pytest.raises(SettingError, match=sentence):
         rebalance(**wrong)
-
-
-@pytest.mark.parametrize("name", ["rebalance", "apply"])
-def test_parsing_imports_neither_kafka_nor_the_journal(tmp_path: Path, name: str) -> None:
-    path = tmp_path / "file.py"
-    path.write_text(THREE_LINES.format(name=name))
-    script = (
-        f"import runpy, sys; runpy.run_path({str(path)!r})\n"
-        "heavy = {'kafka', 'kazoo', 'pyspark', 'pyarrow', 'ortools', 'numpy'}\n"
-        "ours = tuple(f'kafka_steward.{part}' for part in ('journal', 'cluster', 'execution', 'hooks.s'))\n"
-        "print(sorted(m for m in sys.modules if m in heavy or m.startswith(ours)))"
-    )
-    command = [sys.executable, "-c", script]
-    printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
-    assert printed.stdout.strip().splitlines()[-1] == "[]"
