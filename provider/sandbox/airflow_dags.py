@@ -32,6 +32,7 @@ class AirflowDag:
                 raise AirflowFailed(f"The DAG {self.dag_id} was not found in {self._airflow.dags}: {errors}")
             time.sleep(_EVERY_S)
         self._api("PATCH", self._path(), {"is_paused": False})
+        self._airflow.reread_dags()
 
     def trigger(self, conf: Mapping[str, Any] | None = None) -> str:
         """Start a run; its id."""

@@ -84,6 +84,7 @@ class Desk:
 
     def pause(self, dag_id: str, *, paused: bool) -> None:
         self.airflow.api("PATCH", f"/api/v2/dags/{dag_id}", {"is_paused": paused})
+        self.airflow.reread_dags()
 
     def trigger(self, dag_id: str, conf: dict[str, Any], user: str) -> str:
         body = {"logical_date": None, "conf": conf}
