@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sqlite3
+import time
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ __all__ = ["open_database"]
 
 #: Seconds to wait for another writer.
 _PATIENCE_S = 30
+_PAUSE_S = 0.02
 #: PostgreSQL ends a transaction whose process was stopped in the middle, so that it holds up nobody for longer.
 _POSTGRESQL_OPTIONS = (
     f"-c lock_timeout={_PATIENCE_S}s -c statement_timeout={2 * _PATIENCE_S}s "
@@ -90,8 +93,25 @@ def _sqlite_engine(url: sa.URL) -> sa.Engine:
 def _prepare_sqlite(connection: Any, _record: object) -> None:
     # Transactions are begun by `_begin_sqlite`, not by the driver; and every commit is on the disk before it counts.
     connection.isolation_level = None
-    for pragma in ("journal_mode = WAL", "synchronous = FULL"):
-        connection.execute(f"PRAGMA {pragma}")
+    _log_ahead(connection)
+    connection.execute("PRAGMA synchronous = FULL")
+
+
+def _log_ahead(connection: Any) -> None:
+    # SQLite's own time-out does not count here: of processes that open a new file at once, all but one fail at once.
+    deadline = time.monotonic() + _PATIENCE_S
+    while not _in_wal(connection, last=time.monotonic() > deadline):
+        time.sleep(_PAUSE_S)
+
+
+def _in_wal(connection: Any, *, last: bool) -> bool:
+    try:
+        connection.execute("PRAGMA journal_mode = WAL")
+    except sqlite3.OperationalError as error:
+        if last or "locked" not in str(error):
+            raise
+        return False
+    return True
 
 
 def _begin_sqlite(connection: sa.Connection) -> None:

@@ -6,6 +6,7 @@ of steps, with nothing borrowed and nothing of ours in flight.
 
 from __future__ import annotations
 
+import json
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -34,6 +35,7 @@ from kafka_steward.execution.undoing.undo import Undo, left_alone, open_undos
 from kafka_steward.execution.watching.detector import Detector
 from kafka_steward.execution.watching.tending import tend_abandoned
 from kafka_steward.journal import paths
+from kafka_steward.journal.chunks import ORPHAN_MS
 from kafka_steward.journal.locks import Slot
 from kafka_steward.journal.moves import MoveState
 from kafka_steward.journal.plans import PlanStatus
@@ -252,7 +254,16 @@ class RunnerMachine(RuleBasedStateMachine):
             self.verify_undone(progress.digest)
         # What a plan that ended owes to a broker that was dead is given back by any later look.
         Detector(*self.place.process(Faults()), self.place.settings, WHO).look()
+        self.verify_only_orphans_are_left()
         self.verify_end()
+
+    def verify_only_orphans_are_left(self) -> None:
+        """The chunks of a rollback that died before its record, and was planned otherwise then; they go when old."""
+        journal = self.place.process(Faults())[1]
+        plans = {json.loads(node.data)["plan"] for node in journal.tree.below(paths.REASSIGN_CHUNKS)}
+        assert [digest for digest in plans if journal.plans.get(digest) is not None] == []
+        self.simulator.now_ms += ORPHAN_MS + 1
+        journal.plans.purge(0)
 
     def verify_undone(self, rollback: str) -> None:
         """Every partition of the plan is as it was, order included, but for those that are listed with a reason."""
@@ -277,6 +288,19 @@ class RunnerMachine(RuleBasedStateMachine):
         rates = {str(broker): of[RATE] for broker, of in self.simulator.broker_settings.items() if RATE in of}
         lists = {topic: ",".join(sorted(entries.split(","))) for topic, entries in lists.items()}
         assert lists | rates == self.foreign
+
+
+def test_a_rollback_that_died_before_its_record_and_is_planned_otherwise_leaves_no_chunk() -> None:
+    for at in range(60, 100):  # the record is written somewhere among them
+        machine = RunnerMachine()
+        machine.begin(mode="kraft", failed=2, slow=False)
+        machine.step(ticks=0)
+        machine.someone_else_cancels()
+        machine.step(ticks=2)
+        machine.someone_wants_all_of_it_back()
+        machine.step_with_a_fault(at=at, kind="dies before")
+        machine.a_topic_is_created_anew()
+        machine.teardown()
 
 
 class StaggeredMachine(RunnerMachine):

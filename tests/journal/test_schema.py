@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import multiprocessing
+import sqlite3
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -13,7 +15,7 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 from kafka_steward.errors import JournalError
-from kafka_steward.journal import schema
+from kafka_steward.journal import engine, schema
 from kafka_steward.journal.engine import open_database
 from kafka_steward.journal.open import open_journal
 from kafka_steward.journal.schema import tables, upgrade
@@ -83,6 +85,29 @@ def test_processes_that_open_at_once_do_not_break(fresh_url: str) -> None:
     assert answers == [f"/a/s_{number:010d}" for number in range(3)]
     for child in children:
         child.join(30)
+
+
+def _prepare(path: str, barrier: Any, said: multiprocessing.Queue[str]) -> None:
+    connection = sqlite3.connect(path)
+    barrier.wait(30)
+    try:
+        engine._prepare_sqlite(connection, None)
+        said.put("")
+    except sqlite3.OperationalError as error:
+        said.put(repr(error))
+
+
+def test_a_new_file_is_switched_to_wal_by_all_that_open_it_at_the_same_moment(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    for attempt in range(20):
+        said, barrier = context.Queue(), context.Barrier(4)
+        given = f"{tmp_path}/{attempt}.db", barrier, said
+        children = [context.Process(target=_prepare, args=given) for _ in range(4)]
+        for child in children:
+            child.start()
+        assert [said.get(timeout=60) for _ in children] == [""] * 4
+        for child in children:
+            child.join(30)
 
 
 def test_a_migration_that_fails_in_the_middle_leaves_nothing(fresh_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
