@@ -290,19 +290,6 @@ class RunnerMachine(RuleBasedStateMachine):
         assert lists | rates == self.foreign
 
 
-def test_a_rollback_that_died_before_its_record_and_is_planned_otherwise_leaves_no_chunk() -> None:
-    for at in range(60, 100):  # the record is written somewhere among them
-        machine = RunnerMachine()
-        machine.begin(mode="kraft", failed=2, slow=False)
-        machine.step(ticks=0)
-        machine.someone_else_cancels()
-        machine.step(ticks=2)
-        machine.someone_wants_all_of_it_back()
-        machine.step_with_a_fault(at=at, kind="dies before")
-        machine.a_topic_is_created_anew()
-        machine.teardown()
-
-
 class StaggeredMachine(RunnerMachine):
     """The same with a plan that people asked for, which adds replicas one at a time; all of it may stop halfway."""
 
