@@ -114,6 +114,7 @@ async def _latency(sandbox: Sandbox, folder: Path) -> dict[str, Any]:
                     text = json.dumps({"version": 1, "partitions": [wanted]})
                     asked_ms[number] = journal.tree.create_sequential(paths.REQUEST_PREFIX, text).created_ms
                     await asyncio.sleep(3.7)
+                await asyncio.sleep(_SETTLE_S)  # the last one's turn
             rows = journal.audit.rows(action=Action.SUBMIT, topic="asked")
             done_ms = {row.entry.partition: row.completed_ms or row.when_ms for row in rows}
     seconds = sorted((done_ms[number] - at_ms) / 1000 for number, at_ms in asked_ms.items() if number in done_ms)
