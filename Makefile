@@ -18,8 +18,8 @@ demo: install  ## kill a broker of a real cluster and watch it being healed (MOD
 test: install  ## the tests, on real Kafka (both modes), real Airflow, real Spark, real PostgreSQL
 	@$(BIN)/python -m pytest -n 3 --dist loadgroup --no-loadscope-reorder -m "not slow"
 
-slow: install  ## the tests that take a minute or more each
-	@$(BIN)/python -m pytest -m slow
+slow: install  ## the tests that take a minute or more each, and a search for new cases of the properties
+	@$(BIN)/python -m pytest --hypothesis-profile searching -m "slow or hypothesis"
 
 check: install  ## ruff, mypy --strict, import-linter
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .

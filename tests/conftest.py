@@ -2,4 +2,11 @@
 
 from __future__ import annotations
 
+from hypothesis import settings
+
+# The same cases each time: what fails, fails because of a change. `make slow` looks for new ones.
+settings.register_profile("steady", derandomize=True)
+settings.register_profile("searching", derandomize=False, print_blob=True)
+settings.load_profile("steady")
+
 pytest_plugins = ["kafka_steward.sandbox.pytest_plugin", "tests.modes"]
