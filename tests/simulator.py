@@ -327,6 +327,8 @@ class Simulator:
         if partition is None or not partition.reassigning:
             return _refusal(85, "No partition reassignment is in progress.")
         original = partition.original
+        if self.mode == "kraft" and not partition.isr & set(original):
+            return _refusal(39, "Unable to revert partition assignment: it would require an unclean leader election.")
         self._drop(partition, set(partition.adding))
         partition.replicas, partition.adding, partition.removing, partition.wedged = original, (), (), False
         if partition.leader not in original:

@@ -21,7 +21,7 @@ from kafka_steward.execution.decisions.moves import OPEN, Event, Phase, phase_of
 from kafka_steward.execution.decisions.need import NOTHING, need_of
 from kafka_steward.execution.decisions.outlook import Outlook
 from kafka_steward.execution.decisions.preflight import preflight
-from kafka_steward.execution.decisions.rescue import death, hopeless
+from kafka_steward.execution.decisions.rescue import can_go_back, death, hopeless
 from kafka_steward.execution.decisions.reverse import why_not_cancelled
 from kafka_steward.execution.decisions.settle import Finding, Standing, settle
 from kafka_steward.execution.decisions.stalling import alone, cancelled_alone
@@ -132,8 +132,9 @@ class Step:
         """The moves in flight that are to be cancelled now, and why."""
         flying = [row for row in self._ledger.rows() if row.state is MoveState.SUBMITTED]
         if not self._cancelling:
-            lost = hopeless(flying, snapshot, bouncing_brokers(self._journal.tree))
-            hung = alone(flying, self._stalled, lost, after_s=self._settings.stall_after)
+            able = [row for row in flying if can_go_back(row, snapshot)]
+            lost = hopeless(able, snapshot, bouncing_brokers(self._journal.tree))
+            hung = alone(able, self._stalled, lost, after_s=self._settings.stall_after)
             return [*((row, death(row, snapshot)) for row in lost), *hung]
         chosen = []
         for row in flying:

@@ -312,6 +312,23 @@ def test_a_kept_replica_that_dies_in_the_middle_is_rescued_too(simulator: Simula
     assert world.step().held[0].reason is HoldReason.KEPT_REPLICA_DEAD
 
 
+def test_a_move_whose_only_copy_in_sync_is_a_new_one_is_not_cancelled_when_a_target_dies(simulator: Simulator) -> None:
+    world = apply(simulator, move("t-0", "123", "341", size=1000))
+    flying = simulator.topics[TopicPartition("t", 0)]
+    flying.size = 1000
+    world.step()
+    flying.isr.add(4)
+    for broker in (1, 2, 3):
+        simulator.kill(broker)
+    assert (flying.isr, flying.leader) == ({4}, 4)
+    world.step()
+    assert (flying.isr, flying.leader, world.states()["t-0"]) == ({4}, 4, "submitted")
+    for broker in (1, 2, 3):
+        simulator.restart(broker)
+    world.run()
+    assert world.replicas("t-0") == (3, 4, 1)
+
+
 def test_a_broker_that_announced_its_restart_is_waited_for(simulator: Simulator) -> None:
     world = apply(simulator, move("t-0", "123", "423", size=1000))
     simulator.topics[TopicPartition("t", 0)].size = 1000

@@ -208,7 +208,9 @@ class RunnerMachine(RuleBasedStateMachine):
                 continue
             sets = [frozenset(self.begun[name]), *map(frozenset, self.willed[name])]
             if name in self.moves:
-                sets += map(frozenset, (self.moves[name].after, *stops(self.moves[name])))
+                there = self.moves[name]
+                back = replace(there, before=there.after, after=there.before)
+                sets += map(frozenset, (there.after, *stops(there), *(stops(back) if self.undoing else ())))
             assert frozenset(partition.replicas) in sets, f"{name} is at {partition.replicas}"
 
     @invariant()

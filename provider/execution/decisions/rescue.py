@@ -3,7 +3,8 @@
 A reassignment ends when the ISR holds the whole target. A target with a dead broker in it, whether it was to receive a
 replica or to keep one, therefore hangs until that broker returns, with the partition's old replicas never released.
 Such a move is cancelled, its order restored, and it is handed back: it begins again when the broker is back, or the
-next heal plans it anew. A broker that announced its restart is waited for instead.
+next heal plans it anew. A broker that announced its restart is waited for instead; and so is an original replica, where
+none of them is in sync and a new one is: a cancel would throw away the only copy that can lead (KIP-236).
 """
 
 from __future__ import annotations
@@ -12,10 +13,17 @@ from collections.abc import Iterable
 
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.execution.decisions.moves import Phase, phase_of
+from kafka_steward.execution.decisions.reverse import why_not_cancelled
 from kafka_steward.execution.decisions.strides import flown
 from kafka_steward.journal.moves import MoveRow
 
-__all__ = ["dead_targets", "death", "hopeless"]
+__all__ = ["can_go_back", "dead_targets", "death", "hopeless"]
+
+
+def can_go_back(row: MoveRow, snapshot: Snapshot) -> bool:
+    """Whether a cancel takes what flies back to where it began, and not offline."""
+    partition = snapshot.partitions.get(row.move.topic_partition)
+    return partition is not None and why_not_cancelled(flown(row, partition).before, partition, snapshot.live) is None
 
 
 def hopeless(flying: Iterable[MoveRow], snapshot: Snapshot, bouncing: frozenset[int]) -> list[MoveRow]:
