@@ -137,6 +137,7 @@ async def _idle(sandbox: Sandbox, folder: Path, watches: int) -> dict[str, Any]:
             hanging_s = await _latest_beat(_HANG_S)
         finally:
             sandbox.resume(4)
+    await asyncio.sleep(_SETTLE_S)  # what the brokers send by themselves is measured next
     return {
         "Kafka/s": counts["kafka"] / _IDLE_S,
         "SQL/s": counts["sql"] / _IDLE_S,
