@@ -18,9 +18,9 @@ _turn = threading.Lock()
 
 
 @contextmanager
-def in_turn(patience_s: float | None = None) -> Iterator[None]:
+def in_turn(patience_s: float = PATIENCE_S) -> Iterator[None]:
     """Wait until no other thread of this process is within, for `patience_s` at most."""
-    mine = _turn.acquire(timeout=PATIENCE_S if patience_s is None else patience_s)
+    mine = _turn.acquire(timeout=patience_s)
     try:
         yield
     finally:

@@ -16,20 +16,10 @@ from kafka_steward.execution.watching.detector import Detector, Verdict
 from kafka_steward.journal.open import Journal
 from kafka_steward.settings import Settings
 from tests.simulator import Simulator
-from tests.worlds import RATE, WHO, World, heal_moves, memory_journal, plan_of
+from tests.worlds import RATE, WHO, World, heal_moves, plan_of
 
 GRACE_S = 10
 RETRY_S = 60
-
-
-@pytest.fixture
-def simulator() -> Simulator:
-    return Simulator.of("1a 2b 3c 4a", "t: 123 231 312")
-
-
-@pytest.fixture
-def journal(simulator: Simulator) -> Journal:
-    return memory_journal(simulator)
 
 
 def rules(**more: Any) -> Settings:

@@ -17,17 +17,7 @@ from kafka_steward.journal.plans import PlanRecord, PlanStatus
 from kafka_steward.planning.files.formats import PlanFolder
 from kafka_steward.settings import Settings
 from tests.simulator import Simulator
-from tests.worlds import WHO, memory_journal, move, plan_of
-
-
-@pytest.fixture
-def simulator() -> Simulator:
-    return Simulator.of("1a 2b 3c 4a", "t: 123 231 312")
-
-
-@pytest.fixture
-def journal(simulator: Simulator) -> Journal:
-    return memory_journal(simulator)
+from tests.worlds import WHO, move, plan_of
 
 
 def publish(simulator: Simulator, journal: Journal, plan: PlanFolder, **more: Any) -> PlanRecord:

@@ -13,17 +13,7 @@ from kafka_steward.execution.watching.sighting import CALM_MS
 from kafka_steward.journal.open import Journal
 from kafka_steward.settings import Settings
 from tests.simulator import Simulator
-from tests.worlds import WHO, memory_journal
-
-
-@pytest.fixture
-def simulator() -> Simulator:
-    return Simulator.of("1a 2b 3c 4a", "t: 123 231 312")
-
-
-@pytest.fixture
-def journal(simulator: Simulator) -> Journal:
-    return memory_journal(simulator)
+from tests.worlds import WHO
 
 
 def test_while_the_same_brokers_live_only_they_are_asked_for(

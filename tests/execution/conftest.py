@@ -1,0 +1,19 @@
+"""A small simulated cluster and its journal, for tests that need no other."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafka_steward.journal.open import Journal
+from tests.simulator import Simulator
+from tests.worlds import memory_journal
+
+
+@pytest.fixture
+def simulator() -> Simulator:
+    return Simulator.of("1a 2b 3c 4a", "t: 123 231 312")
+
+
+@pytest.fixture
+def journal(simulator: Simulator) -> Journal:
+    return memory_journal(simulator)
