@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import logging
+
 from hypothesis import settings
 
+# Its comings and goings would bury what a failed test says.
+logging.getLogger("kafka").setLevel(logging.CRITICAL)
 # The same cases each time: what fails, fails because of a change. `make slow` looks for new ones.
 settings.register_profile("steady", derandomize=True)
 settings.register_profile("searching", derandomize=False, print_blob=True)

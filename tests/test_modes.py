@@ -23,7 +23,7 @@ SKIPPING_WHOLE = "import pytest\npytest.skip('no Spark', allow_module_level=True
 def run(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
     (folder / "test_it.py").write_text(text)
     command = [sys.executable, "-m", "pytest", "-p", "tests.modes", "-p", "no:cacheprovider", "-c", "/dev/null"]
-    return subprocess.run([*command, str(folder)], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run([*command, str(folder)], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
 
 
 def test_passed_tests_are_counted_under_each_of_their_modes(tmp_path: Path) -> None:

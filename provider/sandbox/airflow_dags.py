@@ -23,7 +23,7 @@ class AirflowDag:
         self._airflow = airflow
         self._user = user
 
-    def unpause(self, *, within_s: float = 60.0) -> None:
+    def unpause(self, *, within_s: float = 180.0) -> None:
         """Wait until the dag-processor has found the DAG, and unpause it."""
         deadline = time.monotonic() + within_s
         while not self._known():
@@ -51,7 +51,7 @@ class AirflowDag:
         run: dict[str, Any] = self._api("GET", self._path("dagRuns", run_id))
         return run
 
-    def wait(self, run_id: str, *, within_s: float = 120.0) -> dict[str, Any]:
+    def wait(self, run_id: str, *, within_s: float = 300.0) -> dict[str, Any]:
         """Wait until a run has ended, either way; the run."""
         deadline = time.monotonic() + within_s
         while (run := self.run(run_id))["state"] not in _ENDED:

@@ -22,7 +22,7 @@ from kafka_steward.sandbox.ports import HOST, pick_ports
 __all__ = ["class_archive"]
 
 _NODE = "AAAAAAAAAAAAAAAAAAAAAQ"
-_READY_S = 60.0
+_READY_S = 120.0
 
 
 def class_archive(executable: Path, jars: Sequence[Path]) -> Path | None:

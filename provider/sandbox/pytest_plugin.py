@@ -77,7 +77,7 @@ def _whole_again(request: pytest.FixtureRequest) -> Iterator[None]:
     if "sandbox" in request.fixturenames:
         cluster: Sandbox = request.getfixturevalue("sandbox")
         mend(cluster)
-        cluster.wait_whole(within_s=60)
+        cluster.wait_whole(within_s=180)
         cluster.forget_config_changes()
 
 

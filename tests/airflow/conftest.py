@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +29,8 @@ __all__ = ["Desk", "airflow", "connect", "desk", "statsd"]
 
 DONE = ("success", "failed")
 PARTS = ("api-server", "scheduler", "dag-processor", "triggerer")
+#: Characters from the end of each part's log, when a test fails.
+_TOLD_OF_A_LOG = 3000
 
 
 @pytest.fixture(scope="package")
@@ -139,6 +141,16 @@ class Desk:
         access = access_of(given, None, {}, {}, Path("/nowhere"))
         cluster = KafkaCluster(access.client)
         return Opened(access, cluster, open_journal(self.journal, cluster.cluster_id))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """What went wrong in an Airflow stands in its parts' logs."""
+    report = yield
+    running = getattr(item, "funcargs", {}).get("airflow")
+    if report.failed and running is not None:
+        report.sections += [(f"{part}.log", running.part_log(part)[-_TOLD_OF_A_LOG:]) for part in PARTS]
+    return report
 
 
 @pytest.fixture

@@ -32,7 +32,7 @@ def test_a_demo_that_is_stopped_while_airflow_starts_leaves_no_process(number: s
     assert any("is up at" in line for line in demo.stdout)
     eventually(lambda: _assert_mentioned(tmp_path), within=60)
     demo.send_signal(number)
-    _, errors = demo.communicate(timeout=120)
+    _, errors = demo.communicate(timeout=300)
     assert demo.returncode == 130
     assert errors.strip().splitlines()[-1] == "The demo was interrupted; everything that it started has ended."
     eventually(lambda: _assert_unmentioned(tmp_path), within=30)
@@ -40,7 +40,7 @@ def test_a_demo_that_is_stopped_while_airflow_starts_leaves_no_process(number: s
 
 
 def test_an_unknown_mode_is_refused_with_a_sentence() -> None:
-    refused = subprocess.run([*COMMAND, "--mode", "raft"], capture_output=True, text=True, timeout=120, check=False)
+    refused = subprocess.run([*COMMAND, "--mode", "raft"], capture_output=True, text=True, timeout=300, check=False)
     assert refused.returncode == 2
     assert re.search(r"invalid choice: '?raft'?", refused.stderr)
 

@@ -105,6 +105,6 @@ def test_airflow_knows_the_connection_type_and_its_test_button() -> None:
 def test_the_commands_teach() -> None:
     airflow_command = Path(sys.executable).with_name("airflow")
     shown = subprocess.run(
-        [airflow_command, "kafka-steward", "--help"], capture_output=True, text=True, check=True, timeout=120
+        [airflow_command, "kafka-steward", "--help"], capture_output=True, text=True, check=True, timeout=300
     )
     assert "airflow kafka-steward status --cluster kafka_production" in shown.stdout

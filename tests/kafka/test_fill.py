@@ -20,7 +20,8 @@ from kafka_steward.planning.files.formats import read_snapshot
 from kafka_steward.sandbox import Sandbox
 from tests.builders import planned
 from tests.eventually import eventually
-from tests.kafka.test_heal_by_script import SLOW, WHO, Script, script, to_the_end
+from tests.kafka.test_heal_by_script import SLOW, WHO, Script, script
+from tests.stepping import to_the_end
 
 __all__ = ["script"]
 

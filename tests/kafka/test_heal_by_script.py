@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,10 +19,8 @@ from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.errors import ClusterError
 from kafka_steward.execution.decisions.holds import HoldReason
-from kafka_steward.execution.decisions.progress import Progress
 from kafka_steward.execution.decisions.wholeness import unwhole
 from kafka_steward.execution.electing import elect_preferred, misled
-from kafka_steward.execution.loop import run_to_end
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import Runner
 from kafka_steward.execution.snapshot import take_snapshot
@@ -36,6 +34,7 @@ from kafka_steward.sandbox.mending import delete_topics
 from kafka_steward.settings import Settings
 from tests.eventually import eventually
 from tests.planned import plan_heal
+from tests.stepping import step_until, to_the_end
 
 WHO = Who(person="ada")
 GRACE_S = 2.0
@@ -115,25 +114,6 @@ def script(sandbox: Sandbox, tmp_path: Path) -> Iterator[Script]:
         open_journal(f"sqlite:///{tmp_path}/journal.db", cluster.cluster_id) as journal,
     ):
         yield Script(sandbox, cluster, journal, tmp_path, settings)
-
-
-def to_the_end(runner: Runner, *, within_s: float = 60) -> Progress:
-    deadline = time.monotonic() + within_s
-
-    def wait(seconds: float) -> None:
-        assert time.monotonic() < deadline, "the plan did not end in time"
-        time.sleep(seconds)
-
-    return run_to_end(runner, wait, interval_s=0.3)
-
-
-def step_until(runner: Runner, reached: Callable[[Progress], bool], *, within: float = 40) -> Progress:
-    def stepped() -> Progress:
-        progress = runner.step()
-        assert reached(progress), progress
-        return progress
-
-    return eventually(stepped, within=within)
 
 
 def test_a_killed_broker_is_healed(script: Script, sandbox: Sandbox, topic: str) -> None:

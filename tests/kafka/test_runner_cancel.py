@@ -12,7 +12,6 @@ from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.throttles import Side
 from kafka_steward.execution.decisions.progress import Progress
-from kafka_steward.execution.loop import Stepper, run_to_end
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import Runner
 from kafka_steward.execution.undoing.undo import Undo
@@ -24,6 +23,7 @@ from kafka_steward.sandbox import Sandbox
 from kafka_steward.settings import Settings
 from tests.by_hand import plan_by_hand
 from tests.eventually import eventually
+from tests.stepping import to_the_end
 
 WHO = Who(person="ada")
 SLOW = Settings(throttle=150_000)
@@ -54,16 +54,6 @@ def publish(cluster: KafkaCluster, journal: Journal, folder: Path, small: str, l
     plan = plan_by_hand(cluster, journal, folder, moves)
     publish_plan(cluster, journal, plan, settings=SLOW, who=WHO)
     return Runner(cluster, journal, plan.digest, SLOW, WHO)
-
-
-def to_the_end(stepper: Stepper, *, within_s: float = 60) -> Progress:
-    deadline = time.monotonic() + within_s
-
-    def wait(seconds: float) -> None:
-        assert time.monotonic() < deadline, "the plan did not end in time"
-        time.sleep(seconds)
-
-    return run_to_end(stepper, wait, interval_s=0.3)
 
 
 def described(sandbox: Sandbox, topic: str) -> list[str]:

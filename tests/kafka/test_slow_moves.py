@@ -14,7 +14,6 @@ from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
 from kafka_steward.cluster.throttles import Side, rates, set_rates
 from kafka_steward.execution.decisions.holds import HoldReason
-from kafka_steward.execution.decisions.progress import Progress
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import Runner
 from kafka_steward.journal.audit import Who
@@ -24,6 +23,7 @@ from kafka_steward.sandbox import Sandbox
 from kafka_steward.settings import Settings
 from tests.by_hand import plan_by_hand
 from tests.eventually import eventually
+from tests.stepping import step_until
 
 WHO = Who(person="ada")
 FOLLOWER = Side.FOLLOWER
@@ -61,15 +61,6 @@ def run(cluster: KafkaCluster, journal: Journal, tmp_path: Path) -> Callable[...
 
 def moves_of(topic: str, count: int, *, first: int = 0) -> list[Move]:
     return [Move(topic, number, BEFORE, AFTER, 0, first + number, "given") for number in range(count)]
-
-
-def step_until(runner: Runner, reached: Callable[[Progress], bool], *, within: float = 60) -> Progress:
-    def stepped() -> Progress:
-        progress = runner.step()
-        assert reached(progress), progress
-        return progress
-
-    return eventually(stepped, within=within)
 
 
 def slow_down(cluster: KafkaCluster, entry: TopicPartition, broker: int, rate: int) -> None:

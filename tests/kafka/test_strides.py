@@ -18,7 +18,8 @@ from kafka_steward.sandbox import Sandbox
 from kafka_steward.settings import Settings
 from tests.by_hand import plan_by_hand
 from tests.eventually import eventually
-from tests.kafka.test_runner_cancel import WHO, cluster, journal, to_the_end, verify_as_before
+from tests.kafka.test_runner_cancel import WHO, cluster, journal, verify_as_before
+from tests.stepping import to_the_end
 
 __all__ = ["cluster", "journal"]
 

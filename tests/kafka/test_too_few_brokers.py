@@ -10,7 +10,8 @@ from kafka_steward.journal.plans import PlanStatus
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.settings import Settings
 from tests.eventually import eventually
-from tests.kafka.test_heal_by_script import Script, script, to_the_end
+from tests.kafka.test_heal_by_script import Script, script
+from tests.stepping import to_the_end
 
 __all__ = ["script"]
 

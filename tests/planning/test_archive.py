@@ -32,14 +32,14 @@ BARE = ("numpy", "numpy.libs", "pandas", "pandas.libs", "py4j", "pyarrow", "pysp
 def bare_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A Python that knows Spark and Arrow, and none of our code."""
     home = tmp_path_factory.mktemp("bare")
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home)], check=True, timeout=120)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home)], check=True, timeout=300)
     (packages,) = home.glob("lib/python*/site-packages")
     for name in BARE:
         source = SPARK.parent / name
         if source.exists():
             (packages / name).symlink_to(source)
     probe = "import importlib.util as u; print([n for n in ('kafka_steward', 'ortools', 'pyarrow') if u.find_spec(n)])"
-    found = subprocess.run([home / "bin/python", "-c", probe], capture_output=True, text=True, check=True, timeout=60)
+    found = subprocess.run([home / "bin/python", "-c", probe], capture_output=True, text=True, check=True, timeout=300)
     assert found.stdout.strip() == "['pyarrow']"
     return home / "bin" / "python"
 

@@ -121,7 +121,7 @@ def test_all_features_are_finalized(kraft_sandbox: Sandbox) -> None:
 
 def test_zookeeper_lists_the_brokers(zookeeper_sandbox: Sandbox) -> None:
     client = KazooClient(hosts=zookeeper_sandbox.zookeeper)
-    client.start(timeout=20)
+    client.start(timeout=90)
     try:
         assert sorted(client.get_children("/brokers/ids")) == ["1", "2", "3", "4"]
     finally:

@@ -76,7 +76,9 @@ def test_without_java_a_private_one_is_brought(no_java: Path) -> None:
     found = java()
     assert found.private
     assert found.version >= 17
-    said = subprocess.run([found.executable, "-version"], capture_output=True, text=True, timeout=60, check=True).stderr
+    said = subprocess.run(
+        [found.executable, "-version"], capture_output=True, text=True, timeout=300, check=True
+    ).stderr
     assert f'"{found.version}.' in said
 
 

@@ -24,7 +24,7 @@ def collected(folder: Path, *options: str) -> list[str]:
     (folder / "test_one.py").write_text(ONE)
     (folder / "test_two.py").write_text(TWO)
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *options, str(folder)]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
     return [line.split("::")[1] for line in done.stdout.splitlines() if "::" in line]
 
 

@@ -63,7 +63,7 @@ def test_a_step_that_did_nothing_tells_nothing(told: dict[str, float]) -> None:
 def test_a_real_statsd_hears_each_by_its_name() -> None:
     with StatsD() as statsd:
         environment = {**os.environ, **statsd.environment, "PYTHONPATH": str(Path(__file__).parents[2])}
-        subprocess.run([sys.executable, "-c", EMITTING], env=environment, check=True, timeout=120, capture_output=True)
+        subprocess.run([sys.executable, "-c", EMITTING], env=environment, check=True, timeout=300, capture_output=True)
         eventually(lambda: _assert_heard(statsd, "airflow.kafka_steward.plan.ended.completed:1|c"))
     _assert_heard(statsd, "airflow.kafka_steward.watch.failing:1|g", "airflow.kafka_steward.plan.bytes_left:60|g")
     page = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()

@@ -1,0 +1,34 @@
+"""Steps a plan or its undoing on a real cluster: to its end, or until it has come to a point."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from kafka_steward.execution.decisions.progress import Progress
+from kafka_steward.execution.loop import Stepper, run_to_end
+from tests.eventually import BUSY, eventually
+
+__all__ = ["step_until", "to_the_end"]
+
+
+def to_the_end(stepper: Stepper, *, within_s: float = 60) -> Progress:
+    """Step until it has ended or waits for a person."""
+    deadline = time.monotonic() + within_s * BUSY
+
+    def wait(seconds: float) -> None:
+        assert time.monotonic() < deadline, "the plan did not end in time"
+        time.sleep(seconds)
+
+    return run_to_end(stepper, wait, interval_s=0.3)
+
+
+def step_until(stepper: Stepper, reached: Callable[[Progress], bool], *, within: float = 60) -> Progress:
+    """Step until `reached` says so."""
+
+    def stepped() -> Progress:
+        progress = stepper.step()
+        assert reached(progress), progress
+        return progress
+
+    return eventually(stepped, within=within)
