@@ -80,10 +80,14 @@ class Detector:
 
     def _look(self, *, announce: bool) -> Verdict:
         now_ms = self._journal.now_ms()
-        sight = self._sighting.see(now_ms)
         entries, failures = self._entries(now_ms), self._failures()
         first_seen_ms = {broker: failure.first_seen_ms for broker, failure in failures.items()} | entries
-        judgement = self._judge(sight, entries, failures, first_seen_ms, now_ms=now_ms)
+        for anew in (False, True):
+            sight = self._sighting.see(now_ms, anew=anew)
+            judgement = self._judge(sight, entries, failures, first_seen_ms, now_ms=now_ms)
+            if not (judgement.write or judgement.announce):
+                break
+            # To be acted upon: once more, by what is so now.
         cleared = self._write(sight, judgement, first_seen_ms, now_ms=now_ms)
         if announce:
             self._announce(judgement, now_ms)

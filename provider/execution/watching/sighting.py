@@ -9,10 +9,12 @@ from kafka_steward.cluster.state import Snapshot
 from kafka_steward.execution.decisions.failures import Sight
 from kafka_steward.execution.ports import ClusterPort
 
-__all__ = ["CALM_MS", "Sighting"]
+__all__ = ["CALM_MS", "LOST_MS", "Sighting"]
 
 #: How long who holds replicas is taken for granted while the same brokers live, in milliseconds.
 CALM_MS = 60_000
+#: The same while a broker has failed: what it holds is being given to others.
+LOST_MS = 10_000
 
 
 class Sighting:
@@ -20,24 +22,37 @@ class Sighting:
 
     Going through every partition costs a large cluster's watch nearly all that it costs. Whoever held replicas and
     lived when all of them were gone through still does while the same brokers live; only replicas that someone has
-    assigned to a broker that was dead before are seen up to `CALM_MS` late.
+    assigned to a broker that was dead before are seen up to `CALM_MS` late. Whoever had failed by enough words still
+    has while the same brokers live; only that it holds less by now is seen up to `LOST_MS` late, and by whoever acts on
+    a failure, and looks `anew`, at once.
     """
 
     def __init__(self, cluster: ClusterPort) -> None:
         self._cluster = cluster
-        self._calm: tuple[Sight, int] | None = None
+        self._last: tuple[Sight, int] | None = None
 
-    def see(self, now_ms: int) -> Sight:
-        """Look. `now_ms` only has to move on. Raises ClusterError."""
-        if self._calm is not None:
-            sight, since_ms = self._calm
-            if now_ms - since_ms < CALM_MS and self._cluster.live_brokers().keys() == sight.live:
+    def see(self, now_ms: int, *, anew: bool = False) -> Sight:
+        """Look. `now_ms` only has to move on; `anew` takes nothing for granted but what that moment's look has seen.
+
+        Raises ClusterError.
+        """
+        if self._last is not None:
+            sight, since_ms = self._last
+            lasts_ms = 1 if anew else _lasts_ms(sight)
+            if now_ms - since_ms < lasts_ms and self._cluster.live_brokers().keys() == sight.live:
                 return sight
         snapshot = self._cluster.snapshot()
         views = self._cluster.live_views(sorted(snapshot.live))
         sight = _sight(snapshot, failed_brokers(snapshot, views))
-        self._calm = (sight, now_ms) if sight.known == sight.live else None
+        self._last = (sight, now_ms)
         return sight
+
+
+def _lasts_ms(sight: Sight) -> int:
+    missing = sight.known - sight.live
+    if missing != sight.failed:
+        return 0  # not enough brokers have said so, yet
+    return LOST_MS if missing else CALM_MS
 
 
 def _sight(snapshot: Snapshot, failed: frozenset[int]) -> Sight:
