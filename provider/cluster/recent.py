@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster.state import Partition, Reassignment
@@ -42,6 +43,20 @@ class _Asked:
     at_s: float
 
 
+class _Shown(NamedTuple):
+    """What a broker showed last of a topic: its id, and the leader epoch by partition.
+
+    It is kept of every topic. By topic, because a million small tuples would be gone through by each collection of
+    garbage, while everybody waits; a dict of numbers is not.
+    """
+
+    topic_id: str | None
+    epochs: dict[int, int]
+
+
+_NOT_SHOWN = _Shown(None, {})
+
+
 class Recent:
     """Remembers what one client heard from the controller, and what it asked of it. Times are monotonic seconds.
 
@@ -52,7 +67,7 @@ class Recent:
         self._orders_raise_epochs = orders_raise_epochs
         self._heard: dict[TopicPartition, tuple[Reassignment, float]] = {}
         self._asked: dict[TopicPartition, _Asked] = {}
-        self._shown: dict[TopicPartition, tuple[str | None, int]] = {}
+        self._shown: dict[str, _Shown] = {}
         self._now_s = 0.0
 
     def hear(self, listed: Mapping[TopicPartition, Reassignment], now_s: float) -> None:
@@ -69,13 +84,14 @@ class Recent:
     def ask(self, targets: Mapping[TopicPartition, Assignment | None], now_s: float) -> None:
         """The controller has said yes to these targets; None is a cancellation."""
         for name, target in targets.items():
-            self._asked[name] = _Asked(target, *self._shown.get(name, (None, -1)), now_s)
+            shown = self._shown.get(name.topic, _NOT_SHOWN)
+            self._asked[name] = _Asked(target, shown.topic_id, shown.epochs.get(name.partition, -1), now_s)
 
     def reconcile(
         self, partitions: Mapping[TopicPartition, Partition], listed: Mapping[TopicPartition, Reassignment]
     ) -> dict[TopicPartition, Partition]:
         """`partitions`, as a broker shows them, with what is in flight by the list, which was read after them."""
-        self._shown = {name: (seen.topic_id, seen.leader_epoch) for name, seen in partitions.items()}
+        self._shown = _shown(partitions)
         return {name: self._reconciled(name, seen, listed.get(name)) for name, seen in partitions.items()}
 
     def _reconciled(self, name: TopicPartition, seen: Partition, flying: Reassignment | None) -> Partition:
@@ -102,6 +118,15 @@ class Recent:
             return bool(was.removing) or self._now_s - at_s < PATIENCE_S
         cancelled = asked is not None and asked.target is None and _older(seen, asked)
         return cancelled and bool(was.adding)  # without that, a cancel changes no replicas
+
+
+def _shown(partitions: Mapping[TopicPartition, Partition]) -> dict[str, _Shown]:
+    shown: dict[str, _Shown] = {}
+    for name, seen in partitions.items():
+        if name.topic not in shown:
+            shown[name.topic] = _Shown(seen.topic_id, {})
+        shown[name.topic].epochs[name.partition] = seen.leader_epoch
+    return shown
 
 
 def _older(seen: Partition, asked: _Asked) -> bool:
