@@ -19,13 +19,13 @@ __all__ = ["JoinedBrokers"]
 class JoinedBrokers(Document):
     """`/steward/joined_brokers`: brokers that were seen live and empty, and whether anyone has taken them up.
 
-    `waiting` are those for which no run has begun, also when a fill has given them something since; `heard` those that
-    a run took up, for as long as they live. `announced_ms` is when the watch last rang for what waits, 0 for not yet,
-    by the journal's clock. `run` is the last run that took some up, and `told` which.
+    `waiting` are those for which no run has begun, also when a fill has given them something since; `old` those that a
+    run took up or that held something, for as long as they live. `announced_ms` is when the watch last rang for what
+    waits, 0 for not yet, by the journal's clock. `run` is the last run that took some up, and `told` which.
     """
 
     waiting: Assignment = ()
-    heard: Assignment = ()
+    old: Assignment = ()
     announced_ms: int = 0
     run: str = ""
     told: Assignment = ()
@@ -36,7 +36,7 @@ class JoinedBrokers(Document):
         fields.integer("version", 1)
         return cls(
             fields.brokers("waiting"),
-            fields.brokers("heard"),
+            fields.brokers("old"),
             fields.integer("announced_ms"),
             fields.text("run"),
             fields.brokers("told"),
@@ -46,6 +46,6 @@ class JoinedBrokers(Document):
 
     def values(self) -> dict[str, Any]:
         """The fields, in order."""
-        lists = {"waiting": list(self.waiting), "heard": list(self.heard)}
+        lists = {"waiting": list(self.waiting), "old": list(self.old)}
         last = {"run": self.run, "told": list(self.told)}
         return {"version": self.VERSION, **lists, "announced_ms": self.announced_ms, **last}

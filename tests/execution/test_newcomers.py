@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import VersionConflict
 from kafka_steward.execution.filling.creating import WantedTopic, create_topic
 from kafka_steward.execution.filling.newcomers import look_for_newcomers, seen, take_up
@@ -57,6 +58,20 @@ def test_a_broker_that_goes_and_comes_back_empty_has_joined_anew() -> None:
     assert due(simulator, journal) == ()
     simulator.restart(4)
     assert due(simulator, journal) == (4,)
+
+
+def test_a_broker_that_was_drained_is_not_new() -> None:
+    simulator = Simulator.of("1a 2b 3c 4a", "t: 124")
+    journal = memory_journal(simulator)
+    assert due(simulator, journal) == (3,)
+    simulator.alter({TopicPartition("t", 0): (1, 2, 3)})
+    simulator.run()
+    simulator.tick(60)
+    assert due(simulator, journal) == (3,), "no run has taken it up"
+    simulator.kill(4)
+    due(simulator, journal)
+    simulator.restart(4)
+    assert due(simulator, journal) == (3, 4), "it has come back, and holds nothing"
 
 
 def test_another_broker_is_rung_for_at_once() -> None:
@@ -119,6 +134,6 @@ def test_a_run_that_takes_up_while_the_watch_writes_tries_again(monkeypatch: pyt
 
 
 def test_the_document_prints_as_it_was_read() -> None:
-    text = '{"version":1,"waiting":[4],"heard":[],"announced_ms":7,"run":"","told":[]}'
+    text = '{"version":1,"waiting":[4],"old":[1,2],"announced_ms":7,"run":"","told":[]}'
     assert JoinedBrokers.from_json(text).to_json() == text
-    assert JoinedBrokers((4,), announced_ms=7).to_json() == text
+    assert JoinedBrokers((4,), (1, 2), announced_ms=7).to_json() == text

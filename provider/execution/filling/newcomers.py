@@ -2,8 +2,9 @@
 
 By the state, not by the moment: the watch writes down which live brokers are empty, and rings again every
 `heal_retry_interval` until a run takes them up. What a run has taken up is its own matter from then on, whatever comes
-of its plan: nobody is asked for the same broker twice, unless it goes and comes back empty. Replicas that are owed go
-first (KIP-409); a broker that got some of them waits all the same.
+of its plan: nobody is asked for the same broker twice, unless it goes and comes back empty. Nor for one that was seen
+to hold something, and was drained. Replicas that are owed go first (KIP-409); a broker that got some of them waits all
+the same.
 """
 
 from __future__ import annotations
@@ -42,12 +43,13 @@ class Newcomers:
 
 def seen(known: JoinedBrokers, snapshot: Snapshot) -> JoinedBrokers:
     """What is known after a look. Pure. Where no broker holds anything, there is nothing to expand."""
-    heard = frozenset(known.heard) & snapshot.live
-    empty = snapshot.live - snapshot.hosting - heard if snapshot.hosting else frozenset[int]()
-    waiting = frozenset(known.waiting) & snapshot.live | empty
+    waited = frozenset(known.waiting) & snapshot.live
+    # Who holds something is not new, and is not when it is drained either: a drain would be undone.
+    old = (frozenset(known.old) | snapshot.hosting) & snapshot.live - waited
+    waiting = waited | (snapshot.live - old if snapshot.hosting else frozenset[int]())
     # One that is new is rung for at once.
     announced_ms = known.announced_ms if waiting <= frozenset(known.waiting) else 0
-    return replace(known, waiting=_ids(waiting), heard=_ids(heard), announced_ms=announced_ms)
+    return replace(known, waiting=_ids(waiting), old=_ids(old), announced_ms=announced_ms)
 
 
 def look_for_newcomers(cluster: ClusterPort, journal: Journal, settings: Settings) -> Newcomers:
@@ -79,8 +81,8 @@ def take_up(cluster: ClusterPort, journal: Journal, run: str) -> Newcomers:
     found = seen(known, snapshot)
     why = _fill_first(journal, snapshot)
     if not why and found.waiting:
-        heard = _ids(frozenset((*found.heard, *found.waiting)))
-        taken = replace(found, waiting=(), heard=heard, run=run, told=found.waiting)
+        old = _ids(frozenset((*found.old, *found.waiting)))
+        taken = replace(found, waiting=(), old=old, run=run, told=found.waiting)
         if not _write(journal, node, taken):
             raise VersionConflict(f"{paths.JOINED_BROKERS} was changed by another process; it is tried again.")
     return _newcomers(found.waiting if not why else (), (), snapshot, why, now_ms)
