@@ -164,8 +164,7 @@ class LocalAirflow:
             "API_AUTH__JWT_SECRET": self._keys["jwt"],
             "DAG_PROCESSOR__BUNDLE_REFRESH_CHECK_INTERVAL": "1",
             "DAG_PROCESSOR__REFRESH_INTERVAL": "2",
-            # Its parts write at once: on a busy machine, 5 s of waiting end in answers of 500 and lost readings.
-            "DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{self.home}/airflow.db?timeout=60",
+            "DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{self.home}/airflow.db",
         }
         return {"AIRFLOW_HOME": str(self.home), **{f"AIRFLOW__{name}": value for name, value in options.items()}}
 
