@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -26,7 +27,7 @@ from kafka_steward.sandbox.household import Household
 from kafka_steward.sandbox.ports import pick_ports
 from kafka_steward.sandbox.process import tethered
 
-__all__ = ["AirflowFailed", "AirflowSilent", "LocalAirflow"]
+__all__ = ["AirflowBusy", "AirflowFailed", "AirflowSilent", "LocalAirflow"]
 
 _PARTS: Mapping[str, tuple[str, ...]] = {
     "api-server": ("api-server",),
@@ -34,6 +35,8 @@ _PARTS: Mapping[str, tuple[str, ...]] = {
     "dag-processor": ("dag-processor",),
     "triggerer": ("triggerer", "--skip-serve-logs"),
 }
+#: How the api-server says that its database refused, and how often it is asked again, so many seconds later.
+_BUSY, _BUSY_TRIES, _BUSY_PAUSE_S = '"Database error"', 6, 1.0
 
 
 class AirflowFailed(StewardError, RuntimeError):
@@ -42,6 +45,10 @@ class AirflowFailed(StewardError, RuntimeError):
 
 class AirflowSilent(AirflowFailed):
     """The api-server gave no answer in time: it is starting, or busy."""
+
+
+class AirflowBusy(AirflowFailed):
+    """The api-server's database was busy, and what was asked for was not done."""
 
 
 class LocalAirflow:
@@ -137,8 +144,16 @@ class LocalAirflow:
             path.touch()
 
     def api(self, method: str, path: str, body: Any = None, *, user: str = "admin") -> Any:
-        """Call the REST API, e.g. `api("GET", "/api/v2/dags")`. Raises AirflowFailed with the server's answer."""
-        return self._call(method, path, body, {"Authorization": f"Bearer {self._token(user)}"})
+        """Call the REST API, e.g. `api("GET", "/api/v2/dags")`. Raises AirflowFailed with the server's answer.
+
+        Of two that change something at the same moment, SQLite may make one wait until it gives up: asked again.
+        """
+        headers = {"Authorization": f"Bearer {self._token(user)}"}
+        for _ in range(_BUSY_TRIES):
+            with suppress(AirflowBusy):
+                return self._call(method, path, body, headers)
+            time.sleep(_BUSY_PAUSE_S)
+        return self._call(method, path, body, headers)
 
     def environment(self) -> dict[str, str]:
         """The environment of its processes: no variable of another Airflow gets in."""
@@ -208,7 +223,9 @@ class LocalAirflow:
             with urlopen(request, timeout=30) as answer:  # noqa: S310 - http on 127.0.0.1
                 text = answer.read().decode()
         except HTTPError as error:
-            raise AirflowFailed(f"{method} {path} answered {error.code}: {error.read().decode()[:500]}") from error
+            text = error.read().decode()[:500]
+            failed = AirflowBusy if error.code == 500 and _BUSY in text else AirflowFailed
+            raise failed(f"{method} {path} answered {error.code}: {text}") from error
         except (URLError, OSError) as error:
             raise AirflowSilent(f"{method} {path} was not answered: {error}") from error
         return json.loads(text) if text else None

@@ -1,0 +1,53 @@
+"""What the sandbox's Airflow is asked again, and what not."""
+
+from __future__ import annotations
+
+import io
+import json
+from email.message import Message
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+
+import pytest
+
+from kafka_steward.sandbox import airflow
+from kafka_steward.sandbox.airflow import AirflowBusy, AirflowFailed, LocalAirflow
+
+BUSY = '{"detail":{"reason":"Database error","statement":"hidden"}}'
+
+
+@pytest.fixture
+def answers(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, str]]:
+    """Status and text of the answers to come, after that to the log-in."""
+    told = [(200, '{"access_token": "t"}')]
+
+    def answer(request: Any, timeout: float) -> io.BytesIO:
+        status, text = told.pop(0)
+        if status != 200:
+            raise HTTPError(request.full_url, status, "", Message(), io.BytesIO(text.encode()))
+        return io.BytesIO(text.encode())
+
+    monkeypatch.setattr(airflow, "urlopen", answer)
+    monkeypatch.setattr(airflow, "_BUSY_PAUSE_S", 0)
+    return told
+
+
+def test_what_a_busy_database_refused_is_asked_again(answers: list[tuple[int, str]], tmp_path: Path) -> None:
+    answers += [(500, BUSY), (500, BUSY), (200, json.dumps({"is_paused": False}))]
+    assert LocalAirflow(tmp_path).api("PATCH", "/api/v2/dags/heal", {"is_paused": False}) == {"is_paused": False}
+    assert answers == []
+
+
+def test_one_that_stays_busy_is_told_in_the_end(answers: list[tuple[int, str]], tmp_path: Path) -> None:
+    answers += [(500, BUSY)] * 7
+    with pytest.raises(AirflowBusy, match="answered 500"):
+        LocalAirflow(tmp_path).api("PATCH", "/api/v2/dags/heal", {})
+    assert answers == []
+
+
+def test_another_failure_is_told_at_once(answers: list[tuple[int, str]], tmp_path: Path) -> None:
+    answers += [(500, "broken"), (200, "{}")]
+    with pytest.raises(AirflowFailed, match="answered 500: broken"):
+        LocalAirflow(tmp_path).api("PATCH", "/api/v2/dags/heal", {})
+    assert answers == [(200, "{}")]
