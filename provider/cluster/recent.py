@@ -46,8 +46,8 @@ class _Asked:
 class _Shown(NamedTuple):
     """What a broker showed last of a topic: its id, and the leader epoch by partition.
 
-    It is kept of every topic. By topic, because a million small tuples would be gone through by each collection of
-    garbage, while everybody waits; a dict of numbers is not.
+    By topic, because each collection of garbage would go through a tuple for each partition, while everybody waits; it
+    leaves out a dict of numbers.
     """
 
     topic_id: str | None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from kafka_steward.assignment import TopicPartition
@@ -204,9 +206,8 @@ def test_an_answer_that_was_lost_is_read_from_the_cluster(
     simulator: Simulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = heal(simulator)
-    unanswered = lambda targets: simulator.alter_unanswered(targets, after_ticks=3)  # noqa: E731
     with monkeypatch.context() as patch:
-        patch.setattr(simulator, "alter", unanswered)
+        patch.setattr(simulator, "alter", partial(simulator.alter_unanswered, after_ticks=3))
         progress = world.step()
     assert progress.sentence == "The controller did not answer in 30 s; the change may have been made."
     record = world.journal.plans.get(world.digest)
@@ -219,14 +220,14 @@ def test_an_answer_that_was_lost_is_read_from_the_cluster(
     assert all(simulator.topics[row.topic_partition].replicas == row.move.after for row in world.rows())
 
 
-def test_what_kafka_refuses_is_told_in_its_own_words(simulator: Simulator) -> None:
+def test_what_kafka_refuses_is_told_in_its_own_words(simulator: Simulator, monkeypatch: pytest.MonkeyPatch) -> None:
     world = apply(simulator, move("t-0", "123", "923"), settings=Settings(throttle=0, max_attempts=2))
     simulator.racks.pop(9, None)
     simulator.alive.add(9)  # it lives, and the controller does not know it: refused
     simulator.racks[9] = None
     snapshot = simulator.snapshot()
     assert 9 in snapshot.live
-    simulator.snapshot = lambda *_: snapshot  # type: ignore[method-assign]
+    monkeypatch.setattr(simulator, "snapshot", lambda *_: snapshot)
     del simulator.racks[9]
     progress = world.step()
     assert progress.held[0].reason is HoldReason.KAFKA_REFUSED

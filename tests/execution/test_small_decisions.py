@@ -103,12 +103,12 @@ def test_leaders_are_elected_where_the_preferred_one_can_lead() -> None:
     assert elect_preferred(simulator, journal, who=WHO).elected == ()
 
 
-def test_a_refused_election_is_told_in_kafkas_words() -> None:
+def test_a_refused_election_is_told_in_kafkas_words(monkeypatch: pytest.MonkeyPatch) -> None:
     simulator = Simulator.of("1a 2b 3c", "t: 123")
     simulator.topics[T0].leader = 2
     seen = simulator.snapshot()
     simulator.kill(1)
-    simulator.snapshot = lambda *_: seen  # type: ignore[method-assign]
+    monkeypatch.setattr(simulator, "snapshot", lambda *_: seen)
     elected = elect_preferred(simulator, memory_journal(simulator), who=WHO, partitions=[T0])
     assert elected.elected == ()
     assert "The preferred leader was not available." in elected.sentence
