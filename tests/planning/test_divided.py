@@ -13,7 +13,7 @@ from kafka_steward.planning.files.formats import PlanFolder, read_plan, read_sna
 from kafka_steward.planning.solver.divided import Divided
 from kafka_steward.planning.solver.measures import Measures
 from kafka_steward.planning.solver.quota_flow import Quotas, Whole, whole_quotas
-from kafka_steward.planning.solver.sampled import sampled_quotas
+from kafka_steward.planning.solver.sifted import sifted_quotas
 from kafka_steward.planning.spark.job import run
 from tests.builders import cluster, planned
 from tests.planning.solver import MIB, random_case
@@ -76,23 +76,26 @@ def test_an_even_plan_of_several_slices_depends_on_the_slices_alone(spark: Spark
         assert read_plan(str(tmp_path / partitions)) == expected
 
 
-def test_quotas_of_a_sample_and_prices_are_those_of_one_flow(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_quotas_by_few_arcs_are_those_of_one_flow_over_all(monkeypatch: pytest.MonkeyPatch) -> None:
     quotas = []
 
     def both(whole: Whole) -> Quotas:
-        sampled, flow = sampled_quotas(whole), whole_quotas(whole)
-        quotas.append([(one.moves, one.weight) for one in (sampled, flow)])
-        return sampled
+        sifted, flow = sifted_quotas(whole), whole_quotas(whole)
+        quotas.append([(one.moves, one.weight) for one in (sifted, flow)])
+        return sifted
 
-    monkeypatch.setattr("kafka_steward.planning.solver.sampled._FEW_CELLS", 0)
-    monkeypatch.setattr("kafka_steward.planning.solver.sampled._SAMPLE", 0.3)
-    monkeypatch.setattr("kafka_steward.planning.solver.sampled._PER_BROKER", 0)
-    monkeypatch.setattr("kafka_steward.planning.solver.divided.sampled_quotas", both)
-    dice = random.Random(5)
-    topics = [f"t{at:02d}: " + " ".join("".join(dice.sample("123456", 3)) for _ in range(7)) for at in range(40)]
-    for brokers in ("1a 2b 3c 4a 5b 6c", "1a 2b 3c 4a 5b 6c 7a+ 8b+ 9c+", "1 2 3 4 5 6 7+", "1a 2b 3c 4a 5b 6c-"):
-        snapshot = cluster(brokers, *topics)
+    monkeypatch.setattr("kafka_steward.planning.solver.sifted._SAMPLE", 0.3)
+    monkeypatch.setattr("kafka_steward.planning.solver.sifted._PER_BROKER", 0)
+    monkeypatch.setattr("kafka_steward.planning.solver.divided.sifted_quotas", both)
+    clusters = ("1a 2b 3c 4a 5b 6c", "1a 2b 3c 4a 5b 6c 7a+ 8b+ 9c+", "1 2 3 4 5 6 7+", "1a 2b 3c 4a 5b 6c-")
+    for seed, brokers in enumerate(clusters * 5):
+        snapshot = cluster(brokers, *_topics(random.Random(seed)))
         plan = planned(snapshot, "rebalance", slice_rows=50)
-        assert check(snapshot, plan).problems == []
-    assert len(quotas) == 4
-    assert all(sampled == flow for sampled, flow in quotas)
+        assert (check(snapshot, plan).problems, check(snapshot, plan).unproven) == ([], ())
+    assert len(quotas) == 20
+    assert all(sifted == flow for sifted, flow in quotas)
+
+
+def _topics(dice: random.Random) -> list[str]:
+    """Forty topics on six brokers, some of whose partitions have two or three replicas in one rack."""
+    return [f"t{at:02d}: " + " ".join("".join(dice.sample("123456", 3)) for _ in range(7)) for at in range(40)]

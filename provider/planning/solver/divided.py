@@ -13,8 +13,8 @@ from kafka_steward.planning.solver.arrays import Brokers
 from kafka_steward.planning.solver.flows import Infeasible
 from kafka_steward.planning.solver.measures import Measures
 from kafka_steward.planning.solver.quota_flow import Quotas, Whole, together
-from kafka_steward.planning.solver.sampled import sampled_quotas
 from kafka_steward.planning.solver.shares import Share, led_together, shares_of
+from kafka_steward.planning.solver.sifted import sifted_quotas
 from kafka_steward.planning.solver.start import broker_bounds, groups_of
 from kafka_steward.planning.solver.tally import Tally
 
@@ -73,7 +73,7 @@ def divided(brokers: Brokers, packed: Sequence[bytes], *, own_rack: bool) -> Div
         return None
     low, high = broker_bounds(brokers, factors, counts, tally.held, own_rack=own_rack)
     try:
-        quotas = sampled_quotas(Whole(tally, groups_of(brokers), low, high))
+        quotas = sifted_quotas(Whole(tally, groups_of(brokers), low, high))
     except Infeasible:
         return None
     topics = [part.topics for part in parts]

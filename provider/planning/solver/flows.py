@@ -64,13 +64,13 @@ class Network:
         """What a flow costs in all; what the lower bounds of arcs cost is not in it."""
         return int(flow @ self.costs())
 
-    def potentials(self, flow: Ints, cost: Ints) -> Ints:
-        """For each node, the least cost at which a unit could get there, if arcs cost `cost` and `flow` is cheapest.
+    def potentials(self, flow: Ints) -> Ints:
+        """For each node, the least cost at which a unit could get there, if `flow` is the cheapest.
 
         Along every arc with room the potential grows by at most the cost; along every arc in use by at least the cost.
-        Raises Infeasible when the flow is not cheapest at those costs: then there are none.
+        Raises Infeasible when the flow is not the cheapest: then there are none.
         """
-        tail, head = self._all(0), self._all(1)
+        tail, head, cost = self._all(0), self._all(1), self.costs()
         forth, back = flow < self._all(2), flow > 0
         source, target = np.concatenate([tail[forth], head[back]]), np.concatenate([head[forth], tail[back]])
         worth = np.concatenate([cost[forth], -cost[back]])

@@ -13,7 +13,7 @@ another in a rack. The cost is of two kinds: moves first, mebibytes second.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -24,9 +24,8 @@ from kafka_steward.planning.solver.arrays import Bools, Ints
 from kafka_steward.planning.solver.flows import Network
 from kafka_steward.planning.solver.tally import NO_OPTION, Tally
 
-__all__ = ["QuotaFlow", "Quotas", "Whole", "bound_of", "together", "whole_quotas"]
+__all__ = ["Part", "QuotaFlow", "Quotas", "Solved", "Whole", "bound_of", "option_costs", "together", "whole_quotas"]
 
-_MAX_SCALED_COST = 1 << 61
 _MANY = 1 << 40
 
 
@@ -43,6 +42,22 @@ class Whole:
     def apart(self) -> Bools:
         """Topics of which every partition has a given number of replicas in every rack."""
         return np.asarray(self.tally.most.sum(axis=1) == self.tally.wants, bool)
+
+    @cached_property
+    def move(self) -> int:
+        """What a move costs: more than all mebibytes, and than twice what any way through the network sums up."""
+        tally = self.tally
+        ways = np.maximum(tally.value, 0).sum(dtype=np.int64) + tally.plain_weight.sum()
+        return int(tally.wanted[1] + 2 * (ways + tally.knot_weight[tally.tie_knot].sum())) + 1
+
+
+@dataclass(frozen=True)
+class Part:
+    """What of the whole is in a network: racks of topics, their open options, and what each has taken besides."""
+
+    rows: Bools
+    open: Bools
+    taken: Ints
 
 
 @dataclass(frozen=True)
@@ -76,13 +91,31 @@ def together(parts: list[Tally]) -> Tally:
     return Tally(**values)
 
 
-class QuotaFlow:
-    """The network over some racks of topics (all of a topic's that is not apart), within the brokers' bounds."""
+@dataclass(frozen=True)
+class Solved:
+    """A flow: replicas beyond the base per topic and broker, its cost, and what a place is worth by its potentials.
 
-    def __init__(self, whole: Whole, rows: Bools, bounds: tuple[Ints, Ints]) -> None:
-        self.tally, self.group, self.bounds, self.rows = whole.tally, whole.group, bounds, rows
-        self.topics = np.flatnonzero(rows.any(axis=1))
-        self.local = np.full(len(rows), -1)
+    `prices` of brokers are in moves, `full_prices` in costs; `worth`, in costs, is that of a place in a topic's rack.
+    """
+
+    beyond: npt.NDArray[np.int32]
+    cost: int
+    prices: Ints
+    full_prices: Ints
+    worth: Ints
+
+    def dearer(self, by: int) -> Solved:
+        """The same with what was paid besides."""
+        return replace(self, cost=self.cost + by)
+
+
+class QuotaFlow:
+    """The network over a part (all racks of a topic that is not apart), within the brokers' bounds."""
+
+    def __init__(self, whole: Whole, part: Part, bounds: tuple[Ints, Ints]) -> None:
+        self.tally, self.group, self.bounds, self.part = whole.tally, whole.group, bounds, part
+        self.topics = np.flatnonzero(part.rows.any(axis=1))
+        self.local = np.full(len(part.rows), -1)
         self.local[self.topics] = np.arange(len(self.topics))
         self.apart = whole.apart
         self.net = Network()
@@ -90,38 +123,34 @@ class QuotaFlow:
         self.rack = self.net.nodes(len(self.topics) * racks).reshape(-1, racks)
         self.broker = self.net.nodes(len(self.group))
         self.sink = self.net.nodes(1)
-        # More than all mebibytes together, so that one move weighs more than any of them.
-        self.move = int(self.tally.wanted[1]) + 1
+        self.move = whole.move
 
-    def solve(self) -> tuple[npt.NDArray[np.int32], int]:
-        """Replicas beyond the base of the topics, and the cost. Raises Infeasible."""
+    def solve(self) -> Solved:
+        """The cheapest flow. Raises Infeasible."""
         self._supplies()
         self._options()
         self._knots()
         low, high = self.bounds
         self.net.connect_between(self.broker, np.broadcast_to(self.sink, self.broker.shape), (low, high), 0)
-        self.flow = self.net.solve()
-        beyond = np.zeros((len(self.topics), len(self.group)), np.int32)
-        beyond[self.option_at] = self.flow[self.option]
-        cells = self.flow[self.cell_out] + self.tally.cell_low[self.cells]
-        beyond[self.local[self.tally.cell_topic[self.cells]], self.tally.cell_broker[self.cells]] = cells
-        return beyond, self.net.cost_of(self.flow)
-
-    def moves(self) -> Ints:
-        """What every arc costs in moves alone."""
-        return np.asarray(-((-self.net.costs()) // self.move), np.int64)
-
-    def prices(self, costs: Ints) -> Ints:
-        """What a place on each broker is worth: at these, no unit of the flow would rather be elsewhere."""
-        potential = self.net.potentials(self.flow, costs)
-        return np.asarray(potential[self.sink[0]] - potential[self.broker], np.int64)
+        flow = self.net.solve()
+        beyond = np.zeros(self.tally.value.shape, np.int32)
+        beyond[self.option_at] = flow[self.option]
+        cells = flow[self.cell_out] + self.tally.cell_low[self.cells]
+        beyond[self.tally.cell_topic[self.cells], self.tally.cell_broker[self.cells]] = cells
+        potential = self.net.potentials(flow)
+        worth = np.zeros(self.part.rows.shape, np.int64)
+        worth[self.topics] = potential[self.sink[0]] - potential[self.rack]
+        # A potential is a sum of moves and, of less than half a move, mebibytes: rounded, it is that of moves alone.
+        moves = (potential + self.move // 2) // self.move
+        prices, full = (found[self.sink[0]] - found[self.broker] for found in (moves, potential))
+        return Solved(beyond, self.net.cost_of(flow), prices, full, worth)
 
     def _supplies(self) -> None:
         net, wants = self.net, self.tally.wants[self.topics]
         least, most = self.tally.least[self.topics], self.tally.most[self.topics]
         apart = self.apart[self.topics]
         # Where only some racks are in the network, the others' replicas are no part of it.
-        here = np.where(self.rows[self.topics], most, 0)
+        here = np.where(self.part.rows[self.topics], most - self.part.taken[self.topics], 0)
         net.supply(self.rack[apart].ravel(), here[apart].ravel())
         loose = np.flatnonzero(~apart)
         # A node of its own only where the racks' numbers are not given.
@@ -132,16 +161,15 @@ class QuotaFlow:
         net.supply(self.sink, -int(here[apart].sum() + wants[~apart].sum()))
 
     def _options(self) -> None:
-        value = self.tally.value[self.topics]
-        self.option_at = np.nonzero((value > NO_OPTION) & self.rows[self.topics][:, self.group])
+        self.option_at = np.nonzero(self.part.open)
         topic, broker = self.option_at
-        worth = value[self.option_at].astype(np.int64)
-        cost = np.where(worth >= 0, -(self.move + worth), 0)
-        self.option = self.net.connect(self.rack[topic, self.group[broker]], self.broker[broker], 1, cost)
+        cost = option_costs(self.tally.value[self.option_at], self.move)
+        tail = self.rack[self.local[topic], self.group[broker]]
+        self.option = self.net.connect(tail, self.broker[broker], 1, cost)
 
     def _knots(self) -> None:
         net, tally = self.net, self.tally
-        self.cells = np.flatnonzero(self.rows[tally.cell_topic, self.group[tally.cell_broker]])
+        self.cells = np.flatnonzero(self.part.rows[tally.cell_topic, self.group[tally.cell_broker]])
         number = np.full(len(tally.cell_topic), -1)
         number[self.cells] = np.arange(len(self.cells))
         node = net.nodes(len(self.cells))
@@ -157,7 +185,7 @@ class QuotaFlow:
 
     def _ties(self, node: Ints) -> None:
         net, tally = self.net, self.tally
-        chosen = np.flatnonzero(self.rows[tally.knot_topic, tally.knot_group])
+        chosen = np.flatnonzero(self.part.rows[tally.knot_topic, tally.knot_group])
         number = np.full(len(tally.knot_topic), -1)
         number[chosen] = np.arange(len(chosen))
         knot = net.nodes(len(chosen))
@@ -174,10 +202,14 @@ class QuotaFlow:
 def whole_quotas(whole: Whole) -> Quotas:
     """The quotas of all topics by one flow. Raises Infeasible."""
     tally = whole.tally
-    everything = np.ones(tally.most.shape, bool)
-    flow = QuotaFlow(whole, everything, (whole.low - tally.base, whole.high - tally.base))
-    beyond, cost = flow.solve()
-    return Quotas(beyond, *bound_of(tally, flow.move, cost), flow.prices(flow.moves()))
+    everything = Part(np.ones(tally.most.shape, bool), tally.value > NO_OPTION, np.zeros_like(tally.most))
+    found = QuotaFlow(whole, everything, (whole.low - tally.base, whole.high - tally.base)).solve()
+    return Quotas(found.beyond, *bound_of(tally, whole.move, found.cost), found.prices)
+
+
+def option_costs(value: npt.NDArray[np.int32], move: int) -> Ints:
+    """What an option costs of each value: a gain where there is something to keep."""
+    return np.where(value >= 0, -(move + value.astype(np.int64)), 0)
 
 
 def bound_of(tally: Tally, move: int, cost: int) -> tuple[int, int]:
