@@ -87,13 +87,17 @@ PLAN = pa.schema(
 
 @dataclass(frozen=True)
 class SnapshotFolder:
-    """A snapshot as read: `taken_ms` in milliseconds since 1970, the tables in the schemas above."""
+    """A snapshot as read: `taken_ms` in milliseconds since 1970, the tables in the schemas above.
+
+    `written` are the columns of `partitions.parquet` as the file has them, for whoever reads it by other means.
+    """
 
     cluster_id: str
     taken_ms: int
     digest: str
     brokers: pa.Table
     partitions: pa.Table
+    written: pa.Schema = SNAPSHOT_PARTITIONS
 
 
 @dataclass(frozen=True)
@@ -127,11 +131,12 @@ def read_snapshot(uri: str) -> SnapshotFolder:
     head = folder.read_json("snapshot.json")
     cluster_id, taken_ms = _field(head, "cluster_id", str, uri), _field(head, "taken_ms", int, uri)
     brokers = conformed(folder.read_table("brokers.parquet"), SNAPSHOT_BROKERS, f"brokers.parquet of {uri}")
-    partitions = conformed(folder.read_table("partitions.parquet"), SNAPSHOT_PARTITIONS, f"partitions.parquet of {uri}")
+    raw = folder.read_table("partitions.parquet")
+    partitions = conformed(raw, SNAPSHOT_PARTITIONS, f"partitions.parquet of {uri}")
     digest = snapshot_digest(cluster_id, taken_ms, brokers, partitions)
     if head.get("digest") not in (None, digest):
         raise PlanError(f"The snapshot at {uri} was edited after it was taken: its digest differs; take a new one.")
-    return SnapshotFolder(cluster_id, taken_ms, digest, brokers, partitions)
+    return SnapshotFolder(cluster_id, taken_ms, digest, brokers, partitions, raw.schema)
 
 
 def read_plan_table(uri: str) -> tuple[pa.Table, dict[str, Any]]:

@@ -6,13 +6,15 @@ import json
 from pathlib import Path
 from typing import Any
 
-import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kafka_steward.errors import PlanError
 
 __all__ = ["Folder", "for_fsspec", "for_spark", "is_local"]
+
+#: Rows of a group in a Parquet file: groups are what Spark's tasks share a file by.
+_GROUP_ROWS = 20_000
 
 
 def for_spark(uri: str) -> str:
@@ -41,6 +43,9 @@ class Folder:
     """One folder of a workspace. `what` is the word for it in sentences: "snapshot" or "plan"."""
 
     def __init__(self, uri: str, what: str) -> None:
+        # Imported late: Spark's workers, which open no folder, would wait for it as long as for Arrow.
+        import fsspec  # noqa: PLC0415
+
         self.uri, self.what = uri, what
         try:
             self._fs, self._path = fsspec.core.url_to_fs(for_fsspec(uri))
@@ -75,7 +80,7 @@ class Folder:
     def write_table(self, name: str, table: pa.Table) -> None:
         """Write one Parquet file. Raises PlanError when the workspace cannot be written."""
         buffer = pa.BufferOutputStream()
-        pq.write_table(table, buffer, compression="zstd")
+        pq.write_table(table, buffer, compression="zstd", row_group_size=_GROUP_ROWS)
         self._write(name, buffer.getvalue().to_pybytes())
 
     def write_json(self, name: str, value: dict[str, Any]) -> None:

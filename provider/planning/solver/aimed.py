@@ -23,6 +23,8 @@ _CHANGE, _AIM = 16, 64
 #: Of a broker that leads too many: how many more than it must give are asked; twice as many in each round.
 _ASKED_PER_GIVEN, _ASKED_BESIDE = 2, 8
 _ROUNDS = 5
+#: Where a broker missed its aim: one row of so many is asked besides, and twice as many in each round.
+_BESIDE = 32
 
 
 @dataclass(frozen=True)
@@ -56,15 +58,20 @@ def _few(topic: Ints, slots: Slots, tier: Tier, aim: Ints) -> Ints | None:
     asked = _stuck(topic, slots, tier.cell, (leader, led))
     excess = np.minimum(led, tier.cell[1]).sum(axis=0) - aim
     giving = _giving_order(slots, excess)
+    missed = np.zeros(0, np.int64)
     for turn in range(_ROUNDS):
         asked |= giving < np.where(excess > 0, (_ASKED_PER_GIVEN * excess + _ASKED_BESIDE) << turn, 0)[leader]
+        if len(missed):
+            # Between those who lead too many and those who lead too few others have to change places: any will do.
+            asked[:: _BESIDE >> turn] = True
         found = _with_others_fixed(topic, slots, tier, (aim, asked))
         if len(found.topics) == 0 and len(found.brokers) == 0:
             return found.leader
+        missed = found.brokers
+        excess[missed] = np.maximum(excess[missed], 1)
         asked |= np.isin(topic, found.topics)
         if asked.sum() > len(asked) // 2:
             return None
-        excess[found.brokers] = np.maximum(excess[found.brokers], 1)
     return None
 
 
@@ -75,6 +82,19 @@ def _stuck(topic: Ints, slots: Slots, cell: tuple[Ints, Ints], now: tuple[Ints, 
     has = np.flatnonzero(~asked)
     asked[has[(led > cell[1])[topic[has], leader[has]]]] = True
     asked[slots.row[(led < cell[0])[topic[slots.row], slots.broker]]] = True
+    return _with_those_in_the_way(topic, slots, cell[1], asked)
+
+
+def _with_those_in_the_way(topic: Ints, slots: Slots, high: Ints, asked: Bools) -> Bools:
+    """Of a topic whose others lead already as many as may be on every broker that holds an asked row: those others."""
+    at = topic[slots.row] * high.shape[1] + slots.broker
+    stays = np.bincount(at[slots.leads & ~asked[slots.row]], minlength=high.size)
+    boxed = asked.copy()
+    boxed[slots.row[(stays < high.ravel())[at]]] = False
+    full = np.zeros(high.size, bool)
+    full[at[boxed[slots.row]]] = True
+    asked = asked.copy()
+    asked[slots.row[slots.leads & full[at]]] = True
     return asked
 
 

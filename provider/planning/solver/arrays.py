@@ -94,6 +94,10 @@ def _capacities(given: Sequence[float | None]) -> tuple[Fraction, ...]:
     return tuple(usual if value is None else Fraction(value).limit_denominator(10**6) for value in given)
 
 
+#: Pairs of rows and brokers up to which they have a table: as many bytes.
+_MANY_PAIRS = 1 << 26
+
+
 @dataclass(frozen=True)
 class Rows:
     """Partitions, in order of topic and number. `topic[r]` is an index into `topics`; sizes in bytes, unknown is 0."""
@@ -180,8 +184,15 @@ class _Names:
 
 def member(row: Ints, value: Ints, other_row: Ints, other_value: Ints) -> Bools:
     """Which of the pairs (row, value) are among the other pairs."""
-    pack = np.int64(2**32)
-    return np.isin(row * pack + value, other_row * pack + other_value)
+    values = 1 + max(int(value.max(initial=0)), int(other_value.max(initial=0)))
+    pairs = values * (1 + max(int(row.max(initial=0)), int(other_row.max(initial=0))))
+    mine, other = row * values + value, other_row * values + other_value
+    if pairs > _MANY_PAIRS:
+        return np.isin(mine, other)
+    # A table of all pairs: a fraction of the time that sorting takes.
+    found = np.zeros(pairs, bool)
+    found[other] = True
+    return np.asarray(found[mine], bool)
 
 
 def equal_pairs(left: Ints, right: Ints) -> tuple[Ints, Ints]:

@@ -73,7 +73,7 @@ class Draft:
         return np.asarray(self.broker[self.start[:-1]] != self.rows.broker[self.rows.start[:-1]], bool)
 
 
-def moves(draft: Draft, brokers: Brokers, topic_ids: pa.Array, why: list[str]) -> pa.Table:
+def moves(draft: Draft, brokers: Brokers, topic_ids: pa.Array, why: pa.Array) -> pa.Table:
     """The changed rows as `MOVES`; `topic_ids` has one value per row of the slice, `why` one per changed row."""
     rows, at = draft.rows, draft.changed
     columns = {
@@ -85,7 +85,7 @@ def moves(draft: Draft, brokers: Brokers, topic_ids: pa.Array, why: list[str]) -
         "adding": _lists(*_sorted(draft.row[draft.added], draft.broker[draft.added]), at, brokers),
         "removing": _lists(*_sorted(rows.row[draft.removed], rows.broker[draft.removed]), at, brokers),
         "bytes": pa.array(rows.size[at], pa.int64(), mask=rows.unsized[at]),
-        "reason": pa.array(why, pa.string()),
+        "reason": why,
         "in_sync": pa.array(rows.in_sync_count[at], pa.int32()),
         "short": pa.array(rows.degree[at] - rows.in_sync_count[at], pa.int32()),
         "source": pa.array(sources(rows, brokers)[at], pa.int32()),
@@ -114,7 +114,7 @@ def left_out(draft: Draft) -> list[tuple[str, int, str]]:
     ]
 
 
-def reasons(draft: Draft, brokers: Brokers, spread_badly: Bools, operation: Operation) -> list[str]:
+def reasons(draft: Draft, brokers: Brokers, spread_badly: Bools, operation: Operation) -> pa.Array:
     """Why each changed row moves: the gravest of the reasons that apply."""
     rows, at = draft.rows, draft.changed
     moved = _rows_with(draft.row[draft.added], rows) | _rows_with(rows.row[draft.removed], rows)
@@ -127,8 +127,9 @@ def reasons(draft: Draft, brokers: Brokers, spread_badly: Bools, operation: Oper
         (np.diff(draft.start) != rows.degree, MoveReason.REPLICATION_FACTOR),
         (spread_badly, MoveReason.RACK_SPREAD),
     ]
-    words = np.select([which for which, _ in applies], [word.value for _, word in applies], MoveReason.BALANCE.value)
-    return [str(word) for word in words[at]]
+    words = pa.array([*(word.value for _, word in applies), MoveReason.BALANCE.value], pa.string())
+    found = np.select([which for which, _ in applies], range(len(applies)), len(applies))
+    return words.take(pa.array(found[at]))
 
 
 def _rows_with(row: Ints, rows: Rows) -> Bools:

@@ -86,6 +86,7 @@ class _Rack:
         np.add.at(fewest, tally.cell_topic[mine], tally.cell_low[mine])
         np.add.at(most, tally.cell_topic[mine], tally.cell_high[mine])
         self.takes = (np.maximum(self.wants - most, 0), self.wants - fewest)
+        self.middle = (self.takes[0] + self.takes[1]) // 2
         self.dice = np.random.default_rng(number)
         self.shuffled = self.dice.permutation(tally.topics)
 
@@ -129,7 +130,7 @@ class _Rack:
         """Ranks at these prices; of equals, those come first whose brokers got less than their part so far."""
         tally, cost = self.whole.tally, self.cost + prices[self.columns]
         room = ((self.whole.low + self.whole.high) / 2 - tally.base)[self.columns] / max(int(self.wants.sum()), 1)
-        lack, middle = np.zeros(len(self.columns)), sum(self.takes) // 2
+        lack, middle = np.zeros(len(self.columns)), self.middle
         rank, distance = np.zeros(cost.shape, np.int16), np.zeros(cost.shape)
         for start in range(0, tally.topics, _BLOCK):
             topics = self.shuffled[start : start + _BLOCK]
@@ -155,7 +156,7 @@ class _Rack:
     def _needed(self, ranked: _Ranked, taken: Bools, times: int) -> Bools:
         """Of brokers that got too many or too few: the options that would cost the least to have otherwise."""
         tally, opened = self.whole.tally, np.zeros_like(taken)
-        got = ((ranked.rank < sum(self.takes)[:, None] // 2) & self.option).sum(axis=0)
+        got = ((ranked.rank < self.middle[:, None]) & self.option).sum(axis=0)
         touched = np.zeros(len(self.whole.group), np.int64)
         np.add.at(touched, tally.cell_broker, (tally.cell_low + tally.cell_high) // 2)
         total = got + (touched + tally.base)[self.columns]
@@ -195,6 +196,8 @@ class _Rack:
         dearest = np.sort(cost, axis=1)[np.arange(len(cost)), np.clip(self.wants - 1, 0, len(self.columns) - 1)]
         # Where a knot has a say, the flow knows what a place in the row is worth.
         worth = np.where(self.tied, found.worth[:, self.number], dearest)[:, None]
-        wrong = self.option & np.where(taken, cost > worth, cost < worth)
-        wrong &= ~(self.tied[:, None] & opened) & (self.tied | (self.wants > 0))[:, None]
-        return np.asarray(wrong | ((cost == worth) & wrong.any(axis=1)[:, None] & ~self.tied[:, None]), bool)
+        tied, takes = self.tied[:, None], (self.wants > 0)[:, None]
+        may = np.where(tied, ~opened, takes) & self.option
+        wrong: Bools = np.where(taken, cost > worth, cost < worth) & may
+        unhappy = wrong.sum(axis=1)[:, None] > 0
+        return np.asarray(wrong | ((cost == worth) & unhappy & ~tied), bool)

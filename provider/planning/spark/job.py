@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as f
 
 from kafka_steward.assignment import Operation
@@ -45,7 +45,7 @@ from kafka_steward.planning.spark.kernels import (
 )
 from kafka_steward.planning.spark.session import local_session, worker_errors
 from kafka_steward.planning.spark.slices import SLICE_ROWS, boundaries
-from kafka_steward.planning.spark.stages import per_slice, planned, read_partitions, sealed, sliced, unsealed
+from kafka_steward.planning.spark.stages import per_slice, planned, read_partitions, sealed, sliced
 
 __all__ = ["main", "run"]
 
@@ -100,7 +100,7 @@ def _solved(
     topics = snapshot.partitions.column("topic")
     whole = job.operation in EVEN and not divisible(job.operation, job.options)
     firsts = [] if whole else boundaries(topics, slice_rows)
-    rows = sliced(read_partitions(spark, uri), firsts)
+    rows = sliced(read_partitions(spark, uri, snapshot.written), firsts)
     if not firsts:
         return _sure(*_planned(rows, job, None, snapshot))
     rows = rows.persist()
@@ -162,12 +162,12 @@ def _written(result: DataFrame, out_uri: str, proof: dict[str, Any], options: Op
     slots = Slots(options.max_in_per_broker, options.max_out_per_broker, options.chunk_size)
     header = (proof["cluster_id"], proof["snapshot_digest"], proof["operation"], proof["options"])
     moves = result.select("pack").where(f.col("pack").isNotNull())
-    plan = sealed(moves, partial(_in_order, slots, header)).persist()
-    try:
-        unsealed(plan.select("pack")).write.mode("overwrite").parquet(for_spark(f"{out_uri.rstrip('/')}/plan.parquet"))
-        return str(plan.select("digest").where(f.col("digest").isNotNull()).collect()[0]["digest"])
-    finally:
-        plan.unpersist()
+    # The digest passes by while the rows are written: nothing is kept or run a second time for it.
+    seen = Observation()
+    rows = sealed(moves, partial(_in_order, slots, header)).observe(seen, f.max("digest").alias("digest"))
+    rows = rows.where(f.col("topic").isNotNull()).drop("digest")
+    rows.write.mode("overwrite").parquet(for_spark(f"{out_uri.rstrip('/')}/plan.parquet"))
+    return str(seen.get["digest"])
 
 
 def _in_order(

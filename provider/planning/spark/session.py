@@ -76,6 +76,10 @@ def _conf() -> SparkConf:
     conf.setIfMissing("spark.master", "local[*]")
     conf.setIfMissing("spark.app.name", "kafka-steward-planning")
     conf.setIfMissing("spark.sql.execution.arrow.maxRecordsPerBatch", "200000")
+    # A file of a few megabytes is read by all cores, too.
+    conf.setIfMissing("spark.sql.files.openCostInBytes", "65536")
+    # How many partitions there are is given everywhere: nothing is left to adapt, and each step of it starts a job.
+    conf.setIfMissing("spark.sql.adaptive.enabled", "false")
     # No limit: to hold one, Spark sums up the whole batch again after every row.
     conf.setIfMissing("spark.sql.execution.arrow.maxBytesPerBatch", str(2**31 - 1))
     if conf.get("spark.master", "").startswith("local"):

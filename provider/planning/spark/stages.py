@@ -29,7 +29,7 @@ from kafka_steward.planning.files.storage import for_spark
 from kafka_steward.planning.solver.arrays import Ints
 from kafka_steward.planning.spark.kernels import ANSWER
 
-__all__ = ["Kernel", "per_slice", "planned", "read_partitions", "sealed", "sliced", "unsealed"]
+__all__ = ["Kernel", "per_slice", "planned", "read_partitions", "sealed", "sliced"]
 
 #: What runs on one slice: its rows in, a table in the stage's schema out.
 Kernel = Callable[[int, pa.Table], pa.Table]
@@ -47,7 +47,7 @@ _SPARK: dict[pa.DataType, t.DataType] = {
 }
 _SLICED = pa.schema([pa.field("slice", pa.int32()), _PACK])
 _PLANNED = pa.schema([*ANSWER, _PACK])
-_SEALED = pa.schema([pa.field("digest", pa.string()), _PACK])
+_SEALED = pa.schema([*(field.with_nullable(True) for field in PLAN), pa.field("digest", pa.string())])
 
 
 def spark_schema(schema: pa.Schema) -> t.StructType:
@@ -55,9 +55,14 @@ def spark_schema(schema: pa.Schema) -> t.StructType:
     return t.StructType([t.StructField(field.name, _SPARK[field.type], field.nullable) for field in schema])
 
 
-def read_partitions(spark: SparkSession, snapshot_uri: str) -> DataFrame:
-    """The partitions of a snapshot; optional columns that are absent are empty."""
-    found = spark.read.parquet(for_spark(f"{snapshot_uri.rstrip('/')}/partitions.parquet"))
+def read_partitions(spark: SparkSession, snapshot_uri: str, written: pa.Schema) -> DataFrame:
+    """The partitions of a snapshot, whose file has the columns `written`; optional ones that are absent are empty."""
+    address = for_spark(f"{snapshot_uri.rstrip('/')}/partitions.parquet")
+    there = [field for field in SNAPSHOT_PARTITIONS if field.name in written.names]
+    if all(field.type == written.field(field.name).type for field in there):
+        # Told the columns, Spark starts no job to find them.
+        return spark.read.schema(spark_schema(SNAPSHOT_PARTITIONS)).parquet(address)
+    found = spark.read.parquet(address)
     return found.select([_column(found, field) for field in SNAPSHOT_PARTITIONS])
 
 
@@ -136,26 +141,15 @@ def _with_packs(kernel: Kernel, number: int, rows: pa.Table) -> pa.Table:
 
 
 def sealed(packs: DataFrame, kernel: Callable[[pa.Table | None], tuple[pa.Table, str]]) -> DataFrame:
-    """The moves put in order by one task, as packs, and the digest that the kernel gives them."""
+    """The moves put in order by one task, as rows, and in a row of its own the digest that the kernel gives them."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         gathered = pa.chunked_array([batch.column("pack") for batch in batches], pa.binary())
         rows, digest = kernel(_unpacked(gathered) if len(gathered) else None)
-        found = list(_packed(rows))
-        yield _batch({"digest": [digest, *[None] * len(found)], "pack": [None, *found]}, _SEALED)
+        yield pa.RecordBatch.from_pylist([{"digest": digest}], _SEALED)
+        yield from rows.append_column("digest", pa.nulls(len(rows), pa.string())).cast(_SEALED).to_batches()
 
     return packs.coalesce(1).mapInArrow(run, spark_schema(_SEALED))
-
-
-def unsealed(packs: DataFrame) -> DataFrame:
-    """The rows of a plan out of their packs."""
-
-    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for pack in batch.column("pack").drop_null():
-                yield from _unpacked(pa.chunked_array([pa.array([pack.as_py()])])).to_batches()
-
-    return packs.mapInArrow(run, spark_schema(PLAN))
 
 
 def _packed(rows: pa.Table) -> Iterator[bytes]:
