@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from kafka_steward.errors import PlanError
@@ -67,6 +68,19 @@ def test_a_plan_with_nothing_in_it_is_written_and_read(spark: SparkSession, tmp_
     proof = run(spark, snapshot, str(tmp_path / "plan"), "heal")
     assert read_plan(str(tmp_path / "plan")).moves == []
     assert (proof["replicas_moved"], proof["lower_bound"], proof["gap"]) == (0, 0, 0)
+
+
+def test_the_types_and_the_optional_columns_of_the_file_change_no_plan(spark: SparkSession, tmp_path: Path) -> None:
+    snapshot = written(SNAPSHOT, tmp_path / "snapshot")
+    file = tmp_path / "snapshot" / "partitions.parquet"
+    table = pq.read_table(file)
+    bare = table.select([name for name in table.column_names if table.column(name).null_count < len(table)])
+    at = bare.column_names.index("partition")
+    for number, other in enumerate((bare, bare.set_column(at, "partition", bare.column(at).cast("int64")))):
+        pq.write_table(other, file)
+        run(spark, snapshot, str(tmp_path / str(number)), "heal")
+        assert read_plan(str(tmp_path / str(number))) == planned(SNAPSHOT)
+    assert len(bare.column_names) < len(table.column_names)
 
 
 def test_a_second_run_replaces_the_first(spark: SparkSession, tmp_path: Path) -> None:

@@ -19,7 +19,8 @@ __all__ = ["lead_aimed"]
 _MANY = 1 << 40
 #: What a change costs, where a leader without data costs 1; and how many changes the aim of a broker is worth. Small
 #: numbers, because the flow takes a third longer with ones that no sum could outweigh, and finds the same.
-_CHANGE, _AIM = 16, 64
+_CHANGE = 16
+_FAR = 64 * (_CHANGE + 1)
 #: Of a broker that leads too many: how many more than it must give are asked; twice as many in each round.
 _ASKED_PER_GIVEN, _ASKED_BESIDE = 2, 8
 _ROUNDS = 5
@@ -133,24 +134,27 @@ def _led(topic: Ints, slots: Slots, cell: tuple[Ints, Ints], aim: Ints) -> _Led:
     if rows == 0:
         return _Led(topic, topic, np.flatnonzero(aim))
     net = Network()
-    used, which = np.unique(topic[slots.row] * brokers + slots.broker, return_inverse=True)
-    parts, cells, ends, sink = net.nodes(rows), net.nodes(len(used)), net.nodes(brokers), net.nodes(1)
-    cost = np.where(slots.leads, 0, _CHANGE) + slots.added
-    chosen = net.connect(parts[slots.row], cells[which], 1, cost)
-    far = _AIM * (_CHANGE + 1)
+    pack = topic[slots.row] * brokers + slots.broker
+    used, which, count = np.unique(pack, return_inverse=True, return_counts=True)
     low, high = (bound.ravel()[used] for bound in cell)
-    end = ends[used % brokers]
-    sure = net.connect(cells, end, low, -8 * far)
-    net.connect(cells, end, np.maximum(high - low, 0), 0)
-    beyond = net.connect(cells, end, _MANY, 8 * far)
+    # Where one row alone could be led, and may be, the topic's bounds say nothing.
+    free = (count == 1) & (low == 0) & (high > 0)
+    bound = np.flatnonzero(~free)
+    parts, cells, ends, sink = net.nodes(rows), net.nodes(len(used)), net.nodes(brokers), net.nodes(1)
+    head = np.where(free[which], ends[slots.broker], cells[which])
+    chosen = net.connect(parts[slots.row], head, 1, np.where(slots.leads, 0, _CHANGE) + slots.added)
+    end, low, high = ends[used[bound] % brokers], low[bound], high[bound]
+    sure = net.connect(cells[bound], end, low, -8 * _FAR)
+    net.connect(cells[bound], end, np.maximum(high - low, 0), 0)
+    beyond = net.connect(cells[bound], end, _MANY, 8 * _FAR)
     net.connect(ends, np.broadcast_to(sink, ends.shape), aim, 0)
     above = [
-        net.connect(ends, np.broadcast_to(sink, ends.shape), room, price * far)
+        net.connect(ends, np.broadcast_to(sink, ends.shape), room, price * _FAR)
         for room, price in ((1, 1), (2, 2), (_MANY, 4))
     ]
     net.supply(parts, 1)
     net.supply(sink, -rows)
     flow = net.solve()
-    missed = used[(flow[sure] < low) | (flow[beyond] > 0)] // brokers
+    missed = used[bound[(flow[sure] < low) | (flow[beyond] > 0)]] // brokers
     over = np.flatnonzero(sum(flow[arcs] for arcs in above))
     return _Led(slots.broker[flow[chosen] > 0], np.unique(missed), over)

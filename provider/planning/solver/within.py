@@ -1,9 +1,9 @@
 """The placement of one slice when every topic's number on every broker is given: who stays, and who goes where.
 
-Where each partition has one place in a rack and one replica there at most, it is plain: of a topic's replicas on a
-broker the heaviest stay, and those that do not, or were lost, take what is left in the rack in turns. Racks where a
-partition has to choose between two replicas go through the flow of `rebalance`, a rack at a time; so do whole
-partitions where the racks' numbers are not given.
+Where each partition has one place in a rack, it is plain: of a topic's replicas on a broker the heaviest stay, and
+those that do not, or were lost, take what is left in the rack in turns. Only on brokers of which a partition has two in
+the rack a small flow says who stays. Racks where partitions have several places go through the flow of `rebalance`, a
+rack at a time; so do whole partitions where the racks' numbers are not given.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from __future__ import annotations
 import numpy as np
 
 from kafka_steward.planning.solver.arrays import Bools, Ints
+from kafka_steward.planning.solver.costs import costs_of
+from kafka_steward.planning.solver.flows import Network
 from kafka_steward.planning.solver.rebalance import Bounds, Shape, place_exactly
 from kafka_steward.planning.solver.tally import rack_table, weights
 
@@ -24,7 +26,7 @@ def place_within(shape: Shape, rack: tuple[Ints, Ints], quota: Ints) -> Placemen
     apart = _apart(shape, rack[1], len(quota))
     rows = np.flatnonzero(apart[shape.topic])
     pairs = _Pairs(shape, rows, rack[1], quota)
-    parts = [pairs.plain(), pairs.tied(), _whole(shape, rack, quota, ~apart)]
+    parts = [pairs.single(), pairs.several(), _whole(shape, rack, quota, ~apart)]
     row, broker = (np.concatenate(found) for found in zip(*parts, strict=True))
     order = np.lexsort((broker, row))
     return row[order], broker[order]
@@ -73,27 +75,60 @@ class _Pairs:
         number = np.full(high.shape, -1)
         number[self.row, self.group] = np.arange(len(self.row))
         self.slot_pair = number[shape.row, shape.group[shape.broker]]
-        crowded = (self.places > 1) | (rack_table(shape)[self.row, self.group] > self.places)
-        self.is_tied = np.bincount(self.pool[crowded], minlength=len(quota) * groups) > 0
+        self.has_several = np.bincount(self.pool[self.places > 1], minlength=len(quota) * groups) > 0
+        self.chooses = rack_table(shape)[self.row, self.group] > self.places
 
-    def plain(self) -> Placement:
-        """Pairs of the racks where none has to choose."""
-        mine = ~self.is_tied[self.pool]
+    def single(self) -> Placement:
+        """Pairs of the racks where each partition has one place."""
+        mine = ~self.has_several[self.pool]
         slot = np.flatnonzero(self.slot_pair >= 0)
-        slot = slot[mine[self.slot_pair[slot]]]
-        keeps = slot[self._stays(slot)]
+        keeps = self._kept(slot[mine[self.slot_pair[slot]]])
         homeless = mine.copy()
         homeless[self.slot_pair[keeps]] = False
         pairs = np.flatnonzero(homeless)
         pairs = pairs[np.argsort(self.pool[pairs], kind="stable")]
+        # Nobody gets a place that it had: a broker has one left only where all that it held stay.
         broker = self._places_left(keeps)
         shape = self.shape
         return np.concatenate([shape.row[keeps], self.row[pairs]]), np.concatenate([shape.broker[keeps], broker])
 
+    def _kept(self, slot: Ints) -> Ints:
+        cell = self._cell(slot)
+        rivals = np.zeros(self.quota.size, bool)
+        rivals[cell[self.chooses[self.slot_pair[slot]]]] = True
+        plain, other = slot[~rivals[cell]], slot[rivals[cell]]
+        return np.concatenate([plain[self._stays(plain)], other[self._settled(other)]])
+
+    def _cell(self, slot: Ints) -> Ints:
+        """The number of each slot's topic and broker."""
+        shape = self.shape
+        return np.asarray(shape.topic[shape.row[slot]] * self.quota.shape[1] + shape.broker[slot], np.int64)
+
+    def _settled(self, slot: Ints) -> Bools:
+        """Of the slots where a pair has to choose, and of their rivals there: which stay, so that the most can."""
+        if len(slot) == 0:
+            return np.zeros(0, bool)
+        shape, pair = self.shape, self.slot_pair[slot]
+        cells, at = np.unique(self._cell(slot), return_inverse=True)
+        chooses = self.chooses[pair]
+        pairs, which = np.unique(pair[chooses], return_inverse=True)
+        net = Network()
+        source, sink, pair_node, cell_node = net.nodes(1), net.nodes(1), net.nodes(len(pairs)), net.nodes(len(cells))
+        tail = np.full(len(slot), source[0])
+        tail[chooses] = pair_node[which]
+        ones = np.ones(len(slot), np.int64)
+        price, lead, _ = costs_of(shape.size[shape.row[slot]], ones, int(cell_node[-1]), soft=False)
+        stays = net.connect(tail, cell_node[at], 1, -(price + lead * shape.leads[slot]))
+        net.connect(np.broadcast_to(source, pair_node.shape), pair_node, 1, 0)
+        net.connect(cell_node, np.broadcast_to(sink, cell_node.shape), self.quota.ravel()[cells], 0)
+        net.connect(source, sink, len(slot), 0)
+        net.supply(source, len(slot))
+        net.supply(sink, -len(slot))
+        return np.asarray(net.solve()[stays] > 0, bool)
+
     def _stays(self, slot: Ints) -> Bools:
         """Which slots are among the heaviest of their topic on their broker; of equals those that lead come first."""
-        shape = self.shape
-        cell = shape.topic[shape.row[slot]] * self.quota.shape[1] + shape.broker[slot]
+        shape, cell = self.shape, self._cell(slot)
         order = np.lexsort((~shape.leads[slot], -weights(shape.size)[shape.row[slot]], cell))
         start = np.concatenate([[0], np.cumsum(np.bincount(cell, minlength=self.quota.size))])
         rank = np.empty(len(slot), np.int64)
@@ -102,27 +137,26 @@ class _Pairs:
 
     def _places_left(self, keeps: Ints) -> Ints:
         """The brokers of the places that nobody keeps, rack by rack of each topic, in turns."""
-        shape, (topics, brokers) = self.shape, self.quota.shape
-        cell = shape.topic[shape.row[keeps]] * brokers + shape.broker[keeps]
-        left = self.quota - np.bincount(cell, minlength=self.quota.size).reshape(topics, brokers)
-        groups = len(self.is_tied) // topics
+        shape, topics = self.shape, len(self.quota)
+        left = self.quota - np.bincount(self._cell(keeps), minlength=self.quota.size).reshape(self.quota.shape)
+        groups = len(self.has_several) // topics
         pool = np.arange(topics)[:, None] * groups + shape.group
-        used = np.zeros(len(self.is_tied), bool)
+        used = np.zeros(len(self.has_several), bool)
         used[self.pool] = True
-        topic, broker = np.nonzero(np.where((used & ~self.is_tied)[pool], left, 0))
+        topic, broker = np.nonzero(np.where((used & ~self.has_several)[pool], left, 0))
         amount = left[topic, broker]
         which = np.repeat(np.arange(len(amount)), amount)
         turn = np.arange(len(which)) - np.repeat(np.cumsum(amount) - amount, amount)
         return broker[which][np.lexsort((broker[which], turn, pool[topic, broker][which]))]
 
-    def tied(self) -> Placement:
+    def several(self) -> Placement:
         """Pairs of the other racks, by the flow: a rack of a topic is a topic of its own there."""
-        pairs = np.flatnonzero(self.is_tied[self.pool])
+        pairs = np.flatnonzero(self.has_several[self.pool])
         if len(pairs) == 0:
             return pairs, pairs
         shape, brokers = self.shape, self.quota.shape[1]
         pools, topic = np.unique(self.pool[pairs], return_inverse=True)
-        groups = len(self.is_tied) // len(self.quota)
+        groups = len(self.has_several) // len(self.quota)
         index = np.full(len(self.pool), -1)
         index[pairs] = np.arange(len(pairs))
         mine = np.flatnonzero(self.slot_pair >= 0)
