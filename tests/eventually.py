@@ -23,9 +23,10 @@ def eventually(
 ) -> Value:
     """Call `assertion` until it passes, and give its value; its own failure is raised after `within` seconds.
 
-    `errors` are retried like a failed assertion. A busy machine gets `BUSY` times as long.
+    What is not there yet (LookupError) and `errors` are retried like a failed assertion. A busy machine gets `BUSY`
+    times as long.
     """
-    passing: tuple[type[Exception], ...] = (AssertionError, *errors)
+    passing: tuple[type[Exception], ...] = (AssertionError, LookupError, *errors)
     deadline = time.monotonic() + within * BUSY
     while True:
         try:

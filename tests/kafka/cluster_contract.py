@@ -59,7 +59,10 @@ def limit(place: Place, bytes_per_s: int) -> None:
 
 
 def shown(place: Place, number: int = 0) -> Partition:
-    return place.port.snapshot([place.topic]).partitions[TopicPartition(place.topic, number)]
+    name, found = TopicPartition(place.topic, number), place.port.snapshot([place.topic]).partitions
+    # Asked again where a broker has not heard of a new partition yet.
+    assert name in found
+    return found[name]
 
 
 def at_rest(place: Place) -> Partition:

@@ -7,8 +7,10 @@ import sys
 from pathlib import Path
 
 from kafka import TopicPartition
-from kafka.admin import AlterConfigOp, ConfigResource, ConfigResourceType
 
+from kafka_steward.cluster.client import KafkaCluster
+from kafka_steward.cluster.configs import ConfigChange, ConfigOp
+from kafka_steward.cluster.throttles import Side, rates, set_rates
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.sandbox.mending import delete_topics, mend
 from kafka_steward.sandbox.readiness import ask
@@ -55,19 +57,26 @@ def test_damage_is_mended(sandbox: Sandbox) -> None:
 def test_a_topic_is_deleted_with_what_is_in_flight_for_it(sandbox: Sandbox, topic: str) -> None:
     sandbox.create_topics(topic, assignments={0: [1, 2]}, configs={"follower.replication.throttled.replicas": "*"})
     sandbox.fill(topic, 20_000_000)
-    throttle(sandbox, 3, (AlterConfigOp.SET, "1000"))
     try:
+        slow_down(sandbox, 3)
         ask(sandbox.bootstrap, lambda client: client.alter_partition_reassignments({TopicPartition(topic, 0): [1, 3]}))
         assert TopicPartition(topic, 0) in ask(sandbox.bootstrap, lambda client: client.list_partition_reassignments())
         delete_topics(sandbox, topic)
         eventually(lambda: _gone(sandbox, topic))
     finally:
-        throttle(sandbox, 3, (AlterConfigOp.DELETE, None))
+        with KafkaCluster({"bootstrap_servers": sandbox.bootstrap}) as cluster:
+            cluster.change_broker_configs({3: [ConfigChange(Side.FOLLOWER.rate_key, ConfigOp.DELETE)]})
 
 
-def throttle(sandbox: Sandbox, broker: int, change: tuple[AlterConfigOp, str | None]) -> None:
-    resource = ConfigResource(ConfigResourceType.BROKER, str(broker), {"follower.replication.throttled.rate": change})
-    ask(sandbox.bootstrap, lambda client: client.alter_configs([resource], raise_on_unknown=False))
+def slow_down(sandbox: Sandbox, broker: int) -> None:
+    with KafkaCluster({"bootstrap_servers": sandbox.bootstrap}) as cluster:
+        set_rates(cluster, Side.FOLLOWER, {broker: 1000})
+        # With ZooKeeper a broker says yes before it has heard.
+        eventually(lambda: _shows(cluster, broker, 1000))
+
+
+def _shows(cluster: KafkaCluster, broker: int, rate: int) -> None:
+    assert rates(cluster, Side.FOLLOWER, [broker]) == {broker: rate}
 
 
 def _gone(sandbox: Sandbox, topic: str) -> None:
