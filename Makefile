@@ -1,10 +1,13 @@
-.PHONY: demo test check install slow benchmark clean help
+.PHONY: demo quick test ci slow check install benchmark clean help
 .DEFAULT_GOAL := help
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 MODE ?= kraft
+PYTEST := $(BIN)/python -m pytest
+# Tests that share a cluster, an Airflow or Spark share a process; real ones that fail are run once more, alone.
+SPREAD := -n 3 --dist loadgroup --no-loadscope-reorder --retry-real
 SOURCES := $(shell find provider operators sensors dags -name '*.py' -o -name '*.lock' -o -name '*.json' 2>/dev/null)
 # The link tree of the strict editable install knows only the files that it was made from: it is made anew when the list changes.
 LISTING := $(shell printf '%s\n' $(sort $(SOURCES)) | cksum | cut -d' ' -f1)
@@ -15,11 +18,17 @@ help:  ## what each target does
 demo: install  ## kill a broker of a real cluster and watch it being healed (MODE=zookeeper, KEEP=1)
 	@$(BIN)/python -m kafka_steward.demo --mode $(MODE) $(if $(KEEP),--keep)
 
-test: install  ## the tests, on real Kafka (both modes), real Airflow, real Spark, real PostgreSQL
-	@$(BIN)/python -m pytest -n 3 --dist loadgroup --no-loadscope-reorder -m "not slow"
+quick: install  ## the tests that need no process, no server and no socket: after each edit
+	@$(PYTEST) --quick -n 2 --dist worksteal
 
-slow: install  ## the tests that take a minute or more each, and a search for new cases of the properties
-	@$(BIN)/python -m pytest --hypothesis-profile searching -m "slow or hypothesis"
+test: install  ## the tests, on real Kafka (both modes), real Airflow, real Spark, real PostgreSQL
+	@$(PYTEST) $(SPREAD) -m "not ci and not slow"
+
+ci: install  ## what CI runs, after `make check`: the tests, and the workflows on both kinds of cluster
+	@$(PYTEST) $(SPREAD) -m "not slow"
+
+slow: install  ## what neither of them runs, and a search for new cases of the properties
+	@$(PYTEST) --hypothesis-profile searching --retry-real -m "slow or hypothesis"
 
 check: install  ## ruff, mypy --strict, import-linter
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .

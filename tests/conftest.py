@@ -6,6 +6,8 @@ import logging
 
 from hypothesis import settings
 
+from tests.pace import slowdown_at_start
+
 # Its comings and goings would bury what a failed test says.
 logging.getLogger("kafka").setLevel(logging.CRITICAL)
 # The same cases each time: what fails, fails because of a change. `make slow` looks for new ones.
@@ -13,4 +15,9 @@ settings.register_profile("steady", derandomize=True)
 settings.register_profile("searching", derandomize=False, print_blob=True)
 settings.load_profile("steady")
 
-pytest_plugins = ["kafka_steward.sandbox.pytest_plugin", "tests.modes"]
+pytest_plugins = ["kafka_steward.sandbox.pytest_plugin", "tests.modes", "tests.rings", "tests.unstable"]
+
+
+def pytest_sessionstart() -> None:
+    """Measure how slow the machine is, once, before the first limit is set."""
+    slowdown_at_start()

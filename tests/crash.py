@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
+
+import pytest
 
 from kafka_steward.errors import ClusterUnreachable, JournalUnreachable, KafkaTimeout
 
@@ -31,6 +34,10 @@ READS = {
 }
 #: Clocks and closing are no points at which anything can be lost.
 FREE = {"now_ms", "close", "cluster_id"}
+#: All faults of a scenario, and in the quick ring every ninth: nine shares no factor with the kinds of faults.
+SHARES = pytest.mark.parametrize(
+    "every", [pytest.param(9, id="some"), pytest.param(1, id="all", marks=pytest.mark.thorough)]
+)
 
 
 class Died(BaseException):
@@ -90,8 +97,13 @@ class _Seam:
         return lambda *args, **more: self._faults.call(f"{self._seam}.{name}", lambda: attribute(*args, **more))
 
 
-def points(calls: list[str]) -> Iterator[tuple[int, str, str]]:
-    """Every fault of a recorded run: call number, kind, name. Two for a read, four for a write."""
+def points(calls: list[str], *, every: int = 1) -> Iterator[tuple[int, str, str]]:
+    """Yield every fault of a recorded run, or each one of `every`: call number, kind, name."""
+    return islice(_points(calls), 0, None, every)
+
+
+def _points(calls: list[str]) -> Iterator[tuple[int, str, str]]:
+    """Yield two faults for a read, four for a write."""
     for number, name in enumerate(calls):
         kinds = ["dies before", "fails"]
         if name.split(".")[1] not in READS:

@@ -6,12 +6,11 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-__all__ = ["BUSY", "eventually"]
+from tests.pace import Deadline
+
+__all__ = ["eventually"]
 
 Value = TypeVar("Value")
-
-#: Limits are what a quiet machine needs; one that is busy with other tests gets as many times that.
-BUSY = 4
 
 
 def eventually(
@@ -21,17 +20,17 @@ def eventually(
     *,
     errors: tuple[type[Exception], ...] = (),
 ) -> Value:
-    """Call `assertion` until it passes, and give its value; its own failure is raised after `within` seconds.
+    """Call `assertion` until it passes, and return its value; its own failure is raised after `within` seconds.
 
-    What is not there yet (LookupError) and `errors` are retried like a failed assertion. A busy machine gets `BUSY`
-    times as long.
+    What is not there yet (LookupError) and `errors` are retried like a failed assertion. `within` is for a quiet
+    machine: see `tests.pace`.
     """
     passing: tuple[type[Exception], ...] = (AssertionError, LookupError, *errors)
-    deadline = time.monotonic() + within * BUSY
+    deadline = Deadline(within)
     while True:
         try:
             return assertion()
         except passing:
-            if time.monotonic() > deadline:
+            if deadline.passed():
                 raise
         time.sleep(every)

@@ -7,17 +7,18 @@ from collections.abc import Callable
 
 from kafka_steward.execution.decisions.progress import Progress
 from kafka_steward.execution.loop import Stepper, run_to_end
-from tests.eventually import BUSY, eventually
+from tests.eventually import eventually
+from tests.pace import Deadline
 
 __all__ = ["step_until", "to_the_end"]
 
 
 def to_the_end(stepper: Stepper, *, within_s: float = 60) -> Progress:
     """Step until it has ended or waits for a person."""
-    deadline = time.monotonic() + within_s * BUSY
+    deadline = Deadline(within_s)
 
     def wait(seconds: float) -> None:
-        assert time.monotonic() < deadline, "the plan did not end in time"
+        assert not deadline.passed(), "the plan did not end in time"
         time.sleep(seconds)
 
     return run_to_end(stepper, wait, interval_s=0.3)

@@ -39,6 +39,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return next(folder.glob("*.whl"))
 
 
+@pytest.mark.process
 def test_the_wheel_holds_every_module_of_the_folders_and_nothing_else(wheel: Path) -> None:
     expected = {
         f"{package}/{path.relative_to(ROOT / folder)}"
@@ -52,6 +53,7 @@ def test_the_wheel_holds_every_module_of_the_folders_and_nothing_else(wheel: Pat
     assert held == expected
 
 
+@pytest.mark.process
 def test_importing_the_package_alone_imports_neither_airflow_nor_kafka() -> None:
     script = (
         "import sys, kafka_steward; print(sorted({'airflow', 'kafka', 'pyspark', 'sqlalchemy'} & set(sys.modules)))"

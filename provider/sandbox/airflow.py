@@ -1,4 +1,4 @@
-"""A real Airflow on this machine: four processes on 127.0.0.1, SQLite, an AIRFLOW_HOME of its own.
+"""A real Airflow on this machine: four processes on 127.0.0.1, an AIRFLOW_HOME and a database of its own.
 
 `airflow standalone` is not used: it, and a plain `airflow scheduler`, serve task logs on every interface. The parts are
 started one by one with `--skip-serve-logs`; only the api-server listens.
@@ -56,7 +56,8 @@ class LocalAirflow:
 
     `home` is AIRFLOW_HOME; DAG files go into `dags`. `users` maps a name to its role (admin, op, user, viewer); each
     one's password is its name. `connections` maps a conn_id to the JSON form of a connection. `environment` is added to
-    that of all four parts.
+    that of all four parts. `database` is the URL of an empty PostgreSQL database (`postgresql+psycopg://...`); without
+    one, Airflow keeps its state in SQLite.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class LocalAirflow:
         connections: Mapping[str, Mapping[str, Any]] | None = None,
         users: Mapping[str, str] | None = None,
         environment: Mapping[str, str] | None = None,
+        database: str | None = None,
     ) -> None:
         self.home = home
         self.dags = home / "dags"
@@ -73,6 +75,7 @@ class LocalAirflow:
         (self._port,) = pick_ports(1)
         self._connections = dict(connections or {})
         self._extra = dict(environment or {})
+        self._database = database or f"sqlite:///{home}/airflow.db"
         self._keys = {name: secrets.token_urlsafe(32) for name in ("jwt", "api")}
         self._fernet = base64.urlsafe_b64encode(secrets.token_bytes(32)).decode()
         self._household = Household(f"airflow:{home}")
@@ -179,8 +182,11 @@ class LocalAirflow:
             "API_AUTH__JWT_SECRET": self._keys["jwt"],
             "DAG_PROCESSOR__BUNDLE_REFRESH_CHECK_INTERVAL": "1",
             "DAG_PROCESSOR__REFRESH_INTERVAL": "2",
-            "DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{self.home}/airflow.db",
+            "DATABASE__SQL_ALCHEMY_CONN": self._database,
         }
+        if self._database.startswith("postgresql+psycopg:"):
+            # Airflow would look for asyncpg; psycopg serves both.
+            options["DATABASE__SQL_ALCHEMY_CONN_ASYNC"] = self._database
         return {"AIRFLOW_HOME": str(self.home), **{f"AIRFLOW__{name}": value for name, value in options.items()}}
 
     @property

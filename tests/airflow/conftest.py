@@ -18,6 +18,7 @@ from kafka_steward.sandbox.household import marked_processes
 from kafka_steward.sandbox.java import java
 from tests.airflow_home import connect
 from tests.eventually import eventually
+from tests.postgres import PostgresServer
 from tests.sandbox.processes import alive
 from tests.statsd import StatsD
 
@@ -41,12 +42,22 @@ def statsd() -> Iterator[StatsD]:
 
 
 @pytest.fixture(scope="package")
-def airflow(tmp_path_factory: pytest.TempPathFactory, statsd: StatsD) -> Iterator[LocalAirflow]:
+def postgres() -> Iterator[PostgresServer]:
+    """Where each Airflow keeps its state: on SQLite, whoever writes makes all others wait, and some give up."""
+    with PostgresServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="package")
+def airflow(
+    tmp_path_factory: pytest.TempPathFactory, statsd: StatsD, postgres: PostgresServer
+) -> Iterator[LocalAirflow]:
     home = tmp_path_factory.mktemp("airflow")
     ours = {"JAVA_HOME": str(java().home), "TOLD": str(home / "told.jsonl"), "GREETING": "and welcome"}
     environment = {**ours, **statsd.environment, "AIRFLOW__CORE__TEST_CONNECTION": "Enabled"}
     users = {"admin": "admin", "ann": "op", "victor": "viewer"}
-    with LocalAirflow(home, users=users, environment=environment) as airflow:
+    database = postgres.new_database()
+    with LocalAirflow(home, users=users, environment=environment, database=database) as airflow:
         yield airflow
         running = marked_processes(f"airflow:{home}")
         assert len(running) > len(PARTS)

@@ -27,6 +27,7 @@ from kafka_steward.sandbox import Sandbox
 from kafka_steward.sandbox.airflow import AirflowFailed, LocalAirflow
 from tests.airflow.conftest import DONE, Desk
 from tests.eventually import eventually
+from tests.postgres import PostgresServer
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow]
 
@@ -66,9 +67,9 @@ AFTER = {0: (3, 1, 2), 1: (1, 2, 3), 2: (2, 3, 1), 3: (2, 3, 1), 4: (3, 1, 2)}
 
 
 @pytest.fixture(scope="module")
-def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalAirflow]:
-    home = tmp_path_factory.mktemp("crashing")
-    with LocalAirflow(home, users={"admin": "admin", "ann": "op"}, environment=HASTY) as airflow:
+def airflow(tmp_path_factory: pytest.TempPathFactory, postgres: PostgresServer) -> Iterator[LocalAirflow]:
+    home, users = tmp_path_factory.mktemp("crashing"), {"admin": "admin", "ann": "op"}
+    with LocalAirflow(home, users=users, environment=HASTY, database=postgres.new_database()) as airflow:
         yield airflow
 
 

@@ -5,6 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
+pytestmark = pytest.mark.process
+
 
 def test_taking_them_in_imports_neither_kafka_nor_arrow_nor_what_carries_plans_out() -> None:
     script = (

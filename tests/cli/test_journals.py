@@ -18,8 +18,8 @@ from kafka_steward.journal.zk_options import ZooKeeperOptions
 from tests.airflow_home import NOWHERE, Connect
 from tests.cli.calling import run
 from tests.cli.scene import new_scene
-from tests.journal.postgres import PostgresServer
 from tests.journal.zookeeper import ZooKeeperServer
+from tests.postgres import PostgresServer
 
 LOOKS = [["plans"], ["show", "beef"], ["audit"], ["abandon", "beef", "--reason", "x"]]
 DRIVES = [["status"], ["resume"], ["cancel", "--reason", "x"], ["verify"]]
@@ -54,6 +54,7 @@ def test_postgresql_does_not_answer(connect: Connect, capsys: pytest.CaptureFixt
     assert "secret" not in one_sentence(capsys)
 
 
+@pytest.mark.process
 def test_zookeeper_does_not_answer(
     connect: Connect, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -80,6 +81,7 @@ def outage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Outage]:
         yield journal, server.stop, server.start
 
 
+@pytest.mark.process
 def test_a_journal_that_goes_and_comes_back_holds_a_plan_up_and_ends_none(
     outage: Outage,
     monkeypatch: pytest.MonkeyPatch,
@@ -102,6 +104,7 @@ def test_a_journal_that_goes_and_comes_back_holds_a_plan_up_and_ends_none(
     assert journal.slot.owner() is None
 
 
+@pytest.mark.process
 def test_a_journal_is_copied_to_another_backend(
     connect: Connect, tmp_path: Path, postgres: PostgresServer, capsys: pytest.CaptureFixture[str]
 ) -> None:

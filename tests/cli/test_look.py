@@ -71,6 +71,7 @@ def test_a_moment_that_is_none_is_a_usage_error(since: str, capsys: pytest.Captu
     assert f"'{since}' is neither like 2h (s, m, h, d) nor like 2026-11-21T08:00" in capsys.readouterr().err
 
 
+@pytest.mark.process
 def test_a_reader_that_has_seen_enough_is_no_fault(connect: Connect, tmp_path: Path) -> None:
     conn_id = connect(extra={"cluster_id": "c1"})
     with open_journal(f"sqlite:///{tmp_path}/journal.db", "c1") as journal:

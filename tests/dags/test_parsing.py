@@ -6,6 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.process
+
 DAGS = ("apply", "cancel", "fill", "heal", "health", "rebalance")
 #: Runs each file of a folder as the dag-processor does, and prints what it has imported that it should not.
 READ_ALL = """

@@ -39,6 +39,7 @@ def test_a_demo_that_is_stopped_while_airflow_starts_leaves_no_process(number: s
     assert not list(tmp_path.glob("kafka-steward-demo-*"))
 
 
+@pytest.mark.process
 def test_an_unknown_mode_is_refused_with_a_sentence() -> None:
     refused = subprocess.run([*COMMAND, "--mode", "raft"], capture_output=True, text=True, timeout=300, check=False)
     assert refused.returncode == 2

@@ -27,7 +27,7 @@ from kafka_steward.journal.sql_audit import AuditTable
 from kafka_steward.journal.sql_moves import MoveTable
 from kafka_steward.journal.tree import Tree
 from kafka_steward.settings import Settings
-from tests.crash import FREE, Died, Faults, points
+from tests.crash import FREE, SHARES, Died, Faults, points
 from tests.places import LOCK_TICKS, Place, persist
 from tests.simulator import Simulator
 from tests.worlds import WHO, heal_moves, move, plan_of
@@ -107,14 +107,14 @@ def verify(place: Place, progress: Progress) -> None:
     assert len(told) == sum(row.state is MoveState.COMPLETED for row in moves.rows(place.plan.digest))
 
 
+@SHARES
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_whatever_dies_or_is_lost_the_next_process_ends_the_plan(name: str) -> None:
+def test_whatever_dies_or_is_lost_the_next_process_ends_the_plan(name: str, every: int) -> None:
     scenario = SCENARIOS[name]
     quiet, place = Faults(), scenario()
     verify(place, go(place, quiet))
-    faults = list(points(quiet.calls))
-    assert len(faults) > 2 * len(quiet.calls)
-    for at, kind, call in faults:
+    assert len(list(points(quiet.calls))) > 2 * len(quiet.calls)
+    for at, kind, call in points(quiet.calls, every=every):
         place = scenario()
         try:
             try:
@@ -180,15 +180,16 @@ def verify_taken_back(place: Place, progress: Progress) -> None:
     assert told.count(Action.PUBLISH) == 1
 
 
+@SHARES
 @pytest.mark.parametrize(
     "ticks", [pytest.param(2, id="in the middle"), pytest.param(9, id="when it had ended", marks=pytest.mark.slow)]
 )
-def test_whatever_dies_or_is_lost_a_plan_is_taken_back_exactly(ticks: int) -> None:
+def test_whatever_dies_or_is_lost_a_plan_is_taken_back_exactly(ticks: int, every: int) -> None:
     quiet, place = Faults(), moving_three(ticks)
     begun = [row.state for row in place.stores[1].rows(place.plan.digest)]
     assert begun.count(MoveState.COMPLETED) == (1 if ticks == 2 else 3)
     verify_taken_back(place, take_back(place, quiet))
-    for at, kind, call in points(quiet.calls):
+    for at, kind, call in points(quiet.calls, every=every):
         place = moving_three(ticks)
         try:
             try:

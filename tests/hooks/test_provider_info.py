@@ -102,6 +102,7 @@ def test_airflow_knows_the_connection_type_and_its_test_button() -> None:
     assert "extra__kafka_steward__throttle" in manager.connection_form_widgets
 
 
+@pytest.mark.process
 def test_the_commands_teach() -> None:
     airflow_command = Path(sys.executable).with_name("airflow")
     shown = subprocess.run(

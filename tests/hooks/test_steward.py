@@ -41,6 +41,7 @@ def test_an_extra_that_is_no_json_is_refused(monkeypatch: pytest.MonkeyPatch) ->
         _ = StewardHook("kafka_test").access
 
 
+@pytest.mark.process
 def test_bootstrap_servers_down_is_one_sentence(connect: Connect) -> None:
     connect()
     began = time.monotonic()
@@ -51,6 +52,7 @@ def test_bootstrap_servers_down_is_one_sentence(connect: Connect) -> None:
     assert time.monotonic() - began < 20
 
 
+@pytest.mark.process
 def test_the_test_button_says_what_is_wrong(connect: Connect) -> None:
     connect()
     ok, sentence = StewardHook("kafka_test").test_connection()
@@ -95,6 +97,7 @@ def test_the_memory_keeps_one_cluster_per_bootstrap_servers(connect: Connect, tm
     assert memory.recall(StewardHook("kafka_test").access) is None
 
 
+@pytest.mark.process
 def test_no_secret_is_shown_or_logged(
     connect: Connect, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:

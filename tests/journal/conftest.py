@@ -12,14 +12,26 @@ from kafka_steward.journal.open import Journal, open_journal
 from kafka_steward.journal.tree import Tree
 from kafka_steward.journal.zk_options import ZooKeeperOptions
 from kafka_steward.journal.zk_tree import ZkTree
-from tests.journal.postgres import PostgresServer
 from tests.journal.zookeeper import ZooKeeperServer
 from tests.memory_tree import MemoryTree
+from tests.postgres import PostgresServer
 
+#: Parameters, and fixtures, that are a server.
+SERVERS = ("postgresql", "zookeeper", "postgres")
 #: Seconds: as long as a loaded machine may take to let a client in.
 PATIENT_S = 60.0
 
 _clusters = (f"cluster-{number}" for number in itertools.count())
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what needs a server: it is not in the quick ring."""
+    for item in items:
+        callspec = getattr(item, "callspec", None)
+        given = [*(callspec.params.values() if callspec else ()), *getattr(item, "fixturenames", ())]
+        if Path(__file__).parent in item.path.parents and any(name in SERVERS for name in given):
+            item.add_marker("process")
 
 
 @pytest.fixture(scope="session")

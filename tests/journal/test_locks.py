@@ -223,6 +223,7 @@ def test_a_lock_lives_for_a_minute_and_is_then_taken_over(timed: MemoryTree, clo
         dead.check()
 
 
+@pytest.mark.process
 def test_who_was_killed_on_this_machine_holds_the_lock_for_seconds(timed: MemoryTree, clock: Clock) -> None:
     with dead_process() as name:
         StepLock(timed, name).acquire()

@@ -17,7 +17,7 @@ import pytest
 from kafka_steward.errors import JournalError, JournalUnreachable, NodeExists, SettingError
 from kafka_steward.journal.open import Journal, open_journal
 from kafka_steward.journal.sql_tree import SqlTree
-from tests.journal.postgres import PostgresServer
+from tests.postgres import PostgresServer
 
 SECRET = "s3cret/pw"
 ESCAPED = "s3cret%2Fpw"
@@ -157,6 +157,7 @@ def test_nothing_that_is_printed_tells_the_password(postgres_url: str) -> None:
     assert ESCAPED not in printed
 
 
+@pytest.mark.process
 def test_opening_loads_sqlalchemy_and_nothing_before_does() -> None:
     code = (
         "import sys, kafka_steward.journal.open, kafka_steward.journal.render, kafka_steward.journal.requests;"
@@ -165,6 +166,7 @@ def test_opening_loads_sqlalchemy_and_nothing_before_does() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+@pytest.mark.process
 def test_a_second_opening_needs_no_alembic(tmp_path: Path) -> None:
     open_journal(sqlite_at(tmp_path), "c").close()
     code = (

@@ -10,6 +10,8 @@ from kafka_steward.journal.process import is_dead, process_name
 from tests.eventually import eventually
 from tests.journal.dead import dead_process
 
+pytestmark = pytest.mark.process
+
 
 def test_each_name_is_another_and_begins_with_host_and_process() -> None:
     one, other = process_name(), process_name()

@@ -26,6 +26,8 @@ from tests.journal.certificate import Certificate
 from tests.journal.test_plans import moves_of, record_of
 from tests.journal.zookeeper import ZooKeeperServer
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def raw(zookeeper: ZooKeeperServer) -> Iterator[KazooClient]:

@@ -18,7 +18,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 from kafka_steward.sandbox.java import java
 from kafka_steward.sandbox.ports import pick_ports
 from tests.journal.certificate import Certificate
-from tests.journal.postgres import _die_with_parent
+from tests.postgres import _die_with_parent
 
 _STEADY_S = 90.0
 _FLAGS = ("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xss512k")

@@ -89,6 +89,7 @@ def test_a_password_is_not_logged_even_at_debug(guarded: str, caplog: pytest.Log
             logging.getLogger(name).setLevel(level)
 
 
+@pytest.mark.process
 def test_servers_that_are_down_are_named_within_ten_seconds_and_no_thread_stays(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -100,6 +101,7 @@ def test_servers_that_are_down_are_named_within_ten_seconds_and_no_thread_stays(
     assert not caplog.records
 
 
+@pytest.mark.process
 def test_a_server_that_hangs_does_not_keep_us_longer_than_one_that_is_down() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"

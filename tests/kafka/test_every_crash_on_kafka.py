@@ -33,8 +33,9 @@ from kafka_steward.sandbox import Sandbox
 from kafka_steward.settings import Settings
 from tests.by_hand import plan_by_hand
 from tests.crash import Died, Faults, points
-from tests.eventually import BUSY, eventually
+from tests.eventually import eventually
 from tests.journal.dead import dead_process
+from tests.pace import Deadline
 
 pytestmark = pytest.mark.slow
 
@@ -136,12 +137,12 @@ def again(act: Callable[[], Any], *, within_s: float = 60) -> Any:
 
 
 def to_the_end(stepper: Stepper, *, within_s: float = 60) -> None:
-    deadline = time.monotonic() + within_s * BUSY
+    deadline = Deadline(within_s)
     while True:
         progress = again(stepper.step)
         if progress.ended:
             return
-        assert time.monotonic() < deadline, progress
+        assert not deadline.passed(), progress
         time.sleep(0.05)
 
 

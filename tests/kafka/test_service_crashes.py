@@ -27,8 +27,9 @@ from kafka_steward.sandbox import Sandbox
 from kafka_steward.sandbox.process import Process
 from kafka_steward.settings import Settings
 from tests.by_hand import plan_by_hand
-from tests.eventually import BUSY, eventually
-from tests.journal.postgres import PostgresServer
+from tests.eventually import eventually
+from tests.pace import Deadline
+from tests.postgres import PostgresServer
 
 pytestmark = pytest.mark.slow
 
@@ -76,9 +77,9 @@ def begun(cluster: KafkaCluster, journal: Journal, sandbox: Sandbox, topic: str,
 
 def ends(step: Callable[[], bool], *, within_s: float = 240) -> None:
     """Step on, as every caller does, whatever is away for a while."""
-    deadline = time.monotonic() + within_s * BUSY
+    deadline = Deadline(within_s)
     while not stepped(step):
-        assert time.monotonic() < deadline, "it did not end in time"
+        assert not deadline.passed(), "it did not end in time"
         time.sleep(0.5)
 
 

@@ -65,6 +65,7 @@ def test_a_path_that_holds_no_cluster_is_said(zookeeper_sandbox: Sandbox) -> Non
         BrokerWatch(f"{zookeeper_sandbox.zookeeper}/elsewhere")
 
 
+@pytest.mark.process
 def test_a_zookeeper_that_is_down_is_named() -> None:
     with pytest.raises(ClusterUnreachable, match=r"ZooKeeper at 127\.0\.0\.1:1 did not answer within 1 s"):
         BrokerWatch("127.0.0.1:1", timeout_s=1.0)

@@ -53,6 +53,7 @@ def test_no_such_connection_fails_each_task_at_once_and_for_good(task: str) -> N
     )
 
 
+@pytest.mark.process
 def test_bootstrap_servers_that_are_down_fail_a_task_so_that_it_is_retried(connect: Connect) -> None:
     with pytest.raises(ClusterUnreachable) as told:
         TASKS["find_failures"](connect()).execute(context())

@@ -14,6 +14,8 @@ import pytest
 from kafka_steward.sandbox import airflow
 from kafka_steward.sandbox.airflow import AirflowBusy, AirflowFailed, LocalAirflow
 
+pytestmark = pytest.mark.process
+
 BUSY = '{"detail":{"reason":"Database error","statement":"hidden"}}'
 
 

@@ -9,6 +9,8 @@ import pytest
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.sandbox.classes import class_archive
 
+pytestmark = pytest.mark.process
+
 
 def test_every_broker_maps_the_same_archive(sandbox: Sandbox) -> None:
     maps = [Path(f"/proc/{broker.pid}/maps").read_text().splitlines() for broker in sandbox.brokers.values()]

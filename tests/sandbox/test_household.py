@@ -13,6 +13,8 @@ import pytest
 from kafka_steward.sandbox.household import Household, marked_processes
 from tests.eventually import eventually
 
+pytestmark = pytest.mark.process
+
 #: Ignores SIGTERM, and has a child in a session of its own that does too.
 STUBBORN = ["bash", "-c", "trap '' TERM; setsid bash -c \"trap '' TERM; sleep 300\" & sleep 300"]
 OWNER = """

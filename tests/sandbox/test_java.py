@@ -11,6 +11,8 @@ import pytest
 from kafka_steward.errors import SandboxFailed
 from kafka_steward.sandbox.java import Java, find_java, java, private_java
 
+pytestmark = pytest.mark.process
+
 OLD = """#!/bin/sh
 echo "    java.home = /opt/old" >&2
 echo "    java.specification.version = {version}" >&2

@@ -18,6 +18,8 @@ from kafka_steward.sandbox.readiness import unready_brokers
 from tests.eventually import eventually
 from tests.sandbox.processes import alive, descendants, heed_ctrl_c, listening
 
+pytestmark = pytest.mark.process
+
 COMMAND = [sys.executable, "-m", "kafka_steward.sandbox"]
 MODES = [pytest.param(mode, marks=getattr(pytest.mark, mode)) for mode in ("kraft", "zookeeper")]
 

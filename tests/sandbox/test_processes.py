@@ -6,7 +6,11 @@ import os
 import socket
 import subprocess
 
+import pytest
+
 from tests.sandbox.processes import alive, descendants, listening
+
+pytestmark = pytest.mark.process
 
 
 def test_a_listener_on_every_address_is_seen_as_such() -> None:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from kafka import TopicPartition
 
 from kafka_steward.cluster.client import KafkaCluster
@@ -15,6 +16,8 @@ from kafka_steward.sandbox import Sandbox
 from kafka_steward.sandbox.mending import delete_topics, mend
 from kafka_steward.sandbox.readiness import ask
 from tests.eventually import eventually
+
+pytestmark = pytest.mark.process
 
 CONFTEST = 'pytest_plugins = ["kafka_steward.sandbox.pytest_plugin"]\n'
 ONE = "def test_a(sandbox): pass\ndef test_b(): pass\ndef test_c(zookeeper_sandbox): pass\ndef test_d(topic): pass\n"

@@ -32,6 +32,7 @@ def test_a_plan_or_partitions_but_not_both() -> None:
         IsrCatchUpSensor(task_id="wait", partitions=["orders-7"], plan="digest").arguments(context())
 
 
+@pytest.mark.process
 def test_a_cluster_that_does_not_answer_is_waited_for(connect: Connect) -> None:
     connect()
     sensor = IsrCatchUpSensor(task_id="wait", conn_id="kafka_test", deferrable=False)

@@ -60,6 +60,7 @@ def test_a_step_that_did_nothing_tells_nothing(told: dict[str, float]) -> None:
     assert told == {}
 
 
+@pytest.mark.process
 def test_a_real_statsd_hears_each_by_its_name() -> None:
     with StatsD() as statsd:
         environment = {**os.environ, **statsd.environment, "PYTHONPATH": str(Path(__file__).parents[2])}

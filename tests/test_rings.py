@@ -1,0 +1,54 @@
+"""The quick ring runs what needs nothing, and fails a test that connects, listens or starts a process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.rings import NEEDY
+
+pytestmark = pytest.mark.process
+
+ROOT = Path(__file__).parent.parent
+TESTS = {
+    "connects": "import socket\ndef test_it():\n    socket.socket().connect_ex(('127.0.0.1', 1))\n",
+    "listens": "import socket\ndef test_it():\n    socket.socket().bind(('127.0.0.1', 0))\n",
+    "starts a process": "import subprocess\ndef test_it():\n    subprocess.run(['true'])\n",
+}
+
+
+def run(folder: Path, text: str, *options: str) -> subprocess.CompletedProcess[str]:
+    (folder / "test_it.py").write_text(text)
+    (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n" + "".join(f"  {mark}\n" for mark in NEEDY))
+    command = [sys.executable, "-m", "pytest", "-p", "tests.rings", "-p", "no:cacheprovider", f"--rootdir={folder}"]
+    return subprocess.run(
+        [*command, *options, "-c", str(folder / "pytest.ini"), str(folder)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("what", TESTS)
+def test_in_the_quick_ring_a_test_without_a_mark_may_not(what: str, tmp_path: Path) -> None:
+    done = run(tmp_path, TESTS[what], "--quick")
+    assert done.returncode == 1, done.stdout
+    assert "test_it is not marked `process`, but: " in done.stdout
+
+
+@pytest.mark.parametrize("what", TESTS)
+def test_elsewhere_it_may(what: str, tmp_path: Path) -> None:
+    assert run(tmp_path, TESTS[what]).returncode == 0
+
+
+def test_the_quick_ring_leaves_out_every_test_with_a_mark(tmp_path: Path) -> None:
+    text = "import pytest\ndef test_plain(): pass\n"
+    text += "".join(f"@pytest.mark.{mark}\ndef test_{mark}(): assert False\n" for mark in NEEDY)
+    done = run(tmp_path, text, "--quick")
+    assert done.returncode == 0, done.stdout
+    assert f"1 passed, {len(NEEDY)} deselected" in done.stdout
