@@ -18,7 +18,7 @@ from tests.operators.simulated import CONN_ID, Cluster, MakeCluster, make_cluste
 
 __all__ = ["make_cluster"]
 
-ALLOWED = {"enable_under_replicated_topic_creation": True}
+ALLOWED: dict[str, Any] = {"enable_under_replicated_topic_creation": True}
 
 
 def create(*, params: dict[str, Any] | None = None, **given: Any) -> dict[str, Any]:
