@@ -60,6 +60,14 @@ def test_a_replication_factor_that_grows_is_under_min_isr_until_enough_new_repli
     assert examine(simulator, journal)[0].under_replicated == (name,), "it has three replicas now"
 
 
+def test_a_partition_with_all_its_replicas_in_sync_is_never_under_min_isr() -> None:
+    simulator = Simulator.of("1a 2b 3c 4a", "t: 12 34")
+    simulator.topic_settings["t"]["min.insync.replicas"] = "3"
+    simulator.kill(2)
+    health, _ = examine(simulator, memory_journal(simulator))
+    assert health.under_min_isr == (TopicPartition("t", 0),)
+
+
 def test_owed_replicas_are_measured_stated_in_the_sentence_and_held_to_a_limit() -> None:
     simulator = Simulator.of("1a 2b 3c", mode="zookeeper")
     journal = memory_journal(simulator)
