@@ -14,7 +14,7 @@ from tests.pace import Deadline
 def clock(monkeypatch: pytest.MonkeyPatch) -> itertools.count[int]:
     """A second passes between two looks at the clock."""
     seconds = itertools.count()
-    monkeypatch.setattr(pace.time, "monotonic", lambda: float(next(seconds)))
+    monkeypatch.setattr("tests.pace.time.monotonic", lambda: float(next(seconds)))
     return seconds
 
 

@@ -5,7 +5,8 @@ it has replicas, the cluster does not list it as live, and two other live broker
 asked one by one, do not list it either. A cluster of which no broker answers has no failed broker: it is unreachable.
 
 A partition is under-replicated when its assigned replicas, without those that a reassignment is adding, outnumber the
-ISR: a reassignment by itself raises no alarm (KIP-352).
+ISR: a reassignment by itself does not make a partition under-replicated (KIP-352). It may put one under min ISR: Kafka
+itself refuses acks=all while a replication factor of 1 becomes 3 and min.insync.replicas is 2.
 """
 
 from __future__ import annotations
@@ -140,9 +141,9 @@ def _those(partitions: Iterable[Partition]) -> tuple[TopicPartition, ...]:
 
 
 def _under_min_isr(partition: Partition, min_isr: Mapping[str, int]) -> bool:
-    # As Kafka does: a topic with fewer replicas than that setting needs no more than it has.
-    assigned = len(set(partition.replicas) - set(partition.adding))
-    return len(partition.isr) < min(min_isr.get(partition.topic, 1), assigned)
+    # As the leader decides whether it takes acks=all (Partition.effectiveMinIsr): a topic with fewer replicas than that
+    # setting needs no more than it has, and replicas that are being added count, unlike for under_replicated.
+    return len(partition.isr) < min(min_isr.get(partition.topic, 1), len(partition.replicas))
 
 
 def _max_lag(moving: Iterable[Partition], ends: Mapping[tuple[TopicPartition, int], int]) -> int | None:

@@ -100,6 +100,82 @@ def test_kip_352s_formula_counts_the_isr_against_the_replicas_without_those_bein
     assert looked(moving(set(), leader=None)).offline == (TopicPartition("t", 0),)
 
 
+def one(replicas: str, isr: str, *, adding: str = "", removing: str = "") -> Snapshot:
+    """A cluster of one partition; single-digit brokers."""
+    assigned, in_sync, added, removed = (tuple(map(int, digits)) for digits in (replicas, isr, adding, removing))
+    brokers = {id_: Broker(id_, "host", 9092) for id_ in (1, 2, 3, 4)}
+    leader = in_sync[0] if in_sync else None
+    partition = Partition("t", 0, assigned, frozenset(in_sync), leader, adding=added, removing=removed)
+    return Snapshot("id", 0, brokers, {partition.topic_partition: partition})
+
+
+@pytest.mark.parametrize(
+    ("replicas", "adding", "isr", "under_replicated"),
+    [
+        ("123", "23", "1", False),
+        ("123", "23", "12", False),
+        ("1234", "34", "12", False),
+        ("1234", "34", "1", True),
+        ("123", "", "1", True),
+    ],
+)
+def test_a_replication_factor_that_grows_counts_when_the_reassignment_is_complete(
+    replicas: str, adding: str, isr: str, *, under_replicated: bool
+) -> None:
+    health = looked(one(replicas, isr, adding=adding))
+    assert bool(health.under_replicated) is under_replicated
+    assert bool(health.reassigning) is bool(adding)
+
+
+@pytest.mark.parametrize(
+    ("replicas", "removing", "isr", "under_replicated"),
+    [("123", "23", "123", False), ("123", "23", "12", True), ("123", "23", "1", True), ("1", "", "1", False)],
+)
+def test_a_replication_factor_that_shrinks_counts_when_the_reassignment_is_complete(
+    replicas: str, removing: str, isr: str, *, under_replicated: bool
+) -> None:
+    health = looked(one(replicas, isr, removing=removing))
+    assert bool(health.under_replicated) is under_replicated
+    assert bool(health.reassigning) is bool(removing)
+
+
+def test_a_partition_with_fewer_replicas_than_min_isr_needs_no_more_than_it_has() -> None:
+    assert looked(one("1", "1"), min_isr={"t": 2}).under_min_isr == ()
+    assert looked(one("12", "12"), min_isr={"t": 3}).under_min_isr == ()
+    assert looked(one("12", "1"), min_isr={"t": 3}).under_min_isr == (TopicPartition("t", 0),)
+
+
+def test_replicas_being_added_count_for_min_isr_as_in_kafka_which_refuses_acks_all_meanwhile() -> None:
+    assert looked(one("123", "1", adding="23"), min_isr={"t": 2}).under_min_isr == (TopicPartition("t", 0),)
+    assert looked(one("123", "12", adding="23"), min_isr={"t": 2}).under_min_isr == ()
+    assert looked(one("123", "12", adding="3"), min_isr={"t": 3}).under_min_isr == (TopicPartition("t", 0),)
+    assert looked(one("123", "1", adding="23"), min_isr={}).under_min_isr == ()
+
+
+def test_the_max_lag_is_zero_while_nothing_is_reassigned() -> None:
+    health = looked(one("123", "12"))
+    assert (health.max_lag, health.measures["reassignment_max_lag"]) == (0, 0)
+
+
+def test_owed_replicas_are_a_measure() -> None:
+    assert looked(one("12", "12"), owed=3).measures["owed_replicas"] == 3
+
+
+def test_only_what_replicas_being_added_hold_counts_as_copied() -> None:
+    """Broker 4 receives a replica of t-0, and has one of t-1, to which producers write, and which moves to broker 3."""
+    brokers = {id_: Broker(id_, "host", 9092) for id_ in (1, 2, 3, 4)}
+    first, second = TopicPartition("t", 0), TopicPartition("t", 1)
+    receiving = Partition("t", 0, (1, 4), frozenset({1}), 1, adding=(4,))
+    written = Partition("t", 1, (4, 3), frozenset({4}), 4, adding=(3,))
+    snapshot = Snapshot("id", 0, brokers, {first: receiving, second: written})
+    before = copies_of(snapshot, {3: LogDir({second: 10}), 4: LogDir({first: 10, second: 1_000})}, 1_000)
+    after = copies_of(snapshot, {3: LogDir({second: 30}), 4: LogDir({first: 40, second: 9_000})}, 2_000)
+    assert after.bytes_ == {(first, 4): 40, (second, 3): 30}
+    health = health_of(snapshot, min_isr={}, ends={}, copies=after, before=before)
+    assert health.bytes_in == {1: 0, 2: 0, 3: 20, 4: 30}
+    assert health.bytes_out == {1: 30, 2: 0, 3: 0, 4: 20}
+
+
 def test_the_max_lag_is_that_of_replicas_being_added() -> None:
     name = TopicPartition("t", 0)
     ends = {(name, 1): 500, (name, 2): 400, (name, 3): 0, (name, 4): 120}

@@ -97,6 +97,53 @@ def test_a_topic_is_made_with_at_least_min_isr_or_not_at_all(
     assert not leaders or max(map(leaders.count, live)) - min(map(leaders.count, live)) <= 1
 
 
+def with_live(simulator: Simulator, *brokers: int) -> Journal:
+    """Only these brokers are live, and the journal is new."""
+    for broker in set(simulator.racks) - set(brokers):
+        simulator.kill(broker)
+    return memory_journal(simulator)
+
+
+def assert_refused(simulator: Simulator, journal: Journal, wanted: WantedTopic, needed: int, live: int) -> None:
+    sentence = (
+        f"Topic t was not created: it needs {needed} brokers, by its min.insync.replicas and replication factor, and "
+        f"{live} are live; bring back brokers, or lower min.insync.replicas."
+    )
+    with pytest.raises(RequestError) as refused:
+        create_topic(simulator, journal, wanted, allowed=True, who=WHO)
+    assert str(refused.value) == sentence
+    assert (simulator.topics, owed_count(journal.tree), journal.audit.rows()) == ({}, 0, [])
+
+
+def test_with_fewer_live_brokers_than_the_topics_own_min_isr_nothing_is_created() -> None:
+    simulator = Simulator.of("1a 2b 3c", mode="zookeeper")
+    journal = with_live(simulator, 1)
+    wanted = WantedTopic("t", 2, 3, {"min.insync.replicas": "2"})
+    assert_refused(simulator, journal, wanted, needed=2, live=1)
+    simulator.restart(2)
+    assert create_topic(simulator, journal, wanted, allowed=True, who=WHO).owed == 2
+
+
+def test_a_topic_without_min_isr_of_its_own_is_held_to_the_largest_default_of_the_live_brokers() -> None:
+    simulator = Simulator.of("1a 2b 3c 4a", mode="zookeeper")
+    journal = with_live(simulator, 1, 2)
+    simulator.broker_settings |= {
+        broker: {"min.insync.replicas": least} for broker, least in {1: "1", 2: "3", 3: "9", 4: "9"}.items()
+    }
+    assert_refused(simulator, journal, WantedTopic("t", 1, 4), needed=3, live=2)
+    simulator.restart(3)
+    simulator.broker_settings[3]["min.insync.replicas"] = "1"
+    assert create_topic(simulator, journal, WantedTopic("t", 1, 4), allowed=True, who=WHO).owed == 1
+
+
+def test_the_topics_own_min_isr_wins_over_the_brokers_default() -> None:
+    simulator = Simulator.of("1a 2b 3c", mode="zookeeper")
+    journal = with_live(simulator, 1)
+    simulator.broker_settings[1]["min.insync.replicas"] = "2"
+    wanted = WantedTopic("t", 1, 3, {"min.insync.replicas": "1"})
+    assert create_topic(simulator, journal, wanted, allowed=True, who=WHO).owed == 2
+
+
 def test_with_enough_brokers_kafka_places_them_and_nothing_is_owed() -> None:
     simulator = Simulator.of("1a 2b 3c")
     journal = memory_journal(simulator)

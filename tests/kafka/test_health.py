@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import re
 
+import pytest
+from kafka import KafkaProducer
+from kafka.errors import NotEnoughReplicasError
+
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
 from kafka_steward.cluster.health import Copies, Health
@@ -26,7 +30,7 @@ def test_a_reassignment_does_not_raise_the_under_replicated_count_and_a_killed_b
     sandbox.fill(topic, 6_000_000)
     script.cluster.change_topic_configs({topic: [ConfigChange(LISTED, ConfigOp.SET, "0:4")]})
     script.cluster.change_broker_configs({4: [ConfigChange(RATE, ConfigOp.SET, "100000")]})
-    eventually(lambda: slow(script), within=30)
+    eventually(lambda: slow(script, 4), within=30)
     try:
         moving, copies = in_the_middle(script, topic)
         assert (moving.under_replicated, kafkas_own(script)) == ((), set())
@@ -43,9 +47,51 @@ def test_a_reassignment_does_not_raise_the_under_replicated_count_and_a_killed_b
         script.cluster.change_broker_configs({4: [ConfigChange(RATE, ConfigOp.DELETE)]})
 
 
-def slow(script: Script) -> None:
+def test_a_replication_factor_that_grows_is_under_min_isr_as_long_as_kafka_refuses_acks_all(
+    script: Script, kraft_sandbox: Sandbox, topic: str
+) -> None:
+    name = TopicPartition(topic, 0)
+    kraft_sandbox.create_topics(topic, assignments={0: (1,)}, configs={"min.insync.replicas": "2"})
+    kraft_sandbox.fill(topic, 6_000_000)
+    script.cluster.change_topic_configs({topic: [ConfigChange(LISTED, ConfigOp.SET, "0:2,0:3")]})
+    script.cluster.change_broker_configs({id_: [ConfigChange(RATE, ConfigOp.SET, "100000")] for id_ in (2, 3)})
+    eventually(lambda: slow(script, 2, 3), within=30)
+    try:
+        assert examine(script.cluster, script.journal)[0].under_min_isr == (), "one replica is all that it has"
+        produce(kraft_sandbox, topic)
+        script.cluster.alter({name: (1, 2, 3)})
+        eventually(lambda: assert_growing(script, name, under_min_isr=True), within=30)
+        with pytest.raises(NotEnoughReplicasError):
+            produce(kraft_sandbox, topic)
+        assert_growing(script, name, under_min_isr=True)
+        script.cluster.change_broker_configs({2: [ConfigChange(RATE, ConfigOp.DELETE)]})
+        eventually(lambda: assert_growing(script, name, under_min_isr=False), within=60)
+        produce(kraft_sandbox, topic)
+    finally:
+        script.cluster.cancel([name])
+        script.cluster.change_broker_configs({id_: [ConfigChange(RATE, ConfigOp.DELETE)] for id_ in (2, 3)})
+
+
+def assert_growing(script: Script, name: TopicPartition, *, under_min_isr: bool) -> None:
+    health, _ = examine(script.cluster, script.journal)
+    assert (health.reassigning, health.under_replicated) == ((name,), ())
+    assert health.under_min_isr == ((name,) if under_min_isr else ())
+
+
+def produce(sandbox: Sandbox, topic: str) -> None:
+    """Produce a message with acks=all, once; raises what Kafka refuses it with."""
+    producer = KafkaProducer(
+        bootstrap_servers=sandbox.bootstrap, acks="all", retries=0, enable_idempotence=False, delivery_timeout_ms=60_000
+    )
+    try:
+        producer.send(topic, b"message").get(timeout=60)
+    finally:
+        producer.close()
+
+
+def slow(script: Script, *brokers: int) -> None:
     """With ZooKeeper, a broker hears of its throttle some time after it was set."""
-    assert rates(script.cluster, Side.FOLLOWER, [4]) == {4: 100_000}
+    assert rates(script.cluster, Side.FOLLOWER, list(brokers)) == dict.fromkeys(brokers, 100_000)
 
 
 def in_the_middle(script: Script, topic: str) -> tuple[Health, Copies]:

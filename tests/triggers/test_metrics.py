@@ -18,16 +18,52 @@ from tests.eventually import eventually
 from tests.statsd import StatsD
 from tests.triggers.progress_values import progress
 
-#: As the trigger and the watch emit them, in a process of Airflow's with this StatsD.
+#: As the trigger and the watch emit them, in a process of Airflow's with this StatsD; in the end, what says that this
+#: was all.
 EMITTING = """
-from kafka_steward.triggers.metrics import emit_progress
-from kafka_steward.triggers.watch import WatchTrigger
+from types import SimpleNamespace
+from airflow.sdk.observability import stats
+from airflow.sdk.observability.metrics import stats_utils
+from kafka_steward.assignment import TopicPartition
 from kafka_steward.journal.records import PlanStatus
+from kafka_steward.settings import Settings
+from kafka_steward.triggers.metrics import emit_health, emit_progress
+from kafka_steward.triggers.rounds import HealthRound
+from kafka_steward.triggers.thread import ClusterThread
+from kafka_steward.triggers.watch import WatchTrigger
+from tests.simulator import Simulator
 from tests.triggers.progress_values import progress
+from tests.worlds import memory_journal
+
+stats.initialize(factory=stats_utils.get_stats_factory(), export_legacy_names=True)  # as the triggerer does
 WatchTrigger("kafka_test")._complain(ConnectionError("away"))
 emit_progress("kafka_test", progress(1, in_flight=2, bytes_total=100, bytes_done=40))
+
+emit_health("kafka_test", {"offline_partitions": 17, "replica_imbalance": 0.25})
+
+simulator = Simulator.of("1a 2b 3c 4a", "t: 123 231", bandwidth=10)
+simulator.alter({TopicPartition("t", 0): (1, 2, 4)})
+opened = SimpleNamespace(cluster=simulator, journal=memory_journal(simulator), settings=Settings())
+measuring = HealthRound("kafka_test", ClusterThread("kafka_test", {}), print)
+measuring.look(opened)
+simulator.tick()
+simulator.kill(3)
+measuring.look(opened)
+
 emit_progress("kafka_test", progress(4, status=PlanStatus.COMPLETED))
 """
+LAST = "airflow.kafka_steward.plan.ended.completed:1|c"
+PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
+
+
+@pytest.fixture(scope="module")
+def received() -> list[str]:
+    """The lines that a StatsD has received from a process with Airflow's own configuration."""
+    with StatsD() as statsd:
+        environment = {**os.environ, **statsd.environment, "PYTHONPATH": str(Path(__file__).parents[2])}
+        subprocess.run([sys.executable, "-c", EMITTING], env=environment, check=True, timeout=300, capture_output=True)
+        eventually(lambda: _assert_received(statsd.heard, LAST))
+        return statsd.heard
 
 
 @pytest.fixture
@@ -61,18 +97,55 @@ def test_a_step_that_did_nothing_tells_nothing(told: dict[str, float]) -> None:
 
 
 @pytest.mark.process
-def test_a_real_statsd_hears_each_by_its_name() -> None:
-    with StatsD() as statsd:
-        environment = {**os.environ, **statsd.environment, "PYTHONPATH": str(Path(__file__).parents[2])}
-        subprocess.run([sys.executable, "-c", EMITTING], env=environment, check=True, timeout=300, capture_output=True)
-        eventually(lambda: _assert_heard(statsd, "airflow.kafka_steward.plan.ended.completed:1|c"))
-    _assert_heard(statsd, "airflow.kafka_steward.watch.failing:1|g", "airflow.kafka_steward.plan.bytes_left:60|g")
-    page = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
-    listed = set(re.findall(r"`(kafka_steward\.[a-z_.]+)`", page))
-    assert {line.split(":")[0].removeprefix("airflow.") for line in statsd.heard} - {
-        "kafka_steward.plan.ended.completed"
-    } < listed
+def test_a_real_statsd_receives_each_by_the_name_that_the_page_lists(received: list[str]) -> None:
+    _assert_received(received, "airflow.kafka_steward.watch.failing:1|g", "airflow.kafka_steward.plan.bytes_left:60|g")
+    plans = {"kafka_steward.plan.ended.completed", *re.findall(r"`(kafka_steward\.[a-z_.]+)`", PAGE.read_text())}
+    assert {name for name in _names(received) if not name.startswith("kafka_steward.cluster.")} < plans
 
 
-def _assert_heard(statsd: StatsD, *lines: str) -> None:
-    assert set(lines) <= set(statsd.heard), statsd.heard
+@pytest.mark.process
+def test_a_real_statsd_receives_the_health_that_is_emitted(received: list[str]) -> None:
+    _assert_received(
+        received,
+        "airflow.kafka_steward.cluster.offline_partitions:17|g",
+        "airflow.kafka_steward.cluster.replica_imbalance:0.25|g",
+    )
+
+
+@pytest.mark.process
+def test_a_real_statsd_receives_what_each_look_of_the_watch_measures(received: list[str]) -> None:
+    cluster = "airflow.kafka_steward.cluster."
+    first = received.index(f"{cluster}under_replicated_partitions:0|g")
+    second = received.index(f"{cluster}under_replicated_partitions:2|g")
+    assert first < second, "broker 3 was killed between the looks, and a reassignment is not counted"
+    _assert_received(
+        received[:second],
+        f"{cluster}reassigning_partitions:1|g",
+        f"{cluster}reassignment_max_lag:100|g",
+        f"{cluster}failed_brokers:0|g",
+    )
+    _assert_received(
+        received[second:],
+        f"{cluster}reassignment_max_lag:90|g",
+        f"{cluster}reassignment_bytes_in_per_sec.4:10|g",
+        f"{cluster}reassignment_bytes_out_per_sec.1:10|g",
+        f"{cluster}failed_brokers:1|g",
+        f"{cluster}owed_replicas:0|g",
+    )
+
+
+@pytest.mark.process
+def test_the_page_lists_each_measure_of_a_clusters_health(received: list[str]) -> None:
+    prefix = "kafka_steward.cluster."
+    measures = {re.sub(r"\.\d+$", "", name.removeprefix(prefix)) for name in _names(received) if prefix in name}
+    assert len(measures) == 11
+    page = PAGE.read_text().replace("`..._out_per_sec.<broker>`", "reassignment_bytes_out_per_sec")
+    assert {measure for measure in measures if measure not in page} == set()
+
+
+def _names(lines: list[str]) -> set[str]:
+    return {line.split(":")[0].removeprefix("airflow.") for line in lines}
+
+
+def _assert_received(lines: list[str], *expected: str) -> None:
+    assert set(expected) <= set(lines), lines

@@ -1,18 +1,26 @@
-"""Rounds of the watch that ring for brokers, each on a simulated cluster."""
+"""The rounds of the watch, each on a simulated cluster: those that ring for brokers, and the look at its health."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+import time
+from collections.abc import AsyncGenerator, Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from airflow.sdk.observability import stats
 
+from kafka_steward.assignment import TopicPartition
+from kafka_steward.hooks.steward import StewardHook
+from kafka_steward.journal.engine import open_database
+from kafka_steward.journal.sql_health import HealthRows
 from kafka_steward.settings import Settings
-from kafka_steward.triggers.rounds import JoinRound, NewcomerRound
+from kafka_steward.triggers.rounds import OFF_S, HealthRound, JoinRound, NewcomerRound
 from kafka_steward.triggers.thread import ClusterThread
 from kafka_steward.triggers.watch import WatchTrigger
+from tests.eventually import eventually
 from tests.simulator import Simulator
 from tests.worlds import memory_journal
 
@@ -55,3 +63,156 @@ def test_a_watch_goes_the_rounds_of_what_it_rings_for(ring: Any, monkeypatch: py
 
     assert asyncio.run(first()).payload == {"brokers": [4]}
     assert gone == [ring.RINGS]
+
+
+# health
+
+
+class Measured:
+    """A simulated cluster, a database that keeps its health, and the round that looks at it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.simulator = Simulator.of("1a 2b 3c 4a", "t: 123 231", bandwidth=10)
+        self.cluster = self.simulator
+        self.journal = memory_journal(self.simulator)
+        self.database = open_database(f"sqlite:///{folder}/journal.db", self.simulator.cluster_id, "here")
+        self.rows = self.journal.health = HealthRows(self.database)
+        self.settings = Settings(health_interval=0.001)
+        self.gauges: dict[str, tuple[float, Any]] = {}
+        self.round = HealthRound("kafka", ClusterThread("kafka", {}), lambda *_: None)
+
+    def set_gauge(self, name: str, value: float, tags: Any = None) -> None:
+        self.gauges[name] = (value, tags)
+
+    def look(self) -> float:
+        """Look once; returns the seconds until the next look."""
+        opened: Any = self
+        self.wait_for_a_row_of_its_own()
+        bell, pause_s = self.round.look(opened)
+        assert bell is None
+        return pause_s
+
+    def wait_for_a_row_of_its_own(self) -> None:
+        """Looks within one `health_interval`, which is a millisecond here, share a row."""
+
+        def assert_later() -> None:
+            assert time.time() * 1000 >= max((at_ms for at_ms, _ in self.rows.rows()), default=0) + 1
+
+        eventually(assert_later, every=0.001)
+
+    def kept(self) -> list[dict[str, float]]:
+        return [measures for _, measures in self.rows.rows()]
+
+    def close(self) -> None:
+        """What the thread does with its connections: these last as long as the test."""
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Measured]:
+    measured = Measured(tmp_path)
+    monkeypatch.setattr(stats, "gauge", measured.set_gauge)
+    monkeypatch.setattr(StewardHook, "open", lambda _: measured)
+    yield measured
+    measured.database.close()
+
+
+def test_a_look_at_the_health_sets_a_gauge_for_each_measure_and_keeps_a_row(measured: Measured) -> None:
+    measured.simulator.kill(3)
+    assert measured.look() == 0.001
+    (row,) = measured.kept()
+    assert (row["under_replicated_partitions"], row["failed_brokers"], row["offline_partitions"]) == (2, 1, 0)
+    assert measured.gauges == {
+        f"kafka_steward.cluster.{name}": (value, {"conn_id": "kafka"}) for name, value in row.items()
+    }
+
+
+def test_each_look_measures_bytes_per_second_since_the_one_before(measured: Measured) -> None:
+    measured.simulator.alter({TopicPartition("t", 0): (1, 2, 4)})
+    name = "reassignment_bytes_in_per_sec.4"
+    measured.look()
+    assert f"kafka_steward.cluster.{name}" not in measured.gauges, "one look measures no rate"
+    measured.simulator.tick(2)
+    measured.look()
+    assert measured.gauges[f"kafka_steward.cluster.{name}"][0] == 10
+    measured.simulator.bandwidth = 5
+    measured.simulator.tick()
+    measured.look()
+    assert measured.gauges[f"kafka_steward.cluster.{name}"][0] == 5
+    assert [row.get(name) for row in measured.kept()] == [None, 10, 5]
+
+
+def test_rows_are_kept_for_as_many_days_and_as_often_as_the_settings_say(
+    measured: Measured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured.settings = Settings(health_interval=60, health_retention=0.5)
+    kept: list[dict[str, int]] = []
+    monkeypatch.setattr(measured.rows, "keep", lambda _, **how: kept.append(how))
+    assert measured.look() == 60
+    assert kept == [{"every_ms": 60_000, "retention_ms": 12 * 60 * 60 * 1000}]
+
+
+def test_without_an_interval_the_health_is_not_looked_at(measured: Measured) -> None:
+    measured.settings = Settings(health_interval=0)
+    measured.simulator.reachable = False
+    assert measured.look() == OFF_S
+    assert (measured.gauges, measured.kept()) == ({}, [])
+
+
+def test_a_journal_without_a_database_keeps_no_rows_and_the_gauges_are_set(measured: Measured) -> None:
+    measured.journal.health = None
+    measured.look()
+    assert measured.gauges["kafka_steward.cluster.under_replicated_partitions"][0] == 0
+    assert measured.kept() == []
+
+
+def test_the_round_goes_on_looking_and_a_look_that_fails_is_counted(
+    measured: Measured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing, reassigning = "kafka_steward.watch.health_failing", "kafka_steward.cluster.reassigning_partitions"
+    pauses: list[tuple[float, float, float]] = []
+
+    async def wait(seconds: float) -> None:
+        pauses.append((seconds, measured.gauges[failing][0], measured.gauges.get(reassigning, (-1, None))[0]))
+        measured.wait_for_a_row_of_its_own()
+        measured.simulator.reachable = len(pauses) != 1
+        if len(pauses) == 2:
+            measured.simulator.alter({TopicPartition("t", 0): (1, 2, 4)})
+        if len(pauses) == 3:
+            raise asyncio.CancelledError
+
+    monkeypatch.setattr(measured.round, "wait", wait)
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(measured.round.run(asyncio.Queue()))
+    measured.round.close()
+    # Seconds until the next look, looks that failed in a row, and what the last one that worked has measured.
+    assert pauses == [(0.001, 0, 0), (2.0, 1, 0), (0.001, 0, 1)]
+    assert len(measured.kept()) == 2
+
+
+@pytest.mark.parametrize(("rings", "looks"), [("broker-failed", True), ("broker-joined", False), ("cancel", False)])
+def test_of_the_watches_of_one_cluster_that_for_failed_brokers_looks_at_its_health(
+    monkeypatch: pytest.MonkeyPatch, rings: str, *, looks: bool
+) -> None:
+    begun: list[str] = []
+
+    async def run(self: HealthRound, bells: Any) -> None:
+        begun.append(self.conn_id)
+        await asyncio.Event().wait()
+
+    async def ring(self: Any, bells: Any) -> None:
+        bells.put_nowait({"brokers": [4]})
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(HealthRound, "run", run)
+    monkeypatch.setattr(JoinRound, "run", ring)
+    for name in ("_watch_failures", "_watch_documents"):
+        monkeypatch.setattr(WatchTrigger, name, ring)
+
+    async def first() -> None:
+        events = WatchTrigger("kafka", rings=rings).run()
+        assert isinstance(events, AsyncGenerator)
+        await anext(events)
+        await events.aclose()
+
+    asyncio.run(first())
+    assert begun == (["kafka"] if looks else [])

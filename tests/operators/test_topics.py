@@ -1,0 +1,165 @@
+"""The operators that make topics and partitions, executed on a simulated Kafka (KIP-409)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException
+
+from kafka_steward.assignment import TopicPartition
+from kafka_steward.errors import KafkaRefused
+from kafka_steward.execution.filling.debtbook import owed_count
+from kafka_steward.journal import paths
+from kafka_steward.journal.audit import Action
+from kafka_steward.operators.topics import CreatePartitionsOperator, CreateTopicOperator
+from tests.airflow_home import context
+from tests.operators.simulated import CONN_ID, Cluster, MakeCluster, make_cluster
+
+__all__ = ["make_cluster"]
+
+ALLOWED: dict[str, Any] = {"enable_under_replicated_topic_creation": True}
+
+
+def create(*, params: dict[str, Any] | None = None, **given: Any) -> dict[str, Any]:
+    operator = CreateTopicOperator(task_id="create", conn_id=CONN_ID, **{"topic": "orders", "partitions": 2, **given})
+    return operator.execute(context(task_id="create", params=params))
+
+
+def add(count: Any, **given: Any) -> dict[str, Any]:
+    operator = CreatePartitionsOperator(task_id="grow", conn_id=CONN_ID, topic="orders", count=count, **given)
+    return operator.execute(context(task_id="grow"))
+
+
+def assert_owing(cluster: Cluster, made: dict[str, Any]) -> None:
+    """Three replicas were asked for, and brokers 1 and 2 are live."""
+    assert cluster.replicas() == {"orders-0": (1, 2), "orders-1": (2, 1)}
+    assert made == {
+        "topic": "orders",
+        "existed": False,
+        "owed": 2,
+        "sentence": "Topic orders was created with 2 partitions; 2 replicas of 2 partitions are owed, and are added "
+        "when brokers join.",
+    }
+    assert cluster.journal.tree.children(paths.owed_of("orders")) == ["0", "1"]
+    assert owed_count(cluster.journal.tree) == 2
+    assert cluster.noted(Action.OWE) == [("orders", "create")] * 2
+    assert cluster.noted(Action.CREATE) == [("orders", "create")]
+
+
+# topics
+
+
+def test_a_topic_is_created_with_its_own_settings_and_nothing_is_owed(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster("1a 2b 3c")
+    made = create(config={"min.insync.replicas": 2})
+    assert made == {
+        "topic": "orders",
+        "existed": False,
+        "owed": 0,
+        "sentence": "Topic orders was created with 2 partitions, each with 3 replicas.",
+    }
+    assert cluster.replicas() == {"orders-0": (1, 2, 3), "orders-1": (2, 3, 1)}
+    assert cluster.topic_settings["orders"] == {"min.insync.replicas": "2"}
+    assert cluster.noted(Action.CREATE) == [("orders", "create")]
+
+
+def test_a_task_that_is_tried_again_finds_the_topic_that_it_created(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster("1a 2b 3c")
+    create()
+    again = create()
+    assert (again["existed"], again["sentence"]) == (True, "Topic orders is there already, each with 3 replicas.")
+    assert cluster.noted(Action.CREATE) == [("orders", "create")]
+
+
+@pytest.mark.parametrize("mode", ["kraft", "zookeeper"])
+def test_the_operators_setting_lets_a_topic_be_created_with_fewer_brokers_than_replicas(
+    make_cluster: MakeCluster, mode: str
+) -> None:
+    cluster = make_cluster("1a 2b 3c", mode=mode)
+    cluster.kill(3)
+    assert_owing(cluster, create(settings=ALLOWED))
+
+
+def test_so_does_the_connections_and_so_does_the_runs_parameter(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster("1a 2b 3c", **ALLOWED)
+    cluster.kill(3)
+    assert_owing(cluster, create())
+    cluster = make_cluster("1a 2b 3c")
+    cluster.kill(3)
+    assert_owing(cluster, create(params=ALLOWED))
+
+
+def test_without_the_setting_kafka_refuses_it_with_the_advice_to_set_it(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster("1a 2b 3c")
+    cluster.kill(3)
+    with pytest.raises(KafkaRefused, match="Only 2 brokers are live: wait for more, or set enable_under_replicated"):
+        create()
+    assert (cluster.replicas(), owed_count(cluster.journal.tree)) == ({}, 0)
+
+
+@pytest.mark.parametrize("of", ["topic", "broker"])
+def test_with_fewer_live_brokers_than_min_isr_the_task_fails_for_good(make_cluster: MakeCluster, of: str) -> None:
+    cluster = make_cluster("1a 2b 3c", **ALLOWED)
+    cluster.kill(2)
+    cluster.kill(3)
+    least = {"min.insync.replicas": "2"}
+    if of == "broker":
+        cluster.broker_settings[1] |= least
+    with pytest.raises(AirflowFailException, match="Topic orders was not created: it needs 2 brokers"):
+        create(config=least if of == "topic" else None)
+    assert cluster.replicas() == {}
+
+
+def test_a_topic_that_exists_with_other_numbers_fails_the_task_for_good(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster("1a 2b 3c", "orders: 12")
+    with pytest.raises(AirflowFailException, match="exists with replication factor 2, and 3 was asked for"):
+        create()
+    with pytest.raises(AirflowFailException, match="asked for with partitions 0; give at least 1"):
+        create(partitions=0)
+    assert cluster.replicas() == {"orders-0": (1, 2)}
+
+
+# partitions
+
+
+def test_partitions_are_added_to_a_topic(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster("1a 2b 3c", "orders: 123")
+    assert add("3") == {
+        "topic": "orders",
+        "done": True,
+        "waits": False,
+        "sentence": "Topic orders has 3 partitions, 2 of them new.",
+    }
+    assert [len(each) for each in cluster.replicas().values()] == [3, 3, 3]
+    assert cluster.noted(Action.CREATE) == [("orders", "grow")]
+    again = add(3)
+    assert (again["done"], again["sentence"]) == (False, "Topic orders has 3 partitions already.")
+
+
+def test_new_partitions_of_a_topic_to_which_replicas_are_owed_are_owed_as_many(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster("1a 2b 3c", **ALLOWED)
+    cluster.kill(3)
+    create()
+    assert add(3)["sentence"].endswith("To each of the new ones, too, replicas are owed: 1 partitions.")
+    assert len(cluster.replicas()["orders-2"]) == 2
+    assert owed_count(cluster.journal.tree) == 3
+
+
+def test_too_few_brokers_for_partitions_fail_the_task_for_good_and_leave_no_request(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster("1a 2b 3c", "orders: 123")
+    cluster.kill(3)
+    with pytest.raises(AirflowFailException, match="ask with later=True to have it done when a broker joins"):
+        add(3)
+    assert cluster.journal.tree.children(paths.PARTITIONS_ASKED) == []
+    assert list(cluster.topics) == [TopicPartition("orders", 0)]
+
+
+def test_with_later_too_few_brokers_for_partitions_leave_a_request(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster("1a 2b 3c", "orders: 123")
+    cluster.kill(3)
+    asked = add(3, later=True)
+    assert (asked["done"], asked["waits"]) == (False, True)
+    assert asked["sentence"].endswith("the cluster has 2 brokers for them: it is done when a broker joins.")
+    assert cluster.journal.tree.children(paths.PARTITIONS_ASKED) == ["orders"]
+    assert list(cluster.topics) == [TopicPartition("orders", 0)]
