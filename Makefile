@@ -5,6 +5,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 MODE ?= kraft
+# Each process of an Airflow, and each Spark driver, would compile some thousand modules of its own, for two to four seconds.
+export PYTHONDONTWRITEBYTECODE :=
 PYTEST := $(BIN)/python -m pytest
 # Tests that share a cluster, an Airflow or Spark share a process; real ones that fail are run once more, alone.
 SPREAD := -n 3 --dist loadgroup --no-loadscope-reorder --retry-real

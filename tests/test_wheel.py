@@ -20,7 +20,7 @@ SOURCES = ("provider", "operators", "sensors", "dags")
 PACKAGE = "airflow-provider-kafka-steward"
 KINDS = ("operators", "sensors", "hooks", "triggers")
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.ci
 
 
 def run(*command: object, cwd: Path, **environment: str) -> str:

@@ -16,7 +16,7 @@ from kafka_steward.sandbox import Sandbox
 from tests.airflow.conftest import DONE, Desk
 from tests.eventually import eventually
 
-pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.ci]
 
 TWO_DAGS = """\
 # Two Airflow DAGs of one cluster.

@@ -12,7 +12,7 @@ from kafka_steward.sandbox import Sandbox
 from tests.airflow.conftest import DONE, Desk
 from tests.eventually import eventually
 
-pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.ci]
 
 DAGS = """\
 # Airflow DAGs of one cluster: the fill, and one that makes a topic and waits for the broker.

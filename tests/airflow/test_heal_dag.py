@@ -60,7 +60,7 @@ def whole(opened: Opened) -> bool:
     return not any(partition.under_replicated or partition.reassigning for partition in snapshot.partitions.values())
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_a_heal_that_was_paused_and_lacked_spark_heals_when_it_can(
     desk: Desk, kraft_sandbox: Sandbox, opened: Opened, topic: str
 ) -> None:
@@ -87,7 +87,7 @@ def test_a_heal_that_was_paused_and_lacked_spark_heals_when_it_can(
     assert listed
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_a_report_tells_and_submits_nothing(desk: Desk, kraft_sandbox: Sandbox, opened: Opened, topic: str) -> None:
     kraft_sandbox.create_topics(topic, partitions=12, replication_factor=3)
     tell = f"tell_{desk.conn_id}"

@@ -12,7 +12,7 @@ from tests.airflow.conftest import DONE, Desk
 from tests.eventually import eventually
 from tests.statsd import StatsD
 
-pytestmark = [pytest.mark.airflow, pytest.mark.slow]
+pytestmark = [pytest.mark.airflow, pytest.mark.ci]
 
 DAGS = """\
 # Airflow DAGs of one cluster.

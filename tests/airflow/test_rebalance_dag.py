@@ -13,7 +13,7 @@ from kafka_steward.sandbox.airflow import AirflowFailed
 from tests.airflow.conftest import Desk
 from tests.airflow.people import answer, asked, reported
 
-pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.ci]
 
 DAG = """\
 # An Airflow DAG of one cluster.

@@ -102,7 +102,7 @@ def test_a_killed_apply_is_taken_back_by_another_process(
     assert f"Plan {killed[:12]} was rolled back by plan" in cancelled.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_a_killed_apply_is_finished_by_another_process(
     sandbox: Sandbox, conn_id: str, topic: str, foreign: dict[str, dict[str, str]], killed: str
 ) -> None:

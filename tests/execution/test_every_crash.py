@@ -182,7 +182,7 @@ def verify_taken_back(place: Place, progress: Progress) -> None:
 
 @SHARES
 @pytest.mark.parametrize(
-    "ticks", [pytest.param(2, id="in the middle"), pytest.param(9, id="when it had ended", marks=pytest.mark.slow)]
+    "ticks", [pytest.param(2, id="in the middle"), pytest.param(9, id="when it had ended", marks=pytest.mark.ci)]
 )
 def test_whatever_dies_or_is_lost_a_plan_is_taken_back_exactly(ticks: int, every: int) -> None:
     quiet, place = Faults(), moving_three(ticks)

@@ -32,7 +32,7 @@ def rebalance(script: Script, topic: str) -> Runner:
     return Runner(script.cluster, script.journal, plan.digest, rules, WHO)
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_a_kept_replica_dies_in_the_middle_of_a_rebalance_and_the_heal_is_whole(
     script: Script, sandbox: Sandbox, topic: str
 ) -> None:

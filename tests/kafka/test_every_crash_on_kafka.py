@@ -37,8 +37,6 @@ from tests.eventually import eventually
 from tests.journal.dead import dead_process
 from tests.pace import Deadline
 
-pytestmark = pytest.mark.slow
-
 WHO = Who(person="ada")
 RULES = Settings(throttle=2_000_000, max_in_per_broker=1, step_interval=0.1)
 BEFORE = {0: (1, 2, 3), 1: (2, 3, 1)}
@@ -146,21 +144,28 @@ def to_the_end(stepper: Stepper, *, within_s: float = 60) -> None:
         time.sleep(0.05)
 
 
-def by_turns(calls: list[str]) -> list[tuple[int, str, str]]:
-    """One fault for each call: each kind that the call can have, by turns."""
+def by_turns(calls: list[str], *, every: int) -> list[tuple[int, str, str]]:
+    """One fault for each call, or for each one of `every`: each kind that the call can have, by turns."""
     turn = itertools.count()
     several = itertools.groupby(points(calls), key=lambda point: point[0])
-    return [kinds[next(turn) % len(kinds)] for kinds in (list(group) for _, group in several)]
+    each = [kinds[next(turn) % len(kinds)] for kinds in (list(group) for _, group in several)]
+    return each[::every]
 
 
-def test_wherever_a_process_dies_the_next_ends_the_plan_and_takes_it_back(site: Site, sandbox: Sandbox) -> None:
+#: A quarter of an hour for all; a ninth in CI.
+@pytest.mark.parametrize(
+    "every", [pytest.param(9, id="some", marks=pytest.mark.ci), pytest.param(1, id="all", marks=pytest.mark.slow)]
+)
+def test_wherever_a_process_dies_the_next_ends_the_plan_and_takes_it_back(
+    site: Site, sandbox: Sandbox, every: int
+) -> None:
     counted = Faults(), Faults()
     plan = site.plan()
     site.carry_out(plan, counted[0])
     site.verify(AFTER, plan, PlanStatus.COMPLETED)
     site.take_back(plan, counted[1])
     site.verify(BEFORE, plan, PlanStatus.ROLLED_BACK)
-    forth, back = (by_turns(each.calls) for each in counted)
+    forth, back = (by_turns(each.calls, every=every) for each in counted)
     met = 0
     for way, undone in itertools.zip_longest(forth, back, fillvalue=(None, "", "")):
         plan, faults = site.plan(), (Faults(way[0], way[1]), Faults(undone[0], undone[1]))

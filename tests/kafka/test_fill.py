@@ -59,7 +59,7 @@ def test_a_topic_made_while_a_broker_is_away_gets_its_replica_when_one_joins(
     print(f"{sandbox.mode}: {progress.completed} partitions whole {filled_s:.1f} s after the broker was ready")
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_partitions_that_find_too_few_brokers_wait_for_one(
     script: Script, zookeeper_sandbox: Sandbox, topic: str
 ) -> None:

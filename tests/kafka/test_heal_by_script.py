@@ -205,7 +205,7 @@ def _none(text: str) -> None:
     assert text == ""
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_a_target_that_dies_in_the_middle_is_waited_for_with_everything_as_it_was(
     script: Script, sandbox: Sandbox, topic: str
 ) -> None:

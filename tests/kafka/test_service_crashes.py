@@ -31,7 +31,7 @@ from tests.eventually import eventually
 from tests.pace import Deadline
 from tests.postgres import PostgresServer
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.ci
 
 WHO = Who(person="ada")
 SLOW = Settings(throttle=300_000, max_in_per_broker=2, max_out_per_broker=2)

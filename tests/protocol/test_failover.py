@@ -134,7 +134,7 @@ def test_whoever_looks_may_die_at_some_calls(kind: str, every: int) -> None:
     dies_at(kind, range(0, calls_of_a_look(), every))
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize("kind", ["dies before", "dies after"])
 def test_whoever_looks_may_die_at_any_call(kind: str) -> None:
     dies_at(kind, range(calls_of_a_look()))

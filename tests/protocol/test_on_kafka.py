@@ -118,7 +118,7 @@ def test_236_with_the_scope_of_a_plan_the_signal_takes_back_what_is_complete_too
     assert site.hands.children("/admin/reassign_chunks") == []
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_236_no_original_in_sync_and_a_new_one_online_is_skipped_and_all_offline_is_rolled_back(
     site: Site, tmp_path: Path
 ) -> None:
@@ -230,7 +230,7 @@ def test_46_a_broker_that_fails_is_entered_and_its_entries_go_when_it_is_back(si
         eventually(gone(site.hands, "/admin/failed_brokers/4", "/admin/rolling_bounce/4"), within=60)
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_46_option_2_died_after_the_chunks_and_before_the_failed_entry_was_deleted(site: Site, tmp_path: Path) -> None:
     site.create("423")
     site.sandbox.kill(4)

@@ -27,6 +27,8 @@ jars.resolve = lambda *given, **named: (print("resolving", flush=True), resolve(
 print(len(jars.kafka_jars(jars.KAFKA_KRAFT, java())), "jars")
 """
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture(scope="session")
 def runtime() -> Java:
@@ -53,13 +55,11 @@ def test_a_lock_names_every_jar_once_with_its_version(version: str) -> None:
     assert all(re.fullmatch(r"[\w.-]+-[\w.-]+\.jar", name) for name in lock)
 
 
-@pytest.mark.process
 def test_a_second_run_fetches_nothing(copied_cache: Path, runtime: Java, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jars, "resolve", _must_not_be_called)
     assert {jar.name for jar in kafka_jars(KAFKA_ZOOKEEPER, runtime)} == set(lock_of(KAFKA_ZOOKEEPER))
 
 
-@pytest.mark.process
 def test_a_jar_that_differs_is_named_and_removed(copied_cache: Path, runtime: Java) -> None:
     spoilt = copied_cache / f"org.apache.kafka_kafka-clients-{KAFKA_ZOOKEEPER}.jar"
     spoilt.write_bytes(spoilt.read_bytes() + b"!")
@@ -72,7 +72,6 @@ def test_a_jar_that_differs_is_named_and_removed(copied_cache: Path, runtime: Ja
     assert not spoilt.exists()
 
 
-@pytest.mark.process
 def test_another_pyspark_is_named_when_its_scala_library_is_another_one(copied_cache: Path) -> None:
     (copied_cache / "scala-library-2.13.18.jar").rename(copied_cache / "scala-library-2.13.99.jar")
     with pytest.raises(
@@ -86,7 +85,6 @@ def test_a_version_that_is_not_pinned_is_one_sentence(runtime: Java) -> None:
         kafka_jars("9.9.9", runtime)
 
 
-@pytest.mark.process
 def test_two_processes_at_once_fetch_once(tmp_path: Path) -> None:
     environment = {**os.environ, "KAFKA_STEWARD_CACHE": str(tmp_path)}
     both = [
@@ -98,7 +96,6 @@ def test_two_processes_at_once_fetch_once(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == [f"kafka-{KAFKA_KRAFT}"]
 
 
-@pytest.mark.process
 def test_a_resolver_that_reaches_nothing_is_one_sentence(
     runtime: Java, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
