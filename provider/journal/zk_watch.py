@@ -76,8 +76,8 @@ class TreeWatch:
     def _parent_changed(self, path: str, _: object, stat: Any, *__: object) -> None:
         # The client's watch of children ends with their parent: one that is created anew needs another.
         if stat is not None and stat.czxid != self._created.get(path):
-            self._created[path] = stat.czxid
             self._client.ChildrenWatch(path, partial(self._changed, path))
+            self._created[path] = stat.czxid
 
     def _changed(self, path: str, *_: Any) -> None:
         self._on_change(path)

@@ -129,7 +129,7 @@ def test_brokers_that_come_later_are_named(zookeeper: ZooKeeperServer, kafka: Ka
         eventually(lambda: named(changes, "/brokers/ids"))
 
 
-def test_a_lost_session_is_made_up_for(
+def test_what_changes_during_a_lost_session_is_named_afterwards(
     watch: TreeWatch, zookeeper: ZooKeeperServer, kafka: KazooClient, changes: Changes
 ) -> None:
     other = KazooClient(hosts=zookeeper.hosts, client_id=watch._client.client_id)

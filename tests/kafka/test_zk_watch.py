@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterator
 
+import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
@@ -12,22 +14,30 @@ from kafka_steward.journal.zk_options import ZooKeeperOptions
 from kafka_steward.journal.zk_watch import TreeWatch
 from kafka_steward.sandbox import Sandbox
 from tests.eventually import eventually
-from tests.protocol.site import kazoo_hands
+
+
+@pytest.fixture
+def client(zookeeper_sandbox: Sandbox) -> Iterator[KazooClient]:
+    """A session of someone else."""
+    client = KazooClient(hosts=zookeeper_sandbox.zookeeper)
+    client.start(timeout=90)
+    yield client
+    client.stop()
+    client.close()
 
 
 def test_the_controllers_death_and_return_are_named_when_its_session_ends_and_begins(
-    zookeeper_sandbox: Sandbox,
+    zookeeper_sandbox: Sandbox, client: KazooClient
 ) -> None:
-    assert zookeeper_sandbox.zookeeper is not None
     changes: Counter[str] = Counter()
-    options = ZooKeeperOptions(zookeeper_sandbox.zookeeper)
-    with kazoo_hands(zookeeper_sandbox.zookeeper) as hands, TreeWatch(options, lambda path: changes.update([path])):
-        dead = controller(hands.client)
+    options = ZooKeeperOptions(str(zookeeper_sandbox.zookeeper))
+    with TreeWatch(options, lambda path: changes.update([path])):
+        dead = controller(client)
         changes.clear()
         zookeeper_sandbox.kill(dead)
         eventually(lambda: named(changes, "/brokers/ids", "/controller"))
-        eventually(lambda: differs(controller(hands.client), dead), errors=(NoNodeError,))
-        assert str(dead) not in hands.children("/brokers/ids")
+        eventually(lambda: differs(controller(client), dead), errors=(NoNodeError,))
+        assert str(dead) not in client.get_children("/brokers/ids")
         changes.clear()
         zookeeper_sandbox.restart(dead)
         eventually(lambda: named(changes, "/brokers/ids"))

@@ -226,15 +226,15 @@ def test_236_the_queue_is_emptied_as_its_partitions_start(site: Site) -> None:
         eventually(gone(site.hands, QUEUE))
 
 
-def test_236_failover_what_was_written_and_what_flew_while_nobody_looked_is_gone_on_with(site: Site) -> None:
+def test_236_failover_what_was_written_and_what_was_in_flight_while_nobody_looked_is_gone_on_with(site: Site) -> None:
     site.create("12", "23", "34", large=True)
     with site.watch(abandon=True, max_in_flight=1):
         site.hands.ask(site.document("0 42", "1 13"))
-        flew = site.eventually_flies(0, 4, 2)
+        before = site.eventually_flies(0, 4, 2)
     site.hands.ask(site.document("2 31"))
     assert (site.flying(), site.record(1)) == ([0], None)
     with site.watch(throttle=0, max_in_flight=1):
-        assert site.record(0).created_id == flew.created_id
+        assert site.record(0).created_id == before.created_id
         # Kafka goes on with the first by itself; the second waits in a plan, and the third in its request.
         site.eventually_at([4, 2], [1, 3], [3, 1], within=90, hurried=True)
     assert site.hands.children("/admin/reassignments") == []

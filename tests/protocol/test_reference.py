@@ -57,7 +57,7 @@ def test_each_sentence_names_tests_that_exist(row: str) -> None:
 
 
 def exists(name: str) -> bool:
-    """Whether there is the test `test_a`, `test_file.py::test_a` or `tests/folder/test_file.py::test_a[with its id]`."""
+    """Whether there is the test `test_a`, `test_file.py::test_a` or `tests/folder/test_file.py::test_a`, id or not."""
     file, _, test = name.rpartition("::")
     path = ROOT / file if "/" in file else ROOT / "tests/protocol" / (file or "test_on_kafka.py")
     return path.exists() and test.partition("[")[0] in functions(path)

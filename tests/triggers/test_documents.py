@@ -89,7 +89,7 @@ def test_an_error_is_said_once_and_the_next_look_goes_on(monkeypatch: pytest.Mon
     ]
 
 
-def test_a_second_word_about_the_controller_is_said() -> None:
+def test_a_change_of_controller_is_said_and_the_first_reading_is_not() -> None:
     said: list[str] = []
     loop = loop_of(Script(), said)
     loop._changed(paths.REASSIGN_QUEUE)
