@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -42,6 +42,7 @@ class TreeWatch:
 
     def __init__(self, options: ZooKeeperOptions, on_change: Callable[[str], None]) -> None:
         self._on_change = on_change
+        self._created: dict[str, int] = {}
         try:
             self._client = start_client(options)
         except (KazooTimeoutError, KazooException, OSError) as error:
@@ -67,11 +68,16 @@ class TreeWatch:
     def _begin(self) -> None:
         for path in _PARENTS:
             self._client.ensure_path(path)
-        parents: Sequence[str] = _PARENTS if self._client.exists(_BROKERS) is None else (*_PARENTS, _BROKERS)
-        for path in parents:
-            self._client.ChildrenWatch(path, partial(self._changed, path))
+        for path in (*_PARENTS, _BROKERS):
+            self._client.DataWatch(path, partial(self._parent_changed, path))
         for path in _NODES:
             self._client.DataWatch(path, partial(self._changed, path))
+
+    def _parent_changed(self, path: str, _: object, stat: Any, *__: object) -> None:
+        # The client's watch of children ends with their parent: one that is created anew needs another.
+        if stat is not None and stat.czxid != self._created.get(path):
+            self._client.ChildrenWatch(path, partial(self._changed, path))
+            self._created[path] = stat.czxid
 
     def _changed(self, path: str, *_: Any) -> None:
         self._on_change(path)

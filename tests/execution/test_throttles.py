@@ -48,6 +48,17 @@ def test_a_rate_that_no_broker_shows_yet_is_given_back_too(simulator: Simulator)
     assert world.throttles() == []
 
 
+def test_a_rate_kept_for_moves_to_come_is_given_back_when_they_turn_out_to_need_nothing(simulator: Simulator) -> None:
+    world = heal(simulator, settings=Settings(throttle=50, max_in_flight=1))
+    assert world.step().in_flight == 1
+    simulator.restart(1)
+    simulator.tick(5)  # the first has arrived, and broker 1 is in sync with all the others
+    progress = world.step()  # in one step the first ends, and nothing is left to do
+    assert (progress.ended, progress.completed, progress.satisfied) == (True, 1, 4)
+    assert world.throttles() == []
+    assert world.borrowed() == []
+
+
 def test_what_others_throttle_stays(simulator: Simulator) -> None:
     simulator.topic_settings["t"][FOLLOWERS] = "0:4,3:2"
     simulator.broker_settings[4][RATE] = "70"

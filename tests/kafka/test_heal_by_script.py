@@ -25,7 +25,9 @@ from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import Runner
 from kafka_steward.execution.snapshot import take_snapshot
 from kafka_steward.execution.watching.detector import Detector, Verdict
+from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Outcome, Who
+from kafka_steward.journal.documents import Chunk
 from kafka_steward.journal.open import Journal, open_journal
 from kafka_steward.journal.plans import PlanStatus
 from kafka_steward.planning.files.formats import read_snapshot
@@ -127,11 +129,14 @@ def test_a_killed_broker_is_healed(script: Script, sandbox: Sandbox, topic: str)
     assert verdict.failed == (1,)
     runner = script.plan(verdict.failed)
     assert script.journal.tree.children("/admin/failed_brokers") == [], "the plan stands in for the entry (KIP-46)"
+    chunks = script.journal.tree.below(paths.REASSIGN_CHUNKS)
+    assert {Chunk.from_node(node).is_auto_generated for node in chunks} == {True}
     progress = to_the_end(runner)
     elected = elect_preferred(script.cluster, script.journal, who=WHO, plan=progress.digest)
 
     assert (progress.status, progress.completed, progress.left) == (PlanStatus.COMPLETED, lost, 0)
     assert elected.refused == {}
+    assert script.journal.tree.children(paths.REASSIGN_CHUNKS) == []
     assert script.under_replicated() == ""
     assert script.throttles() == []
     eventually(lambda: verify_moved_away(script.cluster.snapshot([topic]), 1))

@@ -7,13 +7,16 @@ import pytest
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import Runner
+from kafka_steward.execution.watching.detector import Detector, Verdict
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.moves import MoveState
+from kafka_steward.journal.open import Journal
 from kafka_steward.journal.plans import PlanStatus
+from kafka_steward.protocol.live import Protocol
 from tests.crash import Died, Faults
-from tests.protocol.yard import Yard, document
-from tests.worlds import WHO, heal_moves, plan_of
+from tests.protocol.yard import WATCH, Yard, document
+from tests.worlds import WHO, heal_moves, journal_over, plan_of
 
 T0 = TopicPartition("t", 0)
 
@@ -45,19 +48,31 @@ def test_case_2_requests_were_created_while_nobody_looked() -> None:
     assert (yard.replicas("t-0"), yard.replicas("t-1")) == ((2, 4), (2, 3, 4))
 
 
-def test_case_3_what_was_in_flight_is_gone_on_with() -> None:
-    yard = Yard()
-    yard.ask("t-0 23")
-    yard.look()
-    yard.simulator.cancel([T0])  # as if the cluster had never heard it
+@pytest.mark.parametrize("kind", ["dies before", "dies after"])
+def test_case_3_what_was_in_flight_is_gone_on_with(kind: str) -> None:
+    counted = Faults()
+    wrapped(two_of_one_plan(), counted).look()
+    yard = two_of_one_plan()
+    with pytest.raises(Died):
+        wrapped(yard, Faults(counted.calls.index("cluster.alter"), kind)).look()
+    in_flight = yard.record("t-0")
+    assert in_flight is not None
+    assert (in_flight.original_replicas, in_flight.replicas) == ((1, 2), (2, 3))
+    assert yard.flying() == ([] if kind == "dies before" else ["t-0"])
+    yard.simulator.tick(61)  # the step lock runs out
     yard.protocol = yard.new_watch()
-    record = yard.record("t-0")
-    assert record is not None
-    assert record.replicas == (2, 3)
-    yard.simulator.tick()
-    yard.ask("t-1 234")
     yard.run()
-    assert yard.replicas("t-1") == (2, 3, 4)
+    assert (yard.replicas("t-0"), yard.replicas("t-1")) == ((2, 3), (2, 3, 4))
+    assert [record.status for record in yard.journal.plans.latest(5)] == [PlanStatus.COMPLETED]
+    assert yard.journal.tree.children(paths.REASSIGNMENTS) == []
+    assert yard.simulator.broker_settings[3] == {}  # the throttle of the watch that died is given back
+
+
+def two_of_one_plan() -> Yard:
+    """A request for two partitions, of which one at a time is in flight."""
+    yard = Yard(max_in_flight=1, throttle=10)
+    yard.ask("t-0 23", "t-1 234")
+    return yard
 
 
 @pytest.mark.parametrize("legacy_first", [True, False])
@@ -79,6 +94,52 @@ def test_a_later_source_never_overrides_an_earlier_one_of_the_other_route(legacy
     record = yard.record("t-0")
     assert record is not None
     assert (record.legacy, record.replicas) == ((True, (2, 3)) if legacy_first else (False, (2, 4)))
+
+
+def test_a_partition_that_waits_in_a_plan_is_not_written_down_for_the_old_route() -> None:
+    yard = Yard(zookeeper=True, mode="zookeeper", max_in_flight=1)
+    yard.ask("t-0 24", "t-1 234")
+    yard.look()
+    assert (yard.flying(), yard.record("t-1")) == (["t-0"], None)  # it waits, and nothing is noted of it yet
+    yard.journal.tree.create(paths.REASSIGN_PARTITIONS, document(["t-1 235"]))
+    said = yard.new_watch().look().sentences
+    assert "t-1 is asked for by /admin/reassign_partitions too, and is being reassigned by a request" in said[-1]
+    assert yard.record("t-1") is None
+    yard.run()
+    assert yard.replicas("t-1") == (2, 3, 4)
+
+
+def test_option_2_the_entry_beside_its_unfinished_plan_is_deleted_by_the_watch() -> None:
+    counted = Faults()
+    publish_heal(due(), counted)
+    yard = due()
+    with pytest.raises(Died):
+        publish_heal(yard, Faults(counted.calls.index("tree.delete"), "dies before"))
+    assert yard.journal.tree.get(paths.failed_broker(3)) is not None
+    assert yard.journal.tree.children(paths.REASSIGN_CHUNKS) != []
+    verdict = detect(yard)
+    assert (verdict.handled, verdict.failed) == ((3,), ())
+    assert yard.journal.tree.get(paths.failed_broker(3)) is None
+    assert [record.status.finished for record in yard.journal.plans.latest(5)] == [False]
+
+
+def due() -> Yard:
+    """Broker 3 is gone for longer than its grace period, and nothing heals it yet."""
+    yard = Yard("t: 123 231", heal_failure_interval=10)
+    yard.simulator.kill(3)
+    detect(yard)
+    yard.simulator.tick(10)
+    assert detect(yard).due == (3,)
+    return yard
+
+
+def detect(yard: Yard) -> Verdict:
+    return Detector(yard.simulator, yard.journal, yard.settings, WATCH).look()
+
+
+def publish_heal(yard: Yard, faults: Faults) -> None:
+    plan = plan_of(yard.simulator, heal_moves(yard.simulator, 3, 4), failed=[3])
+    publish_plan(yard.simulator, through(yard, faults), plan, settings=yard.settings, who=WHO)
 
 
 def test_option_2_died_after_the_chunks_and_before_the_failed_entry_was_deleted() -> None:
@@ -110,22 +171,22 @@ def scene() -> Yard:
     return yard
 
 
-def wrapped(yard: Yard, faults: Faults) -> object:
+def wrapped(yard: Yard, faults: Faults) -> Protocol:
     """A watch whose cluster and tree die at one call."""
-    from kafka_steward.protocol.live import Protocol
-    from tests.protocol.yard import WATCH
-    from tests.worlds import journal_over
+    return Protocol(faults.around("cluster", yard.simulator), through(yard, faults), yard.settings, WATCH)
 
+
+def through(yard: Yard, faults: Faults) -> Journal:
+    """The yard's journal, whose tree and tables die at one call."""
     journal = yard.journal
     tree = faults.around("tree", journal.tree)
     moves, audit = faults.around("moves", journal.plans._table), faults.around("audit", journal.audit._table)
-    dying = journal_over(journal.cluster_id, tree, moves, audit)
-    return Protocol(faults.around("cluster", yard.simulator), dying, yard.settings, WATCH)
+    return journal_over(journal.cluster_id, tree, moves, audit)
 
 
 def calls_of_a_look() -> int:
     faults = Faults()
-    wrapped(scene(), faults).look()  # type: ignore[attr-defined]  # a Protocol
+    wrapped(scene(), faults).look()
     return len(faults.calls)
 
 
@@ -144,7 +205,7 @@ def dies_at(kind: str, calls: range) -> None:
     for at in calls:
         yard = scene()
         try:
-            wrapped(yard, Faults(at, kind)).look()  # type: ignore[attr-defined]  # a Protocol
+            wrapped(yard, Faults(at, kind)).look()
         except Died:
             yard.simulator.tick(61)  # the step lock runs out
         yard.protocol = yard.new_watch()

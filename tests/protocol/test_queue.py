@@ -5,9 +5,12 @@ from __future__ import annotations
 import pytest
 
 from kafka_steward.errors import DocumentError, RequestError
+from kafka_steward.execution.cancelling import request_cancel
+from kafka_steward.execution.runner import Runner
 from kafka_steward.journal import paths
 from kafka_steward.journal.plans import PlanStatus
 from kafka_steward.protocol.queueing import queue_add, queue_list, queue_remove
+from tests.crash import Died
 from tests.protocol.yard import Yard, document
 from tests.worlds import WHO
 
@@ -81,6 +84,32 @@ def test_what_is_added_to_it_by_hand_is_done_too() -> None:
     yard.journal.tree.set(node.path, document(["t-1 234", "t-2 345"]), version=node.version)
     yard.run()
     assert [yard.replicas(f"t-{n}") for n in range(3)] == [(2, 3), (2, 3, 4), (3, 4, 5)]
+
+
+def test_what_was_cancelled_does_not_begin_again_when_a_watch_died_before_it_emptied_the_queue(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    yard = Yard()
+    queue_add(yard.journal, THREE, who=WHO)
+    with monkeypatch.context() as dying:
+        dying.setattr("kafka_steward.protocol.live.shorten", die)
+        with pytest.raises(Died):
+            yard.look()
+    assert (yard.flying(), queued(yard)) == (["t-0", "t-1", "t-2"], ["t-0", "t-1", "t-2"])
+    (plan,) = yard.journal.plans.unfinished()
+    request_cancel(yard.journal, plan.digest, who=WHO, reason="not now")
+    runner = Runner(yard.simulator, yard.journal, plan.digest, yard.settings, WHO)  # as the command line carries it out
+    while not runner.step().ended:
+        yard.simulator.tick()
+    yard.protocol = yard.new_watch()
+    assert yard.run() == []
+    assert [yard.replicas(f"t-{n}") for n in range(3)] == [(1, 2), (2, 3, 1), (3, 1, 2)]
+    assert [record.status for record in yard.journal.plans.latest(5)] == [PlanStatus.CANCELLED]
+    assert yard.journal.tree.get(paths.REASSIGN_QUEUE) is None
+
+
+def die(*_: object) -> None:
+    raise Died
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"partitions": [{"topic": "t", "partition": 0, "replicas": [1, 1]}]}'])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from pathlib import Path
@@ -18,6 +19,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/reference/journal.md").read_text()
 KIPS = ROOT / "tests/journal/kips"
 SCHEMAS = {name: json.loads(text) for name, text in re.findall(r"```json schema=(\w+)\n(.*?)```", PAGE, re.DOTALL)}
+SENTENCES = re.findall(r"^\| (?:236|46) \|.*$", PAGE, re.MULTILINE)
 MOVED = (ChunkPartition("t", 0, (1, 2), (2, 3), "id"),)
 DOCUMENTS = [
     ("failed_brokers", FailedBroker(5).to_json()),
@@ -46,11 +48,25 @@ def test_every_path_has_a_schema_and_every_schema_a_document() -> None:
     assert paths == set(SCHEMAS) == {name for name, _ in DOCUMENTS}
 
 
-@pytest.mark.parametrize("name", sorted(set(re.findall(r"`(?:(test_\w+\.py)::)?(test_\w+?)(_?\.\.\.)?`", PAGE))))
-def test_every_test_that_the_page_names_exists(name: tuple[str, str, str]) -> None:
-    file, test, more = name
-    places = [ROOT / "tests/protocol" / (file or "test_on_kafka.py")]
-    if not file and (ROOT / "tests/protocol" / f"{test}.py").exists():
-        return
-    wanted = f"def {test}" if more else f"def {test}("
-    assert any(wanted in place.read_text() for place in places)
+@pytest.mark.parametrize("row", SENTENCES)
+def test_each_sentence_names_tests_that_exist(row: str) -> None:
+    _, sentence, named = row.strip("| ").split(" | ")
+    quoted = re.findall(r"`([^`]+)`", named)
+    assert quoted, sentence
+    assert [name for name in quoted if not exists(name)] == []
+
+
+def exists(name: str) -> bool:
+    """Whether there is the test `test_a`, `test_file.py::test_a` or `tests/folder/test_file.py::test_a`, id or not."""
+    file, _, test = name.rpartition("::")
+    path = ROOT / file if "/" in file else ROOT / "tests/protocol" / (file or "test_on_kafka.py")
+    return path.exists() and test.partition("[")[0] in functions(path)
+
+
+def functions(path: Path) -> set[str]:
+    return {each.name for each in ast.parse(path.read_text()).body if isinstance(each, ast.FunctionDef)}
+
+
+@pytest.mark.parametrize("name", ["test_236_the_queue", "test_queue.py", "test_queue.py::test_", "gone"])
+def test_a_name_that_is_no_whole_name_of_a_test_is_none(name: str) -> None:
+    assert not exists(name)

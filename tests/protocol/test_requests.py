@@ -161,6 +161,56 @@ def test_a_slow_partition_holds_up_no_later_request() -> None:
     assert yard.flying() == ["slow-0"]
 
 
+def test_a_ninth_plan_waits_until_one_of_eight_has_ended() -> None:
+    yard = Yard(f"t: {' '.join(['12'] * 9)}", max_in_per_broker=9, max_out_per_broker=9)
+    for number in range(8):
+        yard.ask(f"t-{number} 13")
+        yard.look()
+    node = yard.ask("t-8 13")
+    assert f"{node.path} waits: 8 plans that documents asked for are under way." in yard.look().sentences
+    assert yard.flying() == [f"t-{number}" for number in range(8)]
+    yard.simulator.bandwidth = 100  # one of them arrives
+    yard.simulator.tick()
+    yard.look()  # and is found to have ended
+    yard.look()
+    assert yard.flying() == [f"t-{number}" for number in range(1, 9)]
+    assert yard.requests() == []
+
+
+def test_what_would_go_offline_without_its_new_replica_is_superseded_when_an_original_is_back() -> None:
+    yard = Yard("t: 1", mode="zookeeper")
+    yard.ask("t-0 34")
+    yard.look()
+    yard.simulator.topics[T0].isr = {3}
+    yard.simulator.kill(1)
+    node = yard.ask("t-0 25")
+    waits = "t-0 waits: KIP-236: none of the original replicas is in sync, and going back would take it offline."
+    assert waits in yard.look().sentences
+    assert (yard.replicas("t-0"), yard.requests()) == ((3, 4, 1), [node.path.rpartition("/")[2]])
+    assert yard.journal.audit.rows(action=Action.CANCEL) == []
+    yard.simulator.restart(1)
+    yard.simulator.topics[T0].isr |= {1}
+    yard.run()
+    assert yard.replicas("t-0") == (2, 5)
+
+
+def test_what_has_arrived_is_superseded_when_its_replicas_are_in_sync() -> None:
+    yard = Yard("t: 12")
+    yard.ask("t-0 23")
+    yard.look()
+    yard.simulator.run()
+    yard.simulator.topics[T0].isr = {2}  # 3 arrived and fell behind, and no look saw it in sync
+    yard.simulator.topics[T0].held[3] = 0
+    node = yard.ask("t-0 24")
+    assert "t-0 waits: it has arrived, and its replicas are not all in sync yet." in yard.look().sentences
+    assert yard.requests() == [node.path.rpartition("/")[2]]
+    assert yard.journal.audit.rows(action=Action.CANCEL) == []
+    yard.simulator.tick(4)
+    yard.run()
+    assert yard.replicas("t-0") == (2, 4)
+    assert [record.status for record in yard.journal.plans.latest(5)] == [PlanStatus.COMPLETED] * 2
+
+
 def test_a_request_waits_while_a_dags_plan_has_the_cluster() -> None:
     yard = Yard()
     heal = plan_of(yard.simulator, [move("t-1", "231", "234")], operation="rebalance")

@@ -169,6 +169,21 @@ def test_by_parameter_it_is_cancelled_and_its_order_restored() -> None:
     assert len(yard.look().sentences) == 1
 
 
+def test_one_that_would_go_offline_without_its_new_replica_is_not_cancelled() -> None:
+    yard = Yard("t: 1 5", mode="zookeeper", foreign_while_disabled="cancel")
+    off(yard)
+    yard.simulator.alter({T0: (3, 4), TopicPartition("t", 1): (2, 4)})
+    yard.simulator.topics[T0].isr = {3}
+    yard.simulator.kill(1)
+    said = yard.look().sentences
+    assert [line.rpartition("; ")[2] for line in said] == [
+        "not cancelled: KIP-236: none of the original replicas is in sync, and going back would take it offline.",
+        "it is cancelled.",
+    ]
+    assert (yard.flying(), yard.replicas("t-0"), yard.replicas("t-1")) == (["t-0"], (3, 4, 1), (5,))
+    assert [row.entry.partition for row in yard.journal.audit.rows(action=Action.CANCEL)] == [1]
+
+
 @pytest.mark.parametrize("policy", ["report", "cancel"])
 def test_what_flew_before_is_let_finish_ours_and_theirs(policy: str) -> None:
     yard = Yard(foreign_while_disabled=policy)

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from kazoo.client import KazooClient
 
 from kafka_steward.errors import JournalUnreachable
+from kafka_steward.execution.watching.detector import Verdict
 from kafka_steward.hooks.steward import Opened, StewardHook
 from kafka_steward.journal import paths
 from kafka_steward.journal.zk_options import ZooKeeperOptions
@@ -20,6 +24,8 @@ from kafka_steward.protocol.heard import Ears
 from kafka_steward.settings import Settings
 from kafka_steward.triggers.documents import POLL_S, DocumentLoop
 from kafka_steward.triggers.watch import WatchTrigger
+from tests.eventually import eventually
+from tests.journal.zookeeper import ZooKeeperServer
 from tests.protocol.yard import Yard
 
 Look = tuple[dict[str, Any] | None, Looked, float]
@@ -83,24 +89,99 @@ def test_an_error_is_said_once_and_the_next_look_goes_on(monkeypatch: pytest.Mon
     ]
 
 
-def test_what_zookeeper_tells_wakes_both_loops_and_a_new_controller_is_told() -> None:
+def test_a_change_of_controller_is_said_and_the_first_reading_is_not() -> None:
     said: list[str] = []
-    nudges: list[int] = []
-    slow = Looked(), 30.0
-    loop = loop_of(Script((None, *slow), look("woken")), said, lambda: nudges.append(1))
+    loop = loop_of(Script(), said)
+    loop._changed(paths.REASSIGN_QUEUE)
+    loop._changed(CONTROLLER)  # the one that there was
+    assert said == []
+    loop._changed(CONTROLLER)
+    assert said == ["The controller of the cluster changed; everything is read anew."]
 
-    async def listen() -> None:
-        running = asyncio.create_task(loop.run(asyncio.Queue()))
-        await asyncio.sleep(0.1)
-        assert said == []
-        loop._changed(CONTROLLER)
-        loop._changed(CONTROLLER)
-        with pytest.raises(End):
-            await asyncio.wait_for(running, 20)
 
-    asyncio.run(listen())
-    assert said == ["The controller of the cluster changed; everything is read anew.", "woken"]
-    assert nudges
+#: What anyone, or Kafka, creates in ZooKeeper for the watch to look at once.
+AWAITED = (
+    paths.REASSIGN_CANCEL,
+    f"{paths.REQUEST_PREFIX}0000000000",
+    paths.REASSIGN_QUEUE,
+    paths.CANCEL_IN_PROGRESS,
+    paths.REASSIGN_PARTITIONS,
+    paths.rolling_bounce(3),
+    "/brokers/ids/3",
+    CONTROLLER,
+)
+
+
+class Looks:
+    """Stands in for what looks at documents and at brokers: each look finds what there is in ZooKeeper."""
+
+    def __init__(self, client: KazooClient) -> None:
+        self._client = client
+        self.found: dict[str, set[str]] = {}
+
+    def look_of(self, kind: str, answer: object) -> Callable[..., SimpleNamespace]:
+        def look() -> object:
+            self.found[kind] = {path for path in AWAITED if self._client.exists(path)}
+            return answer
+
+        return lambda *_, **__: SimpleNamespace(look=look)
+
+    def both_found(self, path: str) -> None:
+        assert [path in self.found[kind] for kind in ("documents", "brokers")] == [True, True]
+
+
+def test_each_change_in_zookeeper_is_looked_at_at_once_by_both_loops(monkeypatch: pytest.MonkeyPatch) -> None:
+    with ZooKeeperServer() as server, shell(server) as client:
+        looks = Looks(client)
+        trigger, said = watch_of(server, looks, monkeypatch)
+
+        async def listen() -> None:
+            async for _ in trigger.run():
+                raise AssertionError("nothing rings")
+
+        async def create_each() -> None:
+            running = asyncio.create_task(listen())
+            try:
+                for path in AWAITED:
+                    await asyncio.to_thread(client.create, path, b"{}", makepath=True)
+                    await asyncio.to_thread(eventually, partial(looks.both_found, path), every=0.05)
+            finally:
+                running.cancel()
+                await trigger.cleanup()
+
+        asyncio.run(create_each())
+    assert said == ["All live.", "The controller of the cluster changed; everything is read anew."]
+
+
+def watch_of(server: ZooKeeperServer, looks: Looks, monkeypatch: pytest.MonkeyPatch) -> tuple[WatchTrigger, list[str]]:
+    """A watch with this ZooKeeper, which looks by itself only each hour; and what it says."""
+    hour_s = 3600.0
+    verdict = Verdict((), (), {}, (), (), (), outage=False, sentence="All live.", now_ms=1)
+    monkeypatch.setattr("kafka_steward.triggers.documents._TOLD_POLL_S", hour_s)
+    monkeypatch.setattr("kafka_steward.triggers.watch._interval_s", lambda _: hour_s)
+    monkeypatch.setattr("kafka_steward.triggers.documents.Protocol", looks.look_of("documents", Looked()))
+    monkeypatch.setattr("kafka_steward.execution.watching.detector.Detector", looks.look_of("brokers", verdict))
+    journal = Yard().journal
+    access = SimpleNamespace(zookeeper=ZooKeeperOptions(server.hosts), settings=Settings())
+    cluster = SimpleNamespace(cluster_id=journal.cluster_id, close=lambda: None)
+    monkeypatch.setattr(StewardHook, "open", lambda _: Opened(cast("Any", access), cast("Any", cluster), journal))
+    said: list[str] = []
+    trigger = WatchTrigger("kafka", rings="cancel")
+    log = SimpleNamespace(info=lambda line, *rest: said.append(line % rest))
+    trigger._log = log  # Airflow's own place for it
+    trigger._teller._say = log.info
+    return trigger, said
+
+
+@contextmanager
+def shell(server: ZooKeeperServer) -> Iterator[KazooClient]:
+    """A session of someone else's."""
+    client = KazooClient(hosts=server.hosts)
+    client.start(timeout=90)
+    client.ensure_path("/brokers/ids")
+    yield client
+    client.stop()
+    client.close()
 
 
 def test_closed_in_the_middle_of_settling_in_it_listens_to_zookeeper_no_more(monkeypatch: pytest.MonkeyPatch) -> None:

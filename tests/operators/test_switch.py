@@ -1,0 +1,96 @@
+"""The operators that write KIP-236's switch and KIP-46's announcement, on a journal whose cluster is down."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafka_steward.errors import RequestError
+from kafka_steward.execution.bouncing import bounces
+from kafka_steward.execution.switch import why_off
+from kafka_steward.journal import paths
+from kafka_steward.journal.audit import Who
+from kafka_steward.journal.open import Journal, open_journal
+from kafka_steward.operators.bounce import AnnounceBounceOperator
+from kafka_steward.operators.switch import DisableReassignmentOperator, EnableReassignmentOperator
+from tests.airflow_home import Connect, context
+
+CLUSTER = "known-before"
+
+
+@pytest.fixture
+def journal(connect: Connect, tmp_path: Path) -> Iterator[Journal]:
+    """The journal of a connection whose brokers do not answer; its cluster is known from the connection."""
+    connect(extra={"cluster_id": CLUSTER})
+    with open_journal(f"sqlite:///{tmp_path}/journal.db", CLUSTER) as opened:
+        yield opened
+
+
+def run(operator: Any) -> str:
+    return str(operator.execute(context(person="ada", task_id=operator.task_id)))
+
+
+def disable(reason: str) -> str:
+    return run(DisableReassignmentOperator(task_id="off", conn_id="kafka_test", reason=reason))
+
+
+def enable(reason: str = "") -> str:
+    return run(EnableReassignmentOperator(task_id="on", conn_id="kafka_test", reason=reason))
+
+
+def announce(broker: int | str, lasts: timedelta | None = None) -> str:
+    return run(AnnounceBounceOperator(task_id="announce", conn_id="kafka_test", broker=broker, lasts=lasts))
+
+
+def requests(journal: Journal) -> list[tuple[str, object, Who]]:
+    return [(row.entry.reason, row.entry.after, row.entry.who) for row in journal.audit.rows()]
+
+
+def by(task_id: str) -> Who:
+    return Who("heal", "manual__2026-11-21T08:00:00+00:00", task_id, 1, "ada")
+
+
+def test_disable_creates_the_switch_with_person_and_reason_and_enable_deletes_it(journal: Journal) -> None:
+    told = disable("the racks are being rewired")
+    off = why_off(journal.tree)
+    assert off.startswith("by ada since ")
+    assert off.endswith(" (the racks are being rewired)")
+    assert told == f"Reassignments are switched off {off}; what is in flight is let finish."
+    assert enable("done") == f"Reassignments are allowed again; they were switched off {off}."
+    assert journal.tree.get(paths.REASSIGN_CANCEL) is None
+    assert requests(journal) == [
+        ("switched off: the racks are being rewired", "disabled", by("off")),
+        ("switched on again: done", "enabled", by("on")),
+    ]
+
+
+def test_a_second_run_of_either_changes_nothing(journal: Journal) -> None:
+    disable("first")
+    assert disable("second").startswith("Reassignments are switched off already, by ada since ")
+    assert why_off(journal.tree).endswith(" (first)")
+    enable()
+    assert enable() == "Reassignments are allowed already."
+    assert [after for _, after, _ in requests(journal)] == ["disabled", "enabled"]
+
+
+@pytest.mark.parametrize(("broker", "lasts"), [(3, None), ("3", timedelta(minutes=20))])
+def test_announce_writes_the_brokers_entry_with_the_stated_time(
+    journal: Journal, broker: int | str, lasts: timedelta | None
+) -> None:
+    told = announce(broker, lasts)
+    assert told.startswith(f"Broker 3 announced a restart: it has {'1200 s' if lasts else 'its grace period'} to come")
+    ((number, bounce),) = bounces(journal.tree).items()
+    assert (number, bounce.node.path) == (3, "/admin/rolling_bounce/3")
+    assert bounce.until_ms == (bounce.announced_ms + 1_200_000 if lasts else None)
+    assert requests(journal) == [(told, bounce.until_ms, by("announce"))]
+
+
+@pytest.mark.parametrize("broker", ["", "x", "-1", "{{ params.broker }}"])
+def test_what_is_no_broker_is_not_announced(journal: Journal, broker: str) -> None:
+    with pytest.raises(RequestError, match="is no broker; it is a number from 0 on"):
+        announce(broker)
+    assert bounces(journal.tree) == {}
