@@ -2,6 +2,7 @@
 
 import pytest
 
+from kafka_steward.errors import PlanError
 from kafka_steward.planning.checker.check import check
 from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder
 from tests.builders import cluster, planned, snapshot_of
@@ -71,5 +72,5 @@ def test_nights_with_a_budget_of_bytes_end_even_too(seed: int) -> None:
 
 
 def test_a_budget_of_nothing_is_refused() -> None:
-    with pytest.raises(ValueError, match="The option max_moves is 0; it must be at least 1"):
+    with pytest.raises(PlanError, match="The option max_moves is 0; it must be at least 1"):
         planned(UNEVEN, "rebalance", {"max_moves": 0})

@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import random
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from kafka_steward.planning.checker.check import check
-from kafka_steward.planning.files.formats import PlanFolder, read_plan, read_snapshot
+from kafka_steward.planning.files.formats import PlanFolder
 from kafka_steward.planning.solver.divided import Divided
 from kafka_steward.planning.solver.measures import Measures
 from kafka_steward.planning.solver.quota_flow import Quotas, Whole, whole_quotas
 from kafka_steward.planning.solver.sifted import sifted_quotas
-from kafka_steward.planning.spark.job import run
 from tests.builders import cluster, planned
 from tests.planning.solver import MIB, random_case
-from tests.planning.test_job import written
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 TOPICS = [f"{name}: " + " ".join(["124", "341", "213", "432"] * 5) for name in "tuvw"]
 SNAPSHOT = cluster("1a 2b 3c 4a- 5b 6c+ 7a", *TOPICS)
@@ -64,16 +57,6 @@ def test_without_a_plan_of_all_a_gap_is_said(monkeypatch: pytest.MonkeyPatch) ->
     said = [proof for proof in gaps if any("Slices were planned apart" in note for note in proof["notes"])]
     assert said
     assert all(proof["lower_bound"] <= proof["replicas_moved"] for proof in gaps)
-
-
-@pytest.mark.spark
-def test_an_even_plan_of_several_slices_depends_on_the_slices_alone(spark: SparkSession, tmp_path: Path) -> None:
-    snapshot = written(SNAPSHOT, tmp_path / "snapshot")
-    expected = planned(read_snapshot(snapshot), "drain", slice_rows=20)
-    for partitions in ("1", "5"):
-        spark.conf.set("spark.sql.shuffle.partitions", partitions)
-        run(spark, snapshot, str(tmp_path / partitions), "drain", slice_rows=20)
-        assert read_plan(str(tmp_path / partitions)) == expected
 
 
 def test_quotas_by_few_arcs_are_those_of_one_flow_over_all(monkeypatch: pytest.MonkeyPatch) -> None:

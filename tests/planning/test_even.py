@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from kafka_steward.errors import PlanError
 from kafka_steward.planning.checker.certificate import find_prices, misplaced, unproven
 from kafka_steward.planning.checker.check import check
 from kafka_steward.planning.checker.judge import Position, position_of
@@ -62,7 +63,7 @@ def test_the_public_cases_of_the_reference_need_no_more_moves_than_the_optimum(n
 
 
 def test_partitions_wanting_more_replicas_than_there_are_brokers_are_refused() -> None:
-    with pytest.raises(AssertionError, match="t-0 is to have 3 replicas, and only 2 brokers may hold one"):
+    with pytest.raises(PlanError, match="t-0 is to have 3 replicas, and only 2 brokers may hold one"):
         planned(cluster("1 2 3-", "t: 123"), "drain")
 
 
