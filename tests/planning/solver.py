@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from functools import cache
 
 from ortools.sat.python import cp_model
 
@@ -11,7 +12,7 @@ from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder
 from kafka_steward.planning.solver.arrays import Ints
 from kafka_steward.planning.solver.leaders import Slots, Tier
 from kafka_steward.planning.solver.rebalance import Bounds, Shape
-from tests.builders import snapshot_of
+from tests.builders import planned, snapshot_of
 
 MIB = 1 << 20
 
@@ -42,6 +43,13 @@ def random_case(seed: int, *, racks: Sequence[int | None] = (None, 1, 2, 3, 4), 
                 {"topic": f"t{topic}", "partition": number, "replicas": held, "target_rf": target, "bytes": size}
             )
     return snapshot_of(brokers, parts)
+
+
+@cache
+def random_plan(seed: int) -> tuple[SnapshotFolder, PlanFolder]:
+    """A random case and its rebalance, made once for all the tests that judge it. Not to be changed."""
+    snapshot = random_case(seed)
+    return snapshot, planned(snapshot, "rebalance")
 
 
 def carried_out(snapshot: SnapshotFolder, plan: PlanFolder) -> SnapshotFolder:

@@ -103,7 +103,8 @@ def test_quotas_by_few_arcs_are_those_of_one_flow_over_all(monkeypatch: pytest.M
     for seed, brokers in enumerate(clusters * 5):
         snapshot = cluster(brokers, *_topics(random.Random(seed)))
         plan = planned(snapshot, "rebalance", slice_rows=50)
-        assert (check(snapshot, plan).problems, check(snapshot, plan).unproven) == ([], ())
+        verdict = check(snapshot, plan)
+        assert (verdict.problems, verdict.unproven) == ([], ())
     assert len(quotas) == 20
     assert all(sifted == flow for sifted, flow in quotas)
 
