@@ -35,7 +35,7 @@ from kafka_steward.sandbox import Sandbox
 from kafka_steward.sandbox.mending import delete_topics
 from kafka_steward.settings import Settings
 from tests.eventually import eventually
-from tests.planned import plan_heal
+from tests.planned import plan_folder
 from tests.stepping import step_until, to_the_end
 
 WHO = Who(person="ada")
@@ -71,7 +71,7 @@ class Script:
         settings = settings or self.settings
         where = self.folder / f"plan-{time.monotonic_ns()}"
         take_snapshot(self.cluster, f"{where}/snapshot", failed=failed, now_ms=self.journal.now_ms())
-        plan = plan_heal(where / "snapshot", where / "plan")
+        plan = plan_folder(where / "snapshot", where / "plan")
         record = publish_plan(
             self.cluster,
             self.journal,

@@ -1,6 +1,33 @@
 from __future__ import annotations
 
-from tests.airflow_home import connect
-from tests.planning.conftest import spark
+from pathlib import Path
+from typing import Any
 
-__all__ = ["connect", "spark"]
+import pytest
+
+from tests.airflow_home import connect
+from tests.planned import plan_folder
+
+__all__ = ["connect"]
+
+
+@pytest.fixture
+def plans_in_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an operator submits to Spark is planned in this process; all but the submission is the operator's own."""
+    # Not before tests.airflow_home.
+    from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+    from airflow.sdk.exceptions import AirflowException
+
+    from kafka_steward.errors import StewardError
+    from kafka_steward.planning.spark.command import request_of
+
+    def submit(self: SparkSubmitHook, application: str = "", **_: Any) -> None:
+        assert Path(application).name == "job.py"
+        try:
+            request = request_of([str(one) for one in self._application_args or ()])
+            plan_folder(request.snapshot, request.out, request.operation, request.options)
+        except StewardError as error:
+            # As the hook tells of a job that ended with another code than 0: with the last lines of its log.
+            raise AirflowException(f"Cannot execute: spark-submit. Error code is: 1.\n{error}\n") from error
+
+    monkeypatch.setattr(SparkSubmitHook, "submit", submit)

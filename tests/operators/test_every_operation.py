@@ -1,9 +1,7 @@
-"""Every operation of the planner, by way of the operator and of the command line that it submits, on one Spark."""
+"""Every operation of the planner, by way of the operator and of the command line that it submits."""
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 from pathlib import Path
 from typing import Any
@@ -14,10 +12,9 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from kafka_steward.errors import PlanError, PlanningFailed
 from kafka_steward.operators.plan import PlanReassignmentOperator
 from kafka_steward.planning.checker.check import check
-from kafka_steward.planning.files.formats import SnapshotFolder, read_plan, write_snapshot
-from kafka_steward.planning.spark import job
+from kafka_steward.planning.files.formats import SnapshotFolder, read_plan
 from tests.airflow_home import Connect, context
-from tests.builders import cluster, planned
+from tests.builders import cluster, planned, written
 
 LINES = ["t: 124 421 345 512 413 241", "u: 45 24 12 51"]
 WHOLE = cluster("1a 2b 3c 4a 5b 6c+", *LINES)
@@ -41,40 +38,14 @@ OPERATIONS: list[tuple[str, SnapshotFolder, dict[str, Any]]] = [
 
 def taken(snapshot: SnapshotFolder, folder: Any) -> dict[str, str]:
     """What SnapshotClusterOperator would return."""
-    uri = f"{folder}/run/snapshot"
-    write_snapshot(
-        uri,
-        cluster_id=snapshot.cluster_id,
-        taken_ms=snapshot.taken_ms,
-        brokers=snapshot.brokers,
-        partitions=snapshot.partitions,
-    )
+    uri = written(snapshot, f"{folder}/run/snapshot")
     return {"uri": uri, "digest": snapshot.digest}
 
 
-@pytest.fixture
-def printed(monkeypatch: pytest.MonkeyPatch, spark: Any) -> io.StringIO:
-    """What is submitted runs here, in the session that the tests share; this is its standard output."""
-    out = io.StringIO()
-
-    @contextlib.contextmanager
-    def shared() -> Any:
-        yield spark
-
-    def execute(self: SparkSubmitOperator, context: Any) -> None:
-        assert str(self.application).endswith("job.py")
-        with contextlib.redirect_stdout(out):
-            assert job.main([str(one) for one in self.application_args or ()]) == 0
-
-    monkeypatch.setattr(job, "local_session", shared)
-    monkeypatch.setattr(SparkSubmitOperator, "execute", execute)
-    return out
-
-
-@pytest.mark.spark
+@pytest.mark.usefixtures("plans_in_process")
 @pytest.mark.parametrize("asked", OPERATIONS, ids=[f"{one[0]}-{list(one[2])}" for one in OPERATIONS])
 def test_every_operation_runs_from_the_operator(
-    connect: Connect, tmp_path: Any, printed: io.StringIO, asked: tuple[str, SnapshotFolder, dict[str, Any]]
+    connect: Connect, tmp_path: Any, asked: tuple[str, SnapshotFolder, dict[str, Any]]
 ) -> None:
     connect()
     operation, snapshot, options = asked
@@ -85,7 +56,6 @@ def test_every_operation_runs_from_the_operator(
     plan = read_plan(told["uri"])
     assert plan.moves
     assert plan.moves == planned(snapshot, operation, options).moves
-    assert json.loads(printed.getvalue().splitlines()[-1]) == plan.proof
     assert check(snapshot, plan).problems == []
     assert (told["digest"], told["replicas_moved"]) == (plan.digest, plan.proof["replicas_moved"])
 
@@ -153,18 +123,9 @@ def test_a_plan_that_was_changed_on_its_way_is_refused(
         operator.execute(context(task_id="plan"))
 
 
-def test_an_option_that_the_operation_does_not_have_fails_the_task(
-    connect: Connect, tmp_path: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.usefixtures("plans_in_process")
+def test_an_option_that_the_operation_does_not_have_fails_the_task(connect: Connect, tmp_path: Any) -> None:
     connect()
-
-    def execute(self: SparkSubmitOperator, context: Any) -> None:
-        from airflow.sdk.exceptions import AirflowException
-
-        assert job.main([str(one) for one in self.application_args or ()]) == 1
-        raise AirflowException(f"Cannot execute: spark-submit. Error code is: 1.\n{capsys.readouterr().err}")
-
-    monkeypatch.setattr(SparkSubmitOperator, "execute", execute)
     operator = PlanReassignmentOperator(
         task_id="plan", snapshot=taken(DEAD, tmp_path), conn_id="kafka_test", options={"max_moves": 3}
     )

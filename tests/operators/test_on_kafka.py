@@ -99,8 +99,8 @@ def submitted(conn_id: str, plan: dict[str, Any]) -> dict[str, Any]:
     return result
 
 
-@pytest.mark.spark
 @pytest.mark.ci
+@pytest.mark.usefixtures("plans_in_process")
 def test_a_heal_task_by_task(kraft_sandbox: Sandbox, conn_id: str, opened: Opened, victim: Callable[[], int]) -> None:
     nothing_is_to_be_healed(conn_id)
     assert BrokerFailureSensor(task_id="s", conn_id=conn_id).poke(context()).is_done is False

@@ -10,7 +10,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.providers.standard.operators import hitl
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import (
@@ -32,10 +31,9 @@ from kafka_steward.operators.outcome import ReportPlanOperator, ShowPlanOperator
 from kafka_steward.operators.rebalance import PlanRebalanceOperator
 from kafka_steward.operators.snapshot import SnapshotClusterOperator
 from kafka_steward.operators.submit import SubmitReassignmentOperator
-from kafka_steward.planning.files.formats import plan_table, read_plan, read_snapshot, write_plan
+from kafka_steward.planning.files.formats import read_plan
 from kafka_steward.settings import Settings
 from tests.airflow_home import Connect, context
-from tests.builders import planned
 from tests.simulator import Simulator
 from tests.worlds import memory_journal
 
@@ -71,7 +69,7 @@ def run_of(run_type: str = "manual", person: str | None = None) -> Any:
 
 
 @pytest.fixture
-def desk(connect: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
+def desk(connect: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plans_in_process: None) -> Desk:
     connect()
     simulator = Simulator.of("1a 2b 3c 4a", "orders: 123 231 342 412", size=100)
     desk = Desk(tmp_path, simulator, memory_journal(simulator))
@@ -80,17 +78,7 @@ def desk(connect: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> D
     def opened(_: StewardHook) -> Iterator[Desk]:
         yield desk
 
-    def job(self: SparkSubmitOperator, context: Any) -> None:
-        arguments = [str(one) for one in self.application_args or ()]
-        snapshot, out, operation, options = (arguments[at] for at in (1, 3, 5, 7))
-        import json
-
-        given = json.loads(Path(options).read_text())
-        plan = planned(read_snapshot(snapshot), operation, given)
-        write_plan(out, plan_table(plan.moves), plan.proof)
-
     monkeypatch.setattr(StewardHook, "open", opened)
-    monkeypatch.setattr(SparkSubmitOperator, "execute", job)
     return desk
 
 

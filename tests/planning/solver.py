@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from functools import cache
 
 from ortools.sat.python import cp_model
 
-from kafka_steward.planning.files.formats import SnapshotFolder
+from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder
 from kafka_steward.planning.solver.arrays import Ints
 from kafka_steward.planning.solver.leaders import Slots, Tier
 from kafka_steward.planning.solver.rebalance import Bounds, Shape
-from tests.builders import snapshot_of
+from tests.builders import planned, snapshot_of
 
 MIB = 1 << 20
 
@@ -42,6 +43,23 @@ def random_case(seed: int, *, racks: Sequence[int | None] = (None, 1, 2, 3, 4), 
                 {"topic": f"t{topic}", "partition": number, "replicas": held, "target_rf": target, "bytes": size}
             )
     return snapshot_of(brokers, parts)
+
+
+@cache
+def random_plan(seed: int) -> tuple[SnapshotFolder, PlanFolder]:
+    """A random case and its rebalance, made once for all the tests that judge it. Not to be changed."""
+    snapshot = random_case(seed)
+    return snapshot, planned(snapshot, "rebalance")
+
+
+def carried_out(snapshot: SnapshotFolder, plan: PlanFolder) -> SnapshotFolder:
+    """The cluster once every move has ended, and every replica is in sync and led by its preferred leader."""
+    new = {(move.topic, move.partition): list(move.after) for move in plan.moves}
+    rows = snapshot.partitions.to_pylist()
+    for row in rows:
+        row["replicas"] = new.get((row["topic"], row["partition"]), row["replicas"])
+        row |= {"isr": row["replicas"], "leader": row["replicas"][0]}
+    return snapshot_of(snapshot.brokers.to_pylist(), rows)
 
 
 def fewest(shape: Shape, bounds: Bounds) -> tuple[int, int] | None:

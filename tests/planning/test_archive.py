@@ -17,9 +17,9 @@ from kafka_steward.planning.files.formats import read_plan
 from kafka_steward.planning.spark import job
 from kafka_steward.planning.spark.archive import archive_conf
 from kafka_steward.planning.spark.session import QUICK_JAVA
-from tests.builders import cluster, planned
+from tests.builders import cluster, planned, written
 from tests.eventually import eventually
-from tests.planning.test_job import TOPICS, written
+from tests.planning.test_job import TOPICS
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 SPARK = Path(pyspark.__file__).parent

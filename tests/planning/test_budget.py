@@ -2,21 +2,13 @@
 
 import pytest
 
+from kafka_steward.errors import PlanError
 from kafka_steward.planning.checker.check import check
-from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder
-from tests.builders import cluster, planned, snapshot_of
-from tests.planning.solver import random_case
+from kafka_steward.planning.files.formats import PlanFolder
+from tests.builders import cluster, planned
+from tests.planning.solver import carried_out, random_plan
 
 UNEVEN = cluster("1a 2b 3c 4a+", "t: " + " ".join(["12", "23", "31"] * 6), "u: 14 21")
-
-
-def carried_out(snapshot: SnapshotFolder, plan: PlanFolder) -> SnapshotFolder:
-    """The snapshot after a plan."""
-    new = {(move.topic, move.partition): list(move.after) for move in plan.moves}
-    rows = snapshot.partitions.to_pylist()
-    for row in rows:
-        row["replicas"] = new.get((row["topic"], row["partition"]), row["replicas"])
-    return snapshot_of(snapshot.brokers.to_pylist(), rows)
 
 
 def squares(plan: PlanFolder, when: str) -> int:
@@ -45,8 +37,8 @@ def test_a_budget_of_bytes() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_nights_add_up_to_the_moves_of_one_plan(seed: int) -> None:
-    snapshot = random_case(seed)
-    needed = planned(snapshot, "rebalance").proof["replicas_moved"]
+    snapshot, plan = random_plan(seed)
+    needed = plan.proof["replicas_moved"]
     moved = 0
     # A partition moves as a whole, so that a budget of four always lets one through.
     for _ in range(needed + 1):
@@ -59,11 +51,11 @@ def test_nights_add_up_to_the_moves_of_one_plan(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_nights_with_a_budget_of_bytes_end_even_too(seed: int) -> None:
-    snapshot = random_case(seed)
+    snapshot, plan = random_plan(seed)
     largest = max([0, *(size or 0 for size in snapshot.partitions["bytes"].to_pylist())])
     # A partition moves as a whole, four replicas at most.
     budget = max(4 * largest, 1)
-    for _ in range(planned(snapshot, "rebalance").proof["replicas_moved"] + 1):
+    for _ in range(plan.proof["replicas_moved"] + 1):
         plan = planned(snapshot, "rebalance", {"max_bytes": budget})
         assert plan.proof["bytes_moved"] <= budget
         snapshot = carried_out(snapshot, plan)
@@ -71,5 +63,5 @@ def test_nights_with_a_budget_of_bytes_end_even_too(seed: int) -> None:
 
 
 def test_a_budget_of_nothing_is_refused() -> None:
-    with pytest.raises(ValueError, match="The option max_moves is 0; it must be at least 1"):
+    with pytest.raises(PlanError, match="The option max_moves is 0; it must be at least 1"):
         planned(UNEVEN, "rebalance", {"max_moves": 0})

@@ -15,7 +15,7 @@ from kafka_steward.planning.checker.judge import Position, position_of
 from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder, plan_table
 from kafka_steward.planning.solver.arrays import Ints
 from tests.builders import cluster, planned, snapshot_of
-from tests.planning.solver import MIB, random_case
+from tests.planning.solver import MIB, random_plan
 
 
 def position_after(snapshot: SnapshotFolder, plan: PlanFolder) -> Position:
@@ -34,9 +34,7 @@ def open_by_pairs(position: Position, price: Ints) -> list[str]:
 def test_the_quick_picture_proves_nothing_that_the_exact_one_does_not() -> None:
     dice, seen = random.Random(5), 0
     for seed in range(120):
-        snapshot = random_case(seed)
-        plan = planned(snapshot, "rebalance")
-        position = position_after(snapshot, plan)
+        position = position_after(*random_plan(seed))
         # A random placement besides the planned one: most of its topics are open.
         mixed = replace(position, placed=np.roll(position.placed, dice.randrange(3), axis=1))
         for one in (position, mixed):
@@ -60,8 +58,7 @@ def test_prices_found_by_the_quick_picture_prove_as_well(monkeypatch: pytest.Mon
     monkeypatch.setattr(certificate, "_FEW_CELLS", 0)
     found = 0
     for seed in range(60):
-        snapshot = random_case(seed)
-        position = position_after(snapshot, planned(snapshot, "rebalance"))
+        position = position_after(*random_plan(seed))
         quick = certificate._prices_by(position, pooled_exchanges(position))
         found += quick is not None
         prices = find_prices(position)

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import random
-from pathlib import Path
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 import pytest
 
 from kafka_steward.planning.checker.check import check
-from kafka_steward.planning.files.formats import PlanFolder, read_plan, read_snapshot
+from kafka_steward.planning.files.formats import PlanFolder
 from kafka_steward.planning.solver.divided import Divided
 from kafka_steward.planning.solver.measures import Measures
 from kafka_steward.planning.solver.quota_flow import Quotas, Whole, whole_quotas
 from kafka_steward.planning.solver.sifted import sifted_quotas
-from kafka_steward.planning.spark.job import run
 from tests.builders import cluster, planned
 from tests.planning.solver import MIB, random_case
-from tests.planning.test_job import written
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 TOPICS = [f"{name}: " + " ".join(["124", "341", "213", "432"] * 5) for name in "tuvw"]
 SNAPSHOT = cluster("1a 2b 3c 4a- 5b 6c+ 7a", *TOPICS)
@@ -31,22 +25,44 @@ def cost(plan: PlanFolder) -> tuple[int, int, int, dict[str, int]]:
     return plan.proof["replicas_moved"], weight, plan.proof["lower_bound"], plan.proof["rack_violations"]
 
 
-def test_cut_into_topics_random_cases_move_as_little_as_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
-    closed, different = [], []
+@dataclass(frozen=True)
+class Cut:
+    """Random cases, each planned in one piece and cut into its topics; and how many were put together from slices."""
+
+    pairs: dict[int, tuple[PlanFolder, PlanFolder]]
+    put_together: int
+
+
+@pytest.fixture(scope="module")
+def cut() -> Cut:
+    closed, pairs = [], {}
     better_whole = Divided.better_whole
 
     def spy(parts: Divided, measures: Measures) -> bool:
         closed.append(parts.closes(measures))
         return better_whole(parts, measures)
 
-    monkeypatch.setattr(Divided, "better_whole", spy)
-    for seed in range(1000, 1120):
-        options = {"rackless": ["free", "own-rack"][seed % 2], "rack_aware": seed % 7 != 0}
-        whole, pieces = (planned(random_case(seed), "rebalance", options, slice_rows=rows) for rows in (30_000, 1))
-        different += [(seed, cost(whole), cost(pieces))] if cost(whole) != cost(pieces) else []
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(Divided, "better_whole", spy)
+        for seed in range(1000, 1120):
+            options = {"rackless": ["free", "own-rack"][seed % 2], "rack_aware": seed % 7 != 0}
+            snapshot = random_case(seed)
+            whole, pieces = (planned(snapshot, "rebalance", options, slice_rows=rows) for rows in (30_000, 1))
+            pairs[seed] = (whole, pieces)
+    return Cut(pairs, sum(closed))
+
+
+def test_cut_into_topics_random_cases_move_as_little_as_in_one_piece(cut: Cut) -> None:
+    different = [seed for seed, (whole, pieces) in cut.pairs.items() if cost(whole) != cost(pieces)]
     assert different == []
     # Else nothing was put together at all.
-    assert sum(closed) >= 40
+    assert cut.put_together >= 40
+
+
+def test_cut_into_topics_random_cases_change_hardly_more_leaders_than_in_one_piece(cut: Cut) -> None:
+    changes = [[plan.proof["leader_changes"] for plan in pair] for pair in cut.pairs.values()]
+    whole, pieces = (sum(counts) for counts in zip(*changes, strict=True))
+    assert pieces <= 1.05 * whole, (whole, pieces)
 
 
 @pytest.mark.parametrize("operation", ["rebalance", "expand", "drain"])
@@ -58,22 +74,18 @@ def test_slices_together_are_even_and_proven(operation: str) -> None:
     assert leaders["most"] - leaders["least"] <= 1
 
 
+def test_leaders_that_are_even_over_all_slices_stay_where_they_are() -> None:
+    # In each slice by itself half of the brokers lead nothing.
+    plan = planned(cluster("1 2 3 4 5 6", "t: 14 25 36", "u: 41 52 63"), "rebalance", slice_rows=3)
+    assert plan.moves == []
+
+
 def test_without_a_plan_of_all_a_gap_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kafka_steward.planning.solver.divided.MANY_PARTITIONS", 0)
     gaps = [planned(random_case(seed), "rebalance", slice_rows=1).proof for seed in range(1000, 1060)]
     said = [proof for proof in gaps if any("Slices were planned apart" in note for note in proof["notes"])]
     assert said
     assert all(proof["lower_bound"] <= proof["replicas_moved"] for proof in gaps)
-
-
-@pytest.mark.spark
-def test_an_even_plan_of_several_slices_depends_on_the_slices_alone(spark: SparkSession, tmp_path: Path) -> None:
-    snapshot = written(SNAPSHOT, tmp_path / "snapshot")
-    expected = planned(read_snapshot(snapshot), "drain", slice_rows=20)
-    for partitions in ("1", "5"):
-        spark.conf.set("spark.sql.shuffle.partitions", partitions)
-        run(spark, snapshot, str(tmp_path / partitions), "drain", slice_rows=20)
-        assert read_plan(str(tmp_path / partitions)) == expected
 
 
 def test_quotas_by_few_arcs_are_those_of_one_flow_over_all(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,7 +103,8 @@ def test_quotas_by_few_arcs_are_those_of_one_flow_over_all(monkeypatch: pytest.M
     for seed, brokers in enumerate(clusters * 5):
         snapshot = cluster(brokers, *_topics(random.Random(seed)))
         plan = planned(snapshot, "rebalance", slice_rows=50)
-        assert (check(snapshot, plan).problems, check(snapshot, plan).unproven) == ([], ())
+        verdict = check(snapshot, plan)
+        assert (verdict.problems, verdict.unproven) == ([], ())
     assert len(quotas) == 20
     assert all(sifted == flow for sifted, flow in quotas)
 

@@ -47,10 +47,13 @@ def test_fewer_replicas_keep_the_leader_the_racks_and_the_balance() -> None:
 @SLOW
 @given(clusters(), st.integers(1, 4))
 def test_any_replication_factor_is_reached_with_the_fewest_moves(snapshot: SnapshotFolder, factor: int) -> None:
-    asked = {"replication_factor": factor, "topics": ["t0", "t1"]}
+    asked = {
+        "replication_factor": factor,
+        "topics": sorted({"t0", "t1"} & set(snapshot.partitions["topic"].to_pylist())),
+    }
     try:
         plan = planned(snapshot, "set-replication-factor", asked)
-    except AssertionError as refused:
+    except PlanError as refused:
         assert f"is to have {factor} replicas, and only" in str(refused)  # noqa: PT017 - either way is fine, by chance
         return
     assert check(snapshot, plan).problems == []
@@ -60,7 +63,7 @@ def test_any_replication_factor_is_reached_with_the_fewest_moves(snapshot: Snaps
 
 def test_more_replicas_than_brokers_may_hold_are_refused() -> None:
     asked = {"replication_factor": 3, "topics": ["t"]}
-    with pytest.raises(AssertionError, match="t-0 is to have 3 replicas, and only 2 brokers may hold one"):
+    with pytest.raises(PlanError, match="t-0 is to have 3 replicas, and only 2 brokers may hold one"):
         planned(cluster("1 2 3!", "t: 12 23", "u: 12"), "set-replication-factor", asked)
 
 
@@ -104,7 +107,7 @@ def test_a_plan_and_then_its_rollback_is_the_identity(snapshot: SnapshotFolder) 
     ],
 )
 def test_a_wrong_reassignment_is_one_sentence(reassignment: dict[str, Any], sentence: str) -> None:
-    with pytest.raises((PlanError, AssertionError)) as caught:
+    with pytest.raises(PlanError) as caught:
         planned(cluster("1 2 3!", "t: 12 23"), "apply", {"reassignment": reassignment})
     assert sentence in str(caught.value)
 

@@ -81,10 +81,11 @@ def test_what_is_in_flight_is_pinned_and_listed() -> None:
     assert plan.proof["pinned"] == [{"topic": "t", "partition": 0, "reason": "in_flight"}]
 
 
-def test_nothing_to_heal_is_a_plan_without_moves() -> None:
-    plan = planned(cluster("1 2", "t: 12"))
+@pytest.mark.parametrize("topics", [["t: 12 13"], []], ids=["nothing lost", "no partition"])
+def test_nothing_to_heal_is_a_plan_without_moves(topics: list[str]) -> None:
+    plan = planned(cluster("1 2 3 4!", *topics))
     assert plan.moves == []
-    assert plan.proof["replicas_moved"] == 0
+    assert [plan.proof[name] for name in ("replicas_moved", "lower_bound", "gap")] == [0, 0, 0]
     assert len(plan.digest) == 64
 
 

@@ -1,4 +1,4 @@
-"""The job on a real Spark, and the command line."""
+"""What the job reads, refuses and writes, and the command line. That its plans are right is shown elsewhere."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from kafka_steward.errors import PlanError
-from kafka_steward.planning.checker.check import check
-from kafka_steward.planning.files.formats import SnapshotFolder, read_plan, read_snapshot, write_snapshot
+from kafka_steward.planning.files.formats import SnapshotFolder, read_plan
 from kafka_steward.planning.spark.job import main, run
 from kafka_steward.planning.spark.session import QUICK_JAVA
-from tests.builders import cluster, planned
+from tests.builders import cluster, planned, written
+from tests.planned import plan_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,47 +29,8 @@ ENTRY = {"topic": "u", "partition": 0, "replicas": [1, 2]}
 TWICE = {"partitions": [ENTRY, ENTRY]}
 STRANGE = {"partitions": [{**ENTRY, "replicas": [1, 9]}]}
 
-pytestmark = pytest.mark.spark
 
-
-def written(snapshot: SnapshotFolder, path: Path) -> str:
-    write_snapshot(
-        str(path),
-        cluster_id=snapshot.cluster_id,
-        taken_ms=snapshot.taken_ms,
-        brokers=snapshot.brokers,
-        partitions=snapshot.partitions,
-    )
-    return str(path)
-
-
-def test_spark_makes_the_plan_that_the_kernels_make(spark: SparkSession, tmp_path: Path) -> None:
-    snapshot = written(SNAPSHOT, tmp_path / "snapshot")
-    proof = run(spark, snapshot, str(tmp_path / "plan"), "heal", {"chunk_size": 7})
-    plan = read_plan(str(tmp_path / "plan"))
-    expected = planned(SNAPSHOT, options={"chunk_size": 7})
-    assert plan == expected
-    assert proof == plan.proof
-    assert check(read_snapshot(snapshot), plan).problems == []
-
-
-def test_the_plan_depends_on_the_slices_and_not_on_sparks_parallelism(spark: SparkSession, tmp_path: Path) -> None:
-    snapshot = written(SNAPSHOT, tmp_path / "snapshot")
-    expected = planned(SNAPSHOT, slice_rows=20)
-    for partitions in ("1", "5"):
-        spark.conf.set("spark.sql.shuffle.partitions", partitions)
-        run(spark, snapshot, str(tmp_path / partitions), "heal", slice_rows=20)
-        assert read_plan(str(tmp_path / partitions)) == expected
-
-
-@pytest.mark.parametrize("topics", [["t: 12 13"], []], ids=["nothing lost", "no partition"])
-def test_a_plan_with_nothing_in_it_is_written_and_read(spark: SparkSession, tmp_path: Path, topics: list[str]) -> None:
-    snapshot = written(cluster("1 2 3 4!", *topics), tmp_path / "snapshot")
-    proof = run(spark, snapshot, str(tmp_path / "plan"), "heal")
-    assert read_plan(str(tmp_path / "plan")).moves == []
-    assert (proof["replicas_moved"], proof["lower_bound"], proof["gap"]) == (0, 0, 0)
-
-
+@pytest.mark.spark
 def test_the_types_and_the_optional_columns_of_the_file_change_no_plan(spark: SparkSession, tmp_path: Path) -> None:
     snapshot = written(SNAPSHOT, tmp_path / "snapshot")
     file = tmp_path / "snapshot" / "partitions.parquet"
@@ -83,6 +44,7 @@ def test_the_types_and_the_optional_columns_of_the_file_change_no_plan(spark: Sp
     assert len(bare.column_names) < len(table.column_names)
 
 
+@pytest.mark.spark
 def test_a_second_run_replaces_the_first(spark: SparkSession, tmp_path: Path) -> None:
     for line in ("t: 12 14", "t: 14 14 14"):
         snapshot = written(cluster("1 2 3 4!", line), tmp_path / line[-2:])
@@ -93,11 +55,7 @@ def test_a_second_run_replaces_the_first(spark: SparkSession, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("snapshot", "asked", "sentence"),
     [
-        (cluster("1 2", "t: 19"), ("heal", {}), "The partition t-0 is on broker 9, which the snapshot does not have."),
-        (cluster("1 2", "t: 11"), ("heal", {}), "The partition t-0 lists broker 1 twice; mend its assignment."),
-        (cluster("1! 2!", "t: 12"), ("heal", {}), "Every broker of the snapshot has failed"),
         (cluster("", "t: 12"), ("heal", {}), "The cluster is empty: the snapshot names no broker."),
-        (cluster("1 2", "t: 12", "t: 12"), ("heal", {}), "The partition t-0 is in the snapshot twice"),
         (SNAPSHOT, ("heal", {"chunksize": 1}), "has no option 'chunksize'; did you mean chunk_size?"),
         (SNAPSHOT, ("heal", {"chunk_size": 0}), "The option chunk_size is 0; it must be at least 1."),
         (SNAPSHOT, ("heal", {"include": ["("]}), "The option include holds '(', which is no regular expression"),
@@ -106,6 +64,25 @@ def test_a_second_run_replaces_the_first(spark: SparkSession, tmp_path: Path) ->
         (SNAPSHOT, ("heel", {}), "There is no operation 'heel'; did you mean heal?"),
         (SNAPSHOT, ("rebalance", {"max_moves": 0}), "The option max_moves is 0; it must be at least 1."),
         (SNAPSHOT, ("rebalance", {"max_bytes": 0}), "The option max_bytes is 0; it must be at least 1."),
+        (cluster("1! 2!", "t: 12"), ("heal", {}), "Every broker of the snapshot has failed"),
+    ],
+)
+def test_a_bad_request_is_one_sentence_before_spark_is_asked(
+    tmp_path: Path, snapshot: SnapshotFolder, asked: tuple[str, dict[str, Any]], sentence: str
+) -> None:
+    uri = written(snapshot, tmp_path / "snapshot")
+    with pytest.raises(PlanError) as caught:
+        run(None, uri, str(tmp_path / "plan"), *asked)  # type: ignore[arg-type]  # no Spark is there
+    assert_one_sentence(caught.value, sentence, tmp_path / "plan")
+
+
+# By the kernels: that Spark brings their sentences back is shown in test_spark_agrees.py.
+@pytest.mark.parametrize(
+    ("snapshot", "asked", "sentence"),
+    [
+        (cluster("1 2", "t: 19"), ("heal", {}), "The partition t-0 is on broker 9, which the snapshot does not have."),
+        (cluster("1 2", "t: 11"), ("heal", {}), "The partition t-0 lists broker 1 twice; mend its assignment."),
+        (cluster("1 2", "t: 12", "t: 12"), ("heal", {}), "The partition t-0 is in the snapshot twice"),
         (SNAPSHOT, ("apply", {"reassignment": TWICE}), "The reassignment lists u-0 twice."),
         (SNAPSHOT, ("apply", {"reassignment": STRANGE}), "The reassignment of u-0 names broker 9, which the snapshot"),
         (
@@ -121,14 +98,18 @@ def test_a_second_run_replaces_the_first(spark: SparkSession, tmp_path: Path) ->
     ],
 )
 def test_bad_input_is_one_sentence_and_no_plan(
-    spark: SparkSession, tmp_path: Path, snapshot: SnapshotFolder, asked: tuple[str, dict[str, Any]], sentence: str
+    tmp_path: Path, snapshot: SnapshotFolder, asked: tuple[str, dict[str, Any]], sentence: str
 ) -> None:
     uri = written(snapshot, tmp_path / "snapshot")
     with pytest.raises(PlanError) as caught:
-        run(spark, uri, str(tmp_path / "plan"), *asked)
-    assert sentence in str(caught.value)
-    assert "\n" not in str(caught.value)
-    assert not (tmp_path / "plan").exists()
+        plan_folder(uri, tmp_path / "plan", *asked)
+    assert_one_sentence(caught.value, sentence, tmp_path / "plan")
+
+
+def assert_one_sentence(error: Exception, sentence: str, plan: Path) -> None:
+    assert sentence in str(error)
+    assert "\n" not in str(error)
+    assert not plan.exists()
 
 
 @pytest.mark.parametrize("name", ["snapshot.json", "brokers.parquet", "partitions.parquet"])
@@ -140,6 +121,7 @@ def test_a_snapshot_without_one_of_its_files_is_no_plan(tmp_path: Path, name: st
     assert not (tmp_path / "plan").exists()
 
 
+@pytest.mark.spark
 def test_a_plan_from_the_files_of_kafkas_own_tool_and_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     entries = [{"topic": "t", "partition": number, "replicas": [1 + number % 2, 3]} for number in range(8)]
     (tmp_path / "current.json").write_text(json.dumps({"version": 1, "partitions": entries}))
@@ -162,12 +144,6 @@ def test_a_plan_from_the_files_of_kafkas_own_tool_and_back(tmp_path: Path, capsy
     assert all(one in entries for one in back)
     assert main(["--check", "--snapshot", str(tmp_path / "plan" / "snapshot"), "--out", str(tmp_path / "plan")]) == 0
     assert json.loads(capsys.readouterr().out) == {"problems": [], "proven": True, "unproven": [], "valid": True}
-
-
-def test_spark_makes_the_even_plan_that_the_kernels_make(spark: SparkSession, tmp_path: Path) -> None:
-    snapshot = written(cluster("1a 2b 3c 4a- 5b 6c+", *TOPICS), tmp_path / "snapshot")
-    run(spark, snapshot, str(tmp_path / "plan"), "drain")
-    assert read_plan(str(tmp_path / "plan")) == planned(read_snapshot(snapshot), "drain")
 
 
 @pytest.mark.parametrize(

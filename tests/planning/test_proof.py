@@ -12,7 +12,7 @@ from kafka_steward.assignment import Assignment
 from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder
 from kafka_steward.planning.solver import leader_bound
 from tests.builders import cluster, planned, snapshot_of
-from tests.planning.solver import random_case
+from tests.planning.solver import random_plan
 from tests.strategies import OPTIONS, clusters
 
 SLOW = settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
@@ -101,7 +101,7 @@ def test_no_plan_changes_fewer_leaders_than_its_bound(
 def test_the_bound_on_leader_changes_is_nearly_always_reached() -> None:
     reached, loose = 0, 0
     for seed in range(100):
-        proof = planned(random_case(seed), "rebalance").proof
+        proof = random_plan(seed)[1].proof
         reached += proof["leader_changes"] == proof["leader_changes_bound"]
         loose += proof["leader_changes_bound"] < proof["leader_changes_forced"]
     assert reached >= 60
@@ -109,10 +109,10 @@ def test_the_bound_on_leader_changes_is_nearly_always_reached() -> None:
 
 
 def test_without_the_flow_the_bound_is_never_above_that_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    cases = [random_case(seed) for seed in range(60)]
-    exact = [planned(case, "rebalance").proof["leader_changes_bound"] for case in cases]
+    seeds = range(60)
+    exact = [random_plan(seed)[1].proof["leader_changes_bound"] for seed in seeds]
     monkeypatch.setattr(leader_bound, "MAX_FLOW_CELLS", 0)
-    summed = [planned(case, "rebalance").proof["leader_changes_bound"] for case in cases]
+    summed = [planned(random_plan(seed)[0], "rebalance").proof["leader_changes_bound"] for seed in seeds]
     assert all(one <= other for one, other in zip(summed, exact, strict=True))
     assert sum(summed) >= 0.8 * sum(exact)
 

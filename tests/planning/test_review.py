@@ -11,8 +11,8 @@ import pytest
 from kafka_steward.planning.checker.check import check
 from kafka_steward.planning.files.formats import PlanFolder, plan_table, read_plan, write_plan
 from kafka_steward.planning.spark.review import review
-from tests.builders import cluster, planned
-from tests.planning.test_job import TOPICS, written
+from tests.builders import cluster, planned, written
+from tests.planning.test_job import TOPICS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

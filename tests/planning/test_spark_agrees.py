@@ -1,0 +1,249 @@
+"""The job on Spark and its kernels in this process make the same plan: every operation, every option, any slices.
+
+What holds of `tests.planned` holds of the job because of this, so that other tests need no Spark for a plan.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from kafka_steward.assignment import Move, Operation
+from kafka_steward.errors import PlanError
+from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder, read_plan, read_snapshot
+from kafka_steward.planning.files.options import BALANCING, EVEN, Options
+from kafka_steward.planning.solver.divided import Divided, divisible
+from kafka_steward.planning.solver.measures import Measures
+from kafka_steward.planning.spark.job import run
+from tests.builders import cluster, snapshot_of, written
+from tests.planned import plan_folder, planned
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: Partitions in a slice, so that the cluster below is cut into three.
+FEW = 20
+#: A rollback is no plan of the planner: its rows are those of the plan that it undoes.
+PLANNED = [operation for operation in Operation if operation is not Operation.ROLLBACK]
+#: What broker 4 of the cluster below is, where it is not live.
+STATES = {"heal": "failed", "fill": "failed", "drain": "draining", "expand": "new"}
+GIVEN = {
+    "version": 1,
+    "partitions": [
+        {"topic": topic, "partition": number, "replicas": [1 + (number + step) % 7 for step in (0, 2, 3)]}
+        for topic in "tuv"
+        for number in range(12)
+    ],
+}
+NEEDED: dict[Operation, dict[str, Any]] = {
+    Operation.SET_REPLICATION_FACTOR: {"replication_factor": 3, "topics": ["t", "u", "w"]},
+    Operation.APPLY: {"reassignment": GIVEN},
+}
+#: Options that an operation takes and that change nothing: a reassignment is applied as it was given.
+IDLE = {("apply", "include"), ("apply", "exclude"), ("apply", "pin")}
+
+
+@dataclass(frozen=True)
+class Case:
+    """An operation with some of its options."""
+
+    operation: Operation
+    options: Mapping[str, Any]
+
+    def __str__(self) -> str:
+        return f"{self.operation.value}-{'+'.join(self.options)}"
+
+    @property
+    def snapshot(self) -> SnapshotFolder:
+        """Five topics of twelve partitions on seven brokers, two of which have no rack."""
+        dice = random.Random(3)
+        brokers = [
+            {"broker": number, "rack": rack, "state": "live"}
+            for number, rack in enumerate(["a", "b", "a", "b", "a", None, None], 1)
+        ]
+        brokers[3]["state"] = STATES.get(self.operation.value, "live")
+        rows = []
+        for topic in ("__consumer_offsets", "t", "u", "v", "w"):
+            for number in range(12):
+                held = dice.sample(range(1, 8), dice.choice((2, 3, 3)))
+                size = dice.randrange(1 << 20, 1 << 30)
+                row = {"topic": topic, "partition": number, "replicas": held, "target_rf": 3, "bytes": size}
+                rows.append({**row, "isr": held[: dice.choice((2, 3))]})
+        return snapshot_of(brokers, rows)
+
+
+def cases() -> Iterator[Case]:
+    for operation in PLANNED:
+        needed = NEEDED.get(operation, {})
+        order = {"chunk_size": 7, "max_in_per_broker": 1, "throttle": 1000}
+        # An even plan with brokers excluded is made in one piece, and so has a case of its own.
+        barred = {"exclude_brokers": [2]}
+        others = {} if operation in EVEN else barred
+        yield Case(operation, {**needed, **order, **others, "rackless": "own-rack", "exclude": ["w"]})
+        some = {"max_out_per_broker": 1, "rack_aware": False, "include": ["t", "u", "__.*"]}
+        some["pin"] = [f"{topic}-{number}" for topic in "tu" for number in range(1, 9, 2)]
+        yield Case(operation, {**needed, **some, **({"internal_topics": True} if operation in BALANCING else {})})
+        if operation in EVEN:
+            yield Case(operation, barred)
+            yield Case(operation, {"balance": "bytes", "tolerance": 0.3})
+            yield Case(operation, {"max_moves": 5})
+            yield Case(operation, {"max_bytes": 3 << 30})
+
+
+CASES = list(cases())
+#: Those that are cut into slices where there are many partitions.
+CUT = [
+    case
+    for case in CASES
+    if case.operation not in EVEN or divisible(case.operation, Options.of(case.operation, case.options))
+]
+#: What Spark may be told of tasks and batches, which a plan must not depend on.
+ONE_TASK = {"spark.sql.shuffle.partitions": "1", "spark.sql.adaptive.enabled": "false"}
+MANY_TASKS = {
+    "spark.sql.shuffle.partitions": "5",
+    "spark.sql.files.maxPartitionBytes": "2048",
+    "spark.sql.files.openCostInBytes": "0",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "3",
+}
+
+
+def assert_alike(spark: SparkSession, uri: str, folder: Path, case: Case, **slices: int) -> None:
+    proof = run(spark, uri, f"{folder}/plan", case.operation.value, case.options, **slices)
+    found = read_plan(f"{folder}/plan")
+    expected = planned(read_snapshot(uri), case.operation.value, case.options, **slices)
+    assert found.moves == expected.moves
+    assert proof == found.proof == expected.proof
+    assert found.digest == expected.digest
+
+
+def facts(plan: PlanFolder) -> tuple[list[Move], dict[str, Any]]:
+    """The plan without the words of its request."""
+    return plan.moves, {name: value for name, value in plan.proof.items() if name not in ("options", "digest")}
+
+
+def test_every_option_of_every_operation_has_a_case() -> None:
+    known = {
+        (operation, option.name)
+        for option in fields(Options)
+        for operation in PLANNED
+        if operation in option.metadata["of"]
+    }
+    assert {(case.operation, name) for case in CASES for name in case.options} == known
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_every_option_of_a_case_changes_its_plan(case: Case) -> None:
+    operation = case.operation.value
+    plan = facts(planned(case.snapshot, operation, case.options))
+    assert plan[0]
+    idle = set()
+    for name in set(case.options) - set(NEEDED.get(case.operation, {})):
+        without = {other: value for other, value in case.options.items() if other != name}
+        if facts(planned(case.snapshot, operation, without)) == plan:
+            idle.add((operation, name))
+    assert idle == IDLE & {(operation, name) for name in case.options}
+
+
+def test_slices_are_put_together_in_some_cases_and_planned_as_one_in_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    as_one = []
+    better_whole = Divided.better_whole
+
+    def seen(parts: Divided, measures: Measures) -> bool:
+        as_one.append(better_whole(parts, measures))
+        return as_one[-1]
+
+    monkeypatch.setattr(Divided, "better_whole", seen)
+    for case in CUT:
+        planned(case.snapshot, case.operation.value, case.options, FEW)
+    assert set(as_one) == {True, False}
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_one_slice_is_planned_alike(spark: SparkSession, tmp_path: Path, case: Case) -> None:
+    assert_alike(spark, written(case.snapshot, tmp_path / "snapshot"), tmp_path, case)
+
+
+@contextmanager
+def told(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    before = {name: spark.conf.get(name) for name in settings}
+    try:
+        for name, value in settings.items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name, old in before.items():
+            spark.conf.set(name, str(old))
+
+
+def in_small_groups(case: Case, folder: Path) -> str:
+    """A snapshot folder whose partitions several tasks can read, in another order than that of the slices."""
+    uri = written(case.snapshot, folder)
+    file = f"{uri}/partitions.parquet"
+    pq.write_table(pq.read_table(file).sort_by([("partition", "descending")]), file, row_group_size=10)
+    return uri
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("case", CUT, ids=str)
+def test_several_slices_are_planned_alike_by_many_tasks(spark: SparkSession, tmp_path: Path, case: Case) -> None:
+    with told(spark, MANY_TASKS):
+        assert_alike(spark, in_small_groups(case, tmp_path / "snapshot"), tmp_path, case, slice_rows=FEW)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("operation", PLANNED)
+def test_several_slices_are_planned_alike_by_one_task(
+    spark: SparkSession, tmp_path: Path, operation: Operation
+) -> None:
+    case = next(case for case in CUT if case.operation is operation)
+    with told(spark, ONE_TASK):
+        assert_alike(spark, in_small_groups(case, tmp_path / "snapshot"), tmp_path, case, slice_rows=FEW)
+
+
+@pytest.mark.spark
+def test_what_has_to_be_seen_as_a_whole_is_planned_alike_in_one_piece(spark: SparkSession, tmp_path: Path) -> None:
+    # Cut into slices, this drain would be put together, and know of no budget.
+    case = Case(Operation.DRAIN, {"rack_aware": False, "include": ["t", "u", "__.*"], "max_moves": 5})
+    assert_alike(spark, written(case.snapshot, tmp_path / "snapshot"), tmp_path, case, slice_rows=FEW)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("topics", [["t: 12 13"], []], ids=["nothing lost", "no partition"])
+@pytest.mark.parametrize("operation", [Operation.HEAL, Operation.REBALANCE])
+def test_a_plan_with_nothing_in_it_is_made_alike(
+    spark: SparkSession, tmp_path: Path, operation: Operation, topics: list[str]
+) -> None:
+    uri = written(cluster("1 2 3 4!" if topics else "1 2", *topics), tmp_path / "snapshot")
+    assert_alike(spark, uri, tmp_path, Case(operation, {}))
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("slice_rows", [1, 100])
+@pytest.mark.parametrize(
+    ("asked", "topics"),
+    [
+        (("heal", {}), ["t: 12", "u: 22 19", "v: 17"]),
+        (("rebalance", {}), ["t: 12", "u: 22 19", "v: 17"]),
+        (("set-replication-factor", {"replication_factor": 4, "topics": ["t", "v"]}), ["t: 12", "u: 12", "v: 21"]),
+        (("set-replication-factor", {"replication_factor": 2, "topics": ["t", "x"]}), ["t: 12", "u: 12"]),
+    ],
+)
+def test_what_is_refused_is_refused_alike(
+    spark: SparkSession, tmp_path: Path, asked: tuple[str, dict[str, Any]], topics: list[str], slice_rows: int
+) -> None:
+    uri = written(cluster("1 2 3", *topics), tmp_path / "snapshot")
+    with pytest.raises(PlanError) as here:
+        plan_folder(uri, tmp_path / "here", *asked, slice_rows=slice_rows)
+    with pytest.raises(PlanError) as there:
+        run(spark, uri, str(tmp_path / "there"), *asked, slice_rows=slice_rows)
+    assert str(here.value) == str(there.value)
+    assert not (tmp_path / "here").exists()
+    assert not (tmp_path / "there").exists()
