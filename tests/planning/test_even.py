@@ -175,9 +175,10 @@ def _fits(position: Position) -> bool:
     return bool(((low <= total) & (total <= high)).all()) and not misplaced_within(position)
 
 
-def test_hundreds_of_worse_plans_are_never_certified_whatever_the_prices() -> None:
+@pytest.mark.parametrize("cases", [80, pytest.param(400, marks=pytest.mark.thorough)])
+def test_worse_plans_are_never_certified_whatever_the_prices(cases: int) -> None:
     judged = 0
-    for seed in range(400):
+    for seed in range(cases):
         snapshot, plan = random_plan(seed)
         dice = random.Random(seed)
         lost = {(one["topic"], one["partition"]) for one in plan.proof["unplaced"]}
@@ -196,7 +197,7 @@ def test_hundreds_of_worse_plans_are_never_certified_whatever_the_prices() -> No
         # Often all prices are 0, and one guess does for three.
         guesses = {tuple(guess) for guess in (good, good * 0, -good, [dice.randint(-3, 3) for _ in good])}
         assert all(unproven(worse, np.array(prices)) for prices in guesses)
-    assert judged >= 200
+    assert judged >= cases / 2
 
 
 def test_an_uneven_plan_is_no_valid_plan() -> None:

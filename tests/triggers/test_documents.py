@@ -130,6 +130,7 @@ class Looks:
         assert [path in self.found[kind] for kind in ("documents", "brokers")] == [True, True]
 
 
+@pytest.mark.process
 def test_each_change_in_zookeeper_is_looked_at_at_once_by_both_loops(monkeypatch: pytest.MonkeyPatch) -> None:
     with ZooKeeperServer() as server, shell(server) as client:
         looks = Looks(client)
