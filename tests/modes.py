@@ -1,8 +1,9 @@
 """A pytest plugin: the summary counts tests by mode, a skipped test fails the session, and processes share the work.
 
 With pytest-xdist (`-n 3 --dist loadgroup --no-loadscope-reorder`), tests that share something costly stay in one
-process: those of one kind of cluster, those of one Airflow, those of Spark, and otherwise those of one folder. What
-takes longest comes first, so that the small ones fill the time that is left.
+process: those of one kind of cluster, those of one Airflow, those of Spark, and otherwise those of one folder. A file
+that is marked `apart` takes so long that it has a process to itself, and the clusters or the Airflow that it needs.
+What takes longest comes first, so that the small ones fill the time that is left.
 """
 
 from __future__ import annotations
@@ -26,11 +27,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
         # Before pytest-xdist's own hook, which looks for it.
         item.add_marker(pytest.mark.xdist_group(_group(item)))
     yield
-    items.sort(key=lambda item: next((at for at, mode in enumerate(_FIRST) if mode in _modes(item)), len(_FIRST)))
+    items.sort(key=_place)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "xdist_group(name): these run in one process")
+    config.addinivalue_line("markers", "apart: its file has a process to itself")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -52,8 +54,17 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def _group(item: pytest.Item) -> str:
+    file = item.nodeid.split("::")[0]
     shared = next((mode for mode in _FIRST if mode in _modes(item)), None)
-    return shared or item.nodeid.split("::")[0].rpartition("/")[0]
+    if item.get_closest_marker("apart"):
+        return f"{file} {shared}"
+    return shared or file.rpartition("/")[0]
+
+
+def _place(item: pytest.Item) -> tuple[bool, int]:
+    """What is apart comes first, and then one kind after the other."""
+    kind = next((at for at, mode in enumerate(_FIRST) if mode in _modes(item)), len(_FIRST))
+    return item.get_closest_marker("apart") is None, kind
 
 
 def _modes(test: pytest.Item | pytest.TestReport) -> list[str]:

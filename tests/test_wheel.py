@@ -20,7 +20,7 @@ SOURCES = ("provider", "operators", "sensors", "dags")
 PACKAGE = "airflow-provider-kafka-steward"
 KINDS = ("operators", "sensors", "hooks", "triggers")
 
-pytestmark = pytest.mark.ci
+pytestmark = [pytest.mark.process, pytest.mark.ci, pytest.mark.apart]
 
 
 def run(*command: object, cwd: Path, **environment: str) -> str:

@@ -29,7 +29,7 @@ from tests.airflow.conftest import DONE, Desk
 from tests.eventually import eventually
 from tests.postgres import PostgresServer
 
-pytestmark = [pytest.mark.airflow, pytest.mark.ci]
+pytestmark = [pytest.mark.airflow, pytest.mark.ci, pytest.mark.apart]
 
 CARRY = """\
 # An Airflow DAG that carries out a plan made by hand.

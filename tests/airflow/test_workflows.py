@@ -15,7 +15,13 @@ from kafka_steward.sandbox.airflow import LocalAirflow
 from tests.airflow.evening import Evening
 
 MODES = [pytest.param(mode, marks=getattr(pytest.mark, mode)) for mode in ("kraft", "zookeeper")]
-pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.ci, pytest.mark.parametrize("mode", MODES)]
+pytestmark = [
+    pytest.mark.airflow,
+    pytest.mark.spark,
+    pytest.mark.ci,
+    pytest.mark.apart,
+    pytest.mark.parametrize("mode", MODES),
+]
 
 
 @pytest.fixture(scope="module")

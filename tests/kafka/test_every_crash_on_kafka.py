@@ -153,6 +153,7 @@ def by_turns(calls: list[str], *, every: int) -> list[tuple[int, str, str]]:
 
 
 #: A quarter of an hour for all; a ninth in CI.
+@pytest.mark.apart
 @pytest.mark.parametrize(
     "every", [pytest.param(9, id="some", marks=pytest.mark.ci), pytest.param(1, id="all", marks=pytest.mark.slow)]
 )

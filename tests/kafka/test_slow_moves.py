@@ -32,7 +32,7 @@ STANDSTILL = 1
 STALL_S = 7
 BEFORE, AFTER = (1, 2, 3), (4, 2, 3)
 #: They wait for what Kafka does in its own time.
-pytestmark = pytest.mark.ci
+pytestmark = [pytest.mark.ci, pytest.mark.apart]
 
 
 @pytest.fixture
