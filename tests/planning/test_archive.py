@@ -21,7 +21,6 @@ from tests.builders import cluster, planned, written
 from tests.eventually import eventually
 from tests.planning.test_job import TOPICS
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
 SPARK = Path(pyspark.__file__).parent
 SNAPSHOT = cluster("1a 2b 3c 4a! 5b 6c", *TOPICS)
 #: What Spark's own Arrow functions need; nothing of ours, and no OR-tools.
@@ -103,6 +102,8 @@ def submitted(
     return subprocess.run(command, capture_output=True, text=True, env=env, timeout=400, check=False)
 
 
+@pytest.mark.spark
+@pytest.mark.slow
 def test_executors_without_our_code_need_the_archive_and_then_make_the_same_plan(
     tmp_path: Path, bare_python: Path, standalone: str
 ) -> None:
