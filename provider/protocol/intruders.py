@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 __all__ = ["Intruders", "SwitchSeen"]
 
 _ROUNDS = 4
+#: How long, in milliseconds, an order is looked after: a broker that does not know of a cancel by then is an exception.
+_LATE_MS = 60_000
 
 
 @dataclass(frozen=True)
@@ -59,9 +61,17 @@ class Intruders:
     def __init__(self, cluster: ClusterPort, journal: Journal, who: Who, *, cancel: bool) -> None:
         self._cluster, self._journal, self._who, self._cancels = cluster, journal, who, cancel
         self._at_rest: dict[TopicPartition, Assignment] = {}
+        self._orders: dict[TopicPartition, Assignment] = {}
+        self._orders_until_ms = 0
+
+    @property
+    def restoring(self) -> bool:
+        """Whether something was cancelled whose order is not seen to be as it was: look again soon."""
+        return bool(self._orders)
 
     def look(self) -> list[str]:
         """Look once; returns a sentence for each that is new. Raises ClusterError, JournalError, LockLost."""
+        self._restore()
         switch, seen = self._journal.tree.get(paths.REASSIGN_CANCEL), self._journal.tree.get(paths.SWITCH_SEEN)
         if switch is None:
             if seen is not None:
@@ -98,28 +108,34 @@ class Intruders:
 
     def _cancel(self, names: Collection[TopicPartition]) -> None:
         reason = "it was started while reassignments are switched off"
+        self._orders |= {name: self._at_rest[name] for name in names if name in self._at_rest}
+        self._orders_until_ms = self._journal.now_ms() + _LATE_MS
         with self._journal.step_lock(new_owner()) as fence:
             deeds = Deeds(self._journal.audit, fence)
             deeds.do({name: [self._entry(Action.CANCEL, name, reason)] for name in names}, self._cluster.cancel)
-            for _ in range(_ROUNDS):
-                found = self._cluster.snapshot(sorted({name.topic for name in names})).partitions
-                lost = {name: self._at_rest[name] for name in names if self._lost_order(name, found.get(name))}
-                if not lost:
-                    return
-                words = "the cancel lost the order of the replicas"
+        self._restore()
+
+    def _restore(self) -> None:
+        """Kafka's cancel loses the order. A broker that does not know of its end yet shows the reassignment on."""
+        if self._orders and self._journal.now_ms() > self._orders_until_ms:
+            self._orders = {}
+        for _ in range(_ROUNDS):
+            if not self._orders:
+                return
+            found = self._cluster.snapshot(sorted({name.topic for name in self._orders})).partitions
+            self._orders = {name: each for name, each in self._orders.items() if _may_return(found.get(name), each)}
+            lost = {name: each for name, each in self._orders.items() if _is_back(found[name], each)}
+            if not lost:
+                return
+            words = "the cancel lost the order of the replicas"
+            with self._journal.step_lock(new_owner()) as fence:
                 entries = {name: [self._entry(Action.REORDER, name, words)] for name in lost}
-                deeds.do(entries, partial(self._alter, lost))
+                Deeds(self._journal.audit, fence).do(entries, partial(self._alter, lost))
 
     def _alter(
         self, targets: Mapping[TopicPartition, Assignment], batch: Collection[TopicPartition]
     ) -> Mapping[TopicPartition, ClusterError | None]:
         return self._cluster.alter({name: targets[name] for name in batch})
-
-    def _lost_order(self, name: TopicPartition, partition: Partition | None) -> bool:
-        before = self._at_rest.get(name)
-        if partition is None or before is None or partition.reassigning:
-            return False
-        return set(partition.replicas) == set(before) and partition.replicas != before
 
     def _remember(self, snapshot: Snapshot) -> None:
         resting = {name: each.replicas for name, each in snapshot.partitions.items() if not each.reassigning}
@@ -147,3 +163,15 @@ def _known(switch: Node, seen: Node | None) -> set[str] | None:
 
 def _originals(partition: Partition) -> Assignment:
     return tuple(broker for broker in partition.replicas if broker not in partition.adding)
+
+
+def _may_return(partition: Partition | None, before: Assignment) -> bool:
+    """Whether a cancelled reassignment is still shown, or the order of `before` is still lost."""
+    if partition is None or not set(before) <= set(partition.replicas):
+        return False  # deleted; or it had arrived
+    return partition.reassigning or partition.replicas != before
+
+
+def _is_back(partition: Partition, before: Assignment) -> bool:
+    """Whether the replicas are those of `before`, in whatever order."""
+    return not partition.reassigning and set(partition.replicas) == set(before)

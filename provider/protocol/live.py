@@ -150,6 +150,8 @@ class Protocol:
                 self._cluster, self._journal, {name: each for name, each in under_way.items() if each.plan is not None}
             )
         looked.sentences += self._intruders.look()
+        if self._intruders.restoring:
+            looked.soon(SOON_S)
 
     def _admitted(self, papers: Sequence[Paper], looked: Looked) -> bool:
         """Whether the documents were taken up, or refused for good; when they must wait, why is said."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from kafka_steward.assignment import TopicPartition
+from kafka_steward.cluster.state import Snapshot
 from kafka_steward.execution.inflight import note_foreign
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import Runner
@@ -13,6 +16,7 @@ from kafka_steward.journal.audit import Action
 from kafka_steward.journal.documents import InFlight
 from kafka_steward.journal.plans import PlanStatus
 from tests.protocol.yard import WATCH, Yard, partition
+from tests.simulator import Simulator
 from tests.worlds import WHO, move, plan_of
 
 T0 = TopicPartition("t", 0)
@@ -167,6 +171,69 @@ def test_by_parameter_it_is_cancelled_and_its_order_restored() -> None:
     assert (yard.flying(), yard.replicas("t-0")) == ([], (1, 2))
     yard.simulator.alter({T0: (3, 2)})
     assert len(yard.look().sentences) == 1
+
+
+class Late:
+    """A cluster whose brokers go on showing what was cancelled, for so many snapshots."""
+
+    def __init__(self, simulator: Simulator, snapshots: int) -> None:
+        self._simulator, self._left = simulator, snapshots
+        self._shown: Snapshot | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._simulator, name)
+
+    def cancel(self, partitions: Any) -> Any:
+        self._shown = self._shown or self._simulator.snapshot()
+        return self._simulator.cancel(partitions)
+
+    def snapshot(self, topics: Any = None) -> Snapshot:
+        if self._shown is None or not self._left:
+            return self._simulator.snapshot(topics)
+        self._left -= 1
+        return self._shown
+
+
+@pytest.mark.parametrize("snapshots", [1, 2, 9])
+@pytest.mark.parametrize("enabled", [False, True])
+def test_its_order_is_restored_however_late_brokers_show_the_cancel(snapshots: int, enabled: bool) -> None:
+    yard = Yard(foreign_while_disabled="cancel")
+    yard.protocol = yard.new_watch(Late(yard.simulator, snapshots))
+    off(yard)
+    yard.simulator.alter({T0: (3, 2)})
+    assert yard.look().pause_s is not None  # it looks again soon
+    assert (yard.flying(), yard.replicas("t-0")) == ([], (2, 1))
+    if enabled:
+        yard.journal.tree.delete(paths.REASSIGN_CANCEL, version=0)
+    yard.run()
+    assert yard.replicas("t-0") == (1, 2)
+    yard.simulator.alter({T0: (2, 1)})  # what someone wants later stays
+    yard.run()
+    assert yard.replicas("t-0") == (2, 1)
+
+
+class TooLate:
+    """A cluster in which all that is in flight arrives just before a cancel."""
+
+    def __init__(self, simulator: Simulator) -> None:
+        self._simulator = simulator
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._simulator, name)
+
+    def cancel(self, partitions: Any) -> Any:
+        self._simulator.run()
+        return self._simulator.cancel(partitions)
+
+
+def test_one_that_arrives_before_its_cancel_stays_and_its_order_is_not_awaited_for_ever() -> None:
+    yard = Yard(foreign_while_disabled="cancel")
+    yard.protocol = yard.new_watch(TooLate(yard.simulator))
+    off(yard)
+    yard.simulator.alter({T0: (1, 2, 3)})
+    assert yard.look().pause_s is not None
+    yard.run(100)
+    assert yard.replicas("t-0") == (1, 2, 3)
 
 
 def test_one_that_would_go_offline_without_its_new_replica_is_not_cancelled() -> None:
