@@ -26,6 +26,8 @@ def spark() -> Iterator[SparkSession]:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.ui.enabled": "false",
+        # As on the command line.
+        "spark.sql.adaptive.enabled": "false",
         # Not what the job wants: it must not depend on it.
         "spark.sql.shuffle.partitions": "3",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "7",

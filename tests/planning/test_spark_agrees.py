@@ -106,6 +106,7 @@ CUT = [
 ONE_TASK = {"spark.sql.shuffle.partitions": "1", "spark.sql.adaptive.enabled": "false"}
 MANY_TASKS = {
     "spark.sql.shuffle.partitions": "5",
+    "spark.sql.adaptive.enabled": "true",
     "spark.sql.files.maxPartitionBytes": "2048",
     "spark.sql.files.openCostInBytes": "0",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "3",
@@ -191,18 +192,19 @@ def in_small_groups(case: Case, folder: Path) -> str:
 
 @pytest.mark.spark
 @pytest.mark.parametrize("case", CUT, ids=str)
-def test_several_slices_are_planned_alike_by_many_tasks(spark: SparkSession, tmp_path: Path, case: Case) -> None:
-    with told(spark, MANY_TASKS):
-        assert_alike(spark, in_small_groups(case, tmp_path / "snapshot"), tmp_path, case, slice_rows=FEW)
+def test_several_slices_are_planned_alike(spark: SparkSession, tmp_path: Path, case: Case) -> None:
+    assert_alike(spark, in_small_groups(case, tmp_path / "snapshot"), tmp_path, case, slice_rows=FEW)
 
 
 @pytest.mark.spark
+@pytest.mark.parametrize("settings", [ONE_TASK, MANY_TASKS], ids=["one task", "many tasks"])
 @pytest.mark.parametrize("operation", [Operation.HEAL, Operation.DRAIN])
-def test_several_slices_are_planned_alike_by_one_task(
-    spark: SparkSession, tmp_path: Path, operation: Operation
+def test_several_slices_are_planned_alike_by_any_number_of_tasks(
+    spark: SparkSession, tmp_path: Path, operation: Operation, settings: Mapping[str, str]
 ) -> None:
-    case = next(case for case in CUT if case.operation is operation)
-    with told(spark, ONE_TASK):
+    # Those of a drain are put together, and those of a heal know of each other.
+    case = [case for case in CUT if case.operation is operation][-1]
+    with told(spark, settings):
         assert_alike(spark, in_small_groups(case, tmp_path / "snapshot"), tmp_path, case, slice_rows=FEW)
 
 
