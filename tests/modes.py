@@ -14,8 +14,20 @@ from collections.abc import Iterator
 import pytest
 
 MODES = ("kraft", "zookeeper", "airflow", "spark")
-#: In this order they are handed out. An Airflow takes longest; two clusters of one mode are never needed.
+#: What a test that has several of these marks is grouped by.
 _FIRST = ("airflow", "zookeeper", "kraft", "spark")
+#: Groups are handed out in this order, by the beginnings of their names.
+_ORDER = (
+    "tests/airflow/test_workflows",
+    "zookeeper",
+    "kraft",
+    "airflow",
+    "tests/airflow/test_crashes",
+    "tests/kafka",
+    "tests/demo/test_demo",
+    "spark",
+    "tests/test_wheel",
+)
 _PROPERTY = "modes"
 
 
@@ -61,10 +73,10 @@ def _group(item: pytest.Item) -> str:
     return shared or file.rpartition("/")[0]
 
 
-def _place(item: pytest.Item) -> tuple[bool, int]:
-    """What is apart comes first, and then one kind after the other."""
-    kind = next((at for at, mode in enumerate(_FIRST) if mode in _modes(item)), len(_FIRST))
-    return item.get_closest_marker("apart") is None, kind
+def _place(item: pytest.Item) -> int:
+    """Longest first, but one Airflow at a time beside clusters, as long as there are clusters."""
+    group = _group(item)
+    return next((at for at, name in enumerate(_ORDER) if group.startswith(name)), len(_ORDER))
 
 
 def _modes(test: pytest.Item | pytest.TestReport) -> list[str]:
