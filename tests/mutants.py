@@ -180,7 +180,7 @@ def _mutants(file: Path) -> Iterable[Mutant]:
 
 def _run(mutants: Sequence[Mutant], processes: int) -> None:
     _BUILD.mkdir(exist_ok=True)
-    mutmut = Path(sys.executable).with_name("mutmut")
+    mutmut = str(Path(sys.executable).with_name("mutmut"))
     command = [mutmut, "run", "--max-children", str(processes), *(mutant.name for mutant in mutants)]
     with (_BUILD / "mutants.log").open("w") as log:
         environment = os.environ | {"PYTHONUTF8": "1"}
