@@ -1,4 +1,4 @@
-.PHONY: demo quick test ci slow check install benchmark clean help
+.PHONY: demo quick test ci slow mutants check install benchmark clean help
 .DEFAULT_GOAL := help
 
 PYTHON ?= python3
@@ -31,6 +31,9 @@ ci: install  ## what CI runs, after `make check`: the tests, and the workflows o
 
 slow: install  ## what neither of them runs, and a search for new cases of the properties
 	@$(PYTEST) --hypothesis-profile searching --retry-real -m "slow or hypothesis"
+
+mutants: install  ## what no quick test notices when the code is changed (FILES=provider/...)
+	@$(BIN)/python -m tests.mutants $(FILES)
 
 check: install  ## ruff, mypy --strict, import-linter
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .

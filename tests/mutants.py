@@ -1,0 +1,217 @@
+"""`make mutants`: change the code in one place at a time, and name each change that no quick test of it notices.
+
+mutmut makes the changes and runs the tests, in a copy of the repository whose folders are named as they are installed.
+`tests/mutants.toml` says what is changed, which tests have to notice, and which changes are known to change nothing.
+The table and the diff of each survivor are in `build/mutants.txt`; a survivor that is not known makes the exit code 1.
+As a plugin of pytest, this module lets the shortest tests run first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+_ROOT = Path(__file__).parents[1]
+_BUILD = _ROOT / "build"
+#: What mutmut's exit codes mean; any other than these ends the run.
+_OUTCOMES = {0: "survived", 33: "survived", 5: "survived", 1: "killed", 3: "killed", -24: "timed out", 24: "timed out"}
+_OUTCOMES |= {36: "timed out", 152: "timed out", 255: "timed out", -9: "timed out"}
+_PYTEST = ("--quick", "-p", "no:cacheprovider", "-p", "tests.mutants")
+_COLUMNS = ("tried", "killed", "survived", "timed out")
+#: A quoted sentence: its words are tested where they matter, not letter by letter.
+_SENTENCE = re.compile(r"""(["'])(?:(?!\1).)*\s(?:(?!\1).)*\1""")
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One change: `name` is mutmut's; module, function and the changed lines outlast edits elsewhere."""
+
+    name: str
+    file: Path
+    function: str
+    before: str
+    after: str
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        lines = difflib.unified_diff(self.before.splitlines(), self.after.splitlines(), n=0, lineterm="")
+        changed = [line[0] + " " + line[1:].strip() for line in list(lines)[2:] if not line.startswith("@@")]
+        return str(self.file), self.function, "\n".join(changed)
+
+    @property
+    def is_in_words(self) -> bool:
+        return _SENTENCE.sub("", self.before) == _SENTENCE.sub("", self.after)
+
+    @property
+    def rank(self) -> str:
+        """As good as chance, and the same as long as the function is."""
+        return sha256("\n".join(self.key).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Part:
+    """Folders that are tried with the same tests; of their mutants, `sample` are tried, or all."""
+
+    folders: list[str]
+    tests: list[str]
+    without_files: Sequence[str] = ()
+    without_tests: Sequence[str] = ()
+    sample: int | None = None
+
+    def files(self, asked: Sequence[Path]) -> list[Path]:
+        found = [file.relative_to(_ROOT) for folder in self.folders for file in sorted((_ROOT / folder).rglob("*.py"))]
+        if asked:
+            return [file for file in found if file in asked]
+        return [file for file in found if not any(file.match(pattern) for pattern in self.without_files)]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("files", nargs="*", type=Path, help="all of these files' mutants; else what mutants.toml says")
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--sample", type=int, help="of each part, at most so many")
+    options = parser.parse_args()
+    asked = [file.resolve().relative_to(_ROOT) for file in options.files]
+    settings = _settings()
+    known = {(each["file"], each["function"], each["change"].strip()): each["reason"] for each in settings["known"]}
+    outcomes: dict[Mutant, str] = {}
+    for part in (Part(**each) for each in settings["part"]):
+        if files := part.files(asked):
+            sample = options.sample or (None if asked else part.sample)
+            outcomes |= _tried(part, files, sample, options.processes)
+    survivors = [mutant for mutant, outcome in outcomes.items() if outcome == "survived"]
+    new = [mutant for mutant in survivors if mutant.key not in known]
+    report = "\n\n".join(
+        [_table(outcomes), f"{len(survivors)} survived, {len(new)} of them not known.", *map(_diff, new)]
+    )
+    _BUILD.mkdir(exist_ok=True)
+    (_BUILD / "mutants.txt").write_text(report + "\n")
+    print(report)
+    return 1 if new else 0
+
+
+def _settings() -> Mapping[str, Any]:
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    return {"known": []} | tomllib.loads((_ROOT / "tests/mutants.toml").read_text())
+
+
+def _tried(part: Part, files: Sequence[Path], sample: int | None, processes: int) -> dict[Mutant, str]:
+    with tempfile.TemporaryDirectory() as name:
+        place = Path(name) / "repository"
+        _copy(place, part, [_installed(file) for file in files])
+        os.chdir(place)  # mutmut reads its settings where it is imported
+        mutants = [mutant for file in files for mutant in _mutants(file) if not mutant.is_in_words]
+        chosen = sorted(mutants, key=lambda mutant: mutant.rank)[:sample]
+        started = time.monotonic()
+        _run(chosen, processes)
+        seconds = time.monotonic() - started
+        print(f"{', '.join(part.folders)}: {len(chosen)} of {len(mutants)} mutants in {seconds:.0f} s", flush=True)
+        codes: dict[str, int] = {}
+        for file in {mutant.file for mutant in chosen}:
+            codes |= json.loads((place / "mutants" / f"{_installed(file)}.meta").read_text())["exit_code_by_key"]
+        os.chdir(_ROOT)
+        return {mutant: _OUTCOMES[codes[mutant.name]] for mutant in sorted(chosen, key=lambda mutant: mutant.key)}
+
+
+def _installed(file: Path) -> Path:
+    """`provider/x.py` is `kafka_steward/x.py` where it is installed."""
+    return Path("kafka_steward", *file.parts[1:]) if file.parts[0] == "provider" else Path("kafka_steward", file)
+
+
+def _copy(place: Path, part: Part, files: Sequence[Path]) -> None:
+    left = shutil.ignore_patterns(".*", "build", "*.egg-info", "__pycache__", "spark-warehouse")
+    shutil.copytree(_ROOT, place, ignore=left)
+    shutil.copytree(place / "provider", place / "kafka_steward")
+    for folder in ("operators", "sensors", "dags"):
+        shutil.copytree(place / folder, place / "kafka_steward" / folder)
+    settings = {
+        "source_paths": ["kafka_steward"],
+        "only_mutate": [str(file) for file in files],
+        "also_copy": ["benchmarks", "docs", "provider", "operators", "sensors", "dags", "README.md"],
+        "pytest_add_cli_args": [*_PYTEST, *(f"--ignore={file}" for file in part.without_tests)],
+        "pytest_add_cli_args_test_selection": part.tests,
+        "timeout_multiplier": 5.0,
+        "timeout_constant": 2.0,
+        "use_git_change_detection": False,
+    }
+    with (place / "pyproject.toml").open("a") as file:
+        file.write("\n[tool.mutmut]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in settings.items()))
+
+
+def _mutants(file: Path) -> Iterable[Mutant]:
+    from mutmut.mutation.file_mutation import mutate_file_contents
+    from mutmut.utils.format_utils import get_mutant_name, mangled_name_from_mutant_name, parse_mutant_key
+
+    installed = _installed(file)
+    mutated = mutate_file_contents(str(installed), installed.read_text())
+    lines = mutated.code.splitlines()
+
+    def source(name: str, mangled: str) -> str:
+        span = mutated.line_span_by_function_name[name]
+        return "\n".join(lines[span.start - 1 : span.end]).replace(name, parse_mutant_key(mangled)[0])
+
+    for name in mutated.mutant_names:
+        mangled = mangled_name_from_mutant_name(name)
+        function, of_class = parse_mutant_key(mangled)
+        before, after = source(f"{mangled}__mutmut_orig", mangled), source(name, mangled)
+        yield Mutant(
+            get_mutant_name(installed, name), file, f"{of_class}.{function}" if of_class else function, before, after
+        )
+
+
+def _run(mutants: Sequence[Mutant], processes: int) -> None:
+    _BUILD.mkdir(exist_ok=True)
+    mutmut = str(Path(sys.executable).with_name("mutmut"))
+    command = [mutmut, "run", "--max-children", str(processes), *(mutant.name for mutant in mutants)]
+    with (_BUILD / "mutants.log").open("w") as log:
+        environment = os.environ | {"PYTHONUTF8": "1"}
+        done = subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, env=environment, check=False)
+    if done.returncode:
+        sys.exit(f"mutmut could not run: read the end of {_BUILD / 'mutants.log'}")
+
+
+def _table(outcomes: Mapping[Mutant, str]) -> str:
+    counts: dict[str, Counter[str]] = {}
+    for mutant, outcome in outcomes.items():
+        counts.setdefault(str(mutant.file.parent), Counter()).update(["tried", outcome])
+    rows = [
+        ["package", *_COLUMNS],
+        *([name, *(str(each[column]) for column in _COLUMNS)] for name, each in counts.items()),
+    ]
+    return "\n".join(f"{name:40}" + "".join(f"{cell:>12}" for cell in cells) for name, *cells in rows)
+
+
+def _diff(mutant: Mutant) -> str:
+    lines = difflib.unified_diff(mutant.before.splitlines(), mutant.after.splitlines(), lineterm="")
+    return "\n".join([f"{mutant.file}: {mutant.function}", *list(lines)[2:]])
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The shortest first: most mutants are killed by many tests."""
+    measured = Path("mutmut-stats.json")
+    if measured.exists():
+        seconds = json.loads(measured.read_text())["duration_by_test"]
+        items.sort(key=lambda item: float(seconds.get(item.nodeid, 0)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
