@@ -117,7 +117,7 @@ def the_cancel_dag_in_the_middle_of_a_heal(
     assert {each["why"] for each in told["left_alone"]} == {"its original broker 4 is not live"}
     assert described(sandbox, f"{topic}-large") == printed(LARGE)
     eventually(lambda: assert_state(desk, heal, run_id, "submit", "success"), within=60)
-    # The rollback of what was complete, which takes nothing back yet, may have ended before the heal's task looks again.
+    # The rollback, which takes nothing back yet, may have ended before the task of the heal looks again.
     assert desk.xcom(heal, run_id, "submit")["status"] in {"cancelled", "rolled_back"}
 
     sandbox.restart(4)
