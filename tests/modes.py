@@ -1,6 +1,6 @@
 """A pytest plugin: the summary counts tests by mode, a skipped test fails the session, and processes share the work.
 
-With pytest-xdist (`-n 3 --dist loadgroup --no-loadscope-reorder`), tests that share something costly stay in one
+With pytest-xdist (`-n 4 --dist loadgroup --no-loadscope-reorder`), tests that share something costly stay in one
 process: those of one kind of cluster, those of one Airflow, those of Spark, and otherwise those of one folder. A file
 that is marked `apart` takes so long that it has a process to itself, and the clusters or the Airflow that it needs.
 What takes longest comes first, so that the small ones fill the time that is left.

@@ -1,7 +1,7 @@
 """A pytest plugin: which tests run where, and that those of the quick ring really need nothing.
 
 - `make quick`: what has none of the marks below: no process, no server, no socket.
-- `make test`: also `process`, `thorough`, `kraft`, `zookeeper`, `airflow` and `spark`.
+- `make test`: also `process`, `kraft`, `zookeeper`, `airflow` and `spark`.
 - `.ci/run`: also `ci`.
 - `make slow`: only `slow`.
 
@@ -16,14 +16,20 @@ from typing import Any
 
 import pytest
 
-__all__ = ["NEEDY"]
+__all__ = ["NEEDY", "tried"]
 
 #: A test with one of these marks is not in the quick ring.
-NEEDY = ("process", "thorough", "kraft", "zookeeper", "airflow", "spark", "ci", "slow")
+NEEDY = ("process", "kraft", "zookeeper", "airflow", "spark", "ci", "slow")
 
 _EVENTS = frozenset({"socket.connect", "socket.bind", "subprocess.Popen"})
 #: What the running test has done that a test of the quick ring may not do; None while anything is allowed.
 _seen: list[str] | None = None
+_quick = False
+
+
+def tried(cases: int) -> int:
+    """Return how many of so many random cases this ring tries: the quick one a third, the others all."""
+    return -(-cases // 3) if _quick else cases
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -31,7 +37,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if config.getoption("--quick"):
+    global _quick  # noqa: PLW0603 - test modules ask while they are imported
+    _quick = config.getoption("--quick")
+    if _quick:
         config.option.markexpr = " and ".join(f"not {mark}" for mark in NEEDY)
         sys.addaudithook(_watch)
 

@@ -69,7 +69,7 @@ def _parser() -> argparse.ArgumentParser:
         "--session-timeout-ms",
         type=int,
         metavar="MS",
-        help="how soon a silent broker counts as gone (default: 3000 with kraft, 6000 with zookeeper)",
+        help="how soon a silent broker counts as gone (default: 3000 with kraft, 4000 with zookeeper)",
     )
     return parser
 

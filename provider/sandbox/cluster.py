@@ -224,7 +224,7 @@ def start(
 
     `mode` is kraft (Kafka 4.3) or zookeeper (Kafka 3.9). Brokers 1 to `brokers` are spread over racks a, b, …
     `folder` keeps logs and data; without it they go when the cluster does. `session_timeout_ms` is how soon a silent
-    broker counts as gone: short by default (3 s with KRaft, 6 s with ZooKeeper). `properties` win over a broker's own.
+    broker counts as gone: short by default (3 s with KRaft, 4 s with ZooKeeper). `properties` win over a broker's own.
     """
     if mode not in MODES:
         raise SandboxFailed(f"A sandbox runs in mode {' or '.join(MODES)}, not {mode!r}.")

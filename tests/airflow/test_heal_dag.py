@@ -102,7 +102,20 @@ def test_a_report_tells_and_submits_nothing(desk: Desk, kraft_sandbox: Sandbox, 
     assert opened.cluster.reassignments() == {}
 
 
-def test_a_killed_broker_is_healed_and_nobody_looks(desk: Desk, sandbox: Sandbox, opened: Opened, topic: str) -> None:
+def test_a_killed_broker_is_healed_and_nobody_looks(
+    desk: Desk, kraft_sandbox: Sandbox, opened: Opened, topic: str
+) -> None:
+    assert_nobody_need_look(desk, kraft_sandbox, opened, topic)
+
+
+@pytest.mark.ci
+def test_a_killed_broker_is_healed_with_zookeeper_too(
+    desk: Desk, zookeeper_sandbox: Sandbox, opened: Opened, topic: str
+) -> None:
+    assert_nobody_need_look(desk, zookeeper_sandbox, opened, topic)
+
+
+def assert_nobody_need_look(desk: Desk, sandbox: Sandbox, opened: Opened, topic: str) -> None:
     sandbox.create_topics(topic, partitions=12, replication_factor=3)
     sandbox.fill(topic, 3_000_000)
     heal = f"heal_{desk.conn_id}"

@@ -10,7 +10,7 @@ from tests.airflow.conftest import Desk
 
 README = Path(__file__).parents[2] / "README.md"
 
-pytestmark = pytest.mark.airflow
+pytestmark = [pytest.mark.airflow, pytest.mark.usefixtures("kraft_sandbox")]
 
 
 def test_the_dag_files_of_the_readme_are_found_by_the_dag_processor(desk: Desk) -> None:
@@ -21,4 +21,6 @@ def test_the_dag_files_of_the_readme_are_found_by_the_dag_processor(desk: Desk) 
     desk.add_dags("readme_cancel", cancel, "cancel_kafka_production")
     assert desk.dag("heal_kafka_production")["is_paused"]
     assert not desk.dag("cancel_kafka_production")["is_paused"]
-    assert desk.airflow.api("GET", "/api/v2/importErrors")["total_entries"] == 0
+    # A file that was read while the test before took it away may still be listed.
+    errors = desk.airflow.api("GET", "/api/v2/importErrors")["import_errors"]
+    assert [error for error in errors if "readme_" in error["filename"]] == []

@@ -43,6 +43,7 @@ from kafka_steward.planning.files.formats import PlanFolder
 from kafka_steward.settings import Settings
 from tests.crash import Died, Faults
 from tests.places import LOCK_TICKS, Place
+from tests.rings import tried
 from tests.simulator import Simulator
 from tests.worlds import FOLLOWERS, RATE, WHO, heal_moves, move, plan_of
 
@@ -314,9 +315,9 @@ class StaggeredMachine(RunnerMachine):
 
 
 TestStaggeredMachine = StaggeredMachine.TestCase
-TestStaggeredMachine.settings = settings(max_examples=30, stateful_step_count=30, deadline=None)
+TestStaggeredMachine.settings = settings(max_examples=tried(30), stateful_step_count=30, deadline=None)
 TestRunnerMachine = RunnerMachine.TestCase
-TestRunnerMachine.settings = settings(max_examples=80, stateful_step_count=30, deadline=None)
+TestRunnerMachine.settings = settings(max_examples=tried(80), stateful_step_count=30, deadline=None)
 
 
 @pytest.mark.slow

@@ -119,7 +119,7 @@ def test_a_server_that_hangs_is_told_in_words_and_nothing_is_made_later(
         hasty.get("/a/b")
     zookeeper.start()
     eventually(lambda: hasty.get("/a/b"), within=60, errors=(JournalUnreachable,))
-    assert patient.children("/a") == ["b"]
+    assert eventually(lambda: patient.children("/a"), within=60, errors=(JournalUnreachable,)) == ["b"]
     patient.close()
     hasty.close()
 

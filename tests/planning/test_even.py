@@ -16,9 +16,10 @@ from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder, pla
 from tests.builders import cluster, planned
 from tests.planning.solver import random_plan
 from tests.planning.test_heal import given_instances, snapshot_of_instance
+from tests.rings import tried
 from tests.strategies import OPTIONS, clusters
 
-SLOW = settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+SLOW = settings(deadline=None, max_examples=tried(50), suppress_health_check=[HealthCheck.too_slow])
 #: The public test of KAFKA-19048's reference implementation: brokers, partitions, its moves, and the fewest possible.
 PUBLIC = {
     "evenRackExtend": ("1a 2b 3c 4a+ 5b+ 6c+", "t: 123 231 312 123 231 312", 9, 9),
@@ -175,7 +176,7 @@ def _fits(position: Position) -> bool:
     return bool(((low <= total) & (total <= high)).all()) and not misplaced_within(position)
 
 
-@pytest.mark.parametrize("cases", [80, pytest.param(400, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("cases", [80, pytest.param(400, marks=pytest.mark.ci)])
 def test_worse_plans_are_never_certified_whatever_the_prices(cases: int) -> None:
     judged = 0
     for seed in range(cases):

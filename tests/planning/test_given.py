@@ -13,9 +13,10 @@ from kafka_steward.planning.checker.check import check
 from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder
 from kafka_steward.planning.files.reassignment import assignments, snapshot_tables, written
 from tests.builders import cluster, planned
+from tests.rings import tried
 from tests.strategies import clusters
 
-SLOW = settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+SLOW = settings(deadline=None, max_examples=tried(40), suppress_health_check=[HealthCheck.too_slow])
 
 
 def after(plan: PlanFolder) -> dict[str, list[int]]:

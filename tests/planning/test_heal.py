@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from kafka_steward.planning.checker.check import check
 from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder
 from tests.builders import cluster, planned, snapshot_of
+from tests.rings import tried
 from tests.strategies import OPTIONS, clusters
 
-SLOW = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+SLOW = settings(deadline=None, max_examples=tried(60), suppress_health_check=[HealthCheck.too_slow])
 DATA = Path(__file__).parent / "data"
 
 

@@ -16,8 +16,9 @@ from kafka_steward.planning.spark.kernels import Job
 from tests.builders import planned
 from tests.planning.solver import MIB, fewest, fewest_leader_changes, random_case
 from tests.planning.test_heal import given_instances, snapshot_of_instance
+from tests.rings import tried
 
-CASES = 200
+CASES = tried(200)
 
 
 class Seen(TypedDict, total=False):

@@ -16,6 +16,7 @@ from kafka_steward.journal.documents import Chunk
 from kafka_steward.journal.plans import PlanStatus
 from kafka_steward.journal.tree import Node
 from tests.protocol.yard import Yard, document
+from tests.rings import tried
 from tests.worlds import WHO, heal_moves, move, plan_of
 
 T0 = TopicPartition("t", 0)
@@ -108,7 +109,7 @@ def kip_drop(*, assigned: tuple[int, ...], isr: tuple[int, ...], leader: int, to
 TARGETS = st.lists(st.sampled_from([1, 2, 3, 4, 5]), min_size=2, max_size=3, unique=True).map(tuple)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=tried(40), deadline=None)
 @given(st.lists(st.tuples(TARGETS, st.integers(0, 2)), min_size=2, max_size=4), st.sampled_from(["kraft", "zookeeper"]))
 def test_no_intermediate_replica_is_left_whatever_is_asked_for(
     wanted: list[tuple[tuple[int, ...], int]], mode: str

@@ -85,6 +85,7 @@ def test_a_version_that_is_not_pinned_is_one_sentence(runtime: Java) -> None:
         kafka_jars("9.9.9", runtime)
 
 
+@pytest.mark.ci
 def test_two_processes_at_once_fetch_once(tmp_path: Path) -> None:
     environment = {**os.environ, "KAFKA_STEWARD_CACHE": str(tmp_path)}
     both = [
