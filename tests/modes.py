@@ -24,6 +24,8 @@ _ORDER = (
     "airflow",
     "tests/airflow/test_crashes",
     "tests/kafka",
+    "tests/protocol/test_on_kafka",
+    "tests/cli/test_killed",
     "tests/demo/test_demo",
     "spark",
     "tests/test_wheel",

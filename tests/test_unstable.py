@@ -89,6 +89,9 @@ def test_what_fails_still_fails_the_run(tmp_path: Path, text: str, times: int) -
     assert done.returncode == 1, done.stdout
     assert "unstable" not in done.stdout.splitlines()[-1]
     assert len(runs(tmp_path)) == times
+    if times == 2:
+        told = done.stdout.partition("failed twice: test_it.py::test_it")[2]
+        assert "the first output" in told.partition("The second time, alone, it failed too:")[2]
 
 
 def test_without_the_option_nothing_is_run_twice(tmp_path: Path) -> None:

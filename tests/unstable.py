@@ -23,13 +23,14 @@ _NODE, _REAL = "node", "real"
 
 
 @dataclass(frozen=True)
-class _Unstable:
+class _Retried:
     node: str
     first: str
     second: str
+    passed: bool
 
 
-_found: pytest.StashKey[list[_Unstable]] = pytest.StashKey()
+_retried: pytest.StashKey[list[_Retried]] = pytest.StashKey()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -52,22 +53,23 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if reporter is None or hasattr(session.config, "workerinput") or not session.config.getoption("--retry-real"):
         return
     failed = _failed(reporter)
-    found = session.config.stash.setdefault(_found, [])
+    retried = session.config.stash.setdefault(_retried, [])
     for node, reports in failed.items():
         reporter.write_line(f"\nonce more, alone: {node}")
         passed, output = _run_alone(session.config, node)
+        retried.append(_Retried(node, "\n".join(report.longreprtext for report in reports), output, passed))
         if passed:
-            found.append(_Unstable(node, "\n".join(report.longreprtext for report in reports), output))
             _move(reporter, reports)
-    if failed and len(found) == len(failed):
+    if retried and all(each.passed for each in retried):
         session.exitstatus = pytest.ExitCode.OK
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    for each in config.stash.get(_found, []):
-        terminalreporter.section(f"unstable: {each.node}", yellow=True)
+    for each in config.stash.get(_retried, []):
+        how, ended = ("unstable", "passed") if each.passed else ("failed twice", "failed too")
+        terminalreporter.section(f"{how}: {each.node}", yellow=each.passed, red=not each.passed)
         terminalreporter.write_line(f"The first time it failed:\n{each.first}\n")
-        terminalreporter.write_line(f"The second time, alone, it passed:\n{each.second}")
+        terminalreporter.write_line(f"The second time, alone, it {ended}:\n{each.second}")
 
 
 def _failed(reporter: pytest.TerminalReporter) -> dict[str, list[pytest.TestReport]]:

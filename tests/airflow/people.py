@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
 import urllib.parse
+from contextlib import suppress
 from typing import Any
 
 from kafka_steward.sandbox.airflow import AirflowFailed
@@ -34,7 +34,9 @@ def answer(desk: Desk, dag_id: str, run_id: str, option: str, reason: str = "") 
         state = desk.tasks(dag_id, run_id)["approve"]
         if state == "awaiting_input":
             # The executor's word that the task was parked comes late, and costs the try of one that goes on before.
-            time.sleep(10)
+            # A scheduler that was killed in between has lost it.
+            with suppress(AssertionError):
+                eventually(lambda: _heard_of_parking(desk, run_id), within=5)
             desk.airflow.api("PATCH", _request(dag_id, run_id), body, user="ann")
         assert state == "success", state
 
@@ -62,6 +64,12 @@ def reported(desk: Desk, dag_id: str, run_id: str) -> dict[str, Any]:
 def _request(dag_id: str, run_id: str) -> str:
     run = urllib.parse.quote(run_id, safe="")
     return f"/api/v2/dags/{dag_id}/dagRuns/{run}/taskInstances/approve/-1/hitlDetails"
+
+
+def _heard_of_parking(desk: Desk, run_id: str) -> None:
+    key = f"task_id='approve', run_id='{run_id}'"
+    events = [line for line in desk.airflow.part_log("scheduler").splitlines() if "Received executor event" in line]
+    assert any("state success" in line and key in line for line in events), events[-5:]
 
 
 def _failures(desk: Desk, dag_id: str, run_id: str) -> dict[str, str]:

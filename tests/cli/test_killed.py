@@ -22,6 +22,8 @@ from tests.airflow_home import Connect
 from tests.cli.airflow_command import assignments, begin, call, throttles, written
 from tests.eventually import eventually
 
+pytestmark = pytest.mark.apart
+
 #: Small ones arrive at once, large ones fly for long: Kafka's quota lets a burst of some 11 s through.
 BEFORE = {0: (1, 2, 3), 1: (2, 3, 1), 2: (3, 1, 2), 3: (1, 3, 2)}
 AFTER = {0: (4, 2, 3), 1: (2, 4, 1), 2: (4, 1, 2), 3: (3, 4, 2)}

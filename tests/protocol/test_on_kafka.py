@@ -31,6 +31,8 @@ from tests.eventually import eventually
 from tests.protocol.site import SLOW, Site, gone, same, site
 from tests.protocol.yard import document
 
+pytestmark = pytest.mark.apart
+
 __all__ = ["site"]
 
 REQUESTS = "/admin/reassignment_requests"
