@@ -2,7 +2,8 @@
 
 mutmut makes the changes and runs the tests, in a copy of the repository whose folders are named as they are installed.
 `tests/mutants.toml` says what is changed, which tests have to notice, and which changes are known to change nothing.
-The table and the diff of each survivor are in `build/mutants.txt`; a survivor that is not known makes the exit code 1.
+The table and the diff of each survivor are in `build/mutants.txt`; a survivor that is not known makes the exit code 1,
+and so does one that is listed as known and does not survive.
 As a plugin of pytest, this module lets the shortest tests run first.
 """
 
@@ -97,13 +98,15 @@ def main() -> int:
             outcomes |= _tried(part, files, sample, options.processes)
     survivors = [mutant for mutant, outcome in outcomes.items() if outcome == "survived"]
     new = [mutant for mutant in survivors if mutant.key not in known]
-    report = "\n\n".join(
-        [_table(outcomes), f"{len(survivors)} survived, {len(new)} of them not known.", *map(_diff, new)]
-    )
+    # What is known and was tried, and is noticed by now, needs no reason any more.
+    noticed = known.keys() & {mutant.key for mutant in outcomes} - {mutant.key for mutant in survivors}
+    stale = [f"{file}: {function} is noticed by now:\n{change}" for file, function, change in sorted(noticed)]
+    counted = f"{len(survivors)} survived, {len(new)} of them not known; {len(stale)} known ones did not."
+    report = "\n\n".join([_table(outcomes), counted, *map(_diff, new), *stale])
     _BUILD.mkdir(exist_ok=True)
     (_BUILD / "mutants.txt").write_text(report + "\n")
     print(report)
-    return 1 if new else 0
+    return 1 if new or stale else 0
 
 
 def _settings() -> Mapping[str, Any]:
