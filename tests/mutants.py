@@ -150,7 +150,7 @@ def _copy(place: Path, part: Part, files: Sequence[Path]) -> None:
         "source_paths": ["kafka_steward"],
         "only_mutate": [str(file) for file in files],
         "also_copy": ["benchmarks", "docs", "provider", "operators", "sensors", "dags", "README.md"],
-        "pytest_add_cli_args": [*_PYTEST, *(f"--ignore={file}" for file in part.without_tests)],
+        "pytest_add_cli_args": [*_PYTEST, *(f"--deselect={test}" for test in part.without_tests)],
         "pytest_add_cli_args_test_selection": part.tests,
         "timeout_multiplier": 5.0,
         "timeout_constant": 2.0,
