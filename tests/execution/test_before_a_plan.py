@@ -16,7 +16,7 @@ from kafka_steward.execution.gate import gate, look_at_gate
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.switch import switch_off
 from kafka_steward.settings import Settings
-from tests.builders import cluster, planned
+from tests.builders import cluster, planned, snapshot_of
 from tests.simulator import Simulator
 from tests.worlds import WHO, memory_journal, move, plan_of
 
@@ -120,28 +120,82 @@ def test_a_scheduled_run_moves_at_most_a_tenth_of_the_bytes_unless_it_has_a_budg
     assert "max_bytes" not in options_for(factor, WHOLE, scheduled=True)
 
 
+@pytest.mark.parametrize("scheduled", [True, False])
+@pytest.mark.parametrize(
+    ("wishes", "budget"),
+    [
+        (Wishes("rebalance", max_bytes=5), {"max_bytes": 5}),
+        (Wishes("rebalance", max_moves=7), {"max_moves": 7}),
+        (Wishes("drain", brokers=[4], max_bytes=5, max_moves=7), {"max_bytes": 5, "max_moves": 7}),
+    ],
+)
+def test_a_budget_that_is_given_is_kept_in_every_run(
+    wishes: Wishes, budget: dict[str, int], *, scheduled: bool
+) -> None:
+    assert options_for(wishes, WHOLE, scheduled=scheduled) == budget
+
+
+@pytest.mark.parametrize(
+    ("sizes", "most"), [([1000] + [None] * 7, 300), ([None], 1), ([3], 1), ([11], 3), ([2**40], 2**40 * 3 // 10)]
+)
+def test_a_tenth_counts_unknown_sizes_as_nothing_and_is_never_less_than_one_byte(
+    sizes: list[int | None], most: int
+) -> None:
+    rows = [{"topic": "t", "partition": n, "replicas": [1, 2, 3], "bytes": size} for n, size in enumerate(sizes)]
+    snapshot = snapshot_of([], rows)
+    assert options_for(Wishes("rebalance"), snapshot, scheduled=True) == {"max_bytes": most}
+
+
+FACTOR = "set-replication-factor"
+NO_BUDGET = (
+    "The field max_moves or max_bytes is only for rebalance, expand, drain, and the operation is "
+    "set-replication-factor; empty the one."
+)
+NO_FACTOR = (
+    "The field replication_factor is only for set-replication-factor, and the operation is expand; empty the one."
+)
+UNCLOSED = "'(' is no regular expression: missing ), unterminated subpattern at position 0; correct topics or exclude."
+
+
 @pytest.mark.parametrize(
     ("wishes", "sentence"),
     [
-        (Wishes("shrink"), "There is no operation 'shrink'; there are rebalance, expand, drain, set-replication"),
+        (
+            Wishes("shrink"),
+            "There is no operation 'shrink'; there are rebalance, expand, drain, set-replication-factor.",
+        ),
         (Wishes("drain"), "Name the brokers to drain."),
-        (Wishes("rebalance", brokers=[4]), "The field brokers is only for drain, and the operation is rebalance"),
-        (Wishes("expand", replication_factor=3), "replication_factor is only for set-replication-factor"),
-        (Wishes("set-replication-factor", topics=["t"]), "Say which replication_factor to set."),
-        (Wishes("set-replication-factor", replication_factor=3), "Name the topics whose replication factor"),
-        (Wishes("set-replication-factor", topics=["x"], replication_factor=3), "No topic has a name that x matches"),
-        (Wishes("set-replication-factor", topics=["("], replication_factor=3), "is no regular expression"),
-        (Wishes("set-replication-factor", topics=["t"], replication_factor=3, max_moves=1), "max_moves or max_bytes"),
-        (Wishes("rebalance", topics=["o.*"], exclude=["*"]), "'\\*' is no regular expression: nothing to repeat"),
+        (
+            Wishes("rebalance", brokers=[4]),
+            "The field brokers is only for drain, and the operation is rebalance; empty the one.",
+        ),
+        (Wishes("expand", replication_factor=3), NO_FACTOR),
+        (Wishes(FACTOR, topics=["t"]), "Say which replication_factor to set."),
+        (
+            Wishes(FACTOR, replication_factor=3),
+            "Name the topics whose replication factor is to be set; .* is all of them.",
+        ),
+        (
+            Wishes(FACTOR, topics=["x", "y"], replication_factor=3),
+            "No topic has a name that x, y matches as a whole; correct topics.",
+        ),
+        (Wishes(FACTOR, topics=["("], replication_factor=3), UNCLOSED),
+        (
+            Wishes("rebalance", topics=["o.*"], exclude=["*"]),
+            "'*' is no regular expression: nothing to repeat at position 0; correct topics or exclude.",
+        ),
+        (Wishes(FACTOR, topics=["t"], replication_factor=3, max_moves=1), NO_BUDGET),
+        (Wishes(FACTOR, topics=["t"], replication_factor=3, max_bytes=1), NO_BUDGET),
     ],
 )
 def test_wishes_that_do_not_go_together_are_refused_with_a_sentence(wishes: Wishes, sentence: str) -> None:
-    with pytest.raises(RequestError, match=sentence):
+    with pytest.raises(RequestError) as refused:
         options_for(wishes, WHOLE, scheduled=False)
+    assert str(refused.value) == sentence
 
 
 def test_an_expand_finds_new_brokers_by_itself_and_says_when_there_is_none() -> None:
-    assert "No broker is live and empty" in nothing_to_do(Wishes("expand"), WHOLE)
+    assert nothing_to_do(Wishes("expand"), WHOLE) == "No broker is live and empty: there is nothing to expand to."
     assert nothing_to_do(Wishes("expand"), cluster("1a 2b 3c 4a+", "t: 123")) == ""
     assert nothing_to_do(Wishes("drain", brokers=[4]), cluster("1a 2b 3c 4a-", "t: 123")) == (
         "Broker 4 holds no replica already."
@@ -170,12 +224,13 @@ def test_what_a_plan_breaks_is_named() -> None:
     rows = cluster("1a 2b 3c 4a", "t: 123 12")
     with_min_isr = rows.partitions.set_column(rows.partitions.schema.get_field_index("min_isr"), "min_isr", [[2, 2]])
     snapshot = type(rows)(rows.cluster_id, rows.taken_ms, rows.digest, rows.brokers, with_min_isr)
-    moves = [move("t-0", "123", "143"), move("t-1", "12", "1"), move("t-0", "123", "321")]
+    moves = [move("t-0", "123", "143"), move("t-1", "12", "1"), move("t-0", "123", "321"), move("t-1", "14", "41")]
     assert breaches(moves, snapshot) == [
         "t-0 will be on 2 racks instead of 3.",
         "t-1 will have 1 replicas instead of 2.",
         "t-1 will have fewer replicas than min.insync.replicas, 2: producers with acks=all will fail.",
     ]
+    assert breaches(moves[1:2], rows) == ["t-1 will have 1 replicas instead of 2."], "min.insync.replicas is unknown"
 
 
 def test_sizes_and_times_are_told_in_units_that_people_read() -> None:

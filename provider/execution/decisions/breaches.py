@@ -13,19 +13,19 @@ __all__ = ["breaches"]
 def breaches(moves: Sequence[Move], snapshot: SnapshotFolder) -> list[str]:
     """A sentence for each thing that a move makes worse: racks, replicas, what producers with acks=all need."""
     racks = {row["broker"]: row["rack"] for row in snapshot.brokers.to_pylist()}
-    columns = (snapshot.partitions[name].to_pylist() for name in ("topic", "min_isr"))
-    min_isr = {topic: least for topic, least in zip(*columns, strict=True) if least is not None}
-    return [sentence for move in moves for sentence in _of(move, racks, min_isr.get(move.topic, 0))]
+    topics = snapshot.partitions.group_by("topic").aggregate([("min_isr", "max")])
+    min_isr = {row["topic"]: row["min_isr_max"] for row in topics.to_pylist()}
+    return [sentence for move in moves for sentence in _of(move, racks, min_isr.get(move.topic))]
 
 
-def _of(move: Move, racks: Mapping[int, str | None], min_isr: int) -> Iterator[str]:
+def _of(move: Move, racks: Mapping[int, str | None], min_isr: int | None) -> Iterator[str]:
     name = move.topic_partition
     before, after = _spread(move.before, racks), _spread(move.after, racks)
     if after < before and after < len(move.after):
         yield f"{name} will be on {after} racks instead of {before}."
     if len(move.after) < len(move.before):
         yield f"{name} will have {len(move.after)} replicas instead of {len(move.before)}."
-    if len(move.after) < min_isr <= len(move.before):
+    if min_isr is not None and len(move.after) < min_isr <= len(move.before):
         yield f"{name} will have fewer replicas than min.insync.replicas, {min_isr}: producers with acks=all will fail."
 
 

@@ -7,6 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow.compute as pc
+
 from kafka_steward.assignment import Operation
 from kafka_steward.errors import RequestError
 from kafka_steward.planning.files.formats import SnapshotFolder
@@ -71,7 +73,7 @@ def nothing_to_do(wishes: Wishes, snapshot: SnapshotFolder) -> str:
 
 def _refuse_wrong(wishes: Wishes) -> None:
     drain, factor = Operation.DRAIN.value, Operation.SET_REPLICATION_FACTOR.value
-    _matches("", (*wishes.topics, *wishes.exclude))
+    _compiled((*wishes.topics, *wishes.exclude))
     if wishes.operation not in OPERATIONS:
         raise RequestError(f"There is no operation {wishes.operation!r}; there are {', '.join(OPERATIONS)}.")
     if (wishes.operation == drain) != bool(wishes.brokers):
@@ -98,8 +100,9 @@ def _budget(wishes: Wishes, snapshot: SnapshotFolder, *, scheduled: bool) -> Map
 
 
 def _bytes(snapshot: SnapshotFolder) -> int:
-    sizes, replicas = (snapshot.partitions[name].to_pylist() for name in ("bytes", "replicas"))
-    return sum((size or 0) * len(brokers) for size, brokers in zip(sizes, replicas, strict=True))
+    """What all replicas have together; a partition whose size is unknown counts as empty."""
+    copies = pc.list_value_length(snapshot.partitions["replicas"])
+    return int(pc.sum(pc.multiply(snapshot.partitions["bytes"], copies), min_count=0).as_py())
 
 
 def _named(wishes: Wishes, snapshot: SnapshotFolder) -> list[str]:
@@ -117,13 +120,16 @@ def _chosen(topic: str, wishes: Wishes) -> bool:
 
 
 def _matches(topic: str, patterns: Collection[str]) -> bool:
+    return any(pattern.fullmatch(topic) for pattern in _compiled(patterns))
+
+
+def _compiled(patterns: Collection[str]) -> list[re.Pattern[str]]:
     try:
-        compiled = [re.compile(pattern) for pattern in patterns]
+        return [re.compile(pattern) for pattern in patterns]
     except re.error as error:
         raise RequestError(
             f"{error.pattern!r} is no regular expression: {error}; correct topics or exclude."
         ) from error
-    return any(pattern.fullmatch(topic) for pattern in compiled)
 
 
 def _in_state(snapshot: SnapshotFolder, state: str) -> frozenset[int]:
