@@ -4,9 +4,23 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_steward.assignment import TopicPartition
+from kafka_steward.assignment import Move, TopicPartition
+from kafka_steward.cluster.state import LogDir, Partition, Snapshot
 from kafka_steward.errors import SettingError
-from kafka_steward.execution.decisions.stalling import Behind, kept, outpaced, told
+from kafka_steward.execution.decisions.settle import Finding, Standing
+from kafka_steward.execution.decisions.stalling import (
+    BY_SOMEONE,
+    GIVEN_UP,
+    Behind,
+    Outpaced,
+    alone,
+    cancelled_alone,
+    kept,
+    outpaced,
+    seen,
+    told,
+)
+from kafka_steward.journal.moves import MoveRow, MoveState
 from kafka_steward.journal.plans import PlanStatus
 from kafka_steward.settings import Settings
 from tests.simulator import Simulator
@@ -18,6 +32,49 @@ MOVES = [move("t-0", "123", "423"), move("t-1", "231", "431")]
 
 def behind(at_s: int, missing: int, size: int = 0) -> Behind:
     return Behind(at_s * 1000, {T0: missing}, {T0: size, T1: size})
+
+
+# how far behind
+
+
+def cluster_of(*partitions: Partition) -> Snapshot:
+    return Snapshot("c", 0, {}, {each.topic_partition: each for each in partitions})
+
+
+def partition_of(number: int, leader: int | None, *, isr: tuple[int, ...] = (1, 2, 3)) -> Partition:
+    return Partition("t", number, (4, 5, 1, 2, 3), frozenset(isr), leader, adding=(4, 5), removing=(1, 2))
+
+
+def test_a_look_tells_what_the_replica_that_is_furthest_behind_lacks() -> None:
+    moves = [move("gone-0", "123", "453"), *(move(f"t-{number}", "123", "453") for number in range(6))]
+    names = [TopicPartition("t", number) for number in range(6)]
+    snapshot = cluster_of(
+        partition_of(0, 1),
+        partition_of(1, None),  # offline
+        partition_of(2, 3),  # its leader did not answer
+        partition_of(3, 2),  # its leader did not say how large it is
+        partition_of(4, 1, isr=(1, 2, 3, 4, 5)),  # nothing is behind
+        partition_of(5, 2, isr=(1, 2, 3, 4)),
+    )
+    log_dirs = {
+        1: LogDir({names[0]: 1_000, names[1]: 70, names[2]: 70, names[3]: 70, names[4]: 70}),
+        2: LogDir({names[5]: 500}),
+        4: LogDir({names[0]: 100}),
+        5: LogDir({names[0]: 600, names[5]: 499}),
+    }
+    assert seen(snapshot, moves, log_dirs, 7) == Behind(
+        7, {names[0]: 900, names[5]: 1}, {names[0]: 1_000, names[5]: 500}
+    )
+    without_4 = {broker: held for broker, held in log_dirs.items() if broker != 4}
+    assert seen(snapshot, moves[:2], without_4, 8) == Behind(8, {names[0]: 400}, {names[0]: 1_000}), "4 is not reached"
+
+
+def test_the_newest_of_the_old_looks_is_kept_and_all_the_young_ones() -> None:
+    looks = [behind(at_s, at_s) for at_s in (0, 5, 10, 11, 20)]
+    newest = behind(30, 30)
+    assert kept(looks, newest, for_s=20) == [*looks[2:], newest]
+    assert kept(looks[:1], newest, for_s=20) == [looks[0], newest]
+    assert kept([], newest, for_s=20) == [newest]
 
 
 # too low to ever catch up
@@ -52,6 +109,79 @@ def test_a_lag_that_shrank_at_times_or_was_not_seen_long_enough_is_let_be(looks:
 def test_a_move_that_only_gives_up_a_replica_any_more_does_not_fall_behind() -> None:
     looks = [behind(0, 1_000), behind(300, 2_000, 30_000), behind(600, 4_000, 60_000)]
     assert outpaced(looks, [move("t-0", "4231", "423")], after_s=600) == []
+
+
+SINGLE = [move("t-0", "123", "423")]
+SWAPPED = [move("t-1", "231", "641"), move("t-0", "123", "563")]
+
+
+@pytest.mark.parametrize(
+    ("looks", "flying", "after_s", "found"),
+    [
+        pytest.param(
+            [behind(0, 0, 10_000), behind(1, 1, 30_000)], SINGLE, 1, [Outpaced(T0, 1, 4, 25_001)],
+            id="it had caught up before",
+        ),
+        pytest.param(
+            [behind(0, 10, 9_000), behind(600, 20, 0)], SINGLE, 600, [Outpaced(T0, 10, 4, 1)],
+            id="its log shrank, for old messages were deleted",
+        ),
+        pytest.param(
+            [Behind(0, {T0: 1}, {T0: 8_000}), Behind(1_000, {T0: 2}, {T0: 8_800, T1: 7_777})], MOVES, 1,
+            [Outpaced(T0, 1, 4, 1_001)], id="the other one's size was not known in the beginning",
+        ),
+        pytest.param(
+            [Behind(0, {T0: 1}, {T0: 8_000, T1: 7_777}), Behind(1_000, {T0: 2}, {T0: 8_800})], MOVES, 1,
+            [Outpaced(T0, 1, 4, 1_001)], id="the other one's size is not known in the end",
+        ),
+        pytest.param(
+            [Behind(0, {T0: 1, T1: 5}, {T0: 0, T1: 0}), Behind(1_000, {T0: 2, T1: 7}, {T0: 800, T1: 80})], SWAPPED, 1,
+            [Outpaced(T0, 1, 5, 1_001), Outpaced(T1, 2, 4, 101)], id="sorted; the broker with the lowest id is named",
+        ),
+        pytest.param([Behind(0), behind(1, 9_000)], SINGLE, 1, [], id="not seen in the beginning"),
+        pytest.param([behind(0, 1), behind(1, 9_000), Behind(2_000)], SINGLE, 1, [], id="not seen in the end"),
+        pytest.param([behind(0, 1), Behind(1_000), behind(2, 9_000)], SINGLE, 1, [], id="not seen in between"),
+        pytest.param([Behind(0), Behind(1_000)], SINGLE, 1, [], id="never seen"),
+        pytest.param([behind(0, 1), behind(1, 9_000)], [], 1, [], id="nothing in flight"),
+    ],
+)  # fmt: skip
+def test_what_falls_behind_is_found_with_what_would_do(
+    looks: list[Behind], flying: list[Move], after_s: float, found: list[Outpaced]
+) -> None:
+    assert outpaced(looks, flying, after_s=after_s) == found
+
+
+TP = [TopicPartition("t", number) for number in range(5)]
+STALLED_SENTENCE = "t-0, t-1 made no progress for 600 s."
+PACE = "; 900 bytes/s into broker 5 would do"
+OUTPACED_SENTENCE = "{} will never catch up {}: it fell 70 bytes further behind in the last 600 s{}."
+
+
+@pytest.mark.parametrize(
+    ("stalled", "behind", "throttle", "sentences"),
+    [
+        ([], [], 50, ""),
+        (TP[:2], [], 50, STALLED_SENTENCE),
+        (TP[:3], [], 50, "t-0, t-1, t-2 made no progress for 600 s."),
+        (TP[:4], [], 50, "t-0, t-1, t-2, … made no progress for 600 s."),
+        (
+            TP[:2], [Outpaced(TP[2], 70, 5, 900)], 50,
+            f"{STALLED_SENTENCE} {OUTPACED_SENTENCE.format('t-2', 'at a throttle of 50 bytes/s', PACE)}",
+        ),
+        (
+            [], [Outpaced(TP[4], 70, 5, 900), Outpaced(TP[2], 80, 4, 899)], 1,
+            f"{OUTPACED_SENTENCE.format('t-4', 'at a throttle of 1 bytes/s', PACE)} So did 1 more.",
+        ),
+        (
+            [], [Outpaced(TP[1], 99, 4, 900), Outpaced(TP[3], 70, 5, 900), Outpaced(TP[2], 80, 4, 900)], 0,
+            f"{OUTPACED_SENTENCE.format('t-3', 'without a throttle', '')} So did 2 more.",
+        ),
+    ],
+)  # fmt: skip
+def test_people_are_told_what_stalled_and_the_worst_of_what_falls_behind(
+    stalled: list[TopicPartition], behind: list[Outpaced], throttle: int, sentences: str
+) -> None:
+    assert told(stalled, behind, after_s=600, throttle=throttle) == sentences
 
 
 def test_only_looks_that_matter_are_kept() -> None:
@@ -123,6 +253,43 @@ def test_a_stalled_move_can_be_cancelled_on_its_own_and_does_not_begin_again() -
     assert world.replicas("t-1") == (4, 3, 1)
     assert "cancelled on its own" in world.row("t-0").detail
     assert world.throttles() == []
+
+
+def row_of(name: str, detail: str = "accepted", state: MoveState = MoveState.SUBMITTED) -> MoveRow:
+    return MoveRow(move(name, "123", "423"), state, detail)
+
+
+def test_a_stalled_move_is_cancelled_on_its_own_unless_it_is_being_cancelled() -> None:
+    rows = [
+        row_of("t-3"),
+        row_of("t-0"),
+        row_of("t-1"),
+        row_of("t-2", "cancelling: no progress for 3 s"),
+        row_of("t-4"),
+    ]
+    assert alone(rows, TP[:4], [rows[2]], after_s=2.6) == [
+        (rows[0], "no progress for 3 s"),
+        (rows[1], "no progress for 3 s"),
+    ]
+
+
+def test_what_was_cancelled_on_its_own_and_has_ended_does_not_begin_again() -> None:
+    details = {
+        "t-0": "cancelling: no progress for 3 s",
+        "t-1": "cancelling: someone else cancelled it",
+        "t-2": "cancelling: a person asked for it",
+        "t-3": "cancelling: no progress for 3 s",
+        "t-4": "cancelling: no progress for 3 s",
+    }
+    standings = [Standing.RESTORED, Standing.STRANDED, Standing.RESTORED, Standing.CANCELLING, Standing.RESTORED]
+    findings = [
+        Finding(row_of(name, detail), standing, (1, 2, 3))
+        for (name, detail), standing in zip(details.items(), standings, strict=True)
+    ]
+    now = [row_of(name, "", MoveState.HELD) for name in ("t-3", "t-2", "t-1", "t-0")]
+    now += [row_of("t-4", "", MoveState.DROPPED), row_of("t-9", "", MoveState.WAITING)]
+    assert cancelled_alone(findings, now) == [(now[2], BY_SOMEONE), (now[3], GIVEN_UP)]
+    assert cancelled_alone(findings[2:4], now) == []
 
 
 # the throttle as a fraction

@@ -74,13 +74,13 @@ def seen(snapshot: Snapshot, moves: Iterable[Move], log_dirs: Mapping[int, LogDi
     missing, size = {}, {}
     for move in moves:
         name, partition = move.topic_partition, snapshot.partitions.get(move.topic_partition)
-        if partition is None or partition.leader is None or partition.leader not in log_dirs:
+        if partition is None or partition.leader is None:
             continue
         lacks = [bytes_missing(log_dirs, partition, broker) for broker in move.adding - partition.isr]
         known = [each for each in lacks if each is not None]
         if known:
             missing[name] = max(known)
-            size[name] = log_dirs[partition.leader].replica_bytes.get(name, 0)
+            size[name] = log_dirs[partition.leader].replica_bytes[name]
     return Behind(at_ms, missing, size)
 
 
@@ -93,18 +93,18 @@ def kept(looks: Sequence[Behind], newest: Behind, *, for_s: float) -> list[Behin
 
 def outpaced(looks: Sequence[Behind], flying: Collection[Move], *, after_s: float) -> list[Outpaced]:
     """The moves whose lag has grown over all of the last `after_s` seconds, sorted; none before so long was looked."""
-    if len(looks) < 2 or looks[-1].at_ms - looks[0].at_ms < after_s * 1000:
+    if not looks or looks[-1].at_ms - looks[0].at_ms < after_s * 1000:
         return []
     first, last = looks[0], looks[-1]
     found = []
     # One that only gives up a replica has arrived.
     for move in sorted((each for each in flying if each.adding), key=lambda move: move.topic_partition):
         name = move.topic_partition
-        lags = [look.missing.get(name, -1) for look in looks]
-        if lags[0] >= 0 and lags[-1] > lags[0] and min(lags) == lags[0]:
+        lags = [look.missing[name] for look in looks if name in look.missing]
+        if len(lags) == len(looks) and lags[-1] > lags[0] == min(lags):
             broker = min(move.adding)
-            together = [each.topic_partition for each in flying if broker in each.adding]
-            grown = sum(last.size.get(each, 0) - first.size.get(each, last.size.get(each, 0)) for each in together)
+            together = {each.topic_partition for each in flying if broker in each.adding}
+            grown = sum(last.size[each] - first.size[each] for each in together & first.size.keys() & last.size.keys())
             rate = max(0, grown) * 1000 / (last.at_ms - first.at_ms) * _AMPLE
             found.append(Outpaced(name, lags[-1] - lags[0], broker, int(rate) + 1))
     return found
