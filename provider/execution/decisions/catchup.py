@@ -27,7 +27,9 @@ class Track:
     def then(self, at_ms: int, done_bytes: int, arrived: Mapping[TopicPartition, int]) -> Track:
         """The track after another look. A partition that is new in it counts as grown now."""
         grew = {
-            partition: at_ms if copied > self.arrived.get(partition, -1) else self.grew_ms.get(partition, at_ms)
+            partition: self.grew_ms[partition]
+            if partition in self.arrived and copied <= self.arrived[partition]
+            else at_ms
             for partition, copied in arrived.items()
         }
         return Track(at_ms, done_bytes, dict(arrived), grew, self._rate(at_ms, done_bytes))
