@@ -163,8 +163,10 @@ def _due_ms(
     broker: int, seen_ms: int, bouncing: frozenset[int], stated_ms: Mapping[int, int], settings: Settings
 ) -> int:
     """When a failure is due. A time that was over before the broker went says nothing about this going."""
-    stated = stated_ms.get(broker, -1)
-    return stated if stated >= seen_ms else seen_ms + _grace_ms(broker, bouncing, settings)
+    stated = stated_ms.get(broker)
+    if stated is not None and stated >= seen_ms:
+        return stated
+    return seen_ms + _grace_ms(broker, bouncing, settings)
 
 
 def _grace_ms(broker: int, bouncing: frozenset[int], settings: Settings) -> int:
