@@ -1,0 +1,199 @@
+"""The page that a person reads before approving a plan: as a whole, word for word."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kafka_steward.assignment import Move, MoveReason
+from kafka_steward.execution.decisions.briefing import briefing, in_bytes, in_time
+from kafka_steward.planning.files.formats import PlanFolder
+from tests.builders import cluster
+
+DIGEST = "3f2a91c0" * 8
+SNAPSHOT = cluster("1a 2b 3b 4", "a_b: 123 123", "c|d: 412 41")
+MOVES = [
+    Move("a_b", 0, (1, 2, 3), (1, 2, 4), 0, 0, MoveReason.BALANCE, size_bytes=1_500),
+    Move("a_b", 1, (1, 2, 3), (3, 4, 1), 0, 1, MoveReason.BALANCE, size_bytes=500),
+    Move("c|d", 0, (4, 1, 2), (2, 3), 0, 2, "some_reason"),
+    Move("c|d", 1, (4, 1), (1, 4), 0, 3, MoveReason.REORDER, size_bytes=7),
+]
+SPREAD = {
+    "replicas": {"before": {"by_broker": {"1": 4, "2": 3, "9": 1}}, "after": {"by_broker": {"1": 3, "2": 2, "9": 0}}},
+    "leaders": {"before": {"by_broker": {"1": 2}}, "after": {"by_broker": {"1": 1, "2": 1}}},
+    "bytes": {"before": {"by_broker": {"1": 4_000, "2": 0}}, "after": {"by_broker": {"1": 3_000, "2": 999}}},
+}
+PROOF: dict[str, Any] = {
+    "cluster_id": "c-1", "operation": "rebalance", "replicas_moved": 3, "lower_bound": 2, "bytes_moved": 2_000,
+    "partitions": 4, "leader_changes": 2, "rack_violations": {"before": 1, "after": 2}, "predicted_seconds": 720,
+    "options": {"throttle": 50_000_000}, "spread": SPREAD, "notes": ["One part_ition has no known size."],
+    "unplaced": [{"topic": "e", "partition": 3, "reason": "too_few_brokers"}],
+    "pinned": [{"topic": "f_g", "partition": 0, "reason": "is_moving"}],
+}  # fmt: skip
+PAGE = f"""\
+Plan **3f2a91c03f2a** for cluster `c-1`: **rebalance**. Approving approves exactly this plan, `{DIGEST}`; whatever is \
+planned anew needs another approval.
+
+|  |  |
+| --- | --- |
+| replicas moved | 3 (no plan can move fewer than 2) |
+| bytes copied | 2.0 kB |
+| partitions touched | 4 of 4 |
+| preferred leaders that change | 2 |
+| predicted duration | at least 12 min at 50.0 MB/s into each broker |
+| partitions not spread over the racks | 1 before, 2 after |
+
+### What it breaks
+
+- c\\|d-0 will be on 1 racks instead of 3.
+- c\\|d-0 will have 2 replicas instead of 3.
+
+### Brokers
+
+| broker | replicas | leaders | bytes | replicas in | replicas out | bytes in |
+| --- | --- | --- | --- | --- | --- | --- |
+| 1 | 4 → 3 | 2 → 1 | 4.0 kB → 3.0 kB | 0 | 1 | 0 B |
+| 2 | 3 → 2 | ? → 1 | 0 B → 999 B | 0 | 1 | 0 B |
+| 3 | ? → ? | ? → ? | ? → ? | 1 | 1 | 0 B |
+| 4 | ? → ? | ? → ? | ? → ? | 2 | 1 | 2.0 kB |
+| 9 | 1 → 0 | ? → ? | ? → ? | 0 | 0 | 0 B |
+
+### Left as they are
+
+- e-3: too few brokers
+- f\\_g-0: is moving
+
+### Notes
+
+- One part\\_ition has no known size.
+
+### Moves
+
+| partition | from | to | size | why |
+| --- | --- | --- | --- | --- |
+| a\\_b-0 | 1, 2, 3 | 1, 2, 4 | 1.5 kB | another broker held less than its share |
+| a\\_b-1 | 1, 2, 3 | 3, 4, 1 | 500 B | another broker held less than its share |
+| c\\|d-0 | 4, 1, 2 | 2, 3 | ? | some\\_reason |
+| c\\|d-1 | 4, 1 | 1, 4 | 7 B | the same replicas in another order, for leaders and those next in line |"""
+
+
+def test_the_page_shows_the_proof_what_breaks_each_broker_what_is_left_and_each_move() -> None:
+    assert briefing(PlanFolder(DIGEST, PROOF, MOVES), SNAPSHOT) == PAGE
+
+
+def head(proof: dict[str, Any]) -> tuple[str, list[str]]:
+    """The page's first sentence, and its costs, of a plan without moves: it has no other sections with content."""
+    first, costs, *others = briefing(PlanFolder(DIGEST, proof, []), SNAPSHOT).split("\n\n")
+    assert others == ["### Brokers", BROKERS, "### Moves", MOVED]
+    return first.split(".")[0], [line.split(" | ")[1].removesuffix(" |") for line in costs.splitlines()[2:]]
+
+
+BROKERS = """\
+| broker | replicas | leaders | bytes | replicas in | replicas out | bytes in |
+| --- | --- | --- | --- | --- | --- | --- |"""
+MOVED = """\
+| partition | from | to | size | why |
+| --- | --- | --- | --- | --- |"""
+
+
+@pytest.mark.parametrize(
+    "empty",
+    [
+        {},
+        {
+            "rack_violations": None, "options": None, "spread": None, "notes": None, "unplaced": None, "pinned": None,
+            "bytes_moved": None, "predicted_seconds": None,
+        },
+        {"rack_violations": {}, "options": {}, "spread": {"replicas": None}, "notes": []},
+        {"spread": {"replicas": {"before": None}}},
+    ],
+)  # fmt: skip
+def test_a_proof_that_lacks_parts_makes_a_page_all_the_same(empty: dict[str, Any]) -> None:
+    assert head({"cluster_id": "c", "operation": "apply", **empty}) == (
+        "Plan **3f2a91c03f2a** for cluster `c`: **apply**",
+        [
+            "None (no plan can move fewer than None)", "0 B", "0 of None", "None",
+            "unthrottled: as fast as disks and network allow", "0 before, 0 after",
+        ],
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("throttle", "seconds", "told"),
+    [
+        (1_000, 0, "at least 0 s at 1.0 kB/s into each broker"),
+        (1_000, None, "unthrottled: as fast as disks and network allow"),
+        (0, 5, "unthrottled: as fast as disks and network allow"),
+    ],
+)
+def test_a_duration_is_predicted_only_for_a_throttle(throttle: int, seconds: float | None, told: str) -> None:
+    _, costs = head({"options": {"throttle": throttle}, "predicted_seconds": seconds})
+    assert costs[4] == told
+
+
+@pytest.mark.parametrize(
+    ("brokers", "cells"), [({"replicas": {"after": {"by_broker": {"1": 3}}}}, "? → 3"), ({}, "? → ?")]
+)
+def test_a_broker_of_which_less_is_known_is_shown_with_question_marks(brokers: dict[str, Any], cells: str) -> None:
+    leaders = [Move("a_b", 0, (1, 2), (2,), 0, 0, MoveReason.GIVEN)]
+    page = briefing(
+        PlanFolder(DIGEST, {"spread": {**brokers, "leaders": None, "bytes": {"before": None}}}, leaders), SNAPSHOT
+    )
+    assert [line for line in page.splitlines() if line.startswith("| 1 |")] == [
+        f"| 1 | {cells} | ? → ? | ? → ? | 0 | 1 | 0 B |"
+    ]
+
+
+@pytest.mark.parametrize(("count", "more"), [(20, 0), (21, 1), (45, 25)])
+def test_a_page_shows_twenty_of_each_and_counts_the_rest(count: int, more: int) -> None:
+    shrinking = [Move("t", number, (1, 4), (1,), 0, number, MoveReason.GIVEN, size_bytes=1) for number in range(count)]
+    page = briefing(PlanFolder(DIGEST, {"notes": [f"note {number}" for number in range(count)]}, shrinking), SNAPSHOT)
+    sections = {part.split("\n")[0]: part.split("\n")[2:] for part in page.split("\n\n### ")}
+    rest = [f"- … and {more} more"] if more else []
+    assert sections["What it breaks"] == [
+        *(f"- t-{number} will have 1 replicas instead of 2." for number in range(20)), *rest,
+    ]  # fmt: skip
+    assert sections["Notes"] == [*(f"- note {number}" for number in range(20)), *rest]
+    assert page.split("\n\n### Moves\n\n")[1].splitlines() == [
+        "| partition | from | to | size | why |",
+        "| --- | --- | --- | --- | --- |",
+        *(f"| t-{number} | 1, 4 | 1 | 1 B | the plan was given so |" for number in range(20)),
+        *(["", f"… and {more} more."] if more else []),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("count", "told"),
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (1_000, "1.0 kB"),
+        (999_900, "999.9 kB"),
+        (1_000_000, "1.0 MB"),
+        (50_250_000, "50.2 MB"),
+        (10**9, "1.0 GB"),
+        (999_900_000_000, "999.9 GB"),
+        (10**12, "1.0 TB"),
+        (5 * 10**15, "5000.0 TB"),
+    ],
+)
+def test_a_size_is_told_in_the_unit_that_fits(count: int, told: str) -> None:
+    assert in_bytes(count) == told
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [
+        (0, "0 s"),
+        (89.4, "89 s"),
+        (90, "2 min"),
+        (150.5, "3 min"),
+        (3_569, "59 min"),
+        (3_571, "1 h 0 min"),
+        (11_100, "3 h 5 min"),
+        (172_800, "48 h 0 min"),
+    ],
+)
+def test_a_duration_is_told_in_seconds_minutes_or_hours(seconds: float, told: str) -> None:
+    assert in_time(seconds) == told
