@@ -156,7 +156,7 @@ def _is_done(plan: PlanRecord, sight: Sight) -> bool:
 
 def _was_back(broker: int, plan: PlanRecord, sight: Sight, seen_ms: int) -> bool:
     """Whether the broker has lived since the plan's end. If nobody saw that, it may hold more than was left."""
-    return seen_ms > plan.stepped_ms or sight.holding.get(broker, 0) > plan.left
+    return seen_ms > plan.stepped_ms or (broker in sight.holding and sight.holding[broker] > plan.left)
 
 
 def _due_ms(
