@@ -31,11 +31,11 @@ def test_of_what_arrived_each_move_counts_what_was_planned_at_most() -> None:
 
 
 def test_a_track_remembers_when_each_partition_grew_and_forgets_what_is_not_seen_any_more() -> None:
-    first = Track(10, 5).then(20, 5, {T0: 0, T1: 1, T2: 4})
-    assert first == Track(20, 5, {T0: 0, T1: 1, T2: 4}, {T0: 20, T1: 20, T2: 20}, 0.0)
-    second = first.then(30, 7, {T0: 0, T1: 2, T3: 0})
-    assert second == Track(30, 7, {T0: 0, T1: 2, T3: 0}, {T0: 20, T1: 30, T3: 30}, 60.0)
-    assert second.then(40, 7, {T0: 0, T1: 1, T3: 1}).grew_ms == {T0: 20, T1: 30, T3: 40}, "what shrank did not grow"
+    first = Track(10, 5).then(20, 15, {T0: 0, T1: 1, T2: 4})
+    assert first == Track(20, 15, {T0: 0, T1: 1, T2: 4}, {T0: 20, T1: 20, T2: 20}, 1_000.0)
+    second = first.then(30, 17, {T0: 0, T1: 2, T3: 0})
+    assert second == Track(30, 17, {T0: 0, T1: 2, T3: 0}, {T0: 20, T1: 30, T3: 30}, 0.3 * 200 + 0.7 * 1_000)
+    assert second.then(40, 17, {T0: 0, T1: 1, T3: 1}).grew_ms == {T0: 20, T1: 30, T3: 40}, "what shrank did not grow"
 
 
 @pytest.mark.parametrize(
