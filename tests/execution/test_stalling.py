@@ -123,8 +123,12 @@ SWAPPED = [move("t-1", "231", "641"), move("t-0", "123", "563")]
             id="it had caught up before",
         ),
         pytest.param(
-            [behind(0, 10, 9_000), behind(600, 20, 0)], SINGLE, 600, [Outpaced(T0, 10, 4, 1)],
+            [behind(0, 10, 9_000), behind(1, 20, 0)], SINGLE, 1, [Outpaced(T0, 10, 4, 1)],
             id="its log shrank, for old messages were deleted",
+        ),
+        pytest.param(
+            [behind(0, 10, 0), behind(1, 10, 700), behind(2, 11, 1_000)], SINGLE, 2, [Outpaced(T0, 1, 4, 626)],
+            id="it kept up for a while, and was slower over the whole time",
         ),
         pytest.param(
             [Behind(0, {T0: 1}, {T0: 8_000}), Behind(1_000, {T0: 2}, {T0: 8_800, T1: 7_777})], MOVES, 1,

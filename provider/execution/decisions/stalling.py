@@ -156,5 +156,6 @@ def cancelled_alone(findings: Iterable[Finding], rows: Iterable[MoveRow]) -> lis
         for began, why in _ALONE.items()
         if finding.row.detail.startswith(Phase.CANCELLING.because(began))
     }
-    chosen = [row for row in rows if row.topic_partition in over and row.state in OPEN] if over else []
-    return [(row, over[row.topic_partition]) for row in chosen]
+    if not over:
+        return []
+    return [(row, over[row.topic_partition]) for row in rows if row.topic_partition in over and row.state in OPEN]
