@@ -58,8 +58,21 @@ def test_what_cannot_happen_is_refused_by_name() -> None:
         next_state(MoveState.COMPLETED, Event.SUBMIT)
 
 
+@pytest.mark.parametrize(
+    ("state", "event", "then"),
+    [
+        (MoveState.WAITING, Event.SUBMIT, MoveState.SUBMITTED),
+        (MoveState.HELD, Event.RELEASE, MoveState.WAITING),
+        (MoveState.SUBMITTED, Event.LOSE, MoveState.FAILED),
+    ],
+)
+def test_an_event_leads_to_the_state_of_the_table(state: MoveState, event: Event, then: MoveState) -> None:
+    assert next_state(state, event) is then
+
+
 @pytest.mark.parametrize("phase", Phase)
 def test_the_detail_keeps_the_phase(phase: Phase) -> None:
+    assert (phase.because(), phase.because("why")) == (phase.value, f"{phase.value}: why")
     for detail in (phase.because(), phase.because("broker 4: died")):
         assert phase_of(MoveRow(move("t-0", "123", "423"), MoveState.SUBMITTED, detail)) is phase
 

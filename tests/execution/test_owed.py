@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from kafka_steward.assignment import Operation, TopicPartition
 from kafka_steward.cluster.state import Partition
 from kafka_steward.errors import DocumentError, KafkaRefused, RequestError
-from kafka_steward.execution.decisions.owed import NEWS_MS, Standing, judge, targets
+from kafka_steward.execution.decisions.owed import NEWS_MS, Debt, Standing, judge, payable, takers, targets
 from kafka_steward.execution.filling.adding import add_partitions, carry_out_asked
 from kafka_steward.execution.filling.creating import Created, WantedTopic, create_topic, creation_of
 from kafka_steward.execution.filling.debtbook import debts, owed_count, settle_debts
@@ -21,6 +22,7 @@ from kafka_steward.journal.audit import Action
 from kafka_steward.journal.open import Journal
 from kafka_steward.journal.owed import OwedReplicas
 from kafka_steward.settings import Settings
+from tests.execution.looks import look, part
 from tests.simulator import Simulator
 from tests.worlds import WHO, World, journal_of, memory_journal, move
 
@@ -274,6 +276,115 @@ def test_a_heal_that_moves_a_replica_leaves_the_debt_open() -> None:
     moved = Partition("t", 0, (1, 4), frozenset({1, 4}), 1, "id")
     judged = judge(T0, owed, moved, age_ms=0)
     assert (judged.standing, judged.owed.replicas) == (Standing.OPEN, (1, 4, -1))
+
+
+OWED = OwedReplicas((1, 2, -1, -2), "id")
+CHANGED = "t-0: someone changed its replication factor from 2 to "
+
+
+@pytest.mark.parametrize(
+    ("partition", "expected"),
+    [
+        (part("t-0", "12", topic_id="id"), Debt(T0, OWED, Standing.OPEN, "t-0 has 2 of 4 replicas.")),
+        (
+            part("t-0", "17", topic_id="id"),
+            Debt(T0, OwedReplicas((1, 7, -1, -2), "id"), Standing.OPEN, "t-0 has 2 of 4 replicas."),
+        ),
+        (
+            part("t-0", "123", topic_id="id"),
+            Debt(T0, OwedReplicas((1, 2, 3, -1), "id"), Standing.OPEN, "t-0 has 3 of 4 replicas."),
+        ),
+        (part("t-0", "124", topic_id="id"), Debt(T0, OWED, Standing.DROPPED, f"{CHANGED}3.")),
+        (part("t-0", "1", topic_id="id"), Debt(T0, OWED, Standing.DROPPED, f"{CHANGED}1.")),
+        (part("t-0", "12345", topic_id="id"), Debt(T0, OWED, Standing.DROPPED, f"{CHANGED}5.")),
+        (
+            part("t-0", "1243", topic_id="id"),
+            Debt(T0, OwedReplicas((1, 2, 4, 3), "id"), Standing.SETTLED, "t-0 has all its 4 replicas."),
+        ),
+        (
+            part("t-0", "1234", topic_id="id"),
+            Debt(T0, OwedReplicas((1, 2, 3, 4), "id"), Standing.SETTLED, "t-0 has all its 4 replicas."),
+        ),
+        (part("t-0", "12"), Debt(T0, OWED, Standing.OPEN, "t-0 has 2 of 4 replicas.")),
+        (
+            part("t-0", "12", topic_id="other"),
+            Debt(T0, OWED, Standing.DROPPED, "t-0: its topic was deleted and created anew."),
+        ),
+        (
+            part("t-0", "123", adding="3", topic_id="id"),
+            Debt(T0, OWED, Standing.MOVING, "t-0 is being moved."),
+        ),
+    ],
+)
+def test_a_debt_is_judged_by_how_many_replicas_there_are_and_who_added_them(
+    partition: Partition, expected: Debt
+) -> None:
+    filled = [(1,), (1, 2, 3), (1, 2, 3, 4), (1, 2, 3, 4, 5)]
+    assert judge(T0, OWED, partition, age_ms=0, filled=filled) == expected
+
+
+def test_the_topics_id_is_noted_as_soon_as_it_is_seen() -> None:
+    known = OwedReplicas((1, -1), "id")
+    new = judge(T0, replace(known, topic_id=None), part("t-0", "1", topic_id="id"), age_ms=0)
+    assert new == Debt(T0, known, Standing.OPEN, "t-0 has 1 of 2 replicas.")
+    paid = judge(T0, replace(known, topic_id=None), part("t-0", "12", topic_id="id"), age_ms=0)
+    assert paid == Debt(T0, OwedReplicas((1, 2), "id"), Standing.SETTLED, "t-0 has all its 2 replicas.")
+    old = judge(T0, replace(known, topic_id=None), part("t-0", "1"), age_ms=0)
+    assert old == Debt(T0, replace(known, topic_id=None), Standing.OPEN, "t-0 has 1 of 2 replicas.")
+
+
+@pytest.mark.parametrize(
+    ("age_ms", "standing", "sentence"),
+    [
+        (NEWS_MS - 1, Standing.COMING, "t-0 is not to be seen yet."),
+        (NEWS_MS, Standing.DROPPED, "t-0: its topic was deleted, or never created."),
+    ],
+)
+def test_a_topic_that_is_not_there_is_waited_for_as_long_as_news_may_take(
+    age_ms: int, standing: Standing, sentence: str
+) -> None:
+    assert judge(T0, OWED, None, age_ms=age_ms) == Debt(T0, OWED, standing, sentence)
+
+
+@pytest.mark.parametrize(
+    ("standing", "over"),
+    [
+        (Standing.COMING, False),
+        (Standing.OPEN, False),
+        (Standing.MOVING, False),
+        (Standing.SETTLED, True),
+        (Standing.DROPPED, True),
+    ],
+)
+def test_a_debt_is_over_when_it_is_settled_or_dropped(standing: Standing, over: bool) -> None:
+    debt = Debt(T0, OWED, standing, "")
+    assert (debt.over, debt.missing) == (over, 2)
+
+
+@pytest.mark.parametrize(
+    ("live", "able", "to"),
+    [
+        ("1", [], {}),
+        ("12", [], {}),
+        ("123", [3], {T0: 3}),
+        ("12345", [3, 4, 5], {T0: 4}),
+        ("134", [], {}),
+    ],
+    ids=["one dead, none other", "none other", "one more", "enough", "one of its own is dead"],
+)
+def test_a_debt_is_payable_by_live_brokers_that_hold_none_of_it(
+    live: str, able: list[int], to: dict[TopicPartition, int]
+) -> None:
+    open_debt = Debt(T0, OWED, Standing.OPEN, "")
+    several = [open_debt, *(replace(open_debt, standing=each) for each in Standing if each is not Standing.OPEN)]
+    snapshot = look(live)
+    assert payable(several, snapshot) == ([open_debt] if able else [])
+    assert (sorted(takers(several, snapshot)), targets(several, snapshot)) == (able, to)
+
+
+def test_takers_of_several_debts_are_those_of_any() -> None:
+    debts = [Debt(T0, OwedReplicas((broker, -1)), Standing.OPEN, "") for broker in (1, 2)]
+    assert takers(debts, look("123")) == {1, 2, 3}
 
 
 def test_a_debt_waits_while_its_partition_moves_and_while_a_broker_of_it_is_dead() -> None:

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from kafka_steward.assignment import Move, TopicPartition
-from kafka_steward.cluster.state import LogDir
 from kafka_steward.execution.decisions.holds import SENTENCES, Held, HoldReason
 from kafka_steward.execution.decisions.moves import Event
-from kafka_steward.execution.decisions.outlook import Outlook, room_bytes, strained
+from kafka_steward.execution.decisions.outlook import Outlook
 from kafka_steward.execution.decisions.preflight import CHECKS, preflight
 from tests.simulator import Simulator
 from tests.worlds import move
@@ -143,6 +142,34 @@ def test_what_becomes_of_the_move() -> None:
     ]
 
 
+WIDE = move("t-0", "123", "451")
+
+
+@pytest.mark.parametrize(
+    ("asked", "seen", "reason", "found"),
+    [
+        (move("t-0", "123", ""), outlook(), HoldReason.DUPLICATE_REPLICA, []),
+        (MOVE, outlook(bouncing=frozenset({3, 2, 5})), HoldReason.TARGET_BOUNCING, 2),
+        (WIDE, outlook(5, 4), HoldReason.TARGET_DEAD, 4),
+        (move("t-0", "123", "124"), outlook(2, 1), HoldReason.KEPT_REPLICA_DEAD, 1),
+        (move("t-0", "123", "12"), outlook(2), HoldReason.KEPT_REPLICA_DEAD, 2),
+        (move("t-0", "123", "124"), outlook(min_isr={"t": 4}), HoldReason.BELOW_MIN_ISR, 4),
+        (WIDE, outlook(room_bytes={5: 99, 4: 0}), HoldReason.DISK_FULL, 4),
+        (WIDE, outlook(room_bytes={5: 99, 4: 100}), HoldReason.DISK_FULL, 5),
+        (
+            MOVE,
+            outlook(strained=[TopicPartition("v", 1), TopicPartition("u", 3)]),
+            HoldReason.CLUSTER_STRAINED,
+            "v-1",
+        ),
+    ],
+)
+def test_the_first_that_stands_in_the_way_is_named(
+    asked: Move, seen: Outlook, reason: HoldReason, found: object
+) -> None:
+    assert preflight(asked, seen) == Held.of(TopicPartition("t", 0), reason, found)
+
+
 @pytest.mark.parametrize(
     ("asked", "seen"),
     [
@@ -153,25 +180,26 @@ def test_what_becomes_of_the_move() -> None:
         (move("t-0", "123", "231"), outlook(3, strained=[TopicPartition("u", 0)])),
         (move("t-0", "123", "12"), outlook(3, min_isr={"t": 2})),
         (move("t-0", "123", "1234"), outlook(min_isr={"t": 5})),
+        (move("t-0", "123", "12"), outlook(min_isr={"u": 3})),
+        (move("t-0", "123", "231"), outlook(1, 2, 3, bouncing=frozenset({2}))),
+        (replace(MOVE, size_bytes=None), outlook(room_bytes={4: 0})),
+        (MOVE, outlook(room_bytes={5: 0})),
+        (replace(MOVE, topic_id=None), outlook()),
     ],
-    ids=["plain", "its broker failed", "leaves a bouncer", "just fits", "reorder", "drops a dead one", "grows"],
+    ids=[
+        "plain",
+        "its broker failed",
+        "leaves a bouncer",
+        "just fits",
+        "reorder",
+        "drops a dead one",
+        "grows",
+        "min ISR unknown",
+        "reorder without anyone",
+        "size unknown",
+        "room unknown",
+        "topic id unknown",
+    ],
 )
 def test_what_may_begin(asked: Move, seen: Outlook) -> None:
     assert preflight(asked, seen) is None
-
-
-def test_room_is_what_is_left_above_the_share_that_must_stay_free() -> None:
-    told = {1: LogDir({}, 1000, 400), 2: LogDir({}, None, None), 3: LogDir({}, 1000, 400)}
-    assert room_bytes(told, min_free=0.15, incoming={3: 100}) == {1: 250, 3: 150}
-
-
-def test_strained_are_those_outside_the_plan_whose_brokers_all_live() -> None:
-    simulator = Simulator.of("1a 2b 3c", "t: 123", "u: 12", "v: 23")
-    for name in ("t", "u", "v"):
-        simulator.topics[TopicPartition(name, 0)].isr = {2}
-    snapshot = simulator.snapshot()
-    assert strained(snapshot, [], {"t": 2, "u": 2, "v": 1}) == [TopicPartition("t", 0), TopicPartition("u", 0)]
-    assert strained(snapshot, [TopicPartition("t", 0)], {"t": 2}) == []
-    simulator.kill(1)
-    assert strained(simulator.snapshot(), [], {"t": 2, "u": 2, "v": 2}) == [TopicPartition("v", 0)]
-    assert strained(snapshot, [], {"u": 9}) == [TopicPartition("u", 0)], "never more than there are replicas"

@@ -72,6 +72,15 @@ def test_only_what_can_wait_waits(operation: Operation) -> None:
     assert (why_resting(record, SHUT, 0) == "") is (operation in urgent)
 
 
+def test_the_sentence_names_the_window_in_its_own_time_zone_and_is_empty_while_it_is_open() -> None:
+    record, rome = PlanRecord("d", "c", "apply"), replace(SHUT, maintenance_timezone="Europe/Rome")
+    assert why_resting(record, rome, 0) == (
+        "Nothing new is submitted outside the maintenance window 02:00-04:00; it opens 1970-01-01 02:00 (Europe/Rome)."
+    )
+    assert why_resting(record, rome, 3_600_000) == ""
+    assert why_resting(record, Settings(), 0) == ""
+
+
 def test_a_plan_that_made_way_goes_on_resting_and_does_not_wait_for_a_person() -> None:
     closed = world()
     record = closed.journal.plans.get(closed.digest)

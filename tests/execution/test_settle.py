@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from kafka_steward.cluster.state import Broker, Partition, Snapshot
 from kafka_steward.execution.decisions.moves import Phase, next_state
-from kafka_steward.execution.decisions.settle import MEANING, Standing, settle, standing
+from kafka_steward.execution.decisions.settle import MEANING, Finding, Standing, settle, standing
 from kafka_steward.journal.moves import MoveRow, MoveState
 from tests.worlds import move
 
@@ -43,6 +45,8 @@ CASES = {
     "deleted": (Phase.ACCEPTED, None, Standing.GONE),
     "created anew": (Phase.ACCEPTED, seen("423", "234", topic_id="id2"), Standing.CREATED_ANEW),
     "topic id unknown": (Phase.ACCEPTED, seen("423", "234", topic_id=None), Standing.ARRIVED),
+    "at the target, and with one more": (Phase.ACCEPTED, seen("4235", "235"), Standing.TAKEN_OVER),
+    "what was to be removed, behind others": (Phase.ACCEPTED, seen("2341", "234"), Standing.TAKEN_OVER),
 }
 
 
@@ -51,6 +55,55 @@ def test_a_submitted_move(case: str) -> None:
     phase, partition, expected = CASES[case]
     row = MoveRow(MOVE, MoveState.SUBMITTED, phase.because("why"), attempt=1)
     assert standing(row, partition, LIVE) is expected
+
+
+WIDE = move("t-0", "123", "456", topic_id="id1")
+ALL, ORIGINALS, TWO = frozenset(range(1, 8)), frozenset({1, 2, 3}), frozenset({2, 3})
+COMES, GOES = seen("1234", "123", adding="4"), seen("1234", "1234", removing="4")
+#: Phase, new replicas that the submission named (None: all at once), what is seen, who is live.
+STRIDES = {
+    "a stride flies": (Phase.ACCEPTED, 1, COMES, ALL, Standing.FLYING),
+    "a stride flies, and is being cancelled": (Phase.CANCELLING, 1, COMES, ALL, Standing.CANCELLING),
+    "someone else's stride": (Phase.ACCEPTED, None, COMES, ALL, Standing.TAKEN_OVER),
+    "another broker's replica comes": (Phase.ACCEPTED, 1, seen("1237", "123", adding="7"), ALL, Standing.TAKEN_OVER),
+    "what came is let go of": (Phase.CANCELLING, 1, GOES, ORIGINALS, Standing.RETURNING),
+    "what came is let go of, an original is dead": (Phase.CANCELLING, 1, GOES, TWO, Standing.CANCELLING),
+    "someone lets go of what came": (Phase.ACCEPTED, 1, GOES, ALL, Standing.TAKEN_OVER),
+    "cancelled, and bound elsewhere": (
+        Phase.CANCELLING,
+        1,
+        seen("12347", "123", adding="7", removing="4"),
+        ALL,
+        Standing.TAKEN_OVER,
+    ),
+    "a stride arrived": (Phase.ACCEPTED, 1, seen("1234", "1234"), ALL, Standing.HALFWAY),
+    "more arrived than was named": (Phase.ACCEPTED, 1, seen("12345", "1234"), ALL, Standing.HALFWAY),
+    "the second was never asked": (Phase.INTENDED, 2, seen("1234", "1234"), ALL, Standing.NEVER_BEGAN),
+    "someone cancelled the second": (Phase.ACCEPTED, 2, seen("1234", "1234"), ALL, Standing.CANCELLED_HALFWAY),
+    "cancelled halfway": (Phase.CANCELLING, 2, seen("1234", "1234"), ORIGINALS, Standing.DISORDERED),
+    "cancelled halfway, an original is dead": (Phase.CANCELLING, 2, seen("1234", "1234"), TWO, Standing.STRANDED),
+    "halfway, though asked for as a whole": (Phase.ACCEPTED, None, seen("1234", "1234"), ALL, Standing.TAKEN_OVER),
+    "a stride flies, and none was named": (Phase.ACCEPTED, 0, COMES, ALL, Standing.TAKEN_OVER),
+    "halfway, and none was named": (Phase.ACCEPTED, 0, seen("1234", "1234"), ALL, Standing.TAKEN_OVER),
+    "at no stop of it": (Phase.ACCEPTED, 1, seen("1235", "1235"), ALL, Standing.TAKEN_OVER),
+    "back before the first": (Phase.ACCEPTED, 1, seen("123", "123"), ALL, Standing.CANCELLED_BY_SOMEONE),
+}
+
+
+def stride(phase: Phase, count: int | None) -> MoveRow:
+    words = "" if count is None else f"{count} of 3 new replicas"
+    return MoveRow(WIDE, MoveState.SUBMITTED, phase.because(words), attempt=1)
+
+
+@pytest.mark.parametrize("case", STRIDES)
+def test_a_move_that_gets_one_replica_at_a_time(case: str) -> None:
+    phase, count, partition, live, expected = STRIDES[case]
+    assert standing(stride(phase, count), partition, live) is expected
+
+
+def test_without_a_topic_id_in_the_plan_any_topic_of_that_name_is_meant() -> None:
+    row = MoveRow(move("t-0", "123", "423"), MoveState.SUBMITTED, attempt=1)
+    assert standing(row, seen("423", "234"), LIVE) is Standing.ARRIVED
 
 
 def test_a_replica_that_was_in_sync_and_died_is_not_waited_for() -> None:
@@ -87,10 +140,18 @@ def test_each_meaning_is_possible_in_the_table() -> None:
         assert words
 
 
-def test_findings_come_in_the_order_of_the_rows_with_what_was_found() -> None:
-    partitions = {name.topic_partition: name for name in (seen("423", "234"),)}
-    snapshot = Snapshot("c", 0, {broker: Broker(broker, "h", 1) for broker in LIVE}, partitions)
-    rows = [MoveRow(MOVE, MoveState.SUBMITTED, attempt=1), MoveRow(move("t-9", "123", "423"), MoveState.SUBMITTED)]
-    first, second = settle(rows, snapshot)
-    assert (first.standing, first.found, first.isr_whole) == (Standing.ARRIVED, (4, 2, 3), True)
-    assert (second.standing, second.found, second.isr_whole) == (Standing.GONE, None, False)
+def test_findings_come_in_the_order_of_the_rows_with_what_was_found_and_what_flies() -> None:
+    named = [replace(seen("423", "234"), partition=1), seen("1234", "123", adding="4"), replace(GOES, partition=3)]
+    partitions = {each.topic_partition: each for each in named}
+    snapshot = Snapshot("c", 0, {broker: Broker(broker, "h", 1) for broker in ORIGINALS}, partitions)
+    arrived = MoveRow(replace(MOVE, partition=1), MoveState.SUBMITTED, attempt=1)
+    gone = MoveRow(move("t-9", "123", "423"), MoveState.SUBMITTED)
+    flying = stride(Phase.ACCEPTED, 1)
+    goes = replace(stride(Phase.CANCELLING, 1), move=replace(WIDE, partition=3))
+    waits = MoveRow(move("t-4", "123", "423"))
+    assert settle([goes, arrived, waits, gone, flying], snapshot) == [
+        Finding(goes, Standing.RETURNING, (1, 2, 3, 4), isr_whole=False, flies=goes.move),
+        Finding(arrived, Standing.ARRIVED, (4, 2, 3), isr_whole=True, flies=arrived.move),
+        Finding(gone, Standing.GONE, None, isr_whole=False, flies=gone.move),
+        Finding(flying, Standing.FLYING, (1, 2, 3, 4), isr_whole=False, flies=replace(WIDE, after=(1, 2, 3, 4))),
+    ]

@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
-from kafka_steward.assignment import Assignment, Operation
+from dataclasses import replace
+
+import pytest
+
+from kafka_steward.assignment import Assignment, Move, Operation
 from kafka_steward.cluster.state import Partition
 from kafka_steward.execution.decisions.owed import Standing
-from kafka_steward.execution.decisions.strides import bound_for, halfway, next_stride, stops
+from kafka_steward.execution.decisions.strides import (
+    ahead,
+    bound_for,
+    counted,
+    flown,
+    goes_back,
+    halfway,
+    may_go_back,
+    next_stride,
+    stops,
+    words,
+)
 from kafka_steward.execution.filling.creating import WantedTopic, create_topic
 from kafka_steward.execution.filling.debtbook import debts
 from kafka_steward.journal import paths
-from kafka_steward.journal.moves import MoveState
+from kafka_steward.journal.moves import MoveRow, MoveState
 from kafka_steward.journal.plans import PlanStatus
 from kafka_steward.settings import Settings
 from tests.execution.strides import BROKERS, ONE, T0, simulator, submitted, to_halfway, to_the_second_stride, world_of
@@ -19,8 +34,10 @@ from tests.worlds import FOLLOWERS, WHO, World, memory_journal, move
 __all__ = ["simulator"]
 
 
-def partition(replicas: Assignment, *, isr: Assignment = (), adding: Assignment = ()) -> Partition:
-    return Partition("t", 0, replicas, frozenset(isr or replicas), replicas[0], None, adding, ())
+def partition(
+    replicas: Assignment, *, isr: Assignment = (), adding: Assignment = (), removing: Assignment = ()
+) -> Partition:
+    return Partition("t", 0, replicas, frozenset(isr or replicas), replicas[0], None, adding, removing)
 
 
 def test_the_originals_stay_until_the_last_replica_is_there() -> None:
@@ -52,6 +69,99 @@ def test_a_place_between_two_strides_is_told_from_every_other() -> None:
     assert bound_for(whole, partition((1, 2, 3, 4), adding=(4,))) == (1, 2, 3, 4)
     assert bound_for(whole, partition((1, 2, 3, 7), adding=(7,))) is None
     assert bound_for(whole, partition((1, 2, 3, 4))) is None
+
+
+def test_two_new_replicas_are_two_strides_and_a_later_one_begins_where_the_partition_is() -> None:
+    live, two = frozenset(range(1, 8)), move("t-0", "123", "453", size=7)
+    assert next_stride(two, partition((1, 2, 3)), live) == replace(two, after=(1, 2, 3, 4))
+    assert stops(two) == [(1, 2, 3, 4)]
+    left = move("t-0", "3124", "456")
+    assert next_stride(left, partition((3, 1, 2, 4)), live) == replace(left, after=(3, 1, 2, 4, 5))
+
+
+WIDE = move("t-0", "123", "456", size=7)
+FOUR = partition((1, 2, 3, 4))
+
+
+@pytest.mark.parametrize(
+    ("row", "seen", "rests"),
+    [
+        (MoveRow(WIDE, MoveState.WAITING, attempt=1), FOUR, True),
+        (MoveRow(WIDE, MoveState.HELD, attempt=1), partition((5, 1, 4, 2, 3)), True),
+        (MoveRow(WIDE, MoveState.WAITING), FOUR, False),
+        (MoveRow(WIDE, MoveState.SUBMITTED, attempt=1), FOUR, False),
+        (MoveRow(WIDE, MoveState.WAITING, attempt=1), partition((1, 2, 3, 4), adding=(4,)), False),
+        (MoveRow(WIDE, MoveState.WAITING, attempt=1), partition((1, 2, 3)), False),
+        (MoveRow(WIDE, MoveState.WAITING, attempt=1), partition((1, 2, 3, 5)), False),
+        (MoveRow(WIDE, MoveState.WAITING, attempt=1), None, False),
+    ],
+    ids=["waits", "held, in any order", "never tried", "submitted", "flies", "at the start", "elsewhere", "gone"],
+)
+def test_what_rests_halfway_goes_on_from_there_and_can_go_back(
+    row: MoveRow, seen: Partition | None, rests: bool
+) -> None:
+    assert ahead(row, seen) == (replace(WIDE, before=seen.replicas) if seen and rests else WIDE)
+    assert may_go_back(row, seen, frozenset({1, 2, 3})) is rests
+    assert may_go_back(row, seen, frozenset({1, 2, 4, 5})) is False, "a dead original would hang it"
+
+
+@pytest.mark.parametrize(
+    ("seen", "expected"),
+    [
+        (None, WIDE),
+        (partition((1, 2, 3)), WIDE),
+        (partition((4, 5, 6, 1, 2, 3), adding=(4, 5, 6), removing=(1, 2, 3)), WIDE),
+        (partition((1, 2, 3, 7), adding=(7,)), WIDE),
+        (partition((1, 2, 3, 4), adding=(4,)), replace(WIDE, after=(1, 2, 3, 4))),
+        (partition((2, 1, 3, 4, 5), adding=(5,)), replace(WIDE, before=(2, 1, 3, 4), after=(2, 1, 3, 4, 5))),
+        (
+            partition((4, 5, 6, 1, 2, 3), adding=(6,), removing=(1, 2, 3)),
+            replace(WIDE, before=(4, 5, 1, 2, 3), after=(4, 5, 6)),
+        ),
+    ],
+    ids=["gone", "at rest", "all at once", "someone else's", "first", "second", "last"],
+)
+def test_what_flies_is_the_whole_move_or_one_stride(seen: Partition | None, expected: Move) -> None:
+    assert flown(MoveRow(WIDE, MoveState.SUBMITTED, attempt=1), seen) == expected
+
+
+@pytest.mark.parametrize(
+    ("seen", "target"),
+    [
+        (partition((4, 5, 6, 1, 2, 3), adding=(4, 5, 6), removing=(1, 2, 3)), (4, 5, 6)),
+        (partition((2, 3, 1, 5, 4), adding=(5,)), (2, 3, 1, 5, 4)),
+        (partition((1, 2, 3, 4, 7), removing=(7,)), None),
+        (partition((6, 5, 4, 1, 2, 3), adding=(4, 5, 6), removing=(1, 2, 3)), None),
+        (partition((4, 5, 6)), None),
+    ],
+    ids=["the whole", "a stride", "someone's removal", "another order", "at rest"],
+)
+def test_only_its_own_targets_are_told_from_what_flies(seen: Partition, target: Assignment | None) -> None:
+    assert bound_for(WIDE, seen) == target
+
+
+@pytest.mark.parametrize(
+    ("seen", "back"),
+    [
+        (partition((1, 2, 3, 4), removing=(4,)), True),
+        (partition((1, 2, 3, 4, 5), removing=(4, 5)), True),
+        (partition((2, 1, 3, 4), removing=(4,)), False),
+        (partition((1, 2, 3, 7), removing=(7,)), False),
+        (partition((1, 2, 3, 4, 5), adding=(5,), removing=(4, 5)), False),
+        (partition((1, 2, 3, 4, 5), removing=(5,)), False),
+    ],
+    ids=["one", "two", "in another order", "not its own", "and more comes", "not all"],
+)
+def test_it_goes_back_when_only_what_arrived_is_let_go_of(seen: Partition, back: bool) -> None:
+    assert goes_back(WIDE, seen) is back
+
+
+def test_a_submission_says_how_many_new_replicas_there_will_be() -> None:
+    assert words(WIDE, (1, 2, 3, 4)) == "1 of 3 new replicas"
+    assert words(WIDE, (4, 5, 6)) == "3 of 3 new replicas"
+    assert words(WIDE, (4, 5, 6), whole=True) == ""
+    assert counted("accepted: 12 of 13 new replicas; as ever") == (12, "12 of 13 new replicas")
+    assert counted("accepted") == (0, "")
 
 
 # the whole way

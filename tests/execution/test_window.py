@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -77,6 +78,66 @@ def test_a_move_without_a_place_holds_up_nothing_behind_it() -> None:
     assert [each.partition for each in chosen] == [0, 2]
 
 
+def chosen(moves: list[Move], caps: Caps, *flying: Flow, room: dict[int, int] | None = None) -> list[int]:
+    return [each.partition for each in next_moves(moves, flying, caps, leaders=leaders(moves), room_bytes=room or {})]
+
+
+WIDE = Caps(9, 9, 9)
+#: t-0 to t-3 go into 4, 5, 6 and 7; the leader of all is 1.
+SPREAD = [move(f"t-{n}", "123", f"{4 + n}23", position=n) for n in range(4)]
+#: The same into 4 alone, each from a leader of its own.
+JOINED = [move(f"t-{n}", f"{5 + n}23", "423", position=n) for n in range(4)]
+DOUBLE = [move("t-0", "123", "453"), move("t-1", "123", "673", position=1)]
+
+
+@pytest.mark.parametrize(
+    ("moves", "caps", "flying", "numbers"),
+    [
+        (SPREAD, Caps(9, 9, 2), [], [0, 1]),
+        (SPREAD, Caps(9, 9, 3), [Flow(frozenset({8}), 9)], [0, 1]),
+        (SPREAD, Caps(9, 9, 1), [Flow(frozenset({8}), 9)], []),
+        (SPREAD, Caps(9, 2, 9), [], [0, 1]),
+        (SPREAD, Caps(9, 3, 9), [Flow(frozenset({8}), 1)], [0, 1]),
+        (SPREAD, Caps(9, 3, 9), [Flow(frozenset({8, 9}), 1)], [0]),
+        (SPREAD, Caps(9, 1, 9), [Flow(frozenset({8}), None)], [0]),
+        (JOINED, Caps(2, 9, 9), [], [0, 1]),
+        (JOINED, Caps(3, 9, 9), [Flow(frozenset({4, 8}), 9)], [0, 1]),
+        (JOINED, Caps(1, 9, 9), [Flow(frozenset({4}), None)], []),
+        (DOUBLE, Caps(1, 1, 9), [], [0]),
+        (DOUBLE, Caps(1, 4, 9), [], [0, 1]),
+        (DOUBLE, Caps(1, 3, 9), [], [0]),
+        (DOUBLE, Caps(1, 4, 9), [Flow(frozenset({5}), None)], [1]),
+    ],
+)
+def test_each_cap_counts_what_flies_and_what_was_chosen_before(
+    moves: list[Move], caps: Caps, flying: list[Flow], numbers: list[int]
+) -> None:
+    assert chosen(moves, caps, *flying) == numbers
+
+
+@pytest.mark.parametrize(
+    ("room", "numbers"),
+    [({4: 200}, [0, 1]), ({4: 199}, [0]), ({4: 99}, []), ({4: 0}, []), ({5: 0}, [0, 1, 2, 3])],
+)
+def test_room_is_used_up_by_what_was_chosen_before(room: dict[int, int], numbers: list[int]) -> None:
+    assert chosen(JOINED, WIDE, room=room) == numbers
+
+
+def test_a_move_of_unknown_size_needs_no_room() -> None:
+    assert chosen([replace(JOINED[0], size_bytes=None)], WIDE, room={4: 0}) == [0]
+
+
+def test_partitions_without_a_leader_share_no_sender() -> None:
+    leaderless = dict.fromkeys(leaders(SPREAD))
+    assert next_moves(SPREAD, [], Caps(9, 1, 9), leaders=leaderless, room_bytes={}) == SPREAD
+
+
+def test_moves_start_in_plan_order_by_chunk_then_position_then_name() -> None:
+    places = [("t-9", 0, 1), ("t-8", 0, 2), ("t-1", 1, 0), ("t-2", 1, 0), ("u-0", 1, 0), ("a-0", 1, 1)]
+    moves = [move(name, "123", "423", chunk=chunk, position=position) for name, chunk, position in places]
+    assert next_moves(moves[::-1], [], WIDE, leaders={}, room_bytes={}) == moves
+
+
 def test_a_reorder_takes_no_place() -> None:
     moves = [move("t-0", "123", "231")]
     assert next_moves(moves, [Flow(frozenset({4}), 1)], Caps(1, 1, 1), leaders=leaders(moves), room_bytes={}) == moves
@@ -108,6 +169,7 @@ DONE, WAITS, FLIES, HELD = MoveState.COMPLETED, MoveState.WAITING, MoveState.SUB
         ((WAITS, WAITS, WAITS, WAITS), [0, 1, 2, 3], [0, 1]),
         ((DONE, FLIES, WAITS, HELD), [2, 3], []),
         ((DONE, DONE, FLIES, HELD, WAITS), [3, 4], [3]),
+        ((WAITS, WAITS, DONE, DONE, FLIES, HELD), [0, 1, 5], [0, 1]),
         ((DONE, DONE), [], []),
     ],
 )
@@ -123,3 +185,22 @@ def test_the_pause_runs_from_the_end_of_the_chunk_before() -> None:
     assert pause_left_ms(between, pause_ms=500, now_ms=1200) == 300
     assert pause_left_ms(between, pause_ms=500, now_ms=1500) == 0
     assert pause_left_ms(rows(WAITS, WAITS), pause_ms=500, now_ms=0) == 0
+
+
+def test_the_last_to_settle_of_all_chunks_before_counts() -> None:
+    three = rows(DONE, DONE, DONE, DONE, WAITS)
+    ended = [replace(row, settled_ms=ms) for row, ms in zip(three, [700, 1100, 900, 1000, None], strict=True)]
+    assert pause_left_ms(ended, pause_ms=500, now_ms=1200) == 400
+
+
+def test_a_chunk_that_has_begun_is_paused_no_more() -> None:
+    begun = [replace(row, attempt=row.move.partition == 2) for row in rows(DONE, DONE, WAITS, WAITS)]
+    assert pause_left_ms(begun, pause_ms=500, now_ms=1200) == 0
+    tried = [replace(row, attempt=row.move.chunk == 0) for row in rows(DONE, DONE, WAITS, WAITS)]
+    assert pause_left_ms(tried, pause_ms=500, now_ms=1200) == 300
+
+
+def test_no_pause_follows_the_last_chunk_or_one_whose_end_is_not_known() -> None:
+    assert pause_left_ms(rows(DONE, DONE), pause_ms=500, now_ms=1200) == 0
+    unknown = [replace(row, settled_ms=None) for row in rows(DONE, DONE, WAITS)]
+    assert pause_left_ms(unknown, pause_ms=500, now_ms=100) == 0

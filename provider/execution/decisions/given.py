@@ -19,13 +19,13 @@ _TOLD = 5
 
 def read_given(document: Mapping[str, Any] | str) -> dict[TopicPartition, Assignment]:
     """The partitions of a document in the format of kafka-reassign-partitions, or of its text. Raises PlanError."""
-    if not isinstance(document, str):
-        return assignments(document)
+    return assignments(_parsed(document) if isinstance(document, str) else document)
+
+
+def _parsed(text: str) -> Any:
     try:
-        return assignments(json.loads(document))
+        return json.loads(text)
     except ValueError as error:
-        if isinstance(error, PlanError):
-            raise
         raise PlanError(
             f"The reassignment is not JSON: {error}; paste what kafka-reassign-partitions takes."
         ) from error

@@ -119,7 +119,7 @@ def next_state(state: MoveState, event: Event) -> MoveState:
 
 def phase_of(row: MoveRow) -> Phase:
     """The phase of a SUBMITTED move; a detail that names none counts as INTENDED, which assumes least."""
-    word = row.detail.split(":", 1)[0]
+    word = row.detail.partition(":")[0]
     return Phase(word) if word in {phase.value for phase in Phase} else Phase.INTENDED
 
 

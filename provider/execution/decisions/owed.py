@@ -76,12 +76,12 @@ def judge(
         return Debt(name, owed, Standing.MOVING, f"{name} is being moved.")
     known = OwedReplicas.of(partition.replicas, owed.target_rf, owed.topic_id or partition.topic_id)
     before, now, target = len(owed.brokers), len(partition.replicas), owed.target_rf
-    if now == target:
-        return Debt(name, known, Standing.SETTLED, f"{name} has all its {target} replicas.")
-    if now == before or (before < now < target and partition.replicas in filled):
+    if before <= now < target and (now == before or partition.replicas in filled):
         # A heal may have moved a replica since: what counts is how many there are.
         kept = replace(owed, replicas=known.replicas, topic_id=known.topic_id)
         return Debt(name, kept, Standing.OPEN, f"{name} has {now} of {target} replicas.")
+    if now == target:
+        return Debt(name, known, Standing.SETTLED, f"{name} has all its {target} replicas.")
     return Debt(name, owed, Standing.DROPPED, f"{name}: someone changed its replication factor from {before} to {now}.")
 
 

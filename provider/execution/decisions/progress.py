@@ -110,7 +110,7 @@ def progress_of(
         failed=counts[MoveState.FAILED],
         held=tuple(held),
         bytes_total=total,
-        bytes_done=min(total, done),
+        bytes_done=done,
         bytes_per_s=rate,
         eta_s=eta_s(total - done, rate),
         stalled=tuple(stalled),

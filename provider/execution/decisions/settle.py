@@ -159,7 +159,7 @@ def _arrived(row: MoveRow, partition: Partition, live: frozenset[int]) -> Standi
 def _as_in_flight(move: Move, replicas: Assignment) -> bool:
     """Whether Kafka shows a whole move like this while it is in flight: the target, and what is to be removed."""
     wanted = len(move.after)
-    return bool(move.removing) and replicas[:wanted] == move.after and frozenset(replicas[wanted:]) == move.removing
+    return replicas[:wanted] == move.after and frozenset(replicas[wanted:]) == move.removing
 
 
 def _another(known: str | None, seen: str | None) -> bool:

@@ -39,8 +39,8 @@ def flows(snapshot: Snapshot) -> list[Flow]:
 def open_rows(rows: Sequence[MoveRow], *, barrier: bool) -> list[MoveRow]:
     """The moves that may begin as far as chunks go: with `barrier`, those of the first unsettled chunk (KIP-46)."""
     left = unsettled(rows)
-    first = min((row.move.chunk for row in left), default=0)
-    return [row for row in left if row.state in OPEN and not (barrier and row.move.chunk > first)]
+    first = min((row.move.chunk for row in left), default=None)
+    return [row for row in left if row.state in OPEN and (row.move.chunk == first or not barrier)]
 
 
 def pause_left_ms(rows: Sequence[MoveRow], *, pause_ms: int, now_ms: int) -> int:
@@ -48,8 +48,8 @@ def pause_left_ms(rows: Sequence[MoveRow], *, pause_ms: int, now_ms: int) -> int
     first = min((row.move.chunk for row in unsettled(rows)), default=0)
     if any(row.move.chunk == first and row.attempt for row in rows):
         return 0
-    ended = max((row.settled_ms or 0 for row in rows if row.move.chunk < first), default=0)
-    return max(0, ended + pause_ms - now_ms) if ended else 0
+    before = [row.settled_ms for row in rows if row.move.chunk < first and row.settled_ms is not None]
+    return max(0, max(before) + pause_ms - now_ms) if before else 0
 
 
 def next_moves(

@@ -1,0 +1,88 @@
+"""A reassignment that a person wrote: read in both forms, and refused with each fault named."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from kafka_steward.assignment import Assignment, TopicPartition
+from kafka_steward.errors import PlanError
+from kafka_steward.execution.decisions.given import read_given, refuse_impossible
+from tests.execution.looks import look, part
+
+DOCUMENT = {
+    "version": 1,
+    "partitions": [
+        {"topic": "t", "partition": 1, "replicas": [3, 1]},
+        {"topic": "t", "partition": 0, "replicas": [1, 2]},
+    ],
+}
+SNAPSHOT = look("12", part("t-0", "17"), part("t-1", "12"), fenced="3")
+
+
+@pytest.mark.parametrize("document", [DOCUMENT, json.dumps(DOCUMENT)], ids=["parsed", "text"])
+def test_a_document_is_read_parsed_or_as_text(document: Any) -> None:
+    assert read_given(document) == {TopicPartition("t", 1): (3, 1), TopicPartition("t", 0): (1, 2)}
+
+
+@pytest.mark.parametrize(
+    ("document", "sentence"),
+    [
+        (
+            "[",
+            (
+                "The reassignment is not JSON: Expecting value: line 1 column 2 (char 1); paste what "
+                "kafka-reassign-partitions takes."
+            ),
+        ),
+        (
+            "{}",
+            'The reassignment lists no partition; it should be {"version": 1, "partitions": [...]}.',
+        ),
+        (
+            {},
+            'The reassignment lists no partition; it should be {"version": 1, "partitions": [...]}.',
+        ),
+    ],
+)
+def test_what_cannot_be_read_is_refused_with_a_sentence(document: Any, sentence: str) -> None:
+    with pytest.raises(PlanError) as refused:
+        read_given(document)
+    assert str(refused.value) == sentence
+
+
+@pytest.mark.parametrize(
+    ("given", "faults"),
+    [
+        ({TopicPartition("u", 0): (1, 2)}, "u-0 does not exist."),
+        ({TopicPartition("t", 0): (1, 3, 2)}, "t-0 names broker 3, which is not live."),
+        ({TopicPartition("t", 0): (7, 1)}, "t-0 names broker 7, which is not live."),
+        ({TopicPartition("t", 0): (1, 9)}, "t-0 names broker 9, which is no broker of this cluster."),
+        (
+            {TopicPartition("u", 0): (3, 9), TopicPartition("t", 9): (1,), TopicPartition("t", 1): (3,)},
+            (
+                "t-1 names broker 3, which is not live. t-9 does not exist. u-0 does not exist. u-0 names broker 3, "
+                "which is not live. u-0 names broker 9, which is no broker of this cluster."
+            ),
+        ),
+        (
+            {TopicPartition("u", n): (1,) for n in range(7)},
+            (
+                "u-0 does not exist. u-1 does not exist. u-2 does not exist. u-3 does not exist. u-4 does not exist. "
+                "And 2 more."
+            ),
+        ),
+    ],
+)
+def test_what_the_cluster_cannot_do_is_refused_with_each_fault(
+    given: dict[TopicPartition, Assignment], faults: str
+) -> None:
+    with pytest.raises(PlanError) as refused:
+        refuse_impossible(given, SNAPSHOT)
+    assert str(refused.value) == f"The reassignment cannot be carried out. {faults}"
+
+
+def test_what_names_live_brokers_and_known_partitions_is_let_through() -> None:
+    refuse_impossible({TopicPartition("t", 0): (2, 1), TopicPartition("t", 1): (1,)}, SNAPSHOT)
