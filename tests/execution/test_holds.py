@@ -54,5 +54,5 @@ def test_a_step_was_futile_when_all_that_could_begin_is_held_and_nobody_chose_it
     states: list[MoveState], reasons: list[HoldReason], expected: bool
 ) -> None:
     rows = [MoveRow(move(f"t-{n}", "123", "423"), state) for n, state in enumerate(states)]
-    held = [Held.of(TopicPartition("t", n), reason) for n, reason in enumerate(reasons)]
+    held = [Held.of(TopicPartition("t", n), reason, 4) for n, reason in enumerate(reasons)]
     assert futile(rows, held) is expected

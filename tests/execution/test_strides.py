@@ -145,12 +145,13 @@ def test_only_its_own_targets_are_told_from_what_flies(seen: Partition, target: 
     [
         (partition((1, 2, 3, 4), removing=(4,)), True),
         (partition((1, 2, 3, 4, 5), removing=(4, 5)), True),
+        (partition((1, 2, 3, 4, 5, 6), removing=(4, 5, 6)), True),
         (partition((2, 1, 3, 4), removing=(4,)), False),
         (partition((1, 2, 3, 7), removing=(7,)), False),
         (partition((1, 2, 3, 4, 5), adding=(5,), removing=(4, 5)), False),
         (partition((1, 2, 3, 4, 5), removing=(5,)), False),
     ],
-    ids=["one", "two", "in another order", "not its own", "and more comes", "not all"],
+    ids=["one", "two", "all", "in another order", "not its own", "and more comes", "not all"],
 )
 def test_it_goes_back_when_only_what_arrived_is_let_go_of(seen: Partition, back: bool) -> None:
     assert goes_back(WIDE, seen) is back

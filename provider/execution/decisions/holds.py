@@ -108,7 +108,7 @@ class Held:
     sentence: str
 
     @classmethod
-    def of(cls, partition: TopicPartition, reason: HoldReason, found: object = "") -> Held:
+    def of(cls, partition: TopicPartition, reason: HoldReason, found: object) -> Held:
         """With the sentence of `reason`, filled in."""
         return cls(*partition, reason, SENTENCES[reason].format(partition=partition, found=found))
 

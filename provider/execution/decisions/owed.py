@@ -105,11 +105,5 @@ def takers(debts: Iterable[Debt], snapshot: Snapshot) -> frozenset[int]:
 
 def payable(debts: Iterable[Debt], snapshot: Snapshot) -> list[Debt]:
     """The debts that can be paid now, in part at least: a live broker holds no replica, and all that do are live."""
-    return [
-        debt
-        for debt in debts
-        if debt.standing is Standing.OPEN
-        and snapshot.live - frozenset(debt.owed.brokers)
-        # A move would hang on the dead one: that is heal's to replace first.
-        and frozenset(debt.owed.brokers) <= snapshot.live
-    ]
+    # A move would hang on a dead one: that is heal's to replace first.
+    return [debt for debt in debts if debt.standing is Standing.OPEN and frozenset(debt.owed.brokers) < snapshot.live]

@@ -23,7 +23,7 @@ def preflight(move: Move, outlook: Outlook) -> Held | None:
     """The first reason, in the order of CHECKS, why `move` does not begin; None when it may."""
     partition = outlook.snapshot.partitions.get(move.topic_partition)
     if partition is None:
-        return Held.of(move.topic_partition, HoldReason.PARTITION_GONE)
+        return Held.of(move.topic_partition, HoldReason.PARTITION_GONE, "")
     for reason, check in CHECKS:
         found = check(move, partition, outlook)
         if found is not None:

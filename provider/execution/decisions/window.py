@@ -76,7 +76,8 @@ class _Load:
     """What the brokers carry while moves are being chosen."""
 
     into: Counter[int]
-    out_of: Counter[int]
+    #: Nothing is ever counted for None: without a leader, nobody sends.
+    out_of: Counter[int | None]
     total: int
     room: dict[int, int]
 
@@ -106,7 +107,7 @@ class _Load:
             self.out_of[flow.out_of] += len(flow.into)
 
     def _below_caps(self, flow: Flow, caps: Caps) -> bool:
-        sent = self.out_of[flow.out_of] if flow.out_of is not None else 0
+        sent = self.out_of[flow.out_of]
         return (
             self.total < caps.total
             and all(self.into[broker] < caps.into for broker in flow.into)
