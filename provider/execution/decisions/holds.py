@@ -108,8 +108,8 @@ class Held:
     sentence: str
 
     @classmethod
-    def of(cls, partition: TopicPartition, reason: HoldReason, found: object) -> Held:
-        """With the sentence of `reason`, filled in."""
+    def of(cls, partition: TopicPartition, reason: HoldReason, found: object = None) -> Held:
+        """With the sentence of `reason`, filled in: with what was `found`, if it tells that."""
         return cls(*partition, reason, SENTENCES[reason].format(partition=partition, found=found))
 
 

@@ -17,13 +17,15 @@ __all__ = ["CHECKS", "preflight"]
 
 #: What a check found, to be told; None when it has nothing against the move.
 _Found = str | None
+#: For a reason whose sentence tells nothing of what was found.
+_UNTOLD = ""
 
 
 def preflight(move: Move, outlook: Outlook) -> Held | None:
     """The first reason, in the order of CHECKS, why `move` does not begin; None when it may."""
     partition = outlook.snapshot.partitions.get(move.topic_partition)
     if partition is None:
-        return Held.of(move.topic_partition, HoldReason.PARTITION_GONE, "")
+        return Held.of(move.topic_partition, HoldReason.PARTITION_GONE)
     for reason, check in CHECKS:
         found = check(move, partition, outlook)
         if found is not None:
@@ -33,7 +35,7 @@ def preflight(move: Move, outlook: Outlook) -> Held | None:
 
 def _created_anew(move: Move, partition: Partition, _: Outlook) -> _Found:
     known = move.topic_id is not None and partition.topic_id is not None
-    return "" if known and move.topic_id != partition.topic_id else None
+    return _UNTOLD if known and move.topic_id != partition.topic_id else None
 
 
 def _foreign(_: Move, partition: Partition, __: Outlook) -> _Found:
@@ -87,7 +89,7 @@ def _no_leader(move: Move, partition: Partition, _: Outlook) -> _Found:
 
 
 def _below_min_isr(move: Move, _: Partition, outlook: Outlook) -> _Found:
-    least = outlook.min_isr.get(move.topic, 0)
+    least = outlook.min_isr.get(move.topic, len(move.after))
     return str(least) if len(move.after) < least and len(move.after) <= len(move.before) else None
 
 
