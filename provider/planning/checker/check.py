@@ -21,7 +21,7 @@ from kafka_steward.planning.checker.certificate import Totals, misplaced_in_all,
 from kafka_steward.planning.checker.evenness import Evenness, evenness_of, is_even, seek_prices
 from kafka_steward.planning.checker.judge import Court
 from kafka_steward.planning.checker.loads import Loads, band_gaps, loads_of, overfull
-from kafka_steward.planning.checker.rules import Facts, facts_of, faults
+from kafka_steward.planning.checker.rules import Facts, facts_of, faults, goal, grounds, room
 from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder, plan_table
 
 __all__ = ["Findings", "Verdict", "check", "head_problems", "look", "order_problems", "verdict"]
@@ -81,8 +81,7 @@ def look(brokers: pa.Table, partitions: pa.Table, moves: Sequence[Move], proof: 
     problems = [f"{name} is in the plan twice." for name in twice[:1]]
     for move in moves:
         problems += [f"{move.topic_partition}: {problem}" for problem in faults(move, facts)]
-    if facts.operation in (Operation.HEAL.value, Operation.FILL.value):
-        problems += _complete(moves, facts)
+    problems += _complete(moves, facts)
     # A row that is no move of this snapshot, or is there twice, leads to no position that could be judged.
     judged = is_even(proof) and not twice and all(move.topic_partition in facts.parts for move in moves)
     evenness = evenness_of(brokers, partitions, moves, proof) if judged else None
@@ -129,12 +128,14 @@ def _even_verdict(brokers: pa.Table, proof: Mapping[str, Any], problems: list[st
 
 
 def head_problems(cluster_id: str, digest: str, proof: Mapping[str, Any]) -> list[str]:
-    """Whether a plan is of this cluster and this snapshot."""
+    """Whether a plan is of this cluster and this snapshot, and for an operation that there is."""
     problems = []
     if proof.get("cluster_id") != cluster_id:
         problems.append(f"The plan is for cluster {proof.get('cluster_id')}, not for {cluster_id}.")
     if proof.get("snapshot_digest") != digest:
         problems.append("The plan was made from another snapshot.")
+    if proof.get("operation") not in [operation.value for operation in Operation]:
+        problems.append(f"There is no operation {proof.get('operation')!r}.")
     return problems
 
 
@@ -165,25 +166,22 @@ def _over_budget(options: Mapping[str, Any], found: Findings) -> Iterator[str]:
 
 
 def _complete(moves: Sequence[Move], facts: Facts) -> Iterator[str]:
-    """Whatever needs a replica is in the plan, or cannot have one and is listed with the reason."""
+    """Whatever was asked for is in the plan, or cannot be had and is listed with a reason that is true."""
     planned = {move.topic_partition for move in moves}
     listed = {
         TopicPartition(one["topic"], one["partition"]): one["reason"]
-        for one in [*facts.proof.get("unplaced", []), *facts.proof.get("pinned", [])]
+        for one in [*(facts.proof.get("unplaced") or ()), *(facts.proof.get("pinned") or ())]
     }
     for name, part in facts.parts.items():
-        alive = facts.alive(part.replicas)
-        factor = len(part.replicas) if facts.operation == Operation.HEAL.value else part.target_rf
-        if len(alive) >= factor or name in planned:
+        due, held = goal(name, facts), len(facts.alive(part.replicas))
+        as_asked = facts.given.get(name, part.replicas) == part.replicas
+        if name in planned or (due == held and as_asked):
             continue
+        reasons = [*grounds(name, facts), *(["too_few_brokers"] if room(name, facts) < due else [])]
         if name not in listed:
-            yield f"{name} needs {factor - len(alive)} replicas and is neither in the plan nor listed."
-        elif listed[name] == "all_replicas_lost" and alive:
-            yield f"{name} is listed as lost, and {list(alive)} are not."
-        elif listed[name] == "too_few_brokers" and len(facts.usable - set(alive)) >= factor - len(alive):
-            yield f"{name} is listed as having too few brokers, and there are enough."
-        elif listed[name] == "in_flight" and not part.moving:
-            yield f"{name} is listed as in flight, and is not."
+            yield f"{name} has {held} replicas, not what it is due, and is neither in the plan nor listed."
+        elif listed[name] not in reasons:
+            yield f"{name} is listed as {listed[name]}, and is not."
 
 
 def _sums(proof: Mapping[str, Any], found: Findings) -> Iterator[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,11 +19,11 @@ from kafka_steward.planning.checker.certificate import (
     totals_of,
 )
 from kafka_steward.planning.checker.judge import Court, Position, position_of
+from kafka_steward.planning.checker.rules import facts_of, grounds
 from kafka_steward.planning.files.formats import SnapshotFolder, plan_table
 
 __all__ = ["Evenness", "evenness_of", "is_even", "seek_prices"]
 
-_INTERNAL = ("__consumer_offsets", "__share_group_state", "__transaction_state")
 #: Partitions times brokers up to which prices that a proof lacks are sought here.
 _MAX_SOUGHT = 100_000_000
 
@@ -68,9 +67,11 @@ def is_even(proof: Mapping[str, Any]) -> bool:
 def evenness_of(brokers: pa.Table, partitions: pa.Table, moves: Sequence[Move], proof: Mapping[str, Any]) -> Evenness:
     """Judge the topics of these partitions by the proof's prices."""
     options = proof.get("options") or {}
-    position = position_of(brokers, touchable(brokers, partitions, options), plan_table(moves), options)
+    touched = touchable(brokers, partitions, options)
+    position = position_of(brokers, touched, plan_table(moves), options)
     partial = bool(options.get("max_moves") or options.get("max_bytes"))
-    found, totals = misplaced_within(position), totals_of(position)
+    found = misplaced_within(position) + _left_behind(position.court, touched, moves)
+    totals = totals_of(position)
     prices = _given_prices(position.court, proof)
     return Evenness(
         problems=_badly_moved(position) if partial else [],
@@ -114,6 +115,18 @@ def _given_prices(court: Court, proof: Mapping[str, Any]) -> list[int] | None:
     return [given[name] for name in names]
 
 
+def _left_behind(court: Court, touched: pa.Table, moves: Sequence[Move]) -> list[str]:
+    """What stays as it is although it has, beside all that it should, replicas on brokers that are to hold none."""
+    moved, usable = {move.topic_partition for move in moves}, set(court.ids.tolist())
+    named = [
+        row["topic"]
+        for row in touched.to_pylist()
+        if TopicPartition(row["topic"], row["partition"]) not in moved
+        and len(usable.intersection(row["replicas"])) == row["target_rf"] < len(row["replicas"])
+    ]
+    return [f"A partition of {topic} keeps a replica on a broker that is to hold none." for topic in named[:10]]
+
+
 def _badly_moved(position: Position) -> list[str]:
     """Within a budget some partitions wait; those that move are right at once."""
     wrong = badly_spread(position) | (position.placed.sum(axis=1) != position.factor)
@@ -124,14 +137,6 @@ def _badly_moved(position: Position) -> list[str]:
 
 def touchable(brokers: pa.Table, partitions: pa.Table, options: Mapping[str, Any]) -> pa.Table:
     """The partitions that a plan may touch: selected, not pinned, not in flight, not lost."""
-    failed = {row["broker"] for row in brokers.to_pylist() if row["state"] == "failed"}
-    pinned, include = set(options.get("pin", ())), options.get("include", ())
-    touched = []
-    for row in partitions.to_pylist():
-        chosen = not include or any(re.fullmatch(pattern, row["topic"]) for pattern in include)
-        barred = any(re.fullmatch(pattern, row["topic"]) for pattern in options.get("exclude", ()))
-        name = TopicPartition(row["topic"], row["partition"])
-        still = row["adding"] or row["removing"] or str(name) in pinned
-        barred |= row["topic"] in _INTERNAL and options.get("internal_topics") is False
-        touched.append(bool(chosen and not barred and not still and set(row["replicas"]) - failed))
-    return partitions.filter(pa.array(touched, pa.bool_()))
+    facts = facts_of(brokers, partitions, {"options": options})
+    names = map(TopicPartition, partitions["topic"].to_pylist(), partitions["partition"].to_pylist())
+    return partitions.filter(pa.array([not grounds(name, facts) for name in names], pa.bool_()))

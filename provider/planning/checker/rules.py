@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
 
 from kafka_steward.assignment import Assignment, Move, MoveReason, Operation, TopicPartition
 
-__all__ = ["Facts", "Part", "facts_of", "faults"]
+__all__ = ["Facts", "Part", "facts_of", "faults", "goal", "grounds", "room"]
 
 _REASONS = frozenset(reason.value for reason in MoveReason)
+_INTERNAL = ("__consumer_offsets", "__share_group_state", "__transaction_state")
+#: Operations that move what they were given, whatever the options leave alone.
+_GIVEN = (Operation.APPLY.value, Operation.ROLLBACK.value)
+#: Why a partition stays as it is, by the words that a proof has for it.
+_STAYS = {
+    "in_flight": "a reassignment of it is in flight.",
+    "pinned": "it is pinned, and must stay as it is.",
+    "excluded": "its topic is not one that the plan may touch.",
+    "all_replicas_lost": "all its replicas are lost: moving it would lose its data.",
+}
 
 
 @dataclass(frozen=True)
@@ -23,7 +35,6 @@ class Part:
     replicas: Assignment
     topic_id: str | None
     target_rf: int
-    in_sync: int
     moving: bool
     size: int | None
 
@@ -42,12 +53,29 @@ class Facts:
         """What the plan is for."""
         return str(self.proof.get("operation"))
 
-    @property
+    @cached_property
     def options(self) -> Mapping[str, Any]:
         """What it was asked with."""
         return dict(self.proof.get("options") or {})
 
-    @property
+    @cached_property
+    def pinned(self) -> frozenset[str]:
+        """Partitions that stay as they are."""
+        return frozenset(self.options.get("pin") or ())
+
+    @cached_property
+    def given(self) -> Mapping[TopicPartition, Assignment]:
+        """The reassignment that is to be applied."""
+        entries = (self.options.get("reassignment") or {}).get("partitions") or ()
+        names = [TopicPartition(one.get("topic"), one.get("partition")) for one in entries]
+        return {name: tuple(one.get("replicas") or ()) for name, one in zip(names, entries, strict=True)}
+
+    @cached_property
+    def factors(self) -> Mapping[str, int]:
+        """The replication factor that each named topic is to have."""
+        return dict.fromkeys(self.options.get("topics") or (), self.options.get("replication_factor") or 0)
+
+    @cached_property
     def usable(self) -> frozenset[int]:
         """Brokers that may receive a replica."""
         barred = set(self.options.get("exclude_brokers", ()))
@@ -66,13 +94,47 @@ def facts_of(brokers: pa.Table, partitions: pa.Table, proof: Mapping[str, Any]) 
             replicas=tuple(row["replicas"]),
             topic_id=row["topic_id"],
             target_rf=row["target_rf"],
-            in_sync=len(row["isr"]),
             moving=bool(row["adding"] or row["removing"]),
             size=None if row["bytes"] is None or row["bytes"] < 0 else row["bytes"],
         )
     rows = brokers.to_pylist()
     state = {row["broker"]: row["state"] for row in rows}
     return Facts(parts, state, {row["broker"]: row["rack"] for row in rows}, proof)
+
+
+def grounds(name: TopicPartition, facts: Facts) -> list[str]:
+    """Why no plan may touch a partition, unless it was given so: in the words of a proof. Empty where one may."""
+    part, options = facts.parts[name], facts.options
+    selected = not options.get("include") or _matches(name.topic, options["include"])
+    internal = name.topic in _INTERNAL and options.get("internal_topics") is False
+    holds = {
+        "in_flight": part.moving,
+        "pinned": str(name) in facts.pinned,
+        "excluded": not selected or internal or _matches(name.topic, options.get("exclude") or ()),
+        "all_replicas_lost": not facts.alive(part.replicas),
+    }
+    return [word for word, true in holds.items() if true]
+
+
+def goal(name: TopicPartition, facts: Facts) -> int:
+    """How many replicas a partition is to have, where an operation adds to or takes from what is in place."""
+    part = facts.parts[name]
+    held = len(facts.alive(part.replicas))
+    if facts.operation == Operation.HEAL.value:
+        return len(part.replicas)
+    if facts.operation == Operation.FILL.value:
+        return max(part.target_rf, held)
+    return facts.factors.get(name.topic, held)
+
+
+def room(name: TopicPartition, facts: Facts) -> int:
+    """How many brokers could hold a partition with as many replicas as it is to have, when nothing in place moves."""
+    alive = frozenset(facts.alive(facts.parts[name].replicas))
+    return len(facts.usable | alive if goal(name, facts) > len(alive) else facts.usable & alive)
+
+
+def _matches(topic: str, patterns: Iterable[str]) -> bool:
+    return any(re.fullmatch(pattern, topic) for pattern in patterns)
 
 
 def faults(move: Move, facts: Facts) -> Iterator[str]:
@@ -82,6 +144,9 @@ def faults(move: Move, facts: Facts) -> Iterator[str]:
         yield "it is not in the snapshot."
         return
     yield from _same(move, part)
+    for word in grounds(move.topic_partition, facts):
+        if word == "in_flight" or facts.operation not in _GIVEN:
+            yield _STAYS[word]
     yield from _possible(move, facts)
     yield from _RULES.get(facts.operation, _no_rule)(move, part, facts)
 
@@ -94,8 +159,6 @@ def _same(move: Move, part: Part) -> Iterator[str]:
         yield "its topic is another one of the same name."
     if move.size_bytes != part.size:
         yield f"its size in the snapshot is {part.size}, not {move.size_bytes}."
-    if part.moving:
-        yield "a reassignment of it is in flight."
 
 
 def _possible(move: Move, facts: Facts) -> Iterator[str]:
@@ -118,33 +181,33 @@ def _no_rule(_move: Move, _part: Part, _facts: Facts) -> Iterator[str]:
 
 def _in_place(move: Move, part: Part, facts: Facts) -> Iterator[str]:
     """Heal and fill: what is in place stays, in its order; the rest is spread as well as the racks allow."""
-    kept = facts.alive(part.replicas)
-    factor = len(part.replicas) if facts.operation == Operation.HEAL.value else max(part.target_rf, len(kept))
+    kept, factor = facts.alive(part.replicas), goal(move.topic_partition, facts)
     if len(move.after) != factor:
         yield f"its target has {len(move.after)} replicas; {factor} are due."
-    if not kept:
-        yield "all its replicas are lost: moving it would lose its data."
     for broker in kept:
         if broker not in move.after:
             yield f"its replica on broker {broker} is in place and must not move."
     yield from _lead(move, part, kept)
-    if facts.options.get("rack_aware", True):
-        yield from _racks(move, kept, facts)
-
-
-def _lead(move: Move, part: Part, kept: Assignment) -> Iterator[str]:
-    """Leadership needs no data where it can be had without, and the kept replicas stay in their order."""
-    if kept and move.after and move.after[0] not in kept:
-        yield f"its new preferred leader {move.after[0]} has no data, while {kept[0]} has."
-    if kept[:1] == part.replicas[:1] and move.after[:1] != kept[:1]:
-        yield f"its preferred leader {kept[0]} is in place and must stay."
     stay = [broker for broker in move.after[1:] if broker in kept]
     if stay != [broker for broker in kept if broker in stay]:
         yield "its kept replicas are in another order."
+    yield from _racks(move, kept, facts)
+
+
+def _lead(move: Move, part: Part, kept: Assignment) -> Iterator[str]:
+    """Leadership needs no data where it can be had without."""
+    if not kept or not move.after:
+        return
+    if move.after[0] not in kept:
+        yield f"its new preferred leader {move.after[0]} has no data, while {kept[0]} has."
+    if kept[0] == part.replicas[0] != move.after[0]:
+        yield f"its preferred leader {kept[0]} is in place and must stay."
 
 
 def _racks(move: Move, kept: Assignment, facts: Facts) -> Iterator[str]:
     """No single added replica could stand on another usable broker and leave the racks more evenly filled."""
+    if not facts.options.get("rack_aware", True):
+        return
     own = facts.options.get("rackless") == "own-rack"
 
     def rack_of(broker: int) -> str | None:
@@ -164,27 +227,38 @@ def _racks(move: Move, kept: Assignment, facts: Facts) -> Iterator[str]:
 
 def _counted(move: Move, part: Part, facts: Facts) -> Iterator[str]:
     """Set-replication-factor: only named topics, exactly as many replicas, nothing in place moves for it."""
-    factor, kept = facts.options.get("replication_factor"), facts.alive(part.replicas)
-    if move.topic not in facts.options.get("topics", ()):
+    kept, factor = facts.alive(part.replicas), facts.factors.get(move.topic)
+    if factor is None:
         yield "its topic was not named."
-    if len(move.after) != factor:
-        yield f"its target has {len(move.after)} replicas, not {factor}."
+    elif len(move.after) != factor:
+        yield f"its target has {len(move.after)} replicas; {factor} are due."
     if len(move.adding) != max(0, len(move.after) - len(kept)):
         yield f"it adds {len(move.adding)} replicas, which is not what it lacks."
+    # Of replicas that go, those on brokers that may receive none go first, be it the leader's.
+    yield from _lead(move, part, tuple(broker for broker in kept if broker in facts.usable.union(move.after)))
+    yield from _racks(move, kept, facts)
+
+
+def _evened(move: Move, part: Part, facts: Facts) -> Iterator[str]:
+    """Rebalance, expand and drain: as many replicas as are due; for even disks no fewer than there were of these."""
+    by_bytes = facts.options.get("balance") == "bytes"
+    due = {part.target_rf, len(part.replicas)} if by_bytes else {part.target_rf}
+    if not min(due) <= len(move.after) <= max(due):
+        yield f"its target has {len(move.after)} replicas; {part.target_rf} are due."
 
 
 def _as_given(move: Move, _part: Part, facts: Facts) -> Iterator[str]:
     """Apply: exactly what was given."""
-    entries = (facts.options.get("reassignment") or {}).get("partitions") or ()
-    if (move.topic, move.partition, list(move.after)) not in [
-        (one.get("topic"), one.get("partition"), one.get("replicas")) for one in entries
-    ]:
+    if facts.given.get(move.topic_partition) != move.after:
         yield "its target is not what was given."
 
 
 _RULES = {
     Operation.HEAL.value: _in_place,
     Operation.FILL.value: _in_place,
+    Operation.REBALANCE.value: _evened,
+    Operation.EXPAND.value: _evened,
+    Operation.DRAIN.value: _evened,
     Operation.SET_REPLICATION_FACTOR.value: _counted,
     Operation.APPLY.value: _as_given,
 }
