@@ -63,6 +63,9 @@ def band_gaps(loads: Loads, brokers: pa.Table, options: Mapping[str, Any], moved
     high = {broker: part * total * (1 + tolerance) for broker, part in share.items()}
     # A byte of slack: the planner's edges are floating-point numbers.
     outside = [b for b in share if not low[b] - 1 <= loads.after.get(b, 0) <= high[b] + 1]
+    # Even the least that stays on a broker that is to be emptied is too much.
+    emptied = [row["broker"] for row in brokers.to_pylist() if row["state"] == "draining"]
+    outside += [b for b in emptied if loads.after.get(b, 0) > 0]
     if outside:
         names = ", ".join(str(broker) for broker in outside)
         yield f"The disks of these brokers stay out of the tolerance, and it is not proven that they must: {names}."
