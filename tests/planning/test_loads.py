@@ -80,6 +80,7 @@ TWO = table(b1={}, b2={})
         (TWO, {"tolerance": 0.1}, {1: 1101, 2: 899}, []),
         (TWO, {"tolerance": 0.1}, {1: 1102, 2: 898}, [outside(1, 2)]),
         (TWO, {"tolerance": 0}, {1: 100}, [outside(1, 2)]),
+        (TWO, {"tolerance": 0}, {1: 3}, [outside(1, 2)]),
         (table(b1={}, b2={}, b3={"state": "new"}), {}, {1: 100, 2: 100, 3: 100}, []),
         (table(b1={}, b2={}, b3={"state": "draining"}), {}, {1: 100, 2: 100}, []),
         (table(b1={}, b2={}, b3={"state": "draining"}), {}, {1: 99, 2: 100, 3: 1}, [outside(3)]),
@@ -90,6 +91,9 @@ TWO = table(b1={}, b2={})
         (table(b1={}, b2={}, b3={}), {"exclude_brokers": [3]}, {1: 100, 2: 100}, []),
         (table(b1={}, b2={}, b3={}), {"exclude_brokers": None}, {1: 100, 2: 100}, [outside(1, 2, 3)]),
         (table(b1={"capacity": 1.0}, b2={"capacity": 3.0}), {}, {1: 100, 2: 300}, []),
+        # Capacities count to a millionth.
+        (table(b1={"capacity": 1.0}, b2={"capacity": 0.99}), {"tolerance": 0}, {1: 100_000, 2: 99_000}, []),
+        (table(b1={"capacity": 1.0}, b2={"capacity": 1 / 1_500_001}), {"tolerance": 0}, {1: 10**7, 2: 10}, []),
         # One without a capacity counts as the average of all that have one.
         (table(b1={"capacity": 1.0}, b2={"capacity": 3.0}, b3={}), {}, {1: 100, 2: 300, 3: 200}, []),
         (

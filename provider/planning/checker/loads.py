@@ -77,16 +77,18 @@ def band_gaps(loads: Loads, brokers: pa.Table, options: Mapping[str, Any], moved
 
 
 def _shares(brokers: pa.Table, barred: set[int]) -> dict[int, Fraction]:
-    rows = [row for row in brokers.to_pylist() if row["state"] in ("live", "new")]
-    known = [Fraction(row["capacity"]).limit_denominator(10**6) for row in brokers.to_pylist() if row["capacity"]]
-    usual = sum(known, Fraction(0)) / len(known) if known else Fraction(1)
-    weight = {
-        row["broker"]: usual if row["capacity"] is None else Fraction(row["capacity"]).limit_denominator(10**6)
-        for row in rows
-        if row["broker"] not in barred
-    }
-    whole = sum(weight.values(), Fraction(0))
+    rows = [{**row, "weight": None if row["capacity"] is None else _weight(row)} for row in brokers.to_pylist()]
+    known = [row["weight"] for row in rows if row["weight"] is not None]
+    usual = Fraction(sum(known), len(known)) if known else Fraction(1)
+    sharing = [row for row in rows if row["state"] in ("live", "new") and row["broker"] not in barred]
+    weight = {row["broker"]: usual if row["weight"] is None else row["weight"] for row in sharing}
+    whole = sum(weight.values())
     return {broker: one / whole for broker, one in weight.items()}
+
+
+def _weight(row: Mapping[str, Any]) -> Fraction:
+    """A broker's capacity to a millionth, as planners take it."""
+    return Fraction(row["capacity"]).limit_denominator(10**6)
 
 
 def _put(load: dict[int, int], brokers: Sequence[int], size: int) -> None:
