@@ -122,7 +122,7 @@ def _even_verdict(brokers: pa.Table, proof: Mapping[str, Any], problems: list[st
     if prices is None:
         sentence = "The proof has no price for every broker, and none were found: nothing was proven."
         return Verdict(not problems, problems, (sentence,) if evenness.factors else ())
-    questions = unproven_in_all(court, totals, np.array(prices, np.int64))
+    questions = unproven_in_all(court, totals, np.array(prices))
     questions += [f"The topic {name} may do with fewer moves." for name in evenness.open_topics]
     return Verdict(not problems, problems, tuple(questions))
 

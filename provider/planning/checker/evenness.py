@@ -80,7 +80,7 @@ def evenness_of(brokers: pa.Table, partitions: pa.Table, moves: Sequence[Move], 
         placed=totals.placed.tolist(),
         factors=totals.factors,
         prices=prices,
-        open_topics=[] if prices is None else open_topics(position, np.array(prices, np.int64)),
+        open_topics=[] if prices is None else open_topics(position, np.array(prices)),
     )
 
 
