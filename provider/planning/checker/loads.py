@@ -34,16 +34,18 @@ class Loads:
 def loads_of(facts: Facts, moves: Sequence[Move]) -> Loads:
     """The loads of some topics."""
     new = {move.topic_partition: move for move in moves}
-    loads = Loads({}, {}, {}, 0)
+    before: dict[int, int] = {}
+    after: dict[int, int] = {}
+    into: dict[int, int] = {}
     lost = 0
     for name, part in facts.parts.items():
         size, move = part.size or 0, new.get(name)
         alive = facts.alive(part.replicas)
         lost += size * max(len(move.after) - len(alive), 0) if move else 0
-        _put(loads.before, alive, size)
-        _put(loads.after, facts.alive(move.after) if move else alive, size)
-        _put(loads.into, sorted(move.adding) if move else (), size)
-    return Loads(loads.before, loads.after, loads.into, lost)
+        _put(before, alive, size)
+        _put(after, facts.alive(move.after) if move else alive, size)
+        _put(into, sorted(move.adding) if move else (), size)
+    return Loads(before, after, into, lost)
 
 
 def overfull(loads: Loads, brokers: pa.Table) -> Iterator[str]:
