@@ -207,8 +207,10 @@ def test_no_prices_are_sought_for_rows_of_another_snapshot() -> None:
 
 
 def test_prices_are_those_of_the_partitions_that_may_be_touched() -> None:
-    snapshot = cluster("1 2", "t: 1 1", "x: 1 1")
-    rows = plan_table([move(snapshot, "t-1 2")])
+    snapshot = cluster("1 2", "t: 1 1", "x: 1 2")
+    # An exchange without need, for which there are no prices.
+    rows = plan_table([move(snapshot, text, at) for at, text in enumerate(["t-1 2", "x-0 2", "x-1 1"])])
+    assert "prices" not in seek_prices(snapshot, rows, SEEN)
     assert "prices" in seek_prices(snapshot, rows, {**SEEN, "options": {"exclude": ["x"]}})
 
 

@@ -95,7 +95,7 @@ def seek_prices(snapshot: SnapshotFolder, rows: pa.Table, proof: Mapping[str, An
     found = find_prices(position_of(snapshot.brokers, touched, rows, options))
     if found is None:
         return proof
-    return {**proof, "prices": {str(broker): int(price) for broker, price in zip(court.ids, found, strict=True)}}
+    return {**proof, "prices": {str(broker): int(found[at]) for at, broker in enumerate(court.ids)}}
 
 
 def _sound(snapshot: SnapshotFolder, rows: pa.Table) -> bool:
