@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -38,19 +37,17 @@ class Fair:
 
     def broker_bounds(self, factors: Mapping[int, int]) -> tuple[Ints, Ints]:
         """Floors and ceilings per broker, given how many partitions have which replication factor."""
-        counts = np.array([list(factors.values())], np.int64).reshape(1, len(factors))
-        low, high = self._rounded(counts, list(factors))
+        low, high = self._rounded(np.array([list(factors.values())]), list(factors))
         return low[0], high[0]
 
     def _rounded(self, counts: Ints, factors: Sequence[int]) -> tuple[Ints, Ints]:
         """`counts` holds one row per sum that is wanted, and in it the partitions of each factor."""
         shares = [self._shares(factor) for factor in factors]
-        whole = math.lcm(*(share.denominator for row in shares for share in row)) if shares else 1
+        whole = math.lcm(*(share.denominator for row in shares for share in row))
         parts = [[int(share * whole) for share in row] for row in shares]
-        most = max((part for row in parts for part in row), default=0) * (int(counts.sum()) + 1)
-        # Python's own integers where 64 bits would not hold the numerators.
-        kind: Any = np.int64 if most < 2**62 else object
-        sums = counts.astype(kind) @ np.array(parts, kind).reshape(len(factors), len(self.rack))
+        # Python's own integers where 64 bits would not hold the sums; no share is above 1.
+        kind = np.min_scalar_type(-whole * int(counts.sum()))
+        sums = counts @ np.array(parts, kind).reshape(len(factors), len(self.rack))
         return np.asarray(sums // whole, np.int64), np.asarray(-(-sums // whole), np.int64)
 
     def racks_for(self, factor: int, reach: Bools) -> tuple[list[int], list[int]]:
@@ -58,40 +55,41 @@ class Fair:
         sizes = [int(reach[group].sum()) for group in self.members]
         loose = int(reach[self.loose].sum())
         spare = loose if self.own_rack or sum(sizes) < factor else 0
-        height = 1
-        while sum(min(height, size) for size in sizes) + spare < factor and height < max(sizes, default=1):
+        placed, height = min(factor, sum(sizes) + spare), 1
+        while sum(min(height, size) for size in sizes) + spare < placed:
             height += 1
         return [min(height - 1, size) for size in sizes], [min(height, size) for size in sizes]
 
     def _shares(self, factor: int) -> list[Fraction]:
-        low, high = self.racks_for(factor, np.ones(len(self.rack), bool))
+        low, high = self.racks_for(factor, np.full(len(self.rack), True))
         groups = [*self.members, *([b] for b in self.loose)]
-        weights = [Fraction(sum(self.capacity[b] for b in group)) for group in groups]
-        limits = [(Fraction(a), Fraction(b)) for a, b in zip(low, high, strict=True)]
-        limits += [(Fraction(0), Fraction(1))] * len(self.loose)
-        shares = [Fraction(0)] * len(self.rack)
-        for group, amount in zip(groups, _handed_out(weights, limits, Fraction(factor)), strict=True):
-            inside = _handed_out([self.capacity[b] for b in group], [(Fraction(0), Fraction(1))] * len(group), amount)
-            for broker, part in zip(group, inside, strict=True):
-                shares[broker] = part
-        return shares
+        weights = {number: Fraction(sum(self.capacity[b] for b in group)) for number, group in enumerate(groups)}
+        fewest = dict(enumerate([*map(Fraction, low), *([Fraction(0)] * len(self.loose))]))
+        most = dict(enumerate([*map(Fraction, high), *([Fraction(1)] * len(self.loose))]))
+        shares: dict[int, Fraction] = {}
+        for number, amount in _handed_out(weights, fewest, most, Fraction(factor)).items():
+            inside = {broker: self.capacity[broker] for broker in groups[number]}
+            none, whole = dict.fromkeys(inside, Fraction(0)), dict.fromkeys(inside, Fraction(1))
+            shares |= _handed_out(inside, none, whole, amount)
+        return [shares[broker] for broker in range(len(self.rack))]
 
 
 def _handed_out(
-    weights: Sequence[Fraction], limits: Sequence[tuple[Fraction, Fraction]], total: Fraction
-) -> list[Fraction]:
+    weights: Mapping[int, Fraction], fewest: Mapping[int, Fraction], most: Mapping[int, Fraction], total: Fraction
+) -> dict[int, Fraction]:
     """`total` in proportion to the weights; whoever is beyond a limit is fixed at it, and the rest share again."""
     amounts: dict[int, Fraction] = {}
     while len(amounts) < len(weights):
-        free = [one for one in range(len(weights)) if one not in amounts]
-        left = total - sum(amounts.values(), Fraction(0))
-        level = left / sum((weights[one] for one in free), Fraction(0))
+        free = [one for one in weights if one not in amounts]
+        left = total - sum(amounts.values())
+        level = left / sum(weights[one] for one in free)
         want = {one: weights[one] * level for one in free}
-        over = {one: limits[one][1] for one in free if want[one] > limits[one][1]}
-        under = {one: limits[one][0] for one in free if want[one] < limits[one][0]}
-        excess = sum((want[one] - limits[one][1] for one in over), Fraction(0))
-        lack = sum((limits[one][0] - want[one] for one in under), Fraction(0))
+        fixed = {one: min(max(want[one], fewest[one]), most[one]) for one in free}
+        beyond = left - sum(fixed.values())
         # What binds more is settled first: fixing the other side too could be undone by it.
-        fixed = (over if excess >= lack else under) or want
-        amounts.update(fixed)
-    return [amounts[one] for one in range(len(weights))]
+        if beyond > 0:
+            fixed = {one: fixed[one] for one in free if fixed[one] < want[one]}
+        if beyond < 0:
+            fixed = {one: fixed[one] for one in free if fixed[one] > want[one]}
+        amounts |= fixed
+    return amounts
