@@ -62,7 +62,7 @@ class Court:
         kinds, which = np.unique(np.column_stack([factor, held[:, self.barred]]), axis=0, return_inverse=True)
         for kind, (value, *holds) in enumerate(kinds.tolist()):
             reach = ~self.barred
-            reach[self.barred] = np.array(holds, bool)
+            reach[self.barred] = holds
             mine = which.ravel() == kind
             low[mine], high[mine] = self.fair.racks_for(value, reach)
         return low, high
@@ -119,7 +119,7 @@ def position_of(brokers: pa.Table, partitions: pa.Table, after: pa.Table, option
     old = partitions.sort_by([("topic", "ascending"), ("partition", "ascending")])
     new = _replicas_after(old, after)
     encoded = old["topic"].combine_chunks().dictionary_encode()
-    topic = encoded.indices.to_numpy(False).astype(np.int64)
+    topic = encoded.indices.to_numpy().astype(np.int64)
     factor = old["target_rf"].to_numpy().astype(np.int64)
     held = _table(old["replicas"].combine_chunks(), court.ids)
     topics = tuple(encoded.dictionary.to_pylist())
@@ -150,9 +150,10 @@ def _racks(names: Sequence[str | None], *, rack_aware: bool) -> Ints:
 
 
 def _capacity(given: Sequence[float | None]) -> list[Fraction]:
-    known = [Fraction(value).limit_denominator(10**6) for value in given if value is not None]
+    exact = [None if value is None else Fraction(value).limit_denominator(10**6) for value in given]
+    known = [value for value in exact if value is not None]
     usual = Fraction(sum(known)) / len(known) if known else Fraction(1)
-    return [usual if value is None else Fraction(value).limit_denominator(10**6) for value in given]
+    return [usual if value is None else value for value in exact]
 
 
 def _replicas_after(old: pa.Table, after: pa.Table) -> pa.Array:
@@ -167,10 +168,9 @@ def _replicas_after(old: pa.Table, after: pa.Table) -> pa.Array:
 
 
 def _table(flat: pa.ListArray, ids: npt.NDArray[Any]) -> Bools:
-    row = np.repeat(np.arange(len(flat)), flat.value_lengths().to_numpy(False))
-    broker = flat.flatten().to_numpy(False)
-    at = np.minimum(np.searchsorted(ids, broker), max(len(ids) - 1, 0))
-    known = ids[at] == broker if len(ids) else np.zeros(len(broker), bool)
+    row = np.repeat(np.arange(len(flat)), flat.value_lengths().to_numpy())
+    broker = flat.flatten().to_numpy()
+    known = np.isin(broker, ids)
     table = np.zeros((len(flat), len(ids)), bool)
-    table[row[known], at[known]] = True
+    table[row[known], np.searchsorted(ids, broker[known])] = True
     return table
