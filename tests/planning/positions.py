@@ -15,7 +15,7 @@ __all__ = ["position", "replicas_after"]
 
 def position(brokers: str, *topics: str, **options: Any) -> Position:
     """`position("1a 2b 3", "t: 12>13 23")`: a cluster as in `tests.builders`, and what becomes of its partitions."""
-    snapshot = cluster(brokers, *(re.sub(r">\d+", "", line) for line in topics))
+    snapshot = cluster(brokers, *(re.sub(r">\d*", "", line) for line in topics))
     after = {}
     for line in topics:
         name, _, words = line.partition(":")

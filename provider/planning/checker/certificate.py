@@ -46,7 +46,7 @@ MAX_EXACT_CELLS = 20_000_000
 #: Up to which the exact picture is as quick as the other.
 _FEW_CELLS = 10_000
 #: What one replica beyond a bound counts, where bounds may be out of reach: more than a chain of moves to mend it.
-_STEP = 1 << 10
+_STEP = np.int32(1 << 10)
 #: Rounds after which prices are sought no longer; they are found in tens, or hardly ever.
 _MAX_ROUNDS = 500
 
@@ -116,10 +116,12 @@ def unproven_in_all(court: Court, totals: Totals, prices: Ints) -> list[str]:
 
 def open_topics(position: Position, prices: Ints) -> list[str]:
     """The topics that the prices do not prove: each has a cycle of exchanges that may save something."""
+    if not position.placed.size:
+        return []
     price = prices.astype(np.int32)
     every = np.arange(len(position.topics))
-    still = every[_improvable(position, pooled_exchanges(position), every, price)] if len(every) else every
-    at_once = max(MAX_EXACT_CELLS // max(len(price), 1) ** 2, 1)
+    still = every[_improvable(position, pooled_exchanges(position), every, price)]
+    at_once = max(MAX_EXACT_CELLS // len(price) ** 2, 1)
     open_ones: list[int] = []
     for start in range(0, len(still), at_once):
         some = still[start : start + at_once]
@@ -129,14 +131,12 @@ def open_topics(position: Position, prices: Ints) -> list[str]:
 
 
 def _only(position: Position, topics: Ints) -> Position:
-    """The position of some of its topics."""
-    place = np.full(len(position.topics), -1)
-    place[topics] = np.arange(len(topics))
-    mine = place[position.topic] >= 0
+    """The position of some of its topics, which ascend."""
+    mine = np.isin(position.topic, topics)
     return replace(
         position,
         topics=tuple(position.topics[topic] for topic in topics),
-        topic=place[position.topic[mine]],
+        topic=np.searchsorted(topics, position.topic[mine]),
         factor=position.factor[mine],
         held=position.held[mine],
         placed=position.placed[mine],
@@ -148,19 +148,15 @@ def _only(position: Position, topics: Ints) -> Position:
 def _improvable(position: Position, exchanges: Exchanges, topics: Ints, price: Distances) -> Bools:
     """Which of the topics have a cycle of negative worth: their distances shrink for longer than a path is long."""
     gain, lose = _cell_steps(position, topics)
-    cell, market = np.zeros(gain.shape, np.int32), np.zeros(len(topics), np.int32)
+    cell = np.zeros_like(gain)
     moving = np.arange(len(topics))
-    for _ in range(gain.shape[1] + exchanges.extra_nodes + 2):
-        before = (cell, market)
-        cell = exchanges.relaxed(cell)
-        market = np.minimum(market, (cell + price + gain).min(axis=1, initial=FAR))
-        cell = np.minimum(cell, market[:, None] - price + lose)
-        shrinks = (cell != before[0]).any(axis=1) | (market != before[1])
-        if not shrinks.all():
-            moving, exchanges = moving[shrinks], exchanges.of(np.flatnonzero(shrinks))
-            cell, market, gain, lose = cell[shrinks], market[shrinks], gain[shrinks], lose[shrinks]
-        if len(moving) == 0:
-            break
+    for _ in price:
+        market = (cell + price + gain).min(axis=1, keepdims=True)
+        # No path is that short without a cycle, and much shorter ones would not be held by 32 bits.
+        found = np.maximum(exchanges.relaxed(np.minimum(cell, market - price + lose)), -FAR)
+        shrinks = ((found < cell) | (found == -FAR)).any(axis=1)
+        moving, exchanges = moving[shrinks], exchanges.of(np.flatnonzero(shrinks))
+        cell, gain, lose = found[shrinks], gain[shrinks], lose[shrinks]
     return np.isin(np.arange(len(topics)), moving)
 
 
@@ -180,17 +176,18 @@ def _prices_by(position: Position, exchanges: Exchanges) -> Ints | None:
     gain, lose = _cell_steps(position, np.arange(len(position.topics)))
     total = position.placed.sum(axis=0)
     broker_gain, broker_lose = _steps(total, position.broker_bounds, lenient=position.court.lenient)
-    cell = np.zeros(gain.shape, np.int32)
-    broker, market = np.zeros(gain.shape[1], np.int32), np.int32(0)
-    for _ in range(min(2 * cell.size + len(broker) + 3, _MAX_ROUNDS)):
-        before = (cell, broker, market)
-        cell = exchanges.relaxed(cell)
-        broker = np.minimum(broker, (cell + gain).min(axis=0, initial=FAR))
-        market = np.minimum(market, (broker + broker_gain).min(initial=FAR))
+    cell, broker, market = np.zeros_like(gain), np.zeros_like(broker_gain), np.int32(0)
+    # A shortest path that has no cycle passes no cell twice; paths begin at the brokers too.
+    for _ in range(min(cell.size + broker.size, _MAX_ROUNDS)):
+        found = exchanges.relaxed(cell)
+        broker = np.minimum(broker, (found + gain).min(axis=0, initial=FAR))
+        market = np.minimum(market, (broker + broker_gain).min())
         broker = np.minimum(broker, market + broker_lose)
-        cell = np.minimum(cell, broker + lose)
-        if all(bool(np.all(one == other)) for one, other in zip(before, (cell, broker, market), strict=True)):
-            return np.asarray(market - broker, np.int64)
+        found = np.minimum(found, broker + lose)
+        if (found == cell).all():
+            prices: Ints = (market - broker).astype(np.int64)
+            return prices
+        cell = found
     return None
 
 
@@ -203,11 +200,7 @@ def _steps(count: Ints, bounds: tuple[Ints, Ints], *, lenient: bool) -> tuple[Di
     """What one replica more costs, and one less: nothing within the bounds, and beyond them it may not be."""
     low, high = bounds
     if not lenient:
-        return _far_where(count >= high), _far_where(count <= low)
+        return np.where(count >= high, FAR, 0), np.where(count <= low, FAR, 0)
     gain = np.where(count >= high, _STEP, np.where(count < low, -_STEP, 0))
     lose = np.where(count <= low, _STEP, np.where(count > high, -_STEP, 0))
-    return gain.astype(np.int32), lose.astype(np.int32)
-
-
-def _far_where(barred: Bools) -> Distances:
-    return np.where(barred, FAR, 0).astype(np.int32)
+    return gain, lose

@@ -28,16 +28,15 @@ class Exact:
     """The best worth of a unit's way from one broker to another, per topic; `_NONE` where no partition allows it."""
 
     worth: npt.NDArray[np.int8]
-    #: Nodes of a topic besides its brokers and the market.
-    extra_nodes: int = 0
 
     def relaxed(self, cell: Distances) -> Distances:
         """Distances after one more exchange."""
         through = np.where(self.worth == _NONE, FAR, cell[:, :, None] + self.worth)
-        return np.asarray(np.minimum(cell, through.min(axis=1, initial=FAR)), np.int32)
+        found: Distances = np.minimum(cell, through.min(axis=1, initial=FAR))
+        return found
 
     def of(self, topics: Ints) -> Exact:
-        """Those of some topics."""
+        """Those of some topics, which ascend."""
         return Exact(self.worth[topics])
 
 
@@ -52,29 +51,21 @@ class Pooled:
     pool: Ints
     back: tuple[Ints, Ints, npt.NDArray[np.int32]]
 
-    @property
-    def extra_nodes(self) -> int:
-        """Nodes of a topic besides its brokers and the market."""
-        return int(self.out.shape[2])
-
     def relaxed(self, cell: Distances) -> Distances:
         """Distances after one more exchange."""
         given = np.where(self.out == _NONE, FAR, cell[:, :, None] + self.out).min(axis=1)
         drawn = np.where(self.pool < 0, FAR, given[:, self.pool])
-        found = np.minimum(cell, drawn)
+        found: Distances = np.minimum(cell, drawn).ravel()
         start, end, worth = self.back
-        flat = found.ravel()
-        np.minimum.at(flat, end, cell.ravel()[start] + worth)
-        return np.asarray(flat.reshape(cell.shape), np.int32)
+        np.minimum.at(found, end, cell.ravel()[start] + worth)
+        return found.reshape(cell.shape)
 
     def of(self, topics: Ints) -> Pooled:
-        """Those of some topics."""
+        """Those of some topics, which ascend."""
         width = self.out.shape[1]
-        place = np.full(len(self.out), -1)
-        place[topics] = np.arange(len(topics))
         start, end, worth = self.back
-        mine = place[start // width] >= 0
-        start, end = (place[at // width] * width + at % width for at in (start[mine], end[mine]))
+        mine = np.isin(start // width, topics)
+        start, end = (np.searchsorted(topics, at // width) * width + at % width for at in (start[mine], end[mine]))
         return Pooled(self.out[topics], self.pool, (start, end, worth[mine]))
 
 
@@ -98,8 +89,7 @@ def exact_exchanges(position: Position) -> Exact:
 
 def pooled_exchanges(position: Position) -> Pooled:
     """The same by way of pools, one per rack and one for all brokers without."""
-    racks, brokers = position.rack_bounds[0].shape[1], len(position.rack)
-    pool = np.where(position.rack < 0, racks, position.rack)
+    racks, brokers = position.court.fair.racks, len(position.rack)
     row, leaving = np.nonzero(position.placed)
     enter = _pools_allow(position, row, leaving)
     gain = np.where(position.held[row, leaving], 1, 0)
@@ -107,7 +97,7 @@ def pooled_exchanges(position: Position) -> Pooled:
     for value in (1, 0):
         slot, entering = np.nonzero(enter & (gain == value)[:, None])
         out[position.topic[row[slot]], leaving[slot], entering] = value
-    draws = np.where(position.court.barred, -1, pool)
+    draws = np.where(position.court.barred, -1, _pools(position))
     return Pooled(out, draws, _ways_back(position))
 
 
@@ -128,10 +118,12 @@ def _ways_back(position: Position) -> tuple[Ints, Ints, npt.NDArray[np.int32]]:
 
 def _rack_allows(position: Position, row: Ints, leaving: Ints) -> Bools:
     """Which brokers could take over a unit without the partition's racks going out of bounds."""
-    racks = position.rack_bounds[0].shape[1]
-    same = (position.rack[leaving] >= 0)[:, None] & (position.rack[leaving][:, None] == position.rack)
-    pool = np.where(position.rack < 0, racks, position.rack)
-    return np.asarray(same | _pools_allow(position, row, leaving)[:, pool], bool)
+    return _pools_allow(position, row, leaving)[:, _pools(position)]
+
+
+def _pools(position: Position) -> Ints:
+    """Each broker's pool: its rack, or the last for those without."""
+    return np.where(position.rack < 0, position.court.fair.racks, position.rack)
 
 
 def _pools_allow(position: Position, row: Ints, leaving: Ints) -> Bools:
@@ -139,17 +131,17 @@ def _pools_allow(position: Position, row: Ints, leaving: Ints) -> Bools:
     on_rack = on_racks(position)[row]
     low, high = (bound[row] for bound in position.rack_bounds)
     pad = np.ones((len(row), 1), bool)
-    own = np.where(position.rack < 0, on_rack.shape[1], position.rack)[leaving]
+    own = _pools(position)[leaving]
     slots = np.arange(len(row))
     may_leave = np.hstack([on_rack > low, pad])[slots, own]
-    may = may_leave[:, None] & np.hstack([on_rack < high, pad])
+    may: Bools = may_leave[:, None] & np.hstack([on_rack < high, pad])
     may[slots, own] = True
-    return np.asarray(may, bool)
+    return may
 
 
 def on_racks(position: Position) -> Ints:
     """How many replicas each partition has on each rack after the plan."""
-    racks = position.rack_bounds[0].shape[1]
+    racks = position.court.fair.racks
     row, broker = np.nonzero(position.placed)
     rack = position.rack[broker]
     racked = rack >= 0
