@@ -156,6 +156,11 @@ def test_topics_that_could_do_with_fewer_moves_are_open(
     assert open_topics(position(brokers, *topics), np.array(prices, np.int64)) == still_open
 
 
+def test_where_brokers_are_excluded_a_topic_that_could_come_nearer_to_its_shares_is_open() -> None:
+    prices = np.array([0, 0, 0])
+    assert open_topics(position("1 2 3", "t: 1 1", "u: 1 1>2", exclude_brokers=[3]), prices) == ["t"]
+
+
 def test_what_is_not_proven_is_said_of_the_cluster_and_of_each_topic() -> None:
     assert unproven(position("1 2 3", "t: 1 2", "u: 3"), np.array([2, -2, 0])) == [
         "The topic t may do with fewer moves.",
@@ -256,7 +261,7 @@ def test_pairs_of_brokers_are_looked_at_for_prices_where_they_are_few_or_pools_f
 def test_pairs_of_brokers_are_looked_at_for_as_many_open_topics_as_fit(
     most: int, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    swapped = [f"{name}: {SWAPPED} 3" for name in "bde"]
+    swapped = [f"{name}: {SWAPPED}" for name in "bde"]
     start = position("1a 2b 3", "a: 12 3", swapped[0], "c: 13 23 3", *swapped[1:], "f: 3")
     pictures = Pictures(monkeypatch, few=0, most=most)
     assert open_topics(start, np.array([0, 0, 0])) == ["b", "d", "e"]

@@ -86,7 +86,8 @@ def misplaced_within(position: Position) -> list[str]:
 def badly_spread(position: Position) -> Bools:
     """Which partitions are out of their rack bounds after the plan."""
     on_rack, (low, high) = on_racks(position), position.rack_bounds
-    return np.asarray(((on_rack < low) | (on_rack > high)).any(axis=1), bool)
+    wrong: Bools = np.any((on_rack < low) | (on_rack > high), axis=1)
+    return wrong
 
 
 def misplaced_in_all(court: Court, totals: Totals) -> list[str]:
