@@ -95,11 +95,11 @@ TWO = table(b1={}, b2={})
         (table(b1={"capacity": 1.0}, b2={"capacity": 0.99}), {"tolerance": 0}, {1: 100_000, 2: 99_000}, []),
         (table(b1={"capacity": 1.0}, b2={"capacity": 1 / 1_500_001}), {"tolerance": 0}, {1: 10**7, 2: 10}, []),
         # One without a capacity counts as the average of all that have one.
-        (table(b1={"capacity": 1.0}, b2={"capacity": 3.0}, b3={}), {}, {1: 100, 2: 300, 3: 200}, []),
+        (table(b1={"capacity": 1.0}, b2={"capacity": 5.0}, b3={}), {}, {1: 100, 2: 500, 3: 300}, []),
         (
-            table(b1={"capacity": 1.0}, b2={"capacity": 3.0, "state": "draining"}, b3={}),
+            table(b1={"capacity": 1.0}, b2={"capacity": 5.0, "state": "draining"}, b3={}),
             {},
-            {1: 100, 3: 200},
+            {1: 100, 3: 300},
             [],
         ),
     ],
