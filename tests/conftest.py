@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.pace import slowdown_at_start
 
 # Its comings and goings would bury what a failed test says.
 logging.getLogger("kafka").setLevel(logging.CRITICAL)
+# A machine that is busy is no failure.
+unhurried: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 # The same cases each time: what fails, fails because of a change. `make slow` looks for new ones.
-settings.register_profile("steady", derandomize=True)
-settings.register_profile("searching", derandomize=False, print_blob=True)
+settings.register_profile("steady", derandomize=True, **unhurried)
+settings.register_profile("searching", derandomize=False, print_blob=True, **unhurried)
 settings.load_profile("steady")
 
 pytest_plugins = ["kafka_steward.sandbox.pytest_plugin", "tests.modes", "tests.rings", "tests.unstable"]
