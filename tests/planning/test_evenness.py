@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -140,8 +142,9 @@ def test_what_lacks_or_has_too_many_usable_replicas_is_named_once(
 
 def test_the_evenness_of_all_topics_is_the_sum_of_theirs() -> None:
     one = Evenness(["a"], ["b"], [1, 2], [3, 4], {1: 2, 3: 1}, [5, -5], ["c"])
-    # As it comes back from Spark, where factors are words.
-    other: Any = Evenness(["d"], [], [10, 20], [30, 40], {"3": 4}, [5, -5], ["e", "f"])  # type: ignore[dict-item]
+    # As it comes back from Spark, in JSON, where factors are words.
+    told = json.dumps(asdict(Evenness(["d"], [], [10, 20], [30, 40], {3: 4}, [5, -5], ["e", "f"])))
+    other = Evenness(**json.loads(told))
     summed = Evenness(["a", "d"], ["b"], [11, 22], [33, 44], {1: 2, 3: 5}, [5, -5], ["c", "e", "f"])
     assert Evenness.total([one, other]) == summed
 

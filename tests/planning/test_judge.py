@@ -132,14 +132,15 @@ def test_bounds_are_fair_shares_and_excluded_brokers_keep_what_they_have(
     excluded: list[int], rack_bounds: object, cell_bounds: object, broker_bounds: object
 ) -> None:
     some = some_position(exclude_brokers=excluded)
-    for found, expected in (
+    bounds: list[tuple[Any, Any]] = [
         (some.rack_bounds, rack_bounds),
         (some.cell_bounds, cell_bounds),
         (some.broker_bounds, broker_bounds),
-    ):
-        assert len(found) == 2
-        for bound, one in zip(found, expected, strict=True):  # type: ignore[call-overload]
-            assert_ints(bound, one)
+    ]
+    for found, expected in bounds:
+        assert len(found) == len(expected) == 2
+        assert_ints(found[0], expected[0])
+        assert_ints(found[1], expected[1])
 
 
 def test_rack_bounds_follow_the_factor_and_the_excluded_brokers_that_hold_the_partition() -> None:

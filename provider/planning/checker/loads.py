@@ -89,7 +89,7 @@ def _shares(brokers: pa.Table, barred: set[int]) -> dict[int, Fraction]:
 
 
 def _weight(row: Mapping[str, Any]) -> Fraction:
-    """A broker's capacity to a millionth, as planners take it."""
+    """Return a broker's capacity to a millionth, as planners take it."""
     return Fraction(row["capacity"]).limit_denominator(10**6)
 
 

@@ -60,19 +60,20 @@ class Facts:
 
     @cached_property
     def pinned(self) -> frozenset[str]:
-        """Partitions that stay as they are."""
+        """Return the partitions that stay as they are."""
         return frozenset(self.options.get("pin") or ())
 
     @cached_property
     def given(self) -> Mapping[TopicPartition, Assignment]:
-        """The reassignment that is to be applied."""
+        """Return the reassignment that is to be applied."""
         entries = (self.options.get("reassignment") or {}).get("partitions") or ()
-        names = [TopicPartition(one.get("topic"), one.get("partition")) for one in entries]
-        return {name: tuple(one.get("replicas") or ()) for name, one in zip(names, entries, strict=True)}
+        return {
+            TopicPartition(one.get("topic"), one.get("partition")): tuple(one.get("replicas") or ()) for one in entries
+        }
 
     @cached_property
     def factors(self) -> Mapping[str, int]:
-        """The replication factor that each named topic is to have."""
+        """Return the replication factor that each named topic is to have."""
         return dict.fromkeys(self.options.get("topics") or (), self.options.get("replication_factor") or 0)
 
     @cached_property
@@ -103,7 +104,7 @@ def facts_of(brokers: pa.Table, partitions: pa.Table, proof: Mapping[str, Any]) 
 
 
 def grounds(name: TopicPartition, facts: Facts) -> list[str]:
-    """Why no plan may touch a partition, unless it was given so: in the words of a proof. Empty where one may."""
+    """List why no plan may touch a partition, unless it was given so: in the words of a proof. Empty where one may."""
     part, options = facts.parts[name], facts.options
     selected = not options.get("include") or _matches(name.topic, options["include"])
     internal = name.topic in _INTERNAL and options.get("internal_topics") is False
@@ -117,7 +118,7 @@ def grounds(name: TopicPartition, facts: Facts) -> list[str]:
 
 
 def goal(name: TopicPartition, facts: Facts) -> int:
-    """How many replicas a partition is to have, where an operation adds to or takes from what is in place."""
+    """Count the replicas that a partition is to have, where an operation adds to or takes from what is in place."""
     part = facts.parts[name]
     held = len(facts.alive(part.replicas))
     if facts.operation == Operation.HEAL.value:
@@ -128,7 +129,7 @@ def goal(name: TopicPartition, facts: Facts) -> int:
 
 
 def room(name: TopicPartition, facts: Facts) -> int:
-    """How many brokers could hold a partition with as many replicas as it is to have, when nothing in place moves."""
+    """Count the brokers that could hold a partition with as many replicas as are due, when nothing in place moves."""
     alive = frozenset(facts.alive(facts.parts[name].replicas))
     return len(facts.usable | alive if goal(name, facts) > len(alive) else facts.usable & alive)
 
@@ -240,7 +241,7 @@ def _counted(move: Move, part: Part, facts: Facts) -> Iterator[str]:
 
 
 def _evened(move: Move, part: Part, facts: Facts) -> Iterator[str]:
-    """Rebalance, expand and drain: as many replicas as are due; for even disks no fewer than there were of these."""
+    """Check rebalance, expand and drain: as many replicas as are due; for even disks no fewer than there were."""
     by_bytes = facts.options.get("balance") == "bytes"
     due = {part.target_rf, len(part.replicas)} if by_bytes else {part.target_rf}
     if not min(due) <= len(move.after) <= max(due):
