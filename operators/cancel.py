@@ -84,7 +84,7 @@ class CancelReassignmentOperator(CarryingOperator):
             self.log.info("%s", progress.sentence)
             if not progress.ended and self.deferrable:
                 given = self.conn_id, digest, overrides_of(self.settings, context), who_fields(context)
-                trigger = UndoPlanTrigger(*given, **request)
+                trigger = UndoPlanTrigger(*given, **request, journal=opened.origin)
                 self.defer(
                     trigger=trigger,
                     method_name="execute_complete",

@@ -73,7 +73,7 @@ class CarryingOperator(StewardOperator):
         """The progress that a trigger's event tells of what has ended. Raises as `to_the_end` for what has not."""
         progress: Mapping[str, Any] | None = event["progress"]
         if progress is None:
-            raise AirflowException(event["sentence"])
+            refuse(event["sentence"], for_good=event.get("for_good", False))
         if not event["ended"]:
             refuse(event["sentence"], for_good=progress["status"] in ("stuck", "paused"))
         self.log.info("%s", event["sentence"])

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from airflow.sdk.exceptions import AirflowException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from kafka_steward.errors import SettingError
 from kafka_steward.hooks.context import overrides_of
@@ -56,34 +56,34 @@ class GateOperator(StewardOperator):
         with told_at_once():
             if self.when_busy not in ("skip", "wait"):
                 raise SettingError(f"A gate's when_busy is {self.when_busy!r}; it takes skip or wait.")
-            answer = self._answer(context)
+            answer, journal = self._answer(context)
         if answer.done:
             return answer.sentence
         if self.when_busy == "skip":
             raise AirflowSkipException(answer.sentence)
         if self.deferrable:
-            self._defer(context)
+            self._defer(context, journal)
         return self._waited(context)
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> str:  # noqa: ARG002 - Airflow's
         """Go on after the trigger."""
         if not event["done"]:
-            raise AirflowException(event["sentence"])
+            raise AirflowFailException(event["sentence"])  # no waiting would mend it
         return str(event["sentence"])
 
     def on_kill(self) -> None:
         """Stop waiting."""
         self._killed.set()
 
-    def _answer(self, context: Context) -> Answer:
+    def _answer(self, context: Context) -> tuple[Answer, dict[str, str] | None]:
         with self.open(context) as opened:
             answer = ask("ready", opened, {})
-        self.log.info("%s", answer.sentence)
-        return answer
+            self.log.info("%s", answer.sentence)
+            return answer, opened.origin
 
-    def _defer(self, context: Context) -> NoReturn:
+    def _defer(self, context: Context, journal: Mapping[str, str] | None) -> NoReturn:
         overrides = overrides_of(self.settings, context)
-        trigger = WaitTrigger(self.conn_id, "ready", {}, self.poke_interval.total_seconds(), overrides)
+        trigger = WaitTrigger(self.conn_id, "ready", {}, self.poke_interval.total_seconds(), overrides, journal=journal)
         self.defer(trigger=trigger, method_name="execute_complete", timeout=self.wait_timeout)
 
     def _waited(self, context: Context) -> str:
@@ -91,7 +91,7 @@ class GateOperator(StewardOperator):
         for _ in range(looks):
             if self._killed.wait(self.poke_interval.total_seconds()):
                 raise AirflowException("The task was killed while it waited for the cluster.")
-            answer = self._answer(context)
+            answer, _ = self._answer(context)
             if answer.done:
                 return answer.sentence
         raise AirflowException(f"The cluster did not become ready within {self.wait_timeout}. {answer.sentence}")

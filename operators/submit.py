@@ -66,7 +66,7 @@ class SubmitReassignmentOperator(CarryingOperator):
                 self.log.info("Nothing is left to do: %s", record.reason)
                 return _result(record.digest, record.status.value, record.reason, record.partitions, record.left)
             if self.deferrable:
-                self._defer(record.digest, context)
+                self._defer(opened, record.digest, context)
             return self._carried_out(opened, record.digest, context)
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - Airflow's
@@ -97,7 +97,7 @@ class SubmitReassignmentOperator(CarryingOperator):
             require_approval=self.require_approval,
         )
 
-    def _defer(self, digest: str, context: Context) -> NoReturn:
+    def _defer(self, opened: Opened, digest: str, context: Context) -> NoReturn:
         trigger = RunPlanTrigger(
             self.conn_id,
             digest,
@@ -105,6 +105,7 @@ class SubmitReassignmentOperator(CarryingOperator):
             who_fields(context),
             when_killed=self.when_killed,
             map_index=_map_index(context),
+            journal=opened.origin,
         )
         self.defer(trigger=trigger, method_name="execute_complete", timeout=self.plan_timeout)
 

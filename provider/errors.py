@@ -18,6 +18,7 @@
     │   ├── JournalUnreachable     its database or ZooKeeper does not answer
     │   ├── NodeExists, NodeMissing, VersionConflict
     │   │                          a tree operation met another state than it expected
+    │   ├── WrongJournal           another journal than was meant, or one half of it
     │   ├── SlotTaken              another plan owns the cluster
     │   └── LockLost               another process steps the plan: this one must stop
     ├── PlanningFailed           the Spark job ended without a plan
@@ -50,6 +51,7 @@ __all__ = [
     "StewardError",
     "VersionConflict",
     "WrongCluster",
+    "WrongJournal",
 ]
 
 
@@ -128,6 +130,10 @@ class NodeMissing(JournalError):
 
 class VersionConflict(JournalError):
     """A node was changed by someone else since it was read."""
+
+
+class WrongJournal(JournalError):
+    """Another journal than was meant, or one half of it without the other."""
 
 
 class SlotTaken(JournalError):

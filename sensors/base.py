@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException
 
 from kafka_steward.errors import StewardError
 from kafka_steward.hooks.context import hook_of, overrides_of
@@ -52,35 +52,38 @@ class StewardSensor(BaseSensorOperator):
         """Ask once; then wait for the trigger, or go on asking."""
         if not self.deferrable:
             return super().execute(context)
-        answer = self._answer(context)
+        answer, journal = self._answer(context)
         if not answer.done:
-            self._defer(context)
+            self._defer(context, journal)
         return answer.value
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> Any:  # noqa: ARG002 - Airflow's
         """Go on after the trigger."""
         if not event["done"]:
-            raise AirflowException(event["sentence"])
+            raise AirflowFailException(event["sentence"])  # no waiting would mend it
         self.log.info("%s", event["sentence"])
         return event["value"]
 
     def poke(self, context: Context) -> PokeReturnValue:
         """Ask once."""
-        answer = self._answer(context)
+        answer, _ = self._answer(context)
         return PokeReturnValue(answer.done, answer.value)
 
-    def _defer(self, context: Context) -> NoReturn:
+    def _defer(self, context: Context, journal: Mapping[str, str] | None) -> NoReturn:
         overrides = overrides_of(self.settings, context)
-        trigger = WaitTrigger(self.conn_id, self.question, self.arguments(context), self.poke_interval, overrides)
+        arguments = self.arguments(context)
+        trigger = WaitTrigger(self.conn_id, self.question, arguments, self.poke_interval, overrides, journal=journal)
         self.defer(trigger=trigger, method_name="execute_complete", timeout=timedelta(seconds=self.timeout))
 
-    def _answer(self, context: Context) -> Answer:
+    def _answer(self, context: Context) -> tuple[Answer, dict[str, str] | None]:
+        journal = None
         try:
             with hook_of(self, context).open() as opened:
+                journal = opened.origin
                 answer = ask(self.question, opened, self.arguments(context))
         except StewardError as error:
             if not passes(error):
                 raise AirflowFailException(str(error)) from error
             answer = Answer(False, f"{error} Asking again.")
         self.log.info("%s", answer.sentence)
-        return answer
+        return answer, journal

@@ -16,6 +16,7 @@ class MemoryMoves:
     def __init__(self, clock: Callable[[], int]) -> None:
         self._clock = clock
         self._plans: dict[str, dict[TopicPartition, MoveRow]] = {}
+        self.place = "memory"
 
     def insert_missing(self, digest: str, moves: Sequence[Move]) -> None:
         rows = self._plans.setdefault(digest, {})

@@ -95,7 +95,7 @@ def _settle_throttles(call: Call, opened: Opened) -> tuple[list[str], list[str]]
 
     before = debtors(opened.journal)
     flying = opened.cluster.reassignments() if before else {}
-    if any(row.topic_partition in flying for plan in before for row in opened.journal.plans.rows(plan)):
+    if any(row.topic_partition in flying for plan in before for row in opened.journal.plans.rows_found(plan)):
         return [], before
     try:
         give_back_debts(opened.cluster, opened.journal, frozenset(opened.cluster.live_brokers()), call.who)

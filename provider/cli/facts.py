@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
     from kafka_steward.journal.moves import MoveRow
     from kafka_steward.journal.records import PlanRecord
 
-__all__ = ["audit_facts", "move_facts", "plan_facts"]
+__all__ = ["audit_facts", "move_facts", "opening_facts", "plan_facts"]
 
 
 def plan_facts(record: PlanRecord) -> dict[str, Any]:
@@ -59,6 +60,11 @@ def audit_facts(row: AuditRow) -> dict[str, Any]:
         "detail": row.detail,
         **asdict(entry.who),
     }
+
+
+def opening_facts(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A host that opened the journal, and when it did so first and last."""
+    return {"host": row["host"], "first": _time(row["first_ms"]), "last": _time(row["last_ms"])}
 
 
 def _time(ms: int | None) -> str | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.cli.cli_config import ActionCommand, Arg, positive_int
 
 from kafka_steward.cli.arguments import PLAN
-from kafka_steward.cli.facts import audit_facts, move_facts, plan_facts
+from kafka_steward.cli.facts import audit_facts, move_facts, opening_facts, plan_facts
 from kafka_steward.cli.naming import plan_named
 from kafka_steward.cli.verb import Call, verb
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["verbs"]
 
+#: What `status` tells in lines of its own.
+_APART = ("plans", "hosts")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -44,9 +46,10 @@ def _status(call: Call) -> None:
 
     with call.hook.open() as opened:
         facts, plans = _facts(opened), opened.journal.plans
-        lines = [f"{name.replace('_', ' ')}: {_text(value)}" for name, value in facts.items() if name != "plans"]
+        lines = [f"{name.replace('_', ' ')}: {_text(value)}" for name, value in facts.items() if name not in _APART]
+        lines += [f"opened on: {each['host']}, last {each['last']}" for each in facts["hosts"]]
         for record in plans.unfinished():
-            lines += plan_lines(record, plans.rows(record.digest))
+            lines += plan_lines(record, plans.rows_found(record.digest))
         call.out.facts(facts, lines)
 
 
@@ -54,6 +57,7 @@ def _facts(opened: Opened) -> dict[str, Any]:
     from kafka_steward.journal import paths
 
     snapshot, journal = opened.cluster.snapshot(), opened.journal
+    openings = [] if journal.openings is None else journal.openings.rows()
     return {
         "cluster_id": snapshot.cluster_id,
         "mode": "ZooKeeper" if opened.cluster.zookeeper_mode else "KRaft",
@@ -64,6 +68,8 @@ def _facts(opened: Opened) -> dict[str, Any]:
         "under_replicated": sum(partition.under_replicated for partition in snapshot.partitions.values()),
         "reassigning": len(snapshot.reassigning),
         "plans": [record.digest for record in journal.plans.unfinished()],
+        "journal": (opened.origin or {}).get("place"),
+        "hosts": [opening_facts(row) for row in openings],
     }
 
 

@@ -76,7 +76,7 @@ def _documents(journal: Journal) -> Iterator[tuple[Node, Callable[[Node], object
 
 def _plan(journal: Journal, digest: str) -> str | None:
     """From its rows and what was published; it waits for a person, who knows whether it should go on."""
-    rows, told = journal.plans.rows(digest), journal.audit.rows(plan=digest)
+    rows, told = journal.plans.rows_found(digest), journal.audit.rows(plan=digest)
     if not rows:
         return None  # it was never published, or moved nothing
     published = next((row.entry for row in told if row.entry.action is Action.PUBLISH), None)

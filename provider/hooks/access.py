@@ -5,6 +5,7 @@ Pure: the values come in, an `Access` goes out, and nothing is looked up or conn
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -19,6 +20,8 @@ __all__ = ["Access", "Given", "access_of"]
 
 #: Keys of the extra that are ours and no setting of a heal.
 _PLACES = ("journal", "workspace", "kafka_conn_id", "cluster_id")
+#: Executors whose tasks run where the scheduler runs, as Airflow lets them be written: with an alias or a module.
+_LOCAL = re.compile(r"(^|[.:=])LocalExecutor$")
 _ZOOKEEPER = ("zookeeper", "zookeeper_user", "zookeeper_password", "zookeeper_tls")
 
 
@@ -72,11 +75,14 @@ def access_of(
     section: Mapping[str, Any],
     overrides: Mapping[str, Any],
     home: Path,
+    *,
+    executor: str = "LocalExecutor",
 ) -> Access:
     """The access that `given` describes; `kafka` is the connection that its `kafka_conn_id` names.
 
-    `overrides` win over the extra, which wins over `section`. Places that nothing names lie under `home`/kafka_steward.
-    Raises SettingError, naming connection and key.
+    `overrides` win over the extra, which wins over `section`. Places that nothing names lie under `home`/kafka_steward:
+    the journal only where one host has all of it, so neither beside `zookeeper` nor with an `executor`, Airflow's
+    setting, that runs tasks elsewhere. Raises SettingError, naming connection and key.
     """
     _refuse_unknown(given)
     places = {name: given.extra.get(name) or section.get(name) or None for name in (*_PLACES, *_ZOOKEEPER)}
@@ -86,14 +92,15 @@ def access_of(
             f"The connection {given.conn_id} names no bootstrap servers: enter host:port as its host, or "
             "several with commas between them."
         )
+    zookeeper = _zookeeper(given, places)
     return Access(
         given.conn_id,
         Settings.of(overrides, given.extra, section),
         workspace=_workspace(given.conn_id, str(places["workspace"] or home / "kafka_steward" / "workspace")),
         client=client,
-        journal=_journal(given, places) or f"sqlite:///{home}/kafka_steward/journal.db",
+        journal=_journal(given, places, section) or _journal_of_this_host(given, places, home, executor),
         expected_cluster_id=places["cluster_id"],
-        zookeeper=_zookeeper(given, places),
+        zookeeper=zookeeper,
     )
 
 
@@ -107,15 +114,33 @@ def _workspace(conn_id: str, place: str) -> str:
     return place.rstrip("/")
 
 
-def _journal(given: Given, places: Mapping[str, Any]) -> str:
-    """The SQL part's place; empty for the default. With the word zookeeper the rest is where `zookeeper` says."""
+def _journal(given: Given, places: Mapping[str, Any], section: Mapping[str, Any]) -> str:
+    """The SQL part's place; empty for the default. The word zookeeper names none: the documents are there."""
     place = str(places["journal"] or "")
     if place == "zookeeper" and not places["zookeeper"]:
         raise SettingError(
             f"The journal of the connection {given.conn_id} is to be in ZooKeeper, and nothing says where that is; add "
             "zookeeper, such as zk1:2181,zk2:2181/kafka, to its extra."
         )
+    if place == "zookeeper":
+        place = str(section.get("journal") or "")
     return "" if place == "zookeeper" else place
+
+
+def _journal_of_this_host(given: Given, places: Mapping[str, Any], home: Path, executor: str) -> str:
+    file = f"{home}/kafka_steward/journal.db"
+    why = ""
+    if places["zookeeper"]:
+        why = "beside documents in ZooKeeper, which all hosts share, its rows would be"
+    elif not all(_LOCAL.search(each.strip()) for each in executor.split(",")):
+        why = f"with the executor {executor}, whose tasks run on other hosts, it would be"
+    if why:
+        raise SettingError(
+            f"The connection {given.conn_id} names no journal, and {why} in {file}, a file that one host has to "
+            "itself; set journal to a postgresql:// URL that all hosts share, in the connection's extra or in the "
+            "section [kafka_steward]."
+        )
+    return f"sqlite:///{file}"
 
 
 def _zookeeper(given: Given, places: Mapping[str, Any]) -> ZooKeeperOptions | None:

@@ -26,7 +26,21 @@ def hook_of(operator: Any, context: Context) -> StewardHook:
     # Imported when a task runs: DAG files are parsed without Kafka, SQL or Spark.
     from kafka_steward.hooks.steward import StewardHook  # noqa: PLC0415
 
-    return StewardHook(operator.conn_id, overrides_of(operator.settings, context))
+    journal = _journal_of(operator.conn_id, context)
+    return StewardHook(operator.conn_id, overrides_of(operator.settings, context), journal)
+
+
+def _journal_of(conn_id: str, context: Context) -> Mapping[str, Any] | None:
+    """The journal of the watch whose event started this run, as the event names it; None without such an event.
+
+    An event may be of another cluster: any DAG may be scheduled on any watch.
+    """
+    for event in getattr(context.get("dag_run"), "consumed_asset_events", None) or ():
+        payload = (event.extra or {}).get("payload")
+        if isinstance(payload, Mapping) and payload.get("conn_id") == conn_id:
+            journal = payload.get("journal")
+            return journal if isinstance(journal, Mapping) else None
+    return None
 
 
 def overrides_of(settings: Mapping[str, Any], context: Context) -> dict[str, Any]:

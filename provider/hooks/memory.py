@@ -50,7 +50,7 @@ class ClusterMemory:
                     journal.tree.create(_path(access), json.dumps(document))
 
     def _journal(self) -> Journal:
-        return open_journal(self.journal_url, _NO_CLUSTER)
+        return open_journal(self.journal_url, _NO_CLUSTER, compare=False)
 
 
 def _known(node: Node | None) -> str | None:

@@ -48,6 +48,11 @@ class Opened:
         """The cluster's settings."""
         return self.access.settings
 
+    @property
+    def origin(self) -> dict[str, str] | None:
+        """Which journal this is, for whoever goes on elsewhere: `{"id", "place"}`, without a password."""
+        return None if self.journal.identity is None else self.journal.identity.to_json()
+
     def before_closing(self, close: Callable[[], None]) -> None:
         """Call `close` before the connections are closed: what hangs on them must not outlive them."""
         self._lodgers.callback(close)
@@ -72,7 +77,8 @@ class StewardHook(BaseHook):
     """One Kafka cluster, its journal and its workspace, as the connection `conn_id` describes them.
 
     `overrides` win over the connection's extra, which wins over the section [kafka_steward]. Nothing is looked up or
-    connected to before the first method call. Works alike in tasks and in threads of the triggerer.
+    connected to before the first method call. Works alike in tasks and in threads of the triggerer. `journal` is what
+    `Opened.origin` was in the process that began the work: another journal than that one is refused.
     """
 
     conn_name_attr = "conn_id"
@@ -80,8 +86,14 @@ class StewardHook(BaseHook):
     conn_type = "kafka_steward"
     hook_name = "Kafka Steward"
 
-    def __init__(self, conn_id: str = default_conn_name, overrides: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        conn_id: str = default_conn_name,
+        overrides: Mapping[str, Any] | None = None,
+        journal: Mapping[str, Any] | None = None,
+    ) -> None:
         super().__init__()
+        self.begun_with = journal
         self.conn_id = conn_id
         self.overrides = dict(overrides or {})
 
@@ -96,7 +108,8 @@ class StewardHook(BaseHook):
             )
         kafka_conn_id = given.extra.get("kafka_conn_id")
         kafka = self._given(kafka_conn_id) if kafka_conn_id else None
-        return access_of(given, kafka, _section(), self.overrides, _airflow_home())
+        executor = conf.get("core", "executor", fallback="LocalExecutor")
+        return access_of(given, kafka, _section(), self.overrides, _airflow_home(), executor=executor)
 
     @property
     def settings(self) -> Settings:
@@ -130,9 +143,20 @@ class StewardHook(BaseHook):
         with self.cluster() as cluster:
             return cluster.cluster_id
 
-    def journal(self, cluster_id: str) -> Journal:
-        """Open the journal of one cluster. The caller closes it. Raises JournalError, SettingError."""
-        return open_journal(self._journal_url, cluster_id, zookeeper=self.access.zookeeper)
+    def journal(self, cluster_id: str, *, compare: bool = True) -> Journal:
+        """Open the journal of one cluster. The caller closes it. Raises JournalError, SettingError.
+
+        Unless `compare` is False, its tree and its rows must be those of one journal, and it the one that the work was
+        begun with: WrongJournal otherwise.
+        """
+        journal = open_journal(self._journal_url, cluster_id, zookeeper=self.access.zookeeper, compare=compare)
+        try:
+            if journal.identity is not None:
+                journal.identity.must_be(self.begun_with)
+        except BaseException:
+            journal.close()
+            raise
+        return journal
 
     def open(self) -> Opened:
         """Connect to the cluster and open its journal: use it as a context manager. Raises as the two do."""

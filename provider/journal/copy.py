@@ -2,7 +2,8 @@
 
 Whatever the other journal has already is left as it is there, so that a copy that broke off can be done again.
 Documents whose names are numbered get new numbers: the other journal counts for itself. The original stays as it was;
-from then on only the copy may be used.
+from then on only the copy may be used, whose halves get a new id: an original that shares its tree or its database with
+the copy is refused where it is opened next.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _ROOTS = (
 #: These mean something by being there, whatever they hold.
 _MAY_BE_EMPTY = (paths.REASSIGN_CANCEL, paths.CANCEL_IN_PROGRESS)
 #: A process' own, and what `Plans` takes over.
-_LEFT_OUT = (paths.STEP_LOCK, "/steward/clock", paths.PLANS)
+_LEFT_OUT = (paths.STEP_LOCK, "/steward/clock", paths.JOURNAL, paths.PLANS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +47,9 @@ class Copied:
 
 
 def copy_journal(source: Journal, target: Journal, *, owner: str) -> Copied:
-    """Copy plans, documents and audit trail. `owner` names this process in the step lock, held so that nothing moves.
+    """Copy plans, documents and audit trail, and give the copy an id of its own.
 
+    `owner` names this process in the step lock, which is held so that nothing moves.
     Raises RequestError for two clusters' journals, LockLost while a process steps, JournalUnreachable.
     """
     if source.cluster_id != target.cluster_id:
@@ -60,6 +62,7 @@ def copy_journal(source: Journal, target: Journal, *, owner: str) -> Copied:
         numbered = _copy_numbered(source.tree, target.tree)
         named = sum(_copy_node(target.tree, node) for root in _ROOTS for node in _documents(source.tree, root))
         fence.check()
+        target.reunite()
     return Copied(plans, numbered + named, audit_rows)
 
 

@@ -52,14 +52,21 @@ def insert_once(table: sa.Table, dialect: str) -> sa.Insert:
 class Database:
     """The tables of one cluster. Safe in threads, and in a child after fork."""
 
-    def __init__(self, engine: sa.Engine, cluster_id: str) -> None:
+    def __init__(self, engine: sa.Engine, cluster_id: str, host: str) -> None:
         self.engine = engine
         self.cluster_id = cluster_id
+        self.host = host
         self._here = threading.local()
         self._pid = os.getpid()
 
     def __repr__(self) -> str:
         return f"Database({self.engine.url.render_as_string(hide_password=True)!r}, {self.cluster_id!r})"
+
+    @property
+    def place(self) -> str:
+        """Where it is, for people, without a password: a file is one on this host."""
+        url = self.engine.url.render_as_string(hide_password=True)
+        return f"{url} on the host {self.host}" if self.engine.dialect.name == "sqlite" else url
 
     @contextmanager
     def transaction(self) -> Iterator[sa.Connection]:

@@ -41,7 +41,7 @@ def open_database(url: str, cluster_id: str, host: str) -> Database:
     except JournalError:
         engine.dispose()
         raise
-    return Database(engine, cluster_id)
+    return Database(engine, cluster_id, host)
 
 
 def _parsed(url: str) -> sa.URL:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from kafka_steward.journal.database import Database
+    from kafka_steward.journal.identity import Identity, Openings
     from kafka_steward.journal.sql_health import HealthRows
     from kafka_steward.journal.zk_options import ZooKeeperOptions
 
@@ -38,6 +40,9 @@ class Journal:
         close: Callable[[], None],
         guard: Guard | None = None,
         health: HealthRows | None = None,
+        openings: Openings | None = None,
+        identity: Identity | None = None,
+        reunite: Callable[[], Identity] | None = None,
     ) -> None:
         self.cluster_id = cluster_id
         self.tree = tree
@@ -47,6 +52,11 @@ class Journal:
         self.together = together
         #: Rows for plots; None for a journal without a database.
         self.health = health
+        #: Which hosts opened it; None for a journal without a database.
+        self.openings = openings
+        #: What both halves say it is; None for one that was opened without asking.
+        self.identity = identity
+        self._reunite = reunite
         self._close = close
         self._guard = guard
 
@@ -69,6 +79,15 @@ class Journal:
         """The right to step, to be used as a context manager. `owner` names the process for people."""
         return StepLock(self.tree, owner, life_ms=life_ms, guard=self._guard)
 
+    def reunite(self) -> Identity | None:
+        """Tie rows and tree together with a new id; any other journal that shares one of them is refused from then on.
+
+        Raises JournalUnreachable. None for a journal without a database.
+        """
+        if self._reunite is not None:
+            self.identity = self._reunite()
+        return self.identity
+
     def close(self) -> None:
         """Give back everything held open. Harmless when called twice."""
         self.tree.close()
@@ -84,36 +103,44 @@ class Journal:
 
 
 def open_journal(
-    url: str, cluster_id: str, *, host: str | None = None, zookeeper: ZooKeeperOptions | None = None
+    url: str,
+    cluster_id: str,
+    *,
+    host: str | None = None,
+    zookeeper: ZooKeeperOptions | None = None,
+    compare: bool = True,
 ) -> Journal:
     """Open the journal of a cluster, and create or upgrade its tables.
 
     `url` is SQLAlchemy's: `sqlite:////path/journal.db` or `postgresql+psycopg://user:password@host/name`. `host` is
     this machine's name, by default the operating system's word; a SQLite journal belongs to the first host. With
-    `zookeeper` the tree is kept there, where the KIPs put it; plans' rows and the audit trail stay in SQL.
+    `zookeeper` the tree is kept there, where the KIPs put it; plans' rows and the audit trail stay in SQL. Both halves
+    hold the journal's id; unless `compare` is False, they are compared, and this host is written down.
 
     Raises SettingError for a URL that cannot be used, JournalUnreachable when the database or ZooKeeper does not
-    answer, WrongCluster when ZooKeeper is another cluster's, and JournalError when the database belongs to another
-    host, cannot be written, or was written by a newer Kafka Steward.
+    answer, WrongCluster when ZooKeeper is another cluster's, WrongJournal when rows and tree are not those of one
+    journal, and JournalError when the database belongs to another host, cannot be written, or was written by a newer
+    Kafka Steward.
     """
     # SQLAlchemy is loaded only here, so that parsing a DAG costs nothing.
     from kafka_steward.journal.engine import open_database  # noqa: PLC0415
 
     database = open_database(url, cluster_id, host or platform.node())
     try:
-        return _in_zookeeper(database, zookeeper) if zookeeper else _in_sql(database)
+        return _in_zookeeper(database, zookeeper, compare) if zookeeper else _in_sql(database, compare)
     except BaseException:
         database.close()
         raise
 
 
-def _in_sql(database: Database) -> Journal:
+def _in_sql(database: Database, compare: bool) -> Journal:
     from kafka_steward.journal.sql_audit import AuditTable  # noqa: PLC0415
     from kafka_steward.journal.sql_health import HealthRows  # noqa: PLC0415
     from kafka_steward.journal.sql_moves import MoveTable  # noqa: PLC0415
     from kafka_steward.journal.sql_tree import SqlTree  # noqa: PLC0415
 
     tree, together = SqlTree(database), database.transaction
+    identity = _identified(database, tree, None) if compare else None
     return Journal(
         database.cluster_id,
         tree=tree,
@@ -122,10 +149,13 @@ def _in_sql(database: Database) -> Journal:
         together=together,
         close=database.close,
         health=HealthRows(database),
+        openings=_openings(database),
+        identity=identity,
+        reunite=partial(_reunited, database, tree, None),
     )
 
 
-def _in_zookeeper(database: Database, options: ZooKeeperOptions) -> Journal:
+def _in_zookeeper(database: Database, options: ZooKeeperOptions, compare: bool) -> Journal:
     from kafka_steward.journal.sql_audit import AuditTable  # noqa: PLC0415
     from kafka_steward.journal.sql_guard import SqlGuard  # noqa: PLC0415
     from kafka_steward.journal.sql_health import HealthRows  # noqa: PLC0415
@@ -135,6 +165,7 @@ def _in_zookeeper(database: Database, options: ZooKeeperOptions) -> Journal:
     tree = ZkTree(options)
     try:
         tree.refuse_unless(database.cluster_id)
+        identity = _identified(database, tree, options) if compare else None
     except BaseException:
         tree.close()
         raise
@@ -148,4 +179,27 @@ def _in_zookeeper(database: Database, options: ZooKeeperOptions) -> Journal:
         close=database.close,
         guard=SqlGuard(database),
         health=HealthRows(database),
+        openings=_openings(database),
+        identity=identity,
+        reunite=partial(_reunited, database, tree, options),
     )
+
+
+def _identified(database: Database, tree: Tree, options: ZooKeeperOptions | None) -> Identity:
+    from kafka_steward.journal.identity import identify  # noqa: PLC0415
+
+    identity = identify(database, tree, options.place if options else None)
+    _openings(database).note(database.host)
+    return identity
+
+
+def _reunited(database: Database, tree: Tree, options: ZooKeeperOptions | None) -> Identity:
+    from kafka_steward.journal.identity import reunite  # noqa: PLC0415
+
+    return reunite(database, tree, options.place if options else None)
+
+
+def _openings(database: Database) -> Openings:
+    from kafka_steward.journal.identity import Openings  # noqa: PLC0415
+
+    return Openings(database)

@@ -18,6 +18,7 @@ __all__ = [
     "FAILED_BROKERS",
     "FILL_ANNOUNCED",
     "JOINED_BROKERS",
+    "JOURNAL",
     "OWED",
     "PARTITIONS_ASKED",
     "PLANS",
@@ -68,6 +69,8 @@ REASSIGN_CHUNKS = "/admin/reassign_chunks"
 CHUNK_PREFIX = f"{REASSIGN_CHUNKS}/chunk_"
 #: KIP-236: what is in flight, one node per partition.
 REASSIGNMENTS = "/admin/reassignments"
+#: The id of the journal, which its rows hold as well.
+JOURNAL = "/steward/journal"
 #: Which plan owns the cluster.
 SLOT = "/steward/slot"
 #: Which process steps the plan.

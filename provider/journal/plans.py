@@ -68,16 +68,17 @@ class Plans:
     def adopt(self, record: PlanRecord, rows: Sequence[MoveRow]) -> bool:
         """Take a plan over from another journal of this cluster, as it stands; False when it is known here already.
 
-        Only chunks that are still to be done are written.
+        Only chunks that are still to be done are written. Rows that are missing here are added in any case: the other
+        journal may have the same tree.
         """
         moves = [row.move for row in rows]
         self._check(record, moves)
         with self._together():
+            self._table.adopt(record.digest, rows)
             if self._tree.get(paths.plan(record.digest)) is not None:
                 return False
             open_chunks = set() if record.status.finished else {row.move.chunk for row in rows if not row.state.settled}
             names = self._chunks.write(record, moves, only=open_chunks)
-            self._table.adopt(record.digest, rows)
             self._tree.create(paths.plan(record.digest), replace(record, chunks=names).to_json())
         return True
 
@@ -115,7 +116,21 @@ class Plans:
             self._chunks.delete(record.chunks)
 
     def rows(self, digest: str) -> list[MoveRow]:
-        """What the plan moves and how far each partition is, in plan order; empty for an unknown plan."""
+        """What the plan moves and how far each partition is, in plan order; empty for an unknown plan.
+
+        Raises PlanError when they are not as many as the plan's record counts: a part of it is elsewhere, or lost.
+        """
+        rows, record = self._table.rows(digest), self.get(digest)
+        if record is not None and len(rows) != record.partitions:
+            raise PlanError(
+                f"Plan {digest[:12]} moves {record.partitions} partitions, and the journal at {self._table.place} has "
+                f"{len(rows)} rows of it; nothing more is done for it until that database has them again: restore it, "
+                "or give the setting journal the database in which the plan was published."
+            )
+        return rows
+
+    def rows_found(self, digest: str) -> list[MoveRow]:
+        """The rows that there are, whatever the record says: for what must go on although some are missing."""
         return self._table.rows(digest)
 
     def mark(

@@ -29,6 +29,11 @@ class MoveTable:
     def __init__(self, database: Database) -> None:
         self.database = database
 
+    @property
+    def place(self) -> str:
+        """Where the rows are, for people."""
+        return self.database.place
+
     def insert_missing(self, digest: str, moves: Sequence[Move]) -> None:
         """Add a waiting row for each move that has none: a digest stands for its moves, so the others are the same."""
         self.adopt(digest, [MoveRow(move) for move in moves])

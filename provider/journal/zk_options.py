@@ -25,6 +25,11 @@ class ZooKeeperOptions:
     tls: Mapping[str, Any] = field(default_factory=dict, repr=False)
     timeout_s: float = 10.0
 
+    @property
+    def place(self) -> str:
+        """Where that is, for people."""
+        return f"ZooKeeper at {self.hosts}"
+
     def __post_init__(self) -> None:
         if not self.hosts.partition("/")[0]:
             raise SettingError("The setting zookeeper is empty; it takes host:port,host:port/chroot.")

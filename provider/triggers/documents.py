@@ -14,7 +14,7 @@ from kafka_steward.journal.zk_watch import CONTROLLER, TreeWatch
 from kafka_steward.protocol.driving import Looked
 from kafka_steward.protocol.heard import Ears
 from kafka_steward.protocol.live import Protocol
-from kafka_steward.triggers.telling import Teller
+from kafka_steward.triggers.telling import Teller, bell_of
 from kafka_steward.triggers.thread import ClusterThread
 
 __all__ = ["POLL_S", "DocumentLoop"]
@@ -87,7 +87,7 @@ class DocumentLoop:
         place = self._place
         looked = place.protocol.look()
         rings = self._rings in {"request", "cancel"} and place.ears.heard(self._rings)
-        bell = {"cluster_id": opened.cluster.cluster_id, "at_ms": opened.journal.now_ms()} if rings else None
+        bell = bell_of(opened, opened.journal.now_ms()) if rings else None
         return bell, looked, place.poll_s
 
     def _settle_in(self, opened: Opened) -> _Place:

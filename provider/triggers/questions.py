@@ -18,6 +18,7 @@ from kafka_steward.errors import (
     RequestError,
     StewardError,
     WrongCluster,
+    WrongJournal,
 )
 
 if TYPE_CHECKING:
@@ -50,7 +51,8 @@ def ask(question: str, opened: Opened, arguments: Mapping[str, Any]) -> Answer:
 
 def passes(error: StewardError) -> bool:
     """Whether waiting may mend it: a cluster or journal that does not answer may answer later, a wrong password not."""
-    return isinstance(error, ClusterError | JournalError) and not isinstance(error, AuthenticationFailed | WrongCluster)
+    for_good = AuthenticationFailed | WrongCluster | WrongJournal
+    return isinstance(error, ClusterError | JournalError) and not isinstance(error, for_good)
 
 
 def brokers_failed(opened: Opened, arguments: Mapping[str, Any]) -> Answer:

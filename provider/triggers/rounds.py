@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from kafka_steward.triggers.metrics import emit_health
-from kafka_steward.triggers.telling import Teller, gauge
+from kafka_steward.triggers.telling import Teller, bell_of, gauge
 from kafka_steward.triggers.thread import ClusterThread
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class JoinRound(Round):
         if joined is None:
             return None, opened.settings.watch_interval
         self.teller.say(joined.sentence, about=joined.sentence)
-        bell = {"cluster_id": opened.cluster.cluster_id, "brokers": list(joined.due), "at_ms": joined.now_ms}
+        bell = bell_of(opened, joined.now_ms, joined.due)
         return bell if joined.due else None, opened.settings.watch_interval
 
 
@@ -90,7 +90,7 @@ class NewcomerRound(Round):
 
         found = look_for_newcomers(opened.cluster, opened.journal, opened.settings)
         self.teller.say(found.sentence, about=found.sentence)
-        bell = {"cluster_id": opened.cluster.cluster_id, "brokers": list(found.due), "at_ms": found.now_ms}
+        bell = bell_of(opened, found.now_ms, found.due)
         return bell if found.due else None, opened.settings.watch_interval
 
 

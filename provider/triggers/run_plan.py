@@ -36,7 +36,8 @@ class RunPlanTrigger(BaseTrigger):
     `overrides` are settings as strings and numbers, `who` the fields of journal.audit.Who. Stopping the trigger leaves
     at most one step running to its end, which the step lock makes harmless; by itself it cancels nothing, because
     Airflow also stops triggers that another triggerer goes on with. With `when_killed="cancel"` the plan's cancel is
-    asked for, once Airflow has said that the task is failed, success or skipped.
+    asked for, once Airflow has said that the task is failed, success or skipped. `journal` is the task's
+    `Opened.origin`: another journal is not stepped.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class RunPlanTrigger(BaseTrigger):
         *,
         when_killed: str = "nothing",
         map_index: int = -1,
+        journal: Mapping[str, Any] | None = None,
         **_: Any,  # a trigger outlives an upgrade: keywords of other versions are accepted
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # Airflow leaves it untyped
@@ -57,16 +59,20 @@ class RunPlanTrigger(BaseTrigger):
         self.who = dict(who or {})
         self.when_killed = when_killed
         self.map_index = map_index
-        self._thread = ClusterThread(conn_id, self.overrides)
+        self.journal = journal
+        self._thread = ClusterThread(conn_id, self.overrides, journal=journal)
         self._runner: tuple[Opened, Stepper] | None = None
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Class path and keywords, enough to build it again in any triggerer."""
-        names = ("conn_id", "digest", "overrides", "who", "when_killed", "map_index")
+        names = ("conn_id", "digest", "overrides", "who", "when_killed", "map_index", "journal")
         return f"{__name__}.{type(self).__name__}", {name: getattr(self, name) for name in names}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Step to the end; then one event, `{"ended": bool, "sentence": str, "progress": {...} | None}`."""
+        """Step to the end; then one event, `{"ended": bool, "sentence": str, "progress": {...} | None}`.
+
+        Without progress there is `"for_good"`: whether no further try would change it.
+        """
         began_s = time.monotonic()
         payload = await self._payload()
         await self._wait(FIRST_EVENT_AFTER_S - (time.monotonic() - began_s))
@@ -92,7 +98,7 @@ class RunPlanTrigger(BaseTrigger):
         try:
             progress = await self._step_to_the_end()
         except StewardError as error:
-            return {"ended": False, "sentence": str(error), "progress": None}
+            return {"ended": False, "sentence": str(error), "progress": None, "for_good": not passes(error)}
         return {"ended": progress.ended, "sentence": progress.sentence, "progress": progress.to_json()}
 
     async def _step_to_the_end(self) -> Progress:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.observability import stats
 
-__all__ = ["Teller", "gauge"]
+if TYPE_CHECKING:
+    from kafka_steward.hooks.steward import Opened
+
+__all__ = ["Teller", "bell_of", "gauge"]
 
 #: Seconds before the first new look after an error; doubled by each further one.
 _BACK_OFF_S = 2.0
@@ -19,6 +22,20 @@ _REMEMBERED = 200
 def gauge(name: str, conn_id: str, value: int) -> None:
     """Set a gauge of the watch of one cluster."""
     stats.gauge(f"kafka_steward.watch.{name}", value, tags={"conn_id": conn_id})
+
+
+def bell_of(opened: Opened, at_ms: int, brokers: Collection[int] | None = None) -> dict[str, Any]:
+    """The payload of an event: `{"cluster_id", "conn_id", "at_ms", "journal"}`, and `brokers` if they are what it says.
+
+    `journal` names the journal that the watch reads: a run that opens another one would not find what it rings for.
+    """
+    named = {"cluster_id": opened.cluster.cluster_id, "conn_id": opened.access.conn_id}
+    return {
+        **named,
+        **({} if brokers is None else {"brokers": list(brokers)}),
+        "at_ms": at_ms,
+        "journal": opened.origin,
+    }
 
 
 class Teller:

@@ -25,7 +25,8 @@ class ClusterThread:
     """A thread that holds one cluster's connections, made when first asked and made anew after an error.
 
     The Airflow connection is looked up in the thread as well, and again every `reread_s` seconds: once somebody has
-    edited it, everything is connected to anew, between two questions. `clock` counts seconds.
+    edited it, everything is connected to anew, between two questions. Another journal than `journal`, the
+    `Opened.origin` of the task that waits, is refused. `clock` counts seconds.
     """
 
     def __init__(
@@ -33,10 +34,11 @@ class ClusterThread:
         conn_id: str,
         overrides: Mapping[str, Any],
         *,
+        journal: Mapping[str, Any] | None = None,
         reread_s: float = 60.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._conn_id, self._overrides = conn_id, dict(overrides)
+        self._conn_id, self._overrides, self._journal = conn_id, dict(overrides), journal
         self._reread_s, self._clock = reread_s, clock
         self._line: _Line | None = None
 
@@ -69,7 +71,7 @@ class ClusterThread:
     def _connect(self, line: _Line) -> Opened:
         from kafka_steward.hooks.steward import StewardHook
 
-        hook = StewardHook(self._conn_id, self._overrides)
+        hook = StewardHook(self._conn_id, self._overrides, self._journal)
         if line.opened is not None and self._clock() - line.read_s >= self._reread_s:
             line.read_s = self._clock()
             if _edited(hook, line.opened):

@@ -31,16 +31,17 @@ class UndoPlanTrigger(RunPlanTrigger):
         scope: str = "pending",
         reason: str = "",
         even_if_disabled: bool = False,
+        journal: Mapping[str, Any] | None = None,
         **_: Any,  # a trigger outlives an upgrade: keywords of other versions are accepted
     ) -> None:
-        super().__init__(conn_id, digest, overrides, who)
+        super().__init__(conn_id, digest, overrides, who, journal=journal)
         self.scope = scope
         self.reason = reason
         self.even_if_disabled = even_if_disabled
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Class path and keywords, enough to build it again in any triggerer."""
-        names = ("conn_id", "digest", "overrides", "who", "scope", "reason", "even_if_disabled")
+        names = ("conn_id", "digest", "overrides", "who", "scope", "reason", "even_if_disabled", "journal")
         return f"{__name__}.{type(self).__name__}", {name: getattr(self, name) for name in names}
 
     def _new_runner(self, opened: Opened) -> Stepper:

@@ -24,7 +24,7 @@ class WaitTrigger(BaseTrigger):
     """Asks `question` of the cluster behind `conn_id` every `interval_s` seconds, in a thread; fires once, on yes.
 
     A cluster or journal that does not answer is asked again; what no waiting mends (a wrong password, no such plan)
-    fires as a failure. The sensor's time-out ends the wait.
+    fires as a failure. The sensor's time-out ends the wait. `journal` is the task's `Opened.origin`.
     """
 
     def __init__(
@@ -34,6 +34,8 @@ class WaitTrigger(BaseTrigger):
         arguments: Mapping[str, Any] | None = None,
         interval_s: float = 10.0,
         overrides: Mapping[str, Any] | None = None,
+        *,
+        journal: Mapping[str, Any] | None = None,
         **_: Any,  # a trigger outlives an upgrade: keywords of other versions are accepted
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # Airflow leaves it untyped
@@ -42,12 +44,13 @@ class WaitTrigger(BaseTrigger):
         self.arguments = dict(arguments or {})
         self.interval_s = interval_s
         self.overrides = dict(overrides or {})
-        self._thread = ClusterThread(conn_id, self.overrides)
+        self.journal = journal
+        self._thread = ClusterThread(conn_id, self.overrides, journal=journal)
         self._said = ""
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Class path and keywords, enough to build it again in any triggerer."""
-        names = ("conn_id", "question", "arguments", "interval_s", "overrides")
+        names = ("conn_id", "question", "arguments", "interval_s", "overrides", "journal")
         return f"{__name__}.{type(self).__name__}", {name: getattr(self, name) for name in names}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:

@@ -16,7 +16,7 @@ from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
 from kafka_steward.triggers.collector import spare_what_is_loaded
 from kafka_steward.triggers.rounds import HealthRound, JoinRound, NewcomerRound
-from kafka_steward.triggers.telling import Teller, gauge
+from kafka_steward.triggers.telling import Teller, bell_of, gauge
 from kafka_steward.triggers.thread import ClusterThread
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class WatchTrigger(BaseEventTrigger):
         return f"{__name__}.{type(self).__name__}", keywords | ({} if self.rings == RINGS[0] else {"rings": self.rings})
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """One event per bell: `{"cluster_id": str, "at_ms": int}`, and for brokers `"brokers": [ids]`."""
+        """One event per bell, as `bell_of` makes it."""
         bells: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self._wake = asyncio.Event()
         watches = [self._watch_failures(bells), self._watch_documents(bells)]
@@ -108,14 +108,13 @@ class WatchTrigger(BaseEventTrigger):
     async def _watch_failures(self, bells: asyncio.Queue[dict[str, Any]]) -> None:
         while True:
             try:
-                cluster_id, verdict, pause_s = await self._thread.ask(self._look)
+                bell, verdict, pause_s = await self._thread.ask(self._look)
             except Exception as error:  # noqa: BLE001 - whatever it is, a dead watch is worse: see the class
                 pause_s = self._complain(error)
             else:
                 self._tell(verdict)
                 if verdict.due and self.rings == RINGS[0]:
-                    at_ms, brokers = verdict.now_ms, list(verdict.due)
-                    bells.put_nowait({"cluster_id": cluster_id, "brokers": brokers, "at_ms": at_ms})
+                    bells.put_nowait(bell)
             await self._wait(pause_s)
 
     async def _watch_documents(self, bells: asyncio.Queue[dict[str, Any]]) -> None:
@@ -131,10 +130,11 @@ class WatchTrigger(BaseEventTrigger):
     async def _watch_health(self, bells: asyncio.Queue[dict[str, Any]]) -> None:
         await self._health.run(bells)
 
-    def _look(self, opened: Opened) -> tuple[str, Verdict, float]:
+    def _look(self, opened: Opened) -> tuple[dict[str, Any], Verdict, float]:
         if self._post is None or self._post.opened is not opened:
             self._post = _Post.at(opened)
-        return opened.cluster.cluster_id, self._post.detector.look(), self._post.interval_s
+        verdict = self._post.detector.look()
+        return bell_of(opened, verdict.now_ms, verdict.due), verdict, self._post.interval_s
 
     def _tell(self, verdict: Verdict) -> None:
         self._teller.fine()

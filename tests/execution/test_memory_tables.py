@@ -50,7 +50,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def database(engine: Any) -> Database:
-    return Database(engine, f"c{next(_cluster_ids)}")
+    return Database(engine, f"c{next(_cluster_ids)}", "here")
 
 
 def without_times(rows: list[Any]) -> list[str]:

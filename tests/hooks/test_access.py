@@ -105,10 +105,48 @@ def test_no_repr_shows_a_secret() -> None:
 def test_the_kips_documents_may_live_in_the_brokers_zookeeper() -> None:
     assert access(Given("kafka", host="a:9092")).zookeeper is None
     login = {"zookeeper_user": "steward", "zookeeper_password": "secret"}
-    extra = {"zookeeper": "z:2181/kafka", "zookeeper_tls": {"use_ssl": True}, **login}
-    found = access(Given("kafka", host="a:9092", extra=extra))
+    places = {"journal": "sqlite:////rows.db", "zookeeper": "z:2181/kafka", "zookeeper_tls": {"use_ssl": True}}
+    found = access(Given("kafka", host="a:9092", extra={**places, **login}))
     assert found.zookeeper == ZooKeeperOptions("z:2181/kafka", "steward:secret", {"use_ssl": True})
     assert "secret" not in repr(found)
+
+
+@pytest.mark.parametrize("extra", [{"zookeeper": "z:2181"}, {"zookeeper": "z:2181", "journal": "zookeeper"}])
+def test_rows_in_a_file_of_one_host_are_refused_beside_documents_that_all_hosts_share(extra: dict[str, Any]) -> None:
+    words = (
+        "names no journal, and beside documents in ZooKeeper, .* in /airflow/kafka_steward/journal.db, a file that one"
+    )
+    with pytest.raises(SettingError, match=words):
+        access(Given("kafka", host="a:9092", extra=extra))
+    shared = {**extra, "journal": "postgresql://db/steward"}
+    assert access(Given("kafka", host="a:9092", extra=shared)).journal == "postgresql://db/steward"
+
+
+@pytest.mark.parametrize(
+    ("executor", "local"),
+    [
+        ("LocalExecutor", True),
+        ("airflow.executors.local_executor.LocalExecutor", True),
+        ("here:LocalExecutor", True),
+        ("CeleryExecutor", False),
+        ("LocalExecutor, KubernetesExecutor", False),
+        ("NotLocalExecutor", False),
+    ],
+)
+def test_the_default_journal_is_for_executors_that_run_tasks_where_the_scheduler_is(executor: str, local: bool) -> None:
+    given = Given("kafka", host="a:9092")
+    if local:
+        assert (
+            access_of(given, None, {}, {}, HOME, executor=executor).journal
+            == "sqlite:////airflow/kafka_steward/journal.db"
+        )
+        return
+    with pytest.raises(
+        SettingError, match=f"with the executor {executor}, whose tasks run on other hosts, .* set journal"
+    ):
+        access_of(given, None, {}, {}, HOME, executor=executor)
+    by_section = {"journal": "postgresql://db/steward"}
+    assert access_of(given, None, by_section, {}, HOME, executor=executor).journal == "postgresql://db/steward"
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def published(opened: Opened, topic: str, folder: Path) -> str:
 def test_a_plan_is_carried_out_and_taken_back_by_the_journal_in_zookeeper(
     connect: Connect, zookeeper_sandbox: Sandbox, topic: str, tmp_path: Path
 ) -> None:
-    extra = {"zookeeper": zookeeper_sandbox.zookeeper, "journal": "zookeeper"}
+    extra = {"zookeeper": zookeeper_sandbox.zookeeper}
     conn_id = connect(host=zookeeper_sandbox.bootstrap, extra={**extra, "workspace": str(tmp_path)})
     zookeeper_sandbox.create_topics(topic, assignments={0: (1, 2, 3)})
     zookeeper = KazooClient(zookeeper_sandbox.zookeeper)

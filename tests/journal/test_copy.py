@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.errors import LockLost, RequestError
+from kafka_steward.errors import LockLost, RequestError, WrongJournal
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Entry, Outcome
 from kafka_steward.journal.copy import Copied, copy_journal
@@ -135,12 +135,31 @@ def test_on_one_database_only_the_tree_moves(zookeeper: ZooKeeperServer, sqlite_
     options = ZooKeeperOptions(f"{zookeeper.hosts}/{cluster_id}")
     with (
         open_journal(sqlite_url, cluster_id, zookeeper=options) as source,
-        open_journal(sqlite_url, cluster_id) as target,
+        open_journal(sqlite_url, cluster_id, compare=False) as target,
     ):
         fill(source)
         before = contents(source)
         assert copy_journal(source, target, owner="copier").audit_rows == 0
         assert contents(target) == before
+
+
+def test_only_the_copy_is_opened_from_then_on_when_the_original_shares_its_documents(
+    zookeeper: ZooKeeperServer, postgres_url: str, tmp_path: Path, cluster_id: str
+) -> None:
+    options = ZooKeeperOptions(f"{zookeeper.hosts}/{cluster_id}")
+    file = f"sqlite:///{tmp_path}/rows.db"
+    with (
+        open_journal(file, cluster_id, zookeeper=options) as source,
+        open_journal(postgres_url, cluster_id, zookeeper=options, compare=False) as target,
+    ):
+        fill(source)
+        before = contents(source)
+        copy_journal(source, target, owner="copier")
+        assert contents(target) == before
+    with pytest.raises(WrongJournal, match="belong to a journal whose rows are at postgresql"):
+        open_journal(file, cluster_id, zookeeper=options)
+    with open_journal(postgres_url, cluster_id, zookeeper=options) as copied:
+        assert contents(copied) == before
 
 
 def test_nothing_is_copied_while_a_process_steps(make: Make) -> None:
@@ -161,4 +180,5 @@ def test_kafkas_own_znodes_stay(make: Make, zookeeper: ZooKeeperServer) -> None:
     source.tree.create("/admin/delete_topics/orders", "x")
     source.tree.create("/brokers/ids/1", "x")
     assert copy_journal(source, target, owner="copier").documents == 0
-    assert target.tree.children("/") == []
+    assert target.tree.children("/") == ["steward"]
+    assert target.tree.children("/steward") == ["journal"]

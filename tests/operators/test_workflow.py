@@ -44,6 +44,7 @@ class Desk:
     def __init__(self, folder: Path, simulator: Simulator, journal: Journal) -> None:
         self.folder, self.simulator, self.journal = folder, simulator, journal
         self.settings = Settings(throttle=0, step_interval=0.1)
+        self.origin = {"id": "0a1b", "place": "memory"}
 
     @property
     def access(self) -> Any:

@@ -163,7 +163,7 @@ def watch_of(server: ZooKeeperServer, looks: Looks, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("kafka_steward.triggers.documents.Protocol", looks.look_of("documents", Looked()))
     monkeypatch.setattr("kafka_steward.execution.watching.detector.Detector", looks.look_of("brokers", verdict))
     journal = Yard().journal
-    access = SimpleNamespace(zookeeper=ZooKeeperOptions(server.hosts), settings=Settings())
+    access = SimpleNamespace(conn_id="kafka", zookeeper=ZooKeeperOptions(server.hosts), settings=Settings())
     cluster = SimpleNamespace(cluster_id=journal.cluster_id, close=lambda: None)
     monkeypatch.setattr(StewardHook, "open", lambda _: Opened(cast("Any", access), cast("Any", cluster), journal))
     said: list[str] = []
@@ -196,7 +196,7 @@ def test_closed_in_the_middle_of_settling_in_it_listens_to_zookeeper_no_more(mon
         def close(self) -> None:
             ended.set()
 
-    access = SimpleNamespace(zookeeper=ZooKeeperOptions("127.0.0.1:1"), settings=Settings())
+    access = SimpleNamespace(conn_id="kafka", zookeeper=ZooKeeperOptions("127.0.0.1:1"), settings=Settings())
     yard = Yard()
     opened = Opened(cast("Any", access), cast("Any", SimpleNamespace(close=lambda: None)), yard.journal)
     monkeypatch.setattr("kafka_steward.triggers.documents.TreeWatch", Session)
@@ -243,7 +243,7 @@ def test_a_failure_rings_only_the_watch_that_is_for_it() -> None:
     trigger._tell = lambda *_: None  # type: ignore[method-assign]  # what is told is tested elsewhere
 
     async def one_look() -> None:
-        looks = [("c", verdict, 0.0), End()]
+        looks = [({"brokers": [3]}, verdict, 0.0), End()]
 
         async def ask(question: Any) -> Any:
             found = looks.pop(0)

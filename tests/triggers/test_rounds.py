@@ -27,11 +27,16 @@ from tests.worlds import memory_journal
 
 def test_a_new_broker_is_rung_for_and_said_once() -> None:
     simulator = Simulator.of("1a 2b 3c", "t: 12")
-    opened: Any = SimpleNamespace(cluster=simulator, journal=memory_journal(simulator), settings=Settings())
+    journal = {"id": "0a1b", "place": "postgresql://db/steward"}
+    access = SimpleNamespace(conn_id="kafka")
+    opened: Any = SimpleNamespace(
+        cluster=simulator, journal=memory_journal(simulator), settings=Settings(), access=access, origin=journal
+    )
     told: list[str] = []
     watch = NewcomerRound("kafka", ClusterThread("kafka", {}), lambda words, *more: told.append(words % more))
     bell, pause_s = watch.look(opened)
-    assert (bell, pause_s) == ({"cluster_id": "simulated", "brokers": [3], "at_ms": simulator.now_ms}, 2.0)
+    named = {"cluster_id": "simulated", "conn_id": "kafka", "journal": journal}
+    assert (bell, pause_s) == ({**named, "brokers": [3], "at_ms": simulator.now_ms}, 2.0)
     assert watch.look(opened)[0] is None
     assert sum("Broker 3 has joined." in line for line in told) == 1
 

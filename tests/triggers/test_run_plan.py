@@ -74,13 +74,13 @@ def test_a_journal_that_comes_back_is_waited_for() -> None:
 def test_a_cluster_that_stays_away_fires_as_a_failure() -> None:
     away = ClusterUnreachable("No bootstrap server answers.")
     events, _ = fired([away] * 100)
-    assert events == [{"ended": False, "sentence": "No bootstrap server answers.", "progress": None}]
+    assert events == [{"ended": False, "sentence": "No bootstrap server answers.", "progress": None, "for_good": False}]
 
 
 @pytest.mark.parametrize("error", [PlanError("No such plan."), AuthenticationFailed("Authentication failed.")])
 def test_what_waiting_does_not_mend_fires_at_once(error: Exception) -> None:
     events, trigger = fired([error])
-    assert events == [{"ended": False, "sentence": str(error), "progress": None}]
+    assert events == [{"ended": False, "sentence": str(error), "progress": None, "for_good": True}]
     assert trigger.waits == [FIRST_EVENT_AFTER_S]
 
 

@@ -39,11 +39,11 @@ class Scripted(WatchTrigger):
         self.waits: list[float] = []
         self._thread = self  # type: ignore[assignment]  # stands in for the thread: asks nothing but the script
 
-    async def ask(self, _: Any) -> tuple[str, Verdict, float]:
+    async def ask(self, _: Any) -> tuple[dict[str, Any], Verdict, float]:
         look = self.script.pop(0)
         if isinstance(look, BaseException):
             raise look
-        return "cluster-1", look, 2.0
+        return {"brokers": list(look.due), "at_ms": look.now_ms}, look, 2.0
 
     async def _watch_documents(self, _: Any) -> None:
         await asyncio.Event().wait()
@@ -70,8 +70,8 @@ def rung(script: Sequence[Verdict | BaseException]) -> tuple[list[Any], Scripted
 def test_it_rings_only_when_a_failure_is_due() -> None:
     events, trigger = rung([verdict(), verdict(failed=[3]), verdict(3), verdict(failed=[3]), verdict(3, 4)])
     assert events == [
-        {"cluster_id": "cluster-1", "brokers": [3], "at_ms": 1_000},
-        {"cluster_id": "cluster-1", "brokers": [3, 4], "at_ms": 1_000},
+        {"brokers": [3], "at_ms": 1_000},
+        {"brokers": [3, 4], "at_ms": 1_000},
     ]
     assert trigger.waits == [2.0] * 5
 
@@ -85,7 +85,7 @@ def test_a_grace_period_that_runs_is_said_once(capsys: pytest.CaptureFixture[str
 @pytest.mark.parametrize("error", [ClusterUnreachable("Nobody answers."), ZeroDivisionError("a defect of ours")])
 def test_an_error_is_logged_once_and_backs_off(error: Exception, capsys: pytest.CaptureFixture[str]) -> None:
     events, trigger = rung([*[error] * 8, verdict(3)])
-    assert events == [{"cluster_id": "cluster-1", "brokers": [3], "at_ms": 1_000}]
+    assert events == [{"brokers": [3], "at_ms": 1_000}]
     assert trigger.waits == [2, 4, 8, 16, 32, 60, 60, 60, 2.0]
     logged = capsys.readouterr().out
     assert logged.count(f"The watch of kafka cannot look, and tries again: {error}") == 1

@@ -96,7 +96,7 @@ def _filled(journal: Journal) -> dict[TopicPartition, list[Assignment]]:
     found: dict[TopicPartition, list[Assignment]] = {}
     for record in journal.plans.latest(_PLANS):
         if record.operation == Operation.FILL.value:
-            for row in journal.plans.rows(record.digest):
+            for row in journal.plans.rows_found(record.digest):
                 if row.state in {MoveState.COMPLETED, MoveState.SUBMITTED}:
                     found.setdefault(row.topic_partition, []).append(row.move.after)
                 if row.attempt:

@@ -26,7 +26,7 @@ def debtors(journal: Journal) -> list[str]:
 def give_back_debts(cluster: ClusterPort, journal: Journal, live: frozenset[int], who: Who) -> None:
     """Give back what can be. Raises ClusterError, and LockLost while a plan is being stepped: it is still owed then."""
     for plan in debtors(journal):
-        attempts = {row.topic_partition: row.attempt for row in journal.plans.rows(plan)}
+        attempts = {row.topic_partition: row.attempt for row in journal.plans.rows_found(plan)}
         with journal.step_lock(new_owner()) as fence:
             deeds = Deeds(journal.audit, fence)
             Borrowing(cluster, journal, deeds, plan, attempts=attempts, who=who).give_back(NOTHING, live)

@@ -61,7 +61,7 @@ def _paused(journal: Journal, record: PlanRecord, settings: Settings, who: Who) 
 
 def _owes(journal: Journal, record: PlanRecord) -> bool:
     """Whether anything of it may still move, or is still throttled."""
-    flying = any(row.state is MoveState.SUBMITTED for row in journal.plans.rows(record.digest))
+    flying = any(row.state is MoveState.SUBMITTED for row in journal.plans.rows_found(record.digest))
     return flying or record.cancel is not None or any(record.digest in each.entries for each in _borrowed(journal))
 
 

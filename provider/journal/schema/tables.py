@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-__all__ = ["audit", "counter", "health", "host", "metadata", "node", "plan_move"]
+__all__ = ["audit", "counter", "health", "host", "journal", "metadata", "node", "opened", "plan_move"]
 
 metadata = sa.MetaData()
 
@@ -130,4 +130,24 @@ health = sa.Table(
     _name("cluster_id", key=True),
     _number("at_ms", key=True),
     sa.Column("measures", sa.Text, nullable=False),
+)
+
+#: The id of the journal, which its tree holds as well, and where that tree is. Bound once both halves have the id.
+journal = sa.Table(
+    "steward_journal",
+    metadata,
+    _name("cluster_id", key=True),
+    sa.Column("id", sa.Text, nullable=False),
+    sa.Column("tree", sa.Text, nullable=False),
+    sa.Column("bound", sa.Boolean, nullable=False),
+)
+
+#: Which hosts opened the journal, and when, first and last.
+opened = sa.Table(
+    "steward_opened",
+    metadata,
+    _name("cluster_id", key=True),
+    _name("host", key=True),
+    _number("first_ms"),
+    _number("last_ms"),
 )

@@ -12,7 +12,7 @@ from kafka_steward.errors import JournalError
 __all__ = ["KNOWN", "VERSION_TABLE", "upgrade"]
 
 #: Every migration's id, the oldest first; a test compares them with `versions/`.
-KNOWN = ("0001", "0002")
+KNOWN = ("0001", "0002", "0003")
 #: Alembic's table of the version reached: our own, so that a database may be shared with others.
 VERSION_TABLE = "steward_version"
 #: What PostgreSQL's advisory lock is called: any number that nobody else uses.

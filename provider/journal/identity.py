@@ -1,0 +1,203 @@
+"""Which journal this is: an id that both halves carry, so that a tree is never read with another database's rows.
+
+The tree may lie in ZooKeeper, which all hosts share, and the rows in a database that one host has to itself: then a
+record would be found without the rows that it counts. Whoever opens a journal compares the two.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+
+from kafka_steward.errors import DocumentError, NodeExists, WrongJournal
+from kafka_steward.journal import paths
+from kafka_steward.journal.database import Database, insert_once, now_ms
+from kafka_steward.journal.document import Document
+from kafka_steward.journal.schema import tables
+from kafka_steward.journal.tree import Tree
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from kafka_steward.journal.fields import Fields
+
+__all__ = ["Identity", "Openings", "identify", "reunite"]
+
+#: How often a host that opens the journal again and again is written down.
+_NOTED_EVERY_MS = 60_000
+_ONE_FOR_ALL = "give the setting journal the one database that all hosts of this Airflow share"
+_OR_PAIR = (
+    "or, if what is missing is lost for good, tie both halves together again with `airflow kafka-steward journal pair`"
+)
+
+
+@dataclass(frozen=True)
+class Identity:
+    """The id of a journal, and where its rows and its tree are, for people; neither holds a password."""
+
+    id: str
+    rows: str
+    tree: str
+
+    @property
+    def place(self) -> str:
+        """Where the journal is, in words."""
+        return self.rows if self.tree == self.rows else f"{self.rows} with its documents in {self.tree}"
+
+    def to_json(self) -> dict[str, str]:
+        """As an event of a watch carries it."""
+        return {"id": self.id, "place": self.place}
+
+    def must_be(self, other: Mapping[str, Any] | None) -> None:
+        """Raise WrongJournal unless `other`, which `to_json` gave elsewhere, is this one. None says nothing."""
+        if other is None or other.get("id") == self.id:
+            return
+        raise WrongJournal(
+            f"This run or task was begun with the journal at {other.get('place')}, and here another one was opened, at "
+            f"{self.place}; {_ONE_FOR_ALL}."
+        )
+
+
+@dataclass(frozen=True)
+class _Name(Document):
+    """`/steward/journal`: the id of the journal that this tree belongs to, and where its rows are."""
+
+    id: str
+    rows: str
+
+    @classmethod
+    def read(cls, fields: Fields, source: str | None) -> Self:
+        """Both are required."""
+        fields.maybe("version", fields.integer)
+        return cls(fields.text("id"), fields.text("rows"), extra=fields.rest(), source=source)
+
+    def values(self) -> dict[str, Any]:
+        """Our own fields."""
+        return {"version": self.VERSION, "id": self.id, "rows": self.rows}
+
+
+@dataclass(frozen=True)
+class Openings:
+    """Which hosts opened the journal of one cluster, and when: rows of the database."""
+
+    database: Database
+
+    def note(self, host: str) -> None:
+        """Write down that `host` opened it now, unless that was done a moment ago."""
+        opened, mine = tables.opened, self._mine(host)
+        with self.database.reading() as connection:
+            recent = sa.select(opened.c.host).where(mine & (opened.c.last_ms > now_ms() - _NOTED_EVERY_MS))
+            if connection.execute(recent).first() is not None:
+                return
+        row = {"cluster_id": self.database.cluster_id, "host": host, "first_ms": now_ms(), "last_ms": now_ms()}
+        with self.database.transaction() as connection:
+            connection.execute(insert_once(opened, connection.dialect.name).values(row))
+            connection.execute(sa.update(opened).where(mine).values(last_ms=now_ms()))
+
+    def rows(self) -> list[dict[str, Any]]:
+        """`{"host", "first_ms", "last_ms"}` of each host, whoever came last first. Times as the database has them."""
+        opened = tables.opened
+        query = sa.select(opened.c.host, opened.c.first_ms, opened.c.last_ms)
+        query = query.where(opened.c.cluster_id == self.database.cluster_id)
+        with self.database.reading() as connection:
+            found = connection.execute(query.order_by(opened.c.last_ms.desc(), opened.c.host)).mappings()
+            return [dict(row) for row in found]
+
+    def _mine(self, host: str) -> sa.ColumnElement[bool]:
+        return (tables.opened.c.cluster_id == self.database.cluster_id) & (tables.opened.c.host == host)
+
+
+def identify(database: Database, tree: Tree, place: str | None = None) -> Identity:
+    """The journal's id, made when both halves are new. `place` is where the tree is, None beside the rows.
+
+    Raises WrongJournal when the two halves belong to two journals, or one has lost the other.
+    """
+    rows = database.place
+    named = _Named(database, place or rows)
+    known, bound, their_tree = named.read_or_begin()
+    node = tree.get(paths.JOURNAL)
+    if node is None and bound:
+        raise WrongJournal(
+            f"The rows at {rows} belong to a journal whose documents are in {their_tree}, and there are none of it in "
+            f"{place or rows}; {_ONE_FOR_ALL}, mend the setting zookeeper, {_OR_PAIR}."
+        )
+    if node is None:
+        try:
+            node = tree.create(paths.JOURNAL, _Name(known, rows).to_json())
+        except NodeExists:
+            node = tree.get(paths.JOURNAL)
+    theirs = _name(node.data) if node is not None else None
+    if theirs is None or theirs.id != known:
+        where = theirs.rows if theirs is not None else "no known database"
+        raise WrongJournal(
+            f"The documents in {place or rows} belong to a journal whose rows are at {where}, and this opened the rows "
+            f"at {rows}; {_ONE_FOR_ALL}, {_OR_PAIR}."
+        )
+    if not bound:
+        named.bind(known)
+    return Identity(known, rows, place or rows)
+
+
+def reunite(database: Database, tree: Tree, place: str | None = None) -> Identity:
+    """Write a new id into both halves: from then on they are one journal, and what shared either is none any more."""
+    identity = Identity(uuid.uuid4().hex, database.place, place or database.place)
+    text = _Name(identity.id, identity.rows).to_json()
+    # The rows first, and not bound: whoever dies in between leaves a journal that refuses to be opened.
+    _Named(database, identity.tree).rename(identity.id)
+    node = tree.get(paths.JOURNAL)
+    if node is None:
+        tree.create(paths.JOURNAL, text)
+    else:
+        tree.set(paths.JOURNAL, text, version=node.version)
+    _Named(database, identity.tree).bind(identity.id)
+    return identity
+
+
+@dataclass(frozen=True)
+class _Named:
+    """The row that holds the id. It is bound once the tree holds the same."""
+
+    database: Database
+    tree: str
+
+    def read_or_begin(self) -> tuple[str, bool, str]:
+        found = self._read()
+        if found is None:
+            with self.database.transaction() as connection:
+                row = {"cluster_id": self.database.cluster_id, "id": uuid.uuid4().hex, "tree": self.tree}
+                connection.execute(insert_once(tables.journal, connection.dialect.name).values(row | {"bound": False}))
+            found = self._read()
+        if found is None:
+            raise WrongJournal(f"The row that names the journal at {self.database.place} went away; open it again.")
+        return found
+
+    def bind(self, identity: str) -> None:
+        change = sa.update(tables.journal).where(self._mine() & (tables.journal.c.id == identity))
+        with self.database.transaction() as connection:
+            connection.execute(change.values(bound=True, tree=self.tree))
+
+    def rename(self, identity: str) -> None:
+        row = {"cluster_id": self.database.cluster_id, "id": identity, "tree": self.tree, "bound": False}
+        with self.database.transaction() as connection:
+            connection.execute(sa.delete(tables.journal).where(self._mine()))
+            connection.execute(sa.insert(tables.journal).values(row))
+
+    def _read(self) -> tuple[str, bool, str] | None:
+        query = sa.select(tables.journal.c.id, tables.journal.c.bound, tables.journal.c.tree).where(self._mine())
+        with self.database.reading() as connection:
+            found = connection.execute(query).first()
+        return None if found is None else (str(found[0]), bool(found[1]), str(found[2]))
+
+    def _mine(self) -> sa.ColumnElement[bool]:
+        return tables.journal.c.cluster_id == self.database.cluster_id
+
+
+def _name(text: str) -> _Name | None:
+    try:
+        return _Name.from_json(text, paths.JOURNAL)
+    except DocumentError:
+        return None

@@ -1,0 +1,31 @@
+"""Which journal this is, and which hosts opened it."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0003"
+down_revision = "0002"
+
+_Name = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
+
+
+def upgrade() -> None:
+    """One table for the id that both halves of a journal carry, one for the hosts."""
+    op.create_table(
+        "steward_journal",
+        sa.Column("cluster_id", _Name, nullable=False),
+        sa.Column("id", sa.Text, nullable=False),
+        sa.Column("tree", sa.Text, nullable=False),
+        sa.Column("bound", sa.Boolean, nullable=False),
+        sa.PrimaryKeyConstraint("cluster_id"),
+    )
+    op.create_table(
+        "steward_opened",
+        sa.Column("cluster_id", _Name, nullable=False),
+        sa.Column("host", _Name, nullable=False),
+        sa.Column("first_ms", sa.BigInteger, nullable=False),
+        sa.Column("last_ms", sa.BigInteger, nullable=False),
+        sa.PrimaryKeyConstraint("cluster_id", "host"),
+    )

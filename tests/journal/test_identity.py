@@ -1,0 +1,197 @@
+"""Rows and documents are those of one journal, or the journal is not opened; and a plan has all of its rows."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from kafka_steward.errors import PlanError, WrongJournal
+from kafka_steward.journal import identity, paths
+from kafka_steward.journal.engine import open_database
+from kafka_steward.journal.identity import Identity, identify, reunite
+from kafka_steward.journal.open import open_journal
+from kafka_steward.journal.zk_options import ZooKeeperOptions
+from tests.journal.test_plans import moves_of, record_of
+from tests.journal.zookeeper import ZooKeeperServer
+from tests.memory_tree import MemoryTree
+
+
+def test_a_journal_keeps_its_id_and_names_its_place(fresh_url: str, cluster_id: str) -> None:
+    with (
+        open_journal(fresh_url, cluster_id, host="here") as first,
+        open_journal(fresh_url, cluster_id, host="here") as again,
+    ):
+        assert first.identity == again.identity
+        assert first.identity is not None
+        assert re.fullmatch("[0-9a-f]{32}", first.identity.id)
+        assert cluster_id not in first.identity.place
+        assert ("on the host here" in first.identity.place) == fresh_url.startswith("sqlite")
+        if password := sa.make_url(fresh_url).password:
+            assert str(password) not in first.identity.place
+
+
+def test_each_cluster_of_a_database_has_an_id_of_its_own(sqlite_url: str, cluster_id: str) -> None:
+    with open_journal(sqlite_url, cluster_id) as one, open_journal(sqlite_url, f"{cluster_id}-b") as other:
+        assert one.identity is not None
+        assert other.identity is not None
+        assert one.identity.id != other.identity.id
+
+
+def test_documents_are_not_read_with_the_rows_of_another_database(tmp_path: Path) -> None:
+    tree = MemoryTree(lambda: 1)
+    ours, theirs = (open_database(f"sqlite:///{tmp_path}/{name}.db", "c", name) for name in ("worker", "triggerer"))
+    made = identify(ours, tree, "ZooKeeper at zk1:2181")
+    assert (
+        made.place == f"sqlite:///{tmp_path}/worker.db on the host worker with its documents in ZooKeeper at zk1:2181"
+    )
+    words = (
+        "The documents in ZooKeeper at zk1:2181 belong to a journal whose rows are at "
+        f"sqlite:///{tmp_path}/worker.db on the host worker, and this opened the rows at "
+        f"sqlite:///{tmp_path}/triggerer.db on the host triggerer; give the setting journal the one database that all"
+    )
+    for _ in range(2):
+        with pytest.raises(WrongJournal, match=re.escape(words)):
+            identify(theirs, tree, "ZooKeeper at zk1:2181")
+    assert identify(ours, tree, "ZooKeeper at zk1:2181") == made
+
+
+def test_rows_are_not_read_with_documents_that_are_new(tmp_path: Path) -> None:
+    """As when ZooKeeper lost them, or the chroot was misspelt."""
+    database = open_database(f"sqlite:///{tmp_path}/rows.db", "c", "here")
+    identify(database, MemoryTree(lambda: 1), "ZooKeeper at zk1:2181/kafka")
+    empty = MemoryTree(lambda: 1)
+    with pytest.raises(
+        WrongJournal, match="documents are in ZooKeeper at zk1:2181/kafka, and there are none of it in Zoo"
+    ):
+        identify(database, empty, "ZooKeeper at zk1:2181/kafak")
+    assert empty.get(paths.JOURNAL) is None
+
+
+def test_whoever_dies_between_the_halves_is_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    database, tree = open_database(f"sqlite:///{tmp_path}/rows.db", "c", "here"), MemoryTree(lambda: 1)
+
+    def die(*_: object) -> None:
+        raise SystemExit
+
+    monkeypatch.setattr(tree, "create", die)
+    with pytest.raises(SystemExit):
+        identify(database, tree, "there")
+    monkeypatch.undo()
+    monkeypatch.setattr(identity._Named, "bind", die)
+    with pytest.raises(SystemExit):
+        identify(database, tree, "there")
+    monkeypatch.undo()
+    node = tree.get(paths.JOURNAL)
+    assert node is not None
+    assert identify(database, tree, "there").id in node.data
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{}", '{"id": 5, "rows": "x"}', "not JSON", '{"version": 9, "id": "x", "rows": "y"}']
+)
+def test_a_garbled_name_refuses_until_the_halves_are_tied_together_again(tmp_path: Path, text: str) -> None:
+    database, tree = open_database(f"sqlite:///{tmp_path}/rows.db", "c", "here"), MemoryTree(lambda: 1)
+    made = identify(database, tree, "there")
+    node = tree.get(paths.JOURNAL)
+    assert node is not None
+    tree.set(paths.JOURNAL, text, version=node.version)
+    with pytest.raises(WrongJournal, match=r"rows are at no known database, .* `airflow kafka-steward journal pair`"):
+        identify(database, tree, "there")
+    paired = reunite(database, tree, "there")
+    assert paired.id != made.id
+    assert identify(database, tree, "there") == paired
+
+
+def test_tying_together_ends_what_shared_one_half(tmp_path: Path) -> None:
+    old, new = (open_database(f"sqlite:///{tmp_path}/{name}.db", "c", "here") for name in ("old", "new"))
+    tree = MemoryTree(lambda: 1)
+    identify(old, tree, "there")
+    made = reunite(new, tree, "there")
+    assert identify(new, tree, "there") == made
+    with pytest.raises(WrongJournal, match=r"belong to a journal whose rows are at .*new.db"):
+        identify(old, tree, "there")
+
+
+def test_a_process_that_dies_while_tying_together_leaves_no_open_door(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database, tree = open_database(f"sqlite:///{tmp_path}/rows.db", "c", "here"), MemoryTree(lambda: 1)
+    identify(database, tree, "there")
+
+    def die(*_: object, **__: object) -> None:
+        raise SystemExit
+
+    monkeypatch.setattr(tree, "set", die)
+    with pytest.raises(SystemExit):
+        reunite(database, tree, "there")
+    monkeypatch.undo()
+    with pytest.raises(WrongJournal, match="belong to a journal whose rows are at"):
+        identify(database, tree, "there")
+
+
+def test_two_hosts_with_files_of_their_own_do_not_share_zookeeper(
+    zookeeper: ZooKeeperServer, tmp_path: Path, cluster_id: str
+) -> None:
+    options = ZooKeeperOptions(f"{zookeeper.hosts}/{cluster_id}")
+    worker, triggerer = f"sqlite:///{tmp_path}/worker.db", f"sqlite:///{tmp_path}/triggerer.db"
+    with open_journal(worker, cluster_id, host="worker", zookeeper=options) as journal:
+        journal.plans.publish(record_of(journal, "aa"), moves_of(3))
+    with pytest.raises(WrongJournal, match=r"worker.db on the host worker, and this opened the rows at .*triggerer.db"):
+        open_journal(triggerer, cluster_id, host="triggerer", zookeeper=options)
+    with open_journal(worker, cluster_id, host="worker", zookeeper=options) as journal:
+        assert len(journal.plans.rows("aa")) == 3
+
+
+def test_a_plan_whose_rows_are_missing_is_refused_and_named(url: str, cluster_id: str) -> None:
+    """As when the database was restored from a backup that is older than the documents."""
+    with open_journal(url, cluster_id) as journal:
+        journal.plans.publish(record_of(journal, "beef"), moves_of(3))
+        journal.plans._table.forget("beef")
+        with pytest.raises(PlanError, match=r"Plan beef moves 3 partitions, and the journal at .* has 0 rows of it"):
+            journal.plans.rows("beef")
+        assert journal.plans.rows_found("beef") == []
+
+
+def test_who_opened_a_journal_is_written_down_with_the_moment(fresh_url: str, cluster_id: str) -> None:
+    hosts = ["here"] if fresh_url.startswith("sqlite") else ["one", "two"]
+    for host in hosts:
+        with open_journal(fresh_url, cluster_id, host=host) as journal:
+            now_ms = journal.now_ms()
+    with open_journal(fresh_url, cluster_id, host=hosts[0]) as journal:
+        assert journal.openings is not None
+        rows = journal.openings.rows()
+    assert {row["host"] for row in rows} == set(hosts)
+    assert all(now_ms - 60_000 < row["first_ms"] <= row["last_ms"] < now_ms + 60_000 for row in rows)
+
+
+def test_a_host_that_comes_back_later_is_written_down_anew(
+    sqlite_url: str, cluster_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(identity, "_NOTED_EVERY_MS", -1)
+    for _ in range(2):
+        with open_journal(sqlite_url, cluster_id) as journal:
+            assert journal.openings is not None
+            (row,) = journal.openings.rows()
+            before = row["last_ms"]
+            while journal.now_ms() <= before:
+                pass
+    with open_journal(sqlite_url, cluster_id) as journal:
+        assert journal.openings is not None
+        (row,) = journal.openings.rows()
+    assert row["first_ms"] < before < row["last_ms"]
+
+
+def test_another_journal_than_the_one_that_the_work_was_begun_with_is_refused() -> None:
+    here = Identity(
+        "aa", "sqlite:////airflow/journal.db on the host pod-7", "sqlite:////airflow/journal.db on the host pod-7"
+    )
+    here.must_be(None)
+    here.must_be({"id": "aa", "place": "elsewhere"})
+    words = (
+        "begun with the journal at postgresql://db/x, and here another one was opened, at sqlite:.* on the host pod-7;"
+    )
+    with pytest.raises(WrongJournal, match=words):
+        here.must_be({"id": "bb", "place": "postgresql://db/x"})
