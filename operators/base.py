@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from kafka_steward.errors import RequestError, StewardError
 from kafka_steward.hooks.context import hook_of
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from kafka_steward.hooks.steward import Opened, StewardHook
 
-__all__ = ["StewardOperator", "folder_of", "opened_by", "told_at_once"]
+__all__ = ["StewardOperator", "folder_of", "opened_by", "skip_rest", "told_at_once"]
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
@@ -73,6 +73,16 @@ def told_at_once(*, but: tuple[type[RequestError], ...] = ()) -> Iterator[None]:
         raise
     except RequestError as error:
         raise AirflowFailException(str(error)) from error
+
+
+def skip_rest(task: BaseOperator, context: Context, sentence: str) -> NoReturn:
+    """Skip this task and what follows, and say why: in its log, and as its XCom `sentence`.
+
+    Airflow drops the sentence of a skip exception.
+    """
+    task.log.info("%s", sentence)
+    context["ti"].xcom_push("sentence", sentence)
+    raise AirflowSkipException(sentence)
 
 
 def folder_of(opened: Opened, context: Context, what: str) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk.exceptions import AirflowSkipException
+from airflow.sdk.exceptions import AirflowFailException
 
 from kafka_steward.hooks.context import hook_of, who_of
-from kafka_steward.operators.base import StewardOperator, opened_by
+from kafka_steward.operators.base import StewardOperator, opened_by, skip_rest
 from kafka_steward.operators.notify import Notifiers, as_notifiers, notify
 
 if TYPE_CHECKING:
@@ -23,9 +23,11 @@ __all__ = ["FindFailuresOperator"]
 class FindFailuresOperator(StewardOperator):
     """Reads cluster and journal for brokers that are past their grace period and that no plan heals yet (KIP-46).
 
-    The event that started the run is not read: Airflow doubles some and swallows others. With nothing to heal, the task
-    and all after it are skipped, and its log says why. `brokers` narrows it to some ids; `ignore_grace` heals what is
-    dead now. Returns `{"brokers": [ids], "sentence"}`.
+    Of the event that started the run only the journal is read: Airflow doubles some events and swallows others. With
+    nothing to heal now, or while reassignments are switched off (KIP-236), the task and all after it are skipped; its
+    log and its XCom `sentence` say why. It fails for good in an outage, where nothing is healed until some brokers are
+    back, and for a broker that the cluster does not have. `brokers` narrows it to some ids; `ignore_grace` heals what
+    is dead now. Returns `{"brokers": [ids], "sentence", "cluster_id"}`.
 
     >>> FindFailuresOperator(task_id="find_failures", brokers=[3], ignore_grace=True)
     <Task(FindFailuresOperator): find_failures>
@@ -50,18 +52,34 @@ class FindFailuresOperator(StewardOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Look, and skip what follows when nothing is to be healed."""
+        from kafka_steward.execution.switch import why_off
+
         with self._open(context) as opened:
             verdict, cluster_id = self._look(opened, context), opened.cluster.cluster_id
+            self._refuse_unknown(opened, verdict)
+            disabled = why_off(opened.journal.tree)
         failed = [broker for broker in verdict.failed if not self.brokers or broker in self.brokers]
         facts = {"brokers": failed, "sentence": verdict.sentence, "cluster_id": cluster_id}
         if verdict.outage:
             notify(self.on_not_healable, context, "not_healable", facts)
-            raise AirflowSkipException(verdict.sentence)
+            raise AirflowFailException(verdict.sentence)
         if not failed:
-            raise AirflowSkipException(f"Nothing is to be healed now. {verdict.sentence}")
+            skip_rest(self, context, f"Nothing is to be healed now. {verdict.sentence}")
+        if disabled:
+            skip_rest(self, context, f"Nothing is healed while reassignments are switched off {disabled}.")
         self.log.info("%s", verdict.sentence)
         notify(self.on_failure_detected, context, "failure_detected", facts)
         return facts
+
+    def _refuse_unknown(self, opened: Opened, verdict: Verdict) -> None:
+        asked = set(self.brokers or ()) - set(verdict.down)
+        live = opened.cluster.live_brokers() if asked else ()
+        unknown = ", ".join(map(str, sorted(asked - set(live))))
+        if unknown:
+            raise AirflowFailException(
+                f"Broker {unknown} cannot be healed: cluster {opened.cluster.cluster_id} has none of that id, dead or "
+                f"live; gone is {', '.join(map(str, verdict.down)) or 'none'}."
+            )
 
     def _open(self, context: Context) -> Opened:
         hook = hook_of(self, context)

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from kafka_steward.errors import SettingError
 from kafka_steward.hooks.context import overrides_of
-from kafka_steward.operators.base import StewardOperator, told_at_once
+from kafka_steward.operators.base import StewardOperator, skip_rest, told_at_once
 from kafka_steward.triggers.questions import Answer, ask
 from kafka_steward.triggers.wait import WaitTrigger
 
@@ -60,7 +60,7 @@ class GateOperator(StewardOperator):
         if answer.done:
             return answer.sentence
         if self.when_busy == "skip":
-            raise AirflowSkipException(answer.sentence)
+            skip_rest(self, context, answer.sentence)
         if self.deferrable:
             self._defer(context, journal)
         return self._waited(context)

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk.exceptions import AirflowSkipException
-
 from kafka_steward.hooks.context import is_scheduled
-from kafka_steward.operators.base import StewardOperator
+from kafka_steward.operators.base import StewardOperator, skip_rest
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -43,7 +41,7 @@ class FindJoinedOperator(StewardOperator):
         with self.open(context) as opened:
             found = take_up(opened.cluster, opened.journal, f"{context['ti'].dag_id}/{context['ti'].run_id}")
         if not found.brokers:
-            raise AirflowSkipException(found.sentence)
+            skip_rest(self, context, found.sentence)
         self.log.info("%s", found.sentence)
         operation = "expand" if found.empty else "rebalance"
         return {"operation": operation, "brokers": list(found.brokers), "sentence": found.sentence}

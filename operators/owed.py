@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk.exceptions import AirflowSkipException
-
 from kafka_steward.hooks.context import who_of
-from kafka_steward.operators.base import StewardOperator, folder_of, told_at_once
+from kafka_steward.operators.base import StewardOperator, folder_of, skip_rest, told_at_once
 from kafka_steward.operators.notify import Notifiers, as_notifiers, notify
 
 if TYPE_CHECKING:
@@ -47,7 +45,7 @@ class FindOwedOperator(StewardOperator):
         able, missing = payable(judged, snapshot), _missing(judged)
         if not able:
             why = f"{missing} replicas are owed, and no live broker can take one." if missing else "No replica is owed."
-            raise AirflowSkipException(f"Nothing is to be filled now. {why}")
+            skip_rest(self, context, f"Nothing is to be filled now. {why}")
         sentence = f"{missing} replicas are owed; {len(able)} partitions can be given some of them now."
         self.log.info("%s", sentence)
         return {"owed": missing, "partitions": len(able), "sentence": sentence}

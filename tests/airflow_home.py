@@ -8,6 +8,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +20,9 @@ atexit.register(shutil.rmtree, HOME, ignore_errors=True)
 for name in [name for name in os.environ if name.startswith("AIRFLOW")]:
     del os.environ[name]
 os.environ |= {"AIRFLOW_HOME": str(HOME), "AIRFLOW__CORE__LOAD_EXAMPLES": "False"}
+
+# Airflow's DAG imports it when it first needs it, and it asks `file` what kind of Python this is: no test is to blame.
+import_module("croniter")
 
 #: Nothing listens there: port 1 of the loopback interface.
 NOWHERE = "127.0.0.1:1"

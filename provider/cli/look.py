@@ -54,15 +54,18 @@ def _status(call: Call) -> None:
 
 
 def _facts(opened: Opened) -> dict[str, Any]:
+    from kafka_steward.execution.decisions.failures import is_outage
     from kafka_steward.journal import paths
 
     snapshot, journal = opened.cluster.snapshot(), opened.journal
+    dead = snapshot.hosting - snapshot.live
     openings = [] if journal.openings is None else journal.openings.rows()
     return {
         "cluster_id": snapshot.cluster_id,
         "mode": "ZooKeeper" if opened.cluster.zookeeper_mode else "KRaft",
         "live_brokers": sorted(snapshot.live),
-        "dead_brokers": sorted(snapshot.hosting - snapshot.live),
+        "dead_brokers": sorted(dead),
+        "outage": is_outage(len(dead), len(snapshot.live | snapshot.hosting), opened.settings),
         "failures_written_down": [int(name) for name in journal.tree.children(paths.FAILED_BROKERS)],
         "partitions": len(snapshot.partitions),
         "under_replicated": sum(partition.under_replicated for partition in snapshot.partitions.values()),

@@ -56,8 +56,8 @@ class LocalAirflow:
 
     `home` is AIRFLOW_HOME; DAG files go into `dags`. `users` maps a name to its role (admin, op, user, viewer); each
     one's password is its name. `connections` maps a conn_id to the JSON form of a connection. `environment` is added to
-    that of all four parts. `database` is the URL of an empty PostgreSQL database (`postgresql+psycopg://...`); without
-    one, Airflow keeps its state in SQLite.
+    that of all four parts, `part_environment` to that of one, by its name. `database` is the URL of an empty PostgreSQL
+    database (`postgresql+psycopg://...`); without one, Airflow keeps its state in SQLite.
     """
 
     def __init__(
@@ -67,6 +67,7 @@ class LocalAirflow:
         connections: Mapping[str, Mapping[str, Any]] | None = None,
         users: Mapping[str, str] | None = None,
         environment: Mapping[str, str] | None = None,
+        part_environment: Mapping[str, Mapping[str, str]] | None = None,
         database: str | None = None,
     ) -> None:
         self.home = home
@@ -75,6 +76,7 @@ class LocalAirflow:
         (self._port,) = pick_ports(1)
         self._connections = dict(connections or {})
         self._extra = dict(environment or {})
+        self._part_extra = dict(part_environment or {})
         self._database = database or f"sqlite:///{home}/airflow.db"
         self._keys = {name: secrets.token_urlsafe(32) for name in ("jwt", "api")}
         self._fernet = base64.urlsafe_b64encode(secrets.token_bytes(32)).decode()
@@ -127,7 +129,8 @@ class LocalAirflow:
     def start_part(self, part: str) -> int:
         """Start one of api-server, scheduler, dag-processor, triggerer; its process id."""
         log = self.home / f"{part}.log"
-        self._parts[part] = self._household.spawn([*_airflow(), *_PARTS[part]], env=self.environment(), log=log)
+        environment = {**self.environment(), **self._part_extra.get(part, {})}
+        self._parts[part] = self._household.spawn([*_airflow(), *_PARTS[part]], env=environment, log=log)
         return self._parts[part].pid
 
     def signal_part(self, part: str, number: signal.Signals) -> None:

@@ -13,8 +13,11 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from kafka_steward.errors import AuthenticationFailed
 from kafka_steward.execution.watching.detector import Detector, Verdict
 from kafka_steward.hooks.steward import StewardHook
+from kafka_steward.journal import paths
+from kafka_steward.journal.requests import SwitchedOff
 from kafka_steward.operators.failures import FindFailuresOperator
 from tests.airflow_home import context
+from tests.memory_tree import MemoryTree
 
 Found = Callable[..., dict[str, Any]]
 
@@ -27,13 +30,21 @@ def verdict(*failed: int, outage: bool = False) -> Verdict:
 
 
 @pytest.fixture
-def overrides(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+def off() -> MemoryTree:
+    """The journal's tree, in which KIP-236's switch may be."""
+    return MemoryTree(lambda: 1)
+
+
+@pytest.fixture
+def overrides(monkeypatch: pytest.MonkeyPatch, off: MemoryTree) -> list[dict[str, Any]]:
     """The overrides of each hook that is opened; what it opens holds nothing."""
     seen: list[dict[str, Any]] = []
+    journal = SimpleNamespace(tree=off)
 
     def opened(hook: StewardHook) -> Any:
         seen.append(dict(hook.overrides))
-        return nullcontext(SimpleNamespace(cluster=SimpleNamespace(cluster_id="c"), journal=None, settings=None))
+        cluster = SimpleNamespace(cluster_id="c", live_brokers=lambda: {1: None, 9: None})
+        return nullcontext(SimpleNamespace(cluster=cluster, journal=journal, settings=None))
 
     monkeypatch.setattr(StewardHook, "open", opened)
     return seen
@@ -57,12 +68,40 @@ def test_nothing_to_heal_is_skipped_with_the_reason(found: Found) -> None:
     with pytest.raises(AirflowSkipException, match=r"Nothing is to be healed now\. So it is\."):
         found(verdict(), on_failure_detected=lambda _: pytest.fail("nothing was detected"))
     with pytest.raises(AirflowSkipException, match=r"Nothing is to be healed now"):
-        found(verdict(3), brokers=[4])
+        found(verdict(3), brokers=[9])
+
+
+def test_why_nothing_is_healed_stands_in_the_log_and_on_the_run(
+    found: Found, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Airflow drops the sentence of a skip exception."""
+    monkeypatch.setattr(Detector, "look", lambda *_, **__: verdict())
+    run = context()
+    with pytest.raises(AirflowSkipException):
+        FindFailuresOperator(task_id="find", conn_id="kafka").execute(run)
+    assert run["ti"].xcoms == {"sentence": "Nothing is to be healed now. So it is."}
+    assert "Nothing is to be healed now. So it is." in capsys.readouterr().out
+
+
+def test_a_broker_that_the_cluster_does_not_have_fails_for_good(found: Found) -> None:
+    words = r"^Broker 4, 7 cannot be healed: cluster c has none of that id, dead or live; gone is 3\.$"
+    with pytest.raises(AirflowFailException, match=words):
+        found(verdict(3), brokers=[7, 3, 4, 1])
+
+
+def test_nothing_is_healed_while_reassignments_are_switched_off(found: Found, off: MemoryTree) -> None:
+    off.create(paths.REASSIGN_CANCEL, SwitchedOff("ann", "an audit").to_json())
+    with pytest.raises(
+        AirflowSkipException, match=r"^Nothing is healed while reassignments are switched off by ann since"
+    ):
+        found(verdict(3), on_failure_detected=lambda _: pytest.fail("nothing begins"))
+    with pytest.raises(AirflowSkipException, match=r"^Nothing is to be healed now"):
+        found(verdict())
 
 
 def test_an_outage_is_told_and_not_healed(found: Found) -> None:
     told: list[Any] = []
-    with pytest.raises(AirflowSkipException, match=r"So it is\."):
+    with pytest.raises(AirflowFailException, match=r"So it is\."):
         found(verdict(3, 4, outage=True), on_not_healable=told.append)
     assert told[0]["kafka_steward"]["event"] == "not_healable"
 

@@ -15,7 +15,7 @@ from kafka_steward.settings import Settings
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["Failure", "Judgement", "Sight", "handled_brokers", "is_abandoned", "is_idle", "judge"]
+__all__ = ["Failure", "Judgement", "Sight", "handled_brokers", "is_abandoned", "is_idle", "is_outage", "judge"]
 
 
 @dataclass(frozen=True)
@@ -93,14 +93,14 @@ def judge(
     With a `heal_failure_interval` of -1 nothing is written and nothing is ever due.
     """
     if settings.heal_failure_interval < 0:
-        return Judgement((), (), (), (), {}, (), outage=_is_outage(sight, settings))
+        return Judgement((), (), (), (), {}, (), outage=is_outage(len(sight.failed), len(sight.known), settings))
     down = sorted(sight.failed)
     unhandled = [broker for broker in down if broker not in handled]
     due_at = {
         broker: _due_ms(broker, first_seen_ms.get(broker, now_ms), bouncing, stated_ms or {}, settings)
         for broker in unhandled
     }
-    outage = _is_outage(sight, settings)
+    outage = is_outage(len(sight.failed), len(sight.known), settings)
     due = tuple(broker for broker in unhandled if due_at[broker] <= now_ms and not outage)
     retry_ms = settings.heal_retry_interval * 1000
     return Judgement(
@@ -176,6 +176,6 @@ def _grace_ms(broker: int, bouncing: frozenset[int], settings: Settings) -> int:
     return int(settings.heal_failure_interval * 1000)
 
 
-def _is_outage(sight: Sight, settings: Settings) -> bool:
-    down = len(sight.failed)
-    return down > settings.max_failed_brokers or down > settings.max_failed_fraction * len(sight.known)
+def is_outage(down: int, known: int, settings: Settings) -> bool:
+    """Whether so many brokers of `known` are more than a heal may replace: then nothing is healed."""
+    return down > settings.max_failed_brokers or down > settings.max_failed_fraction * known

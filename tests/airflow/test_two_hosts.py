@@ -1,0 +1,122 @@
+"""Worker and triggerer as on two hosts, with an AIRFLOW_HOME each: the first run fails, and says why."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+
+from kafka_steward.journal.moves import MoveState
+from kafka_steward.sandbox import Sandbox
+from kafka_steward.sandbox.airflow import LocalAirflow
+from kafka_steward.sandbox.java import java
+from tests.airflow.conftest import Desk
+from tests.eventually import eventually
+from tests.postgres import PostgresServer
+
+pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.ci]
+
+CONN_ID = "kafka_apart"
+HEAL = "heal_kafka_apart"
+DAGS = """\
+# An Airflow DAG of a cluster.
+from kafka_steward.dags import heal
+heal(conn_id="kafka_apart", retries=0)
+"""
+#: Settings of a watch that need not wait for long.
+QUICK = {"heal_failure_interval": 5, "heal_retry_interval": 15, "step_interval": 1, "watch_interval": 1}
+
+
+@pytest.fixture
+def homes(tmp_path: Path) -> dict[str, Path]:
+    """The AIRFLOW_HOME of the triggerer, and that of all other parts."""
+    found = {name: tmp_path / name for name in ("triggerer", "worker")}
+    for home in found.values():
+        home.mkdir()
+    return found
+
+
+@pytest.fixture
+def desk(homes: dict[str, Path], sandbox: Sandbox, postgres: PostgresServer) -> Iterator[Desk]:
+    """An Airflow whose triggerer shares its database with the others, and no file but the DAGs'."""
+    chroot = made_in(sandbox.zookeeper) if sandbox.zookeeper else ""
+    apart = {
+        part: {
+            "AIRFLOW_HOME": str(home),
+            f"AIRFLOW_CONN_{CONN_ID.upper()}": json.dumps(connection(sandbox, home, chroot)),
+        }
+        for part, home in (("triggerer", homes["triggerer"]), ("scheduler", homes["worker"]))
+    }
+    shared = {"JAVA_HOME": str(java().home)}
+    database = postgres.new_database()
+    with LocalAirflow(homes["worker"], environment=shared, part_environment=apart, database=database) as airflow:
+        desk = Desk(airflow, CONN_ID, sandbox.bootstrap, f"sqlite:///{homes['worker']}/kafka_steward/journal.db")
+        desk.add_dags("heal", DAGS, HEAL)
+        yield desk
+
+
+def made_in(zookeeper: str) -> str:
+    """A chroot of this test's own."""
+    client = KazooClient(zookeeper)
+    client.start()
+    chroot = f"/steward-{secrets.token_hex(4)}"
+    client.create(chroot)
+    client.stop()
+    client.close()
+    return chroot
+
+
+def connection(sandbox: Sandbox, home: Path, chroot: str) -> dict[str, Any]:
+    """With the default journal; beside ZooKeeper, where that is refused, with a file of each host."""
+    extra: dict[str, Any] = dict(QUICK)
+    if sandbox.mode == "zookeeper":
+        extra |= {"zookeeper": f"{sandbox.zookeeper}{chroot}", "journal": f"sqlite:///{home}/rows.db"}
+    return {"conn_type": "kafka_steward", "host": sandbox.bootstrap, "extra": extra}
+
+
+def test_a_heal_says_that_the_watch_has_another_journal(
+    desk: Desk, kraft_sandbox: Sandbox, homes: dict[str, Path], topic: str
+) -> None:
+    kraft_sandbox.create_topics(topic, partitions=4, replication_factor=3)
+    desk.pause(HEAL, paused=False)
+    kraft_sandbox.kill(4)
+    rung = desk.ended(HEAL, 0)
+    assert (rung["run_type"], rung["state"]) == ("asset_triggered", "failed")
+    log = desk.log(HEAL, rung["dag_run_id"], "find_failures")
+    assert_told(log, "begun with the journal at", homes["triggerer"], homes["worker"])
+
+    # The watch has no part in a run that a person starts: there it is the trigger that has another journal.
+    number = len(desk.runs(HEAL))
+    run_id = desk.trigger(HEAL, {"ignore_grace": True}, "admin")
+    by_hand = next(run for run in map(desk.ended, [HEAL] * 9, range(number, number + 9)) if run["dag_run_id"] == run_id)
+    assert by_hand["state"] == "failed"
+    assert_told(desk.log(HEAL, run_id, "submit"), "begun with the journal at", homes["worker"], homes["triggerer"])
+    with desk.opened() as opened:
+        (plan,) = opened.journal.plans.unfinished()
+        assert {row.state for row in opened.journal.plans.rows(plan.digest)} == {MoveState.WAITING}
+        assert not opened.cluster.reassignments()
+
+
+def test_documents_that_are_shared_are_not_read_with_rows_that_are_not(
+    desk: Desk, zookeeper_sandbox: Sandbox, homes: dict[str, Path], topic: str
+) -> None:
+    zookeeper_sandbox.create_topics(topic, partitions=4, replication_factor=3)
+    desk.pause(HEAL, paused=False)
+    eventually((homes["triggerer"] / "rows.db").exists, within=60)
+    run_id = desk.trigger(HEAL, {"ignore_grace": True}, "admin")
+    run = desk.ended(HEAL, 0)
+    assert (run["dag_run_id"], run["state"]) == (run_id, "failed")
+    log = desk.log(HEAL, run_id, "find_failures")
+    assert_told(log, "belong to a journal whose rows are at", homes["triggerer"], homes["worker"])
+
+
+def assert_told(log: str, words: str, theirs: Path, ours: Path) -> None:
+    assert words in log
+    assert str(theirs) in log
+    assert str(ours) in log
+    assert "give the setting journal the one database that all hosts of this Airflow share" in log
