@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from kafka_steward.journal.moves import MoveRow
     from kafka_steward.journal.records import PlanRecord
 
-__all__ = ["audit_facts", "move_facts", "opening_facts", "plan_facts"]
+__all__ = ["audit_facts", "look_facts", "move_facts", "opening_facts", "plan_facts"]
 
 
 def plan_facts(record: PlanRecord) -> dict[str, Any]:
@@ -65,6 +65,12 @@ def audit_facts(row: AuditRow) -> dict[str, Any]:
 def opening_facts(row: Mapping[str, Any]) -> dict[str, Any]:
     """A host that opened the journal, and when it did so first and last."""
     return {"host": row["host"], "first": _time(row["first_ms"]), "last": _time(row["last_ms"])}
+
+
+def look_facts(row: Mapping[str, Any]) -> dict[str, Any]:
+    """When a watch last looked for one kind of thing, and where: `seconds` ago."""
+    told = {"kind": row["kind"], "host": row["host"], "last": _time(row["at_ms"])}
+    return {**told, "seconds": row["age_ms"] / 1000}
 
 
 def _time(ms: int | None) -> str | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.cli.cli_config import ActionCommand, Arg, positive_int
 
 from kafka_steward.cli.arguments import PLAN
-from kafka_steward.cli.facts import audit_facts, move_facts, opening_facts, plan_facts
+from kafka_steward.cli.facts import audit_facts, look_facts, move_facts, opening_facts, plan_facts
 from kafka_steward.cli.naming import plan_named
 from kafka_steward.cli.verb import Call, verb
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["verbs"]
 
 #: What `status` tells in lines of its own.
-_APART = ("plans", "hosts")
+_APART = ("plans", "hosts", "looks")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -48,6 +48,7 @@ def _status(call: Call) -> None:
         facts, plans = _facts(opened), opened.journal.plans
         lines = [f"{name.replace('_', ' ')}: {_text(value)}" for name, value in facts.items() if name not in _APART]
         lines += [f"opened on: {each['host']}, last {each['last']}" for each in facts["hosts"]]
+        lines += [f"watched: {each['kind']}, {each['seconds']:.0f} s ago on {each['host']}" for each in facts["looks"]]
         for record in plans.unfinished():
             lines += plan_lines(record, plans.rows_found(record.digest))
         call.out.facts(facts, lines)
@@ -60,6 +61,7 @@ def _facts(opened: Opened) -> dict[str, Any]:
     snapshot, journal = opened.cluster.snapshot(), opened.journal
     dead = snapshot.hosting - snapshot.live
     openings = [] if journal.openings is None else journal.openings.rows()
+    looks = [] if journal.looks is None else journal.looks.rows()
     return {
         "cluster_id": snapshot.cluster_id,
         "mode": "ZooKeeper" if opened.cluster.zookeeper_mode else "KRaft",
@@ -73,6 +75,7 @@ def _facts(opened: Opened) -> dict[str, Any]:
         "plans": [record.digest for record in journal.plans.unfinished()],
         "journal": (opened.origin or {}).get("place"),
         "hosts": [opening_facts(row) for row in openings],
+        "looks": [look_facts(row) for row in looks],
     }
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from kafka_steward.journal.database import Database
     from kafka_steward.journal.identity import Identity, Openings
+    from kafka_steward.journal.looks import Looks
     from kafka_steward.journal.sql_health import HealthRows
     from kafka_steward.journal.zk_options import ZooKeeperOptions
 
@@ -41,6 +42,7 @@ class Journal:
         guard: Guard | None = None,
         health: HealthRows | None = None,
         openings: Openings | None = None,
+        looks: Looks | None = None,
         identity: Identity | None = None,
         reunite: Callable[[], Identity] | None = None,
     ) -> None:
@@ -54,6 +56,8 @@ class Journal:
         self.health = health
         #: Which hosts opened it; None for a journal without a database.
         self.openings = openings
+        #: When each watch last looked; None for a journal without a database.
+        self.looks = looks
         #: What both halves say it is; None for one that was opened without asking.
         self.identity = identity
         self._reunite = reunite
@@ -66,6 +70,11 @@ class Journal:
     def now_ms(self) -> int:
         """The journal's clock, in milliseconds since 1970."""
         return self.tree.now_ms()
+
+    def note_look(self, kind: str) -> None:
+        """Write down that a look of this `kind` of the watch succeeded now, where there is a database for it."""
+        if self.looks is not None:
+            self.looks.note(kind)
 
     def must_be_of(self, cluster_id: str) -> None:
         """Raises PlanError when this is the journal of another cluster."""
@@ -150,6 +159,7 @@ def _in_sql(database: Database, compare: bool) -> Journal:
         close=database.close,
         health=HealthRows(database),
         openings=_openings(database),
+        looks=_looks(database),
         identity=identity,
         reunite=partial(_reunited, database, tree, None),
     )
@@ -180,6 +190,7 @@ def _in_zookeeper(database: Database, options: ZooKeeperOptions, compare: bool) 
         guard=SqlGuard(database),
         health=HealthRows(database),
         openings=_openings(database),
+        looks=_looks(database),
         identity=identity,
         reunite=partial(_reunited, database, tree, options),
     )
@@ -197,6 +208,12 @@ def _reunited(database: Database, tree: Tree, options: ZooKeeperOptions | None) 
     from kafka_steward.journal.identity import reunite  # noqa: PLC0415
 
     return reunite(database, tree, options.place if options else None)
+
+
+def _looks(database: Database) -> Looks:
+    from kafka_steward.journal.looks import Looks  # noqa: PLC0415
+
+    return Looks(database)
 
 
 def _openings(database: Database) -> Openings:

@@ -52,7 +52,7 @@ class DocumentLoop:
         self._say = say
         self._nudged = nudged
         self._thread = ClusterThread(conn_id, overrides)
-        self._teller = Teller(conn_id, say, failing="documents_failing", what="carry out documents")
+        self.teller = Teller(conn_id, say, failing="documents_failing", what="carry out documents")
         self._place: _Place | None = None
         self._wake = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -65,10 +65,10 @@ class DocumentLoop:
             try:
                 bell, looked, poll_s = await self._thread.ask(self._look)
             except Exception as error:  # noqa: BLE001 - whatever it is, a watch that has died is worse
-                pause_s = self._teller.complain(error)
+                pause_s = self.teller.complain(error)
             else:
-                self._teller.fine()
-                self._teller.lines(looked.sentences)
+                self.teller.fine()
+                self.teller.lines(looked.sentences)
                 if bell is not None:
                     bells.put_nowait(bell)
                 pause_s = poll_s if looked.pause_s is None else min(poll_s, looked.pause_s)
@@ -87,6 +87,7 @@ class DocumentLoop:
         place = self._place
         looked = place.protocol.look()
         rings = self._rings in {"request", "cancel"} and place.ears.heard(self._rings)
+        opened.journal.note_look("documents")
         bell = bell_of(opened, opened.journal.now_ms()) if rings else None
         return bell, looked, place.poll_s
 

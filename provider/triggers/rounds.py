@@ -38,7 +38,7 @@ class Round(ABC):
         """Look until cancelled; what is to be rung goes to `bells`."""
         while True:
             try:
-                bell, pause_s = await self._thread.ask(self.look)
+                bell, pause_s = await self._thread.ask(self._look)
             except Exception as error:  # noqa: BLE001 - whatever it is, a watch that has died is worse
                 pause_s = self.teller.complain(error)
             else:
@@ -46,6 +46,11 @@ class Round(ABC):
                 if bell is not None:
                     bells.put_nowait(bell)
             await self.wait(pause_s)
+
+    def _look(self, opened: Opened) -> Looked:
+        looked = self.look(opened)
+        opened.journal.note_look(self.FAILING.removesuffix("_failing"))
+        return looked
 
     @abstractmethod
     def look(self, opened: Opened) -> Looked:

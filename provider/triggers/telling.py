@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
@@ -39,10 +40,23 @@ def bell_of(opened: Opened, at_ms: int, brokers: Collection[int] | None = None) 
 
 
 class Teller:
-    """Speaks for one loop of the watch of `conn_id`; `failing` names the gauge that counts its errors in a row."""
+    """Speaks for one loop of the watch of `conn_id`; `failing` names the gauge that counts its errors in a row.
 
-    def __init__(self, conn_id: str, say: Callable[..., None], *, failing: str, what: str) -> None:
+    Another gauge, of the same name but with "age", is the seconds since its last look that worked. `clock` counts
+    seconds.
+    """
+
+    def __init__(
+        self,
+        conn_id: str,
+        say: Callable[..., None],
+        *,
+        failing: str,
+        what: str,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._conn_id, self._say, self._failing, self._what = conn_id, say, failing, what
+        self._clock, self._worked_s = clock, clock()
         self._said: object = None
         self._lines: dict[str, None] = {}
         self._failures = 0
@@ -52,7 +66,13 @@ class Teller:
         if self._failures:
             self._say("The watch of %s works again.", self._conn_id)
         self._failures = 0
+        self._worked_s = self._clock()
         gauge(self._failing, self._conn_id, 0)
+
+    def tell_age(self) -> None:
+        """Set the gauge of the age: also of a look that hangs, which neither succeeds nor fails."""
+        age = self._failing.removesuffix("failing") + "age"
+        gauge(age, self._conn_id, int(self._clock() - self._worked_s))
 
     def complain(self, error: Exception) -> float:
         """Say it once, count it, and return the seconds until the next look."""

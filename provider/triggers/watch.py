@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
 from kafka_steward.triggers.collector import spare_what_is_loaded
-from kafka_steward.triggers.rounds import HealthRound, JoinRound, NewcomerRound
+from kafka_steward.triggers.rounds import HealthRound, JoinRound, NewcomerRound, Round
 from kafka_steward.triggers.telling import Teller, bell_of, gauge
 from kafka_steward.triggers.thread import ClusterThread
 
@@ -28,6 +28,8 @@ __all__ = ["RINGS", "WatchTrigger"]
 
 #: What a watch may ring for: a DAG that is scheduled on one thing is not to be started by another.
 RINGS = ("broker-failed", "broker-joined", "broker-new", "request", "cancel")
+#: Seconds between two tellings of how long ago each part of the watch last looked.
+_AGES_TOLD_EVERY_S = 10.0
 #: Kafka's settings for how long a silent broker counts as live, in milliseconds: KRaft's, ZooKeeper's.
 _SESSION_TIMEOUTS = ("broker.session.timeout.ms", "zookeeper.session.timeout.ms")
 
@@ -60,6 +62,7 @@ class WatchTrigger(BaseEventTrigger):
         self._documents: DocumentLoop | None = None
         self._post: _Post | None = None
         self._teller = Teller(conn_id, self.log.info, failing="failing", what="look")
+        self._tellers = [self._teller]
         self._wake: asyncio.Event | None = None
         self._loops: list[asyncio.Task[None]] = []
 
@@ -74,11 +77,12 @@ class WatchTrigger(BaseEventTrigger):
         self._wake = asyncio.Event()
         watches = [self._watch_failures(bells), self._watch_documents(bells)]
         if self.rings == JoinRound.RINGS:
-            watches.append(JoinRound(self.conn_id, self._thread, self.log.info).run(bells))
+            watches.append(self._rounds(JoinRound(self.conn_id, self._thread, self.log.info), bells))
         if self.rings == NewcomerRound.RINGS:
-            watches.append(NewcomerRound(self.conn_id, self._thread, self.log.info).run(bells))
+            watches.append(self._rounds(NewcomerRound(self.conn_id, self._thread, self.log.info), bells))
         if self.rings == RINGS[0]:  # one is enough for a cluster
             watches.append(self._watch_health(bells))
+        watches.append(self._tell_ages())
         self._loops = loops = [asyncio.create_task(watch) for watch in watches]
         bell = asyncio.create_task(bells.get())
         try:
@@ -125,15 +129,28 @@ class WatchTrigger(BaseEventTrigger):
             self.conn_id, self.overrides, self.rings, self.log.info, self._nudge
         )
         self._documents = documents
+        self._tellers.append(documents.teller)
         await documents.run(bells)
 
     async def _watch_health(self, bells: asyncio.Queue[dict[str, Any]]) -> None:
-        await self._health.run(bells)
+        await self._rounds(self._health, bells)
+
+    async def _rounds(self, rounds: Round, bells: asyncio.Queue[dict[str, Any]]) -> None:
+        self._tellers.append(rounds.teller)
+        await rounds.run(bells)
+
+    async def _tell_ages(self) -> None:
+        """Beside the looks, not after them: one that hangs tells nothing by itself."""
+        while True:
+            for teller in self._tellers:
+                teller.tell_age()
+            await asyncio.sleep(_AGES_TOLD_EVERY_S)
 
     def _look(self, opened: Opened) -> tuple[dict[str, Any], Verdict, float]:
         if self._post is None or self._post.opened is not opened:
             self._post = _Post.at(opened)
         verdict = self._post.detector.look()
+        opened.journal.note_look("failures")
         return bell_of(opened, verdict.now_ms, verdict.due), verdict, self._post.interval_s
 
     def _tell(self, verdict: Verdict) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from types import SimpleNamespace
@@ -13,9 +14,12 @@ from airflow.sdk.observability import stats
 
 from kafka_steward.errors import ClusterUnreachable
 from kafka_steward.execution.watching.detector import Verdict
+from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.settings import Settings
 from kafka_steward.triggers import watch
+from kafka_steward.triggers.telling import Teller
 from kafka_steward.triggers.watch import WatchTrigger
+from tests.eventually import eventually
 
 
 def verdict(*due: int, failed: Sequence[int] = (), sentence: str = "All live.") -> Verdict:
@@ -96,12 +100,56 @@ def test_errors_raise_a_gauge_and_success_lowers_it(monkeypatch: pytest.MonkeyPa
     told: list[tuple[str, int]] = []
     monkeypatch.setattr(stats, "gauge", lambda name, value, **_: told.append((name, value)))
     rung([ClusterUnreachable("x"), ClusterUnreachable("x"), verdict(failed=[3])])
-    assert told == [
+    assert [each for each in told if each[0] != "kafka_steward.watch.age"] == [
         ("kafka_steward.watch.failing", 1),
         ("kafka_steward.watch.failing", 2),
         ("kafka_steward.watch.failing", 0),
         ("kafka_steward.watch.failed_brokers", 1),
     ]
+
+
+def test_the_age_of_a_look_grows_while_it_hangs_and_while_it_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: dict[str, int] = {}
+    monkeypatch.setattr(stats, "gauge", lambda name, value, **_: told.update({name: value}))
+    seconds = 0.0
+    teller = Teller("kafka", lambda *_: None, failing="documents_failing", what="look", clock=lambda: seconds)
+    for seconds in (7.9, 100.0):
+        teller.tell_age()
+        assert told["kafka_steward.watch.documents_age"] == int(seconds)
+    teller.complain(ClusterUnreachable("x"))
+    teller.tell_age()
+    assert told["kafka_steward.watch.documents_age"] == 100
+    teller.fine()
+    teller.tell_age()
+    assert told["kafka_steward.watch.documents_age"] == 0
+
+
+def test_a_watch_whose_looks_all_hang_still_tells_their_age(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: dict[str, int] = {}
+    monkeypatch.setattr(stats, "gauge", lambda name, value, **_: told.update({name: value}))
+    monkeypatch.setattr(watch, "_AGES_TOLD_EVERY_S", 0.01)
+    hanging = threading.Event()
+    monkeypatch.setattr(StewardHook, "open", lambda _: hanging.wait(60))
+    trigger = WatchTrigger("kafka", rings="broker-joined")
+    gauges = {f"kafka_steward.watch.{part}age" for part in ("", "documents_", "joining_")}
+
+    async def listen() -> None:
+        async for _ in trigger.run():
+            raise AssertionError("nothing rings")
+
+    def assert_told() -> None:
+        assert gauges <= told.keys()
+
+    async def until_told() -> None:
+        running = asyncio.create_task(listen())
+        try:
+            await asyncio.to_thread(eventually, assert_told, every=0.05)
+        finally:
+            running.cancel()
+            await trigger.cleanup()
+            hanging.set()
+
+    asyncio.run(until_told())
 
 
 @pytest.mark.parametrize(

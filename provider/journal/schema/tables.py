@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-__all__ = ["audit", "counter", "health", "host", "journal", "metadata", "node", "opened", "plan_move"]
+__all__ = ["audit", "counter", "health", "host", "journal", "look", "metadata", "node", "opened", "plan_move"]
 
 metadata = sa.MetaData()
 
@@ -150,4 +150,14 @@ opened = sa.Table(
     _name("host", key=True),
     _number("first_ms"),
     _number("last_ms"),
+)
+
+#: When each kind of look of a watch last succeeded, on which host.
+look = sa.Table(
+    "steward_look",
+    metadata,
+    _name("cluster_id", key=True),
+    _name("kind", key=True),
+    _name("host", key=True),
+    _number("at_ms"),
 )

@@ -1,4 +1,4 @@
-"""Which journal this is, and which hosts opened it."""
+"""Which journal this is, which hosts opened it, and when each watch last looked."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _Name = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 
 
 def upgrade() -> None:
-    """One table for the id that both halves of a journal carry, one for the hosts."""
+    """One table for the id that both halves of a journal carry, one for the hosts, one for the looks."""
     op.create_table(
         "steward_journal",
         sa.Column("cluster_id", _Name, nullable=False),
@@ -28,4 +28,12 @@ def upgrade() -> None:
         sa.Column("first_ms", sa.BigInteger, nullable=False),
         sa.Column("last_ms", sa.BigInteger, nullable=False),
         sa.PrimaryKeyConstraint("cluster_id", "host"),
+    )
+    op.create_table(
+        "steward_look",
+        sa.Column("cluster_id", _Name, nullable=False),
+        sa.Column("kind", _Name, nullable=False),
+        sa.Column("host", _Name, nullable=False),
+        sa.Column("at_ms", sa.BigInteger, nullable=False),
+        sa.PrimaryKeyConstraint("cluster_id", "kind", "host"),
     )
