@@ -29,7 +29,7 @@ def read_object(path: str, text: str, *, newest: int = 1) -> Fields:
     except (ValueError, RecursionError) as error:
         raise DocumentError(f"{path} does not hold JSON ({_brief(error)}); mend or delete it.") from error
     fields = Fields(path, value)
-    version = fields.peek("version", 1)
+    version = fields.peek("version")
     if isinstance(version, int) and version > newest:
         raise DocumentError(
             f"{path} was written by a newer Kafka Steward (version {version}; this one reads up to {newest}); "
@@ -57,9 +57,9 @@ class Fields:
         """Raise DocumentError: path, what is wrong, and what to do."""
         raise DocumentError(f"{self._path} {what}; mend or delete it.")
 
-    def peek(self, key: str, default: Any) -> Any:
-        """A field as it is, left in place."""
-        return self._values.get(key, default)
+    def peek(self, key: str) -> Any:
+        """A field as it is, left in place; None when there is none."""
+        return self._values.get(key)
 
     def rest(self) -> dict[str, Any]:
         """The fields that nobody took: someone else's, to be written back."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_steward.journal.audit import Action, Audit, Entry, Outcome, Who
+from kafka_steward.journal.audit import Action, Audit, Entry, Outcome, Who, from_column, to_column
 from kafka_steward.journal.open import Journal
 
 SUBMIT = Entry(
@@ -38,6 +38,14 @@ def test_a_row_is_intended_then_completed(audit: Audit) -> None:
     assert (completed.entry, completed.outcome, completed.detail) == (SUBMIT, Outcome.DONE, "applied")
     assert completed.completed_ms is not None
     assert completed.completed_ms >= completed.when_ms == intended.when_ms
+
+
+def test_what_is_the_same_is_stored_as_the_same_text() -> None:
+    assert (
+        to_column({"b": [1, None], "a": "x"}) == to_column({"a": "x", "b": [1, None]}) == '{"a": "x", "b": [1, null]}'
+    )
+    assert (to_column(None), from_column(None)) == (None, None)
+    assert from_column('{"a": null}') == {"a": None}
 
 
 def test_times_are_the_journals(sql_journal: Journal) -> None:

@@ -1,4 +1,4 @@
-"""A journal goes along to another backend: every pair of them, on real servers."""
+"""A journal goes along to another backend: every pair of them, on real servers, and between two files."""
 
 from __future__ import annotations
 
@@ -23,13 +23,16 @@ Make = Callable[[str], Journal]
 
 
 @pytest.fixture
-def make(postgres_url: str, zookeeper: ZooKeeperServer, tmp_path: Path, cluster_id: str) -> Iterator[Make]:
+def make(request: pytest.FixtureRequest, tmp_path: Path, cluster_id: str) -> Iterator[Make]:
     """A journal on a backend, with nothing in it."""
     with ExitStack() as opened:
 
         def make_one(kind: str, cluster: str = cluster_id) -> Journal:
-            url = postgres_url if kind == "postgresql" else f"sqlite:///{tmp_path}/{kind}.db"
-            options = ZooKeeperOptions(f"{zookeeper.hosts}/copy-{cluster_id}") if kind == "zookeeper" else None
+            on_server = kind == "postgresql"
+            url = request.getfixturevalue("postgres_url") if on_server else f"sqlite:///{tmp_path}/{kind}.db"
+            options = None
+            if kind == "zookeeper":
+                options = ZooKeeperOptions(f"{request.getfixturevalue('zookeeper').hosts}/copy-{cluster_id}")
             return opened.enter_context(open_journal(url, cluster, zookeeper=options))
 
         yield make_one
@@ -81,10 +84,13 @@ def _texts(journal: Journal, parent: str) -> list[str]:
     return sorted(node.data for node in nodes if node)
 
 
+FILES = ("sqlite", "another file")
 PAIRS = [("zookeeper", "sqlite"), ("zookeeper", "postgresql"), ("sqlite", "postgresql"), ("postgresql", "zookeeper")]
+PAIRS.append(FILES)
+each_pair = pytest.mark.parametrize(("kind", "other"), PAIRS)
 
 
-@pytest.mark.parametrize(("kind", "other"), PAIRS)
+@each_pair
 def test_everything_goes_along(make: Make, kind: str, other: str) -> None:
     source, target = make(kind), make(other)
     fill(source)
@@ -94,7 +100,7 @@ def test_everything_goes_along(make: Make, kind: str, other: str) -> None:
     assert contents(source) == before
 
 
-@pytest.mark.parametrize(("kind", "other"), PAIRS)
+@each_pair
 def test_a_plan_goes_on_in_the_copy(make: Make, kind: str, other: str) -> None:
     source, target = make(kind), make(other)
     fill(source)
@@ -112,8 +118,9 @@ def test_a_plan_goes_on_in_the_copy(make: Make, kind: str, other: str) -> None:
     assert len(left) == 2
 
 
-def test_copying_again_changes_nothing(make: Make) -> None:
-    source, target = make("zookeeper"), make("sqlite")
+@pytest.mark.parametrize(("kind", "other"), [PAIRS[0], FILES])
+def test_copying_again_changes_nothing(make: Make, kind: str, other: str) -> None:
+    source, target = make(kind), make(other)
     fill(source)
     copy_journal(source, target, owner="copier")
     before = contents(target)
@@ -121,8 +128,9 @@ def test_copying_again_changes_nothing(make: Make) -> None:
     assert contents(target) == before
 
 
-def test_what_the_other_journal_has_is_left_as_it_is(make: Make) -> None:
-    source, target = make("sqlite"), make("postgresql")
+@pytest.mark.parametrize(("kind", "other"), [PAIRS[2], FILES])
+def test_what_the_other_journal_has_is_left_as_it_is(make: Make, kind: str, other: str) -> None:
+    source, target = make(kind), make(other)
     fill(source)
     target.tree.create(paths.failed_broker(3), "theirs")
     copy_journal(source, target, owner="copier")
@@ -163,7 +171,7 @@ def test_only_the_copy_is_opened_from_then_on_when_the_original_shares_its_docum
 
 
 def test_nothing_is_copied_while_a_process_steps(make: Make) -> None:
-    source, target = make("sqlite"), make("postgresql")
+    source, target = map(make, FILES)
     fill(source)
     with source.step_lock("runner"), pytest.raises(LockLost, match="is being stepped by runner"):
         copy_journal(source, target, owner="copier")
@@ -172,11 +180,12 @@ def test_nothing_is_copied_while_a_process_steps(make: Make) -> None:
 
 def test_two_clusters_are_not_mixed(make: Callable[..., Journal]) -> None:
     with pytest.raises(RequestError, match="The journals are of two clusters, one and two"):
-        copy_journal(make("sqlite", "one"), make("postgresql", "two"), owner="copier")
+        copy_journal(make("sqlite", "one"), make("another file", "two"), owner="copier")
 
 
-def test_kafkas_own_znodes_stay(make: Make, zookeeper: ZooKeeperServer) -> None:
-    source, target = make("zookeeper"), make("sqlite")
+@pytest.mark.parametrize("kind", ["zookeeper", "another file"])
+def test_kafkas_own_znodes_stay(make: Make, kind: str) -> None:
+    source, target = make(kind), make("sqlite")
     source.tree.create("/admin/delete_topics/orders", "x")
     source.tree.create("/brokers/ids/1", "x")
     assert copy_journal(source, target, owner="copier").documents == 0

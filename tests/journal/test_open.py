@@ -52,7 +52,9 @@ def test_a_postgresql_journal_is_shared_by_hosts(postgres_url: str) -> None:
         open_journal(postgres_url, "hosts", host=host).close()
 
 
-@pytest.mark.parametrize("url", ["", "nonsense", "sqlite://", "sqlite:///:memory:", "mysql://u@h/d", "redis://h"])
+@pytest.mark.parametrize(
+    "url", ["", "nonsense", "sqlite://", "sqlite:///", "sqlite:///:memory:", "mysql://u@h/d", "redis://h"]
+)
 def test_a_url_that_cannot_be_used(url: str) -> None:
     with pytest.raises(SettingError, match=r"The setting journal .*(sqlite:////|SQLite or PostgreSQL)"):
         open_journal(url, "c")

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from kafka_steward.assignment import TopicPartition
@@ -23,6 +25,12 @@ from kafka_steward.journal import paths
         (paths.SLOT, "/steward/slot"),
         (paths.STEP_LOCK, "/steward/step_lock"),
         (paths.plan("ab12"), "/steward/plans/ab12"),
+        (paths.approval("ab12"), "/steward/approvals/ab12"),
+        (paths.owed(TopicPartition("t", 7)), "/steward/owed/t/7"),
+        (paths.owed_of("t"), "/steward/owed/t"),
+        (paths.partitions_asked("t"), "/steward/partitions_asked/t"),
+        (paths.failed_broker(2**31 - 1), "/admin/failed_brokers/2147483647"),
+        (paths.reassignments_of("t" * 249), f"/admin/reassignments/{'t' * 249}"),
         (paths.borrowed("broker", "3", "a.rate"), "/steward/borrowed/broker/3/a.rate"),
         (paths.borrowed_below("topic"), "/steward/borrowed/topic"),
     ],
@@ -32,24 +40,59 @@ def test_paths_are_the_designs(path: str, expected: str) -> None:
     assert paths.checked_path(path) == path
 
 
-@pytest.mark.parametrize("topic", ["", ".", "..", "a/b", "../steward/slot", "a b", "ü", "a\n", "a" * 250, "a\x00"])
-def test_no_topic_reaches_another_node(topic: str) -> None:
-    with pytest.raises(RequestError, match="is no topic"):
-        paths.reassignment(TopicPartition(topic, 0))
+OTHERS = ["", ".", "..", "a/b", "../steward/slot", "a b", "ü", "a\n", "a" * 250, "a\x00"]
 
 
-@pytest.mark.parametrize("digest", ["", "..", "a/b"])
-def test_no_digest_reaches_another_node(digest: str) -> None:
-    with pytest.raises(RequestError, match="is no plan digest"):
-        paths.plan(digest)
+@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize(
+    ("what", "path"),
+    [
+        ("topic", lambda name: paths.reassignment(TopicPartition(name, 0))),
+        ("topic", paths.reassignments_of),
+        ("topic", lambda name: paths.owed(TopicPartition(name, 0))),
+        ("topic", paths.owed_of),
+        ("topic", paths.partitions_asked),
+        ("chunk", paths.chunk),
+        ("plan digest", paths.plan),
+        ("plan digest", paths.approval),
+        ("kind", paths.borrowed_below),
+        ("kind", lambda name: paths.borrowed(name, "3", "a.rate")),
+        ("name", lambda name: paths.borrowed("broker", name, "a.rate")),
+        ("setting", lambda name: paths.borrowed("broker", "3", name)),
+    ],
+)
+def test_no_name_reaches_another_node(what: str, path: Callable[[str], str], name: str) -> None:
+    with pytest.raises(RequestError) as refused:
+        path(name)
+    assert str(refused.value) == (
+        f"{name[:80]!r} is no {what}: use at most 249 letters, digits, dots, underscores and hyphens."
+    )
 
 
 @pytest.mark.parametrize("number", [-1, 2**31, True])
-def test_numbers_are_kafkas(number: int) -> None:
-    with pytest.raises(RequestError, match="is no broker"):
-        paths.failed_broker(number)
-    with pytest.raises(RequestError, match="is no partition"):
-        paths.reassignment(TopicPartition("t", number))
+@pytest.mark.parametrize(
+    ("what", "path"),
+    [
+        ("broker", paths.failed_broker),
+        ("broker", paths.rolling_bounce),
+        ("partition", lambda number: paths.reassignment(TopicPartition("t", number))),
+        ("partition", lambda number: paths.owed(TopicPartition("t", number))),
+    ],
+)
+def test_numbers_are_kafkas(what: str, path: Callable[[int], str], number: int) -> None:
+    with pytest.raises(RequestError) as refused:
+        path(number)
+    assert str(refused.value) == f"{number!r} is no {what}: it is a number from 0 to 2147483647."
+
+
+def test_a_path_is_as_long_as_every_backend_takes() -> None:
+    longest = "/" + "a" * 1023
+    assert paths.checked_path(longest) == longest
+    with pytest.raises(RequestError) as refused:
+        paths.checked_path(f"{longest}a")
+    assert str(refused.value) == (
+        f"'/{'a' * 79}' is not a path in the journal; a path looks like /admin/failed_brokers/3."
+    )
 
 
 @pytest.mark.parametrize(("name", "broker"), [("3", 3), ("0", 0), ("x", None), ("-1", None), ("٣", None), ("", None)])

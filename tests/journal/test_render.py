@@ -1,5 +1,10 @@
 from __future__ import annotations
 
+import time
+from dataclasses import replace
+
+import pytest
+
 from kafka_steward.assignment import Move
 from kafka_steward.journal.audit import Action, AuditRow, Entry, Outcome, Who
 from kafka_steward.journal.moves import MoveRow, MoveState
@@ -50,6 +55,38 @@ def test_a_table_gives_its_cells() -> None:
     ]
 
 
+def test_times_are_utc_wherever_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        assert audit_table([row(SUBMIT)]).rows[0][0] == "2023-11-14 22:13:20"
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+@pytest.mark.parametrize(
+    ("entry", "subject", "change"),
+    [
+        (Entry(Action.CREATE, "r", topic="t"), "t", ""),
+        (Entry(Action.CREATE, "r", topic="t", partition=0, broker=1, chunk=2), "t-0", ""),
+        (Entry(Action.THROTTLE, "r", broker=0, chunk=2, before="10"), "broker 0", "10 -> -"),
+        (Entry(Action.HOLD, "r", chunk=0, after={"a": [1, None], "b": True}), "chunk 0", "- -> a=[1,-], b=True"),
+        (Entry(Action.FINISH, "r", before=(1, 2), after=[]), "", "[1,2] -> []"),
+    ],
+)
+def test_what_it_was_done_to_and_how_that_changed(entry: Entry, subject: str, change: str) -> None:
+    assert audit_table([row(entry)]).rows[0][2:4] == (subject, change)
+
+
+def test_long_cells_are_cut_except_in_the_last_column() -> None:
+    fits, long = "x" * 70, "y" * 71
+    person = Entry(Action.HOLD, fits, who=Who(person=long))
+    (_, *lines) = audit_table([row(person), row(replace(person, reason=long))]).lines()
+    assert lines[0].endswith(f"  {fits}  {long}")
+    assert lines[1].endswith(f"  {'y' * 67}...  {long}")
+
+
 def test_words_from_outside_break_no_line() -> None:
     wild = Entry(Action.HOLD, "one\ntwo\x1b[31m red\r" + "x" * 100, topic="t")
     lines = audit_table([row(wild)]).lines()
@@ -87,6 +124,10 @@ def test_a_plan_in_lines() -> None:
         "0      orders-0   [1,2] -> [4,2]   completed",
         "0      orders-1   [1,2] -> [4,2]   held       why",
         "0      orders-2   [1,2] -> [4,2]   waiting",
+    ]
+    assert plan_lines(replace(record, reason=""), [])[1:] == [
+        "  partitions: none",
+        "  published 2023-11-14 22:13:20, last stepped 2023-11-14 22:13:25",
     ]
     assert plans_table([record]).lines() == [
         "published            plan          operation  status   partitions  reason        who",

@@ -1,0 +1,218 @@
+"""One SQL database: what it is asked for, and its errors in sentences. Nothing here connects to a server."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+
+from kafka_steward.errors import JournalError, JournalUnreachable, SettingError
+from kafka_steward.journal import engine
+from kafka_steward.journal.database import IDS, Database, as_journal_error, insert_once
+from kafka_steward.journal.engine import open_database
+from kafka_steward.journal.schema import tables
+
+SECRET = "s3cret"
+POSTGRESQL = f"postgresql+psycopg://ann:{SECRET}@db:5432/steward"
+SHOWN = POSTGRESQL.replace(SECRET, "***")
+SAID = Exception(f"password {SECRET} is wrong.\nIs it yours?")
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Database:
+    return open_database(f"sqlite:///{tmp_path}/journal.db", "c1", "here")
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (
+            sa.exc.OperationalError("SELECT", {}, SAID),
+            "does not answer (password *** is wrong); try again when it does.",
+        ),
+        (sa.exc.InterfaceError("SELECT", {}, SAID), "does not answer (password *** is wrong); try again when it does."),
+        (
+            sa.exc.TimeoutError("no connection is free."),
+            "does not answer (no connection is free); try again when it does.",
+        ),
+        (
+            sa.exc.OperationalError("SELECT", {}, Exception(" \n")),
+            "does not answer (nothing more is known); try again when it does.",
+        ),
+        (sa.exc.IntegrityError("INSERT", {}, SAID), "refused a statement: password *** is wrong."),
+        (sa.exc.DataError("INSERT", {}, Exception("\n too long\nby far")), "refused a statement: too long."),
+    ],
+)
+def test_what_a_database_says_is_one_sentence_without_the_password(
+    error: sa.exc.SQLAlchemyError, sentence: str
+) -> None:
+    told = as_journal_error(sa.create_engine(POSTGRESQL), error)
+    assert isinstance(told, JournalUnreachable) == ("does not answer" in sentence)
+    assert str(told) == f"The journal at {SHOWN} {sentence}"
+
+
+def test_without_a_password_its_words_stay_as_they_are() -> None:
+    error = sa.exc.IntegrityError("INSERT", {}, Exception("None of it"))
+    told = as_journal_error(sa.create_engine("postgresql+psycopg://db/steward"), error)
+    assert str(told) == "The journal at postgresql+psycopg://db/steward refused a statement: None of it."
+
+
+@pytest.mark.parametrize(("url", "kind"), [("sqlite://", sqlite.Insert), (POSTGRESQL, postgresql.Insert)])
+def test_each_database_leaves_rows_that_exist_in_its_own_way(url: str, kind: type[sa.Insert]) -> None:
+    dialect = sa.create_engine(url).dialect
+    insert = insert_once(tables.host, dialect.name)
+    assert isinstance(insert, kind)
+    assert str(insert.compile(dialect=dialect)).endswith("ON CONFLICT DO NOTHING")
+
+
+def test_a_number_of_a_counter_is_never_given_twice(database: Database) -> None:
+    other = Database(database.engine, "c2")
+    with database.transaction() as connection:
+        assert [database.next_number(connection, "n") for _ in range(3)] == [1, 2, 3]
+        assert database.next_number(connection, "m") == 1
+        assert other.next_number(connection, "n") == 1
+        assert database.next_number(connection, "n") == 4
+
+
+def test_the_row_that_writers_lock_is_there_for_each_cluster(database: Database) -> None:
+    url = database.engine.url.render_as_string()
+    for cluster_id in ("c2", "c1", "c3"):
+        open_database(url, cluster_id, "here").close()
+    with database.reading() as connection:
+        rows = connection.execute(sa.select(tables.counter)).all()
+    assert sorted(tuple(row) for row in rows) == [("c1", IDS, 0), ("c2", IDS, 0), ("c3", IDS, 0)]
+
+
+def test_a_database_shows_where_it_is_and_no_password() -> None:
+    assert repr(Database(sa.create_engine(POSTGRESQL), "c1")) == f"Database({SHOWN!r}, 'c1')"
+
+
+class Asked(Exception):
+    """Told how a connection was asked for, instead of being connected."""
+
+
+def connection_arguments(url: str) -> Mapping[str, Any]:
+    """What the driver is given when a connection is opened."""
+    asked: dict[str, Any] = {}
+    made = engine._engine(engine._parsed(url))
+
+    @sa.event.listens_for(made, "do_connect")
+    def connect(_dialect: Any, _record: Any, _arguments: Any, named: Mapping[str, Any]) -> None:
+        asked.update(named)
+        raise Asked
+
+    with pytest.raises(Asked):
+        made.connect()
+    return asked
+
+
+@pytest.mark.parametrize("scheme", ["postgresql://", "postgres://", "postgresql+psycopg://"])
+def test_postgresql_waits_for_half_a_minute_and_ends_what_was_stopped_in_the_middle_after_one(scheme: str) -> None:
+    asked = connection_arguments(f"{scheme}ann:{SECRET}@db:5432/steward")
+    assert {key: asked[key] for key in ("user", "password", "host", "port", "dbname")} == {
+        "user": "ann",
+        "password": SECRET,
+        "host": "db",
+        "port": 5432,
+        "dbname": "steward",
+    }
+    assert asked["connect_timeout"] == 10
+    assert asked["options"].split(" -c ") == [
+        "-c lock_timeout=30s",
+        "statement_timeout=60s",
+        "idle_in_transaction_session_timeout=60s",
+    ]
+
+
+def test_postgresqls_errors_show_no_values_and_its_connections_are_tried_before_they_are_used() -> None:
+    made = engine._engine(engine._parsed(POSTGRESQL))
+    assert made.hide_parameters
+    assert made.pool._pre_ping
+
+
+def test_sqlite_waits_for_half_a_minute_and_writes_to_the_disk_before_a_commit_counts(database: Database) -> None:
+    with database.reading() as connection:
+        answers = [connection.exec_driver_sql(f"PRAGMA {name}").scalar() for name in ("journal_mode", "synchronous")]
+        assert connection.exec_driver_sql("PRAGMA busy_timeout").scalar() == 30_000
+    assert answers == ["wal", 2]
+    assert database.engine.hide_parameters
+
+
+def test_a_driver_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(*_: object, **__: object) -> None:
+        raise ModuleNotFoundError(name="psycopg")
+
+    monkeypatch.setattr(sa, "create_engine", missing)
+    with pytest.raises(SettingError) as refused:
+        open_database(POSTGRESQL, "c1", "here")
+    assert str(refused.value) == (
+        "The journal's database driver is missing (psycopg); install airflow-provider-kafka-steward[postgres]."
+    )
+
+
+class Reluctant:
+    """A connection to SQLite that says a few times that the file is locked."""
+
+    def __init__(self, refusals: list[str]) -> None:
+        self.isolation_level: str | None = ""
+        self._refusals = refusals
+        self.done: list[str] = []
+
+    def execute(self, statement: str) -> None:
+        if "journal_mode" in statement and self._refusals:
+            raise sqlite3.OperationalError(self._refusals.pop())
+        self.done.append(statement)
+
+
+def test_a_file_that_another_switches_to_wal_at_the_same_moment_is_waited_for() -> None:
+    connection = Reluctant(["database is locked"] * 3)
+    engine._prepare_sqlite(connection, None)
+    assert connection.isolation_level is None
+    assert connection.done == ["PRAGMA journal_mode = WAL", "PRAGMA synchronous = FULL"]
+
+
+def test_a_file_that_stays_locked_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "_PATIENCE_S", 0.1)
+    connection = Reluctant(["database is locked"] * 1000)
+    with pytest.raises(sqlite3.OperationalError, match="database is locked"):
+        engine._prepare_sqlite(connection, None)
+    assert len(connection._refusals) > 900  # a pause between two tries
+
+
+def test_what_is_wrong_otherwise_is_told_at_once() -> None:
+    connection = Reluctant(["database is locked", "disk I/O error"])
+    with pytest.raises(sqlite3.OperationalError, match="disk I/O error"):
+        engine._prepare_sqlite(connection, None)
+    assert connection._refusals == ["database is locked"]
+
+
+def test_a_journal_that_another_process_keeps_locked_does_not_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "_PATIENCE_S", 0.1)
+    url = f"sqlite:///{tmp_path}/journal.db"
+    holder = open_database(url, "c1", "here")
+    with holder.transaction(), pytest.raises(JournalUnreachable) as refused:
+        open_database(url, "c2", "here")
+    assert str(refused.value) == f"The journal at {url} does not answer (database is locked); try again when it does."
+
+
+def test_who_cannot_write_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "journal.db").write_text("not a database" * 1000)
+    monkeypatch.setenv("USER", "ann")
+    with pytest.raises(JournalError) as refused:
+        open_database(f"sqlite:///{tmp_path}/journal.db", "c1", "here")
+    assert str(refused.value) == (
+        f"The journal {tmp_path}/journal.db cannot be written by the user ann (file is not a database); mend its "
+        "permissions, or set journal."
+    )
+    monkeypatch.delenv("USER")
+    monkeypatch.setattr(os, "getuid", lambda: 4711)
+    with pytest.raises(JournalError, match="cannot be written by the user 4711 "):
+        open_database(f"sqlite:///{tmp_path}/journal.db", "c1", "here")

@@ -1,0 +1,156 @@
+"""A journal whose tree is in ZooKeeper and whose rows are in SQL: how the two are put together. No ZooKeeper runs."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kafka_steward.assignment import TopicPartition
+from kafka_steward.errors import JournalUnreachable, LockLost, WrongCluster
+from kafka_steward.journal import paths
+from kafka_steward.journal.audit import Action, Entry
+from kafka_steward.journal.database import Database
+from kafka_steward.journal.engine import open_database
+from kafka_steward.journal.open import Journal, open_journal
+from kafka_steward.journal.plans import MoveState
+from kafka_steward.journal.sql_guard import SqlGuard
+from kafka_steward.journal.zk_options import ZooKeeperOptions
+from tests.journal.test_plans import moves_of, record_of
+from tests.memory_tree import MemoryTree
+
+FIRST = [TopicPartition("orders", 0)]
+
+
+class StandIn(MemoryTree):
+    """A tree in memory in the place of the one in ZooKeeper."""
+
+    made: list[StandIn]
+
+    def __init__(self, options: ZooKeeperOptions) -> None:
+        super().__init__(lambda: 1_000)
+        self.options, self.closed = options, 0
+        self.made.append(self)
+
+    def refuse_unless(self, cluster_id: str) -> None:
+        if self.options.hosts == "elsewhere:2181":
+            raise WrongCluster(f"This is not {cluster_id}.")
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+@pytest.fixture(autouse=True)
+def made(monkeypatch: pytest.MonkeyPatch) -> list[StandIn]:
+    monkeypatch.setattr(StandIn, "made", [], raising=False)
+    monkeypatch.setattr("kafka_steward.journal.zk_tree.ZkTree", StandIn)
+    return StandIn.made
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/journal.db"
+
+
+@pytest.fixture
+def journal(url: str) -> Iterator[Journal]:
+    with open_journal(url, "c1", zookeeper=ZooKeeperOptions("zk:2181/kafka")) as opened:
+        yield opened
+
+
+def test_documents_are_in_the_tree_and_rows_in_the_database(journal: Journal, url: str, made: list[StandIn]) -> None:
+    assert journal.tree is made[0]
+    assert made[0].options == ZooKeeperOptions("zk:2181/kafka")
+    journal.plans.publish(record_of(journal), moves_of(2))
+    journal.audit.note(Entry(Action.DETECT, "Broker 1 is gone.", broker=1))
+    assert journal.health is not None
+    journal.health.keep({"offline_partitions": 1}, every_ms=1, retention_ms=1_000)
+    with open_journal(url, "c1") as rows_only:
+        assert rows_only.tree.children("/") == []
+        assert rows_only.plans.rows("d1") == journal.plans.rows("d1") != []
+        assert rows_only.audit.rows() == journal.audit.rows() != []
+        assert rows_only.health is not None
+        assert rows_only.health.rows() == journal.health.rows() != []
+
+
+def test_nothing_that_the_two_do_is_one_transaction(journal: Journal, url: str) -> None:
+    with open_journal(url, "c1") as other, journal.together():
+        journal.tree.create("/a/b", "x")
+        other.audit.note(Entry(Action.DETECT, "Broker 1 is gone.", broker=1))  # another writer need not wait
+    assert len(journal.audit.rows()) == 1
+
+
+def test_a_row_is_written_only_with_the_token_that_the_database_knows(journal: Journal, url: str) -> None:
+    """Where another process took the lock between this one's look at the tree and its write."""
+    journal.plans.publish(record_of(journal), moves_of(2))
+    with journal.step_lock("one") as fence:
+        fence.check()
+        SqlGuard(open_database(url, "c1", platform.node())).admit(fence.token + 1)
+        with pytest.raises(LockLost) as lost:
+            journal.plans.mark("d1", FIRST, MoveState.SUBMITTED, fence=fence)
+    assert str(lost.value) == "Another process steps the plan since: this one must change nothing more."
+    assert journal.plans.rows("d1")[0].state is MoveState.WAITING
+
+
+def test_nobody_takes_the_lock_between_the_check_and_the_rows(
+    journal: Journal, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kafka_steward.journal.engine._PATIENCE_S", 0.1)
+    guard = SqlGuard(open_database(url, "c1", platform.node()))
+    journal.plans.publish(record_of(journal), moves_of(2))
+    with journal.step_lock("one") as fence:
+        real_check = fence.check
+
+        def check_and_be_stopped() -> None:
+            real_check()
+            with pytest.raises(JournalUnreachable, match="database is locked"):
+                guard.admit(fence.token + 1)
+
+        monkeypatch.setattr(fence, "check", check_and_be_stopped)
+        journal.plans.mark("d1", FIRST, MoveState.SUBMITTED, fence=fence)
+    assert journal.plans.rows("d1")[0].state is MoveState.SUBMITTED
+
+
+def test_another_clusters_zookeeper_is_refused_and_everything_closed(
+    url: str, made: list[StandIn], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[str] = []
+    monkeypatch.setattr(Database, "close", lambda database: closed.append(database.cluster_id))
+    with pytest.raises(WrongCluster, match=r"This is not c1\."):
+        open_journal(url, "c1", zookeeper=ZooKeeperOptions("elsewhere:2181"))
+    assert (made[0].closed, closed) == (1, ["c1"])
+
+
+def test_closing_closes_both(journal: Journal, made: list[StandIn], monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[str] = []
+    monkeypatch.setattr(journal, "_close", lambda: closed.append("database"))
+    journal.close()
+    assert (made[0].closed, closed) == (1, ["database"])
+
+
+def test_the_lock_lives_in_the_tree(journal: Journal) -> None:
+    with journal.step_lock("one", life_ms=7):
+        node = journal.tree.get(paths.STEP_LOCK)
+    assert node is not None
+    assert '"owner":"one","life_ms":7,' in node.data
+
+
+# The token beside the rows
+
+
+def test_only_the_token_that_was_admitted_last_is_let_through(url: str) -> None:
+    guard, other = (SqlGuard(open_database(url, cluster_id, "here")) for cluster_id in ("c1", "c2"))
+    with pytest.raises(LockLost):
+        guard.check(1)
+    for token in (1, 3, 2):  # a lock node that was deleted by hand counts from 1 again
+        guard.admit(token)
+        guard.check(token)
+        for late in {1, 2, 3} - {token}:
+            with pytest.raises(LockLost, match="Another process steps the plan since"):
+                guard.check(late)
+    with pytest.raises(LockLost):
+        other.check(2)
+    other.admit(1)
+    guard.check(2)
