@@ -13,7 +13,7 @@ _BACK_MS = 60_000
 
 
 class Ears:
-    """Hears, from one call to the next, whether a "cancel" or a "request" document was taken up."""
+    """Hears, from one call to the next, whether a "cancel" or a "request" document was taken up: one kind each."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal

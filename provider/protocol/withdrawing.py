@@ -37,7 +37,6 @@ class Withdrawal:
     ) -> None:
         self._cluster = cluster
         self._why = why
-        self._audit = journal.audit
         self._ledger = Ledger(journal, digest, who, fence)
         self._deeds = Deeds(journal.audit, fence)
         self._restoring = Restoring(cluster, self._ledger, self._deeds)

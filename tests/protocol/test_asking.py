@@ -66,6 +66,17 @@ CASES = [
         ("refuse", "its 3 original replicas are fewer than min.insync.replicas, 4"),
     ),
     (asked("145"), Sight(snapshot(), min_isr={"t": 3}), ("move", "")),
+    (
+        asked("145"),
+        Sight(snapshot(foreign=(2, 3, 4)), {T0: FLIES}, min_isr={"t": 4}),  # four replicas while it flies
+        ("refuse", "its 3 original replicas are fewer than min.insync.replicas, 4"),
+    ),
+    (
+        asked("145"),
+        Sight(snapshot(foreign=(2, 3, 4)), {T0: Flight((2, 3, 4), None, plan="p")}, min_isr={"t": 4}),
+        ("supersede", ""),
+    ),
+    (asked("145"), Sight(snapshot(), min_isr={"u": 4}), ("move", "")),
 ]
 
 

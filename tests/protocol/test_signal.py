@@ -212,6 +212,19 @@ def test_its_order_is_restored_however_late_brokers_show_the_cancel(snapshots: i
     assert yard.replicas("t-0") == (2, 1)
 
 
+def test_a_cancel_that_is_shown_for_more_than_a_minute_is_not_waited_for_any_more() -> None:
+    yard = Yard(foreign_while_disabled="cancel")
+    yard.protocol = yard.new_watch(Late(yard.simulator, 10**6))
+    off(yard)
+    yard.simulator.alter({T0: (3, 2)})
+    assert yard.look().pause_s == 0.5
+    yard.journal.tree.delete(paths.REASSIGN_CANCEL, version=0)
+    yard.simulator.tick(60)
+    assert yard.look().pause_s == 0.5
+    yard.simulator.tick()
+    assert yard.look().pause_s is None
+
+
 class TooLate:
     """A cluster in which all that is in flight arrives just before a cancel."""
 

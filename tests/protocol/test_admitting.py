@@ -1,0 +1,155 @@
+"""How documents become plans: what is known to be under way, how their moves are divided, and what they are worth."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kafka_steward.assignment import TopicPartition
+from kafka_steward.errors import ClusterUnreachable, LockLost
+from kafka_steward.execution.inflight import note_foreign
+from kafka_steward.journal.audit import Action
+from kafka_steward.journal.documents import InFlight
+from kafka_steward.journal.moves import MoveState
+from kafka_steward.protocol.admitting import known_flights
+from kafka_steward.protocol.asked_plans import AskedPlans
+from kafka_steward.protocol.asking import Flight
+from kafka_steward.protocol.withdrawing import Withdrawal
+from tests.protocol.yard import WATCH, Yard
+from tests.simulator import Simulator
+
+T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
+
+
+def flights(yard: Yard) -> dict[TopicPartition, Flight]:
+    plans = AskedPlans(yard.journal)
+    plans.read()
+    return known_flights(yard.journal, plans)
+
+
+def test_what_flies_and_what_waits_is_told_by_its_plan_and_what_others_began_by_its_record() -> None:
+    yard = Yard(max_in_flight=1)
+    yard.ask("t-0 23", "t-1 234", legacy=True)
+    note_foreign(yard.journal.tree, T2, InFlight((3, 1, 2), (3, 4, 5), legacy=True, top=3))
+    yard.look()
+    (record,) = yard.journal.plans.unfinished()
+    assert yard.flying() == ["t-0"]
+    assert flights(yard) == {
+        T0: Flight((2, 3), (1, 2), legacy=True, plan=record.digest),
+        T1: Flight((2, 3, 4), (2, 3, 1), legacy=True, plan=record.digest),
+        T2: Flight((3, 4, 5), (3, 1, 2), legacy=True),
+    }
+
+
+def test_what_is_settled_is_not_under_way() -> None:
+    yard = Yard(max_in_flight=1)
+    yard.ask("t-0 23", "t-1 234")
+    yard.look()
+    (record,) = yard.journal.plans.unfinished()
+    yard.journal.plans.mark(record.digest, [T1], MoveState.DROPPED, fence=None)
+    assert flights(yard) == {T0: Flight((2, 3), (1, 2), plan=record.digest)}
+
+
+def test_moves_are_divided_into_chunks_of_the_setting() -> None:
+    yard = Yard("t: 12 12 12 12 12", heal_chunk_size=2, max_in_flight=1)
+    yard.ask(*(f"t-{number} 13" for number in range(5)))
+    yard.look()
+    (record,) = yard.journal.plans.unfinished()
+    moves = [row.move for row in yard.journal.plans.rows(record.digest)]
+    assert [(each.partition, each.chunk, each.position) for each in moves] == [
+        (0, 0, 0),
+        (1, 0, 1),
+        (2, 1, 0),
+        (3, 1, 1),
+        (4, 2, 0),
+    ]
+    topic_id = yard.simulator.topics[T0].topic_id
+    assert {(each.before, each.after, each.reason, each.topic_id) for each in moves} == {
+        ((1, 2), (1, 3), "given", topic_id)
+    }
+    assert len(record.chunks) == 3
+
+
+class Unsized:
+    """A cluster that does not tell how large its partitions are."""
+
+    def __init__(self, simulator: Simulator) -> None:
+        self._simulator = simulator
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._simulator, name)
+
+    def log_dirs(self, _: object) -> Any:
+        raise ClusterUnreachable("Broker 1 does not answer.")
+
+
+@pytest.mark.parametrize(("told", "sizes"), [(True, [100, 7, None]), (False, [None, None, None])])
+def test_what_each_is_worth_is_what_its_leader_has_where_that_is_told(told: bool, sizes: list[int | None]) -> None:
+    yard = Yard(max_in_flight=1)
+    if not told:
+        yard.protocol = yard.new_watch(Unsized(yard.simulator))
+    yard.simulator.topics[T1].held = {2: 7, 3: 8, 1: 9}  # broker 2 leads it
+    yard.simulator.topics[T2].leader = None
+    yard.ask("t-0 23", "t-1 234", "t-2 314")
+    yard.look()
+    (record,) = yard.journal.plans.unfinished()
+    assert [row.move.size_bytes for row in yard.journal.plans.rows(record.digest)] == sizes
+
+
+# Taking partitions out of a plan again
+
+
+class NeverHears:
+    """A cluster that goes on showing what was cancelled."""
+
+    def __init__(self, simulator: Simulator) -> None:
+        self._simulator, self._shown = simulator, simulator.snapshot()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._simulator, name)
+
+    def snapshot(self, _: object = None) -> Any:
+        return self._shown
+
+
+def withdrawn(yard: Yard, cluster: Any, fence: Any, *partitions: TopicPartition) -> dict[TopicPartition, str]:
+    (record,) = yard.journal.plans.unfinished()
+    withdrawal = Withdrawal(cluster, yard.journal, record.digest, why="not wanted", who=WATCH, fence=fence)
+    return withdrawal.run(partitions)
+
+
+def test_only_what_is_to_come_out_comes_out() -> None:
+    yard = Yard()
+    yard.ask("t-0 23", "t-1 234")
+    yard.look()
+    with yard.journal.step_lock("here") as fence:
+        assert withdrawn(yard, yard.simulator, fence, T0) == {}
+    (record,) = yard.journal.plans.unfinished()
+    assert [row.state for row in yard.journal.plans.rows(record.digest)] == [MoveState.DROPPED, MoveState.SUBMITTED]
+    assert (yard.replicas("t-0"), yard.flying()) == ((1, 2), ["t-1"])
+
+
+def test_a_cancel_that_the_cluster_does_not_show_yet_is_waited_for() -> None:
+    yard = Yard()
+    yard.ask("t-0 23", "t-1 234")
+    yard.look()
+    with yard.journal.step_lock("here") as fence:
+        assert withdrawn(yard, NeverHears(yard.simulator), fence, T0) == {T0: "its cancel is under way"}
+
+
+def test_who_lost_the_lock_takes_nothing_out() -> None:
+    yard = Yard(max_in_flight=1)
+    yard.ask("t-0 23", "t-1 234")
+    yard.look()
+    (record,) = yard.journal.plans.unfinished()
+    before = yard.journal.plans.rows(record.digest)
+    late = yard.journal.step_lock("late").acquire()
+    late.release()
+    with yard.journal.step_lock("next"):
+        for name in (T0, T1):
+            with pytest.raises(LockLost):
+                withdrawn(yard, yard.simulator, late, name)
+    assert yard.journal.plans.rows(record.digest) == before
+    assert yard.flying() == ["t-0"]
+    assert yard.journal.audit.rows(action=Action.CANCEL) == []

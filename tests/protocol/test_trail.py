@@ -1,0 +1,235 @@
+"""What the audit trail says of documents: each row whole, with who did it and why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kafka_steward.assignment import TopicPartition
+from kafka_steward.execution.inflight import note_foreign
+from kafka_steward.journal import paths
+from kafka_steward.journal.audit import Action, Entry, Outcome, Who
+from kafka_steward.journal.documents import InFlight
+from kafka_steward.journal.requests import CancelRequest
+from kafka_steward.protocol.queueing import queue_add, queue_remove
+from kafka_steward.protocol.signalling import CANCEL_SIGNAL, heed_signal
+from tests.protocol.yard import WATCH, Yard, document
+from tests.worlds import WHO
+
+T0 = TopicPartition("t", 0)
+FIRST = f"{paths.REQUEST_PREFIX}0000000000"
+Row = tuple[Entry, Outcome, str]
+
+
+def rows(yard: Yard, *actions: Action, **more: Any) -> list[Row]:
+    found = yard.journal.audit.rows(**more)
+    return [(row.entry, row.outcome, row.detail) for row in found if row.entry.action in actions]
+
+
+# Requests
+
+
+def test_a_request_that_cannot_be_read() -> None:
+    yard = Yard()
+    text = "{" + "x" * 3000
+    yard.journal.tree.create_sequential(paths.REQUEST_PREFIX, text)
+    (said,) = yard.look().sentences
+    assert said.startswith(f"{FIRST} was not carried out: {FIRST} does not hold JSON (")
+    assert said.endswith("); mend or delete it. What it held is kept at /steward/quarantine/doc_0000000000/text.")
+    fault = said.removeprefix(f"{FIRST} was not carried out: ").partition(" What it held")[0]
+    entry = Entry(Action.REQUEST, said, before=text[:2000], who=WATCH)
+    assert rows(yard, Action.REQUEST) == [(entry, Outcome.REFUSED, fault)]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "judged", "action", "outcome"),
+    [
+        ("t-0 19", "refused, the cluster has no broker 9", Action.REQUEST, Outcome.REFUSED),
+        ("t-0 12", "nothing to do, it has the replicas [1, 2] already", Action.SKIP, Outcome.DONE),
+    ],
+)
+def test_what_is_refused_and_what_needs_nothing(wanted: str, judged: str, action: Action, outcome: Outcome) -> None:
+    yard = Yard()
+    yard.ask(wanted)
+    target = [int(digit) for digit in wanted[-2:]]
+    said = f"{FIRST} asks to move t-0 to {target}: {judged}."
+    assert yard.look().sentences == [said]
+    entry = Entry(action, said, topic="t", partition=0, after=target, who=WATCH)
+    assert rows(yard, Action.REQUEST, Action.SKIP) == [(entry, outcome, judged.partition(", ")[2])]
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+def test_the_plan_that_a_request_became(legacy: bool) -> None:
+    yard = Yard()
+    node = yard.ask("t-0 23", "t-1 234", legacy=legacy)
+    said = yard.look().sentences
+    (record,) = yard.journal.plans.unfinished()
+    assert (record.operation, record.who) == ("apply", WATCH)
+    assert f"Plan {record.digest[:12]}, asked for by {FIRST}: 2 partitions." in said
+    asked = {"sources": [f"{FIRST}@{node.created_id}"], "legacy": legacy}
+    assert record.extra == {"asked": asked}
+    entry = Entry(
+        Action.PUBLISH,
+        f"2 partitions to move, asked for by {FIRST}",
+        plan=record.digest,
+        after={"operation": "apply", **asked},
+        who=WATCH,
+    )
+    assert rows(yard, Action.PUBLISH) == [(entry, Outcome.DONE, "")]
+
+
+def test_of_many_documents_three_are_in_the_reason_and_twenty_in_the_trail() -> None:
+    yard = Yard(f"t: {' '.join(['12'] * 21)}")
+    names = [yard.ask(f"t-{number} 13").path for number in range(21)]
+    yard.look()
+    (record,) = yard.journal.plans.unfinished()
+    ((entry, _, _),) = rows(yard, Action.PUBLISH)
+    assert entry.reason == f"21 partitions to move, asked for by {', '.join(names[:3])}"
+    assert [source.partition("@")[0] for source in entry.after["sources"]] == names[:20]
+    assert len(record.extra["asked"]["sources"]) == 21
+
+
+def test_what_a_later_request_cancels_and_drops_names_that_request() -> None:
+    yard = Yard(max_in_flight=1)
+    yard.ask("t-0 23", "t-1 234")
+    yard.look()
+    later = [yard.ask("t-0 24"), yard.ask("t-1 235")]
+    yard.look()
+    why = f"superseded by {later[0].path}, {later[1].path}"
+    first = yard.journal.plans.latest(2)[1]
+    found = rows(yard, Action.CANCEL, Action.DROP, plan=first.digest)
+    told = {(entry.action, str(entry.topic), entry.partition, entry.who): entry.reason for entry, _, _ in found}
+    assert told == {
+        (Action.CANCEL, "t", 0, WATCH): why,
+        (Action.DROP, "t", 0, WATCH): why,
+        (Action.DROP, "t", 1, WATCH): why,
+    }
+
+
+# The queue
+
+
+def test_the_queue_that_someone_adds_and_takes_away() -> None:
+    yard = Yard()
+    queue_add(yard.journal, document(["t-0 23", "t-1 234"]), who=WHO)
+    node = yard.journal.tree.get(paths.REASSIGN_QUEUE)
+    assert node is not None
+    queue_remove(yard.journal, who=WHO)
+    assert rows(yard, Action.REQUEST) == [
+        (Entry(Action.REQUEST, "queued 2 partitions", who=WHO), Outcome.DONE, ""),
+        (Entry(Action.REQUEST, "took the queue away", before=node.data, who=WHO), Outcome.DONE, ""),
+    ]
+
+
+# The signal
+
+CALLER = Who("kafka_steward_watch", "manual__1", "watch", 2, "airflow")
+
+
+def heed(yard: Yard, request: CancelRequest, *plans: str) -> list[str]:
+    return heed_signal(yard.simulator, yard.journal, request, plans, who=CALLER)
+
+
+def foreign(yard: Yard, target: tuple[int, ...], originals: tuple[int, ...] | None) -> None:
+    yard.simulator.alter({T0: target})
+    note_foreign(yard.journal.tree, T0, InFlight(originals, target, legacy=True, top=2))
+
+
+def test_the_signal_is_heard_for_whoever_wrote_it() -> None:
+    yard = Yard()
+    yard.ask("t-0 23")
+    yard.look()
+    (record,) = yard.journal.plans.unfinished()
+    request = CancelRequest(scope="plan", person="ada", reason="maintenance", even_if_disabled=True)
+    said = heed(yard, request, record.digest)
+    assert said == [f"Plan {record.digest[:12]} is cancelled: maintenance."]
+    changed = yard.journal.plans.get(record.digest)
+    assert changed is not None
+    assert changed.cancel == request
+    asker = Who(dag_id="kafka_steward_watch", task_id="watch", person="ada")
+    asked, heard = rows(yard, Action.REQUEST)
+    assert (asked[0].plan, asked[0].who) == (record.digest, asker)
+    assert heard == (Entry(Action.REQUEST, said[0], after=CANCEL_SIGNAL, who=asker), Outcome.DONE, "")
+
+
+def test_a_signal_without_words_has_its_path_for_a_reason() -> None:
+    yard = Yard()
+    yard.ask("t-0 23")
+    yard.look()
+    (record,) = yard.journal.plans.unfinished()
+    reason = "/admin/cancel_reassignment_in_progress was created"
+    assert heed(yard, CancelRequest(), record.digest) == [f"Plan {record.digest[:12]} is cancelled: {reason}."]
+    changed = yard.journal.plans.get(record.digest)
+    assert changed is not None
+    assert changed.cancel == CancelRequest(reason=reason)
+
+
+def test_a_signal_for_one_plan_leaves_the_others_and_what_others_started() -> None:
+    yard = Yard()
+    yard.ask("t-1 234")
+    yard.look()
+    (record,) = yard.journal.plans.unfinished()
+    foreign(yard, (3, 2), (1, 2))
+    assert heed(yard, CancelRequest(plan="0000"), record.digest) == [
+        "Plan 0000 cannot be cancelled: there is no such plan."
+    ]
+    assert yard.flying() == ["t-0", "t-1"]
+    assert yard.journal.plans.get(record.digest) == record
+
+
+def test_what_came_by_the_old_route_is_cancelled_and_put_in_order() -> None:
+    yard = Yard()
+    foreign(yard, (3, 2), (1, 2))
+    assert heed(yard, CancelRequest(reason="maintenance")) == ["t-0 is as it was before."]
+    lost = "the cancel lost the order of the replicas"
+    assert rows(yard, Action.CANCEL, Action.REORDER, Action.SKIP) == [
+        (Entry(Action.CANCEL, "maintenance", topic="t", partition=0, who=CALLER), Outcome.DONE, ""),
+        (Entry(Action.REORDER, lost, topic="t", partition=0, who=CALLER), Outcome.DONE, ""),
+    ]
+
+
+def test_why_one_was_not_cancelled_is_written_down_once() -> None:
+    yard = Yard()
+    foreign(yard, (3, 2), None)
+    (said,) = heed(yard, CancelRequest())
+    rule = said.removeprefix("t-0 was not cancelled: ").removesuffix(".")
+    assert rows(yard, Action.CANCEL, Action.REORDER, Action.SKIP) == [
+        (Entry(Action.SKIP, rule, topic="t", partition=0, who=CALLER), Outcome.DONE, "")
+    ]
+
+
+def test_of_what_has_arrived_or_is_gone_nothing_is_changed() -> None:
+    yard = Yard("t: 12", "u: 12")
+    u0 = TopicPartition("u", 0)
+    foreign(yard, (3, 2), (1, 2))
+    yard.simulator.alter({u0: (3, 2)})
+    note_foreign(yard.journal.tree, u0, InFlight((1, 2), (3, 2), legacy=True, top=2))
+    yard.simulator.run()
+    yard.simulator.delete("u")
+    assert heed(yard, CancelRequest()) == ["t-0 had arrived.", "u-0 is as it was before."]
+    assert yard.replicas("t-0") == (3, 2)
+    assert rows(yard, Action.CANCEL, Action.REORDER, Action.SKIP) == []
+    assert yard.record("u-0") is None
+
+
+# What others start while reassignments are switched off
+
+
+@pytest.mark.parametrize("policy", ["report", "cancel"])
+def test_what_others_start_and_what_became_of_it(policy: str) -> None:
+    yard = Yard(foreign_while_disabled=policy)
+    yard.journal.tree.create(paths.REASSIGN_CANCEL, "")
+    yard.look()
+    yard.simulator.alter({T0: (3, 2)})
+    said = yard.look().sentences
+    lost = "the cancel lost the order of the replicas"
+    started = "it was started while reassignments are switched off"
+    cancelled = [
+        (Entry(Action.CANCEL, started, topic="t", partition=0, who=WATCH), Outcome.DONE, ""),
+        (Entry(Action.REORDER, lost, topic="t", partition=0, who=WATCH), Outcome.DONE, ""),
+    ]
+    assert rows(yard, Action.FOREIGN, Action.CANCEL, Action.REORDER) == [
+        (Entry(Action.FOREIGN, said[0], topic="t", partition=0, who=WATCH), Outcome.DONE, ""),
+        *(cancelled if policy == "cancel" else []),
+    ]
