@@ -7,7 +7,7 @@ with by the next, which finds the document, and the plan if there is one already
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import groupby
 
 from kafka_steward.assignment import Move, MoveReason, TopicPartition
@@ -99,19 +99,19 @@ class Admission:
             return
         snapshot = self._cluster.snapshot()
         sizes = self._sizes(snapshot, begun)
-        moves = {each.asked.partition: _move(each, snapshot.partitions, sizes) for each in begun}
+        elsewhere = {each.asked.partition for each in begun if _is_elsewhere(each, snapshot.partitions)}
         for each in begun:
-            if moves[each.asked.partition] is None:  # back where it was, which is all that was wanted
+            if each.asked.partition not in elsewhere:  # back where it was, which is all that was wanted
                 forget_in_flight(self._journal.tree, each.asked.source, [each.asked.partition])
         by_path = {paper.node.path: paper.source for paper in papers}
         for legacy in (False, True):
-            chosen = [each for each in begun if each.asked.legacy is legacy and moves[each.asked.partition] is not None]
+            chosen = [each for each in begun if each.asked.legacy is legacy and each.asked.partition in elsewhere]
             if chosen:
                 sources = {by_path[each.asked.source] for each in chosen}
-                placed = _placed([moves[each.asked.partition] for each in chosen], self._settings.heal_chunk_size)
-                record = publish_asked(self._journal, placed, sources=sources, legacy=legacy, who=self._who)
+                moves = _moves(chosen, snapshot.partitions, sizes, self._settings.heal_chunk_size)
+                record = publish_asked(self._journal, moves, sources=sources, legacy=legacy, who=self._who)
                 admitted.plans.append(record.digest)
-                admitted.sentences.append(f"Plan {record.digest[:12]}, {record.reason}: {len(placed)} partitions.")
+                admitted.sentences.append(f"Plan {record.digest[:12]}, {record.reason}: {len(moves)} partitions.")
 
     def _sizes(self, snapshot: Snapshot, decisions: Sequence[Decision]) -> Mapping[TopicPartition, int]:
         names = [each.asked.partition for each in decisions]
@@ -167,18 +167,23 @@ def _superseded(decision: Decision) -> str:
     return "" if decision.flight is None else decision.flight.plan or ""
 
 
-def _move(
-    decision: Decision, partitions: Mapping[TopicPartition, Partition], sizes: Mapping[TopicPartition, int]
-) -> Move | None:
-    """The move from where it is now; None when it is there, or gone."""
-    name, target = decision.asked.partition, decision.asked.replicas
-    partition = partitions.get(name)
-    if partition is None or partition.replicas == target:
-        return None
-    reason = MoveReason.GIVEN.value
-    return Move(*name, partition.replicas, target, 0, 0, reason, partition.topic_id, sizes.get(name))
+def _is_elsewhere(decision: Decision, partitions: Mapping[TopicPartition, Partition]) -> bool:
+    """Whether the partition has other replicas than those that are wanted; one that is gone is nowhere."""
+    partition = partitions.get(decision.asked.partition)
+    return partition is not None and partition.replicas != decision.asked.replicas
 
 
-def _placed(moves: Sequence[Move | None], chunk_size: int) -> list[Move]:
-    there = [move for move in moves if move is not None]
-    return [replace(move, chunk=n // chunk_size, position=n % chunk_size) for n, move in enumerate(there)]
+def _moves(
+    decisions: Sequence[Decision],
+    partitions: Mapping[TopicPartition, Partition],
+    sizes: Mapping[TopicPartition, int],
+    chunk_size: int,
+) -> list[Move]:
+    """The moves from where the partitions are now, in chunks."""
+    moves = []
+    for number, (name, target) in enumerate((each.asked.partition, each.asked.replicas) for each in decisions):
+        before, place = partitions[name], divmod(number, chunk_size)
+        moves.append(
+            Move(*name, before.replicas, target, *place, MoveReason.GIVEN.value, before.topic_id, sizes.get(name))
+        )
+    return moves

@@ -33,6 +33,7 @@ def test_a_row_is_intended_then_completed(audit: Audit) -> None:
     audit.intend([SUBMIT])
     (intended,) = audit.rows()
     assert (intended.entry, intended.outcome, intended.completed_ms) == (SUBMIT, Outcome.INTENDED, None)
+    assert intended.detail == ""
     audit.complete([SUBMIT], "done", "applied")
     (completed,) = audit.rows()
     assert (completed.entry, completed.outcome, completed.detail) == (SUBMIT, Outcome.DONE, "applied")
@@ -104,6 +105,8 @@ def test_what_belongs_to_no_plan_may_happen_again(audit: Audit) -> None:
     audit.note(DETECT)
     audit.note(DETECT)
     assert [row.entry for row in audit.rows()] == [DETECT, DETECT]
+    audit.intend([DETECT, DETECT])
+    assert [row.entry for row in audit.rows()] == [DETECT] * 4
 
 
 def test_clusters_do_not_see_each_other(open_sql: Callable[[], Journal], url: str, cluster_id: str) -> None:

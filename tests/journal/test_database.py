@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,13 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from kafka_steward.errors import JournalError, JournalUnreachable, SettingError
 from kafka_steward.journal import engine
+from kafka_steward.journal.audit import Action, Entry
 from kafka_steward.journal.database import IDS, Database, as_journal_error, insert_once
 from kafka_steward.journal.engine import open_database
+from kafka_steward.journal.moves import MoveState
+from kafka_steward.journal.open import open_journal
 from kafka_steward.journal.schema import tables
+from tests.journal.test_plans import moves_of, record_of
 
 SECRET = "s3cret"
 POSTGRESQL = f"postgresql+psycopg://ann:{SECRET}@db:5432/steward"
@@ -91,6 +95,62 @@ def test_the_row_that_writers_lock_is_there_for_each_cluster(database: Database)
 
 def test_a_database_shows_where_it_is_and_no_password() -> None:
     assert repr(Database(sa.create_engine(POSTGRESQL), "c1")) == f"Database({SHOWN!r}, 'c1')"
+
+
+@pytest.fixture
+def statements() -> Iterator[list[str]]:
+    """What SQLAlchemy sends, in order."""
+    sent: list[str] = []
+
+    def note(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        sent.append(statement)
+
+    sa.event.listen(sa.Engine, "before_cursor_execute", note)
+    yield sent
+    sa.event.remove(sa.Engine, "before_cursor_execute", note)
+
+
+def test_sqlite_locks_out_other_writers_before_anything_is_written(statements: list[str], tmp_path: Path) -> None:
+    with open_journal(f"sqlite:///{tmp_path}/journal.db", "c1") as journal:
+        journal.tree.create("/a/b", "x")
+        journal.plans.publish(record_of(journal), moves_of(2))
+        journal.audit.note(Entry(Action.DETECT, "Broker 1 is gone."))
+    begun, writes = "", 0
+    for statement in statements:
+        begun = statement if statement.startswith("BEGIN") else begun
+        if statement.split()[0] in {"CREATE", "INSERT", "UPDATE", "DELETE"}:
+            writes += 1
+            assert begun == "BEGIN IMMEDIATE", statement
+    assert writes > 10
+
+
+def test_sqlite_is_asked_for_nothing_more_to_lock_out_other_writers(database: Database, statements: list[str]) -> None:
+    with database.transaction():
+        pass
+    with database.reading():
+        pass
+    assert statements == ["BEGIN IMMEDIATE", "BEGIN"]
+
+
+def test_no_statement_has_more_than_five_hundred_rows(statements: list[str], tmp_path: Path) -> None:
+    """Nor are rows sent twice."""
+    moves = moves_of(1001, size=1)
+    names = [move.topic_partition for move in moves]
+    entries = [Entry(Action.HOLD, "why", topic=name.topic, partition=name.partition) for name in names]
+    with open_journal(f"sqlite:///{tmp_path}/journal.db", "c1") as journal:
+        table = journal.plans._table
+        uses: list[tuple[str, Callable[[], object]]] = [
+            ("INSERT INTO steward_plan_move", lambda: table.insert_missing("d1", moves)),
+            ("UPDATE steward_plan_move", lambda: table.mark("d1", names, MoveState.HELD, "", attempt=1, isr_seen=None)),
+            ("SELECT steward_plan_move", lambda: table.chunks_of("d1", names)),
+            ("SELECT DISTINCT steward_plan_move", lambda: table.settled_chunks("d1", range(1001))),
+            ("INSERT INTO steward_audit", lambda: journal.audit.intend(entries)),
+        ]
+        for beginning, use in uses:
+            statements.clear()
+            use()
+            assert len([each for each in statements if each.startswith(beginning)]) == 3, beginning
+        assert len(journal.audit.rows()) == 1001
 
 
 class Asked(Exception):

@@ -210,6 +210,9 @@ def test_garbage_is_told_by_path_and_fault(text: str, sentence: str) -> None:
         ('{"partitions":[{"topic":"t","partition":0,"replicas":["1"]}]}', "where a list of broker ids belongs"),
         ('{"partitions":[{"topic":5,"partition":0,"replicas":[1]}]}', "where a string belongs"),
         ('{"assignments":{"t":{"zero":[1]}}}', "/x, assignments, t names the partition 'zero', which is no number"),
+        ('{"assignments":{"t":{"٣":[1]}}}', "/x, assignments, t names the partition '٣', which is no number"),
+        ('{"assignments":{"t":{"-1":[1]}}}', "/x, assignments, t names the partition '-1', which is no number"),
+        (f'{{"assignments":{{"t":{{"{"x" * 21}":[1]}}}}}}', f"names the partition '{'x' * 20}', which is no number"),
         ('{"partitions":[],"legacy":"yes"}', "where true or false belongs"),
     ],
 )

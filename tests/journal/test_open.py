@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import platform
 import subprocess
 import sys
 import threading
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_steward.errors import JournalError, JournalUnreachable, NodeExists, SettingError
+from kafka_steward.errors import JournalError, JournalUnreachable, NodeExists, PlanError, SettingError
 from kafka_steward.journal.open import Journal, open_journal
 from kafka_steward.journal.sql_tree import SqlTree
 from tests.postgres import PostgresServer
@@ -38,6 +39,26 @@ def test_a_journal_outlives_its_process(open_it: Callable[[], Journal]) -> None:
     node = open_it().tree.get("/a/b")
     assert node is not None
     assert node.data == "kept"
+
+
+def test_a_sqlite_journal_belongs_to_the_host_that_the_system_names(tmp_path: Path) -> None:
+    open_journal(sqlite_at(tmp_path), "c").close()
+    with pytest.raises(JournalError) as refused:
+        open_journal(sqlite_at(tmp_path), "c", host="second")
+    assert str(refused.value) == (
+        f"The journal {tmp_path}/journal.db belongs to the host {platform.node()}, and this is second; use it there "
+        "only, or give the setting journal a PostgreSQL URL that all hosts share. If the host was merely renamed, put "
+        "second into the one row of its table steward_host."
+    )
+
+
+def test_a_journal_is_of_one_cluster(tmp_path: Path) -> None:
+    with open_journal(sqlite_at(tmp_path), "c1") as journal:
+        assert repr(journal) == "Journal(cluster_id='c1')"
+        journal.must_be_of("c1")
+        with pytest.raises(PlanError) as refused:
+            journal.must_be_of("c2")
+    assert str(refused.value) == ("The journal is of cluster c1, and this is c2; open the journal of this cluster.")
 
 
 def test_a_sqlite_journal_belongs_to_one_host(tmp_path: Path) -> None:

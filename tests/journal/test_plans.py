@@ -183,6 +183,13 @@ def test_a_chunk_goes_when_all_of_it_is_settled(journal: Journal) -> None:
     assert chunks_left(journal) == []
 
 
+def test_a_record_that_names_fewer_chunks_than_there_are_is_gone_on_with(journal: Journal) -> None:
+    published = journal.plans.publish(record_of(journal), moves_of(4))
+    journal.plans.update(published, chunks=published.chunks[:1])
+    journal.plans.mark("d1", [move.topic_partition for move in moves_of(4)], MoveState.COMPLETED, fence=None)
+    assert chunks_left(journal) == [published.chunks[1]]
+
+
 @pytest.mark.parametrize("status", [status for status in PlanStatus if status.finished])
 def test_an_ended_plan_leaves_no_chunks_and_keeps_its_rows(journal: Journal, status: PlanStatus) -> None:
     published = journal.plans.publish(record_of(journal), moves_of(4))
@@ -300,6 +307,15 @@ def _plans_on(journal: Journal, changes: int) -> Plans:
 
     tree = DyingTree(journal.tree, changes)
     return Plans(tree, journal.plans._table, journal.cluster_id, nullcontext)  # type: ignore[arg-type]  # by __getattr__
+
+
+def test_publishing_again_writes_nothing(sql_journal: Journal) -> None:
+    journal = sql_journal
+    journal.plans.publish(record_of(journal), moves_of(3))
+    journal.plans.mark("d1", [move.topic_partition for move in moves_of(3)], MoveState.COMPLETED, fence=None)
+    before = journal.tree.create("/a/before", "x")
+    journal.plans.publish(record_of(journal), moves_of(3))
+    assert journal.tree.create("/a/after", "x").created_id == before.created_id + 1
 
 
 def test_on_one_database_a_publication_is_all_or_nothing(sql_journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:

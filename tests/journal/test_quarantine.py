@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 
 from kafka_steward.errors import DocumentError
 from kafka_steward.journal import quarantine
+from kafka_steward.journal.document import delete_as_read
 from kafka_steward.journal.quarantine import QUARANTINE, MovedAside, delete_as_heard, is_newer, move_aside
 from kafka_steward.journal.requests import CancelRequest
 from kafka_steward.journal.tree import Node
@@ -105,3 +108,17 @@ def test_a_signal_goes_when_it_was_heard_and_is_kept_only_where_it_is_garbled(
         assert node is not None
         assert MovedAside.from_node(node).reason.startswith("/steward/slot does not hold JSON")
         assert texts(tree, node.path) == {"text": text}
+
+
+@pytest.mark.parametrize("meanwhile", ["changed", "deleted"])
+def test_what_someone_changed_or_deleted_meanwhile_is_left_and_told(
+    tree: MemoryTree, meanwhile: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    read = tree.create(PATH, "{}")
+    changed = tree.set(PATH, '{"plan":"d1"}', version=0)
+    if meanwhile == "deleted":
+        tree.delete(PATH, version=1)
+    delete_as_read(tree, read)
+    assert tree.get(PATH) == (changed if meanwhile == "changed" else None)
+    assert caplog.messages == ["/steward/slot was changed or deleted by someone else: left as it is."]

@@ -9,7 +9,7 @@ from kafka_steward.assignment import Move
 from kafka_steward.journal.audit import Action, AuditRow, Entry, Outcome, Who
 from kafka_steward.journal.moves import MoveRow, MoveState
 from kafka_steward.journal.records import PlanRecord, PlanStatus
-from kafka_steward.journal.render import audit_table, moves_table, plan_lines, plans_table
+from kafka_steward.journal.render import Table, audit_table, moves_table, plan_lines, plans_table
 
 SUBMIT = Entry(
     Action.SUBMIT,
@@ -85,6 +85,11 @@ def test_long_cells_are_cut_except_in_the_last_column() -> None:
     (_, *lines) = audit_table([row(person), row(replace(person, reason=long))]).lines()
     assert lines[0].endswith(f"  {fits}  {long}")
     assert lines[1].endswith(f"  {'y' * 67}...  {long}")
+
+
+def test_a_row_with_another_number_of_cells_is_refused() -> None:
+    with pytest.raises(ValueError, match="is shorter than"):
+        Table(("a", "b"), [("x", "y", "z")]).lines()
 
 
 def test_words_from_outside_break_no_line() -> None:

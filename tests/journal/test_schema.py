@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import shutil
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -123,6 +124,14 @@ def test_a_migration_that_fails_in_the_middle_leaves_nothing(fresh_url: str, mon
     monkeypatch.undo()
     with open_journal(fresh_url, "c", host="h") as journal:
         assert journal.plans.latest(9) == []
+
+
+def test_the_folder_of_the_migrations_may_have_any_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "100%sure"
+    shutil.copytree(Path(schema.__file__).parent, folder)
+    monkeypatch.setattr(upgrade, "__file__", str(folder / "upgrade.py"))
+    with open_journal(f"sqlite:///{tmp_path}/journal.db", "c", host="h") as journal:
+        assert journal.tree.children("/") == []
 
 
 def test_the_journal_lives_beside_other_tables(fresh_url: str) -> None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
+from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import DocumentError, RequestError
 from kafka_steward.execution.cancelling import request_cancel
 from kafka_steward.execution.runner import Runner
 from kafka_steward.journal import paths
 from kafka_steward.journal.plans import PlanStatus
-from kafka_steward.protocol.queueing import queue_add, queue_list, queue_remove
+from kafka_steward.protocol.queueing import queue_add, queue_list, queue_remove, shorten
 from tests.crash import Died
+from tests.memory_tree import MemoryTree
 from tests.protocol.yard import Yard, document
 from tests.worlds import WHO
 
@@ -119,6 +123,38 @@ def test_a_queue_that_cannot_be_read_is_told_and_goes(text: str) -> None:
     assert yard.run()[0].startswith("/admin/reassign_partitions_queue was not carried out: ")
     assert yard.journal.tree.get(paths.REASSIGN_QUEUE) is None
     assert yard.quarantined() == [(paths.REASSIGN_QUEUE, text)]
+
+
+QUEUE = document(["t-0 23", "t-1 2"], by="ada")
+
+
+def test_what_has_not_started_stays_in_the_queue_as_it_was_written() -> None:
+    tree = MemoryTree(lambda: 5)
+    node = tree.create(paths.REASSIGN_QUEUE, QUEUE)
+    shorten(tree, node, {TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("t", 2)})
+    assert tree.get(node.path) == node  # nothing is written
+    shorten(tree, node, {TopicPartition("t", 1)})
+    left = tree.get(node.path)
+    assert left is not None
+    assert json.loads(left.data) == {
+        "version": 1,
+        "partitions": [{"topic": "t", "partition": 1, "replicas": [2]}],
+        "by": "ada",
+    }
+    shorten(tree, left, set())
+    assert tree.get(node.path) is None
+
+
+@pytest.mark.parametrize("keep", [set(), {TopicPartition("t", 1)}])
+def test_a_queue_that_someone_changes_meanwhile_is_left_to_the_next_look(keep: set[TopicPartition]) -> None:
+    tree = MemoryTree(lambda: 5)
+    node = tree.create(paths.REASSIGN_QUEUE, QUEUE)
+    changed = tree.set(node.path, QUEUE.replace("ada", "bob"), version=0)
+    shorten(tree, node, keep)
+    assert tree.get(node.path) == changed
+    tree.delete(node.path, version=1)
+    shorten(tree, node, keep)
+    assert tree.get(node.path) is None
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"partitions": []}', '{"version": 1}'])

@@ -15,6 +15,7 @@ from kafka_steward.journal.audit import Action, Outcome
 from kafka_steward.journal.documents import Chunk
 from kafka_steward.journal.plans import PlanStatus
 from kafka_steward.journal.tree import Node
+from kafka_steward.protocol.driving import Looked
 from tests.protocol.yard import Yard, document
 from tests.rings import tried
 from tests.worlds import WHO, heal_moves, move, plan_of
@@ -193,6 +194,39 @@ def test_what_would_go_offline_without_its_new_replica_is_superseded_when_an_ori
     yard.simulator.topics[T0].isr |= {1}
     yard.run()
     assert yard.replicas("t-0") == (2, 5)
+
+
+def test_what_holds_up_one_plan_and_another_is_told_of_both() -> None:
+    yard = Yard("t: 1 1", mode="zookeeper")
+    for number in (0, 1):
+        yard.ask(f"t-{number} 34")
+        yard.look()
+        yard.simulator.topics[TopicPartition("t", number)].isr = {3}
+    yard.simulator.kill(1)
+    yard.ask("t-0 25", "t-1 25")
+    why = "KIP-236: none of the original replicas is in sync, and going back would take it offline"
+    assert {f"t-0 waits: {why}.", f"t-1 waits: {why}."} <= set(yard.look().sentences)
+
+
+def test_while_another_process_steps_what_is_left_to_do_waits_for_the_next_look() -> None:
+    yard = Yard()
+    yard.ask("t-0 23")
+    yard.look()
+    node = yard.ask("t-0 24")
+    with yard.journal.step_lock("someone"):
+        looked = yard.look()
+    assert any(line.startswith("The plan is being stepped by someone; ") for line in looked.sentences)
+    assert looked.pause_s == 0.5
+    assert yard.requests() == [node.path.rpartition("/")[2]]
+    yard.run()
+    assert yard.replicas("t-0") == (2, 4)
+
+
+def test_the_soonest_of_all_that_is_awaited_is_when_to_look_again() -> None:
+    looked = Looked()
+    for seconds in (5.0, 0.5, 3.0):
+        looked.soon(seconds)
+    assert looked.pause_s == 0.5
 
 
 def test_what_has_arrived_is_superseded_when_its_replicas_are_in_sync() -> None:

@@ -122,6 +122,18 @@ def test_the_queue_that_someone_adds_and_takes_away() -> None:
     ]
 
 
+def test_what_is_taken_out_of_the_queue_before_it_began() -> None:
+    yard = Yard(max_in_flight=1)
+    queue_add(yard.journal, document(["t-0 23", "t-1 234"]), who=WHO)
+    yard.look()
+    queue_remove(yard.journal, who=WHO)
+    yard.look()
+    (record,) = yard.journal.plans.unfinished()
+    ((entry, _, _),) = rows(yard, Action.DROP, plan=record.digest)
+    assert entry.reason == "taken out of /admin/reassign_partitions_queue before it began"
+    assert (entry.topic, entry.partition, entry.who) == ("t", 1, WATCH)
+
+
 # The signal
 
 CALLER = Who("kafka_steward_watch", "manual__1", "watch", 2, "airflow")
@@ -165,6 +177,18 @@ def test_a_signal_without_words_has_its_path_for_a_reason() -> None:
     assert changed.cancel == CancelRequest(reason=reason)
 
 
+def test_a_reason_without_end_is_cut_in_the_trail() -> None:
+    yard = Yard()
+    foreign(yard, (3, 2), None)
+    note_foreign(yard.journal.tree, TopicPartition("t" * 249, 1), InFlight(None, (1,), legacy=True))
+    for number in range(9):
+        note_foreign(yard.journal.tree, TopicPartition(f"{number}" * 249, 1), InFlight(None, (1,), legacy=True))
+    said = " ".join(heed(yard, CancelRequest()))
+    assert len(said) > 2000
+    ((entry, _, _),) = rows(yard, Action.REQUEST)
+    assert entry.reason == said[:2000]
+
+
 def test_a_signal_for_one_plan_leaves_the_others_and_what_others_started() -> None:
     yard = Yard()
     yard.ask("t-1 234")
@@ -199,10 +223,11 @@ def test_why_one_was_not_cancelled_is_written_down_once() -> None:
     ]
 
 
-def test_of_what_has_arrived_or_is_gone_nothing_is_changed() -> None:
+@pytest.mark.parametrize("originals", [(1, 2), None])
+def test_of_what_has_arrived_or_is_gone_nothing_is_changed(originals: tuple[int, ...] | None) -> None:
     yard = Yard("t: 12", "u: 12")
     u0 = TopicPartition("u", 0)
-    foreign(yard, (3, 2), (1, 2))
+    foreign(yard, (3, 2), originals)
     yard.simulator.alter({u0: (3, 2)})
     note_foreign(yard.journal.tree, u0, InFlight((1, 2), (3, 2), legacy=True, top=2))
     yard.simulator.run()

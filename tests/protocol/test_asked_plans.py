@@ -1,0 +1,188 @@
+"""The plans of a journal as documents see them: which they asked for, which not, and when they must wait."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kafka_steward.execution.publishing import publish_plan
+from kafka_steward.journal import paths
+from kafka_steward.journal.audit import Who
+from kafka_steward.journal.plans import PlanRecord, PlanStatus
+from kafka_steward.journal.requests import CancelRequest
+from kafka_steward.protocol.asked_plans import AskedPlans, publish_asked, why_not_now
+from tests.protocol.yard import WATCH, Yard
+from tests.worlds import WHO, move, plan_of
+
+REQUEST, QUEUE = "/admin/reassignment_requests/request_0000000000@3", "/admin/reassign_partitions_queue@5"
+
+
+def asked(yard: Yard, name: str, *sources: str, legacy: bool = False) -> PlanRecord:
+    """Publish what documents asked for, a second after what was before."""
+    yard.simulator.tick()
+    before, after = {"t-0": ("12", "23"), "t-1": ("231", "234"), "t-2": ("312", "314")}[name]
+    return publish_asked(yard.journal, [move(name, before, after)], sources=set(sources), legacy=legacy, who=WATCH)
+
+
+def other(yard: Yard) -> str:
+    """Publish a plan of a DAG, which gets the cluster."""
+    yard.simulator.tick()
+    plan = plan_of(yard.simulator, [move("t-1", "231", "235")], operation="rebalance")
+    publish_plan(yard.simulator, yard.journal, plan, settings=yard.settings, who=WHO)
+    return plan.digest
+
+
+def read(yard: Yard) -> AskedPlans:
+    plans = AskedPlans(yard.journal)
+    plans.read()
+    return plans
+
+
+def end(yard: Yard, record: PlanRecord, **changes: Any) -> None:
+    found = yard.journal.plans.get(record.digest)
+    assert found is not None
+    yard.journal.plans.update(found, status=PlanStatus.CANCELLED, **changes)
+
+
+def test_what_documents_asked_for_and_what_others_did_are_told_apart_the_oldest_first() -> None:
+    yard = Yard()
+    rebalance = other(yard)
+    first = asked(yard, "t-0", REQUEST, "/b@4")
+    second = asked(yard, "t-2", QUEUE, legacy=True)
+    plans = read(yard)
+    assert [(plan.digest, plan.sources, plan.legacy) for plan in plans.asked] == [
+        (first.digest, frozenset({REQUEST, "/b@4"}), False),
+        (second.digest, frozenset({QUEUE}), True),
+    ]
+    assert [record.digest for record in plans.others] == [rebalance]
+    assert [plan and plan.digest for plan in map(plans.of, (second.digest, rebalance, "0"))] == [
+        second.digest,
+        None,
+        None,
+    ]
+
+
+def test_the_same_documents_by_another_route_or_with_another_target_are_another_plan() -> None:
+    yard = Yard()
+    digests = {
+        asked(yard, "t-0", REQUEST).digest,
+        asked(yard, "t-0", QUEUE).digest,
+        asked(yard, "t-0", REQUEST, legacy=True).digest,
+        asked(yard, "t-1", REQUEST).digest,
+    }
+    again = asked(yard, "t-0", REQUEST)
+    assert len(digests) == 4
+    assert again.digest in digests
+    assert len(yard.journal.plans.latest(9)) == 4
+
+
+def test_the_one_that_was_published_last_has_the_cluster_and_the_others_get_it_back() -> None:
+    yard = Yard()
+    records = [asked(yard, name, REQUEST) for name in ("t-0", "t-1")]
+    assert (yard.journal.slot.owner(), yard.journal.slot.paused()) == (records[1].digest, (records[0].digest,))
+
+
+def test_a_document_is_known_as_long_as_its_plan_is() -> None:
+    yard = Yard()
+    record = asked(yard, "t-0", REQUEST)
+    asked(yard, "t-1", QUEUE)
+    plans = read(yard)
+    assert (plans.knows(REQUEST), plans.knows(QUEUE), plans.knows("/b@4")) == (True, True, False)
+    end(yard, record)
+    plans.read()
+    assert [plan.sources for plan in plans.asked] == [{QUEUE}]
+    assert (plans.knows(REQUEST), plans.knows(QUEUE), plans.knows("/b@4")) == (True, True, False)
+    yard.simulator.tick()
+    yard.journal.plans.purge(yard.simulator.now_ms)
+    plans.read()
+    assert (plans.knows(REQUEST), plans.knows(QUEUE)) == (False, True)
+
+
+def test_what_has_ended_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    yard = Yard()
+    end(yard, asked(yard, "t-0", REQUEST))
+    running = asked(yard, "t-1", QUEUE)
+    plans = read(yard)
+    seen: list[str] = []
+    real = yard.journal.plans.get
+
+    def get(digest: str) -> PlanRecord | None:
+        seen.append(digest)
+        return real(digest)
+
+    monkeypatch.setattr(yard.journal.plans, "get", get)
+    plans.read()
+    assert seen == [running.digest]
+
+
+@pytest.mark.parametrize("text", ["{", '{"version": 9}'])
+def test_a_record_that_cannot_be_read_hides_no_other(text: str) -> None:
+    yard = Yard()
+    yard.journal.tree.create(paths.plan("0"), text)
+    yard.journal.tree.create(paths.plan("f" * 64), text)
+    record = asked(yard, "t-0", REQUEST)
+    assert [plan.digest for plan in read(yard).asked] == [record.digest]
+
+
+@pytest.mark.parametrize("garbled", [None, 7, [REQUEST], {}])
+def test_where_a_record_does_not_say_which_documents_none_is_known(garbled: Any) -> None:
+    yard = Yard()
+    record = asked(yard, "t-0", REQUEST, legacy=True)
+    yard.journal.plans.update(record, extra={"asked": garbled})
+    (plan,) = read(yard).asked
+    assert (plan.digest, plan.sources, plan.legacy) == (record.digest, frozenset(), False)
+
+
+@pytest.mark.parametrize(
+    ("cancel", "rolls_back"),
+    [(None, False), (CancelRequest(), False), (CancelRequest(scope="plan"), True)],
+)
+def test_a_rollback_that_was_asked_for_is_told_once_the_plan_has_ended(
+    cancel: CancelRequest | None, rolls_back: bool
+) -> None:
+    yard = Yard()
+    record = yard.journal.plans.update(asked(yard, "t-0", REQUEST), cancel=cancel)
+    plans = read(yard)
+    assert not plans.rollback_asked()
+    end(yard, record)
+    end(yard, asked(yard, "t-1", QUEUE))  # another that ends beside it, and was not asked for
+    plans.read()
+    assert [plans.rollback_asked(), plans.rollback_asked()] == [rolls_back, False]
+
+
+def test_documents_wait_while_a_plan_of_a_dag_has_the_cluster_and_only_then() -> None:
+    yard = Yard()
+    rebalance = other(yard)
+    why = f"the cluster belongs to plan {rebalance[:12]} (rebalance) until that one ends"
+    assert why_not_now(yard.journal, read(yard)) == why
+    asked(yard, "t-0", REQUEST)  # goes before it
+    assert why_not_now(yard.journal, read(yard)) == ""
+
+
+def test_documents_wait_while_eight_plans_of_theirs_are_under_way() -> None:
+    yard = Yard()
+    for number in range(8):
+        assert why_not_now(yard.journal, read(yard)) == ""
+        asked(yard, "t-0", f"/b@{number}")
+    assert why_not_now(yard.journal, read(yard)) == "8 plans that documents asked for are under way"
+
+
+def test_whoever_does_it_is_in_the_record() -> None:
+    yard = Yard()
+    who = Who(task_id="watch", person="ada")
+    record = publish_asked(yard.journal, [move("t-0", "12", "23")], sources=[QUEUE, REQUEST], legacy=False, who=who)
+    expected = PlanRecord(
+        record.digest,
+        yard.journal.cluster_id,
+        "apply",
+        reason=f"asked for by {QUEUE[:-2]}, {REQUEST[:-2]}",
+        who=who,
+        partitions=1,
+        published_ms=yard.simulator.now_ms,
+        stepped_ms=yard.simulator.now_ms,
+        chunks=record.chunks,
+        extra={"asked": {"sources": [QUEUE, REQUEST], "legacy": False}},
+    )
+    assert replace(record, source=None) == expected

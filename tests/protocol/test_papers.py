@@ -1,0 +1,102 @@
+"""Reading what documents ask for: in the order in which they were made, and with what is wrong with them."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafka_steward.assignment import TopicPartition
+from kafka_steward.journal import paths
+from kafka_steward.journal.tree import MAX_BYTES, Node
+from kafka_steward.protocol import papers
+from kafka_steward.protocol.asking import Asked
+from kafka_steward.protocol.papers import read_queue, read_requests
+from tests.memory_tree import MemoryTree
+from tests.protocol.yard import document
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+ONE = document(["t-0 23"])
+
+
+@pytest.fixture
+def tree() -> MemoryTree:
+    return MemoryTree(lambda: 5)
+
+
+def put(tree: MemoryTree, *names: str) -> None:
+    for name in names:
+        tree.create(f"{paths.REASSIGNMENT_REQUESTS}/{name}", ONE)
+
+
+def names(tree: MemoryTree) -> list[str]:
+    return [paper.node.path.rpartition("/")[2] for paper in read_requests(tree)]
+
+
+def test_numbers_tell_the_order_and_what_has_none_comes_after_them_as_it_was_made(tree: MemoryTree) -> None:
+    put(tree, "zebra", "request_10", "request_x", "request_9", "0", "request_0000000011", "request_2")
+    assert names(tree) == ["request_2", "request_9", "request_10", "request_0000000011", "zebra", "request_x", "0"]
+
+
+def test_of_those_that_one_statement_made_the_path_tells_the_order(tree: MemoryTree) -> None:
+    for name in ("b", "a", "c"):
+        path = f"{paths.REASSIGNMENT_REQUESTS}/{name}"
+        tree._nodes[path] = Node(path, ONE, 0, 7, 7, 7, 7)
+    assert names(tree) == ["a", "b", "c"]
+
+
+def test_of_many_the_oldest_are_read_and_what_has_no_number_waits(
+    tree: MemoryTree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(papers, "BATCH", 3)
+    put(tree, "by-hand", *(f"request_{number}" for number in (12, 3, 7, 30)))
+    assert names(tree) == ["request_3", "request_7", "request_12"]
+    for number in (3, 7, 12):
+        tree.delete(f"{paths.REASSIGNMENT_REQUESTS}/request_{number}", version=0)
+    assert names(tree) == ["request_30", "by-hand"]
+
+
+def test_one_that_someone_deletes_meanwhile_is_left_out(tree: MemoryTree, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(tree, "request_1", "by-hand")
+    monkeypatch.setattr(tree, "children", lambda _: ["by-hand", "gone", "request_1", "request_2"])
+    assert names(tree) == ["request_1", "by-hand"]
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+def test_a_document_says_what_it_asks_for_by_which_route_and_where_it_is(tree: MemoryTree, legacy: bool) -> None:
+    node = tree.create_sequential(paths.REQUEST_PREFIX, document(["t-1 345", "t-0 23"], legacy=legacy))
+    (paper,) = read_requests(tree)
+    assert (paper.node, paper.fault) == (node, "")
+    assert paper.source == f"{node.path}@{node.created_id}"
+    assert paper.asked == [Asked(T1, (3, 4, 5), node.path, legacy), Asked(T0, (2, 3), node.path, legacy)]
+
+
+def test_the_queue_is_one_document(tree: MemoryTree) -> None:
+    assert read_queue(tree) is None
+    node = tree.create(paths.REASSIGN_QUEUE, ONE)
+    paper = read_queue(tree)
+    assert paper is not None
+    assert (paper.node, paper.asked) == (node, [Asked(T0, (2, 3), node.path)])
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        (document(["t-0 23", "t-1 23", "t-0 23"]), "{path} names t-0 twice; correct it."),
+        ("[]", "{path} holds a list where an object belongs; mend or delete it."),
+        ("ö" * (MAX_BYTES // 2 + 1), "{path} has more than the 1000000 bytes of a document; cut it into several."),
+    ],
+    ids=["twice", "no object", "too long"],
+)
+def test_what_cannot_be_done_is_told(tree: MemoryTree, text: str, fault: str) -> None:
+    node = Node(paths.REASSIGN_QUEUE, text, 0, 7, 7, 7, 7)
+    tree._nodes[node.path] = node  # as one SQL insert may
+    paper = read_queue(tree)
+    assert paper is not None
+    assert (paper.node, paper.asked, paper.fault) == (node, (), fault.format(path=node.path))
+
+
+def test_one_that_is_as_long_as_a_document_may_be_is_read(tree: MemoryTree) -> None:
+    text = document(["t-0 23"], padding="")
+    tree.create(paths.REASSIGN_QUEUE, text.replace('""', f'"{"x" * (MAX_BYTES - len(text))}"'))
+    paper = read_queue(tree)
+    assert paper is not None
+    assert (len(paper.node.data), paper.fault) == (MAX_BYTES, "")
