@@ -34,8 +34,11 @@ def options_of(given: Mapping[str, Any], retries: int, retry_delay: timedelta, *
 
 
 def refuse_wrong_settings(settings: Mapping[str, Any]) -> None:
-    """Raise SettingError for a setting that does not exist, or a value that it does not take."""
+    """Raise SettingError for a setting that does not exist, or a value that it does not take.
+
+    What the connection and the configuration add is not known while a DAG is parsed.
+    """
     for name in settings:
         if name not in SETTINGS:
             raise SettingError(f"There is no setting {name!r}; there are {', '.join(SETTINGS)}.")
-    Settings.of(settings)
+    Settings.refuse_wrong(settings)

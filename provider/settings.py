@@ -6,14 +6,22 @@ default here. The connection's extra also takes the KIPs' dotted names (`kafka.h
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from kafka_steward.errors import SettingError
 from kafka_steward.maintenance import PATTERN, window_of
+from kafka_steward.values import finite_number, shown, switch, whole_number
 
 __all__ = ["Settings"]
+
+#: Seconds: ten years; days: a hundred years. Their milliseconds still fit wherever a time is kept.
+_LONGEST_S, _LONGEST_DAYS = 315_360_000, 36_500
+#: As Kafka keeps rates, and as it keeps counts.
+_LONG, _INT = 2**63 - 1, 2**31 - 1
+#: KIP-46: such a heal_failure_interval switches healing off.
+_NEVER = -1
 
 
 def _knob(
@@ -32,21 +40,21 @@ class Settings:
     """The settings of one cluster. Construct through `Settings.of`, which validates."""
 
     #: Seconds a broker must be gone before it counts as failed (KIP-46's kafka.heal.failure.interval); -1: never.
-    heal_failure_interval: float = _knob(1800.0, low=-1)
+    heal_failure_interval: float = _knob(1800.0, low=-1, high=_LONGEST_S)
     #: Partitions in one chunk (KIP-46's kafka.heal.chunk.size).
     heal_chunk_size: int = _knob(50, low=1, high=5000)
     #: Whether a broker that vanished unannounced is due at once (KIP-46, fast detection).
     heal_fast_detection: bool = _knob(False)
     #: Seconds after which an unhandled failure is announced again.
-    heal_retry_interval: float = _knob(600.0, low=1)
+    heal_retry_interval: float = _knob(600.0, low=1, high=_LONGEST_S)
     #: More failed brokers than this is an outage: reported, not healed.
-    max_failed_brokers: int = _knob(10, low=1)
+    max_failed_brokers: int = _knob(10, low=1, high=_INT)
     #: The same as a fraction of the brokers that there were.
     max_failed_fraction: float = _knob(0.4, low=0, high=1)
     #: Bytes per second that reassignment may bring into one broker; 0: no throttle.
-    throttle: int = _knob(50_000_000, low=0)
+    throttle: int = _knob(50_000_000, low=0, high=_LONG)
     #: Bytes per second of a broker's network, for `throttle_fraction`; 0: not stated.
-    network_bandwidth: int = _knob(0, low=0)
+    network_bandwidth: int = _knob(0, low=0, high=_LONG)
     #: The throttle as a fraction of `network_bandwidth`; 0: as `throttle` says. What is set nearer to a run wins.
     throttle_fraction: float = _knob(0.0, low=0, high=1)
     #: Whether the leaders' side is throttled too, as the peers do; it slows ordinary catch-up.
@@ -54,37 +62,37 @@ class Settings:
     #: Fraction of a broker's disk that must stay free.
     min_free: float = _knob(0.15, low=0, high=1)
     #: Replicas that one broker may be receiving at once.
-    max_in_per_broker: int = _knob(5, low=1)
+    max_in_per_broker: int = _knob(5, low=1, high=_INT)
     #: Replicas that one broker may be sending at once.
-    max_out_per_broker: int = _knob(5, low=1)
+    max_out_per_broker: int = _knob(5, low=1, high=_INT)
     #: Partitions in flight at once, in the whole cluster.
-    max_in_flight: int = _knob(100, low=1)
+    max_in_flight: int = _knob(100, low=1, high=_INT)
     #: Whether a move that adds several replicas adds one after the other (KIP-236's staggering).
     one_replica_at_a_time: bool = _knob(False)
     #: Whether the next move starts when one ends ("sliding"), or when its whole chunk has ended ("chunk", KIP-46).
     window: str = _knob("sliding", choices=("sliding", "chunk"))
     #: Seconds to wait between chunks.
-    chunk_pause: float = _knob(0.0, low=0)
+    chunk_pause: float = _knob(0.0, low=0, high=_LONGEST_S)
     #: When plans that can wait may begin moves, such as "mon-fri 22:00-06:00"; empty: always.
     maintenance_window: str = _knob("", pattern=PATTERN)
     #: The time zone of that window.
     maintenance_timezone: str = _knob("UTC")
     #: Seconds without progress after which a move counts as stalled.
-    stall_after: float = _knob(600.0, low=1)
+    stall_after: float = _knob(600.0, low=1, high=_LONGEST_S)
     #: What becomes of a stalled move: it is waited for, it alone is cancelled, or the run fails and a retry goes on.
     when_stalled: str = _knob("fail", choices=("wait", "cancel", "fail"))
     #: Seconds after which a plan that nobody steps is paused, and its throttles given back once nothing of it moves.
-    abandoned_after: float = _knob(600.0, low=1)
+    abandoned_after: float = _knob(600.0, low=1, high=_LONGEST_S)
     #: Steps that failed in a row after which a plan is stuck and waits for a person.
-    max_attempts: int = _knob(100, low=1)
+    max_attempts: int = _knob(100, low=1, high=_INT)
     #: Seconds between two steps of a plan.
-    step_interval: float = _knob(2.0, low=0.1)
+    step_interval: float = _knob(2.0, low=0.1, high=_LONGEST_S)
     #: Seconds between two looks of the watch.
-    watch_interval: float = _knob(2.0, low=0.1)
+    watch_interval: float = _knob(2.0, low=0.1, high=_LONGEST_S)
     #: Seconds between two looks of the watch at the cluster's health (KIP-352); 0: none.
-    health_interval: float = _knob(60.0, low=0)
+    health_interval: float = _knob(60.0, low=0, high=_LONGEST_S)
     #: Days that the watch keeps what it saw of the cluster's health, for plots.
-    health_retention: float = _knob(7.0, low=0)
+    health_retention: float = _knob(7.0, low=0, high=_LONGEST_DAYS)
     #: How reassignments are submitted: by the Admin API, or by /admin/reassign_partitions ("legacy", ZooKeeper only).
     submission: str = _knob("admin", choices=("admin", "legacy"))
     #: What becomes of a reassignment that others start while reassignments are switched off (KIP-236).
@@ -92,14 +100,14 @@ class Settings:
     #: Whether topics are created while fewer brokers than replicas are live (KIP-409); what is missing is owed.
     enable_under_replicated_topic_creation: bool = _knob(False)
     #: Days that a finished plan's rows are kept.
-    plan_retention: float = _knob(30.0, low=0)
+    plan_retention: float = _knob(30.0, low=0, high=_LONGEST_DAYS)
 
     @classmethod
     def of(cls, *sources: Mapping[str, Any]) -> Settings:
         """Settings from the given sources, the first of which wins. Names of other things are left alone.
 
-        Raises SettingError, naming the setting, when a value is of the wrong type or out of range, and for a
-        maintenance window that never opens.
+        Raises SettingError, naming the setting, when a value is of the wrong type or out of range, when two settings
+        contradict each other, and for a maintenance window that never opens.
         """
         merged: dict[str, Any] = {}
         for source in map(_known, reversed(sources)):
@@ -108,7 +116,63 @@ class Settings:
             merged.update(source)
         settings = cls(**{name: _checked(name, value) for name, value in merged.items()})
         window_of(settings.maintenance_window, settings.maintenance_timezone)
+        _refuse_contradictions(settings, {knob.name for knob in fields(cls)})
         return _throttled(settings)
+
+    @classmethod
+    def refuse_wrong(cls, source: Mapping[str, Any]) -> None:
+        """Raise SettingError for what is wrong in `source` whatever the other sources say.
+
+        A setting that needs another one is held against it only if `source` has both.
+        """
+        given = _known(source)
+        settings = cls(**{name: _checked(name, value) for name, value in given.items()})
+        window_of(settings.maintenance_window, settings.maintenance_timezone)
+        _refuse_contradictions(settings, set(given))
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """Two settings that need each other: whether they fit, and what is said of `given` when they do not."""
+
+    names: frozenset[str]
+    fit: Callable[[Settings], bool]
+    sentence: str
+
+
+#: A plan is seen at its steps only: what is to be told from one step to the next takes two of them.
+_PAIRS = (
+    _Pair(
+        frozenset({"abandoned_after", "step_interval"}),
+        lambda given: given.abandoned_after >= 2 * given.step_interval,
+        "The setting abandoned_after is {given.abandoned_after:g} s and step_interval {given.step_interval:g} s: a "
+        "plan would count as abandoned between two steps; set abandoned_after to at least twice step_interval.",
+    ),
+    _Pair(
+        frozenset({"stall_after", "step_interval"}),
+        lambda given: given.stall_after >= 2 * given.step_interval,
+        "The setting stall_after is {given.stall_after:g} s and step_interval {given.step_interval:g} s: a move would "
+        "count as stalled between two steps; set stall_after to at least twice step_interval.",
+    ),
+    _Pair(
+        frozenset({"chunk_pause", "window"}),
+        lambda given: not given.chunk_pause or given.window == "chunk",
+        "The setting chunk_pause is {given.chunk_pause:g} s and window {given.window}, in which chunks do not wait for "
+        "each other; set window to chunk, or chunk_pause to 0.",
+    ),
+    _Pair(
+        frozenset({"health_retention", "health_interval"}),
+        lambda given: not given.health_retention or given.health_retention * 86_400 >= given.health_interval,
+        "The setting health_retention is {given.health_retention:g} days and health_interval {given.health_interval:g} "
+        "s: each row would be deleted before the next is written; raise health_retention.",
+    ),
+)
+
+
+def _refuse_contradictions(settings: Settings, given: set[str]) -> None:
+    for pair in _PAIRS:
+        if pair.names <= given and not pair.fit(settings):
+            raise SettingError(pair.sentence.format(given=settings))
 
 
 def _throttled(settings: Settings) -> Settings:
@@ -124,9 +188,17 @@ def _throttled(settings: Settings) -> Settings:
 
 
 def _known(source: Mapping[str, Any]) -> dict[str, Any]:
+    """What `source` sets, by our names. Raises SettingError when it sets one by two names, to two values."""
     names = {knob.name for knob in fields(Settings)}
-    undotted = {key.removeprefix("kafka.").replace(".", "_"): value for key, value in source.items()}
-    return {name: value for name, value in undotted.items() if name in names and value is not None}
+    known: dict[str, Any] = {}
+    for key, value in source.items():
+        name = key.removeprefix("kafka.").replace(".", "_")
+        if name not in names or value is None:
+            continue
+        if name in known and known[name] != value:
+            raise SettingError(f"The setting {name} is given twice, as {shown(known[name])} and as {shown(value)}.")
+        known[name] = value
+    return known
 
 
 def _checked(name: str, value: Any) -> Any:
@@ -134,27 +206,34 @@ def _checked(name: str, value: Any) -> Any:
     converted = _converted(name, value, type(knob.default))
     low, high, choices = knob.metadata["low"], knob.metadata["high"], knob.metadata["choices"]
     if choices and converted not in choices:
-        raise SettingError(f"The setting {name} is {value!r}; it takes one of {', '.join(choices)}.")
+        raise SettingError(f"The setting {name} is {shown(value)}; it takes one of {', '.join(choices)}.")
     if low is not None and converted < low:
-        raise SettingError(f"The setting {name} is {value!r}; it must be at least {low}.")
+        raise SettingError(f"The setting {name} is {shown(value)}; it must be at least {low}.")
     if high is not None and converted > high:
-        raise SettingError(f"The setting {name} is {value!r}; it must be at most {high}.")
+        raise SettingError(f"The setting {name} is {shown(value)}; it must be at most {high}.")
+    if name == "heal_failure_interval" and _NEVER < converted < 0:
+        raise SettingError(f"The setting {name} is {shown(value)}; it must be at least 0, or -1 for never.")
     return converted
 
 
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError("not a text")  # noqa: TRY004 - as all readers do
+    return value
+
+
+#: By the type of a setting's default: how its value is read, and what it takes.
+_READERS: Mapping[type, tuple[Callable[[object], Any], str]] = {
+    bool: (switch, "true or false"),
+    int: (whole_number, "a whole number"),
+    float: (finite_number, "a number"),
+    str: (_text, "a text"),
+}
+
+
 def _converted(name: str, value: Any, kind: type) -> Any:
-    if kind is bool:
-        return _boolean(name, value)
+    read, words = _READERS[kind]
     try:
-        return kind(value)
-    except (TypeError, ValueError) as error:
-        raise SettingError(f"The setting {name} is {value!r}; it takes {kind.__name__} values.") from error
-
-
-def _boolean(name: str, value: Any) -> bool:
-    if isinstance(value, bool):
-        return value
-    words = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
-    if str(value).lower() not in words:
-        raise SettingError(f"The setting {name} is {value!r}; it takes true or false.")
-    return words[str(value).lower()]
+        return read(value)
+    except ValueError as error:
+        raise SettingError(f"The setting {name} is {shown(value)}; it takes {words}.") from error

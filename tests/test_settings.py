@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -34,7 +35,14 @@ def test_names_of_other_things_are_left_alone() -> None:
         ({"heal_chunk_size": 0}, "The setting heal_chunk_size is 0; it must be at least 1."),
         ({"min_free": 1.5}, "The setting min_free is 1.5; it must be at most 1."),
         ({"window": "both"}, "The setting window is 'both'; it takes one of sliding, chunk."),
-        ({"throttle": "fast"}, "The setting throttle is 'fast'; it takes int values."),
+        ({"throttle": "fast"}, "The setting throttle is 'fast'; it takes a whole number."),
+        ({"window": 5}, "The setting window is 5; it takes a text."),
+        (
+            {"heal_failure_interval": -0.5},
+            "The setting heal_failure_interval is -0.5; it must be at least 0, or -1 for never.",
+        ),
+        ({"stall_after": 1e12}, "The setting stall_after is 1000000000000.0; it must be at most 315360000."),
+        ({"throttle": 2**63}, "The setting throttle is 9223372036854775808; it must be at most 9223372036854775807."),
         ({"throttle_leaders": "maybe"}, "The setting throttle_leaders is 'maybe'; it takes true or false."),
     ],
 )
@@ -42,6 +50,109 @@ def test_a_value_out_of_range_is_refused_with_its_name(source: dict[str, Any], s
     with pytest.raises(SettingError) as refusal:
         Settings.of(source)
     assert str(refusal.value) == sentence
+
+
+@pytest.mark.parametrize("value", [50, 50.0, "50", " 50 ", "5e1", "50.0"])
+def test_a_whole_number_may_be_written_in_any_way(value: object) -> None:
+    found = Settings.of({"throttle": value}).throttle
+    assert (found, type(found)) == (50, int)
+
+
+def test_an_exponent_is_a_whole_number_too() -> None:
+    assert Settings.of({"throttle": 5e7}).throttle == Settings.of({"throttle": "5e7"}).throttle == 50_000_000
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        0.5,
+        50.9,
+        "50.9",
+        True,
+        False,
+        float("nan"),
+        float("inf"),
+        "nan",
+        "sNaN",
+        "inf",
+        "1e999999999",
+        10**5000,
+        [50],
+        "",
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_is_no_whole_number_is_refused_where_one_is_taken(value: object) -> None:
+    with pytest.raises(SettingError, match=r"^The setting throttle is .{,90}; it takes a whole number\.$"):
+        Settings.of({"throttle": value})
+
+
+@pytest.mark.parametrize(
+    "value",
+    [True, float("nan"), float("inf"), -float("inf"), "nan", "Infinity", 10**400, "1e400", [0.5], ""],
+    ids=lambda value: type(value).__name__,
+)
+@pytest.mark.parametrize("name", [knob.name for knob in fields(Settings) if isinstance(knob.default, float)])
+def test_what_is_no_finite_number_is_refused_where_one_is_taken(name: str, value: object) -> None:
+    with pytest.raises(SettingError, match=rf"^The setting {name} is .{{,90}}; it takes a number\.$"):
+        Settings.of({name: value})
+
+
+@pytest.mark.parametrize("name", [knob.name for knob in fields(Settings) if type(knob.default) in (int, float)])
+def test_every_number_has_a_bound_on_both_sides(name: str) -> None:
+    for value in (-(10**30), 10**30):
+        with pytest.raises(SettingError, match=f"^The setting {name} is .* it must be at (least|most) "):
+            Settings.of({name: value})
+
+
+@pytest.mark.parametrize(
+    ("source", "sentence"),
+    [
+        ({"abandoned_after": 30, "step_interval": 20}, "set abandoned_after to at least twice step_interval"),
+        ({"step_interval": 400}, "set abandoned_after to at least twice step_interval"),
+        (
+            {"stall_after": 5, "step_interval": 4, "abandoned_after": 9},
+            "set stall_after to at least twice step_interval",
+        ),
+        ({"chunk_pause": 60}, "set window to chunk, or chunk_pause to 0"),
+        ({"health_retention": 0.5, "health_interval": 86_400}, "raise health_retention"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(source: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(SettingError, match=sentence):
+        Settings.of(source)
+    with pytest.raises(SettingError, match=sentence):
+        Settings.of(*({name: value} for name, value in source.items()))  # wherever they come from
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        {"abandoned_after": 40, "stall_after": 40, "step_interval": 20},
+        {"chunk_pause": 60, "window": "chunk"},
+        {"health_retention": 1, "health_interval": 86_400},
+        {"health_retention": 0},
+        {"heal_failure_interval": -1},
+        {"heal_failure_interval": 0},
+    ],
+)
+def test_settings_that_fit_are_taken(source: dict[str, Any]) -> None:
+    settings = Settings.of(source)
+    assert {name: getattr(settings, name) for name in source} == source
+
+
+def test_one_source_alone_is_held_against_itself_only() -> None:
+    Settings.refuse_wrong({"step_interval": 400})
+    Settings.refuse_wrong({"throttle_fraction": 0.1})
+    for wrong in ({"step_interval": 0}, {"step_interval": 400, "stall_after": 500}, {"maintenance_window": "never"}):
+        with pytest.raises(SettingError):
+            Settings.refuse_wrong(wrong)
+
+
+def test_a_setting_under_both_of_its_names_has_one_value() -> None:
+    assert Settings.of({"heal_chunk_size": 7, "kafka.heal.chunk.size": 7}).heal_chunk_size == 7
+    with pytest.raises(SettingError, match=r"^The setting heal_chunk_size is given twice, as 7 and as '8'\.$"):
+        Settings.of({"heal_chunk_size": 7, "kafka.heal.chunk.size": "8"})
 
 
 @pytest.mark.parametrize(("word", "value"), [("true", True), ("off", False), (True, True), ("1", True)])

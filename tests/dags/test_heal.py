@@ -86,6 +86,8 @@ def test_the_dag_is_named_for_its_connection(conn_id: str, dag_id: str) -> None:
     [
         ({"mode": "dry"}, "The mode of a heal is 'dry'; it takes heal or report."),
         ({"settings": {"trottle": 1}}, "There is no setting 'trottle'; there are heal_failure_interval"),
+        ({"settings": {"throttle": 0.5}}, "The setting throttle is 0.5; it takes a whole number"),
+        ({"settings": {"step_interval": 9, "stall_after": 10}}, "set stall_after to at least twice step_interval"),
         ({"settings": {"throttle": -1}}, "The setting throttle is -1; it must be at least 0."),
     ],
 )

@@ -2,9 +2,11 @@
 
 import pytest
 
+from kafka_steward.assignment import Operation
 from kafka_steward.errors import PlanError
 from kafka_steward.planning.checker.check import check
 from kafka_steward.planning.files.formats import PlanFolder
+from kafka_steward.planning.files.options import Options
 from tests.builders import cluster, planned
 from tests.planning.solver import carried_out, random_plan
 
@@ -65,3 +67,9 @@ def test_nights_with_a_budget_of_bytes_end_even_too(seed: int) -> None:
 def test_a_budget_of_nothing_is_refused() -> None:
     with pytest.raises(PlanError, match="The option max_moves is 0; it must be at least 1"):
         planned(UNEVEN, "rebalance", {"max_moves": 0})
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), True])
+def test_a_tolerance_is_a_finite_number(value: object) -> None:
+    with pytest.raises(PlanError, match=rf"^The option tolerance is {value}; it takes a number\.$"):
+        Options.of(Operation.REBALANCE, {"tolerance": value})

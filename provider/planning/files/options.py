@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -159,7 +160,8 @@ _KINDS: dict[type, str] = {
 def _is_a(value: Any, kind: type) -> bool:
     if isinstance(value, bool):
         return kind is bool
-    return isinstance(value, (int, float)) if kind is float else isinstance(value, kind)
+    # NaN passes every bound.
+    return isinstance(value, (int, float)) and math.isfinite(value) if kind is float else isinstance(value, kind)
 
 
 def _checked_items(name: str, value: Any, kind: type) -> tuple[Any, ...]:

@@ -1,0 +1,59 @@
+"""Reading numbers and switches as people write them: in JSON, in a form, in a configuration file, in Python."""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal, InvalidOperation
+
+__all__ = ["finite_number", "shown", "switch", "whole_number"]
+
+_SWITCHES = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
+#: No whole number has more digits: an exponent must not be written out before it is known to be small.
+_MOST_DIGITS = 40
+_LONGEST = 80
+
+
+def whole_number(value: object) -> int:
+    """Return the whole number that `value` is or spells: 50, 50.0, "50", 5e7, "5e7".
+
+    Raises ValueError for everything else: true and false, a fraction, NaN, infinity, more than 40 digits.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise ValueError("not a whole number")  # noqa: TRY004 - one kind of refusal, whatever was given
+    try:
+        number = Decimal(value)
+    except InvalidOperation as error:
+        raise ValueError("not a number") from error
+    if not number.is_finite() or number.adjusted() > _MOST_DIGITS or number != int(number):
+        raise ValueError("not a whole number")
+    return int(number)
+
+
+def finite_number(value: object) -> float:
+    """Return the number that `value` is or spells. Raises ValueError for true, false, NaN and infinity."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise ValueError("not a number")  # noqa: TRY004 - as above
+    try:
+        number = float(value)
+    except OverflowError as error:
+        raise ValueError("not a finite number") from error
+    if not math.isfinite(number):
+        raise ValueError("not a finite number")
+    return number
+
+
+def switch(value: object) -> bool:
+    """Return what `value` switches: true or false, or one of the words of configuration files. Raises ValueError."""
+    word = str(value).lower() if isinstance(value, bool | int | str) else ""
+    if word not in _SWITCHES:
+        raise ValueError("neither true nor false")
+    return _SWITCHES[word]
+
+
+def shown(value: object) -> str:
+    """Return `value` as an error shows it, cut after 80 characters."""
+    try:
+        text = repr(value)
+    except ValueError:
+        return "a number of thousands of digits"  # Python refuses to write it
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
