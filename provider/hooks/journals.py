@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Collection
 from pathlib import Path
+from typing import Any
 
-from sqlalchemy import URL, create_engine, inspect, make_url
-from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+from sqlalchemy import URL, make_url
+from sqlalchemy.exc import ArgumentError
 
 from kafka_steward.errors import SettingError
 from kafka_steward.hooks.access import Given
+from kafka_steward.journal.engine import table_names
+from kafka_steward.journal.urls import secrets_of, shown_url
 
-__all__ = ["journal_url", "refuse_airflows_own"]
+__all__ = ["journal_url", "refuse_airflows_own", "secrets_in"]
 
 #: Airflow connection types, and SQLAlchemy's drivers for them.
 _DRIVERS = {"postgres": "postgresql+psycopg", "postgresql": "postgresql+psycopg", "sqlite": "sqlite"}
 #: Tables that only Airflow's metadata database has together.
 _AIRFLOWS = ("dag_run", "task_instance")
+#: libpq's parameters that an Airflow connection has fields for.
+_FIELDS = {"host": "host", "port": "port", "user": "login", "password": "password", "dbname": "schema"}
 
 
 def journal_url(setting: str, connection: Callable[[str], tuple[str, Given, str | None]]) -> URL:
     """The database that `setting` means: a URL as it is, or what the Airflow connection of that id says.
 
-    `connection` gives a connection's type, fields and schema by id. Raises SettingError.
+    `connection` gives a connection's type, fields and schema by id. The extra of a postgres connection goes to libpq
+    (`sslmode`, `sslrootcert`, `options`). Raises SettingError, also for an extra that nothing would use.
     """
     if "://" in setting:
         return _parsed(setting)
@@ -34,8 +39,17 @@ def journal_url(setting: str, connection: Callable[[str], tuple[str, Given, str 
             "sqlite connection, or a SQL URL."
         )
     if kind == "sqlite":
-        return _parsed(f"sqlite:///{given.host or ''}")
-    return URL.create(_DRIVERS[kind], given.login, given.password, given.host, given.port, schema)
+        return _file(given)
+    return _server(given, schema)
+
+
+def secrets_in(setting: object) -> list[str]:
+    """Return what must not be shown of a setting `journal`: the secrets of a URL, all of one that cannot be read."""
+    text = str(setting or "")
+    try:
+        return secrets_of(_parsed(text)) if "://" in text else []
+    except SettingError:
+        return [text]
 
 
 def refuse_airflows_own(url: URL) -> None:
@@ -45,10 +59,49 @@ def refuse_airflows_own(url: URL) -> None:
     """
     if _is_new_file(url):
         return
-    if all(table in _tables(url) for table in _AIRFLOWS):
+    # Whoever cannot look is told so: an error must not let Airflow's own database pass.
+    if table_names(url.render_as_string(hide_password=False)).issuperset(_AIRFLOWS):
         raise SettingError(
-            f"The journal at {url.render_as_string()} is Airflow's own database; give the journal one of its own, with "
+            f"The journal at {shown_url(url)} is Airflow's own database; give the journal one of its own, with "
             "`journal` in the connection's extra or in the section [kafka_steward]."
+        )
+
+
+def _file(given: Given) -> URL:
+    useless = [name for name in ("login", "password", "port", "extra") if getattr(given, name)]
+    if useless:
+        raise SettingError(
+            f"The journal is set to the sqlite connection {given.conn_id}, whose {useless[0]} nothing would use; leave "
+            "everything but its host empty, which is the path of a file."
+        )
+    return _parsed(f"sqlite:///{given.host or ''}")
+
+
+def _server(given: Given, schema: str | None) -> URL:
+    query = {name: _parameter(given.conn_id, name, value) for name, value in given.extra.items() if value is not None}
+    _refuse_unknown(given.conn_id, query)
+    host = given.host
+    if host and host.startswith("/"):  # a folder of sockets, which a URL holds among its parameters only
+        query["host"], host = host, None
+    return URL.create(_DRIVERS["postgres"], given.login, given.password, host, given.port, schema, query)
+
+
+def _parameter(conn_id: str, name: str, value: Any) -> str:
+    if name in _FIELDS or isinstance(value, bool) or not isinstance(value, str | int | float):
+        why = f"enter it as the connection's {_FIELDS[name]}" if name in _FIELDS else "libpq takes texts and numbers"
+        raise SettingError(f"The connection {conn_id} has {name!r} in its extra, which cannot be used there; {why}.")
+    return str(value)
+
+
+def _refuse_unknown(conn_id: str, query: Collection[str]) -> None:
+    try:
+        from kafka_steward.journal.postgres import unknown_parameters  # noqa: PLC0415 - psycopg may not be installed
+    except ImportError:
+        return  # whoever opens the journal says so
+    for name in unknown_parameters(query):
+        raise SettingError(
+            f"The journal is set to the connection {conn_id}, whose extra has {name!r}, which libpq does not know; "
+            "remove it, or mend its spelling."
         )
 
 
@@ -60,22 +113,11 @@ def _is_new_file(url: URL) -> bool:
     return not Path(url.database).exists()
 
 
-def _tables(url: URL) -> list[str]:
-    # What is wrong with a database that cannot be opened, is said by whoever opens the journal.
-    with suppress(SQLAlchemyError, ModuleNotFoundError):
-        engine = create_engine(url)
-        try:
-            return inspect(engine).get_table_names()
-        finally:
-            engine.dispose()
-    return []
-
-
 def _parsed(text: str) -> URL:
     try:
         return make_url(text)
-    except ArgumentError as error:
+    except (ArgumentError, ValueError):  # such as a port that is no number
         # The text may hold a password: it is not repeated.
         raise SettingError(
-            "The journal's URL cannot be read; write it like postgresql+psycopg://user@host/database."
-        ) from error
+            "The journal's URL cannot be read; write it like postgresql+psycopg://user@host:5432/database."
+        ) from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, fields
 from functools import cached_property
@@ -22,7 +22,7 @@ from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.errors import SettingError, StewardError
 from kafka_steward.execution.by_znode import ByZnode
 from kafka_steward.hooks.access import Access, Given, access_of
-from kafka_steward.hooks.journals import journal_url, refuse_airflows_own
+from kafka_steward.hooks.journals import journal_url, refuse_airflows_own, secrets_in
 from kafka_steward.hooks.memory import ClusterMemory
 from kafka_steward.journal.open import Journal, open_journal
 from kafka_steward.settings import Settings
@@ -108,8 +108,11 @@ class StewardHook(BaseHook):
             )
         kafka_conn_id = given.extra.get("kafka_conn_id")
         kafka = self._given(kafka_conn_id) if kafka_conn_id else None
+        section = _section()
+        for setting in (given.extra.get("journal"), section.get("journal")):
+            _mask(secrets_in(setting))
         executor = conf.get("core", "executor", fallback="LocalExecutor")
-        return access_of(given, kafka, _section(), self.overrides, _airflow_home(), executor=executor)
+        return access_of(given, kafka, section, self.overrides, _airflow_home(), executor=executor)
 
     @property
     def settings(self) -> Settings:
@@ -185,10 +188,10 @@ class StewardHook(BaseHook):
     @cached_property
     def _journal_url(self) -> str:
         url = journal_url(self.access.journal, self._sql_connection)
-        if url.password:
-            mask_secret(str(url.password))
+        text = url.render_as_string(hide_password=False)
+        _mask(secrets_in(text))
         refuse_airflows_own(url)
-        return url.render_as_string(hide_password=False)
+        return text
 
     def _connection(self, conn_id: str) -> Connection:
         try:
@@ -228,6 +231,12 @@ def _quieten() -> None:
             logger.setLevel(level)
 
 
+def _mask(secrets: Sequence[str]) -> None:
+    # Airflow knows a secret by the name of its key, and `journal` is none of those names.
+    for secret in secrets:
+        mask_secret(secret)
+
+
 def _extra(conn_id: str, text: str | None) -> Mapping[str, Any]:
     # Connection.extra_dejson answers {} for JSON that cannot be read: security settings would be dropped silently.
     try:
@@ -242,8 +251,9 @@ def _extra(conn_id: str, text: str | None) -> Mapping[str, Any]:
 
 def _section() -> dict[str, Any]:
     names = (*(knob.name for knob in fields(Settings)), "journal", "workspace")
-    given = {name: conf.get("kafka_steward", name, fallback=None) for name in names}
-    return {name: value for name, value in given.items() if value not in (None, "")}
+    # What a command printed ends with a line end.
+    given = {name: (conf.get("kafka_steward", name, fallback=None) or "").strip() for name in names}
+    return {name: value for name, value in given.items() if value}
 
 
 def _airflow_home() -> Path:

@@ -19,6 +19,7 @@ from sqlalchemy.sql.compiler import SQLCompiler
 
 from kafka_steward.errors import JournalError, JournalUnreachable
 from kafka_steward.journal.schema import tables
+from kafka_steward.journal.urls import shown_url, without_secrets
 
 __all__ = ["IDS", "Database", "as_journal_error", "insert_once", "now_ms"]
 
@@ -60,7 +61,7 @@ class Database:
         self._pid = os.getpid()
 
     def __repr__(self) -> str:
-        return f"Database({self.engine.url.render_as_string(hide_password=True)!r}, {self.cluster_id!r})"
+        return f"Database({shown_url(self.engine.url)!r}, {self.cluster_id!r})"
 
     @property
     def place(self) -> str:
@@ -137,12 +138,9 @@ class Database:
 
 def as_journal_error(engine: sa.Engine, error: sa.exc.SQLAlchemyError) -> JournalError:
     """The sentence for what a database said; never holds a password."""
-    where = engine.url.render_as_string(hide_password=True)
+    where = shown_url(engine.url)
     said = str(getattr(error, "orig", None) or error).strip().splitlines() or ["nothing more is known"]
-    words = said[0].rstrip(".")
-    password = engine.url.password
-    if password:
-        words = words.replace(str(password), "***")
+    words = without_secrets(said[0].rstrip("."), engine.url)
     if isinstance(error, sa.exc.OperationalError | sa.exc.InterfaceError | sa.exc.TimeoutError):
         return JournalUnreachable(f"The journal at {where} does not answer ({words}); try again when it does.")
     return JournalError(f"The journal at {where} refused a statement: {words}.")

@@ -15,16 +15,11 @@ from kafka_steward.journal.database import IDS, Database, as_journal_error, inse
 from kafka_steward.journal.schema import tables
 from kafka_steward.journal.schema.upgrade import upgrade
 
-__all__ = ["open_database"]
+__all__ = ["open_database", "table_names"]
 
 #: Seconds to wait for another writer.
 _PATIENCE_S = 30
 _PAUSE_S = 0.02
-#: PostgreSQL ends a transaction whose process was stopped in the middle, so that it holds up nobody for longer.
-_POSTGRESQL_OPTIONS = (
-    f"-c lock_timeout={_PATIENCE_S}s -c statement_timeout={2 * _PATIENCE_S}s "
-    f"-c idle_in_transaction_session_timeout={2 * _PATIENCE_S}s"
-)
 
 
 def open_database(url: str, cluster_id: str, host: str) -> Database:
@@ -44,6 +39,22 @@ def open_database(url: str, cluster_id: str, host: str) -> Database:
     return Database(engine, cluster_id, host)
 
 
+def table_names(url: str) -> frozenset[str]:
+    """Return the names of the tables in the database at `url`, changing nothing there. An SQLite file must exist.
+
+    Raises SettingError, JournalUnreachable and JournalError as `open_database` does.
+    """
+    parsed = _parsed(url)
+    # A look at a file that may be somebody else's leaves its journal mode alone.
+    engine = sa.create_engine(parsed) if parsed.get_backend_name() == "sqlite" else _engine(parsed)
+    try:
+        return frozenset(sa.inspect(engine).get_table_names())
+    except sa.exc.DBAPIError as error:
+        raise _opening_error(engine, error) from error
+    finally:
+        engine.dispose()
+
+
 def _parsed(url: str) -> sa.URL:
     try:
         parsed = sa.make_url(url)
@@ -53,8 +64,13 @@ def _parsed(url: str) -> sa.URL:
             "The setting journal is no database URL; use sqlite:////path/to/journal.db or "
             "postgresql+psycopg://user:password@host/database."
         ) from None
-    if parsed.drivername in {"postgresql", "postgres"}:
+    if parsed.drivername in {"postgresql", "postgres", "postgresql+psycopg2"}:
         parsed = parsed.set(drivername="postgresql+psycopg")
+    if parsed.get_backend_name() == "postgresql" and parsed.get_driver_name() != "psycopg":
+        raise SettingError(
+            f"The setting journal names the driver {parsed.get_driver_name()}, and the journal is kept with psycopg; "
+            "write postgresql+psycopg://user:password@host/database."
+        )
     if parsed.get_backend_name() not in {"sqlite", "postgresql"}:
         raise SettingError(
             f"The setting journal names the database {parsed.get_backend_name()}; the journal is kept in SQLite or "
@@ -67,8 +83,9 @@ def _engine(url: sa.URL) -> sa.Engine:
     try:
         if url.get_backend_name() == "sqlite":
             return _sqlite_engine(url)
-        arguments = {"connect_timeout": _PATIENCE_S // 3, "options": _POSTGRESQL_OPTIONS}
-        return sa.create_engine(url, connect_args=arguments, pool_pre_ping=True, hide_parameters=True)
+        from kafka_steward.journal.postgres import postgres_engine  # noqa: PLC0415 - psycopg may not be installed
+
+        return postgres_engine(url)
     except ImportError as error:
         raise SettingError(
             f"The journal's database driver is missing ({error.name}); install "

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import traceback
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
 from sqlalchemy import create_engine, make_url, text
 
-from kafka_steward.errors import SettingError
+from kafka_steward.errors import JournalError, SettingError
 from kafka_steward.hooks.access import Given
-from kafka_steward.hooks.journals import journal_url, refuse_airflows_own
+from kafka_steward.hooks.journals import journal_url, refuse_airflows_own, secrets_in
+from kafka_steward.journal.urls import secrets_of, shown_url, without_secrets
 
 
 def no_connection(conn_id: str) -> NoReturn:
@@ -28,6 +30,10 @@ def test_a_url_is_taken_as_it_is() -> None:
         ("postgres", Given("pg", host="db", login="me", password="p@ss:w/rd"), "steward",
          "postgresql+psycopg://me:p%40ss%3Aw%2Frd@db/steward"),
         ("postgres", Given("pg", host="db", port=5433), "steward", "postgresql+psycopg://db:5433/steward"),
+        ("postgres", Given("pg", host="/run/postgresql", login="me"), "steward",
+         "postgresql+psycopg://me@/steward?host=%2Frun%2Fpostgresql"),
+        ("postgres", Given("pg", host="db", extra={"sslmode": "require", "connect_timeout": 3, "sslcert": None}), "s",
+         "postgresql+psycopg://db/s?connect_timeout=3&sslmode=require"),
         ("sqlite", Given("lite", host="/var/lib/journal.db"), None, "sqlite:////var/lib/journal.db"),
     ],
 )  # fmt: skip
@@ -36,15 +42,35 @@ def test_a_connections_id_stands_for_its_database(kind: str, given: Given, schem
     assert found.render_as_string(hide_password=False) == url
 
 
+@pytest.mark.parametrize(
+    ("kind", "given", "sentence"),
+    [
+        ("postgres", Given("pg", extra={"sslmod": "require"}), "connection pg, whose extra has 'sslmod', which libpq"),
+        ("postgres", Given("pg", extra={"cursor": "dictcursor"}), "extra has 'cursor', which libpq does not know"),
+        ("postgres", Given("pg", extra={"password": "s3cret"}), "'password' in its extra, .* connection's password"),
+        ("postgres", Given("pg", extra={"dbname": "x"}), "'dbname' in its extra, .* as the connection's schema"),
+        ("postgres", Given("pg", extra={"keepalives": True}), "'keepalives' in its extra, .* takes texts and numbers"),
+        ("postgres", Given("pg", extra={"sslmode": {"s3cret": 1}}), "'sslmode' in its extra, which cannot be used"),
+        ("sqlite", Given("lite", password="s3cret"), "sqlite connection lite, whose password nothing would use"),
+        ("sqlite", Given("lite", extra={"mode": "ro"}), "sqlite connection lite, whose extra nothing would use"),
+    ],
+)  # fmt: skip
+def test_what_nothing_would_use_is_refused(kind: str, given: Given, sentence: str) -> None:
+    with pytest.raises(SettingError, match=sentence) as refused:
+        journal_url(given.conn_id, lambda _: (kind, given, "steward"))
+    assert "s3cret" not in str(refused.value)
+
+
 def test_a_connection_of_another_kind_is_refused() -> None:
     with pytest.raises(SettingError, match=r"journal is set to the connection web, whose type is http"):
         journal_url("web", lambda _: ("http", Given("web"), None))
 
 
-def test_an_unreadable_url_is_refused_without_repeating_its_password() -> None:
+@pytest.mark.parametrize("url", ["://me:secret-word@db", "postgresql://me:secret-word@db:port/steward"])
+def test_an_unreadable_url_is_refused_without_repeating_its_password(url: str) -> None:
     with pytest.raises(SettingError, match=r"The journal's URL cannot be read") as caught:
-        journal_url("://me:secret-word@db", no_connection)
-    assert "secret-word" not in str(caught.value)
+        journal_url(url, no_connection)
+    assert "secret-word" not in "".join(traceback.format_exception(caught.value))
 
 
 def test_airflows_own_database_is_refused(tmp_path: Path) -> None:
@@ -61,6 +87,38 @@ def test_a_database_of_its_own_is_accepted_and_not_created_by_looking(tmp_path: 
     assert not (tmp_path / "journal.db").exists()
 
 
+def test_a_file_that_cannot_be_looked_at_does_not_pass(tmp_path: Path) -> None:
+    (tmp_path / "journal.db").write_text("This is no database, and long enough to be taken for one." * 99)
+    with pytest.raises(JournalError, match=r"journal\.db cannot be written .*file is not a database"):
+        refuse_airflows_own(make_url(f"sqlite:///{tmp_path}/journal.db"))
+
+
+@pytest.mark.parametrize(
+    ("url", "sentence"),
+    [
+        ("mysql://db/x", "names the database mysql; the journal is kept in SQLite or PostgreSQL"),
+        ("postgresql+asyncpg://db/x", r"names the driver asyncpg, .* write postgresql\+psycopg://"),
+        ("postgresql://db/x?sslmod=require", "has the parameter sslmod, which libpq does not know"),
+    ],
+)
+def test_a_url_that_the_journal_cannot_be_at_does_not_pass(url: str, sentence: str) -> None:
+    with pytest.raises(SettingError, match=sentence):
+        refuse_airflows_own(make_url(url))
+
+
+def test_no_secret_of_a_url_is_shown() -> None:
+    url = make_url("postgresql+psycopg://me:p%40ss:word@db/x?sslpassword=other+word&sslmode=require")
+    assert shown_url(url) == "postgresql+psycopg://me:***@db/x?sslmode=require&sslpassword=***"
+    assert secrets_of(url) == ["p%40ss%3Aword", "other%20word", "other+word", "other word", "p@ss:word"]
+    assert without_secrets("no p@ss:word, no other word", url) == "no ***, no ***"
+
+
 def test_a_journal_in_memory_is_refused() -> None:
     with pytest.raises(SettingError, match=r"must outlive the process"):
         refuse_airflows_own(make_url("sqlite://"))
+
+
+def test_the_secrets_of_a_setting_are_known_before_it_is_used() -> None:
+    assert secrets_in("postgresql://me:secret-word@db/x?sslpassword=other-word") == ["secret-word", "other-word"]
+    assert secrets_in("postgresql://me:secret-word@db:port/x") == ["postgresql://me:secret-word@db:port/x"]
+    assert secrets_in("my_connection") == secrets_in("sqlite:////var/lib/journal.db") == secrets_in(None) == []

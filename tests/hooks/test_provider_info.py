@@ -15,6 +15,7 @@ from typing import Any
 import airflow
 import jsonschema
 import pytest
+from airflow.configuration import conf
 from airflow.providers_manager import ProvidersManager
 from airflow.sdk import BaseHook, BaseOperator, BaseSensorOperator
 from airflow.sdk.providers_manager_runtime import ProvidersManagerTaskRuntime
@@ -79,10 +80,18 @@ def test_the_section_has_every_setting_with_its_own_default() -> None:
     }
 
 
+def test_airflow_shows_no_journal_of_the_section(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW__KAFKA_STEWARD__JOURNAL", "postgresql://me:secret-word@db/x")
+    monkeypatch.setenv("AIRFLOW__KAFKA_STEWARD__WORKSPACE", "/srv/plans")
+    with conf.make_sure_configuration_loaded(with_providers=True):
+        shown = conf.as_dict(display_sensitive=False, include_env=True)["kafka_steward"]
+    assert (shown["journal"], shown["workspace"]) == ("< hidden >", "/srv/plans")
+
+
 def test_secrets_of_the_form_are_marked() -> None:
     form = INFO["connection-types"][0]["conn-fields"]
     secret = {name for name, field in form.items() if field["schema"].get("format") == "password"}
-    assert secret == {name for name in form if "password" in name} != set()
+    assert secret == {"journal", *(name for name in form if "password" in name)}
 
 
 def test_the_form_tells_defaults_and_fills_none_in() -> None:

@@ -66,6 +66,25 @@ def test_the_section_is_read(connect: Connect, monkeypatch: pytest.MonkeyPatch) 
     assert StewardHook("kafka_test").settings.heal_failure_interval == 12.5
 
 
+@pytest.mark.process
+def test_the_journal_may_come_from_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Airflow takes every sensitive option: the file that holds the password is read when it is needed."""
+    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_TEST", json.dumps({"conn_type": "kafka_steward", "host": "a:9092"}))
+    monkeypatch.setenv("AIRFLOW__KAFKA_STEWARD__JOURNAL_CMD", "echo postgresql://me:secret-word@db/x")
+    assert StewardHook("kafka_test").access.journal == "postgresql://me:secret-word@db/x"
+
+
+def test_the_password_of_a_journal_is_masked_before_it_is_used(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    masked: list[object] = []
+    monkeypatch.setattr("kafka_steward.hooks.steward.mask_secret", masked.append)
+    connect(extra={"journal": "postgresql://me:extra-word@db/x"})
+    monkeypatch.setenv("AIRFLOW__KAFKA_STEWARD__JOURNAL", "postgresql://me:section%40word@db/x")
+    _ = StewardHook("kafka_test").access
+    assert {"extra-word", "section@word", "section%40word"} <= {each for each in masked if isinstance(each, str)}
+
+
 def test_the_default_places_are_under_airflow_home(monkeypatch: pytest.MonkeyPatch) -> None:
     connection = {"conn_type": "kafka_steward", "host": "a:9092"}
     monkeypatch.setenv("AIRFLOW_CONN_KAFKA_TEST", json.dumps(connection))

@@ -8,6 +8,7 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from kafka_steward.errors import JournalError
+from kafka_steward.journal.urls import shown_url
 
 __all__ = ["KNOWN", "VERSION_TABLE", "upgrade"]
 
@@ -28,7 +29,11 @@ def upgrade(engine: sa.Engine) -> None:
             return
     with engine.connect().execution_options(steward_writes=True) as connection, connection.begin():
         if connection.dialect.name == "postgresql":
+            from kafka_steward.journal.postgres import let_take_long  # noqa: PLC0415 - psycopg may not be installed
+
+            let_take_long(connection, others=True)
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
+            let_take_long(connection, others=False)
         if _version(engine, connection) != KNOWN[-1]:  # another process may have been first
             _migrate(connection)
 
@@ -38,7 +43,7 @@ def _version(engine: sa.Engine, connection: sa.Connection) -> str | None:
         return None
     found: str | None = connection.execute(sa.text(f"SELECT version_num FROM {VERSION_TABLE}")).scalar()  # noqa: S608 - a constant
     if found is not None and found not in KNOWN:
-        where = engine.url.render_as_string(hide_password=True)
+        where = shown_url(engine.url)
         raise JournalError(
             f"The journal at {where} was written by a newer Kafka Steward (schema {found}; this one knows up to "
             f"{KNOWN[-1]}); upgrade this one."

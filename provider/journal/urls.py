@@ -1,0 +1,38 @@
+"""What a database's URL holds that must not be shown."""
+
+from __future__ import annotations
+
+from urllib.parse import quote, quote_plus
+
+import sqlalchemy as sa
+
+__all__ = ["secrets_of", "shown_url", "without_secrets"]
+
+#: Parts of the names of libpq's parameters that hold a secret: sslpassword, oauth_client_secret, scram_client_key.
+_SECRET_NAMES = ("password", "secret", "scram_")
+_HIDDEN = "***"
+
+
+def secrets_of(url: sa.URL) -> list[str]:
+    """Return every secret of `url`, each as it is and as a URL writes it; the longest first."""
+    plain = {str(url.password)} if url.password else set()
+    for value in (value for name, value in url.query.items() if _is_secret(name)):
+        plain |= {value} if isinstance(value, str) else set(value)
+    return sorted({way(each) for each in plain if each for way in (str, quote, quote_plus)}, key=len, reverse=True)
+
+
+def shown_url(url: sa.URL) -> str:
+    """Return `url` as an error or a log may show it."""
+    hidden = {name: _HIDDEN if _is_secret(name) else value for name, value in url.query.items()}
+    return url.set(query=hidden).render_as_string(hide_password=True).replace(quote_plus(_HIDDEN), _HIDDEN)
+
+
+def without_secrets(text: str, url: sa.URL) -> str:
+    """Return `text`, such as a driver's words, without the secrets of `url`."""
+    for secret in secrets_of(url):
+        text = text.replace(secret, _HIDDEN)
+    return text
+
+
+def _is_secret(name: str) -> bool:
+    return any(part in name.lower() for part in _SECRET_NAMES)
