@@ -145,13 +145,34 @@ def _journal_of_this_host(given: Given, places: Mapping[str, Any], home: Path, e
 
 def _zookeeper(given: Given, places: Mapping[str, Any]) -> ZooKeeperOptions | None:
     if not places["zookeeper"]:
+        vain = [name for name in _ZOOKEEPER if places[name]]
+        if vain:
+            raise SettingError(
+                f"The connection {given.conn_id} has {vain[0]} and no zookeeper that it would be for; add zookeeper, "
+                f"such as zk1:2181,zk2:2181/kafka, or remove {vain[0]}."
+            )
         return None
     tls = places["zookeeper_tls"] or {}
     if not isinstance(tls, Mapping):
         raise SettingError(f"The zookeeper_tls of the connection {given.conn_id} is no JSON object of TLS settings.")
+    return ZooKeeperOptions(str(places["zookeeper"]), _digest(given, places), tls)
+
+
+def _digest(given: Given, places: Mapping[str, Any]) -> str | None:
     user, password = places["zookeeper_user"], places["zookeeper_password"]
-    digest = f"{user or ''}:{password or ''}" if user or password else None
-    return ZooKeeperOptions(str(places["zookeeper"]), digest, tls)
+    if not user and not password:
+        return None
+    if not (user and password):
+        have, lacks = ("user", "password") if user else ("password", "user")
+        raise SettingError(
+            f"The connection {given.conn_id} has a zookeeper_{have} and no zookeeper_{lacks}; set both, or neither."
+        )
+    if ":" in str(user):
+        raise SettingError(
+            f"The zookeeper_user of the connection {given.conn_id} holds a colon, where ZooKeeper would end it; use "
+            "another user."
+        )
+    return f"{user}:{password}"
 
 
 def _client(given: Given) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -146,13 +146,16 @@ class StewardHook(BaseHook):
         with self.cluster() as cluster:
             return cluster.cluster_id
 
-    def journal(self, cluster_id: str, *, compare: bool = True) -> Journal:
-        """Open the journal of one cluster. The caller closes it. Raises JournalError, SettingError.
+    def journal(self, cluster_id: str, *, compare: bool = True, kafkas: bool = False) -> Journal:
+        """Open the journal of one cluster. The caller closes it. Raises JournalError, SettingError, WrongCluster.
 
         Unless `compare` is False, its tree and its rows must be those of one journal, and it the one that the work was
-        begun with: WrongJournal otherwise.
+        begun with: WrongJournal otherwise. `kafkas` says that Kafka keeps this cluster in ZooKeeper: then no other
+        ZooKeeper is taken for that one.
         """
-        journal = open_journal(self._journal_url, cluster_id, zookeeper=self.access.zookeeper, compare=compare)
+        zookeeper = self.access.zookeeper
+        options = None if zookeeper is None else replace(zookeeper, kafkas=kafkas)
+        journal = open_journal(self._journal_url, cluster_id, zookeeper=options, compare=compare)
         try:
             if journal.identity is not None:
                 journal.identity.must_be(self.begun_with)
@@ -165,7 +168,7 @@ class StewardHook(BaseHook):
         """Connect to the cluster and open its journal: use it as a context manager. Raises as the two do."""
         cluster = self.cluster()
         try:
-            journal = self.journal(cluster.cluster_id)
+            journal = self.journal(cluster.cluster_id, kafkas=cluster.zookeeper_mode)
             return Opened(self.access, _as_submitted(self.access, cluster, journal), journal)
         except BaseException:
             cluster.close()

@@ -176,6 +176,7 @@ def _in_zookeeper(database: Database, options: ZooKeeperOptions, compare: bool) 
     try:
         tree.refuse_unless(database.cluster_id)
         identity = _identified(database, tree, options) if compare else None
+        tree.close_open_nodes()
     except BaseException:
         tree.close()
         raise

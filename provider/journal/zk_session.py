@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -24,9 +25,17 @@ from kazoo.exceptions import (
     SessionExpiredError,
 )
 from kazoo.handlers.threading import KazooTimeoutError
-from kazoo.security import ACL, make_acl, make_digest_acl
+from kazoo.protocol.serialization import Auth
 
-from kafka_steward.errors import JournalError, JournalUnreachable, NodeExists, NodeMissing, VersionConflict
+from kafka_steward.errors import (
+    JournalError,
+    JournalUnreachable,
+    NodeExists,
+    NodeMissing,
+    SettingError,
+    VersionConflict,
+)
+from kafka_steward.journal.zk_acls import our_acl
 from kafka_steward.journal.zk_options import ZooKeeperOptions
 
 __all__ = ["ZkSession", "conflict", "missing", "start_client", "stop_client"]
@@ -50,8 +59,8 @@ class ZkSession:
     def call(self, ask: Callable[[Any], Any], path: str = "", version: int = 0) -> Any:
         """One request, answered within the time-out. `ask` makes it; `path` and `version` are for the sentence.
 
-        Raises NodeExists, NodeMissing, VersionConflict, JournalError, and JournalUnreachable: whether a change was
-        made is then unknown, but it is made no later.
+        Raises NodeExists, NodeMissing, VersionConflict, JournalError, SettingError when the chroot or a certificate is
+        not there, and JournalUnreachable: whether a change was made is then unknown, but it is made no later.
         """
         with _in_words(self._options, path, version):
             client = self._connected()
@@ -126,39 +135,60 @@ class _Answers:
             return None
 
 
+class _NoSecrets(logging.Filter):
+    """Keeps out of every log what kazoo says of the credentials that it sends, and of a session's password."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether to log it."""
+        given = record.args if isinstance(record.args, tuple) else ()
+        return record.levelno >= logging.DEBUG and not any(isinstance(each, Auth) for each in given)
+
+
+#: Beside kazoo's own, so that other clients in this process log as they like.
+_log = logging.getLogger("kazoo.client.steward")
+_log.addFilter(_NoSecrets())
+
+
 def start_client(options: ZooKeeperOptions) -> Any:
-    """A connected kazoo client, under the chroot. Raises what kazoo raises."""
-    hosts, slash, chroot = options.hosts.partition("/")
+    """A connected kazoo client, under the chroot. Raises what kazoo raises.
+
+    Raises SettingError when the chroot does not exist: a misspelled one would be a new, empty journal.
+    """
     client = KazooClient(
-        hosts=hosts,
+        hosts=options.servers,
         timeout=options.timeout_s,
         auth_data=[("digest", options.digest)] if options.digest else None,
-        default_acl=_acl(options),
-        **dict(options.tls),
+        default_acl=our_acl(options.digest),
+        logger=_log,
+        **options.kazoo_tls(),
     )
     try:
         client.start(timeout=options.timeout_s)
-        if chroot:
-            client.ensure_path(slash + chroot)
-            client.chroot = slash + chroot
+        if options.chroot:
+            _enter(client, options)
     except BaseException:
         stop_client(client)
         raise
     return client
 
 
+def _enter(client: Any, options: ZooKeeperOptions) -> None:
+    try:
+        found = client.exists_async(options.chroot).get(timeout=options.timeout_s)
+    except ValueError as error:  # a path that cannot be one
+        raise SettingError(f"The setting zookeeper is {options.hosts}, whose chroot is no path ({error}).") from error
+    if found is None:
+        raise SettingError(
+            f"The chroot {options.chroot} does not exist in ZooKeeper at {options.servers}; mend the setting "
+            "zookeeper, which is the brokers' zookeeper.connect, or create that node if no Kafka is to be there."
+        )
+    client.chroot = options.chroot
+
+
 def stop_client(client: Any) -> None:
     """End a client's session and threads."""
     client.stop()
     client.close()
-
-
-def _acl(options: ZooKeeperOptions) -> list[ACL] | None:
-    """As Kafka's own znodes: who made it may do everything, everyone else may read."""
-    if not options.digest:
-        return None
-    user, _, password = options.digest.partition(":")
-    return [make_digest_acl(user, password, all=True), make_acl("world", "anyone", read=True)]
 
 
 def missing(path: str) -> NodeMissing:

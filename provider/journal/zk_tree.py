@@ -7,12 +7,19 @@ And -1 is ZooKeeper's "any version": here it is a version like any other, which 
 
 from __future__ import annotations
 
+import logging
+import os
+from functools import partial
+from typing import Any
+
 from kazoo.protocol.states import ZnodeStat
+from kazoo.security import ACL
 
 from kafka_steward.errors import JournalError, NodeMissing, WrongCluster
 from kafka_steward.journal.fields import read_object
 from kafka_steward.journal.paths import checked_path
 from kafka_steward.journal.tree import Node, checked_data
+from kafka_steward.journal.zk_acls import ClosedNodes, EnsuredPath, is_hidden, kafkas_model, our_acl
 from kafka_steward.journal.zk_options import ZooKeeperOptions
 from kafka_steward.journal.zk_session import ZkSession, conflict, missing
 
@@ -26,6 +33,9 @@ _CLUSTER = "/cluster/id"
 _KEPT_DEPTH = 2
 #: How often a create is tried again because its parent was deleted in between.
 _TRIES = 5
+#: What this process has closed: process, servers and chroot, and the list that was given.
+_closed: set[tuple[int, str, ACL]] = set()
+_log = logging.getLogger(__name__)
 
 
 class ZkTree:
@@ -39,15 +49,31 @@ class ZkTree:
         return f"ZkTree({self._options.hosts!r})"
 
     def refuse_unless(self, cluster_id: str) -> None:
-        """Raise WrongCluster when Kafka keeps another cluster here, under this chroot."""
+        """Raise WrongCluster when Kafka keeps another cluster here, under this chroot; or none, and it should."""
         node = self.get(_CLUSTER)
         if node is None:
+            self._refuse_nothing(cluster_id)
             return
         found = read_object(_CLUSTER, node.data).text("id")
         if found != cluster_id:
             raise WrongCluster(
                 f"ZooKeeper at {self._options.hosts} keeps the cluster {found}, and this is {cluster_id}; "
                 "mend the setting zookeeper: it is the brokers' zookeeper.connect, chroot included."
+            )
+
+    def close_open_nodes(self) -> None:
+        """With credentials: let nobody else change what was created here without any. Once in each process."""
+        acl = our_acl(self._options.digest)
+        if acl is None or (key := (os.getpid(), self._options.hosts, acl[0])) in _closed:
+            return
+        left = self._session.call(lambda client: ClosedNodes(client, acl))
+        _closed.add(key)
+        if left:
+            _log.warning(
+                "%d nodes of the journal in ZooKeeper at %s stay open to everyone: they are too many for once, or "
+                "their access list is not ours to change; see to their lists, or open the journal again.",
+                left,
+                self._options.hosts,
             )
 
     def now_ms(self) -> int:
@@ -108,15 +134,38 @@ class ZkTree:
 
     def _create(self, path: str, data: bytes, *, sequence: bool = False) -> Node:
         for _ in range(_TRIES):
+            ask = partial(_creation, path, data, sequence, self._kafkas_acl(path))
             try:
-                created, stat = self._session.call(
-                    lambda client: client.create_async(path, data, sequence=sequence, makepath=True, include_data=True),
-                    path,
-                )
+                created, stat = self._session.call(ask, path)
             except NodeMissing:
-                continue  # someone deleted the empty parent in between
+                # Nothing was there yet, or someone deleted the empty parent.
+                self._session.call(partial(EnsuredPath, path=path.rpartition("/")[0]), path)
+                continue
             return _node(created, data, stat)
         raise JournalError(f"The parents of {path} were deleted {_TRIES} times while it was created; try again.")
+
+    def _kafkas_acl(self, path: str) -> list[ACL] | None:
+        """The access list that Kafka needs at `path`; None for one that is ours."""
+        model = kafkas_model(path)
+        if model is None:
+            return None
+        try:
+            acls, _ = self._session.repeat(lambda client: client.get_acls_async(model))
+        except NodeMissing:
+            return None
+        if is_hidden(acls):
+            raise JournalError(
+                f"{path} cannot be created so that Kafka could change it: ZooKeeper hides who may change {model}; "
+                "give our user all rights there, or set submission to admin."
+            )
+        return list(acls)
+
+    def _refuse_nothing(self, cluster_id: str) -> None:
+        if self._options.kafkas:
+            raise WrongCluster(
+                f"ZooKeeper at {self._options.hosts} keeps no Kafka cluster, and {cluster_id} is kept in a ZooKeeper; "
+                "mend the setting zookeeper: it is the brokers' zookeeper.connect, chroot included."
+            )
 
     def _refuse_wildcard(self, path: str, version: int) -> None:
         if version >= 0:
@@ -138,6 +187,10 @@ class ZkTree:
         except JournalError:
             return False  # in use again, gone already, or not to be reached: the document itself is deleted
         return False
+
+
+def _creation(path: str, data: bytes, sequence: bool, acl: list[ACL] | None, client: Any) -> Any:
+    return client.create_async(path, data, acl=acl, sequence=sequence, include_data=True)
 
 
 def _parent(path: str) -> str:

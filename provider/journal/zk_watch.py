@@ -12,6 +12,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 
 from kafka_steward.errors import JournalUnreachable
 from kafka_steward.journal import paths
+from kafka_steward.journal.zk_acls import EnsuredPath
 from kafka_steward.journal.zk_options import ZooKeeperOptions
 from kafka_steward.journal.zk_session import start_client, stop_client
 
@@ -37,7 +38,7 @@ class TreeWatch:
 
     `on_change` is called with a path after each change of it, on a thread of the client: it must not block. It is
     called for each path when the watch begins, too. Survives lost sessions: then what was missed is told afterwards.
-    Raises JournalUnreachable.
+    Raises JournalUnreachable, and SettingError when the chroot does not exist.
     """
 
     def __init__(self, options: ZooKeeperOptions, on_change: Callable[[str], None]) -> None:
@@ -48,7 +49,7 @@ class TreeWatch:
         except (KazooTimeoutError, KazooException, OSError) as error:
             raise self._unreachable(options, error) from error
         try:
-            self._begin()
+            self._begin(options.timeout_s)
         except (KazooTimeoutError, KazooException) as error:
             self.close()
             raise self._unreachable(options, error) from error
@@ -65,9 +66,9 @@ class TreeWatch:
         """End the session and its threads."""
         stop_client(self._client)
 
-    def _begin(self) -> None:
+    def _begin(self, timeout_s: float) -> None:
         for path in _PARENTS:
-            self._client.ensure_path(path)
+            EnsuredPath(self._client, path).get(timeout_s)
         for path in (*_PARENTS, _BROKERS):
             self._client.DataWatch(path, partial(self._parent_changed, path))
         for path in _NODES:

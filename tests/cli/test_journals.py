@@ -75,7 +75,7 @@ def outage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Outage]:
     if isinstance(server, PostgresServer):
         journal = open_journal(server.new_database(), "c1")
     else:
-        options = ZooKeeperOptions(f"{server.hosts}/{tmp_path.name}", timeout_s=3)
+        options = ZooKeeperOptions(server.at(tmp_path.name), timeout_s=3)
         journal = open_journal(f"sqlite:///{tmp_path}/rows.db", "c1", zookeeper=options)
     with journal:
         yield journal, server.stop, server.start

@@ -155,7 +155,23 @@ def test_the_default_journal_is_for_executors_that_run_tasks_where_the_scheduler
         ({"zookeeper": "/kafka"}, "The setting zookeeper is empty"),
         ({"journal": "zookeeper"}, "is to be in ZooKeeper, and nothing says where that is; add zookeeper"),
         ({"zookeeper": "z:2181", "zookeeper_tls": "yes"}, "zookeeper_tls of the connection kafka is no JSON object"),
-        ({"zookeeper": "z:2181", "zookeeper_user": "steward"}, "not of the form user:password"),
+        ({"zookeeper": "z:2181", "zookeeper_user": "me"}, "has a zookeeper_user and no zookeeper_password; set both"),
+        (
+            {"zookeeper": "z:2181", "zookeeper_password": "me"},
+            "has a zookeeper_password and no zookeeper_user; set both",
+        ),
+        (
+            {"zookeeper": "z:2181", "zookeeper_user": "a:b", "zookeeper_password": "c"},
+            "zookeeper_user of the connection kafka holds a colon",
+        ),
+        (
+            {"zookeeper_user": "me", "zookeeper_password": "c"},
+            "has zookeeper_user and no zookeeper that it would be for",
+        ),
+        (
+            {"zookeeper_tls": {"ca": "/ca.pem"}},
+            "has zookeeper_tls and no zookeeper that it would be for; add zookeeper",
+        ),
     ],
 )
 def test_a_zookeeper_that_cannot_be_used_is_told(extra: dict[str, Any], sentence: str) -> None:

@@ -6,12 +6,15 @@ import json
 import logging
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from kafka_steward.errors import ClusterUnreachable, SettingError
 from kafka_steward.hooks.memory import ClusterMemory
 from kafka_steward.hooks.steward import StewardHook
+from kafka_steward.journal.zk_options import ZooKeeperOptions
 from tests.airflow_home import HOME, Connect
 
 
@@ -91,6 +94,19 @@ def test_the_default_places_are_under_airflow_home(monkeypatch: pytest.MonkeyPat
     access = StewardHook("kafka_test").access
     assert access.journal == f"sqlite:///{HOME}/kafka_steward/journal.db"
     assert access.workspace == f"{HOME}/kafka_steward/workspace"
+
+
+@pytest.mark.parametrize("zookeeper_mode", [True, False])
+def test_only_a_cluster_in_zookeeper_must_be_found_there(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch, zookeeper_mode: bool
+) -> None:
+    asked: dict[str, Any] = {}
+    hook = StewardHook(connect(extra={"zookeeper": "z:2181/kafka"}))
+    cluster = SimpleNamespace(cluster_id="c1", zookeeper_mode=zookeeper_mode)
+    monkeypatch.setattr(hook, "cluster", lambda: cluster)
+    monkeypatch.setattr("kafka_steward.hooks.steward.open_journal", lambda *_, **given: asked.update(given))
+    hook.open()
+    assert asked == {"zookeeper": ZooKeeperOptions("z:2181/kafka", kafkas=zookeeper_mode)}
 
 
 def test_airflows_own_database_is_refused(connect: Connect, tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ def open_it(request: pytest.FixtureRequest, cluster_id: str) -> Iterator[Opener]
     url = request.getfixturevalue("postgres_url" if request.param == "postgresql" else "sqlite_url")
     options = None
     if request.param == "zookeeper":
-        options = ZooKeeperOptions(f"{request.getfixturevalue('zookeeper').hosts}/{cluster_id}", timeout_s=PATIENT_S)
+        options = ZooKeeperOptions(request.getfixturevalue("zookeeper").at(cluster_id), timeout_s=PATIENT_S)
     with ExitStack() as opened:
         yield lambda: opened.enter_context(open_journal(url, cluster_id, zookeeper=options))
 
@@ -115,7 +115,7 @@ def tree(request: pytest.FixtureRequest, cluster_id: str) -> Iterator[Tree]:
         return
     if request.param == "zookeeper":
         server: ZooKeeperServer = request.getfixturevalue("zookeeper")
-        on_zookeeper = ZkTree(ZooKeeperOptions(f"{server.hosts}/{cluster_id}", timeout_s=PATIENT_S))
+        on_zookeeper = ZkTree(ZooKeeperOptions(server.at(cluster_id), timeout_s=PATIENT_S))
         yield on_zookeeper
         on_zookeeper.close()
         return

@@ -32,7 +32,7 @@ def make(request: pytest.FixtureRequest, tmp_path: Path, cluster_id: str) -> Ite
             url = request.getfixturevalue("postgres_url") if on_server else f"sqlite:///{tmp_path}/{kind}.db"
             options = None
             if kind == "zookeeper":
-                options = ZooKeeperOptions(f"{request.getfixturevalue('zookeeper').hosts}/copy-{cluster_id}")
+                options = ZooKeeperOptions(request.getfixturevalue("zookeeper").at(f"copy-{cluster_id}"))
             return opened.enter_context(open_journal(url, cluster, zookeeper=options))
 
         yield make_one
@@ -140,7 +140,7 @@ def test_what_the_other_journal_has_is_left_as_it_is(make: Make, kind: str, othe
 
 
 def test_on_one_database_only_the_tree_moves(zookeeper: ZooKeeperServer, sqlite_url: str, cluster_id: str) -> None:
-    options = ZooKeeperOptions(f"{zookeeper.hosts}/{cluster_id}")
+    options = ZooKeeperOptions(zookeeper.at(cluster_id))
     with (
         open_journal(sqlite_url, cluster_id, zookeeper=options) as source,
         open_journal(sqlite_url, cluster_id, compare=False) as target,
@@ -154,7 +154,7 @@ def test_on_one_database_only_the_tree_moves(zookeeper: ZooKeeperServer, sqlite_
 def test_only_the_copy_is_opened_from_then_on_when_the_original_shares_its_documents(
     zookeeper: ZooKeeperServer, postgres_url: str, tmp_path: Path, cluster_id: str
 ) -> None:
-    options = ZooKeeperOptions(f"{zookeeper.hosts}/{cluster_id}")
+    options = ZooKeeperOptions(zookeeper.at(cluster_id))
     file = f"sqlite:///{tmp_path}/rows.db"
     with (
         open_journal(file, cluster_id, zookeeper=options) as source,

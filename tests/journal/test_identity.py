@@ -135,7 +135,7 @@ def test_a_process_that_dies_while_tying_together_leaves_no_open_door(
 def test_two_hosts_with_files_of_their_own_do_not_share_zookeeper(
     zookeeper: ZooKeeperServer, tmp_path: Path, cluster_id: str
 ) -> None:
-    options = ZooKeeperOptions(f"{zookeeper.hosts}/{cluster_id}")
+    options = ZooKeeperOptions(zookeeper.at(cluster_id))
     worker, triggerer = f"sqlite:///{tmp_path}/worker.db", f"sqlite:///{tmp_path}/triggerer.db"
     with open_journal(worker, cluster_id, host="worker", zookeeper=options) as journal:
         journal.plans.publish(record_of(journal, "aa"), moves_of(3))

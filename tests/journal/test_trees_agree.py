@@ -116,7 +116,7 @@ def test_all_trees_agree(sqlite_url: str, postgres_url: str, zookeeper: ZooKeepe
         def trees() -> Mapping[str, Tree]:
             opened.close()  # those of the run before
             run = next(_runs)
-            on_zookeeper = ZkTree(ZooKeeperOptions(f"{zookeeper.hosts}/{run}", timeout_s=PATIENT_S))
+            on_zookeeper = ZkTree(ZooKeeperOptions(zookeeper.at(run), timeout_s=PATIENT_S))
             opened.callback(on_zookeeper.close)
             return {
                 "memory": MemoryTree(lambda: time.time_ns() // 1_000_000),

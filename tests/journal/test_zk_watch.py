@@ -7,8 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 from kazoo.client import KazooClient
+from kazoo.security import OPEN_ACL_UNSAFE
 
-from kafka_steward.errors import JournalUnreachable
+from kafka_steward.errors import JournalUnreachable, SettingError
+from kafka_steward.journal.zk_acls import our_acl
 from kafka_steward.journal.zk_options import ZooKeeperOptions
 from kafka_steward.journal.zk_watch import TreeWatch
 from tests.eventually import eventually
@@ -64,7 +66,7 @@ def changes() -> Changes:
 @pytest.fixture
 def watch(zookeeper: ZooKeeperServer, kafka: KazooClient, cluster_id: str, changes: Changes) -> Iterator[TreeWatch]:
     """A watch that has named each path already, as it does when it begins."""
-    with TreeWatch(ZooKeeperOptions(f"{zookeeper.hosts}/{cluster_id}"), changes) as watch:
+    with TreeWatch(ZooKeeperOptions(zookeeper.at(cluster_id)), changes) as watch:
         changes.counts.clear()
         yield watch
 
@@ -121,6 +123,7 @@ def named(changes: Changes, path: str) -> None:
 
 
 def test_brokers_that_come_later_are_named(zookeeper: ZooKeeperServer, kafka: KazooClient, changes: Changes) -> None:
+    kafka.create("/elsewhere")
     with TreeWatch(ZooKeeperOptions(f"{zookeeper.hosts}{kafka.chroot}/elsewhere"), changes):
         assert changes.counts == EACH_ONCE - Counter(["/brokers/ids"])
         assert kafka.exists("/elsewhere/brokers") is None  # Kafka's own path is left to Kafka
@@ -161,3 +164,15 @@ def same(found: object, expected: object) -> None:
 def test_a_server_that_does_not_answer_is_named() -> None:
     with pytest.raises(JournalUnreachable, match=r"ZooKeeper at 127\.0\.0\.1:1 does not answer .*; try again when it"):
         TreeWatch(ZooKeeperOptions("127.0.0.1:1", timeout_s=1), Changes())
+
+
+def test_a_chroot_that_does_not_exist_is_told(zookeeper: ZooKeeperServer) -> None:
+    with pytest.raises(SettingError, match=r"^The chroot /kafak does not exist in ZooKeeper at 127\.0\.0\.1:"):
+        TreeWatch(ZooKeeperOptions(f"{zookeeper.hosts}/kafak"), Changes())
+
+
+def test_what_kafka_keeps_beside_our_nodes_is_left_open_to_it(zookeeper: ZooKeeperServer, cluster_id: str) -> None:
+    options = ZooKeeperOptions(zookeeper.at(cluster_id), "steward:s3cret")
+    with TreeWatch(options, Changes()) as watch:
+        lists = [set(watch._client.get_acls(path)[0]) for path in ("/admin", "/admin/rolling_bounce")]
+    assert lists == [set(OPEN_ACL_UNSAFE), set(our_acl("steward:s3cret") or ())]

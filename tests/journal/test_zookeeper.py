@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from binascii import hexlify
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
+from kazoo.exceptions import NoAuthError
+from kazoo.security import ACL, OPEN_ACL_UNSAFE, make_acl, make_digest_acl
 
 from kafka_steward.errors import (
     JournalError,
@@ -19,6 +24,7 @@ from kafka_steward.errors import (
 from kafka_steward.journal import paths
 from kafka_steward.journal.open import open_journal
 from kafka_steward.journal.plans import MoveState
+from kafka_steward.journal.zk_acls import ClosedNodes, our_acl
 from kafka_steward.journal.zk_options import ZooKeeperOptions
 from kafka_steward.journal.zk_tree import ZkTree
 from tests.eventually import eventually
@@ -41,7 +47,7 @@ def raw(zookeeper: ZooKeeperServer) -> Iterator[KazooClient]:
 
 @pytest.fixture
 def tree(zookeeper: ZooKeeperServer, cluster_id: str) -> Iterator[ZkTree]:
-    opened = ZkTree(ZooKeeperOptions(f"{zookeeper.hosts}/{cluster_id}"))
+    opened = ZkTree(ZooKeeperOptions(zookeeper.at(cluster_id)))
     yield opened
     opened.close()
 
@@ -109,8 +115,8 @@ def test_a_server_that_restarts_costs_nothing(tree: ZkTree, zookeeper: ZooKeeper
 def test_a_server_that_hangs_is_told_in_words_and_nothing_is_made_later(
     zookeeper: ZooKeeperServer, cluster_id: str
 ) -> None:
-    patient = ZkTree(ZooKeeperOptions(f"{zookeeper.hosts}/{cluster_id}"))
-    hasty = ZkTree(ZooKeeperOptions(f"{zookeeper.hosts}/{cluster_id}", timeout_s=2))
+    patient = ZkTree(ZooKeeperOptions(zookeeper.at(cluster_id)))
+    hasty = ZkTree(ZooKeeperOptions(zookeeper.at(cluster_id), timeout_s=2))
     patient.create("/a/b", "x")
     zookeeper.stop()
     with pytest.raises(JournalUnreachable, match=r"ZooKeeper at 127.0.0.1:\d+/\S+ does not answer \(.*\); try again"):
@@ -132,7 +138,7 @@ def test_nobody_is_there() -> None:
 
 
 def test_with_credentials_everyone_reads_and_we_write(zookeeper: ZooKeeperServer, cluster_id: str) -> None:
-    hosts = f"{zookeeper.hosts}/{cluster_id}"
+    hosts = zookeeper.at(cluster_id)
     ours = ZkTree(ZooKeeperOptions(hosts, digest="steward:s3cret"))
     theirs = ZkTree(ZooKeeperOptions(hosts, digest="mallory:guess"))
     ours.create("/steward/slot", "x")
@@ -154,8 +160,9 @@ def test_with_credentials_everyone_reads_and_we_write(zookeeper: ZooKeeperServer
 
 def test_over_tls(tmp_path: Path, cluster_id: str) -> None:
     certificate = Certificate(tmp_path)
-    trusting = {"use_ssl": True, "ca": str(certificate.certificate), "check_hostname": True}
+    trusting = {"ca": str(certificate.certificate)}
     with ZooKeeperServer(certificate) as server:
+        server.at(cluster_id)
         tree = ZkTree(ZooKeeperOptions(f"{server.secure_hosts}/{cluster_id}", tls=trusting, timeout_s=60))
         tree.create("/a/b", "x")
         assert tree.children("/a") == ["b"]
@@ -164,10 +171,19 @@ def test_over_tls(tmp_path: Path, cluster_id: str) -> None:
         with pytest.raises(JournalUnreachable, match="does not answer"):
             distrusting.get("/a/b")
         distrusting.close()
+        # The certificate is for 127.0.0.1: it would pass under any name if names were not checked.
+        elsewhere = server.secure_hosts.replace("127.0.0.1", "localhost")
+        for checked in (True, False):
+            other = ZkTree(ZooKeeperOptions(elsewhere, tls={**trusting, "check_hostname": checked}, timeout_s=3))
+            with pytest.raises(JournalUnreachable) if checked else nullcontext():
+                assert other.children(f"/{cluster_id}/a") == ["b"]
+            other.close()
 
 
 def test_no_password_is_printed() -> None:
-    options = ZooKeeperOptions("h:1", digest="steward:s3cret", tls={"keyfile_password": "s3cret"})
+    options = ZooKeeperOptions(
+        "h:1", digest="steward:s3cret", tls={"certfile": "c", "keyfile": "k", "keyfile_password": "s3cret"}
+    )
     assert "s3cret" not in repr(options) + repr(ZkTree(options))
 
 
@@ -178,6 +194,18 @@ def test_no_password_is_printed() -> None:
         ({"hosts": "/kafka"}, "zookeeper is empty"),
         ({"hosts": "h:1", "digest": "nocolon"}, "not of the form user:password"),
         ({"hosts": "h:1", "tls": {"cipher": "x"}}, "takes no setting cipher"),
+        (
+            {"hosts": "h:1", "tls": {"use_ssl": False, "ca": "x"}},
+            "hold ca and switch use_ssl off, so that nothing would",
+        ),
+        ({"hosts": "h:1", "tls": {"use_ssl": "maybe"}}, "use_ssl is 'maybe'; it takes true or false"),
+        (
+            {"hosts": "h:1", "tls": {"check_hostname": True, "verify_certs": False}},
+            "switch verify_certs on, or check_ho",
+        ),
+        ({"hosts": "h:1", "tls": {"certfile": "x"}}, "certfile is of no use without keyfile"),
+        ({"hosts": "h:1", "tls": {"keyfile": "x"}}, "keyfile is of no use without certfile"),
+        ({"hosts": "h:1", "tls": {"certfile": "x", "keyfile_password": "x"}}, "is of no use without keyfile"),
     ],
 )
 def test_options_that_cannot_be_used(arguments: dict[str, object], sentence: str) -> None:
@@ -185,10 +213,181 @@ def test_options_that_cannot_be_used(arguments: dict[str, object], sentence: str
         ZooKeeperOptions(**arguments)  # type: ignore[arg-type]  # that is the point
 
 
+@pytest.mark.parametrize(
+    ("given", "kazoos"),
+    [
+        ({}, {}),
+        ({"use_ssl": False}, {}),
+        ({"use_ssl": "false", "ca": ""}, {}),
+        ({"use_ssl": True}, {"use_ssl": True, "verify_certs": True, "check_hostname": True}),
+        ({"ca": __file__}, {"ca": __file__, "use_ssl": True, "verify_certs": True, "check_hostname": True}),
+        ({"check_hostname": "off"}, {"use_ssl": True, "verify_certs": True, "check_hostname": False}),
+        ({"verify_certs": False}, {"use_ssl": True, "verify_certs": False, "check_hostname": False}),
+    ],
+)
+def test_tls_is_on_and_checks_everything_unless_it_is_switched_off(given: Any, kazoos: Any) -> None:
+    assert ZooKeeperOptions("h:1", tls=given).kazoo_tls() == kazoos
+
+
+def test_a_certificate_that_is_not_there_is_named() -> None:
+    tree = ZkTree(ZooKeeperOptions("127.0.0.1:1", tls={"ca": "/nowhere/ca.pem"}))
+    with pytest.raises(
+        SettingError, match=r"^ZooKeeper's TLS setting ca names /nowhere/ca\.pem, which is no file here\.$"
+    ):
+        tree.get("/a")
+
+
+@pytest.mark.parametrize("chroot", ["kafak", "kafka/deeper", "kafka,zk2:2181", "//"])
+def test_a_chroot_that_does_not_exist_is_refused_and_not_created(
+    zookeeper: ZooKeeperServer, raw: KazooClient, chroot: str, sqlite_url: str
+) -> None:
+    before = raw.get_children("/")
+    if chroot == "//":
+        chroot = "/x//"
+    with pytest.raises(SettingError, match=r"chroot .*(does not exist in ZooKeeper at|is no path)"):
+        open_journal(sqlite_url, "c1", zookeeper=ZooKeeperOptions(f"{zookeeper.hosts}/{chroot}"))
+    assert raw.get_children("/") == before
+
+
+def test_a_chroot_may_end_with_a_slash(zookeeper: ZooKeeperServer, cluster_id: str) -> None:
+    trees = [ZkTree(ZooKeeperOptions(f"{zookeeper.at(cluster_id)}{end}")) for end in ("", "/")]
+    trees[0].create("/a/b", "x")
+    assert trees[1].children("/a") == ["b"]
+    for tree in trees:
+        tree.close()
+
+
+def test_a_zookeeper_without_the_kafka_that_should_be_there_is_refused(
+    zookeeper: ZooKeeperServer, cluster_id: str, sqlite_url: str
+) -> None:
+    options = ZooKeeperOptions(zookeeper.at(cluster_id), kafkas=True)
+    with pytest.raises(
+        WrongCluster, match=f"keeps no Kafka cluster, and {cluster_id} is kept in a ZooKeeper; mend the"
+    ):
+        open_journal(sqlite_url, cluster_id, zookeeper=options)
+
+
+def test_credentials_are_not_logged_even_at_debug(
+    zookeeper: ZooKeeperServer, cluster_id: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(1, "kazoo")
+    tree = ZkTree(ZooKeeperOptions(zookeeper.at(cluster_id), digest="steward:s3cret"))
+    caplog.clear()
+    tree.create("/a/b", "x")
+    session_password = hexlify(tree._session._client._session_passwd).decode()
+    tree.close()
+    assert "Sending request" in caplog.text  # what else kazoo says at DEBUG is still there
+    assert "s3cret" not in caplog.text
+    assert session_password not in caplog.text
+
+
+#: As everyone may change it, and as only Kafka may.
+KAFKAS_OWN = [make_acl("ip", "127.0.0.1", all=True), make_acl("world", "anyone", read=True, create=True)]
+
+
+@pytest.mark.parametrize("kafkas", [OPEN_ACL_UNSAFE, KAFKAS_OWN], ids=["open", "secured"])
+def test_kafka_can_change_what_is_created_for_it(
+    zookeeper: ZooKeeperServer, raw: KazooClient, cluster_id: str, kafkas: list[ACL]
+) -> None:
+    tree = ZkTree(ZooKeeperOptions(zookeeper.at(cluster_id), digest="steward:s3cret"))
+    raw.create(f"/{cluster_id}/admin", acl=kafkas)
+    tree.create(paths.REASSIGN_PARTITIONS, "x")
+    tree.create("/admin/failed_brokers/3", "x")
+    assert set(raw.get_acls(f"/{cluster_id}{paths.REASSIGN_PARTITIONS}")[0]) == set(kafkas)
+    raw.set(f"/{cluster_id}{paths.REASSIGN_PARTITIONS}", b"shorter")
+    raw.delete(f"/{cluster_id}{paths.REASSIGN_PARTITIONS}")
+    with pytest.raises(NoAuthError):
+        raw.set(f"/{cluster_id}/admin/failed_brokers/3", b"forged")
+    tree.close()
+
+
+def test_nothing_is_created_for_a_kafka_whose_list_is_hidden(
+    zookeeper: ZooKeeperServer, raw: KazooClient, cluster_id: str
+) -> None:
+    tree = ZkTree(ZooKeeperOptions(zookeeper.at(cluster_id), digest="steward:s3cret"))
+    hidden = [make_digest_acl("kafka", "kafkas", all=True), make_acl("world", "anyone", read=True, create=True)]
+    raw.create(f"/{cluster_id}/admin", acl=hidden)
+    with pytest.raises(
+        JournalError, match="/admin/reassign_partitions cannot be created so that Kafka could change it"
+    ):
+        tree.create(paths.REASSIGN_PARTITIONS, "x")
+    assert raw.get_children(f"/{cluster_id}/admin") == []
+    tree.close()
+
+
+def test_nodes_from_before_the_credentials_are_closed(
+    zookeeper: ZooKeeperServer, raw: KazooClient, cluster_id: str, sqlite_url: str
+) -> None:
+    hosts = zookeeper.at(cluster_id)
+    before = ZkTree(ZooKeeperOptions(hosts))
+    ours = ["/steward/approvals/d1", "/steward/plans/d1", "/admin/reassign_cancel", "/admin/reassignments/t/0"]
+    for path in (*ours, paths.REASSIGN_PARTITIONS, "/brokers/ids/1"):
+        before.create(path, "x")
+    theirs = [make_digest_acl("else", "where", all=True)]
+    raw.create(f"/{cluster_id}/steward/plans/theirs", acl=theirs)
+    before.close()
+    raw.set(f"/{cluster_id}/steward/approvals/d1", b"forged")
+    options = ZooKeeperOptions(hosts, digest="steward:s3cret")
+    with open_journal(sqlite_url, cluster_id, zookeeper=options) as journal:
+        for path in ours:
+            with pytest.raises(NoAuthError):
+                raw.set(f"/{cluster_id}{path}", b"forged")
+        for parent in ("/steward", "/steward/approvals", "/admin/reassignments"):
+            with pytest.raises(NoAuthError):
+                raw.create(f"/{cluster_id}{parent}/new")
+        journal.tree.set("/steward/approvals/d1", "y", version=1)
+    for path in (paths.REASSIGN_PARTITIONS, "/brokers/ids/1", "/admin"):
+        assert raw.get_acls(f"/{cluster_id}{path}")[0] == OPEN_ACL_UNSAFE
+    raw.add_auth("digest", "else:where")
+    assert raw.get_acls(f"/{cluster_id}/steward/plans/theirs")[0] == theirs
+
+
+def test_nodes_are_closed_once_in_a_process_and_the_rest_by_the_next(
+    zookeeper: ZooKeeperServer, raw: KazooClient, cluster_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hosts = zookeeper.at(cluster_id)
+    raw.chroot = f"/{cluster_id}"
+    for number in range(9):
+        raw.create(f"/steward/plans/d{number}", makepath=True)
+    acl = our_acl("steward:s3cret")
+    assert acl is not None
+    lefts = [
+        ClosedNodes(raw, acl, most=4).get(60),
+        ClosedNodes(raw, acl, most=4).get(60),
+        ClosedNodes(raw, acl).get(60),
+    ]
+    assert lefts == [7, 3, 0]
+    raw.add_auth("digest", "steward:s3cret")  # to whom ZooKeeper shows the whole list
+    assert all(set(raw.get_acls(path)[0]) == set(acl) for path in ("/steward", "/steward/plans", "/steward/plans/d8"))
+    asked: list[object] = []
+
+    def counted(client: KazooClient, given: list[ACL]) -> ClosedNodes:
+        asked.append(client)
+        return ClosedNodes(client, given)
+
+    tree = ZkTree(ZooKeeperOptions(hosts, digest="steward:s3cret"))
+    monkeypatch.setattr("kafka_steward.journal.zk_tree.ClosedNodes", counted)
+    tree.close_open_nodes()
+    tree.close_open_nodes()
+    assert len(asked) == 1
+    tree.close()
+
+
+def test_nodes_that_cannot_be_closed_are_told(
+    zookeeper: ZooKeeperServer, raw: KazooClient, cluster_id: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    hosts = zookeeper.at(cluster_id)
+    raw.create(f"/{cluster_id}/steward", acl=[make_acl("world", "anyone", read=True, create=True)])
+    tree = ZkTree(ZooKeeperOptions(hosts, digest="steward:s3cret"))
+    tree.close_open_nodes()
+    assert f"1 nodes of the journal in ZooKeeper at {hosts} stay open to everyone" in caplog.text
+    tree.close()
+
+
 def test_another_clusters_zookeeper_is_refused(
     zookeeper: ZooKeeperServer, raw: KazooClient, cluster_id: str, sqlite_url: str
 ) -> None:
-    options = ZooKeeperOptions(f"{zookeeper.hosts}/{cluster_id}")
+    options = ZooKeeperOptions(zookeeper.at(cluster_id))
     raw.create(f"/{cluster_id}/cluster/id", b'{"version":"1","id":"theirs"}', makepath=True)
     with pytest.raises(WrongCluster, match=f"keeps the cluster theirs, and this is {cluster_id}; mend the setting"):
         open_journal(sqlite_url, cluster_id, zookeeper=options)
@@ -200,7 +399,7 @@ def test_a_process_stopped_between_reading_the_lock_and_writing_a_row_changes_no
     zookeeper: ZooKeeperServer, cluster_id: str, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The lock is in ZooKeeper, the row in SQL: the token is compared in the row's own transaction."""
-    options = ZooKeeperOptions(f"{zookeeper.hosts}/{cluster_id}")
+    options = ZooKeeperOptions(zookeeper.at(cluster_id))
     with open_journal(sqlite_url, cluster_id, zookeeper=options) as journal:
         journal.plans.publish(record_of(journal), moves_of(1))
         stopped = journal.step_lock("stopped", life_ms=1).acquire()
@@ -219,7 +418,7 @@ def test_a_process_stopped_between_reading_the_lock_and_writing_a_row_changes_no
 def test_a_lock_deleted_by_hand_can_be_taken_again(
     zookeeper: ZooKeeperServer, cluster_id: str, sqlite_url: str
 ) -> None:
-    options = ZooKeeperOptions(f"{zookeeper.hosts}/{cluster_id}")
+    options = ZooKeeperOptions(zookeeper.at(cluster_id))
     with open_journal(sqlite_url, cluster_id, zookeeper=options) as journal:
         for _ in range(3):
             with journal.step_lock("one") as fence:

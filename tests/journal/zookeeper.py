@@ -58,6 +58,15 @@ class ZooKeeperServer:
         (self._folder / "zoo.cfg").write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         self._process = self._start()
 
+    def at(self, chroot: str) -> str:
+        """The connect string of a chroot, which is created."""
+        client = KazooClient(hosts=self.hosts)
+        client.start(timeout=_STEADY_S)
+        client.ensure_path(f"/{chroot}")
+        client.stop()
+        client.close()
+        return f"{self.hosts}/{chroot}"
+
     def restart(self) -> None:
         """As after a crash."""
         self.stop()
