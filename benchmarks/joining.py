@@ -117,7 +117,7 @@ def _fill(sandbox: Sandbox, folder: Path, stages: Stages) -> None:
             runner = Runner(cluster, journal, plan.digest, settings, WHO)
             run_to_end(runner, bounded(_LONGEST_S), interval_s=settings.step_interval)
         with stages.stage("settle"):
-            settled = settle_debts(journal, cluster.snapshot(), WHO)
+            settled = settle_debts(cluster, journal, cluster.snapshot(), WHO)
     if len(settled) != stages.partitions or not all(debt.over for debt in settled):
         raise RuntimeError(f"{sum(not debt.over for debt in settled)} partitions are still owed a replica.")
 

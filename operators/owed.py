@@ -128,7 +128,7 @@ def _settled(opened: Opened, context: Context) -> tuple[Any, list[Debt]]:
     from kafka_steward.execution.filling.debtbook import settle_debts
 
     snapshot = opened.cluster.snapshot()
-    return snapshot, settle_debts(opened.journal, snapshot, who_of(context))
+    return snapshot, settle_debts(opened.cluster, opened.journal, snapshot, who_of(context))
 
 
 def _say(operator: StewardOperator, judged: Sequence[Debt]) -> None:

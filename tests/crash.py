@@ -29,6 +29,9 @@ READS = {
     "live_views",
     "reassignments",
     "log_dirs",
+    "log_sizes",
+    "directories",
+    "hidden_topics",
     "topic_configs",
     "broker_configs",
 }

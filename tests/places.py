@@ -79,10 +79,10 @@ class Guarded:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._simulator, name)
 
-    def alter(self, targets: Any) -> Any:
+    def alter(self, targets: Any, **more: Any) -> Any:
         for partition in targets:
             assert self._intended({Action.SUBMIT, Action.REORDER}, partition), f"{partition} was not written down"
-        return self._simulator.alter(targets)
+        return self._simulator.alter(targets, **more)
 
     def cancel(self, partitions: Any) -> Any:
         for partition in partitions:

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
 from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
-from kafka_steward.cluster.state import Broker, LogDir, Partition, Reassignment, Snapshot
+from kafka_steward.cluster.state import Broker, Directory, LogDir, Partition, Reassignment, Snapshot
 from kafka_steward.errors import BrokerUnreachable, ClusterError, ClusterUnreachable, KafkaRefused, KafkaTimeout
 
 TICK_MS = 1000
@@ -36,6 +36,7 @@ class Replicated:
     adding: tuple[int, ...] = ()
     removing: tuple[int, ...] = ()
     wedged: bool = False
+    offline: set[int] = field(default_factory=set)
     held: dict[int, int] = field(default_factory=dict)
 
     @property
@@ -74,6 +75,11 @@ class Simulator:
         self.topic_settings: dict[str, dict[str, str]] = {}
         self.broker_settings: dict[int, dict[str, str]] = {broker: {} for broker in brokers}
         self.late: list[tuple[int, dict[TopicPartition, Assignment | None]]] = []
+        #: Brokers that get nothing new, topics that an ACL hides, failed log directories, brokers that tell no sizes.
+        self.cordoned: set[int] = set()
+        self.hidden: set[str] = set()
+        self.failed_dirs: dict[int, list[str]] = {}
+        self.mute: set[int] = set()
         self._topic_ids = itertools.count(1)
         for topic, assignments in topics.items():
             self.create(topic, assignments, size=size)
@@ -113,6 +119,17 @@ class Simulator:
             if partition.leader is None:
                 self._elect(partition)
 
+    def fail_disk(self, broker: int, *names: TopicPartition) -> None:
+        """A log directory of a live broker fails, with its replicas of these partitions."""
+        self.failed_dirs.setdefault(broker, []).append("/disk-2")
+        for name in names:
+            partition = self.topics[name]
+            partition.offline.add(broker)
+            partition.held.pop(broker, None)
+            partition.isr.discard(broker)
+            if partition.leader == broker:
+                self._elect(partition)
+
     def tick(self, times: int = 1) -> None:
         for _ in range(times):
             self.now_ms += TICK_MS
@@ -136,6 +153,7 @@ class Simulator:
     def snapshot(self, topics: Collection[str] | None = None) -> Snapshot:
         self._reached()
         chosen = {name: each for name, each in self.topics.items() if topics is None or name.topic in topics}
+        chosen = {name: each for name, each in chosen.items() if name.topic not in self.hidden}
         partitions = {
             name: Partition(
                 *name,
@@ -145,6 +163,7 @@ class Simulator:
                 each.topic_id,
                 each.adding,
                 each.removing,
+                offline=frozenset(each.offline | (set(each.replicas) - self.alive)),
             )
             for name, each in sorted(chosen.items())
         }
@@ -166,16 +185,26 @@ class Simulator:
             if each.reassigning
         }
 
-    def alter(self, targets: Mapping[TopicPartition, Assignment]) -> dict[TopicPartition, KafkaRefused | None]:
+    def alter(
+        self, targets: Mapping[TopicPartition, Assignment], *, keep_factor: bool = False
+    ) -> dict[TopicPartition, KafkaRefused | None]:
         self._reached()
-        return self._apply(dict(targets))
+        guarded = keep_factor and self.mode == "kraft"  # ZooKeeper mode knows no such guard
+        changing = {
+            name for name, target in targets.items() if guarded and name in self.topics and self._changes(name, target)
+        }
+        refused = {name: _refusal(38, "The replication factor would change.") for name in changing}
+        return {**refused, **self._apply({name: each for name, each in targets.items() if name not in changing})}
 
     def cancel(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, KafkaRefused | None]:
         self._reached()
         return self._apply(dict.fromkeys(partitions))
 
-    def alter_unanswered(self, targets: Mapping[TopicPartition, Assignment], *, after_ticks: int) -> NoReturn:
+    def alter_unanswered(
+        self, targets: Mapping[TopicPartition, Assignment], *, after_ticks: int, keep_factor: bool = False
+    ) -> NoReturn:
         """The request is heard, applied later, and never answered."""
+        del keep_factor
         self.late.append((self.now_ms + after_ticks * TICK_MS, dict(targets)))
         raise KafkaTimeout("The controller did not answer in 30 s; the change may have been made.")
 
@@ -194,10 +223,34 @@ class Simulator:
     def log_dirs(self, brokers: Collection[int]) -> dict[int, LogDir]:
         self._reached()
         found = {}
-        for broker in self.alive & set(brokers):
+        for broker in self.alive & set(brokers) - self.mute:
             held = {name: each.held[broker] for name, each in self.topics.items() if broker in each.held}
-            found[broker] = LogDir(held, DISK, DISK - sum(held.values()))
+            free, cordoned = DISK - sum(held.values()), broker in self.cordoned
+            whole = Directory("/disk-1", held, len(held), DISK, free, cordoned=cordoned)
+            failed = [Directory(path, error=56) for path in self.failed_dirs.get(broker, ())]
+            total, usable = (None, None) if cordoned else (DISK, free)
+            found[broker] = LogDir(held, total, usable, (whole, *failed))
         return found
+
+    def directories(self, brokers: Collection[int]) -> dict[int, LogDir]:
+        return {
+            broker: replace(
+                dirs, replica_bytes={}, directories=tuple(replace(each, replica_bytes={}) for each in dirs.directories)
+            )
+            for broker, dirs in self.log_dirs(brokers).items()
+        }
+
+    def log_sizes(self, held: Mapping[int, Collection[TopicPartition]]) -> dict[tuple[TopicPartition, int], int]:
+        return {
+            (name, broker): dirs.replica_bytes[name]
+            for broker, dirs in self.log_dirs(held).items()
+            for name in held[broker]
+            if name in dirs.replica_bytes
+        }
+
+    def hidden_topics(self, topics: Collection[str]) -> frozenset[str]:
+        self._reached()
+        return frozenset(self.hidden & set(topics))
 
     def log_ends(self, held: Mapping[int, Collection[TopicPartition]]) -> dict[tuple[TopicPartition, int], int]:
         """A message is a byte."""
@@ -302,6 +355,9 @@ class Simulator:
             for name, target in targets.items()
         }
 
+    def _changes(self, name: TopicPartition, target: Assignment) -> bool:
+        return len(target) != len(self.topics[name].target)
+
     def _alter_one(self, name: TopicPartition, target: Assignment) -> KafkaRefused | None:
         partition = self.topics.get(name)
         if partition is None:
@@ -339,7 +395,7 @@ class Simulator:
         room = dict.fromkeys(self.alive, self.bandwidth)
         throttled = {broker: self._rate(broker) for broker in self.alive}
         for name, partition in sorted(self.topics.items()):
-            behind = set(partition.replicas) & self.alive - partition.isr
+            behind = set(partition.replicas) & self.alive - partition.isr - partition.offline
             for broker in sorted(behind if partition.leader is not None else ()):
                 budget = throttled if self._is_throttled(name, broker) else room
                 missing = partition.size - partition.held.get(broker, 0)
@@ -369,6 +425,7 @@ class Simulator:
 
     def _drop(self, partition: Replicated, brokers: set[int]) -> None:
         partition.isr -= brokers
+        partition.offline -= brokers
         for broker in brokers:
             partition.held.pop(broker, None)
 

@@ -116,15 +116,20 @@ class KafkaCluster:
         self._recent.hear(listed, time.monotonic())
         return listed
 
-    def alter(self, targets: Mapping[TopicPartition, Assignment]) -> dict[TopicPartition, KafkaRefused | None]:
+    def alter(
+        self, targets: Mapping[TopicPartition, Assignment], *, keep_factor: bool = False
+    ) -> dict[TopicPartition, KafkaRefused | None]:
         """Ask for new assignments, in batches; per partition None, or Kafka's refusal in its own words.
+
+        With `keep_factor` Kafka refuses, with code 38, what would change a replication factor (KIP-860), such as one
+        that somebody has changed since we looked. Kafka before 4.1 does not know this guard, and takes such a target.
 
         Raises KafkaTimeout when a batch was not confirmed: it, and those before it, may have been applied. Never used
         to revert what is in flight, which wedges a KRaft partition: `cancel` first.
         """
         if self.zookeeper_mode:  # its brokers hear of topics' settings late, and do not slow what begins before that
             time.sleep(max(0.0, self._listed_s + _NEWS_S - time.monotonic()))
-        return self._alter(dict(targets), "the new assignment")
+        return self._alter(dict(targets), "the new assignment", keep_factor=keep_factor)
 
     def cancel(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, KafkaRefused | None]:
         """Cancel what is in flight, at once; code 85 means that nothing was.
@@ -150,12 +155,25 @@ class KafkaCluster:
         A broker that was away may still hold replicas that were moved off it: with `assigned`, only replicas that this
         snapshot assigns to the broker count.
         """
-        answers = self._calls.each(dict.fromkeys(brokers, log_requests.log_dirs_request))
-        told = {broker: answer for broker, answer in answers.items() if not isinstance(answer, ClusterError)}
-        for broker, answer in told.items():
-            raise_refusal(answer, f"describing the log directories of broker {broker}")
-        dirs = {broker: log_requests.log_dir(answer) for broker, answer in told.items()}
+        dirs = self._described(dict.fromkeys(brokers))
         return dirs if assigned is None else {broker: belonging(dirs[broker], assigned, broker) for broker in dirs}
+
+    def directories(self, brokers: Collection[int]) -> dict[int, LogDir]:
+        """The log directories of each of `brokers` without what is in them; one that does not answer is left out."""
+        return self._described(dict.fromkeys(brokers, ()))
+
+    def log_sizes(self, held: Mapping[int, Collection[TopicPartition]]) -> dict[tuple[TopicPartition, int], int]:
+        """Bytes of `held`'s partitions on those brokers; what a broker does not hold or tell is left out."""
+        asked = {broker: partitions for broker, partitions in held.items() if partitions}
+        return {
+            (partition, broker): size
+            for broker, dirs in self._described(asked).items()
+            for partition, size in dirs.replica_bytes.items()
+        }
+
+    def hidden_topics(self, topics: Collection[str]) -> frozenset[str]:
+        """Those of `topics` that we may not describe: of them, nobody can say whether they exist."""
+        return requests.hidden_in_metadata(self._calls.metadata(sorted(topics))) if topics else frozenset()
 
     def log_ends(self, held: Mapping[int, Collection[TopicPartition]]) -> dict[tuple[TopicPartition, int], int]:
         """Where the logs of `held`'s partitions end on those brokers, leaders or not; what cannot be read is left out.
@@ -222,6 +240,16 @@ class KafkaCluster:
         """Let a topic have `count` partitions in all; `assignments` are the new ones'. May raise KafkaTimeout."""
         return making.add_partitions(self._calls, topic, count, assignments)
 
+    def _described(self, held: Mapping[int, Collection[TopicPartition] | None]) -> dict[int, LogDir]:
+        """Log directories by broker, with the sizes of `held`'s partitions (None: all); silent brokers are left out."""
+        answers = self._calls.each(
+            {broker: partial(log_requests.log_dirs_request, partitions) for broker, partitions in held.items()}
+        )
+        told = {broker: answer for broker, answer in answers.items() if not isinstance(answer, ClusterError)}
+        for broker, answer in told.items():
+            raise_refusal(answer, f"describing the log directories of broker {broker}")
+        return {broker: log_requests.log_dir(answer) for broker, answer in told.items()}
+
     def _let_news_arrive(self) -> None:
         """What ended just before a client's first list is not in its memory: the first look waits until all know it."""
         if not self._looked:
@@ -238,12 +266,13 @@ class KafkaCluster:
         return requests.described_brokers(response)
 
     def _alter(
-        self, targets: Mapping[TopicPartition, Assignment | None], what: str
+        self, targets: Mapping[TopicPartition, Assignment | None], what: str, *, keep_factor: bool = False
     ) -> dict[TopicPartition, KafkaRefused | None]:
         results: dict[TopicPartition, KafkaRefused | None] = {}
         for batch in batches(list(targets)):
             wanted = {partition: targets[partition] for partition in batch}
-            request = partial(requests.alter_request, wanted, self._calls.server_timeout_ms)
+            timeout_ms = self._calls.server_timeout_ms
+            request = partial(requests.alter_request, wanted, timeout_ms, keep_factor=keep_factor)
             response = self._calls.controller(request, change=True)
             raise_refusal(response, f"{what} of {len(batch)} partitions")
             answers = refusals(batch, requests.altered(response), what)

@@ -8,6 +8,7 @@ broker that holds it (ListOffsets with the debugging replica id, which followers
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from typing import Protocol
 
 from kafka_steward.assignment import TopicPartition
@@ -71,4 +72,4 @@ def belonging(directory: LogDir, snapshot: Snapshot, broker: int) -> LogDir:
         for name, size in directory.replica_bytes.items()
         if name in snapshot.partitions and broker in snapshot.partitions[name].replicas
     }
-    return LogDir(kept, directory.total_bytes, directory.usable_bytes)
+    return replace(directory, replica_bytes=kept)

@@ -10,7 +10,7 @@ from kafka.protocol.consumer import ListOffsetsRequest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.requests import by_topic
-from kafka_steward.cluster.state import LogDir
+from kafka_steward.cluster.state import Directory, LogDir
 
 __all__ = ["log_dir", "log_dirs_request", "log_end_offsets", "offsets_request"]
 
@@ -19,22 +19,43 @@ LATEST = -1
 DEBUGGING_REPLICA = -2
 
 
-def log_dirs_request() -> Any:
-    """Sizes of everything that one broker holds."""
-    return DescribeLogDirsRequest(topics=None)
+def log_dirs_request(partitions: Collection[TopicPartition] | None = None) -> Any:
+    """Log directories of one broker, with the sizes of `partitions` in them; None: of everything that it holds."""
+    kind = DescribeLogDirsRequest.DescribableLogDirTopic
+    topics = None if partitions is None else by_topic((partition, None) for partition in partitions)
+    return DescribeLogDirsRequest(
+        topics=topics and [kind(topic=topic, partitions=[number for number, _ in entries]) for topic, entries in topics]
+    )
 
 
 def log_dir(response: Any) -> LogDir:
     """One broker's disks. A directory that has failed counts for nothing, a log that moves between two counts once."""
-    dirs = [entry for entry in response.results if not entry.error_code]
+    directories = tuple(_directory(entry) for entry in response.results)
+    sizes = {name: size for each in directories for name, size in each.replica_bytes.items()}
+    taking = [each for each in directories if each.takes_replicas]
+    total, usable = _total(each.total_bytes for each in taking), _total(each.usable_bytes for each in taking)
+    return LogDir(sizes, total, usable, directories)
+
+
+def _directory(entry: Any) -> Directory:
+    if entry.error_code:
+        return Directory(str(entry.log_dir), error=int(entry.error_code))
+    held = [(str(topic.name), each) for topic in entry.topics for each in topic.partitions]
     sizes = {
-        TopicPartition(str(topic.name), int(entry.partition_index)): int(entry.partition_size)
-        for directory in dirs
-        for topic in directory.topics
-        for entry in topic.partitions
-        if not entry.is_future_key
+        TopicPartition(topic, int(each.partition_index)): int(each.partition_size)
+        for topic, each in held
+        if not each.is_future_key
     }
-    return LogDir(sizes, _total(entry.total_bytes for entry in dirs), _total(entry.usable_bytes for entry in dirs))
+    total, usable = (int(value) for value in (entry.total_bytes, entry.usable_bytes))
+    return Directory(
+        str(entry.log_dir),
+        sizes,
+        logs=len(held),
+        # Kafka before 3.3 tells neither.
+        total_bytes=total if total >= 0 else None,
+        usable_bytes=usable if usable >= 0 else None,
+        cordoned=bool(entry.is_cordoned),
+    )
 
 
 def offsets_request(partitions: Collection[TopicPartition]) -> Any:
@@ -67,7 +88,8 @@ def log_end_offsets(response: Any) -> dict[TopicPartition, int]:
     }
 
 
-def _total(values: Iterable[Any]) -> int | None:
-    """The sum, or None when any directory does not tell (Kafka before 3.3 tells none)."""
-    known = [int(value) for value in values]
-    return sum(known) if known and min(known) >= 0 else None
+def _total(values: Iterable[int | None]) -> int | None:
+    """The sum, or None when any directory does not tell, or there is none."""
+    known = list(values)
+    told = [value for value in known if value is not None]
+    return sum(told) if told and len(told) == len(known) else None

@@ -26,7 +26,15 @@ from kafka_steward.errors import KafkaRefused
 
 __all__ = ["refusal"]
 
-UNKNOWN_ERROR, NONE, UNKNOWN_TOPIC, TIMED_OUT, NOT_CONTROLLER, ELECTION_NOT_NEEDED = -1, 0, 3, 7, 41, 84
+UNKNOWN_ERROR, NONE, UNKNOWN_TOPIC, TIMED_OUT, NOT_AUTHORIZED, NOT_CONTROLLER, ELECTION_NOT_NEEDED = (
+    -1,
+    0,
+    3,
+    7,
+    29,
+    41,
+    84,
+)
 
 
 def refusal(code: int, message: str | None, doing: str) -> KafkaRefused:
@@ -85,6 +93,14 @@ def partitions_in_metadata(response: Any) -> tuple[dict[TopicPartition, Partitio
     return partitions, frozenset(internal)
 
 
+def hidden_in_metadata(response: Any) -> frozenset[str]:
+    """The topics of a Metadata answer, asked for by name, that the principal may not describe.
+
+    Kafka says so of every name that an ACL does not cover, whether or not there is such a topic.
+    """
+    return frozenset(str(topic.name) for topic in response.topics if topic.error_code == NOT_AUTHORIZED)
+
+
 def list_request(timeout_ms: int) -> Any:
     """Every reassignment in flight (KIP-455)."""
     return ListPartitionReassignmentsRequest(topics=None, timeout_ms=timeout_ms)
@@ -101,8 +117,14 @@ def listed(response: Any) -> dict[TopicPartition, Reassignment]:
     }
 
 
-def alter_request(targets: Mapping[TopicPartition, Assignment | None], timeout_ms: int) -> Any:
-    """New targets by partition; None cancels what is in flight (KIP-455)."""
+def alter_request(
+    targets: Mapping[TopicPartition, Assignment | None], timeout_ms: int, *, keep_factor: bool = False
+) -> Any:
+    """New targets by partition; None cancels what is in flight (KIP-455).
+
+    With `keep_factor` Kafka refuses a target with another number of replicas than the partition has (KIP-860, version 1
+    of the request); brokers that know only version 0 are not told of it, and refuse nothing.
+    """
     kind = AlterPartitionReassignmentsRequest.ReassignableTopic
     topics = [
         kind(
@@ -115,7 +137,9 @@ def alter_request(targets: Mapping[TopicPartition, Assignment | None], timeout_m
         )
         for topic, entries in by_topic(targets.items())
     ]
-    return AlterPartitionReassignmentsRequest(timeout_ms=timeout_ms, topics=topics)
+    return AlterPartitionReassignmentsRequest(
+        timeout_ms=timeout_ms, allow_replication_factor_change=not keep_factor, topics=topics
+    )
 
 
 def altered(response: Any) -> dict[TopicPartition, tuple[int, str | None]]:
@@ -154,6 +178,7 @@ def _partition(topic: str, topic_id: str | None, entry: Any) -> Partition:
         leader=leader if leader >= 0 else None,
         topic_id=topic_id,
         leader_epoch=int(entry.leader_epoch),
+        offline=frozenset(_ids(entry.offline_replicas)),
     )
 
 

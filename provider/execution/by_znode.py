@@ -36,8 +36,14 @@ class ByZnode:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._cluster, name)
 
-    def alter(self, targets: Mapping[TopicPartition, Assignment]) -> dict[TopicPartition, KafkaRefused | None]:
-        """Ask for new assignments, as many as one node holds; what must wait is refused, to be tried again."""
+    def alter(
+        self, targets: Mapping[TopicPartition, Assignment], *, keep_factor: bool = False
+    ) -> dict[TopicPartition, KafkaRefused | None]:
+        """Ask for new assignments, as many as one node holds; what must wait is refused, to be tried again.
+
+        The node has no place for `keep_factor`.
+        """
+        del keep_factor
         live = self._cluster.live_brokers()
         dead = {name: [each for each in target if each not in live] for name, target in targets.items()}
         refused = {name: _refusal(_INVALID, f"broker {each[0]} is not live") for name, each in dead.items() if each}

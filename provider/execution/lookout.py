@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.state import LogDir, Snapshot
 from kafka_steward.execution.bouncing import bounces
 from kafka_steward.execution.decisions.moves import OPEN
-from kafka_steward.execution.decisions.outlook import Outlook, room_bytes, strained
+from kafka_steward.execution.decisions.outlook import Arriving, Outlook, rooms_of, strained
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.switch import why_off
 from kafka_steward.journal.moves import MoveRow, MoveState
@@ -32,14 +32,20 @@ def look_out(
 ) -> Outlook:
     """The outlook for the moves of `rows`. May raise ClusterError, JournalError."""
     min_isr = _min_isr(cluster, rows, snapshot)
-    incoming = _incoming([row for row in rows if row.state is MoveState.SUBMITTED], log_dirs)
+    flying = [row for row in rows if row.state is MoveState.SUBMITTED]
+    waiting = [row for row in rows if row.state in OPEN]
+    sizes = _sizes(cluster, [*flying, *waiting], snapshot, log_dirs)
+    receiving = frozenset(broker for row in waiting for broker in row.move.adding)
     return Outlook(
         snapshot,
         auto_generated=auto_generated,
         disabled=why_off(journal.tree),
         bouncing=bouncing_brokers(journal.tree),
         min_isr=min_isr,
-        room_bytes=room_bytes(log_dirs, min_free=min_free, incoming=incoming),
+        sizes=sizes,
+        rooms=rooms_of(log_dirs, min_free=min_free, arriving=_arriving(flying, log_dirs, sizes)),
+        silent=(receiving & snapshot.live) - log_dirs.keys(),
+        cordoned=frozenset(broker for broker, dirs in log_dirs.items() if dirs.cordoned),
         strained=strained(snapshot, (row.topic_partition for row in rows), min_isr),
     )
 
@@ -58,11 +64,39 @@ def _min_isr(cluster: ClusterPort, rows: Sequence[MoveRow], snapshot: Snapshot) 
     return {topic: int(of[_MIN_ISR]) for topic, of in values.items() if _MIN_ISR in of}
 
 
-def _incoming(flying: Sequence[MoveRow], log_dirs: Mapping[int, LogDir]) -> Mapping[int, int]:
-    """Bytes that are on their way to each broker and not there yet."""
-    left: Counter[int] = Counter()
+def _sizes(
+    cluster: ClusterPort, rows: Sequence[MoveRow], snapshot: Snapshot, log_dirs: Mapping[int, LogDir]
+) -> dict[TopicPartition, int]:
+    """What the leaders of the partitions that copy something say of their sizes; who does not tell is left out."""
+    led: dict[int, list[TopicPartition]] = {}
+    for row in rows:
+        partition = snapshot.partitions.get(row.topic_partition)
+        if row.move.adding and partition is not None and partition.leader is not None:
+            led.setdefault(partition.leader, []).append(row.topic_partition)
+    told = cluster.log_sizes({leader: names for leader, names in led.items() if leader not in log_dirs})
+    known = {
+        name: log_dirs[leader].replica_bytes[name]
+        for leader, names in led.items()
+        if leader in log_dirs
+        for name in names
+        if name in log_dirs[leader].replica_bytes
+    }
+    return known | {name: size for (name, _), size in told.items()}
+
+
+def _arriving(
+    flying: Sequence[MoveRow], log_dirs: Mapping[int, LogDir], sizes: Mapping[TopicPartition, int]
+) -> dict[int, list[Arriving]]:
+    """What is on its way to each broker and not there yet.
+
+    Where the leader is silent, the size at planning counts, and where that was unknown too, the largest known one.
+    """
+    largest = max(sizes.values(), default=0)
+    found: dict[int, list[Arriving]] = {}
     for row in flying:
-        for broker in row.move.adding & log_dirs.keys():
+        planned = largest if row.move.size_bytes is None else row.move.size_bytes
+        size = sizes.get(row.topic_partition, planned)
+        for broker in sorted(row.move.adding & log_dirs.keys()):
             there = log_dirs[broker].replica_bytes.get(row.topic_partition, 0)
-            left[broker] += max(0, (row.move.size_bytes or 0) - there)
-    return left
+            found.setdefault(broker, []).append(Arriving(row.topic_partition, max(0, size - there)))
+    return found

@@ -35,8 +35,10 @@ class ClusterPort(Configurable, Protocol):
     def reassignments(self) -> dict[TopicPartition, Reassignment]:
         """Everything in flight, whoever started it."""
 
-    def alter(self, targets: Mapping[TopicPartition, Assignment]) -> dict[TopicPartition, KafkaRefused | None]:
-        """Ask for new assignments."""
+    def alter(
+        self, targets: Mapping[TopicPartition, Assignment], *, keep_factor: bool = False
+    ) -> dict[TopicPartition, KafkaRefused | None]:
+        """Ask for new assignments; with `keep_factor`, only such as change no replication factor (KIP-860)."""
 
     def cancel(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, KafkaRefused | None]:
         """Cancel what is in flight; the order of replicas is lost."""
@@ -46,3 +48,12 @@ class ClusterPort(Configurable, Protocol):
 
     def log_dirs(self, brokers: Collection[int]) -> dict[int, LogDir]:
         """Bytes by replica, and the disks' space; a broker that does not answer is left out."""
+
+    def directories(self, brokers: Collection[int]) -> dict[int, LogDir]:
+        """The same without what is in the directories: which have failed, which are cordoned."""
+
+    def log_sizes(self, held: Mapping[int, Collection[TopicPartition]]) -> dict[tuple[TopicPartition, int], int]:
+        """Bytes of `held`'s partitions on those brokers; what a broker does not hold or tell is left out."""
+
+    def hidden_topics(self, topics: Collection[str]) -> frozenset[str]:
+        """Those of `topics` that we may not describe: of them, nobody can say whether they exist."""

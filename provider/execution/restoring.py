@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from kafka_steward.cluster.state import Snapshot
+from kafka_steward.execution.altering import alter_from
 from kafka_steward.execution.decisions.moves import OPEN
 from kafka_steward.execution.decisions.settle import MEANING, Finding, Standing
 from kafka_steward.execution.decisions.stalling import BY_SOMEONE
@@ -43,7 +44,9 @@ class Restoring:
             ]
             for name, each in lost.items()
         }
-        self._deeds.do(entries, lambda batch: self._cluster.alter({name: lost[name].row.move.before for name in batch}))
+        targets = {name: each.row.move.before for name, each in lost.items()}
+        found = {name: each.found or () for name, each in lost.items()}
+        self._deeds.do(entries, lambda batch: alter_from(self._cluster, {name: targets[name] for name in batch}, found))
 
     def silence(self, rows: Iterable[MoveRow]) -> None:
         """Cancel what Kafka gave no answer to, though nothing of it is to be seen.

@@ -7,6 +7,7 @@ from kafka_steward.errors import PlanError, SlotTaken, VersionConflict
 from kafka_steward.execution.decisions.reverse import Reversal, reversal
 from kafka_steward.execution.ending import hand_on, owner_after_ends
 from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.execution.visibility import with_hidden
 from kafka_steward.journal.audit import Action, Entry, Who
 from kafka_steward.journal.open import Journal
 from kafka_steward.journal.plans import PlanRecord, PlanStatus
@@ -48,7 +49,9 @@ def publish_rollback(
     if known is not None:
         _note_rollback(journal, undone, known)
         return known, Reversal(tuple(row.move for row in journal.plans.rows(known.digest)), ())
-    back = reversal(journal.plans.rows(digest), cluster.snapshot(), chunk_size=settings.heal_chunk_size)
+    rows = journal.plans.rows(digest)
+    snapshot = with_hidden(cluster, cluster.snapshot(), {row.move.topic for row in rows})
+    back = reversal(rows, snapshot, chunk_size=settings.heal_chunk_size)
     record = _record(undone, back, who, even_if_disabled=even_if_disabled)
     # Without a move there is nothing for which the cluster would be needed.
     if back.moves:

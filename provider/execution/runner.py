@@ -210,7 +210,8 @@ class Runner:
         settings, now_ms = self._settings, self._journal.now_ms()
         moves = stepped.in_flight
         if moves and (not self._looks or now_ms - self._looks[-1].at_ms >= EVERY_S * 1000):
-            leaders = (stepped.snapshot.partitions[move.topic_partition].leader for move in moves)
+            found = stepped.snapshot.partitions
+            leaders = (found[move.topic_partition].leader for move in moves if move.topic_partition in found)
             asked = {broker for move in moves for broker in move.adding} | {
                 each for each in leaders if each is not None
             }

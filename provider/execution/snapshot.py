@@ -13,6 +13,7 @@ from kafka_steward.execution.decisions.draining import refuse_wrong_drain
 from kafka_steward.execution.decisions.moves import unsettled
 from kafka_steward.execution.decisions.strides import halfway
 from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.execution.visibility import refuse_hidden
 from kafka_steward.journal.open import Journal
 from kafka_steward.planning.files.formats import SNAPSHOT_BROKERS, SNAPSHOT_PARTITIONS, write_snapshot
 
@@ -37,13 +38,14 @@ def take_snapshot(
     `targets` are replication factors that partitions shall have, where that is not what they have (KIP-409).
     `draining` are live brokers that are to be emptied. `begun` are moves that other plans have not ended: a partition
     that rests between two of their strides counts as moving, so that nobody plans with the replicas of both sides.
-    Raises ClusterError; RequestError for brokers that cannot be drained, or for all of them; PlanError when the
-    workspace cannot be written.
+    Raises ClusterError; RequestError for brokers that cannot be drained, or for all of them, and for topics that the
+    brokers hold and Kafka does not let us describe; PlanError when the workspace cannot be written.
     """
     snapshot = cluster.snapshot()
     refuse_wrong_drain(snapshot, draining)
     log_dirs = cluster.log_dirs(sorted(snapshot.live))
     topics = sorted({name.topic for name in snapshot.partitions})
+    refuse_hidden(cluster, snapshot, log_dirs)
     settings = cluster.topic_configs(topics, [_MIN_ISR]) if topics else {}
     min_isr = {topic: int(of[_MIN_ISR]) for topic, of in settings.items() if _MIN_ISR in of}
     partitions = [_moving(row, begun or {}) for row in partition_rows(snapshot, log_dirs, min_isr, targets or {})]

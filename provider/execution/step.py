@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cluster.state import LogDir, Snapshot
 from kafka_steward.errors import ClusterError
+from kafka_steward.execution.altering import alter_from
 from kafka_steward.execution.approving import is_approved
 from kafka_steward.execution.borrowing import Borrowing
 from kafka_steward.execution.decisions.catchup import arrived_bytes
@@ -32,6 +33,7 @@ from kafka_steward.execution.ledger import Ledger
 from kafka_steward.execution.lookout import bouncing_brokers, look_out
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.restoring import Restoring
+from kafka_steward.execution.visibility import with_hidden
 from kafka_steward.journal.audit import Action, Who
 from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.moves import MoveRow, MoveState
@@ -100,7 +102,8 @@ class Step:
 
     def run(self) -> Stepped:
         """Do it. Raises ClusterError, JournalError; LockLost when another process took over."""
-        snapshot = self._cluster.snapshot()
+        topics = {row.move.topic for row in self._ledger.rows() if not row.state.settled}
+        snapshot = with_hidden(self._cluster, self._cluster.snapshot(), topics)
         findings = settle(self._ledger.rows(), snapshot)
         self._ledger.settle(findings)
         self._ledger.decide([(row, Event.DROP, why) for row, why in cancelled_alone(findings, self._ledger.rows())])
@@ -138,8 +141,8 @@ class Step:
             return [*((row, death(row, snapshot)) for row in lost), *hung]
         chosen = []
         for row in flying:
-            partition = snapshot.partitions[row.topic_partition]
-            if partition.reassigning and phase_of(row) is not Phase.CANCELLING:
+            partition = snapshot.partitions.get(row.topic_partition)
+            if partition is not None and partition.reassigning and phase_of(row) is not Phase.CANCELLING:
                 rule = why_not_cancelled(row.move.before, partition, snapshot.live)
                 if rule is None:
                     chosen.append((row, self._cancelling))
@@ -213,7 +216,8 @@ class Step:
             flows(snapshot),
             Caps(settings.max_in_per_broker, settings.max_out_per_broker, settings.max_in_flight),
             leaders={move.topic_partition: snapshot.partitions[move.topic_partition].leader for move in ready},
-            room_bytes=outlook.room_bytes,
+            rooms=outlook.rooms,
+            sizes=outlook.sizes,
         )
 
     def _submit(self, chosen: Sequence[Move]) -> list[Held]:
@@ -225,7 +229,11 @@ class Step:
         by_name = {row.topic_partition: row for row in rows}
         answers = self._deeds.do(
             {name: [self._ledger.submit_entry(row, strides[name])] for name, row in by_name.items()},
-            lambda batch: self._cluster.alter({name: strides[name].after for name in batch}),
+            lambda batch: alter_from(
+                self._cluster,
+                {name: strides[name].after for name in batch},
+                {name: strides[name].before for name in batch},
+            ),
         )
         refusals = {name: error for name, error in answers.items() if error is not None}
         self._ledger.accepted([row for name, row in by_name.items() if name not in refusals])

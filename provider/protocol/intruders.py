@@ -135,7 +135,8 @@ class Intruders:
     def _alter(
         self, targets: Mapping[TopicPartition, Assignment], batch: Collection[TopicPartition]
     ) -> Mapping[TopicPartition, ClusterError | None]:
-        return self._cluster.alter({name: targets[name] for name in batch})
+        # The same replicas in another order.
+        return self._cluster.alter({name: targets[name] for name in batch}, keep_factor=True)
 
     def _remember(self, snapshot: Snapshot) -> None:
         resting = {name: each.replicas for name, each in snapshot.partitions.items() if not each.reassigning}

@@ -12,6 +12,7 @@ from typing import Any
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.errors import DocumentError, PlanError
+from kafka_steward.execution.altering import alter_from
 from kafka_steward.execution.cancelling import Scope, request_cancel
 from kafka_steward.execution.decisions.reverse import why_not_cancelled
 from kafka_steward.execution.deeds import Deeds
@@ -118,7 +119,11 @@ class _Foreign:
         lost = "the cancel lost the order of the replicas"
         deeds.do(
             {name: [self._entry(Action.REORDER, name, lost)] for name in mixed},
-            lambda batch: self._cluster.alter({name: mixed[name] for name in batch}),
+            lambda batch: alter_from(
+                self._cluster,
+                {name: mixed[name] for name in batch},
+                {name: snapshot.partitions[name].replicas for name in batch},
+            ),
         )
 
     def _entry(self, action: Action, name: TopicPartition, reason: str) -> Entry:

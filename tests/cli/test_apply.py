@@ -178,10 +178,10 @@ def test_a_step_that_has_begun_is_finished_first(scene: Scene, monkeypatch: pyte
     altered = []
     alter = scene.simulator.alter
 
-    def interrupted(targets: Any) -> Any:
+    def interrupted(targets: Any, **more: Any) -> Any:
         os.kill(os.getpid(), signal.SIGINT)
         altered.append(targets)
-        return alter(targets)
+        return alter(targets, **more)
 
     monkeypatch.setattr(scene.simulator, "alter", interrupted)
     assert scene.call("apply", scene.file(*ALL)) == 130

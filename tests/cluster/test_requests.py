@@ -6,6 +6,8 @@ The answers are those of real brokers (3.9 with ZooKeeper, 4.3 with KRaft), cut 
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,6 +16,7 @@ from kafka.protocol.admin import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
     DescribeClusterResponse,
+    DescribeLogDirsRequest,
     DescribeLogDirsResponse,
     ElectLeadersResponse,
     ListPartitionReassignmentsResponse,
@@ -23,7 +26,7 @@ from kafka.protocol.metadata import MetadataResponse
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster import log_requests, requests
-from kafka_steward.cluster.state import Broker, LogDir, Partition, Reassignment
+from kafka_steward.cluster.state import Broker, Directory, LogDir, Partition, Reassignment
 from kafka_steward.errors import KafkaRefused
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -92,6 +95,15 @@ def test_kafkas_words_are_kept_and_a_cancellation_is_not_an_empty_target() -> No
     assert {entry.partition_index: entry.replicas for entry in read.topics[0].partitions} == {0: None, 1: []}
 
 
+@pytest.mark.parametrize("keep", [True, False])
+def test_a_reassignment_that_keeps_the_factor_says_so_to_brokers_that_know_of_it(keep: bool) -> None:
+    sent = requests.alter_request({T0: (1, 2)}, 1000, keep_factor=keep)
+    read = AlterPartitionReassignmentsRequest.decode(sent.encode(version=1), version=1)
+    assert read.allow_replication_factor_change is not keep
+    older = AlterPartitionReassignmentsRequest.decode(sent.encode(version=0), version=0)
+    assert older.topics[0].partitions[0].replicas == [1, 2]
+
+
 def test_a_refusal_is_one_sentence_with_kafkas_words_or_else_with_the_codes_meaning() -> None:
     told = requests.refusal(39, "includes broker 77.", "the new assignment of t-0")
     assert (told.code, told.message) == (39, "includes broker 77.")
@@ -123,15 +135,18 @@ def test_what_is_in_flight_is_read_with_what_is_added_and_removed() -> None:
     assert (flying[T0].target, flying[T0].original) == ((4, 2, 3), (2, 3, 1))
 
 
-def log_dirs_answer(*, total: int = 100, error_code: int = 0) -> DescribeLogDirsResponse:
+def log_dirs_answer(*, total: int = 100, **more: Any) -> DescribeLogDirsResponse:
+    """Two log directories; `more` is said of the second."""
     directory = DescribeLogDirsResponse.DescribeLogDirsResult
     kind = directory.DescribeLogDirsTopic
     first = kind.DescribeLogDirsPartition(partition_index=0, partition_size=5, offset_lag=0, is_future_key=False)
     future = kind.DescribeLogDirsPartition(partition_index=0, partition_size=2, offset_lag=3, is_future_key=True)
     second = kind.DescribeLogDirsPartition(partition_index=1, partition_size=7, offset_lag=0, is_future_key=False)
-    one = directory(error_code=0, topics=[kind(name="t", partitions=[first])], total_bytes=100, usable_bytes=60)
+    one = directory(
+        error_code=0, log_dir="/a", topics=[kind(name="t", partitions=[first])], total_bytes=100, usable_bytes=60
+    )
     two = directory(
-        error_code=error_code,
+        **{"error_code": 0, "log_dir": "/b", **more},
         topics=[kind(name="t", partitions=[future, second])],
         total_bytes=total,
         usable_bytes=min(total, 30),
@@ -139,13 +154,57 @@ def log_dirs_answer(*, total: int = 100, error_code: int = 0) -> DescribeLogDirs
     return DescribeLogDirsResponse(results=[one, two])
 
 
+def described(version: int = 5, **more: Any) -> LogDir:
+    """The answer as a broker sends it."""
+    sent = log_dirs_answer(**more).encode(version=version)
+    return log_requests.log_dir(DescribeLogDirsResponse.decode(sent, version=version))
+
+
+A = Directory("/a", {T0: 5}, 1, 100, 60)
+B = Directory("/b", {T1: 7}, 2, 100, 30)
+
+
 def test_log_dirs_add_up_and_a_log_on_its_way_to_another_disk_counts_once() -> None:
-    assert log_requests.log_dir(log_dirs_answer()) == LogDir({T0: 5, T1: 7}, total_bytes=200, usable_bytes=90)
+    assert described() == LogDir({T0: 5, T1: 7}, total_bytes=200, usable_bytes=90, directories=(A, B))
 
 
-def test_a_failed_disk_counts_for_nothing_and_untold_space_is_unknown() -> None:
-    assert log_requests.log_dir(log_dirs_answer(error_code=56)) == LogDir({T0: 5}, total_bytes=100, usable_bytes=60)
-    assert log_requests.log_dir(log_dirs_answer(total=-1)) == LogDir({T0: 5, T1: 7})
+def test_a_failed_disk_counts_for_nothing_and_is_named() -> None:
+    found = described(error_code=56)
+    assert found == LogDir({T0: 5}, 100, 60, (A, Directory("/b", error=56)))
+    assert found.failed_paths == ("/b",)
+    assert not found.cordoned
+
+
+def test_untold_space_is_unknown() -> None:
+    untold = replace(B, total_bytes=None, usable_bytes=None)
+    assert described(total=-1) == LogDir({T0: 5, T1: 7}, directories=(A, untold))
+    assert described(version=1) == LogDir(
+        {T0: 5, T1: 7}, directories=(replace(A, total_bytes=None, usable_bytes=None), untold)
+    )
+
+
+def test_a_cordoned_directory_keeps_what_it_has_and_has_no_room() -> None:
+    """KIP-1066; brokers before Kafka 4.3 answer without it."""
+    found = described(is_cordoned=True)
+    assert found == LogDir({T0: 5, T1: 7}, 100, 60, (A, replace(B, cordoned=True)))
+    assert not found.cordoned
+    assert not described(version=4, is_cordoned=True).directories[1].cordoned
+    both = replace(found, directories=(replace(A, cordoned=True), Directory("/b", error=56)))
+    assert both.cordoned
+    assert not LogDir({}).cordoned
+
+
+@pytest.mark.parametrize(("asked", "sent"), [(None, None), ((), []), ((T0, T1), [("t", [0, 1])])])
+def test_log_directories_are_asked_for_everything_nothing_or_some(asked: Any, sent: Any) -> None:
+    encoded = log_requests.log_dirs_request(asked).encode(version=5)
+    read = DescribeLogDirsRequest.decode(encoded, version=5)
+    assert (read.topics and [(each.topic, each.partitions) for each in read.topics]) == sent
+
+
+def test_topics_that_an_acl_hides_are_told_from_those_that_are_gone() -> None:
+    kind = MetadataResponse.MetadataResponseTopic
+    topics = [kind(name=name, error_code=code, partitions=[]) for name, code in {"t": 0, "u": 29, "v": 3}.items()]
+    assert requests.hidden_in_metadata(MetadataResponse(topics=topics)) == {"u"}
 
 
 def test_log_ends_are_asked_as_no_brokers_replica_so_that_followers_answer() -> None:

@@ -208,6 +208,7 @@ NEVER_IN_A_STEP = {
     "moves.adopt": "the same",
     "moves.forget": "purges what ended long ago; a purge can be repeated",
     "cluster.elect_leaders": "a task after the heal; electing again is no error",
+    "cluster.hidden_topics": "asked only where a topic is not to be seen",
     "cluster.reassignments": "for benchmarks and tests: a snapshot tells it too",
 }
 

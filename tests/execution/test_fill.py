@@ -48,7 +48,7 @@ def carried_out(simulator: Simulator, journal: Journal, plan: PlanFolder) -> lis
         if runner.step().ended:
             break
         simulator.tick()
-    return [debt.standing.value for debt in settle_debts(journal, simulator.snapshot(), WHO)]
+    return [debt.standing.value for debt in settle_debts(simulator, journal, simulator.snapshot(), WHO)]
 
 
 def test_each_owed_replica_goes_to_a_broker_that_does_not_hold_one_yet(tmp_path: Path) -> None:

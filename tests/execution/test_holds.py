@@ -19,6 +19,7 @@ def test_whom_a_wait_is_for_and_what_it_means() -> None:
         HoldReason.CLUSTER_DISABLED,
         HoldReason.NOT_APPROVED,
         HoldReason.TARGET_BOUNCING,
+        HoldReason.TARGET_CORDONED,
         HoldReason.FOREIGN_REASSIGNMENT,
     }
     ends = {

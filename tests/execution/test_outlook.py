@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.cluster.state import LogDir
-from kafka_steward.execution.decisions.outlook import room_bytes, satisfied, strained
+from kafka_steward.cluster.state import Directory, LogDir
+from kafka_steward.execution.decisions.outlook import Arriving, Room, placed, rooms_of, satisfied, strained
 from tests.execution.looks import brokers, look, part
 from tests.worlds import move
 
@@ -21,15 +23,32 @@ def test_a_move_is_satisfied_when_all_replicas_live_and_none_is_missing(replicas
     assert found is enough
 
 
-def test_room_is_what_is_left_above_the_share_that_must_stay_free() -> None:
+def disk(path: str, total: int | None, usable: int | None, **more: Any) -> Directory:
+    return Directory(path, total_bytes=total, usable_bytes=usable, **more)
+
+
+def test_room_is_what_each_directory_has_above_the_share_that_must_stay_free() -> None:
     told = {
-        1: LogDir({}, 1000, 400),
-        2: LogDir({}, None, None),
-        3: LogDir({}, 1000, 400),
-        4: LogDir({}, 1000, None),
-        5: LogDir({}, None, 400),
+        1: LogDir({}, directories=(disk("/a", 1000, 400, logs=3),)),
+        2: LogDir({}, directories=(disk("/a", None, None),)),
+        4: LogDir({}, directories=(disk("/a", 1000, 400), disk("/b", 1000, None))),
+        5: LogDir({}, directories=(disk("/a", None, 400),)),
+        6: LogDir(
+            {}, directories=(disk("/a", 1000, 400, cordoned=True), disk("/b", 100, 90), disk("/c", 0, 0, error=56))
+        ),
+        7: LogDir({}, directories=(disk("/a", 1000, 400, cordoned=True),)),
     }
-    assert room_bytes(told, min_free=0.15, incoming={3: 100}) == {1: 250, 3: 150}
+    assert rooms_of(told, min_free=0.15, arriving={}) == {1: (Room("", 3, 250),), 6: (Room("/b", 0, 75),)}
+
+
+def test_what_is_on_its_way_takes_room_where_it_is_or_where_kafka_will_put_it() -> None:
+    here, there = TopicPartition("t", 0), TopicPartition("t", 1)
+    first, second = disk("/a", 1000, 900, logs=1, replica_bytes={here: 5}), disk("/b", 1000, 800, logs=0)
+    arriving = {3: [Arriving(here, 40), Arriving(there, 70)]}
+    rooms = rooms_of({3: LogDir({}, directories=(first, second))}, min_free=0.1, arriving=arriving)
+    assert rooms == {3: (Room("/a", 1, 760), Room("/b", 1, 630))}
+    assert placed(rooms[3], 630) == (Room("/a", 1, 760), Room("/b", 2, 0))
+    assert placed(rooms[3], 631) is None
 
 
 def test_strained_are_those_outside_the_plan_whose_brokers_all_live() -> None:

@@ -193,7 +193,7 @@ def test_a_broker_that_joins_is_rung_for_and_a_fill_settles_the_debt() -> None:
     assert looked.due == (3,)
     assert targets(debts(journal, simulator.snapshot()), simulator.snapshot()) == {T0: 3, TopicPartition("t", 1): 3}
     fill(simulator, journal, "t-0", "t-1")
-    settle_debts(journal, simulator.snapshot(), WHO)
+    settle_debts(simulator, journal, simulator.snapshot(), WHO)
     assert look_for_joined(simulator, journal, settings, WHO) is None
     settled = [row.entry for row in journal.audit.rows(action=Action.SETTLE) if row.entry.plan == ""]
     assert [entry.reason for entry in settled] == ["t-0 has all its 3 replicas.", "t-1 has all its 3 replicas."]
@@ -227,15 +227,15 @@ def test_a_debt_that_is_paid_in_part_stays_open_with_fewer_placeholders() -> Non
     created(simulator, journal, 4, partitions=1)
     simulator.restart(3)
     fill(simulator, journal, "t-0")
-    (debt,) = settle_debts(journal, simulator.snapshot(), WHO)
+    (debt,) = settle_debts(simulator, journal, simulator.snapshot(), WHO)
     assert (debt.standing, debt.owed.replicas) == (Standing.OPEN, (1, 2, 3, -1))
     simulator.restart(4)
     fill(simulator, journal, "t-0")
-    assert [debt.standing for debt in settle_debts(journal, simulator.snapshot(), WHO)] == [Standing.SETTLED]
+    assert [debt.standing for debt in settle_debts(simulator, journal, simulator.snapshot(), WHO)] == [Standing.SETTLED]
 
 
 def dropped(simulator: Simulator, journal: Journal) -> list[str]:
-    settle_debts(journal, simulator.snapshot(), WHO)
+    settle_debts(simulator, journal, simulator.snapshot(), WHO)
     assert journal.tree.children(paths.OWED) == []
     return [row.entry.reason for row in journal.audit.rows(action=Action.DROP)]
 
@@ -243,7 +243,7 @@ def dropped(simulator: Simulator, journal: Journal) -> list[str]:
 def test_a_topic_that_was_deleted_is_owed_nothing() -> None:
     simulator, journal = two_of_three()
     simulator.delete("t")
-    settle_debts(journal, simulator.snapshot(), WHO)
+    settle_debts(simulator, journal, simulator.snapshot(), WHO)
     assert owed_count(journal.tree) == 2  # a broker that lags behind may just not have heard of it yet
     simulator.now_ms += NEWS_MS
     assert dropped(simulator, journal)[0] == "t-0: its topic was deleted, or never created."
@@ -251,7 +251,7 @@ def test_a_topic_that_was_deleted_is_owed_nothing() -> None:
 
 def test_a_topic_that_was_created_anew_is_owed_nothing() -> None:
     simulator, journal = two_of_three()
-    settle_debts(journal, simulator.snapshot(), WHO)  # the id is written down by the first look
+    settle_debts(simulator, journal, simulator.snapshot(), WHO)  # the id is written down by the first look
     simulator.delete("t")
     simulator.create("t", [(1, 2), (2, 1)])
     assert dropped(simulator, journal)[0] == "t-0: its topic was deleted and created anew."
@@ -457,7 +457,7 @@ def test_new_partitions_of_a_topic_to_which_replicas_are_owed_are_owed_as_many()
     assert owed_count(journal.tree) == 4
     simulator.restart(3)
     fill(simulator, journal, "t-0", "t-1", "t-2", "t-3")
-    settle_debts(journal, simulator.snapshot(), WHO)
+    settle_debts(simulator, journal, simulator.snapshot(), WHO)
     assert owed_count(journal.tree) == 0
     assert {len(each.replicas) for each in simulator.topics.values()} == {3}
 

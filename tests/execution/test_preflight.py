@@ -10,7 +10,7 @@ import pytest
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.execution.decisions.holds import SENTENCES, Held, HoldReason
 from kafka_steward.execution.decisions.moves import Event
-from kafka_steward.execution.decisions.outlook import Outlook
+from kafka_steward.execution.decisions.outlook import Outlook, Room
 from kafka_steward.execution.decisions.preflight import CHECKS, preflight
 from tests.simulator import Simulator
 from tests.worlds import move
@@ -18,17 +18,35 @@ from tests.worlds import move
 MOVE = move("t-0", "123", "423", size=100, topic_id="id1")
 
 
-def outlook(*dead: int, foreign: str = "", **more: Any) -> Outlook:
+def outlook(*dead: int, foreign: str = "", lost: int = 0, hidden: str = "", **more: Any) -> Outlook:
+    """What preflight sees of a cluster in which `lost` names a broker whose disk with t-0 has failed."""
     simulator = Simulator.of("1a 2b 3c 4a 5b", "t: 123 231")
+    if lost:
+        simulator.fail_disk(lost, TopicPartition("t", 0))
     for broker in dead:
         simulator.kill(broker)
     if foreign:
         simulator.alter({TopicPartition("t", 0): tuple(map(int, foreign))})
-    return Outlook(simulator.snapshot(), **more)
+    snapshot = replace(simulator.snapshot(), hidden=frozenset(hidden))
+    return Outlook(snapshot, **{"sizes": {TopicPartition("t", 0): 100}, **more})
+
+
+def free(*logs_and_bytes: tuple[int, int]) -> tuple[Room, ...]:
+    """Return a broker's log directories, /1 and so on, with their logs and the bytes that they may take."""
+    several = len(logs_and_bytes) > 1
+    return tuple(Room(f"/{n}" if several else "", *each) for n, each in enumerate(logs_and_bytes, 1))
 
 
 CASES: dict[HoldReason, tuple[Move, Outlook, str]] = {
     HoldReason.PARTITION_GONE: (move("t-7", "123", "423"), outlook(), "t-7 was not moved: it does not exist any more."),
+    HoldReason.TOPIC_HIDDEN: (
+        move("u-0", "123", "423"),
+        outlook(hidden="u"),
+        (
+            "u-0 was not moved: Kafka does not let us describe its topic, so that it may or may not exist; grant our "
+            "principal DESCRIBE on it, as docs/permissions.md says."
+        ),
+    ),
     HoldReason.CREATED_ANEW: (
         replace(MOVE, topic_id="id0"),
         outlook(),
@@ -86,6 +104,22 @@ CASES: dict[HoldReason, tuple[Move, Outlook, str]] = {
         outlook(3),
         "t-0 was not moved: broker 3, whose replica stays, is not live, and the move would hang; it is tried again.",
     ),
+    HoldReason.TARGET_CORDONED: (
+        MOVE,
+        outlook(cordoned=frozenset({4})),
+        (
+            "t-0 was not moved: broker 4, which is to receive it, is cordoned; take its directories out of "
+            "cordoned.log.dirs, or cancel and make a new plan."
+        ),
+    ),
+    HoldReason.KEPT_REPLICA_OFFLINE: (
+        MOVE,
+        outlook(lost=2),
+        (
+            "t-0 was not moved: its replica on broker 2 stays, and its log directory has failed, so that the move "
+            "would hang; bring the disk back, or let a heal move it (heal_failed_disks)."
+        ),
+    ),
     HoldReason.NO_LEADER: (
         move("t-0", "123", "45"),
         outlook(1, 2, 3),
@@ -99,9 +133,22 @@ CASES: dict[HoldReason, tuple[Move, Outlook, str]] = {
             "more replicas."
         ),
     ),
+    HoldReason.DISK_UNKNOWN: (
+        MOVE,
+        outlook(silent=frozenset({4})),
+        (
+            "t-0 was not moved: broker 4, which is to receive it, does not say what its log directories have left; it "
+            "is tried again."
+        ),
+    ),
+    HoldReason.SIZE_UNKNOWN: (
+        MOVE,
+        outlook(rooms={4: free((0, 1_000_000))}, sizes={}),
+        "t-0 was not moved: broker 1, which leads it, does not say how large it is; it is tried again.",
+    ),
     HoldReason.DISK_FULL: (
         MOVE,
-        outlook(room_bytes={4: 99}),
+        outlook(rooms={4: free((0, 99))}),
         (
             "t-0 was not moved: it would leave broker 4 less free disk than min_free asks for; free some, or lower "
             "min_free."
@@ -125,10 +172,13 @@ def test_each_reason_and_its_sentence(reason: HoldReason) -> None:
     assert held == Held(asked.topic, asked.partition, reason, sentence)
 
 
+NO_PARTITION = {HoldReason.PARTITION_GONE, HoldReason.TOPIC_HIDDEN}
+
+
 def test_every_reason_has_a_case_a_sentence_and_a_check() -> None:
     not_by_looking = {HoldReason.KAFKA_REFUSED}
     assert set(CASES) | not_by_looking == set(HoldReason) == set(SENTENCES)
-    assert [reason for reason, _ in CHECKS] == [reason for reason in CASES if reason is not HoldReason.PARTITION_GONE]
+    assert [reason for reason, _ in CHECKS] == [reason for reason in CASES if reason not in NO_PARTITION]
 
 
 def test_what_becomes_of_the_move() -> None:
@@ -154,14 +204,28 @@ WIDE = move("t-0", "123", "451")
         (move("t-0", "123", "124"), outlook(2, 1), HoldReason.KEPT_REPLICA_DEAD, 1),
         (move("t-0", "123", "12"), outlook(2), HoldReason.KEPT_REPLICA_DEAD, 2),
         (move("t-0", "123", "124"), outlook(min_isr={"t": 4}), HoldReason.BELOW_MIN_ISR, 4),
-        (WIDE, outlook(room_bytes={5: 99, 4: 0}), HoldReason.DISK_FULL, 4),
-        (WIDE, outlook(room_bytes={5: 99, 4: 100}), HoldReason.DISK_FULL, 5),
+        (WIDE, outlook(rooms={5: free((0, 99)), 4: free((0, 0))}), HoldReason.DISK_FULL, 4),
+        (WIDE, outlook(rooms={5: free((0, 99)), 4: free((0, 100))}), HoldReason.DISK_FULL, 5),
         (
             MOVE,
             outlook(strained=[TopicPartition("v", 1), TopicPartition("u", 3)]),
             HoldReason.CLUSTER_STRAINED,
             "v-1",
         ),
+        (
+            MOVE,
+            outlook(rooms={4: free((3, 10_000), (2, 99))}),
+            HoldReason.DISK_FULL,
+            "4, in the log directory /2 where Kafka would put it,",
+        ),
+        (
+            MOVE,
+            outlook(rooms={4: free((2, 10_000), (2, 99))}),
+            HoldReason.DISK_FULL,
+            "4, in the log directory /2 where Kafka would put it,",
+        ),
+        (replace(MOVE, size_bytes=1), outlook(rooms={4: free((0, 99))}), HoldReason.DISK_FULL, 4),
+        (WIDE, outlook(cordoned=frozenset({5, 1})), HoldReason.TARGET_CORDONED, 5),
     ],
 )
 def test_the_first_that_stands_in_the_way_is_named(
@@ -176,14 +240,17 @@ def test_the_first_that_stands_in_the_way_is_named(
         (MOVE, outlook()),
         (MOVE, outlook(1, auto_generated=True)),
         (MOVE, outlook(1, bouncing=frozenset({1}))),
-        (MOVE, outlook(room_bytes={4: 100})),
+        (MOVE, outlook(rooms={4: free((0, 100))})),
+        (MOVE, outlook(rooms={4: free((3, 0), (2, 100))})),
         (move("t-0", "123", "231"), outlook(3, strained=[TopicPartition("u", 0)])),
         (move("t-0", "123", "12"), outlook(3, min_isr={"t": 2})),
         (move("t-0", "123", "1234"), outlook(min_isr={"t": 5})),
         (move("t-0", "123", "12"), outlook(min_isr={"u": 3})),
         (move("t-0", "123", "231"), outlook(1, 2, 3, bouncing=frozenset({2}))),
-        (replace(MOVE, size_bytes=None), outlook(room_bytes={4: 0})),
-        (MOVE, outlook(room_bytes={5: 0})),
+        (replace(MOVE, size_bytes=None), outlook(rooms={4: free((0, 100))})),
+        (MOVE, outlook(sizes={})),
+        (move("t-0", "123", "132"), outlook(silent=frozenset({1}), cordoned=frozenset({1}), lost=2)),
+        (MOVE, outlook(rooms={5: free((0, 0))}, sizes={})),
         (replace(MOVE, topic_id=None), outlook()),
     ],
     ids=[
@@ -191,12 +258,15 @@ def test_the_first_that_stands_in_the_way_is_named(
         "its broker failed",
         "leaves a bouncer",
         "just fits",
+        "fits where Kafka puts it",
         "reorder",
         "drops a dead one",
         "grows",
         "min ISR unknown",
         "reorder without anyone",
-        "size unknown",
+        "size unknown when it was planned",
+        "neither size nor room known",
+        "reorder on brokers that get nothing",
         "room unknown",
         "topic id unknown",
     ],

@@ -191,7 +191,7 @@ class RunnerMachine(RuleBasedStateMachine):
     @rule(after=st.integers(1, 4))
     def an_answer_is_lost_and_it_is_applied_late(self, after: int) -> None:
         self.late, whole = True, self.simulator.alter
-        self.simulator.alter = lambda targets: self.simulator.alter_unanswered(targets, after_ticks=after)  # type: ignore[method-assign]
+        self.simulator.alter = lambda targets, **_: self.simulator.alter_unanswered(targets, after_ticks=after)  # type: ignore[method-assign]
         try:
             with suppress(JournalError, PlanError):
                 self.runner.step()

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_steward.assignment import Move, TopicPartition
+from kafka_steward.execution.decisions.outlook import Room
 from kafka_steward.execution.decisions.window import Caps, Flow, flows, next_moves, open_rows, pause_left_ms
 from kafka_steward.journal.moves import MoveRow, MoveState
 from tests.simulator import Simulator
@@ -31,6 +32,11 @@ def plans(draw: st.DrawFn) -> list[Move]:
     return moves
 
 
+def one_each(free: dict[int, int]) -> dict[int, tuple[Room, ...]]:
+    """Brokers with one log directory each, and the bytes that it may take."""
+    return {broker: (Room("", 0, left),) for broker, left in free.items()}
+
+
 def leaders(moves: list[Move]) -> dict[TopicPartition, int | None]:
     return {each.topic_partition: each.before[0] for each in moves}
 
@@ -39,7 +45,7 @@ def leaders(moves: list[Move]) -> dict[TopicPartition, int | None]:
 def test_no_broker_is_given_more_than_its_cap_or_its_room(
     moves: list[Move], flying: list[Flow], caps: Caps, room: dict[int, int]
 ) -> None:
-    chosen = next_moves(moves, flying, caps, leaders=leaders(moves), room_bytes=room)
+    chosen = next_moves(moves, flying, caps, leaders=leaders(moves), rooms=one_each(room))
     copying = [each for each in chosen if frozenset(each.before) != frozenset(each.after)]
     into = Counter(broker for flow in flying for broker in flow.into)
     received = Counter(broker for each in copying for broker in each.adding)
@@ -63,23 +69,25 @@ def test_the_order_of_the_input_does_not_matter(
 ) -> None:
     shuffled = list(moves)
     chance.shuffle(shuffled)  # type: ignore[attr-defined]
-    expected = next_moves(moves, flying, caps, leaders=leaders(moves), room_bytes={})
-    assert next_moves(shuffled, flying, caps, leaders=leaders(moves), room_bytes={}) == expected
+    expected = next_moves(moves, flying, caps, leaders=leaders(moves), rooms={})
+    assert next_moves(shuffled, flying, caps, leaders=leaders(moves), rooms={}) == expected
 
 
 @given(plans(), limits)
 def test_an_idle_cluster_always_gets_something_to_do(moves: list[Move], caps: Caps) -> None:
-    assert bool(next_moves(moves, [], caps, leaders=leaders(moves), room_bytes={})) == bool(moves)
+    assert bool(next_moves(moves, [], caps, leaders=leaders(moves), rooms={})) == bool(moves)
 
 
 def test_a_move_without_a_place_holds_up_nothing_behind_it() -> None:
     moves = [move("t-0", "123", "423"), move("t-1", "123", "423", position=1), move("t-2", "231", "531", position=2)]
-    chosen = next_moves(moves, [], Caps(1, 5, 9), leaders=leaders(moves), room_bytes={})
+    chosen = next_moves(moves, [], Caps(1, 5, 9), leaders=leaders(moves), rooms={})
     assert [each.partition for each in chosen] == [0, 2]
 
 
 def chosen(moves: list[Move], caps: Caps, *flying: Flow, room: dict[int, int] | None = None) -> list[int]:
-    return [each.partition for each in next_moves(moves, flying, caps, leaders=leaders(moves), room_bytes=room or {})]
+    return [
+        each.partition for each in next_moves(moves, flying, caps, leaders=leaders(moves), rooms=one_each(room or {}))
+    ]
 
 
 WIDE = Caps(9, 9, 9)
@@ -129,18 +137,18 @@ def test_a_move_of_unknown_size_needs_no_room() -> None:
 
 def test_partitions_without_a_leader_share_no_sender() -> None:
     leaderless = dict.fromkeys(leaders(SPREAD))
-    assert next_moves(SPREAD, [], Caps(9, 1, 9), leaders=leaderless, room_bytes={}) == SPREAD
+    assert next_moves(SPREAD, [], Caps(9, 1, 9), leaders=leaderless, rooms={}) == SPREAD
 
 
 def test_moves_start_in_plan_order_by_chunk_then_position_then_name() -> None:
     places = [("t-9", 0, 1), ("t-8", 0, 2), ("t-1", 1, 0), ("t-2", 1, 0), ("u-0", 1, 0), ("a-0", 1, 1)]
     moves = [move(name, "123", "423", chunk=chunk, position=position) for name, chunk, position in places]
-    assert next_moves(moves[::-1], [], WIDE, leaders={}, room_bytes={}) == moves
+    assert next_moves(moves[::-1], [], WIDE, leaders={}, rooms={}) == moves
 
 
 def test_a_reorder_takes_no_place() -> None:
     moves = [move("t-0", "123", "231")]
-    assert next_moves(moves, [Flow(frozenset({4}), 1)], Caps(1, 1, 1), leaders=leaders(moves), room_bytes={}) == moves
+    assert next_moves(moves, [Flow(frozenset({4}), 1)], Caps(1, 1, 1), leaders=leaders(moves), rooms={}) == moves
 
 
 def test_flows_are_everything_in_flight_whoever_began_it() -> None:
@@ -204,3 +212,20 @@ def test_no_pause_follows_the_last_chunk_or_one_whose_end_is_not_known() -> None
     assert pause_left_ms(rows(DONE, DONE), pause_ms=500, now_ms=1200) == 0
     unknown = [replace(row, settled_ms=None) for row in rows(DONE, DONE, WAITS)]
     assert pause_left_ms(unknown, pause_ms=500, now_ms=100) == 0
+
+
+def test_each_replica_goes_where_kafka_puts_it_and_must_fit_there() -> None:
+    """Kafka fills the directory with the fewest logs: first /b, then either, and one that is full takes nothing."""
+    rooms = {4: (Room("/a", 1, 60), Room("/b", 0, 60))}
+    moves = [move(f"t-{number}", "123", "423", position=number, size=50) for number in range(4)]
+    found = next_moves(moves, [], WIDE, leaders=leaders(moves), rooms=rooms)
+    assert [each.partition for each in found] == [0]  # the next is put into /b again, for all that is known
+    rooms = {4: (Room("/a", 1, 60), Room("/b", 0, 110))}
+    found = next_moves(moves, [], WIDE, leaders=leaders(moves), rooms=rooms)
+    assert [each.partition for each in found] == [0, 1, 2]
+
+
+def test_the_size_on_the_leader_counts_and_not_the_one_at_planning() -> None:
+    sizes = {JOINED[0].topic_partition: 5_000}
+    assert next_moves(JOINED[:1], [], WIDE, leaders=leaders(JOINED), rooms=one_each({4: 300}), sizes=sizes) == []
+    assert next_moves(JOINED[:1], [], WIDE, leaders=leaders(JOINED), rooms=one_each({4: 5_000}), sizes=sizes)

@@ -49,9 +49,9 @@ def test_a_topic_made_while_a_broker_is_away_gets_its_replica_when_one_joins(
     assert joined.due == (4,)
     progress = to_the_end(filling(script))
     filled_s = time.monotonic() - began_s
-    assert [debt.standing.value for debt in settle_debts(script.journal, script.cluster.snapshot(), WHO)] == [
-        "settled"
-    ] * 4
+    assert [
+        debt.standing.value for debt in settle_debts(script.cluster, script.journal, script.cluster.snapshot(), WHO)
+    ] == ["settled"] * 4
     assert {frozenset(replicas) for replicas in script.replicas(topic).values()} == {frozenset({1, 2, 3, 4})}
     assert script.under_replicated() == ""
     assert script.throttles() == []

@@ -21,6 +21,8 @@ class HoldReason(str, Enum):
     #: The partition already has the target assignment.
     ALREADY_THERE = "already_there"
     PARTITION_GONE = "partition_gone"
+    #: An ACL hides its topic: whether it exists, nobody can say.
+    TOPIC_HIDDEN = "topic_hidden"
     CREATED_ANEW = "created_anew"
     CHANGED_ELSEWHERE = "changed_elsewhere"
     DUPLICATE_REPLICA = "duplicate_replica"
@@ -31,9 +33,17 @@ class HoldReason(str, Enum):
     FOREIGN_REASSIGNMENT = "foreign_reassignment"
     TARGET_BOUNCING = "target_bouncing"
     TARGET_DEAD = "target_dead"
+    #: KIP-1066: the broker gets no new replicas.
+    TARGET_CORDONED = "target_cordoned"
     KEPT_REPLICA_DEAD = "kept_replica_dead"
+    #: A replica that stays is in a log directory that has failed.
+    KEPT_REPLICA_OFFLINE = "kept_replica_offline"
     NO_LEADER = "no_leader"
     BELOW_MIN_ISR = "below_min_isr"
+    #: A broker that is to receive it does not say what its log directories have left.
+    DISK_UNKNOWN = "disk_unknown"
+    #: Its leader does not say how large it is.
+    SIZE_UNKNOWN = "size_unknown"
     DISK_FULL = "disk_full"
     CLUSTER_STRAINED = "cluster_strained"
     #: Kafka itself refused it when it was submitted.
@@ -54,6 +64,7 @@ _OF_PEOPLE = {
     HoldReason.CLUSTER_DISABLED,
     HoldReason.NOT_APPROVED,
     HoldReason.TARGET_BOUNCING,
+    HoldReason.TARGET_CORDONED,
     HoldReason.FOREIGN_REASSIGNMENT,
 }
 _EVENTS = {
@@ -73,6 +84,8 @@ SENTENCES: dict[HoldReason, str] = {
     reason: f"{{partition}} was not moved: {why}."
     for reason, why in {
         HoldReason.PARTITION_GONE: "it does not exist any more",
+        HoldReason.TOPIC_HIDDEN: "Kafka does not let us describe its topic, so that it may or may not exist; grant our "
+        "principal DESCRIBE on it, as docs/permissions.md says",
         HoldReason.CREATED_ANEW: "its topic was deleted and created anew since the plan was made; make a new plan",
         HoldReason.CHANGED_ELSEWHERE: "someone changed its replicas to {found} since it was planned; make a new plan",
         HoldReason.DUPLICATE_REPLICA: "its target {found} is empty or names a broker twice; correct the plan",
@@ -84,11 +97,18 @@ SENTENCES: dict[HoldReason, str] = {
         HoldReason.TARGET_BOUNCING: "broker {found} announced a restart and has not returned; it is tried again; to "
         "end the announcement, delete /admin/rolling_bounce/{found}",
         HoldReason.TARGET_DEAD: "broker {found}, which is to receive it, is not live; it is tried again",
+        HoldReason.TARGET_CORDONED: "broker {found}, which is to receive it, is cordoned; take its directories out of "
+        "cordoned.log.dirs, or cancel and make a new plan",
+        HoldReason.KEPT_REPLICA_OFFLINE: "its replica on broker {found} stays, and its log directory has failed, "
+        "so that the move would hang; bring the disk back, or let a heal move it (heal_failed_disks)",
         HoldReason.KEPT_REPLICA_DEAD: "broker {found}, whose replica stays, is not live, and the move would hang; it "
         "is tried again",
         HoldReason.NO_LEADER: "it has no leader to copy from; bring back one of the brokers {found}",
         HoldReason.BELOW_MIN_ISR: "its target has fewer replicas than min.insync.replicas, {found}; lower that setting "
         "or plan more replicas",
+        HoldReason.DISK_UNKNOWN: "broker {found}, which is to receive it, does not say what its log directories have "
+        "left; it is tried again",
+        HoldReason.SIZE_UNKNOWN: "broker {found}, which leads it, does not say how large it is; it is tried again",
         HoldReason.DISK_FULL: "it would leave broker {found} less free disk than min_free asks for; free some, or "
         "lower min_free",
         HoldReason.CLUSTER_STRAINED: "{found}, outside this plan, has fewer replicas in sync than min.insync.replicas; "

@@ -30,6 +30,8 @@ class Standing(Enum):
     OPEN = "open"
     #: The partition is being moved: judged when that has ended.
     MOVING = "moving"
+    #: Kafka does not let us describe its topic.
+    HIDDEN = "hidden"
     #: It has all its replicas.
     SETTLED = "settled"
     #: Nothing is owed any more, for a reason.
@@ -63,13 +65,15 @@ def judge(
     *,
     age_ms: int,
     filled: Collection[Assignment] = (),
+    hidden: bool = False,
 ) -> Debt:
     """Where the debt stands that was written down `age_ms` ago.
 
-    `filled` are assignments that fill gave the partition: only by them may it have come part of the way.
+    `filled` are assignments that fill gave the partition: only by them may it have come part of the way. With `hidden`,
+    there is no `partition` because we may not describe its topic.
     """
     if partition is None:
-        return _without_partition(name, owed, age_ms)
+        return _without_partition(name, owed, age_ms, hidden=hidden)
     if None not in (owed.topic_id, partition.topic_id) and owed.topic_id != partition.topic_id:
         return Debt(name, owed, Standing.DROPPED, f"{name}: its topic was deleted and created anew.")
     if partition.reassigning:
@@ -85,7 +89,10 @@ def judge(
     return Debt(name, owed, Standing.DROPPED, f"{name}: someone changed its replication factor from {before} to {now}.")
 
 
-def _without_partition(name: TopicPartition, owed: OwedReplicas, age_ms: int) -> Debt:
+def _without_partition(name: TopicPartition, owed: OwedReplicas, age_ms: int, *, hidden: bool) -> Debt:
+    if hidden:
+        why = "Kafka does not let us describe its topic; grant our principal DESCRIBE on it"
+        return Debt(name, owed, Standing.HIDDEN, f"{name}: {why}.")
     if age_ms < NEWS_MS:
         return Debt(name, owed, Standing.COMING, f"{name} is not to be seen yet.")
     return Debt(name, owed, Standing.DROPPED, f"{name}: its topic was deleted, or never created.")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from kafka_steward.assignment import Move
 from kafka_steward.cluster.state import Partition
 from kafka_steward.execution.decisions.holds import Held, HoldReason
-from kafka_steward.execution.decisions.outlook import Outlook, satisfied
+from kafka_steward.execution.decisions.outlook import Outlook, next_room, placed, satisfied
 
 __all__ = ["CHECKS", "preflight"]
 
@@ -25,7 +25,8 @@ def preflight(move: Move, outlook: Outlook) -> Held | None:
     """The first reason, in the order of CHECKS, why `move` does not begin; None when it may."""
     partition = outlook.snapshot.partitions.get(move.topic_partition)
     if partition is None:
-        return Held.of(move.topic_partition, HoldReason.PARTITION_GONE)
+        hidden = move.topic in outlook.snapshot.hidden
+        return Held.of(move.topic_partition, HoldReason.TOPIC_HIDDEN if hidden else HoldReason.PARTITION_GONE)
     for reason, check in CHECKS:
         found = check(move, partition, outlook)
         if found is not None:
@@ -84,6 +85,16 @@ def _kept_dead(move: Move, partition: Partition, outlook: Outlook) -> _Found:
     return _lowest(frozenset(move.after) - move.adding - outlook.snapshot.live)
 
 
+def _kept_offline(move: Move, partition: Partition, _: Outlook) -> _Found:
+    if frozenset(move.after) == frozenset(partition.replicas):
+        return None
+    return _lowest((frozenset(move.after) - move.adding) & partition.offline)
+
+
+def _target_cordoned(move: Move, _: Partition, outlook: Outlook) -> _Found:
+    return _lowest(move.adding & outlook.cordoned)
+
+
 def _no_leader(move: Move, partition: Partition, _: Outlook) -> _Found:
     return _brokers(partition.replicas) if move.adding and partition.leader is None else None
 
@@ -93,9 +104,24 @@ def _below_min_isr(move: Move, _: Partition, outlook: Outlook) -> _Found:
     return str(least) if len(move.after) < least and len(move.after) <= len(move.before) else None
 
 
+def _disk_unknown(move: Move, _: Partition, outlook: Outlook) -> _Found:
+    return _lowest(move.adding & outlook.silent)
+
+
+def _size_unknown(move: Move, partition: Partition, outlook: Outlook) -> _Found:
+    # Where nobody tells what is free, the size decides nothing.
+    matters = move.adding & outlook.rooms.keys() and move.topic_partition not in outlook.sizes
+    return str(partition.leader) if matters else None
+
+
 def _disk_full(move: Move, _: Partition, outlook: Outlook) -> _Found:
-    size = move.size_bytes or 0
-    return _lowest(frozenset(each for each in move.adding if outlook.room_bytes.get(each, size) < size))
+    size = outlook.sizes.get(move.topic_partition, 0)
+    for broker in sorted(move.adding & outlook.rooms.keys()):
+        rooms = outlook.rooms[broker]
+        if placed(rooms, size) is None:
+            path = next_room(rooms).path
+            return f"{broker}, in the log directory {path} where Kafka would put it," if path else str(broker)
+    return None
 
 
 def _strained(move: Move, _: Partition, outlook: Outlook) -> _Found:
@@ -115,8 +141,12 @@ CHECKS: Sequence[tuple[HoldReason, Callable[[Move, Partition, Outlook], _Found]]
     (HoldReason.TARGET_BOUNCING, _bouncing),
     (HoldReason.TARGET_DEAD, _target_dead),
     (HoldReason.KEPT_REPLICA_DEAD, _kept_dead),
+    (HoldReason.TARGET_CORDONED, _target_cordoned),
+    (HoldReason.KEPT_REPLICA_OFFLINE, _kept_offline),
     (HoldReason.NO_LEADER, _no_leader),
     (HoldReason.BELOW_MIN_ISR, _below_min_isr),
+    (HoldReason.DISK_UNKNOWN, _disk_unknown),
+    (HoldReason.SIZE_UNKNOWN, _size_unknown),
     (HoldReason.DISK_FULL, _disk_full),
     (HoldReason.CLUSTER_STRAINED, _strained),
 )

@@ -17,8 +17,10 @@ from kafka_steward.cluster.state import Partition, Snapshot
 from kafka_steward.execution.decisions.strides import halfway
 from kafka_steward.journal.moves import MoveRow, MoveState
 
-__all__ = ["Reversal", "reversal", "why_not_cancelled"]
+__all__ = ["HIDDEN", "Reversal", "reversal", "why_not_cancelled"]
 
+#: Why nothing can be said of a partition whose topic an ACL hides.
+HIDDEN = "Kafka does not let us describe its topic; grant our principal DESCRIBE on it"
 _NO_ORIGINALS = "KIP-236: no original replicas are recorded, so there is nothing to go back to"
 _WOULD_GO_OFFLINE = "KIP-236: none of the original replicas is in sync, and going back would take it offline"
 
@@ -86,7 +88,7 @@ def _back(move: Move, snapshot: Snapshot) -> Move:
 def _why_left(row: MoveRow, snapshot: Snapshot) -> str | None:
     partition, move = snapshot.partitions.get(row.topic_partition), row.move
     if partition is None:
-        return "it does not exist any more"
+        return HIDDEN if row.move.topic in snapshot.hidden else "it does not exist any more"
     if move.topic_id is not None and partition.topic_id is not None and move.topic_id != partition.topic_id:
         return "its topic was deleted and created anew"
     expected = partition.replicas == move.after or row.state is not MoveState.COMPLETED

@@ -34,6 +34,8 @@ class Standing(Enum):
     TAKEN_OVER = "taken over"
     #: The topic was deleted.
     GONE = "gone"
+    #: Kafka does not let us describe the topic: where it stands, nobody can say.
+    HIDDEN = "hidden"
     #: The topic was deleted and created anew.
     CREATED_ANEW = "created anew"
     #: We cancel it, and Kafka still lists it.
@@ -88,6 +90,8 @@ def settle(rows: Iterable[MoveRow], snapshot: Snapshot) -> list[Finding]:
     for row in rows:
         partition = snapshot.partitions.get(row.move.topic_partition)
         seen = standing(row, partition, snapshot.live)
+        if seen is Standing.GONE and row.move.topic in snapshot.hidden:
+            seen = Standing.HIDDEN
         if seen is not None:
             found, isr = (partition.replicas, partition.isr) if partition else (None, frozenset())
             findings.append(Finding(row, seen, found, isr >= frozenset(row.move.after), flown(row, partition)))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.execution.decisions.moves import OPEN, unsettled
+from kafka_steward.execution.decisions.outlook import Room, placed
 from kafka_steward.journal.moves import MoveRow
 
 __all__ = ["Caps", "Flow", "flows", "next_moves", "open_rows", "pause_left_ms"]
@@ -58,15 +59,16 @@ def next_moves(
     caps: Caps,
     *,
     leaders: Mapping[TopicPartition, int | None],
-    room_bytes: Mapping[int, int],
+    rooms: Mapping[int, tuple[Room, ...]],
+    sizes: Mapping[TopicPartition, int] | None = None,
 ) -> list[Move]:
-    """Choose the moves to start now, in plan order, so that no broker exceeds `caps` or its `room_bytes`.
+    """Choose the moves to start now, in plan order, so that no broker exceeds `caps` or its `rooms`.
 
     A move that finds no place is passed over and holds up nothing behind it. A move that alone is larger than a cap
-    starts when nothing else uses that broker. Brokers that `room_bytes` does not name have room. Pure reorders copy
-    nothing and take no place.
+    starts when nothing else uses that broker. Brokers that `rooms` does not name have room. `sizes` are those on the
+    leaders now; one that is not there is as it was planned. Pure reorders copy nothing and take no place.
     """
-    load = _Load.of(flying, room_bytes)
+    load = _Load.of(flying, rooms, sizes or {})
     in_order = sorted(waiting, key=lambda move: (move.chunk, move.position, move.topic_partition))
     return [move for move in in_order if load.admit(move, leaders.get(move.topic_partition), caps)]
 
@@ -79,11 +81,14 @@ class _Load:
     #: Nothing is ever counted for None: without a leader, nobody sends.
     out_of: Counter[int | None]
     total: int
-    room: dict[int, int]
+    rooms: dict[int, tuple[Room, ...]]
+    sizes: Mapping[TopicPartition, int]
 
     @classmethod
-    def of(cls, flying: Iterable[Flow], room_bytes: Mapping[int, int]) -> _Load:
-        load = cls(Counter(), Counter(), 0, dict(room_bytes))
+    def of(
+        cls, flying: Iterable[Flow], rooms: Mapping[int, tuple[Room, ...]], sizes: Mapping[TopicPartition, int]
+    ) -> _Load:
+        load = cls(Counter(), Counter(), 0, dict(rooms), sizes)
         for flow in flying:
             load.add(flow)
         return load
@@ -91,13 +96,16 @@ class _Load:
     def admit(self, move: Move, leader: int | None, caps: Caps) -> bool:
         if frozenset(move.before) == frozenset(move.after):
             return True
-        size = move.size_bytes or 0
         flow = Flow(move.adding, leader)
-        if not (self._below_caps(flow, caps) and all(self.room.get(broker, size) >= size for broker in flow.into)):
+        if not self._below_caps(flow, caps):
+            return False
+        size = self.sizes.get(move.topic_partition, move.size_bytes or 0)
+        after = {broker: placed(self.rooms[broker], size) for broker in flow.into & self.rooms.keys()}
+        fitting = {broker: rooms for broker, rooms in after.items() if rooms is not None}
+        if len(fitting) < len(after):
             return False
         self.add(flow)
-        for broker in flow.into & self.room.keys():
-            self.room[broker] -= size
+        self.rooms |= fitting
         return True
 
     def add(self, flow: Flow) -> None:

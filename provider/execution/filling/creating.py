@@ -106,7 +106,8 @@ def create_topic(cluster: TopicMaker, journal: Journal, wanted: WantedTopic, *, 
     snapshot = cluster.snapshot()
     there = {name: each for name, each in snapshot.partitions.items() if name.topic == wanted.topic}
     if there:
-        return _there_already(journal, wanted, there, snapshot, who)
+        settle_debts(cluster, journal, snapshot, who)
+        return _there_already(journal, wanted, there, snapshot)
     min_isr = _min_isr(cluster, wanted, snapshot)
     assignments = creation_of(wanted, snapshot.live, allowed=allowed, min_isr=min_isr)
     owed = _owed(wanted, assignments or ())
@@ -153,13 +154,8 @@ def _asked(
 
 
 def _there_already(
-    journal: Journal,
-    wanted: WantedTopic,
-    there: Mapping[TopicPartition, Partition],
-    snapshot: Snapshot,
-    who: Who,
+    journal: Journal, wanted: WantedTopic, there: Mapping[TopicPartition, Partition], snapshot: Snapshot
 ) -> Created:
-    settle_debts(journal, snapshot, who)
     still = {debt.partition: debt.owed for debt in debts(journal, snapshot) if not debt.over}
     factors = {
         still[name].target_rf if name in still else len(set(each.replicas) - set(each.adding))

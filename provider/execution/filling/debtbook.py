@@ -9,6 +9,8 @@ from kafka_steward.cluster.state import Snapshot
 from kafka_steward.errors import NodeExists, NodeMissing, VersionConflict
 from kafka_steward.execution.decisions.owed import Debt, Standing, judge
 from kafka_steward.execution.decisions.strides import stops
+from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.execution.visibility import with_hidden
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Entry, Who
 from kafka_steward.journal.document import readable
@@ -33,12 +35,12 @@ def owed_count(tree: Tree) -> int:
     return sum(owed.target_rf - len(owed.brokers) for _, owed in _written(tree))
 
 
-def settle_debts(journal: Journal, snapshot: Snapshot, who: Who) -> list[Debt]:
+def settle_debts(cluster: ClusterPort, journal: Journal, snapshot: Snapshot, who: Who) -> list[Debt]:
     """Strike out what is settled or dropped, with a row in the audit trail, and write down what has changed.
 
-    Returns all of it, as judged. What another process changed meanwhile is left to that one.
+    Returns all of it, as judged. What another process changed meanwhile is left to that one. Raises ClusterError.
     """
-    judged = _judged(journal, snapshot)
+    judged = _judged(journal, with_hidden(cluster, snapshot, journal.tree.children(paths.OWED)))
     for node, debt in judged:
         if debt.over and _delete(journal.tree, node):
             action = Action.SETTLE if debt.standing is Standing.SETTLED else Action.DROP
@@ -79,7 +81,9 @@ def _judged(journal: Journal, snapshot: Snapshot) -> list[tuple[Node, Debt]]:
         name = _name(node.path)
         partition = snapshot.partitions.get(name)
         age_ms = now_ms - node.created_ms
-        found.append((node, judge(name, owed, partition, age_ms=age_ms, filled=filled.get(name, ()))))
+        hidden = name.topic in snapshot.hidden
+        judged = judge(name, owed, partition, age_ms=age_ms, filled=filled.get(name, ()), hidden=hidden)
+        found.append((node, judged))
     return found
 
 

@@ -51,7 +51,7 @@ def look_for_joined(
     if announce and not (journal.tree.children(paths.OWED) or journal.tree.children(paths.PARTITIONS_ASKED)):
         return None
     snapshot = cluster.snapshot()
-    owing = settle_debts(journal, snapshot, who)
+    owing = settle_debts(cluster, journal, snapshot, who)
     able = takers(owing, snapshot) | (snapshot.live if asked_partitions(journal, snapshot) else frozenset())
     now_ms = journal.now_ms()
     due = _due(journal, able, settings, now_ms) if announce else ()

@@ -28,6 +28,7 @@ from kafka_steward.execution.owner import new_owner
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.rolling_back import LEFT_ALONE, mark_rolled_back, publish_rollback
 from kafka_steward.execution.runner import Runner
+from kafka_steward.execution.visibility import with_hidden
 from kafka_steward.journal.audit import Action, Who
 from kafka_steward.journal.moves import MoveState
 from kafka_steward.journal.open import Journal
@@ -177,7 +178,8 @@ class Undo:
 
     def _more(self, record: PlanRecord) -> bool:
         """Whether what a rollback had to leave alone can go back by now: its broker has returned."""
-        rows, snapshot = self._journal.plans.rows(self._digest), self._cluster.snapshot()
+        rows = self._journal.plans.rows(self._digest)
+        snapshot = with_hidden(self._cluster, self._cluster.snapshot(), {row.move.topic for row in rows})
         back = reversal(rows, snapshot, chunk_size=self._settings.heal_chunk_size)
         return record.status is PlanStatus.ROLLED_BACK and bool(back.moves)
 

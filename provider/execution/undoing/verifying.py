@@ -14,9 +14,11 @@ from typing import Any
 from kafka_steward.cluster.state import LogDir, Snapshot
 from kafka_steward.cluster.throttles import Side, listed
 from kafka_steward.errors import PlanError
+from kafka_steward.execution.decisions.reverse import HIDDEN
 from kafka_steward.execution.decisions.strides import halfway
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.undoing.undo import LeftAlone, left_alone
+from kafka_steward.execution.visibility import with_hidden
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Outcome
 from kafka_steward.journal.moves import MoveRow, MoveState
@@ -87,7 +89,8 @@ def verify_undone(cluster: ClusterPort, journal: Journal, digest: str) -> Verifi
     record = journal.plans.get(digest)
     if record is None:
         raise PlanError(f"There is no plan {digest[:12]} in the journal of this cluster.")
-    rows, snapshot = journal.plans.rows(digest), cluster.snapshot()
+    rows = journal.plans.rows(digest)
+    snapshot = with_hidden(cluster, cluster.snapshot(), {row.move.topic for row in rows})
     alone = left_alone(journal, record.rolled_back_by)
     expected, others = _expected(record, rows, alone, snapshot)
     log_dirs = cluster.log_dirs(sorted({broker for row in expected for broker in row.move.adding} & snapshot.live))
@@ -149,7 +152,7 @@ def _expected(
 def _by_others(row: MoveRow, snapshot: Snapshot) -> str | None:
     partition = snapshot.partitions.get(row.topic_partition)
     if partition is None:
-        return "it does not exist any more"
+        return HIDDEN if row.move.topic in snapshot.hidden else "it does not exist any more"
     known = {frozenset(row.move.before), frozenset(row.move.after)}
     dead = sorted(frozenset(row.move.before) - snapshot.live)
     if halfway(row.move, partition.replicas):

@@ -1,0 +1,51 @@
+"""What Kafka does not let us see: topics that an ACL hides from our principal.
+
+Kafka leaves such topics out of its list without a word, so that they look as if they did not exist. The log directories
+of brokers list them all the same, and asked for one by its name, Kafka says that it may not be described.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+from kafka_steward.cluster.state import LogDir, Snapshot
+from kafka_steward.errors import RequestError
+from kafka_steward.execution.ports import ClusterPort
+
+__all__ = ["hidden_in", "refuse_hidden", "with_hidden"]
+
+#: Topics that a sentence names before it only counts.
+_NAMED = 3
+
+
+def with_hidden(cluster: ClusterPort, snapshot: Snapshot, topics: Collection[str]) -> Snapshot:
+    """`snapshot`, and which of `topics` it lacks only because we may not describe them. Raises ClusterError."""
+    lacking = frozenset(topics) - snapshot.topics
+    return replace(snapshot, hidden=cluster.hidden_topics(lacking)) if lacking else snapshot
+
+
+def hidden_in(cluster: ClusterPort, snapshot: Snapshot, log_dirs: Mapping[int, LogDir]) -> dict[str, tuple[int, ...]]:
+    """Topics that the brokers hold and we may not describe, with those brokers; sorted. Raises ClusterError.
+
+    A broker may hold a topic for a moment after it was deleted: that one Kafka does not call hidden.
+    """
+    held: dict[str, set[int]] = {}
+    for broker, dirs in log_dirs.items():
+        for topic in {name.topic for name in dirs.replica_bytes} - snapshot.topics:
+            held.setdefault(topic, set()).add(broker)
+    hidden = cluster.hidden_topics(held) if held else frozenset()
+    return {topic: tuple(sorted(held[topic])) for topic in sorted(hidden)}
+
+
+def refuse_hidden(cluster: ClusterPort, snapshot: Snapshot, log_dirs: Mapping[int, LogDir]) -> None:
+    """Raise RequestError when the brokers hold topics that we may not describe: a plan would leave them out."""
+    hidden = hidden_in(cluster, snapshot, log_dirs)
+    if hidden:
+        first, brokers = next(iter(hidden.items()))
+        named = ", ".join(list(hidden)[:_NAMED]) + (f" and {len(hidden) - _NAMED} more" if len(hidden) > _NAMED else "")
+        raise RequestError(
+            f"Nothing was planned: Kafka does not let us describe {named}, and broker {', '.join(map(str, brokers))} "
+            f"holds replicas of {first}, which a plan would leave out. Grant our principal DESCRIBE on every topic, as "
+            "docs/permissions.md says."
+        )
