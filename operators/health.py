@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException
@@ -26,7 +27,8 @@ class ReportHealthOperator(StewardOperator):
     """Looks at the cluster, says how it is, and emits that as metrics; changes nothing.
 
     Under-replicated as KIP-352 has it: replicas that a reassignment is adding do not count. `limits` say what a healthy
-    cluster has at most, by measure; by default no partition under-replicated, under min ISR or offline. When a measure
+    cluster has at most, by measure; by default no partition under-replicated, under min ISR or offline, no failed log
+    directory, and no topic that brokers hold and Kafka does not let us describe. When a measure
     is above its limit, `on_unhealthy` is notified, and with `when_unhealthy="fail"` the task fails for good. While
     something is reassigning, bytes per second are measured for `sample_s` seconds. Returns
     `{"healthy", "above", "sentence", "measures"}`: `above` names the measures that are.
@@ -79,8 +81,9 @@ class ReportHealthOperator(StewardOperator):
     def _looked(self, opened: Opened) -> Health:
         from kafka_steward.execution.watching.examining import examine
 
-        health, copies = examine(opened.cluster, opened.journal)
+        health, copies = examine(opened.cluster, opened.journal, thorough=True)
         if not health.reassigning or self.sample_s <= 0:
             return health
         time.sleep(self.sample_s)
-        return examine(opened.cluster, opened.journal, copies)[0]
+        later, _ = examine(opened.cluster, opened.journal, copies)
+        return replace(later, hidden_topics=health.hidden_topics)

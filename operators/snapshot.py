@@ -17,8 +17,9 @@ __all__ = ["SnapshotClusterOperator"]
 class SnapshotClusterOperator(StewardOperator):
     """Writes a snapshot of the cluster into the workspace; changes nothing on the cluster.
 
-    `failed_brokers` are the ids that the snapshot marks as failed, whatever else is dead; `draining_brokers` those of
-    live brokers that a drain is to empty, which fails for good when one is not live, or none would be left. Returns
+    `failed_brokers` are the ids that the snapshot marks as failed, whatever else is dead; of one that lives, with the
+    setting `heal_failed_disks`, only its replicas in log directories that have failed are. `draining_brokers` are those
+    of live brokers that a drain is to empty, which fails for good when one is not live, or none would be left. Returns
     `{"uri", "digest"}`. Raises the cluster's own errors.
 
     >>> SnapshotClusterOperator(task_id="snapshot", conn_id="kafka_production", draining_brokers=[4])
@@ -53,6 +54,7 @@ class SnapshotClusterOperator(StewardOperator):
                     now_ms=now_ms,
                     draining=draining,
                     begun=begun_moves(opened.journal),
+                    heal_failed_disks=opened.settings.heal_failed_disks,
                 )
             self.log.info("Snapshot %s of cluster %s is at %s.", digest[:12], opened.cluster.cluster_id, uri)
         return {"uri": uri, "digest": digest}

@@ -40,6 +40,8 @@ class MoveReason(str, Enum):
 
     #: A replica was on a broker that failed (KIP-46).
     BROKER_FAILED = "broker_failed"
+    #: A replica was in a log directory that failed, of a broker that lives.
+    LOG_DIR_FAILED = "log_dir_failed"
     #: A replica was on a broker that is to be emptied.
     BROKER_DRAINING = "broker_draining"
     #: It had fewer replicas than its target (KIP-409), or more.
@@ -61,6 +63,7 @@ class MoveReason(str, Enum):
 
 _WORDS: dict[str, str] = {
     MoveReason.BROKER_FAILED: "a replica was on a broker that failed",
+    MoveReason.LOG_DIR_FAILED: "a replica was in a log directory that failed",
     MoveReason.BROKER_DRAINING: "a replica is on a broker that is to be emptied",
     MoveReason.REPLICATION_FACTOR: "it has more or fewer replicas than it shall have",
     MoveReason.RACK_SPREAD: "its replicas are not spread over as many racks as there are",

@@ -45,6 +45,8 @@ class Settings:
     heal_chunk_size: int = _knob(50, low=1, high=5000)
     #: Whether a broker that vanished unannounced is due at once (KIP-46, fast detection).
     heal_fast_detection: bool = _knob(False)
+    #: Whether replicas in a failed log directory of a live broker are moved to other brokers, as a dead broker's are.
+    heal_failed_disks: bool = _knob(False)
     #: Seconds after which an unhandled failure is announced again.
     heal_retry_interval: float = _knob(600.0, low=1, high=_LONGEST_S)
     #: More failed brokers than this is an outage: reported, not healed.
@@ -59,7 +61,7 @@ class Settings:
     throttle_fraction: float = _knob(0.0, low=0, high=1)
     #: Whether the leaders' side is throttled too, as the peers do; it slows ordinary catch-up.
     throttle_leaders: bool = _knob(False)
-    #: Fraction of a broker's disk that must stay free.
+    #: Fraction of the volume of each log directory that must stay free.
     min_free: float = _knob(0.15, low=0, high=1)
     #: Replicas that one broker may be receiving at once.
     max_in_per_broker: int = _knob(5, low=1, high=_INT)

@@ -17,7 +17,9 @@ from kafka_steward.planning.files.digest import plan_digest
 from kafka_steward.planning.files.formats import (
     PlanFolder,
     SnapshotFolder,
+    cordoned_in,
     moves_of,
+    offline_in,
     read_plan,
     read_snapshot,
     write_plan,
@@ -77,7 +79,7 @@ def _planned(
 ) -> tuple[pa.Table, dict[str, Any]]:
     """A plan's rows in order, and its proof without the digest."""
     asked = operation_of(operation)
-    chosen = Options.of(asked, options)
+    chosen = Options.of(asked, options).sparing(cordoned_in(snapshot.brokers))
     job = Job(snapshot.brokers, asked, chosen)
     brokers = job.arrays()
     if chosen.topics or chosen.reassignment:
@@ -87,7 +89,11 @@ def _planned(
         _refuse_unknown_topics(snapshot, job)
     result, measures = _solved(job, snapshot.partitions, slice_rows)
     slots = Slots(chosen.max_in_per_broker, chosen.max_out_per_broker, chosen.chunk_size)
-    head = {"cluster_id": snapshot.cluster_id, "snapshot_digest": snapshot.digest}
+    head = {
+        "cluster_id": snapshot.cluster_id,
+        "snapshot_digest": snapshot.digest,
+        "log_dirs_failed": offline_in(snapshot.partitions),
+    }
     rows = in_order(result.filter(result["topic"].is_valid()), slots)
     return rows, {**proof_of(measures, brokers, asked, chosen), **head}
 

@@ -232,7 +232,8 @@ class Simulator:
             found[broker] = LogDir(held, total, usable, (whole, *failed))
         return found
 
-    def directories(self, brokers: Collection[int]) -> dict[int, LogDir]:
+    def directories(self, brokers: Collection[int], *, timeout_s: float = 2.0) -> dict[int, LogDir]:
+        del timeout_s
         return {
             broker: replace(
                 dirs, replica_bytes={}, directories=tuple(replace(each, replica_bytes={}) for each in dirs.directories)

@@ -158,9 +158,9 @@ class KafkaCluster:
         dirs = self._described(dict.fromkeys(brokers))
         return dirs if assigned is None else {broker: belonging(dirs[broker], assigned, broker) for broker in dirs}
 
-    def directories(self, brokers: Collection[int]) -> dict[int, LogDir]:
+    def directories(self, brokers: Collection[int], *, timeout_s: float = 2.0) -> dict[int, LogDir]:
         """The log directories of each of `brokers` without what is in them; one that does not answer is left out."""
-        return self._described(dict.fromkeys(brokers, ()))
+        return self._described(dict.fromkeys(brokers, ()), timeout_ms=int(timeout_s * 1000))
 
     def log_sizes(self, held: Mapping[int, Collection[TopicPartition]]) -> dict[tuple[TopicPartition, int], int]:
         """Bytes of `held`'s partitions on those brokers; what a broker does not hold or tell is left out."""
@@ -240,10 +240,13 @@ class KafkaCluster:
         """Let a topic have `count` partitions in all; `assignments` are the new ones'. May raise KafkaTimeout."""
         return making.add_partitions(self._calls, topic, count, assignments)
 
-    def _described(self, held: Mapping[int, Collection[TopicPartition] | None]) -> dict[int, LogDir]:
+    def _described(
+        self, held: Mapping[int, Collection[TopicPartition] | None], *, timeout_ms: int | None = None
+    ) -> dict[int, LogDir]:
         """Log directories by broker, with the sizes of `held`'s partitions (None: all); silent brokers are left out."""
         answers = self._calls.each(
-            {broker: partial(log_requests.log_dirs_request, partitions) for broker, partitions in held.items()}
+            {broker: partial(log_requests.log_dirs_request, partitions) for broker, partitions in held.items()},
+            timeout_ms=timeout_ms,
         )
         told = {broker: answer for broker, answer in answers.items() if not isinstance(answer, ClusterError)}
         for broker, answer in told.items():

@@ -55,6 +55,9 @@ class Health:
 
     `max_lag` is how many messages the replica that is furthest behind lacks, of those being added; None while nobody
     can tell. Bytes per second that reassignments bring into, and take out of, each live broker; empty while unknown.
+    `failed_log_dirs` are those of live brokers, by broker, with no path where a broker tells none; `cordoned` are live
+    brokers of which no log directory takes new replicas (KIP-1066); `hidden_topics` are in log directories and may not
+    be described, None where nobody looked.
     Imbalance is how far the fullest live broker is above the mean, as a fraction of it: in replicas, and in leaders.
     """
 
@@ -71,11 +74,15 @@ class Health:
     owed: int = 0
     bytes_in: Mapping[int, float] = field(default_factory=dict)
     bytes_out: Mapping[int, float] = field(default_factory=dict)
+    failed_log_dirs: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    cordoned: tuple[int, ...] = ()
+    hidden_topics: tuple[str, ...] | None = None
 
     @property
     def measures(self) -> dict[str, float]:
         """Numbers by name; what is unknown is left out."""
         lag_known = {} if self.max_lag is None else {"reassignment_max_lag": self.max_lag}
+        hidden_known = {} if self.hidden_topics is None else {"hidden_topics": len(self.hidden_topics)}
         return {
             "under_replicated_partitions": len(self.under_replicated),
             "under_min_isr_partitions": len(self.under_min_isr),
@@ -83,6 +90,9 @@ class Health:
             "reassigning_partitions": len(self.reassigning),
             **lag_known,
             "failed_brokers": len(self.gone),
+            "failed_log_dirs": sum(max(1, len(paths)) for paths in self.failed_log_dirs.values()),
+            "cordoned_brokers": len(self.cordoned),
+            **hidden_known,
             "owed_replicas": self.owed,
             "replica_imbalance": round(self.replica_imbalance, 4),
             "leader_imbalance": round(self.leader_imbalance, 4),
@@ -99,10 +109,13 @@ def health_of(
     copies: Copies,
     before: Copies | None = None,
     owed: int = 0,
+    disks: Mapping[int, LogDir] | None = None,
+    hidden_topics: tuple[str, ...] | None = None,
 ) -> Health:
     """The health that a look shows. `min_isr` is by topic, for those at least with a replica out of sync.
 
-    `ends` are the ends of the logs of what is reassigning; `before` is what had been copied at an earlier look.
+    `disks` are the live brokers' log directories. `ends` are the ends of the logs of what is reassigning; `before` is
+    what had been copied at an earlier look.
     """
     partitions = snapshot.partitions
     into, out_of = _rates(snapshot, copies, before)
@@ -120,6 +133,9 @@ def health_of(
         owed=owed,
         bytes_in=into,
         bytes_out=out_of,
+        failed_log_dirs=_failed_log_dirs(snapshot, disks or {}),
+        cordoned=tuple(sorted(broker for broker, dirs in (disks or {}).items() if dirs.cordoned)),
+        hidden_topics=hidden_topics,
     )
 
 
@@ -134,6 +150,12 @@ def copies_of(snapshot: Snapshot, log_dirs: Mapping[int, LogDir], at_ms: int) ->
             if broker in log_dirs
         },
     )
+
+
+def _failed_log_dirs(snapshot: Snapshot, disks: Mapping[int, LogDir]) -> dict[int, tuple[str, ...]]:
+    """By live broker, from its own word, or by the replicas that Kafka calls offline there."""
+    named = {broker: dirs.failed_paths for broker, dirs in disks.items() if dirs.failed_paths}
+    return dict(sorted({**dict.fromkeys(snapshot.lost_on_live, ()), **named}.items()))
 
 
 def _those(partitions: Iterable[Partition]) -> tuple[TopicPartition, ...]:

@@ -104,7 +104,7 @@ def owner_after_ends(journal: Journal, who: Who) -> str | None:
 
 def _whole(row: MoveRow, snapshot: Snapshot) -> bool:
     partition = snapshot.partitions.get(row.topic_partition)
-    return partition is None or frozenset(partition.replicas) <= snapshot.live
+    return partition is None or frozenset(partition.replicas) <= snapshot.live - partition.offline
 
 
 def _sentence(record: PlanRecord, rows: Sequence[MoveRow], left: int, owing: Sequence[int], how: str) -> str:

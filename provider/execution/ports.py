@@ -49,8 +49,8 @@ class ClusterPort(Configurable, Protocol):
     def log_dirs(self, brokers: Collection[int]) -> dict[int, LogDir]:
         """Bytes by replica, and the disks' space; a broker that does not answer is left out."""
 
-    def directories(self, brokers: Collection[int]) -> dict[int, LogDir]:
-        """The same without what is in the directories: which have failed, which are cordoned."""
+    def directories(self, brokers: Collection[int], *, timeout_s: float = 2.0) -> dict[int, LogDir]:
+        """The same without what is in the directories: which have failed, which are cordoned. Soon, for the watch."""
 
     def log_sizes(self, held: Mapping[int, Collection[TopicPartition]]) -> dict[tuple[TopicPartition, int], int]:
         """Bytes of `held`'s partitions on those brokers; what a broker does not hold or tell is left out."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from kafka_steward.assignment import Operation
@@ -57,7 +58,7 @@ def publish_plan(
         reason = f"{len(plan.moves)} partitions to move"
         journal.audit.note(Entry(Action.PUBLISH, reason, plan=plan.digest, after=_told(plan, wanted), who=who))
     if record.auto_generated:
-        _forget_failures(journal, record, who)
+        _forget_failures(journal, record, plan.proof.get("brokers_failed", ()), who)
     return record
 
 
@@ -70,7 +71,7 @@ def _refuse_wrong(
             f"Plan {name} was made for cluster {made_for}, and this is {cluster.cluster_id}; make a plan from a "
             "snapshot of this cluster."
         )
-    failed = plan.proof.get("brokers_failed", ())
+    failed = _healed_brokers(plan)
     if len(failed) > settings.max_failed_brokers:
         raise PlanError(
             f"Plan {name} heals {len(failed)} brokers at once, and max_failed_brokers is "
@@ -92,13 +93,18 @@ def _record(cluster: ClusterPort, plan: PlanFolder, who: Who, snapshot: Snapshot
         plan.digest,
         cluster.cluster_id,
         operation,
-        failed_brokers=tuple(plan.proof.get("brokers_failed", ())) if operation == Operation.HEAL.value else (),
+        failed_brokers=_healed_brokers(plan) if operation == Operation.HEAL.value else (),
         auto_generated=operation == Operation.HEAL.value,
         reason="published",
         who=who,
         left=len(plan.proof.get("unplaced", ())) + len(plan.proof.get("pinned", ())),
         live_brokers=() if postponed else _usable(cluster, snapshot),
     )
+
+
+def _healed_brokers(plan: PlanFolder) -> tuple[int, ...]:
+    """The brokers whose replicas a heal replaces: those that failed, and live ones with failed log directories."""
+    return tuple(sorted({*plan.proof.get("brokers_failed", ()), *plan.proof.get("log_dirs_failed", ())}))
 
 
 def _usable(cluster: ClusterPort, snapshot: SnapshotFolder | None) -> tuple[int, ...]:
@@ -143,9 +149,9 @@ def _take_slot(journal: Journal, record: PlanRecord, who: Who) -> None:
         return  # it is being stepped this moment: its next step finds that it has not the cluster any more
 
 
-def _forget_failures(journal: Journal, record: PlanRecord, who: Who) -> None:
+def _forget_failures(journal: Journal, record: PlanRecord, brokers: Sequence[int], who: Who) -> None:
     """KIP-46: once the plan is persisted, the entries of its failed brokers go, and what they announced."""
-    for broker in record.failed_brokers:
+    for broker in brokers:
         bounce = journal.tree.get(paths.rolling_bounce(broker))
         if bounce is not None:
             delete_as_read(journal.tree, bounce)

@@ -31,10 +31,12 @@ def take_snapshot(
     draining: Collection[int] = (),
     targets: Mapping[TopicPartition, int] | None = None,
     begun: Mapping[TopicPartition, Move] | None = None,
+    heal_failed_disks: bool = False,
 ) -> str:
     """Write what the cluster looks like now to the folder `uri`; returns the digest.
 
-    `failed` are the brokers to be healed, by the detector's word; those of them that are live again count as live.
+    `failed` are the brokers to be healed, by the detector's word; those of them that are live count as live,
+    and with `heal_failed_disks` their replicas in log directories that have failed are to be replaced.
     `targets` are replication factors that partitions shall have, where that is not what they have (KIP-409).
     `draining` are live brokers that are to be emptied. `begun` are moves that other plans have not ended: a partition
     that rests between two of their strides counts as moving, so that nobody plans with the replicas of both sides.
@@ -49,6 +51,8 @@ def take_snapshot(
     settings = cluster.topic_configs(topics, [_MIN_ISR]) if topics else {}
     min_isr = {topic: int(of[_MIN_ISR]) for topic, of in settings.items() if _MIN_ISR in of}
     partitions = [_moving(row, begun or {}) for row in partition_rows(snapshot, log_dirs, min_isr, targets or {})]
+    if heal_failed_disks:
+        partitions = [row | {"offline": _lost(row, snapshot, failed)} for row in partitions]
     return write_snapshot(
         uri,
         cluster_id=snapshot.cluster_id,
@@ -78,6 +82,7 @@ def broker_rows(
             "state": "draining" if broker in draining else _state(broker, snapshot, failed),
             "capacity": None,
             "usable_bytes": usable.get(broker),
+            "cordoned": True if broker in log_dirs and log_dirs[broker].cordoned else None,
         }
         for broker in known
     ]
@@ -126,6 +131,12 @@ def _partition_row(partition: Partition, log_dirs: Mapping[int, LogDir], min_isr
         "min_isr": min_isr.get(partition.topic),
         "bytes": _size(partition, log_dirs),
     }
+
+
+def _lost(row: Mapping[str, Any], snapshot: Snapshot, failed: Collection[int]) -> list[int] | None:
+    """The offline replicas of a partition on those of the brokers `failed` that live."""
+    partition = snapshot.partitions[TopicPartition(row["topic"], row["partition"])]
+    return sorted(partition.offline & snapshot.live & frozenset(failed) & frozenset(partition.replicas)) or None
 
 
 def _size(partition: Partition, log_dirs: Mapping[int, LogDir]) -> int | None:

@@ -16,6 +16,7 @@ __all__ = [
     "CANCEL_IN_PROGRESS",
     "CHUNK_PREFIX",
     "FAILED_BROKERS",
+    "FAILED_LOG_DIRS",
     "FILL_ANNOUNCED",
     "JOINED_BROKERS",
     "JOURNAL",
@@ -71,6 +72,8 @@ CHUNK_PREFIX = f"{REASSIGN_CHUNKS}/chunk_"
 REASSIGNMENTS = "/admin/reassignments"
 #: The id of the journal, which its rows hold as well.
 JOURNAL = "/steward/journal"
+#: Since when a live broker has had replicas in a log directory that has failed.
+FAILED_LOG_DIRS = "/steward/failed_log_dirs"
 #: Which plan owns the cluster.
 SLOT = "/steward/slot"
 #: Which process steps the plan.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -10,7 +10,14 @@ import pyarrow.compute as pc
 
 from kafka_steward.assignment import Assignment, Operation, TopicPartition
 from kafka_steward.errors import PlanError
-from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder, read_plan, read_snapshot, write_plan
+from kafka_steward.planning.files.formats import (
+    PlanFolder,
+    SnapshotFolder,
+    cordoned_in,
+    read_plan,
+    read_snapshot,
+    write_plan,
+)
 from kafka_steward.planning.files.options import Options
 from kafka_steward.planning.files.reassignment import assignments
 from kafka_steward.planning.solver.chunks import Slots, in_order
@@ -31,7 +38,8 @@ def apply_here(snapshot_uri: str, out_uri: str, document: Any, options: Mapping[
     given = assignments(document)
     snapshot = read_snapshot(snapshot_uri)
     _refuse(given, snapshot)
-    chosen = Options.of(Operation.APPLY, {**options, "reassignment": document})
+    cordoned = cordoned_in(snapshot.brokers)
+    chosen = Options.of(Operation.APPLY, {**options, "reassignment": document}).sparing(cordoned)
     job = Job(snapshot.brokers, Operation.APPLY, chosen)
     result = plan_slice(job, None, 0, snapshot.partitions.sort_by([("topic", "ascending"), ("partition", "ascending")]))
     for problem in result.column("problem").drop_null().to_pylist():
@@ -52,11 +60,21 @@ def _refuse(given: Mapping[TopicPartition, Assignment], snapshot: SnapshotFolder
     )
     known = {TopicPartition(row["topic"], row["partition"]): row for row in named.to_pylist()}
     topics = {name.topic for name in known}
+    cordoned = cordoned_in(snapshot.brokers)
     for name, target in given.items():
         if name not in known:
             what = f"the partition {name}" if name.topic in topics else f"the topic {name.topic}"
             raise PlanError(f"The reassignment names {what}, which the cluster does not have.")
         _refuse_move(name, target, known[name], states)
+        _refuse_cordoned(name, set(target) - set(known[name]["replicas"]), cordoned)
+
+
+def _refuse_cordoned(name: TopicPartition, adding: set[int], cordoned: Sequence[int]) -> None:
+    for broker in sorted(adding & set(cordoned)):
+        raise PlanError(
+            f"The reassignment of {name} names broker {broker}, which is cordoned and receives nothing; take its "
+            "directories out of cordoned.log.dirs, or name another broker."
+        )
 
 
 def _refuse_move(name: TopicPartition, target: Assignment, row: Mapping[str, Any], states: Mapping[int, str]) -> None:

@@ -158,6 +158,7 @@ class WatchTrigger(BaseEventTrigger):
         # Not the sentence: it counts the seconds of the grace period down.
         self._teller.say(verdict.sentence, about=replace(verdict, due=(), sentence="", now_ms=0))
         gauge("failed_brokers", self.conn_id, len(verdict.down))
+        gauge("failed_log_dirs", self.conn_id, sum(max(1, len(paths)) for paths in verdict.disks.values()))
 
     def _complain(self, error: Exception) -> float:
         """Say it once, count it, and return the seconds until the next look."""

@@ -8,12 +8,13 @@ from typing import Any
 
 from kafka_steward.assignment import Move, MoveReason
 from kafka_steward.execution.decisions.breaches import breaches
-from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder
+from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder, cordoned_in
 
 __all__ = ["briefing", "in_bytes", "in_time"]
 
 #: Moves and breaches that are shown; the rest is counted.
 _SHOWN = 20
+_CORDONED = "Broker {} is cordoned (cordoned.log.dirs): it keeps what it has and receives nothing."
 _UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
@@ -26,6 +27,7 @@ def briefing(plan: PlanFolder, snapshot: SnapshotFolder) -> str:
     )
     parts = [head, _table(("", ""), _costs(plan)), _section("What it breaks", breaches(plan.moves, snapshot))]
     parts += ["### Brokers", _table(_BROKER_COLUMNS, _brokers(plan.moves, proof))]
+    parts += [_section("Cordoned", [_CORDONED.format(broker) for broker in cordoned_in(snapshot.brokers)])]
     parts += [_section("Left as they are", _left(proof)), _section("Notes", proof.get("notes") or ())]
     parts += ["### Moves", _table(("partition", "from", "to", "size", "why"), map(_move, plan.moves[:_SHOWN]))]
     parts += [f"… and {len(plan.moves) - _SHOWN} more."] if len(plan.moves) > _SHOWN else []

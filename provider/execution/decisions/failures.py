@@ -41,13 +41,16 @@ class Failure(Document):
 class Sight:
     """One look: brokers that failed by the cluster's word, those that live, and all that there should be.
 
-    `holding` counts the partitions of each failed broker.
+    `holding` counts the partitions of each failed broker. `disks` are the log directories that have failed on live
+    brokers, as far as those tell their paths, and `lost` counts the replicas that Kafka calls offline there.
     """
 
     failed: frozenset[int]
     live: frozenset[int]
     known: frozenset[int]
     holding: Mapping[int, int] = field(default_factory=dict)
+    disks: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    lost: Mapping[int, int] = field(default_factory=dict)
 
     def over(self, broker: int) -> bool:
         """Whether a failure is over: the broker lives, or has no replicas any more. Lacking witnesses is not that."""
@@ -100,7 +103,7 @@ def judge(
         broker: _due_ms(broker, first_seen_ms.get(broker, now_ms), bouncing, stated_ms or {}, settings)
         for broker in unhandled
     }
-    outage = is_outage(len(sight.failed), len(sight.known), settings)
+    outage = is_outage(len(down), len(sight.known), settings)
     due = tuple(broker for broker in unhandled if due_at[broker] <= now_ms and not outage)
     retry_ms = settings.heal_retry_interval * 1000
     return Judgement(
@@ -177,5 +180,5 @@ def _grace_ms(broker: int, bouncing: frozenset[int], settings: Settings) -> int:
 
 
 def is_outage(down: int, known: int, settings: Settings) -> bool:
-    """Whether so many brokers of `known` are more than a heal may replace: then nothing is healed."""
+    """Whether so many brokers of `known` at once are too many to be healed: then nothing is."""
     return down > settings.max_failed_brokers or down > settings.max_failed_fraction * known

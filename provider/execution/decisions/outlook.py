@@ -58,8 +58,11 @@ class Outlook:
 
 
 def satisfied(move: Move, partition: Partition, live: frozenset[int]) -> bool:
-    """KIP-46: every broker of the current assignment is live, and there are as many as the partition is to have."""
-    return frozenset(partition.replicas) <= live and len(partition.replicas) >= len(move.before)
+    """KIP-46: every broker of the current assignment is live, and there are as many as the partition is to have.
+
+    A replica in a log directory that has failed counts as one on a dead broker.
+    """
+    return frozenset(partition.replicas) <= live - partition.offline and len(partition.replicas) >= len(move.before)
 
 
 def rooms_of(

@@ -38,12 +38,18 @@ def hopeless(flying: Iterable[MoveRow], snapshot: Snapshot, bouncing: frozenset[
 
 
 def dead_targets(row: MoveRow, snapshot: Snapshot) -> frozenset[int]:
-    """Brokers of the target in flight that are neither live nor, by what the leader last said, in sync."""
+    """Brokers of the target in flight that are neither live nor, by what the leader last said, in sync.
+
+    One whose log directory with the replica has failed is as good as dead: its copy never ends.
+    """
     partition = snapshot.partitions[row.move.topic_partition]
-    return frozenset(flown(row, partition).after) - snapshot.live - partition.isr
+    return frozenset(flown(row, partition).after) - (snapshot.live - partition.offline) - partition.isr
 
 
 def death(row: MoveRow, snapshot: Snapshot) -> str:
     """Why it is cancelled, as a clause."""
-    brokers = ", ".join(map(str, sorted(dead_targets(row, snapshot))))
+    dead = dead_targets(row, snapshot)
+    brokers = ", ".join(map(str, sorted(dead)))
+    if dead and dead <= snapshot.live:
+        return f"a log directory of broker {brokers} of its target failed"
     return f"broker {brokers} of its target died" if brokers else "a broker of its target died"

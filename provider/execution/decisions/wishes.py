@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from kafka_steward.assignment import Operation
 from kafka_steward.errors import RequestError
-from kafka_steward.planning.files.formats import SnapshotFolder
+from kafka_steward.planning.files.formats import SnapshotFolder, cordoned_in
 
 __all__ = ["OPERATIONS", "SCHEDULED_SHARE", "Wishes", "nothing_to_do", "options_for"]
 
@@ -61,9 +61,10 @@ def options_for(wishes: Wishes, snapshot: SnapshotFolder, *, scheduled: bool) ->
 def nothing_to_do(wishes: Wishes, snapshot: SnapshotFolder) -> str:
     """Why there is nothing to plan, where a look at the snapshot tells; else empty.
 
-    An expand is for brokers that are live and hold nothing; a drain, for brokers that hold something.
+    An expand is for brokers that are live, hold nothing and are not cordoned; a drain, for brokers that hold something.
     """
-    if wishes.operation == Operation.EXPAND.value and not _in_state(snapshot, "new"):
+    empty = _in_state(snapshot, "new") - frozenset(cordoned_in(snapshot.brokers))
+    if wishes.operation == Operation.EXPAND.value and not empty:
         return "No broker is live and empty: there is nothing to expand to."
     draining = _in_state(snapshot, "draining")
     if wishes.operation == Operation.DRAIN.value and not _hold_something(snapshot, draining):

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from kafka_steward.errors import ClusterError, DocumentError, LockLost, NodeExists, NodeMissing, VersionConflict
 from kafka_steward.execution.bouncing import bounces, collect_bounces
+from kafka_steward.execution.decisions.disks import DiskJudgement, disk_sentence
 from kafka_steward.execution.decisions.failures import Failure, Judgement, Sight, handled_brokers, judge
 from kafka_steward.execution.mending import mending
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.watching.debts import give_back_debts, sweep_notes
+from kafka_steward.execution.watching.disks import look_at_disks
 from kafka_steward.execution.watching.sighting import Sighting
 from kafka_steward.execution.watching.tending import tend_abandoned
 from kafka_steward.journal import paths
@@ -41,8 +43,9 @@ class Verdict:
 
     `due` are to be announced now; `failed` are all whose grace period is over and that nobody sees to, announced or
     not; `waiting` are within it, until that moment; `handled` are gone and seen to; `cleared` came back; `down` are all
-    that are gone. In an outage nothing is due. `abandoned` has a sentence for each plan that was found to be stepped by
-    nobody, in the one look that paused it.
+    that are gone. `disks` are the log directories that have failed, by live broker: with `heal_failed_disks`, such a
+    broker is due and failed like one that is gone, as long as it has replicas there. In an outage nothing is due.
+    `abandoned` has a sentence for each plan that was found to be stepped by nobody, in the one look that paused it.
     """
 
     due: tuple[int, ...]
@@ -55,6 +58,7 @@ class Verdict:
     sentence: str
     now_ms: int
     abandoned: tuple[str, ...] = ()
+    disks: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
 
 
 class Detector:
@@ -91,20 +95,26 @@ class Detector:
         cleared = self._write(sight, judgement, first_seen_ms, now_ms=now_ms)
         if announce:
             self._announce(judgement, now_ms)
+        lost = look_at_disks(self._journal, sight, self._settings, self._who, now_ms=now_ms, announce=announce)
         collect_bounces(self._journal, sight.live, self._settings, self._who)
         abandoned = self._see_to_plans(sight)
         return Verdict(
-            due=judgement.announce,
-            failed=judgement.due,
+            due=tuple(sorted({*judgement.announce, *lost.announce})),
+            failed=tuple(sorted({*judgement.due, *lost.due})),
             waiting=judgement.waiting,
             handled=judgement.handled,
             cleared=cleared,
             down=tuple(sorted(sight.failed)),
             outage=judgement.outage,
-            sentence=" ".join([_sentence(sight, judgement, self._settings, now_ms), *abandoned]),
+            sentence=" ".join(part for part in (*self._told(sight, judgement, lost, now_ms), *abandoned) if part),
             now_ms=now_ms,
             abandoned=tuple(abandoned),
+            disks=sight.disks,
         )
+
+    def _told(self, sight: Sight, judgement: Judgement, lost: DiskJudgement, now_ms: int) -> tuple[str, str]:
+        brokers = _sentence(sight, judgement, self._settings, now_ms)
+        return brokers, disk_sentence(sight, lost, self._settings, now_ms)
 
     def _judge(
         self,

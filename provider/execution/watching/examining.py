@@ -12,6 +12,7 @@ from kafka_steward.cluster.state import Snapshot
 from kafka_steward.errors import RequestError
 from kafka_steward.execution.filling.debtbook import owed_count
 from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.execution.visibility import hidden_in
 from kafka_steward.journal.open import Journal
 
 __all__ = ["HEALTHY", "Examined", "ailments", "checked_limits", "examine", "health_sentence"]
@@ -22,6 +23,8 @@ HEALTHY: Mapping[str, float] = {
     "under_replicated_partitions": 0,
     "under_min_isr_partitions": 0,
     "offline_partitions": 0,
+    "failed_log_dirs": 0,
+    "hidden_topics": 0,
 }
 #: Of what limits may speak.
 _MEASURES = (
@@ -29,6 +32,7 @@ _MEASURES = (
     "reassigning_partitions",
     "reassignment_max_lag",
     "failed_brokers",
+    "cordoned_brokers",
     "owed_replicas",
     "replica_imbalance",
     "leader_imbalance",
@@ -41,15 +45,19 @@ class Examined(ClusterPort, LogEnds, Protocol):
     """A cluster that can be examined; KafkaCluster is one."""
 
 
-def examine(cluster: Examined, journal: Journal, before: Copies | None = None) -> tuple[Health, Copies]:
+def examine(
+    cluster: Examined, journal: Journal, before: Copies | None = None, *, thorough: bool = False
+) -> tuple[Health, Copies]:
     """The cluster's health, and what has been copied by now: give it to the next look, for bytes per second.
 
-    Raises ClusterError, JournalError. Asks for sizes and log ends only while something is reassigning.
+    Raises ClusterError, JournalError. Asks for sizes and log ends only while something is reassigning; a `thorough`
+    look asks every broker what it holds, and so finds the topics that we may not describe.
     """
     snapshot = cluster.snapshot()
     moving = snapshot.reassigning
     receiving = sorted({broker for each in moving.values() for broker in each.adding} & snapshot.live)
-    log_dirs = cluster.log_dirs(receiving) if receiving else {}
+    asked = sorted(snapshot.live) if thorough else receiving
+    log_dirs = cluster.log_dirs(asked) if asked else {}
     held = {broker: names for broker, names in held_by(moving.values()).items() if broker in snapshot.live}
     copies = copies_of(snapshot, log_dirs, journal.now_ms())
     health = health_of(
@@ -59,6 +67,8 @@ def examine(cluster: Examined, journal: Journal, before: Copies | None = None) -
         copies=copies,
         before=before,
         owed=owed_count(journal.tree),
+        disks=cluster.directories(sorted(snapshot.live)),
+        hidden_topics=tuple(hidden_in(cluster, snapshot, log_dirs)) if thorough else None,
     )
     return health, copies
 
@@ -88,7 +98,23 @@ def health_sentence(health: Health) -> str:
     )
     gone = f" Broker {', '.join(map(str, health.gone))} is gone." if health.gone else ""
     owed = f" {health.owed} replicas are owed." if health.owed else ""
-    return f"{told}.{_moving(health)}{gone}{owed}"
+    return f"{told}.{_moving(health)}{gone}{_disks(health)}{_hidden(health)}{owed}"
+
+
+def _disks(health: Health) -> str:
+    failed = "".join(
+        f" Log directory {' and '.join(paths) or 'of unknown path'} of broker {broker} has failed."
+        for broker, paths in health.failed_log_dirs.items()
+    )
+    return failed + (f" Broker {', '.join(map(str, health.cordoned))} is cordoned." if health.cordoned else "")
+
+
+def _hidden(health: Health) -> str:
+    if not health.hidden_topics:
+        return ""
+    some = ", ".join(health.hidden_topics[:_NAMED]) + (", …" if len(health.hidden_topics) > _NAMED else "")
+    told = f" {len(health.hidden_topics)} topics are hidden from us ({some})"
+    return f"{told}: grant our principal DESCRIBE on every topic, as docs/permissions.md says."
 
 
 def _moving(health: Health) -> str:

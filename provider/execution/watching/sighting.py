@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 from kafka_steward.cluster.health import failed_brokers
-from kafka_steward.cluster.state import Snapshot
+from kafka_steward.cluster.state import LogDir, Snapshot
 from kafka_steward.execution.decisions.failures import Sight
 from kafka_steward.execution.ports import ClusterPort
 
@@ -24,7 +25,7 @@ class Sighting:
     lived when all of them were gone through still does while the same brokers live; only replicas that someone has
     assigned to a broker that was dead before are seen up to `CALM_MS` late. Whoever had failed by enough words still
     has while the same brokers live; only that it holds less by now is seen up to `LOST_MS` late, and by whoever acts on
-    a failure, and looks `anew`, at once.
+    a failure, and looks `anew`, at once. A log directory that fails is seen up to `CALM_MS` late.
     """
 
     def __init__(self, cluster: ClusterPort) -> None:
@@ -43,7 +44,8 @@ class Sighting:
                 return sight
         snapshot = self._cluster.snapshot()
         views = self._cluster.live_views(sorted(snapshot.live))
-        sight = _sight(snapshot, failed_brokers(snapshot, views))
+        disks = self._cluster.directories(sorted(snapshot.live))
+        sight = _sight(snapshot, failed_brokers(snapshot, views), disks)
         self._last = (sight, now_ms)
         return sight
 
@@ -55,7 +57,9 @@ def _lasts_ms(sight: Sight) -> int:
     return LOST_MS if missing else CALM_MS
 
 
-def _sight(snapshot: Snapshot, failed: frozenset[int]) -> Sight:
+def _sight(snapshot: Snapshot, failed: frozenset[int], disks: Mapping[int, LogDir]) -> Sight:
     known = frozenset(broker for broker in snapshot.live | snapshot.hosting if broker >= 0)
     holding = Counter(broker for each in snapshot.partitions.values() for broker in failed.intersection(each.replicas))
-    return Sight(failed, snapshot.live, known, holding)
+    lost = {broker: len(names) for broker, names in snapshot.lost_on_live.items()}
+    paths = {broker: dirs.failed_paths for broker, dirs in disks.items() if dirs.failed_paths}
+    return Sight(failed, snapshot.live, known, holding, {**dict.fromkeys(lost, ()), **paths}, lost)

@@ -173,7 +173,7 @@ def _complete(moves: Sequence[Move], facts: Facts) -> Iterator[str]:
         for one in [*(facts.proof.get("unplaced") or ()), *(facts.proof.get("pinned") or ())]
     }
     for name, part in facts.parts.items():
-        due, held = goal(name, facts), len(facts.alive(part.replicas))
+        due, held = goal(name, facts), len(facts.alive(part.replicas, part))
         as_asked = facts.given.get(name, part.replicas) == part.replicas
         if name in planned or (due == held and as_asked):
             continue

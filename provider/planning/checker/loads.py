@@ -40,10 +40,10 @@ def loads_of(facts: Facts, moves: Sequence[Move]) -> Loads:
     lost = 0
     for name, part in facts.parts.items():
         size, move = part.size or 0, new.get(name)
-        alive = facts.alive(part.replicas)
+        alive = facts.alive(part.replicas, part)
         lost += size * max(len(move.after) - len(alive), 0) if move else 0
         _put(before, alive, size)
-        _put(after, facts.alive(move.after) if move else alive, size)
+        _put(after, facts.alive(move.after, part) if move else alive, size)
         _put(into, sorted(move.adding) if move else (), size)
     return Loads(before, after, into, lost)
 

@@ -37,6 +37,8 @@ class Part:
     target_rf: int
     moving: bool
     size: int | None
+    #: Replicas on live brokers that are lost.
+    offline: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,7 @@ class Facts:
     state: Mapping[int, str]
     rack: Mapping[int, str | None]
     proof: Mapping[str, Any]
+    cordoned: frozenset[int] = frozenset()
 
     @property
     def operation(self) -> str:
@@ -79,12 +82,12 @@ class Facts:
     @cached_property
     def usable(self) -> frozenset[int]:
         """Brokers that may receive a replica."""
-        barred = set(self.options.get("exclude_brokers", ()))
+        barred = {*self.options.get("exclude_brokers", ()), *self.cordoned}
         return frozenset(b for b, state in self.state.items() if state in ("live", "new") and b not in barred)
 
-    def alive(self, replicas: Assignment) -> Assignment:
-        """Those of the replicas that are not on failed brokers."""
-        return tuple(broker for broker in replicas if self.state.get(broker) != "failed")
+    def alive(self, replicas: Assignment, part: Part) -> Assignment:
+        """Those of the replicas of a partition that are neither on failed brokers nor lost."""
+        return tuple(broker for broker in replicas if self.state.get(broker) != "failed" and broker not in part.offline)
 
 
 def facts_of(brokers: pa.Table, partitions: pa.Table, proof: Mapping[str, Any]) -> Facts:
@@ -97,10 +100,12 @@ def facts_of(brokers: pa.Table, partitions: pa.Table, proof: Mapping[str, Any]) 
             target_rf=row["target_rf"],
             moving=bool(row["adding"] or row["removing"]),
             size=None if row["bytes"] is None or row["bytes"] < 0 else row["bytes"],
+            offline=frozenset(row["offline"] or ()),
         )
     rows = brokers.to_pylist()
     state = {row["broker"]: row["state"] for row in rows}
-    return Facts(parts, state, {row["broker"]: row["rack"] for row in rows}, proof)
+    racks = {row["broker"]: row["rack"] for row in rows}
+    return Facts(parts, state, racks, proof, frozenset(row["broker"] for row in rows if row["cordoned"]))
 
 
 def grounds(name: TopicPartition, facts: Facts) -> list[str]:
@@ -112,7 +117,7 @@ def grounds(name: TopicPartition, facts: Facts) -> list[str]:
         "in_flight": part.moving,
         "pinned": str(name) in facts.pinned,
         "excluded": not selected or internal or _matches(name.topic, options.get("exclude") or ()),
-        "all_replicas_lost": not facts.alive(part.replicas),
+        "all_replicas_lost": not facts.alive(part.replicas, part),
     }
     return [word for word, true in holds.items() if true]
 
@@ -120,7 +125,7 @@ def grounds(name: TopicPartition, facts: Facts) -> list[str]:
 def goal(name: TopicPartition, facts: Facts) -> int:
     """Count the replicas that a partition is to have, where an operation adds to or takes from what is in place."""
     part = facts.parts[name]
-    held = len(facts.alive(part.replicas))
+    held = len(facts.alive(part.replicas, part))
     if facts.operation == Operation.HEAL.value:
         return len(part.replicas)
     if facts.operation == Operation.FILL.value:
@@ -130,8 +135,9 @@ def goal(name: TopicPartition, facts: Facts) -> int:
 
 def room(name: TopicPartition, facts: Facts) -> int:
     """Count the brokers that could hold a partition with as many replicas as are due, when nothing in place moves."""
-    alive = frozenset(facts.alive(facts.parts[name].replicas))
-    return len(facts.usable | alive if goal(name, facts) > len(alive) else facts.usable & alive)
+    part = facts.parts[name]
+    alive, usable = frozenset(facts.alive(part.replicas, part)), facts.usable - part.offline
+    return len(usable | alive if goal(name, facts) > len(alive) else usable & alive)
 
 
 def _matches(topic: str, patterns: Iterable[str]) -> bool:
@@ -148,7 +154,7 @@ def faults(move: Move, facts: Facts) -> Iterator[str]:
     for word in grounds(move.topic_partition, facts):
         if word == "in_flight" or facts.operation not in _GIVEN:
             yield _STAYS[word]
-    yield from _possible(move, facts)
+    yield from _possible(move, part, facts)
     yield from _RULES.get(facts.operation, _no_rule)(move, part, facts)
 
 
@@ -162,7 +168,7 @@ def _same(move: Move, part: Part) -> Iterator[str]:
         yield f"its size in the snapshot is {part.size}, not {move.size_bytes}."
 
 
-def _possible(move: Move, facts: Facts) -> Iterator[str]:
+def _possible(move: Move, part: Part, facts: Facts) -> Iterator[str]:
     """Kafka would take the target and could complete it."""
     if move.reason not in _REASONS:
         yield f"its reason {move.reason!r} is unknown."
@@ -171,9 +177,10 @@ def _possible(move: Move, facts: Facts) -> Iterator[str]:
     if move.after == move.before:
         yield "it changes nothing."
     for broker in sorted(move.adding - facts.usable):
-        yield f"broker {broker} may not receive a replica: it is {facts.state.get(broker, 'unknown')} or excluded."
-    if facts.alive(move.after) != move.after:
-        yield "its target keeps a replica on a failed broker, and Kafka would never complete it."
+        state = "cordoned" if broker in facts.cordoned else facts.state.get(broker, "unknown")
+        yield f"broker {broker} may not receive a replica: it is {state} or excluded."
+    if facts.alive(move.after, part) != move.after:
+        yield "its target keeps a replica on a failed broker or disk, and Kafka would never complete it."
 
 
 def _no_rule(_move: Move, _part: Part, _facts: Facts) -> Iterator[str]:
@@ -182,7 +189,7 @@ def _no_rule(_move: Move, _part: Part, _facts: Facts) -> Iterator[str]:
 
 def _in_place(move: Move, part: Part, facts: Facts) -> Iterator[str]:
     """Heal and fill: what is in place stays, in its order; the rest is spread as well as the racks allow."""
-    kept, factor = facts.alive(part.replicas), goal(move.topic_partition, facts)
+    kept, factor = facts.alive(part.replicas, part), goal(move.topic_partition, facts)
     if len(move.after) != factor:
         yield f"its target has {len(move.after)} replicas; {factor} are due."
     for broker in kept:
@@ -216,7 +223,7 @@ def _racks(move: Move, kept: Assignment, facts: Facts) -> Iterator[str]:
         return f"broker {broker}" if rack is None and own else rack
 
     filled = Counter(rack_of(broker) for broker in move.after)
-    free = facts.usable - set(move.after)
+    free = facts.usable - set(move.after) - facts.parts[move.topic_partition].offline
     for broker in sorted(set(move.after) - set(kept)):
         here = rack_of(broker)
         for other in sorted(free):
@@ -228,7 +235,7 @@ def _racks(move: Move, kept: Assignment, facts: Facts) -> Iterator[str]:
 
 def _counted(move: Move, part: Part, facts: Facts) -> Iterator[str]:
     """Set-replication-factor: only named topics, exactly as many replicas, nothing in place moves for it."""
-    kept, factor = facts.alive(part.replicas), facts.factors.get(move.topic)
+    kept, factor = facts.alive(part.replicas, part), facts.factors.get(move.topic)
     if factor is None:
         yield "its topic was not named."
     elif len(move.after) != factor:

@@ -16,6 +16,8 @@ import pyarrow.compute as pc
 __all__ = ["Hasher", "json_lines", "plan_digest", "snapshot_digest"]
 
 _BATCH_ROWS = 100_000
+#: Columns of a snapshot that came with 0.2.
+_LATER = ("cordoned", "offline")
 
 
 class Hasher:
@@ -40,9 +42,15 @@ class Hasher:
 def snapshot_digest(cluster_id: str, taken_ms: int, brokers: pa.Table, partitions: pa.Table) -> str:
     """The digest of a snapshot: cluster id, time, brokers by id, partitions by topic and number."""
     hasher = Hasher(cluster_id, str(taken_ms))
-    hasher.rows(brokers.sort_by("broker"))
-    hasher.rows(partitions.sort_by([("topic", "ascending"), ("partition", "ascending")]))
+    hasher.rows(_without_unsaid(brokers).sort_by("broker"))
+    hasher.rows(_without_unsaid(partitions).sort_by([("topic", "ascending"), ("partition", "ascending")]))
     return hasher.hexdigest()
+
+
+def _without_unsaid(table: pa.Table) -> pa.Table:
+    """`table` without the columns of a later version that say nothing: the digest is then what it was before them."""
+    unsaid = [name for name in _LATER if name in table.column_names and table[name].null_count == len(table)]
+    return table.drop_columns(unsaid)
 
 
 def plan_hasher(cluster_id: str, snapshot: str, operation: str, options: Mapping[str, Any]) -> Hasher:

@@ -29,7 +29,9 @@ __all__ = [
     "PlanFolder",
     "SnapshotFolder",
     "conformed",
+    "cordoned_in",
     "moves_of",
+    "offline_in",
     "plan_table",
     "read_plan",
     "read_plan_table",
@@ -40,7 +42,8 @@ __all__ = [
 
 _INTS = pa.list_(pa.int32())
 
-#: `state` is one of live, failed, draining, new. Nullable columns may be absent: unknown.
+#: `state` is one of live, failed, draining, new. A `cordoned` broker keeps what it has and receives nothing (KIP-1066).
+#: Nullable columns may be absent: unknown.
 SNAPSHOT_BROKERS = pa.schema(
     [
         pa.field("broker", pa.int32(), nullable=False),
@@ -48,10 +51,12 @@ SNAPSHOT_BROKERS = pa.schema(
         pa.field("state", pa.string(), nullable=False),
         pa.field("capacity", pa.float64()),
         pa.field("usable_bytes", pa.int64()),
+        pa.field("cordoned", pa.bool_()),
     ]
 )
 
-#: `replicas` in Kafka's order: the first is the preferred leader. `bytes` is the size on the leader.
+#: `replicas` in Kafka's order: the first is the preferred leader. `bytes` is the size on the leader. `offline` are
+#: those replicas on live brokers that a heal shall replace, because their log directories have failed.
 SNAPSHOT_PARTITIONS = pa.schema(
     [
         pa.field("topic", pa.string(), nullable=False),
@@ -65,6 +70,7 @@ SNAPSHOT_PARTITIONS = pa.schema(
         pa.field("target_rf", pa.int32(), nullable=False),
         pa.field("min_isr", pa.int32()),
         pa.field("bytes", pa.int64()),
+        pa.field("offline", _INTS),
     ]
 )
 
@@ -204,6 +210,16 @@ def conformed(table: pa.Table, schema: pa.Schema, where: str) -> pa.Table:
             continue
         columns.append(_column(table.column(field.name), field, where))
     return pa.Table.from_arrays(columns, schema=schema)
+
+
+def cordoned_in(brokers: pa.Table) -> list[int]:
+    """The brokers of a snapshot that are cordoned, sorted."""
+    return sorted(row["broker"] for row in brokers.select(["broker", "cordoned"]).to_pylist() if row["cordoned"])
+
+
+def offline_in(partitions: pa.Table) -> list[int]:
+    """The live brokers with replicas that a heal shall replace, sorted."""
+    return sorted(pc.unique(pc.list_flatten(partitions.column("offline"))).to_pylist())
 
 
 def _column(column: pa.ChunkedArray, field: pa.Field, where: str) -> pa.ChunkedArray:

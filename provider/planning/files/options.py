@@ -5,8 +5,8 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from kafka_steward.assignment import Operation
@@ -98,6 +98,10 @@ class Options:
                 raise PlanError(_unknown(name, list(known), f"The operation {operation.value} has no option {name!r}"))
         _refuse_lacking(operation, given)
         return cls(**{name: _checked(name, value, known[name]) for name, value in given.items()})
+
+    def sparing(self, brokers: Collection[int]) -> Options:
+        """These options, by which none of `brokers` receives a replica either: those that are cordoned (KIP-1066)."""
+        return replace(self, exclude_brokers=tuple(sorted({*self.exclude_brokers, *brokers}))) if brokers else self
 
     def to_json(self, operation: Operation) -> dict[str, Any]:
         """Every option that the operation takes, defaults included, as JSON values: what the digest covers."""

@@ -107,6 +107,8 @@ class Rows:
     number: Ints
     row: Ints
     broker: Ints
+    #: Replicas on live brokers that are lost: their log directories have failed, and they are to be replaced.
+    lost: Bools
     in_sync: Bools
     in_sync_count: Ints
     leader: Ints
@@ -135,6 +137,7 @@ class Rows:
             number=number,
             row=row,
             broker=broker,
+            lost=member(row, ids, *_flat(table, "offline")),
             in_sync=member(row, ids, isr_row, isr),
             in_sync_count=np.bincount(isr_row, minlength=len(topic)),
             leader=_ints(table, "leader"),

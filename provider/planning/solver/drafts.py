@@ -123,6 +123,7 @@ def reasons(draft: Draft, brokers: Brokers, spread_badly: Bools, operation: Oper
         (np.full(len(rows), operation in (Operation.APPLY, Operation.ROLLBACK)), MoveReason.GIVEN),
         (~moved, MoveReason.REORDER),
         (on["failed"], MoveReason.BROKER_FAILED),
+        (_rows_with(rows.row[draft.removed & rows.lost], rows), MoveReason.LOG_DIR_FAILED),
         (on["draining"], MoveReason.BROKER_DRAINING),
         (np.diff(draft.start) != rows.degree, MoveReason.REPLICATION_FACTOR),
         (spread_badly, MoveReason.RACK_SPREAD),

@@ -122,7 +122,7 @@ def _need(case: Case) -> _Need:
     rows = case.rows
     # To even out disks, draining brokers are emptied first.
     gone = ("failed", "draining") if case.operation in EVEN else ("failed",)
-    alive = ~case.brokers.having(*gone)[rows.broker]
+    alive = ~case.brokers.having(*gone)[rows.broker] & ~rows.lost
     keeps = np.bincount(rows.row[alive], minlength=len(rows))
     goal = _goal(case, keeps)
     shrinks = goal < keeps

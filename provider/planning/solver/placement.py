@@ -75,7 +75,14 @@ class Want:
         """On which brokers each wanting row may place a replica."""
         table = np.zeros((len(self.rows), len(self.brokers)), bool)
         table[self.rows.row, self.rows.broker] = True
-        return (table | ~self.inside[:, None])[self.wanting] & self.brokers.target & ~self.holds
+        return (table | ~self.inside[:, None])[self.wanting] & self.brokers.target & ~self.holds & ~self.barred
+
+    @cached_property
+    def barred(self) -> Bools:
+        """On which brokers each wanting row has a lost replica: Kafka takes no second one there."""
+        table = np.zeros((len(self.rows), len(self.brokers)), bool)
+        table[self.rows.row[self.rows.lost], self.rows.broker[self.rows.lost]] = True
+        return table[self.wanting]
 
     @cached_property
     def holds(self) -> Bools:
@@ -173,7 +180,7 @@ class _Flow:
         want = self.want
         target = want.brokers.target
         keeps = np.zeros_like(self.most)
-        row, broker = np.nonzero(want.holds & target)
+        row, broker = np.nonzero((want.holds | want.barred) & target)
         np.add.at(keeps, (row, want.group[broker]), 1)
         # A row that may only choose among some brokers must not share a pool with all.
         self.pooled = (self.most == 1) & (keeps == 0) & ~want.inside[want.wanting][:, None]

@@ -70,7 +70,7 @@ def fates(case: Case, kept: Bools, missing: Ints, room: Ints, changes: Bools) ->
     rows, brokers = case.rows, case.brokers
     decided = chosen(case)
     keeps = np.bincount(rows.row[kept], minlength=len(rows))
-    on_target = kept & brokers.target[rows.broker]
+    on_target = (kept | rows.lost) & brokers.target[rows.broker]
     free = int(brokers.target.sum()) - np.bincount(rows.row[on_target], minlength=len(rows))
     fate = np.where(decided != Fate.UNTOUCHED, decided, Fate.PLANNED)
     fate[missing > np.minimum(free, room)] = Fate.TOO_FEW_BROKERS

@@ -21,7 +21,7 @@ from pyspark.sql import functions as f
 from kafka_steward.assignment import Operation
 from kafka_steward.errors import PlanError, StewardError
 from kafka_steward.planning.files.digest import plan_hasher
-from kafka_steward.planning.files.formats import PLAN, SnapshotFolder, read_snapshot
+from kafka_steward.planning.files.formats import PLAN, SnapshotFolder, cordoned_in, offline_in, read_snapshot
 from kafka_steward.planning.files.options import EVEN, Options, operation_of
 from kafka_steward.planning.files.reassignment import assignments
 from kafka_steward.planning.files.storage import Folder, for_spark
@@ -66,6 +66,7 @@ def run(
     asked = operation_of(operation)
     chosen = Options.of(asked, options or {})
     snapshot = read_snapshot(snapshot_uri)
+    chosen = chosen.sparing(cordoned_in(snapshot.brokers))
     job = Job(snapshot.brokers, asked, chosen)
     brokers = job.arrays()
     _refuse_unknown_topics(snapshot, job)
@@ -73,6 +74,7 @@ def run(
     try:
         proof = {
             **proof_of(measures, brokers, asked, chosen),
+            "log_dirs_failed": offline_in(snapshot.partitions),
             "cluster_id": snapshot.cluster_id,
             "snapshot_digest": snapshot.digest,
         }
