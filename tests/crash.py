@@ -20,6 +20,8 @@ from kafka_steward.errors import ClusterUnreachable, JournalUnreachable, KafkaTi
 READS = {
     "children",
     "get",
+    "read",
+    "subtree",
     "rows",
     "chunks_of",
     "settled_chunks",

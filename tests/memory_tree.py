@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from kafka_steward.errors import NodeExists, NodeMissing, VersionConflict
@@ -60,8 +60,24 @@ class MemoryTree:
             return sorted({found[len(below) :].partition("/")[0] for found in self._nodes if found.startswith(below)})
 
     def below(self, path: str) -> list[Node]:
-        nodes = (self.get(f"{path}/{name}") for name in self.children(path))
+        nodes = (self._nodes.get(f"{path}/{name}") for name in self.children(path))
         return [node for node in nodes if node is not None]
+
+    def read(self, paths: Sequence[str]) -> list[Node | None]:
+        return [self.get(path) for path in paths]
+
+    def subtree(self, path: str, most: int) -> list[Node]:
+        with self._lock:
+            found = [each for name, each in self._nodes.items() if name == path or name.startswith(f"{path}/")]
+        return sorted(found, key=lambda node: -len(node.path))[:most]
+
+    def discard(self, node: Node) -> bool:
+        with self._lock:
+            same = self._nodes.get(node.path)
+            if same is None or same.version != node.version:
+                return False
+            del self._nodes[node.path]
+        return True
 
     def close(self) -> None:
         pass

@@ -94,7 +94,7 @@ def take_back(call: Call, opened: Opened, record: PlanRecord, asked: CancelReque
     code = ending(call, progress, done=progress.ended and not left_alone and not progress.failed)
     if scope == "pending" and progress.completed and code is Exit.DONE:
         complain(
-            "What had arrived stays where it is. To take that back too:\n"
-            f"  {call.command(f'cancel {record.digest[:12]} --scope plan')} --reason '...'"
+            "What had arrived stays where it is. To take that back too:",
+            f"  {call.command(f'cancel {record.digest[:12]} --scope plan')} --reason '...'",
         )
     return code

@@ -114,6 +114,8 @@ def _abandon(call: Call) -> Exit:
         record = plan_named(journal, call.arguments.plan)
         ended = abandon_plan(journal, record.digest, call.who, reason)
     call.out.facts(plan_facts(ended), [ended.reason])
-    complain(f"What is in flight goes on in Kafka. To give back its throttles once it has arrived:\n"
-             f"  {call.command(f'verify {ended.digest[:12]}')}")  # fmt: skip
+    complain(
+        "What is in flight goes on in Kafka. To give back its throttles once it has arrived:",
+        f"  {call.command(f'verify {ended.digest[:12]}')}",
+    )
     return Exit.DONE

@@ -95,7 +95,8 @@ def _owner(journal: Journal) -> str | None:
 def _taken(call: Call, owner: str) -> Exit:
     complain(
         f"The cluster belongs to plan {owner[:12]} until that one ends, and nothing was changed; wait for it, cancel "
-        f"it, or abandon it. To look at it:\n  {call.command(f'show {owner[:12]}')}"
+        "it, or abandon it. To look at it:",
+        f"  {call.command(f'show {owner[:12]}')}",
     )
     return Exit.FAILED
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
+
+from kafka_steward.escaping import moment
 
 if TYPE_CHECKING:
     from kafka_steward.journal.audit import AuditRow
@@ -74,4 +75,5 @@ def look_facts(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _time(ms: int | None) -> str | None:
-    return None if not ms else datetime.fromtimestamp(ms / 1000, tz=timezone.utc).isoformat(timespec="milliseconds")
+    found = moment(ms) if ms else None
+    return None if found is None else found.isoformat(timespec="milliseconds")

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from kafka_steward.cli.output import complain
+from kafka_steward.escaping import printable
 from kafka_steward.triggers.progress import ProgressLog
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def bar_text(progress: Progress) -> str:
         parts.append(f"{_duration(progress.eta_s)} left")
     told = f"{', '.join(parts)}."
     worth_telling = progress.held or progress.busy or progress.stalled or not progress.in_flight
-    return f"{told} {progress.sentence}" if worth_telling else told
+    return f"{told} {printable(progress.sentence)}" if worth_telling else told
 
 
 def _bytes_text(progress: Progress) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from kafka_steward.cli.exits import Exit
 from kafka_steward.cli.following import followed
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from kafka_steward.execution.loop import Stepper
     from kafka_steward.settings import Settings
 
-__all__ = ["Patient", "carry_out", "ending"]
+__all__ = ["Patient", "carry_out", "ending", "patiently"]
+
+T = TypeVar("T")
 
 #: While the journal or Kafka does not answer: seconds between attempts, and how many there are.
 _RETRY_S = 5.0
@@ -35,18 +37,29 @@ class Patient:
 
     def step(self) -> Progress:
         """One step. Raises what does not pass at once, and what passes after some two minutes."""
-        from kafka_steward.triggers.questions import passes
+        stays = "Ctrl-C stops, and the plan stays as it is."
+        return _going_on(patiently(self.stepper.step, self.wait, stays=stays, say=self.say))
 
-        for attempt in range(1, _ATTEMPTS):
-            try:
-                return _going_on(self.stepper.step())
-            except StewardError as error:
-                if not passes(error):
-                    raise
-                if attempt == 1:
-                    self.say(f"{error} Trying again; Ctrl-C stops, and the plan stays as it is.")
-            self.wait(_RETRY_S)
-        return _going_on(self.stepper.step())
+
+def patiently(
+    act: Callable[[], T], wait: Callable[[float], None], *, stays: str, say: Callable[[str], None] = complain
+) -> T:
+    """Do `act`, again while the journal or Kafka does not answer; `stays` says what a person may do meanwhile.
+
+    Raises what does not pass at once, and what passes after some two minutes.
+    """
+    from kafka_steward.triggers.questions import passes
+
+    for attempt in range(1, _ATTEMPTS):
+        try:
+            return act()
+        except StewardError as error:
+            if not passes(error):
+                raise
+            if attempt == 1:
+                say(f"{error} Trying again; {stays}")
+        wait(_RETRY_S)
+    return act()
 
 
 def _going_on(progress: Progress) -> Progress:
@@ -70,18 +83,16 @@ def carry_out(call: Call, stepper: Stepper, digest: str, settings: Settings, int
         with followed() as report:
             return run_to_end(patient, interrupt.wait, interval_s=settings.step_interval, report=report)
     except (KeyboardInterrupt, ClusterError, JournalError):
-        complain(_how_to_go_on(call, digest))
+        complain(*_how_to_go_on(call, digest))
         raise
 
 
-def _how_to_go_on(call: Call, digest: str) -> str:
+def _how_to_go_on(call: Call, digest: str) -> tuple[str, ...]:
     name = digest[:12]
-    return "\n".join(
-        (
-            f"Plan {name} has not ended. What is in flight goes on in Kafka; go on with the rest, or stop it all:",
-            f"  {call.command(f'resume {name}')}",
-            f"  {call.command(f'cancel {name}')} --reason '...'",
-        )
+    return (
+        f"Plan {name} has not ended. What is in flight goes on in Kafka; go on with the rest, or stop it all:",
+        f"  {call.command(f'resume {name}')}",
+        f"  {call.command(f'cancel {name}')} --reason '...'",
     )
 
 
@@ -93,6 +104,6 @@ def ending(call: Call, progress: Progress, *, done: bool) -> Exit:
         return Exit.DONE
     complain(progress.sentence)
     if progress.waits_for_person:
-        complain(_how_to_go_on(call, progress.digest))
+        complain(*_how_to_go_on(call, progress.digest))
         return Exit.UNFINISHED
     return Exit.FAILED

@@ -56,7 +56,7 @@ def _status(call: Call) -> None:
 
 def _facts(opened: Opened) -> dict[str, Any]:
     from kafka_steward.execution.decisions.failures import is_outage
-    from kafka_steward.journal import paths
+    from kafka_steward.journal.listing import FAILED_BROKERS, unreadable
 
     snapshot, journal = opened.cluster.snapshot(), opened.journal
     dead = snapshot.hosting - snapshot.live
@@ -68,7 +68,8 @@ def _facts(opened: Opened) -> dict[str, Any]:
         "live_brokers": sorted(snapshot.live),
         "dead_brokers": sorted(dead),
         "outage": is_outage(len(dead), len(snapshot.live | snapshot.hosting), opened.settings),
-        "failures_written_down": [int(name) for name in journal.tree.children(paths.FAILED_BROKERS)],
+        "failures_written_down": [each.key[0] for each in FAILED_BROKERS.found(journal.tree)],
+        "documents_that_cannot_be_read": [each.path for each in unreadable(journal.tree)],
         "partitions": len(snapshot.partitions),
         "under_replicated": sum(partition.under_replicated for partition in snapshot.partitions.values()),
         "reassigning": len(snapshot.reassigning),

@@ -9,14 +9,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kafka_steward.escaping import csv_cell, printable
 from kafka_steward.journal.render import Table
 
 __all__ = ["Output", "complain"]
 
 
-def complain(sentence: str) -> None:
+def complain(*lines: str) -> None:
     """Say what a person must know although it is not the answer."""
-    print(sentence, file=sys.stderr, flush=True)
+    print(*map(printable, lines), sep="\n", file=sys.stderr, flush=True)
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Output:
         elif self.form == "csv":
             _print_csv(rows)
         else:
-            print(*table.lines(), sep="\n")
+            _print_lines(table.lines())
 
     def facts(self, facts: Mapping[str, Any], lines: Iterable[str]) -> None:
         """One thing: `lines` for people; `facts` as a JSON object, or as CSV with one line under its headings."""
@@ -41,7 +42,11 @@ class Output:
         elif self.form == "csv":
             _print_csv([facts])
         else:
-            print(*lines, sep="\n")
+            _print_lines(lines)
+
+
+def _print_lines(lines: Iterable[str]) -> None:
+    print(*map(printable, lines), sep="\n")
 
 
 def _print_csv(rows: Sequence[Mapping[str, Any]]) -> None:
@@ -54,4 +59,5 @@ def _print_csv(rows: Sequence[Mapping[str, Any]]) -> None:
 
 def _cell(value: Any) -> Any:
     """Lists and objects as JSON; what is unknown is empty."""
-    return json.dumps(value) if isinstance(value, list | dict | tuple) else value
+    text = json.dumps(value) if isinstance(value, list | dict | tuple) else value
+    return csv_cell(text) if isinstance(text, str) else text

@@ -11,10 +11,12 @@ from airflow.cli.cli_config import ActionCommand, Arg, GroupCommand
 
 from kafka_steward.cli.arguments import REASON
 from kafka_steward.cli.exits import Exit
+from kafka_steward.cli.foreground import patiently
 from kafka_steward.cli.interrupt import interruptible
 from kafka_steward.cli.output import complain
 from kafka_steward.cli.verb import Call, verb
 from kafka_steward.errors import RequestError
+from kafka_steward.escaping import printable
 
 if TYPE_CHECKING:
     from kafka_steward.journal.documents import ChunkPartition
@@ -132,9 +134,9 @@ def _watch(call: Call) -> Exit:
         complain(f"Watching cluster {opened.cluster.cluster_id}.")
         told: set[str] = set()
         while True:
-            looked = protocol.look()
+            looked = patiently(protocol.look, interrupt.wait, stays="Ctrl-C stops.")
             for sentence in looked.sentences:
                 if sentence not in told:
-                    print(sentence, flush=True)
+                    print(printable(sentence), flush=True)
             told = set(looked.sentences)
             interrupt.wait(_POLL_S if looked.pause_s is None else min(_POLL_S, looked.pause_s))

@@ -16,6 +16,7 @@ from airflow.cli.cli_config import ARG_VERBOSE, ActionCommand, Arg
 
 from kafka_steward.cli.exits import Exit
 from kafka_steward.errors import StewardError
+from kafka_steward.escaping import printable
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -113,7 +114,7 @@ def _act(act: Act, call: Call) -> None:
             code = act(call)
             sys.stdout.flush()
     except StewardError as error:
-        print(error, file=sys.stderr)
+        print(printable(str(error)), file=sys.stderr)
         raise SystemExit(Exit.FAILED) from error
     except KeyboardInterrupt as error:
         raise SystemExit(Exit.INTERRUPTED) from error

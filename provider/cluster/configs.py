@@ -55,11 +55,11 @@ class ConfigChange:
 def read_topics(
     calls: Calls, topics: Collection[str], keys: Collection[str], *, own_only: bool
 ) -> dict[str, dict[str, str]]:
-    """Values by topic and key. Topics that do not exist are left out; raises KafkaRefused for any other refusal."""
+    """Values by topic and key, without topics that do not, or cannot, exist. Raises KafkaRefused otherwise."""
     values: dict[str, dict[str, str]] = {}
     for batch in batches(list(topics)):
         response = calls.any(partial(describe_request, TOPIC, batch, keys))
-        values |= described(response, own_only=own_only, missing=requests.UNKNOWN_TOPIC)
+        values |= described(response, own_only=own_only, missing=requests.NO_SUCH_TOPIC)
     return values
 
 
@@ -130,12 +130,12 @@ def describe_request(kind: int, names: Collection[str], keys: Collection[str]) -
     )
 
 
-def described(response: Any, *, own_only: bool, missing: int | None = None) -> dict[str, dict[str, str]]:
-    """Values by resource and key; keys without a value, and resources refused with code `missing`, are left out."""
+def described(response: Any, *, own_only: bool, missing: Collection[int] = frozenset()) -> dict[str, dict[str, str]]:
+    """Values by resource and key; keys without a value, and resources refused with one of `missing`, are left out."""
     values: dict[str, dict[str, str]] = {}
     for result in response.results:
         name, code = str(result.resource_name), int(result.error_code)
-        if code and code != missing:
+        if code and code not in missing:
             raise requests.refusal(code, result.error_message, f"reading the settings of {name}")
         if not code:
             values[name] = {

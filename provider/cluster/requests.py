@@ -26,6 +26,9 @@ from kafka_steward.errors import KafkaRefused
 
 __all__ = ["refusal"]
 
+INVALID_TOPIC = 17
+#: A topic that does not exist, and a name that none can have: nothing is wrong with what else was asked.
+NO_SUCH_TOPIC = frozenset({3, INVALID_TOPIC})
 UNKNOWN_ERROR, NONE, UNKNOWN_TOPIC, TIMED_OUT, NOT_AUTHORIZED, NOT_CONTROLLER, ELECTION_NOT_NEEDED = (
     -1,
     0,
@@ -81,7 +84,7 @@ def partitions_in_metadata(response: Any) -> tuple[dict[TopicPartition, Partitio
     partitions: dict[TopicPartition, Partition] = {}
     internal = set()
     for topic in response.topics:
-        if topic.error_code == UNKNOWN_TOPIC:
+        if topic.error_code in NO_SUCH_TOPIC:
             continue
         if topic.error_code:
             raise refusal(int(topic.error_code), None, f"describing topic {topic.name}")

@@ -21,6 +21,7 @@ from kafka_steward.execution.deeds import Deeds
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Entry, Who
+from kafka_steward.journal.codec import is_topic
 from kafka_steward.journal.open import Journal
 from kafka_steward.journal.records import Borrowed
 from kafka_steward.journal.tree import Node
@@ -159,7 +160,7 @@ class Borrowing:
     def _borrowed(self, kind: str, config: str) -> list[tuple[str, Node, Borrowed]]:
         """What this plan has written down of one setting, by broker or topic."""
         found = []
-        for name in self._journal.tree.children(paths.borrowed_below(kind)):
+        for name in filter(is_topic, self._journal.tree.children(paths.borrowed_below(kind))):
             node = self._journal.tree.get(paths.borrowed(kind, name, config))
             borrowed = None if node is None else Borrowed.from_node(node)
             if node is not None and borrowed is not None and self._plan in borrowed.entries:

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from kafka_steward.errors import DocumentError, NodeExists, NodeMissing, RequestError, VersionConflict
+from kafka_steward.errors import NodeExists, NodeMissing, RequestError, VersionConflict
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Entry, Who
 from kafka_steward.journal.document import delete_as_read
 from kafka_steward.journal.documents import RollingBounce
+from kafka_steward.journal.listing import BOUNCES
 from kafka_steward.journal.open import Journal
 from kafka_steward.journal.tree import Node, Tree
 from kafka_steward.settings import Settings
@@ -55,12 +56,7 @@ def announce_bounce(journal: Journal, broker: int, *, who: Who, lasts_ms: int | 
 
 def bounces(tree: Tree) -> dict[int, Bounce]:
     """Every announcement, by broker; one that cannot be read dates from when it was written and states no time."""
-    found = {}
-    for name in tree.children(paths.ROLLING_BOUNCE):
-        broker, node = paths.broker_of(name), tree.get(f"{paths.ROLLING_BOUNCE}/{name}")
-        if broker is not None and node is not None:
-            found[broker] = _read(node)
-    return found
+    return {each.key[0]: _read(each.node, each.document) for each in BOUNCES.found(tree)}
 
 
 def lapsed(
@@ -89,11 +85,7 @@ def collect_bounces(journal: Journal, live: Collection[int], settings: Settings,
     return told
 
 
-def _read(node: Node) -> Bounce:
-    try:
-        written = RollingBounce.from_node(node)
-    except DocumentError:
-        return Bounce(node, node.modified_ms)
+def _read(node: Node, written: RollingBounce) -> Bounce:
     # A clock that runs ahead must not make an announcement outlive its time: it dates from its writing at the latest.
     return Bounce(node, min(written.timestamp_ms, node.modified_ms), written.expiry_ms)
 

@@ -13,6 +13,7 @@ from kafka_steward.assignment import Assignment, Move, TopicPartition
 from kafka_steward.errors import DocumentError, NodeExists, NodeMissing, VersionConflict
 from kafka_steward.journal import paths
 from kafka_steward.journal.documents import InFlight
+from kafka_steward.journal.listing import IN_FLIGHT
 from kafka_steward.journal.tree import Node, Tree
 
 __all__ = [
@@ -75,13 +76,7 @@ def forget_in_flight(tree: Tree, plan: str | None, partitions: Iterable[TopicPar
 
 def flights(tree: Tree) -> dict[TopicPartition, InFlight]:
     """Everything that is written down as in flight; what cannot be read is left out."""
-    found = {}
-    for topic in tree.children(paths.REASSIGNMENTS):
-        for node in tree.below(f"{paths.REASSIGNMENTS}/{topic}"):
-            known, number = _read(node), node.path.rpartition("/")[2]
-            if known is not None and number.isascii() and number.isdigit():
-                found[TopicPartition(topic, int(number))] = known
-    return found
+    return {TopicPartition(*each.key): each.document for each in IN_FLIGHT.found(tree)}
 
 
 def noted_in_flight(tree: Tree) -> dict[TopicPartition, str | None]:
@@ -93,7 +88,7 @@ def _read(node: Node) -> InFlight | None:
     try:
         return InFlight.from_node(node)
     except DocumentError:
-        return None  # someone else's, and garbage: theirs to mend
+        return None  # the watch moves it aside
 
 
 def _write(tree: Tree, partition: TopicPartition, node: Node | None, text: str) -> None:

@@ -15,6 +15,7 @@ from kafka_steward.assignment import Operation
 from kafka_steward.errors import DocumentError
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, AuditRow, Entry, Outcome, Who
+from kafka_steward.journal.listing import RATES, THROTTLED_TOPICS
 from kafka_steward.journal.locks import LIFE_MS
 from kafka_steward.journal.open import Journal
 from kafka_steward.journal.quarantine import is_newer, move_aside
@@ -48,7 +49,7 @@ def _mended(
     try:
         read(node)
     except DocumentError as error:
-        kept = None if is_newer(node.data) else move_aside(journal.tree, node, error, rebuilt())
+        kept = None if is_newer(node.data) else move_aside(journal.tree, node, str(error), rebuilt())
         if kept is None:
             return None
         sentence = f"{error} What it held is kept at {kept}/text, and it was made anew from the rest."
@@ -60,6 +61,8 @@ def _mended(
 def _documents(journal: Journal) -> Iterator[tuple[Node, Callable[[Node], object], Callable[[], str | None]]]:
     """Each of our documents with its reader and what it would be made anew from. Plans first: the slot names them."""
     for node in journal.tree.below(paths.PLANS):
+        if not paths.is_digest(node.path.rpartition("/")[2]):
+            continue  # the watch moves it aside: no plan has such a name
         yield node, PlanRecord.from_node, partial(_plan, journal, node.path.rpartition("/")[2])
     slot = journal.tree.get(paths.SLOT)
     if slot is not None:
@@ -68,10 +71,10 @@ def _documents(journal: Journal) -> Iterator[tuple[Node, Callable[[Node], object
     if lock is not None:
         # Each claim was a change of the node: its version is higher than any token that was ever given out.
         yield lock, Lock.from_node, Lock(None, LIFE_MS, lock.version + 2).to_json
-    for kind in ("broker", "topic"):
-        for name in journal.tree.children(paths.borrowed_below(kind)):
-            for node in journal.tree.below(f"{paths.borrowed_below(kind)}/{name}"):
-                yield node, Borrowed.from_node, partial(_borrowed, journal, node.path)
+    for collection in (RATES, THROTTLED_TOPICS):
+        for each in collection.listed(journal.tree).unreadable:
+            if each.node is not None:
+                yield each.node, Borrowed.from_node, partial(_borrowed, journal, each.node.path)
 
 
 def _plan(journal: Journal, digest: str) -> str | None:

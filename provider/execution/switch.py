@@ -5,9 +5,8 @@ Anyone may throw it by creating that node, empty or not, with whatever is at han
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
-
 from kafka_steward.errors import DocumentError, NodeExists, RequestError
+from kafka_steward.escaping import utc
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Entry, Who
 from kafka_steward.journal.document import delete_as_read
@@ -51,7 +50,7 @@ def switch_on(journal: Journal, *, who: Who, reason: str = "") -> str:
 
 
 def _told(node: Node) -> str:
-    since = datetime.fromtimestamp(node.created_ms / 1000, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
+    since = f"{utc(node.created_ms)} UTC"
     try:
         written = SwitchedOff.from_node(node)
     except DocumentError:

@@ -9,6 +9,7 @@ from hashlib import sha256
 
 from kafka_steward.errors import DocumentError, NodeExists, NodeMissing, VersionConflict
 from kafka_steward.hooks.access import Access
+from kafka_steward.journal.codec import is_text, parse_json
 from kafka_steward.journal.open import Journal, open_journal
 from kafka_steward.journal.quarantine import move_aside
 from kafka_steward.journal.tree import Node
@@ -32,7 +33,7 @@ class ClusterMemory:
             known = _known(node)
             if node and known is None:
                 # Never believed and never lost: the next to connect writes it anew.
-                move_aside(journal.tree, node, DocumentError(f"{node.path} holds no cluster_id."), None)
+                move_aside(journal.tree, node, f"{node.path} holds no cluster_id.", None)
         return known
 
     def keep(self, access: Access, cluster_id: str) -> None:
@@ -57,11 +58,11 @@ def _known(node: Node | None) -> str | None:
     if node is None:
         return None
     try:
-        value = json.loads(node.data)
-    except ValueError:
+        value = parse_json(node.path, node.data)
+    except DocumentError:
         return None
     known = value.get("cluster_id") if isinstance(value, dict) else None
-    return known if isinstance(known, str) else None
+    return known if is_text(known) else None
 
 
 def _path(access: Access) -> str:

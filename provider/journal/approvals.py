@@ -31,8 +31,8 @@ class Approval(Document):
     def read(cls, fields: Fields, source: str | None) -> Self:
         """The plan is required."""
         fields.maybe("version", fields.integer)
-        plan = fields.text("plan")
-        person, reason = (fields.maybe(key, fields.text) for key in ("person", "reason"))
+        plan = fields.digest("plan")
+        person, reason = (fields.maybe(key, fields.words) for key in ("person", "reason"))
         answered_ms = fields.maybe("answered_ms", fields.integer)
         return cls(plan, person, reason, answered_ms, extra=fields.rest(), source=source)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from itertools import groupby
 
 from kafka_steward.assignment import Move
-from kafka_steward.journal import paths
+from kafka_steward.journal import codec, paths
 from kafka_steward.journal.document import delete_as_read, readable
 from kafka_steward.journal.documents import Chunk, ChunkPartition
 from kafka_steward.journal.records import PlanRecord
@@ -42,7 +42,8 @@ class Chunks:
         """Delete the nodes of these names that are still there."""
         if not names:
             return
-        for name in sorted(set(names) & set(self._tree.children(paths.REASSIGN_CHUNKS))):
+        there = filter(codec.is_topic, self._tree.children(paths.REASSIGN_CHUNKS))
+        for name in sorted(set(names) & set(there)):
             node = self._tree.get(paths.chunk(name))
             if node is not None:
                 delete_as_read(self._tree, node)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from kafka_steward.errors import DocumentError, NodeMissing, VersionConflict
+from kafka_steward.escaping import printable
 from kafka_steward.journal.fields import COMPACT, Fields, read_object, render
 from kafka_steward.journal.tree import Node, Tree
 
@@ -83,5 +84,5 @@ def _read_or_none(node: Node, read: Callable[[Node], T]) -> T | None:
     try:
         return read(node)
     except DocumentError as error:
-        _log.warning("Left out: %s", error)
+        _log.warning("Left out: %s", printable(str(error)))
         return None

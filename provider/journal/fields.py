@@ -1,4 +1,7 @@
-"""Reading a JSON object field by field: a sentence for whatever is wrong, and unknown fields kept."""
+"""Reading a JSON object field by field: a sentence for whatever is wrong, and unknown fields kept.
+
+Which values are allowed is said in `codec`.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,9 @@ from typing import Any, NoReturn, TypeVar
 
 from kafka_steward.assignment import Assignment
 from kafka_steward.errors import DocumentError
+from kafka_steward.escaping import printable
+from kafka_steward.journal import codec
+from kafka_steward.journal.codec import MAX_BROKERS, MAX_ID, MAX_NUMBER, MAX_WORDS, parse_json, shown
 
 __all__ = ["COMPACT", "SPACED", "Fields", "read_object", "render"]
 
@@ -24,16 +30,12 @@ def read_object(path: str, text: str, *, newest: int = 1) -> Fields:
 
     Raises DocumentError unless it is a JSON object whose `version`, if it has one, is at most `newest`.
     """
-    try:
-        value = json.loads(text, parse_constant=_refuse_constant)
-    except (ValueError, RecursionError) as error:
-        raise DocumentError(f"{path} does not hold JSON ({_brief(error)}); mend or delete it.") from error
-    fields = Fields(path, value)
+    fields = Fields(path, parse_json(path, text))
     version = fields.peek("version")
     if isinstance(version, int) and version > newest:
         raise DocumentError(
-            f"{path} was written by a newer Kafka Steward (version {version}; this one reads up to {newest}); "
-            "upgrade this one."
+            f"{printable(path)} was written by a newer Kafka Steward (version {shown(version)}; this one reads up to "
+            f"{newest}); upgrade this one."
         )
     return fields
 
@@ -48,7 +50,7 @@ class Fields:
     """The fields of one JSON object. Each is taken once; `rest()` is what was left."""
 
     def __init__(self, path: str, value: Any) -> None:
-        self._path = path
+        self._path = printable(path)
         if not isinstance(value, dict):
             self.refuse(f"holds {_kind(value)} where an object belongs")
         self._values: dict[str, Any] = dict(value)
@@ -72,50 +74,75 @@ class Fields:
             return None
         return take(key)
 
-    def integer(self, key: str, low: int = 0) -> int:
-        """A whole number of at least `low`."""
+    def integer(self, key: str, low: int = 0, high: int = MAX_NUMBER) -> int:
+        """A whole number from `low` to `high`."""
         value = self._take(key)
         if isinstance(value, bool) or not isinstance(value, int) or value < low:
-            self.refuse(f"has {key!r} = {_shown(value)} where a whole number of at least {low} belongs")
+            self.refuse(f"has {key!r} = {shown(value)} where a whole number of at least {low} belongs")
+        if value > high:
+            self.refuse(f"has {key!r} = {shown(value)} where a whole number of at most {high} belongs")
+        return value
+
+    def partition(self, key: str) -> int:
+        """A partition's number."""
+        return self.integer(key, high=MAX_ID)
+
+    def topic(self, key: str) -> str:
+        """A topic's name, by Kafka's rule."""
+        value = self.text(key)
+        if not codec.is_topic(value):
+            self.refuse(f"has {key!r} = {shown(value)} where a {codec.TOPIC.what} belongs")
+        return value
+
+    def digest(self, key: str) -> str:
+        """What can be a plan's digest."""
+        value = self.text(key)
+        if codec.DIGEST.parse(value) is None:
+            self.refuse(f"has {key!r} = {shown(value)} where a {codec.DIGEST.what} belongs")
         return value
 
     def text(self, key: str) -> str:
-        """A string."""
+        """A string that is kept as it is, without characters that cannot be printed."""
         value = self._take(key)
         if not isinstance(value, str):
-            self.refuse(f"has {key!r} = {_shown(value)} where a string belongs")
+            self.refuse(f"has {key!r} = {shown(value)} where a string belongs")
+        if not codec.is_text(value):
+            self.refuse(f"has {key!r} = {shown(value)}, which holds characters that cannot be printed")
         return value
+
+    def words(self, key: str, most: int = MAX_WORDS) -> str:
+        """What a person, or Kafka, says: cut to `most` characters, and what cannot be printed is replaced."""
+        value = self._take(key)
+        if not isinstance(value, str):
+            self.refuse(f"has {key!r} = {shown(value)} where a string belongs")
+        return codec.cleaned(value, most)
 
     def flag(self, key: str) -> bool:
         """True or false."""
         value = self._take(key)
         if not isinstance(value, bool):
-            self.refuse(f"has {key!r} = {_shown(value)} where true or false belongs")
+            self.refuse(f"has {key!r} = {shown(value)} where true or false belongs")
         return value
 
     def brokers(self, key: str) -> Assignment:
         """A list of different broker ids, in order."""
         value = self._list(key)
-        if not all(isinstance(each, int) and not isinstance(each, bool) and each >= 0 for each in value):
-            self.refuse(f"has {key!r} = {_shown(value)} where a list of broker ids belongs")
-        if len(set(value)) < len(value):
-            self.refuse(f"names a broker twice in {key!r} = {_shown(value)}")
-        return tuple(value)
+        if not all(codec.is_id(each) for each in value):
+            self.refuse(f"has {key!r} = {shown(value)} where a list of broker ids belongs")
+        return self._different(key, value)
 
     def replicas(self, key: str) -> Assignment:
         """A list of different broker ids, and of KIP-409's placeholders -1, -2, … for replicas that are owed."""
         value = self._list(key)
-        if not all(isinstance(each, int) and not isinstance(each, bool) for each in value):
-            self.refuse(f"has {key!r} = {_shown(value)} where a list of broker ids and placeholders belongs")
-        if len(set(value)) < len(value):
-            self.refuse(f"names a broker twice in {key!r} = {_shown(value)}")
-        return tuple(value)
+        if not all(codec.is_id(each) or (type(each) is int and -MAX_BROKERS <= each < 0) for each in value):
+            self.refuse(f"has {key!r} = {shown(value)} where a list of broker ids and placeholders belongs")
+        return self._different(key, value)
 
     def texts(self, key: str) -> tuple[str, ...]:
         """A list of strings."""
         value = self._list(key)
-        if not all(isinstance(each, str) for each in value):
-            self.refuse(f"has {key!r} = {_shown(value)} where a list of strings belongs")
+        if not all(codec.is_text(each) for each in value):
+            self.refuse(f"has {key!r} = {shown(value)} where a list of strings belongs")
         return tuple(value)
 
     def objects(self, key: str) -> list[Fields]:
@@ -126,10 +153,17 @@ class Fields:
         """An object within this one."""
         return Fields(f"{self._path}, {key}", self._take(key))
 
+    def _different(self, key: str, value: list[int]) -> Assignment:
+        if len(value) > MAX_BROKERS:
+            self.refuse(f"names {len(value)} brokers in {key!r} where at most {MAX_BROKERS} belong")
+        if len(set(value)) < len(value):
+            self.refuse(f"names a broker twice in {key!r} = {shown(value)}")
+        return tuple(value)
+
     def _list(self, key: str) -> list[Any]:
         value = self._take(key)
         if not isinstance(value, list):
-            self.refuse(f"has {key!r} = {_shown(value)} where a list belongs")
+            self.refuse(f"has {key!r} = {shown(value)} where a list belongs")
         return value
 
     def _take(self, key: str) -> Any:
@@ -138,19 +172,6 @@ class Fields:
         return self._values.pop(key)
 
 
-def _refuse_constant(word: str) -> NoReturn:
-    raise ValueError(f"{word} is not JSON")
-
-
 def _kind(value: Any) -> str:
     kinds = {list: "a list", str: "a string", bool: "a truth value", int: "a number", float: "a number"}
     return kinds.get(type(value), "nothing")
-
-
-def _shown(value: Any) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-def _brief(error: Exception) -> str:
-    return "nested too deeply" if isinstance(error, RecursionError) else str(error)

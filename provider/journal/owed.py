@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kafka_steward.assignment import Assignment
+from kafka_steward.journal.codec import MAX_ID
 from kafka_steward.journal.document import Document
 from kafka_steward.journal.fields import Fields
 
@@ -67,8 +68,8 @@ class AskedPartitions(Document):
     def read(cls, fields: Fields, source: str | None) -> Self:
         """From `{"version": 1, "count": 12, "topic_id": "…", "asked_by": "ada"}`."""
         fields.integer("version", 1)
-        count, topic_id = fields.integer("count", 1), fields.maybe("topic_id", fields.text)
-        asked_by = fields.maybe("asked_by", fields.text) or ""
+        count, topic_id = fields.integer("count", 1, MAX_ID), fields.maybe("topic_id", fields.text)
+        asked_by = fields.maybe("asked_by", fields.words) or ""
         return cls(count, topic_id, asked_by, extra=fields.rest(), source=source)
 
     def values(self) -> dict[str, Any]:

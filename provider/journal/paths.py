@@ -10,6 +10,7 @@ import re
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import RequestError
+from kafka_steward.journal import codec
 
 __all__ = [
     "APPROVALS",
@@ -41,6 +42,8 @@ __all__ = [
     "checked_path",
     "chunk",
     "failed_broker",
+    "is_digest",
+    "is_path",
     "owed",
     "owed_of",
     "partitions_asked",
@@ -96,7 +99,6 @@ FILL_ANNOUNCED = "/steward/fill_announced"
 #: Brokers that joined and hold nothing.
 JOINED_BROKERS = "/steward/joined_brokers"
 
-_SEGMENT = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _PATH = re.compile(r"(/[^/\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]+)+")
 _LONGEST = 1024
 
@@ -113,7 +115,7 @@ def rolling_bounce(broker: int) -> str:
 
 def broker_of(name: str) -> int | None:
     """The broker that a child of FAILED_BROKERS or ROLLING_BOUNCE names; None when it names none."""
-    return int(name) if name.isascii() and name.isdigit() else None
+    return codec.BROKER.parse(name)
 
 
 def reassignments_of(topic: str) -> str:
@@ -168,13 +170,23 @@ def borrowed(kind: str, name: str, config: str) -> str:
 
 def checked_path(path: str) -> str:
     """The path itself. Raises RequestError unless it can name a node in every backend."""
-    if len(path) > _LONGEST or not _PATH.fullmatch(path) or {".", ".."} & set(path.split("/")):
+    if not is_path(path):
         raise RequestError(f"{path[:80]!r} is not a path in the journal; a path looks like /admin/failed_brokers/3.")
     return path
 
 
+def is_path(path: str) -> bool:
+    """Whether it can name a node in every backend."""
+    return len(path) <= _LONGEST and _PATH.fullmatch(path) is not None and not {".", ".."} & set(path.split("/"))
+
+
+def is_digest(name: str) -> bool:
+    """Whether it can name a plan."""
+    return codec.DIGEST.parse(name) is not None
+
+
 def _segment(what: str, name: str) -> str:
-    if not _SEGMENT.fullmatch(name) or name in {".", ".."}:
+    if not codec.is_topic(name):
         raise RequestError(
             f"{name[:80]!r} is no {what}: use at most 249 letters, digits, dots, underscores and hyphens."
         )
@@ -182,6 +194,6 @@ def _segment(what: str, name: str) -> str:
 
 
 def _number(what: str, number: int) -> int:
-    if isinstance(number, bool) or not 0 <= number < 2**31:
+    if not codec.is_id(number):
         raise RequestError(f"{number!r} is no {what}: it is a number from 0 to 2147483647.")
     return number

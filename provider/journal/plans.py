@@ -84,7 +84,7 @@ class Plans:
 
     def get(self, digest: str) -> PlanRecord | None:
         """The plan's record; None when there is no such plan. Raises DocumentError when it cannot be read."""
-        node = self._tree.get(paths.plan(digest))
+        node = self._tree.get(paths.plan(digest)) if paths.is_digest(digest) else None
         return None if node is None else _record(node)
 
     def unfinished(self) -> list[PlanRecord]:

@@ -1,4 +1,4 @@
-"""What cannot be read is moved aside, whole and with the reason, and never deleted.
+"""What cannot be read is moved aside, with the reason, and never deleted.
 
 A garbled document would stop every process that meets it. Its text is kept under `/steward/quarantine`, for people and
 for whoever finds out what wrote it; then something readable takes its place. A document of a newer release is not
@@ -7,26 +7,29 @@ garbled: it is left alone, and the sentence says that an upgrade is due.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kafka_steward.errors import DocumentError, NodeMissing, VersionConflict
+from kafka_steward.escaping import printable
+from kafka_steward.journal.codec import MAX_BYTES, newer_version
 from kafka_steward.journal.document import Document, delete_as_read
 from kafka_steward.journal.fields import Fields
-from kafka_steward.journal.tree import MAX_BYTES, Node, Tree
+from kafka_steward.journal.tree import Node, Tree
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 __all__ = ["QUARANTINE", "MovedAside", "delete_as_heard", "is_newer", "move_aside"]
 
-#: One pair of nodes for each: `doc_<n>`, a MovedAside, and below it `text`, what was found. What someone wrote into a
-#: database that is larger than a document may be is cut into `text`, `text_2`, `text_3`.
+#: One pair of nodes for each: `doc_<n>`, a MovedAside, and below it `text`, what was found: up to a million characters,
+#: in as many of `text`, `text_2`, `text_3`, `text_4` as they take. What is longer, in a database, is cut.
 QUARANTINE = "/steward/quarantine"
 #: A character has at most 4 bytes.
 _PIECE = MAX_BYTES // 4
+#: Characters that are kept of the path, and of the reason.
+_PATH, _REASON = 2_000, 4_000
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,7 @@ class MovedAside(Document):
     def read(cls, fields: Fields, source: str | None) -> Self:
         """From our own form, version 1."""
         fields.integer("version", low=1)
-        path, reason, at_ms = fields.text("path"), fields.text("reason"), fields.integer("at_ms")
+        path, reason, at_ms = fields.words("path", _PATH), fields.words("reason", _REASON), fields.integer("at_ms")
         return cls(path, reason, at_ms, extra=fields.rest(), source=source)
 
     def values(self) -> dict[str, Any]:
@@ -51,32 +54,38 @@ class MovedAside(Document):
 
 def is_newer(text: str) -> bool:
     """Whether a document says that a later release wrote it."""
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return False
-    version = value.get("version") if isinstance(value, dict) else None
-    return isinstance(version, int) and version > Document.VERSION
+    return newer_version(text, Document.VERSION)
 
 
-def move_aside(tree: Tree, node: Node, error: DocumentError, replacement: str | None) -> str | None:
+def move_aside(tree: Tree, node: Node, reason: str, replacement: str | None) -> str | None:
     """Keep the text of `node` in the quarantine, then put `replacement` in its place, or nothing.
 
-    Returns where it is kept; None when someone changed the node meanwhile: then it is theirs to be read. Killed in
-    between, it is kept twice.
+    The name of `node` may be any: where it is kept is named by a number. Returns that place; None when someone changed
+    the node meanwhile, which is theirs to be read then, or it cannot be deleted. Killed in between, it is kept twice.
     """
-    document = MovedAside(node.path, str(error), tree.now_ms())
+    document = MovedAside(printable(node.path[:_PATH]), reason, tree.now_ms())
     kept = tree.create_sequential(f"{QUARANTINE}/doc_", document.to_json()).path
-    for number, at in enumerate(range(0, max(len(node.data), 1), _PIECE), 1):
-        tree.create(f"{kept}/text" + (f"_{number}" if number > 1 else ""), node.data[at : at + _PIECE])
+    whole = node.data.replace("\x00", "\ufffd")  # which no document may hold, and only SQLite keeps
+    text = whole if len(whole) <= MAX_BYTES else f"{whole[: MAX_BYTES - 1]}…"
+    pieces = [
+        tree.create(f"{kept}/text" + (f"_{number}" if number > 1 else ""), text[at : at + _PIECE])
+        for number, at in enumerate(range(0, max(len(text), 1), _PIECE), 1)
+    ]
+    if _replaced(tree, node, replacement):
+        return kept
+    for each in (*pieces, *filter(None, [tree.get(kept)])):
+        tree.discard(each)
+    return None
+
+
+def _replaced(tree: Tree, node: Node, replacement: str | None) -> bool:
+    if replacement is None:
+        return tree.discard(node)
     try:
-        if replacement is None:
-            tree.delete(node.path, version=node.version)
-        else:
-            tree.set(node.path, replacement, version=node.version)
+        tree.set(node.path, replacement, version=node.version)
     except (NodeMissing, VersionConflict):
-        return None
-    return kept
+        return False
+    return True
 
 
 def delete_as_heard(tree: Tree, node: Node, read: Callable[[Node], object]) -> None:
@@ -84,6 +93,6 @@ def delete_as_heard(tree: Tree, node: Node, read: Callable[[Node], object]) -> N
     try:
         read(node)
     except DocumentError as error:
-        move_aside(tree, node, error, None)
+        move_aside(tree, node, str(error), None)
     else:
         delete_as_read(tree, node)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from kafka_steward.errors import DocumentError
+from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Who
+from kafka_steward.journal.codec import shown
 from kafka_steward.journal.document import Document
 from kafka_steward.journal.fields import Fields
 from kafka_steward.journal.requests import CancelRequest
+from kafka_steward.journal.tree import Node
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -44,6 +49,13 @@ class PlanStatus(str, Enum):
         return self in _FINISHED
 
 
+#: An entry of `follower.replication.throttled.replicas`, and a rate.
+_ENTRY = re.compile(r"[0-9]{1,10}:[0-9]{1,10}")
+_RATE = re.compile(r"-?[0-9]{1,19}")
+#: A step lock that lives longer than an hour was not written by us.
+_LONGEST_LIFE_MS = 3_600_000
+#: Characters of what is kept as a plan's reason: sentences of ours, which quote what others said.
+_SENTENCES = 10_000
 _FINISHED = {PlanStatus.COMPLETED, PlanStatus.CANCELLED, PlanStatus.ROLLED_BACK, PlanStatus.ABANDONED}
 
 
@@ -89,13 +101,13 @@ class PlanRecord(Document):
         fields.integer("version", low=1)
         who = fields.object("who")
         return cls(
-            fields.text("digest"),
+            fields.digest("digest"),
             fields.text("cluster_id"),
             fields.text("operation"),
             _status(fields),
             failed_brokers=fields.brokers("failed_brokers"),
             auto_generated=fields.flag("auto_generated"),
-            reason=fields.text("reason"),
+            reason=fields.words("reason", _SENTENCES),
             attempts=fields.integer("attempts"),
             published_ms=fields.integer("published_ms"),
             stepped_ms=fields.integer("stepped_ms"),
@@ -106,12 +118,22 @@ class PlanRecord(Document):
             left=fields.integer("left"),
             chunks=fields.texts("chunks"),
             cancel=_read_cancel(fields),
-            rolled_back_by=fields.maybe("rolled_back_by", fields.text),
+            rolled_back_by=fields.maybe("rolled_back_by", fields.digest),
             even_if_disabled=fields.maybe("even_if_disabled", fields.flag) or False,
             needs_approval=fields.maybe("needs_approval", fields.flag) or False,
             extra=fields.rest(),
             source=source,
         )
+
+    @classmethod
+    def from_node(cls, node: Node) -> Self:
+        """Read the record that `node` holds, which names it. Raises DocumentError."""
+        record = super().from_node(node)
+        if not node.path.endswith(f"/{record.digest}"):
+            raise DocumentError(
+                f"{node.path} holds the record of another plan, {record.digest[:12]}; mend or delete it."
+            )
+        return record
 
     def values(self) -> dict[str, Any]:
         """All fields but the revision, which is the node's."""
@@ -145,7 +167,7 @@ def _read_cancel(fields: Fields) -> CancelRequest | None:
 
 
 def _read_who(fields: Fields) -> Who:
-    texts = {key: fields.maybe(key, fields.text) for key in ("dag_id", "run_id", "task_id", "person")}
+    texts = {key: fields.maybe(key, fields.words) for key in ("dag_id", "run_id", "task_id", "person")}
     return Who(try_number=fields.maybe("try_number", fields.integer), **texts)
 
 
@@ -163,7 +185,10 @@ class Ownership(Document):
     def read(cls, fields: Fields, source: str | None) -> Self:
         """From our own form, version 1."""
         fields.integer("version", low=1)
-        return cls(fields.maybe("plan", fields.text), fields.texts("paused"), extra=fields.rest(), source=source)
+        plan, paused = fields.maybe("plan", fields.digest), fields.texts("paused")
+        if not all(map(paths.is_digest, paused)):
+            fields.refuse(f"has 'paused' = {shown(list(paused))} where plans belong")
+        return cls(plan, paused, extra=fields.rest(), source=source)
 
     def values(self) -> dict[str, Any]:
         """Both fields."""
@@ -185,8 +210,8 @@ class Lock(Document):
     def read(cls, fields: Fields, source: str | None) -> Self:
         """From our own form, version 1."""
         fields.integer("version", low=1)
-        owner, life_ms = fields.maybe("owner", fields.text), fields.integer("life_ms", low=1)
-        return cls(owner, life_ms, fields.integer("claim", low=1), extra=fields.rest(), source=source)
+        owner, life_ms = fields.maybe("owner", fields.text), fields.integer("life_ms", low=1, high=_LONGEST_LIFE_MS)
+        return cls(owner, life_ms, fields.integer("claim", low=1, high=2**62), extra=fields.rest(), source=source)
 
     def values(self) -> dict[str, Any]:
         """All three fields."""
@@ -210,8 +235,15 @@ class Borrowed(Document):
         """From our own form, version 1."""
         fields.integer("version", low=1)
         before, ours = fields.maybe("before", fields.text), fields.maybe("ours", fields.text)
+        if ours is not None and not all(each is None or _RATE.fullmatch(each) for each in (before, ours)):
+            fields.refuse(f"has the rates {shown([before, ours])} where whole numbers of bytes per second belong")
         by_plan = fields.object("entries")
+        strange = next((plan for plan in by_plan.rest() if not paths.is_digest(plan)), None)
+        if strange is not None:
+            by_plan.refuse(f"names the plan {shown(strange)}, which can be none")
         entries = {plan: by_plan.texts(plan) for plan in sorted(by_plan.rest())}
+        if not all(_ENTRY.fullmatch(each) for several in entries.values() for each in several):
+            fields.refuse("has entries other than <partition>:<broker>")
         return cls(before, ours, entries, extra=fields.rest(), source=source)
 
     def values(self) -> dict[str, Any]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
+from kafka_steward.escaping import printable, utc
 from kafka_steward.journal.audit import AuditRow, Entry
 from kafka_steward.journal.moves import MoveRow, MoveState
 from kafka_steward.journal.records import PlanRecord
@@ -56,7 +56,7 @@ def plan_lines(record: PlanRecord, rows: Sequence[MoveRow]) -> list[str]:
     lines = [
         f"plan {record.digest[:12]}: {record.operation}, {record.status.value}, {record.partitions} partitions",
         f"  partitions: {counted or 'none'}",
-        f"  published {_time(record.published_ms)}, last stepped {_time(record.stepped_ms)}",
+        f"  published {utc(record.published_ms)}, last stepped {utc(record.stepped_ms)}",
     ]
     return lines + ([f"  {record.reason}"] if record.reason else [])
 
@@ -65,7 +65,7 @@ def _audit_cells(row: AuditRow) -> tuple[str, ...]:
     entry = row.entry
     outcome = f"{row.outcome.value}: {row.detail}" if row.detail else row.outcome.value
     change = _change(entry.before, entry.after)
-    return (_time(row.when_ms), entry.action.value, _subject(entry), change, outcome, entry.reason, str(entry.who))
+    return (utc(row.when_ms), entry.action.value, _subject(entry), change, outcome, entry.reason, str(entry.who))
 
 
 def _move_cells(row: MoveRow) -> tuple[str, ...]:
@@ -75,7 +75,7 @@ def _move_cells(row: MoveRow) -> tuple[str, ...]:
 
 
 def _plan_cells(record: PlanRecord) -> tuple[str, ...]:
-    when, digest = _time(record.published_ms), record.digest[:12]
+    when, digest = utc(record.published_ms), record.digest[:12]
     status, partitions = record.status.value, str(record.partitions)
     return (when, digest, record.operation, status, partitions, record.reason, str(record.who))
 
@@ -104,10 +104,6 @@ def _value(value: Any) -> str:
     return str(value)
 
 
-def _time(ms: int) -> str:
-    return datetime.fromtimestamp(ms / 1000, tz=timezone.utc).strftime("%Y-%m-%d %H:%M:%S")
-
-
 def _table(columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Table:
     return Table(columns, [tuple(_line(cell) for cell in row) for row in rows])
 
@@ -118,4 +114,4 @@ def _cut(line: str) -> str:
 
 def _line(text: str) -> str:
     # Words from outside may hold line ends and terminal codes: neither may break the table.
-    return "".join(character if character.isprintable() else " " for character in text)
+    return printable(text)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from kafka_steward.journal import codec
 from kafka_steward.journal.document import Document
 from kafka_steward.journal.documents import ChunkPartition, partition_values, read_partitions
 from kafka_steward.journal.fields import Fields, read_object
@@ -44,11 +45,14 @@ class Request(Document):
 def _read_assignments(topics: Fields) -> tuple[ChunkPartition, ...]:
     found = []
     for topic in sorted(topics.rest()):
+        if not codec.is_topic(topic):
+            topics.refuse(f"names {codec.shown(topic)} where a {codec.TOPIC.what} belongs")
         by_number = topics.object(topic)
         for number in sorted(by_number.rest(), key=lambda text: (len(text), text)):
-            if not (number.isascii() and number.isdigit()):
-                by_number.refuse(f"names the partition {number[:20]!r}, which is no number")
-            found.append(ChunkPartition(topic, int(number), by_number.brokers(number)))
+            partition = codec.PARTITION.parse(number)
+            if partition is None:
+                by_number.refuse(f"names the partition {number[:20]!r}, which is no number of a partition")
+            found.append(ChunkPartition(topic, partition, by_number.brokers(number)))
     return tuple(found)
 
 
@@ -83,7 +87,8 @@ class CancelRequest(_Signal):
         scope = fields.maybe("scope", fields.text) or "pending"
         if scope not in {"pending", "plan"}:
             fields.refuse(f"has 'scope' = {scope[:20]!r} where pending or plan belongs")
-        plan, person, reason = (fields.maybe(key, fields.text) for key in ("plan", "person", "reason"))
+        plan = fields.maybe("plan", fields.text)
+        person, reason = (fields.maybe(key, fields.words) for key in ("person", "reason"))
         anyway = fields.maybe("even_if_disabled", fields.flag) or False
         return cls(plan, scope, person, reason, anyway, extra=fields.rest(), source=source)
 
@@ -113,7 +118,7 @@ class SwitchedOff(_Signal):
     def read(cls, fields: Fields, source: str | None) -> Self:
         """All fields are optional."""
         fields.maybe("version", fields.integer)
-        person, reason = fields.maybe("person", fields.text), fields.maybe("reason", fields.text)
+        person, reason = fields.maybe("person", fields.words), fields.maybe("reason", fields.words)
         return cls(person, reason, extra=fields.rest(), source=source)
 
     def values(self) -> dict[str, Any]:

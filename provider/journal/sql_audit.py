@@ -15,6 +15,8 @@ __all__ = ["AuditTable"]
 
 _audit = tables.audit
 _KEY = ("plan", "chunk", "topic", "partition", "broker", "action", "attempt")
+#: Characters of a text that are kept.
+_LONGEST = 10_000
 #: Rows per statement: SQLite takes 32766 parameters in one.
 _BATCH = 500
 
@@ -87,7 +89,7 @@ def _columns(entry: Entry) -> dict[str, Any]:
     return {
         "plan": entry.plan,
         "chunk": _or(entry.chunk, -1),
-        "topic": _or(entry.topic, ""),
+        "topic": _clean(entry.topic or ""),
         "partition": _or(entry.partition, -1),
         "broker": _or(entry.broker, -1),
         "action": entry.action.value,
@@ -95,11 +97,11 @@ def _columns(entry: Entry) -> dict[str, Any]:
         "before": to_column(entry.before),
         "after": to_column(entry.after),
         "reason": _clean(entry.reason),
-        "dag_id": entry.who.dag_id,
-        "run_id": entry.who.run_id,
-        "task_id": entry.who.task_id,
+        "dag_id": _clean_or_none(entry.who.dag_id),
+        "run_id": _clean_or_none(entry.who.run_id),
+        "task_id": _clean_or_none(entry.who.task_id),
         "try_number": entry.who.try_number,
-        "person": entry.who.person,
+        "person": _clean_or_none(entry.who.person),
     }
 
 
@@ -136,4 +138,8 @@ def _unless(value: Any, stand_in: Any) -> Any:
 
 def _clean(text: str) -> str:
     # PostgreSQL keeps no NUL, and no database keeps half a surrogate pair; Kafka's words may hold anything.
-    return text.replace("\x00", "").encode(errors="replace").decode()
+    return text[:_LONGEST].replace("\x00", "").encode(errors="replace").decode()
+
+
+def _clean_or_none(text: str | None) -> str | None:
+    return None if text is None else _clean(text)

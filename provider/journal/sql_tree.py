@@ -2,20 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import sqlalchemy as sa
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
 
 from kafka_steward.errors import NodeExists, NodeMissing, VersionConflict
+from kafka_steward.journal.codec import MAX_NUMBER
 from kafka_steward.journal.database import IDS, Database, now_ms
 from kafka_steward.journal.paths import checked_path
 from kafka_steward.journal.schema import tables
-from kafka_steward.journal.tree import Node, checked_data
+from kafka_steward.journal.tree import MAX_BYTES, Node, checked_data
 
 __all__ = ["SqlTree"]
 
 _node = tables.node
+#: Paths per statement: SQLite takes 32766 parameters in one.
+_BATCH = 500
+
+
+class _Text(sa.sql.functions.FunctionElement[Any]):
+    """A column of text as anyone may have written it: SQLite keeps any bytes, which its driver would not return."""
+
+    inherit_cache = True
+
+
+@compiles(_Text, "sqlite")
+def _bytes_on_sqlite(element: _Text, compiler: SQLCompiler, **options: Any) -> str:
+    return f"CAST({compiler.process(element.clauses, **options)} AS BLOB)"
+
+
+@compiles(_Text, "postgresql")
+def _text_on_postgresql(element: _Text, compiler: SQLCompiler, **options: Any) -> str:
+    return str(compiler.process(element.clauses, **options))
+
+
+#: One character more than a document may have tells that it has more.
+_DATA = sa.func.substr(_node.c.data, 1, MAX_BYTES + 1)
 _COLUMNS = (
-    _node.c.path,
-    _node.c.data,
+    _Text(_node.c.path).label("path"),
+    _Text(_DATA).label("data"),
     _node.c.version,
     _node.c.created_id,
     _node.c.modified_id,
@@ -54,7 +82,7 @@ class SqlTree:
         """As `Tree.get`."""
         with self.database.reading() as connection:
             row = connection.execute(sa.select(*_COLUMNS).where(self._at(path))).one_or_none()
-            return None if row is None else Node(*row)
+            return None if row is None else _read(row)
 
     def set(self, path: str, data: str, *, version: int) -> Node:
         """As `Tree.set`."""
@@ -70,7 +98,7 @@ class SqlTree:
             row = connection.execute(sa.update(_node).where(same).values(changed).returning(*_COLUMNS)).one_or_none()
             if row is None:
                 raise self._conflict(connection, path, version)
-            return Node(*row)
+            return _read(row)
 
     def delete(self, path: str, *, version: int) -> None:
         """As `Tree.delete`."""
@@ -83,25 +111,55 @@ class SqlTree:
         """As `Tree.children`."""
         below = "/" if path == "/" else f"{checked_path(path)}/"
         with self.database.reading() as connection:
-            paths = connection.execute(sa.select(_node.c.path).where(self._within(below))).scalars().all()
-        return sorted({found[len(below) :].partition("/")[0] for found in paths})
+            paths = connection.execute(sa.select(_Text(_node.c.path)).where(self._within(below))).scalars().all()
+        return sorted({_text(found)[len(below) :].partition("/")[0] for found in paths})
 
     def below(self, path: str) -> list[Node]:
         """As `Tree.below`."""
         below = f"{checked_path(path)}/"
         with self.database.reading() as connection:
             rows = connection.execute(sa.select(*_COLUMNS).where(self._within(below))).all()
-        return sorted((Node(*row) for row in rows if "/" not in row.path[len(below) :]), key=lambda node: node.path)
+        nodes = (_read(row) for row in rows)
+        return sorted((node for node in nodes if "/" not in node.path[len(below) :]), key=lambda node: node.path)
+
+    def read(self, paths: Sequence[str]) -> list[Node | None]:
+        """As `Tree.read`."""
+        found: dict[str, Node] = {}
+        with self.database.reading() as connection:
+            for start in range(0, len(paths), _BATCH):
+                some = [checked_path(path) for path in paths[start : start + _BATCH]]
+                query = sa.select(*_COLUMNS).where(self._mine() & _node.c.path.in_(some))
+                found |= {node.path: node for node in map(_read, connection.execute(query))}
+        return [found.get(path) for path in paths]
+
+    def subtree(self, path: str, most: int) -> list[Node]:
+        """As `Tree.subtree`."""
+        deepest = sa.func.length(_node.c.path).desc()
+        chosen = (self._mine() & (_node.c.path == path)) | self._within(f"{path}/")
+        with self.database.reading() as connection:
+            return [
+                _read(row)
+                for row in connection.execute(sa.select(*_COLUMNS).where(chosen).order_by(deepest).limit(most))
+            ]
+
+    def discard(self, node: Node) -> bool:
+        """As `Tree.discard`."""
+        same = self._mine() & (_node.c.path == node.path) & (_node.c.version == node.version)
+        with self.database.transaction() as connection:
+            return bool(connection.execute(sa.delete(_node).where(same)).rowcount)
 
     def close(self) -> None:
         """As `Tree.close`: the database belongs to the journal, which closes it."""
 
     def _at(self, path: str) -> sa.ColumnElement[bool]:
-        return (_node.c.cluster_id == self.database.cluster_id) & (_node.c.path == checked_path(path))
+        return self._mine() & (_node.c.path == checked_path(path))
+
+    def _mine(self) -> sa.ColumnElement[bool]:
+        return _node.c.cluster_id == self.database.cluster_id
 
     def _within(self, below: str) -> sa.ColumnElement[bool]:
         after = f"{below[:-1]}0"  # "0" is the character that follows "/"
-        return (_node.c.cluster_id == self.database.cluster_id) & (_node.c.path > below) & (_node.c.path < after)
+        return self._mine() & (_node.c.path > below) & (_node.c.path < after)
 
     def _exists(self, connection: sa.Connection, path: str) -> bool:
         return connection.execute(sa.select(_node.c.version).where(self._at(path))).first() is not None
@@ -120,9 +178,25 @@ class SqlTree:
             "modified_ms": created_ms,
         }
         row = connection.execute(sa.insert(_node).values(values).returning(*_COLUMNS)).one()
-        return Node(*row)
+        return _read(row)
 
     def _conflict(self, connection: sa.Connection, path: str, version: int) -> NodeMissing | VersionConflict:
         if self._exists(connection, path):
             return VersionConflict(f"{path} was changed since version {version} was read; read it again.")
         return NodeMissing(f"{path} does not exist any more; read again before changing it.")
+
+
+def _read(row: Sequence[Any]) -> Node:
+    """The node of a row that anyone may have inserted: a column may hold what its type does not allow."""
+    path, data, *numbers = row
+    version, created_id, modified_id, created_ms, modified_ms = (_number(each) for each in numbers)
+    times = (min(max(each, 0), MAX_NUMBER) for each in (created_ms, modified_ms))
+    return Node(_text(path), _text(data), version, created_id, modified_id, *times)
+
+
+def _text(value: Any) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+
+
+def _number(value: Any) -> int:
+    return value if isinstance(value, int) else 0

@@ -4,6 +4,9 @@ Paths look like ZooKeeper's: `/admin/failed_brokers/3`. A parent need not be cre
 its changes from 0; `created_id` and `modified_id` come from one counter per tree that only grows, so that a node
 deleted and created anew is told apart (ZooKeeper's czxid and mzxid). Times are the backend's own clock.
 
+What others wrote may be named by anything that the backend takes, and be of any size: `children` lists all of it, and
+no read returns more of a text than one character beyond MAX_BYTES. Names are judged by `codec` before they are used.
+
 A document has nothing below it. On ZooKeeper a parent may still be listed when its last child is gone. Versions compare
 for as long as a node lives: created anew it begins at 0 again, so whatever must not be hit by a late writer, such as a
 lock, is never deleted, only changed.
@@ -11,15 +14,14 @@ lock, is never deleted, only changed.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from kafka_steward.errors import DocumentError
+from kafka_steward.journal.codec import MAX_BYTES
 
 __all__ = ["MAX_BYTES", "Node", "Tree", "checked_data"]
-
-#: The largest document that any backend takes: what ZooKeeper takes (jute.maxbuffer) less room for the request.
-MAX_BYTES = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,18 @@ class Tree(Protocol):
 
     def below(self, path: str) -> list[Node]:
         """The documents directly below `path`, by name, in as few requests as the backend can do it."""
+
+    def read(self, paths: Sequence[str]) -> list[Node | None]:
+        """The documents at these paths, in as few requests as the backend can do it; None for one that is gone."""
+
+    def subtree(self, path: str, most: int) -> list[Node]:
+        """At most `most` of the documents at `path` and below it, the deepest first.
+
+        Unlike elsewhere the last name of `path` may be any that `children` lists, also one that nothing could create.
+        """
+
+    def discard(self, node: Node) -> bool:
+        """Delete a node that `subtree` gave, whatever its name, if it is still as it was. False when it is not."""
 
     def close(self) -> None:
         """Give back what the tree holds open. Harmless when called twice."""

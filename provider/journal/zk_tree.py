@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from kazoo.exceptions import NotEmptyError
 from kazoo.protocol.states import ZnodeStat
 from kazoo.security import ACL
 
-from kafka_steward.errors import JournalError, NodeMissing, WrongCluster
+from kafka_steward.errors import JournalError, NodeMissing, VersionConflict, WrongCluster
 from kafka_steward.journal.fields import read_object
 from kafka_steward.journal.paths import checked_path
-from kafka_steward.journal.tree import Node, checked_data
+from kafka_steward.journal.quarantine import move_aside
+from kafka_steward.journal.tree import MAX_BYTES, Node, checked_data
 from kafka_steward.journal.zk_acls import ClosedNodes, EnsuredPath, is_hidden, kafkas_model, our_acl
 from kafka_steward.journal.zk_options import ZooKeeperOptions
 from kafka_steward.journal.zk_session import ZkSession, conflict, missing
@@ -36,6 +39,8 @@ _TRIES = 5
 #: What this process has closed: process, servers and chroot, and the list that was given.
 _closed: set[tuple[int, str, ACL]] = set()
 _log = logging.getLogger(__name__)
+#: How many nodes that others put below a document are moved aside before it is deleted.
+_BELOW = 50
 
 
 class ZkTree:
@@ -110,23 +115,53 @@ class ZkTree:
     def delete(self, path: str, *, version: int) -> None:
         """As `Tree.delete`. Parents deep in the tree go with their last child."""
         self._refuse_wildcard(checked_path(path), version)
-        self._session.call(lambda client: client.delete_async(path, version), path, version)
+        try:
+            self._session.call(lambda client: client.delete_async(path, version), path, version)
+        except JournalError as error:
+            if not isinstance(error.__cause__, NotEmptyError):
+                raise
+            # Whoever put something below a document must not keep it from ever going.
+            for below in self.subtree(path, _BELOW):
+                if below.path != path:
+                    move_aside(self, below, f"{below.path} lies below a document; delete it.", None)
+            self._session.call(lambda client: client.delete_async(path, version), path, version)
         self._prune(path.rpartition("/")[0])
 
     def children(self, path: str) -> list[str]:
         """As `Tree.children`."""
-        try:
-            found: list[str] = self._session.repeat(lambda client: client.get_children_async(_parent(path)))
-        except NodeMissing:
-            return []
-        return sorted(found)
+        return self._names(_parent(path))
 
     def below(self, path: str) -> list[Node]:
         """As `Tree.below`. All are asked for at once: one after the other, each would wait for the server's answer."""
-        wanted = [checked_path(f"{path}/{name}") for name in self.children(path)]
+        wanted = [f"{path}/{name}" for name in self.children(path)]
         answers = zip(wanted, self._session.read(wanted), strict=True)
         nodes = (_document(each, *answer) for each, answer in answers if answer is not None)
         return [node for node in nodes if node is not None]
+
+    def read(self, paths: Sequence[str]) -> list[Node | None]:
+        """As `Tree.read`."""
+        wanted = [checked_path(path) for path in paths]
+        answers = zip(wanted, self._session.read(wanted), strict=True)
+        return [None if answer is None else _document(path, *answer) for path, answer in answers]
+
+    def subtree(self, path: str, most: int) -> list[Node]:
+        """As `Tree.subtree`."""
+        found = [path]
+        for parent in found:  # grows meanwhile: the parents before what is below them
+            if len(found) < most:
+                found += [f"{parent}/{name}" for name in self._names(parent)][: most - len(found)]
+        answers = zip(found, self._session.read(found), strict=True)
+        nodes = [_document(each, *answer) for each, answer in answers if answer is not None]
+        return [node for node in reversed(nodes) if node is not None]
+
+    def discard(self, node: Node) -> bool:
+        """As `Tree.discard`."""
+        try:
+            self._session.call(lambda client: client.delete_async(node.path, node.version), node.path, node.version)
+        except (NodeMissing, VersionConflict):
+            return False
+        self._prune(node.path.rpartition("/")[0])
+        return True
 
     def close(self) -> None:
         """As `Tree.close`."""
@@ -167,6 +202,13 @@ class ZkTree:
                 "mend the setting zookeeper: it is the brokers' zookeeper.connect, chroot included."
             )
 
+    def _names(self, path: str) -> list[str]:
+        try:
+            found: list[str] = self._session.repeat(lambda client: client.get_children_async(path))
+        except NodeMissing:
+            return []
+        return sorted(found)
+
     def _refuse_wildcard(self, path: str, version: int) -> None:
         if version >= 0:
             return
@@ -204,5 +246,5 @@ def _document(path: str, data: bytes | None, stat: ZnodeStat) -> Node | None:
 
 def _node(path: str, data: bytes, stat: ZnodeStat) -> Node:
     # What is not UTF-8 is someone else's garbage: its reader says so, in words.
-    text = data.decode(errors="replace")
+    text = data.decode(errors="replace")[: MAX_BYTES + 1]
     return Node(path, text, stat.version, stat.czxid, stat.mzxid, stat.ctime, stat.mtime)

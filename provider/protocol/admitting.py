@@ -12,7 +12,7 @@ from itertools import groupby
 
 from kafka_steward.assignment import Move, MoveReason, TopicPartition
 from kafka_steward.cluster.state import Partition, Snapshot
-from kafka_steward.errors import ClusterError, DocumentError
+from kafka_steward.errors import ClusterError, KafkaRefused
 from kafka_steward.execution.inflight import flights, forget_in_flight, retarget
 from kafka_steward.execution.owner import new_owner
 from kafka_steward.execution.ports import ClusterPort
@@ -73,10 +73,27 @@ class Admission:
         return admitted
 
     def _sight(self, papers: Sequence[Paper], plans: AskedPlans) -> Sight:
-        topics = sorted({asked.partition.topic for paper in papers for asked in paper.asked})
-        values = self._cluster.topic_configs(topics, [_MIN_ISR]) if topics else {}
+        snapshot = self._cluster.snapshot()
+        there = {name.topic for name in snapshot.partitions}
+        topics = sorted(there & {asked.partition.topic for paper in papers for asked in paper.asked})
+        values, refused = self._settings_of(topics)
         min_isr = {topic: int(of[_MIN_ISR]) for topic, of in values.items() if _MIN_ISR in of}
-        return Sight(self._cluster.snapshot(), known_flights(self._journal, plans), min_isr)
+        return Sight(snapshot, known_flights(self._journal, plans), min_isr, refused)
+
+    def _settings_of(self, topics: Sequence[str]) -> tuple[Mapping[str, Mapping[str, str]], dict[str, str]]:
+        """The settings of each topic, or Kafka's refusal: that one topic may not be read is no other one's matter."""
+        values: dict[str, Mapping[str, str]] = {}
+        refused: dict[str, str] = {}
+        try:
+            return (self._cluster.topic_configs(topics, [_MIN_ISR]) if topics else {}), refused
+        except KafkaRefused as error:
+            if len(topics) == 1:
+                return {}, {topics[0]: error.message}
+        for topic in topics:
+            of_one, refused_one = self._settings_of([topic])
+            values |= of_one
+            refused |= refused_one
+        return values, refused
 
     def _supersede(self, decisions: Sequence[Decision]) -> dict[TopicPartition, str]:
         """Cancel what flies to another target; returns what cannot be yet, and why."""
@@ -124,7 +141,7 @@ class Admission:
         return {name: size for name, size in found.items() if size is not None}
 
     def _refuse_paper(self, paper: Paper, admitted: Admitted) -> None:
-        kept = move_aside(self._journal.tree, paper.node, DocumentError(paper.fault), None)
+        kept = move_aside(self._journal.tree, paper.node, paper.fault, None)
         where = "" if kept is None else f" What it held is kept at {kept}/text."
         sentence = f"{paper.node.path} was not carried out: {paper.fault}{where}"
         text = paper.node.data[:2000]

@@ -40,11 +40,15 @@ class Flight:
 
 @dataclass(frozen=True)
 class Sight:
-    """What there is to be known: the cluster, what is under way, and min.insync.replicas by topic where known."""
+    """What there is to be known: the cluster, what is under way, and min.insync.replicas by topic where known.
+
+    `refused` has Kafka's words for each topic of which it tells us nothing.
+    """
 
     snapshot: Snapshot
     flights: Mapping[TopicPartition, Flight] = field(default_factory=dict)
     min_isr: Mapping[str, int] = field(default_factory=dict)
+    refused: Mapping[str, str] = field(default_factory=dict)
 
 
 class Fate(Enum):
@@ -92,6 +96,8 @@ def _judge(asked: Asked, sight: Sight, earlier: Decision | None) -> Decision:
     flight = sight.flights.get(asked.partition)
     if partition is None:
         return Decision(asked, Fate.REFUSE, "there is no such partition")
+    if asked.partition.topic in sight.refused:
+        return Decision(asked, Fate.REFUSE, f"Kafka said: {sight.refused[asked.partition.topic]}")
     why = (
         _wrong_target(asked, partition, sight)
         or _wrong_route(asked, partition, flight, earlier)

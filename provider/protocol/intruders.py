@@ -48,7 +48,7 @@ class SwitchSeen(Document):
     def read(cls, fields: Fields, source: str | None) -> Self:
         """From our own form, version 1."""
         fields.integer("version", low=1)
-        return cls(fields.integer("switch"), fields.texts("known"), extra=fields.rest(), source=source)
+        return cls(fields.integer("switch", high=2**63 - 1), fields.texts("known"), extra=fields.rest(), source=source)
 
     def values(self) -> dict[str, Any]:
         """Both fields."""

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.state import Snapshot
-from kafka_steward.errors import DocumentError
+from kafka_steward.errors import DocumentError, KafkaRefused
 from kafka_steward.execution.inflight import flights, forget_in_flight, note_foreign
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.journal import paths
@@ -35,7 +35,10 @@ def follow_legacy(cluster: ClusterPort, journal: Journal, under_way: Mapping[Top
         asked = () if node is None else Request.from_node(node).partitions
     except DocumentError as error:
         return [f"Left to Kafka: {error}"]
-    snapshot = cluster.snapshot(sorted({each.topic for each in asked} | {name.topic for name in noted}))
+    try:
+        snapshot = cluster.snapshot(sorted({each.topic for each in asked} | {name.topic for name in noted}))
+    except KafkaRefused as error:
+        return [f"{paths.REASSIGN_PARTITIONS} is left to Kafka, which lets us not read what it names: {error}"]
     for each in asked:
         if each.topic_partition not in under_way and each.topic_partition in snapshot.partitions:
             note_foreign(journal.tree, each.topic_partition, _noted(each, snapshot))

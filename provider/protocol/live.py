@@ -13,12 +13,14 @@ from dataclasses import replace
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import LockLost, NodeExists, NodeMissing, VersionConflict
+from kafka_steward.execution.mending import mending
 from kafka_steward.execution.owner import new_owner
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.switch import why_off
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Who
 from kafka_steward.journal.document import delete_as_read
+from kafka_steward.journal.listing import SWEEP_MS, WRITTEN, sweep
 from kafka_steward.journal.open import Journal
 from kafka_steward.journal.quarantine import delete_as_heard
 from kafka_steward.journal.requests import CancelRequest
@@ -27,7 +29,7 @@ from kafka_steward.protocol.asked_plans import AskedPlan, AskedPlans, why_not_no
 from kafka_steward.protocol.driving import SOON_S, Driver, Looked
 from kafka_steward.protocol.intruders import Intruders
 from kafka_steward.protocol.legacy import follow_legacy
-from kafka_steward.protocol.papers import BATCH, Paper, read_queue, read_requests
+from kafka_steward.protocol.papers import Paper, read_queue, read_requests
 from kafka_steward.protocol.queueing import shorten, started, taken_out
 from kafka_steward.protocol.signalling import heed_signal, signalled
 from kafka_steward.protocol.withdrawing import Withdrawal
@@ -54,13 +56,17 @@ class Protocol:
         self._admission = Admission(cluster, journal, settings, who)
         self._intruders = Intruders(cluster, journal, who, cancel=settings.foreign_while_disabled == "cancel")
         self._driver = Driver(cluster, journal, settings, who)
+        self._swept_ms: int | None = None
 
     def look(self) -> Looked:
         """Look once, and do what can be done now. Raises ClusterError, JournalError: the next look goes on."""
+        return mending(self._journal, self._who, self._look)
+
+    def _look(self) -> Looked:
         looked = Looked()
         self._plans.read()
         # The signal first: a plan that is stepped takes it for its own.
-        for part in (self._signal, self._in_flight, self._requests, self._queue, self._others):
+        for part in (self._sweep, self._signal, self._in_flight, self._requests, self._queue, self._others):
             self._tried(part, looked)
         return looked
 
@@ -71,6 +77,13 @@ class Protocol:
             # Another process is at it: what is left to do is seen by the next look.
             looked.sentences.append(str(error))
             looked.soon(SOON_S)
+
+    def _sweep(self, looked: Looked) -> None:
+        """Move aside what cannot be read, now and then; everything else leaves it out meanwhile."""
+        now_ms = self._journal.now_ms()
+        if self._swept_ms is None or not 0 <= now_ms - self._swept_ms < SWEEP_MS:
+            looked.sentences += sweep(self._journal, WRITTEN, self._who)
+            self._swept_ms = now_ms
 
     def _in_flight(self, looked: Looked) -> None:
         for plan in self._plans.asked:
@@ -92,10 +105,10 @@ class Protocol:
         self._driver.look_for_undos()
 
     def _requests(self, looked: Looked) -> None:
-        papers = read_requests(self._journal.tree)
+        papers, more = read_requests(self._journal.tree)
         if not papers:
             return
-        if len(papers) >= BATCH:
+        if more:
             looked.soon(SOON_S)
         fresh = [paper for paper in papers if not self._plans.knows(paper.source)]
         for paper in papers:

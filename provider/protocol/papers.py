@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kafka_steward.errors import DocumentError
 from kafka_steward.journal import paths
+from kafka_steward.journal.codec import MAX_BYTES, REQUEST, request_number
 from kafka_steward.journal.requests import Request
-from kafka_steward.journal.tree import MAX_BYTES, Node, Tree
+from kafka_steward.journal.tree import Node, Tree
 from kafka_steward.protocol.asked_plans import source_of
 from kafka_steward.protocol.asking import Asked
 
 __all__ = ["BATCH", "Paper", "read_queue", "read_requests"]
 
-#: Requests that are read at once: thousands are taken a batch at a time.
+#: Requests that are read at once: thousands are taken a batch at a time, and less of them once there are MAX_BYTES.
 BATCH = 1000
-_NUMBERED = re.compile(r"request_\d+")
 
 
 @dataclass(frozen=True)
@@ -35,20 +34,33 @@ class Paper:
         return source_of(self.node)
 
 
-def read_requests(tree: Tree) -> list[Paper]:
-    """The oldest requests, in the order in which they were made.
+def read_requests(tree: Tree) -> tuple[list[Paper], bool]:
+    """The oldest requests, in the order in which they were made, and whether more of them wait.
+
+    At most BATCH are read at once, and no further one once they have MAX_BYTES.
 
     Sequence numbers tell it. Who cannot count, such as one SQL insert, may give any name: by its created id, it comes
-    after those that are numbered.
+    after those that are numbered. What has a name that none can have is left to the sweep.
     """
-    names = tree.children(paths.REASSIGNMENT_REQUESTS)
-    numbered = [name for name in names if _NUMBERED.fullmatch(name)]
-    first = sorted(numbered, key=lambda name: int(name.rpartition("_")[2]))[:BATCH]
-    others = set(names) - set(numbered) if len(first) < BATCH else ()
-    found = (tree.get(f"{paths.REASSIGNMENT_REQUESTS}/{name}") for name in first)
-    named = [node for name in others if (node := tree.get(f"{paths.REASSIGNMENT_REQUESTS}/{name}")) is not None]
-    named.sort(key=lambda node: (node.created_id, node.path))
-    return [_paper(node) for node in (*(node for node in found if node is not None), *named)]
+    names = [name for name in tree.children(paths.REASSIGNMENT_REQUESTS) if REQUEST.parse(name) is not None]
+    numbers = {name: number for name in names if (number := request_number(name)) is not None}
+    nodes = _read(tree, sorted(numbers, key=lambda name: numbers[name])[:BATCH])
+    if len(nodes) == len(numbers):
+        others = _read(tree, [name for name in names if name not in numbers][: BATCH - len(nodes)])
+        nodes += sorted(others, key=lambda node: (node.created_id, node.path))
+    return [_paper(node) for node in nodes], bool(nodes) and len(nodes) < len(names)
+
+
+def _read(tree: Tree, names: Sequence[str]) -> list[Node]:
+    """The nodes of these names, until there are enough bytes of them; one is always read."""
+    found: list[Node] = []
+    size = 0
+    for name in names:
+        node = tree.get(f"{paths.REASSIGNMENT_REQUESTS}/{name}") if size < MAX_BYTES else None
+        if node is not None:
+            found.append(node)
+            size += len(node.data)
+    return found
 
 
 def read_queue(tree: Tree) -> Paper | None:
@@ -58,8 +70,6 @@ def read_queue(tree: Tree) -> Paper | None:
 
 
 def _paper(node: Node) -> Paper:
-    if len(node.data.encode(errors="replace")) > MAX_BYTES:
-        return Paper(node, (), f"{node.path} has more than the {MAX_BYTES} bytes of a document; cut it into several.")
     try:
         request = Request.from_node(node)
     except DocumentError as error:

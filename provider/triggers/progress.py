@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from kafka_steward.escaping import printable
+
 if TYPE_CHECKING:
     from kafka_steward.execution.decisions.progress import Progress
 
@@ -39,4 +41,4 @@ def progress_line(progress: Progress) -> str:
     total = progress.partitions_total
     share = progress.partitions_settled / total if total else 1.0
     done = int(share * _WIDTH)
-    return f"[{'#' * done}{'-' * (_WIDTH - done)}] {share:4.0%} of {total} partitions. {progress.sentence}"
+    return f"[{'#' * done}{'-' * (_WIDTH - done)}] {share:4.0%} of {total} partitions. {printable(progress.sentence)}"

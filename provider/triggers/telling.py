@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.observability import stats
 
+from kafka_steward.escaping import printable
+
 if TYPE_CHECKING:
     from kafka_steward.hooks.steward import Opened
 
@@ -85,14 +87,14 @@ class Teller:
     def say(self, sentence: str, *, about: object) -> None:
         """Say it, unless the last thing said was about the same."""
         if about != self._said:
-            self._say("%s", sentence)
+            self._say("%s", printable(sentence))
             self._said = about
 
     def lines(self, sentences: list[str], **_: Any) -> None:
         """Say each that was not said lately."""
         for sentence in sentences:
             if sentence not in self._lines:
-                self._say("%s", sentence)
+                self._say("%s", printable(sentence))
             self._lines[sentence] = self._lines.pop(sentence, None)
         for old in list(self._lines)[:-_REMEMBERED]:
             del self._lines[old]

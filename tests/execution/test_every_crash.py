@@ -19,9 +19,11 @@ from kafka_steward.execution.undoing.undo import Undo, open_undos
 from kafka_steward.execution.watching.detector import Detector
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action
+from kafka_steward.journal.listing import BOUNCES
 from kafka_steward.journal.locks import Slot
 from kafka_steward.journal.moves import MoveState
 from kafka_steward.journal.plans import PlanStatus
+from kafka_steward.journal.quarantine import QUARANTINE
 from kafka_steward.journal.requests import CancelRequest
 from kafka_steward.journal.sql_audit import AuditTable
 from kafka_steward.journal.sql_moves import MoveTable
@@ -221,11 +223,38 @@ def test_every_call_that_a_seam_has_is_made_by_some_scenario() -> None:
     for ticks in (2, 9):
         take_back(moving_three(ticks), Faults(calls=counted.calls))
     place = healing()
+    place.stores[0].create("/admin/failed_brokers/not-a-broker", "{}")
     Detector(*place.process(Faults(calls=counted.calls)), place.settings, WHO).look()
     seams = {"cluster": ClusterPort, "tree": Tree, "moves": MoveTable, "audit": AuditTable}
     there = {f"{seam}.{name}" for seam, kind in seams.items() for name in dir(kind) if not name.startswith("_")}
     free = {f"{seam}.{name}" for seam in seams for name in FREE}
     assert there - free - set(counted.calls) == set(NEVER_IN_A_STEP)
+
+
+def test_what_cannot_be_read_is_kept_whatever_dies_while_it_is_moved_aside() -> None:
+    def strays() -> Place:
+        place = healing()
+        place.stores[0].create("/admin/failed_brokers/not-a-broker", "whose is this?")
+        place.stores[0].create("/admin/rolling_bounce/2", "soon")
+        return place
+
+    def looked(place: Place, faults: Faults) -> None:
+        cluster, journal = place.process(faults)
+        Detector(cluster, journal, place.settings, WHO).look()
+
+    quiet, place = Faults(), strays()
+    looked(place, quiet)
+    for at, kind, _ in points(quiet.calls):
+        place = strays()
+        with suppress(Died, ClusterError, JournalError):
+            looked(place, Faults(at, kind))
+        looked(place, Faults())
+        tree = place.stores[0]
+        kept = [tree.get(f"{QUARANTINE}/{name}/text") for name in tree.children(QUARANTINE)]
+        assert {node.data for node in kept if node is not None} == {"whose is this?", "soon"}
+        assert tree.children("/admin/failed_brokers") == ["1"]
+        assert [each.key for each in BOUNCES.listed(tree).found] == [(2,)]
+        assert BOUNCES.listed(tree).unreadable == []
 
 
 def test_a_look_that_dies_anywhere_leaves_a_later_look_the_same_time() -> None:

@@ -97,7 +97,7 @@ def test_words_from_outside_break_no_line() -> None:
     lines = audit_table([row(wild)]).lines()
     assert len(lines) == 2
     assert lines[1].isprintable()
-    assert "one two [31m red x" in lines[1]
+    assert r"one\x0atwo\x1b[31m red\x0dx" in lines[1]
     assert "..." in lines[1]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from kafka_steward.assignment import Move, MoveReason
+from kafka_steward.escaping import markdown
 from kafka_steward.execution.decisions.breaches import breaches
 from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder, cordoned_in
 
@@ -116,14 +117,9 @@ def _section(title: str, lines: Sequence[str]) -> str:
     if not lines:
         return ""
     more = [f"- … and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else []
-    return "\n".join([f"### {title}", "", *(f"- {_plain(line)}" for line in lines[:_SHOWN]), *more])
+    return "\n".join([f"### {title}", "", *(f"- {markdown(line)}" for line in lines[:_SHOWN]), *more])
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(_plain(cell) for cell in line)} |" for line in lines)
-
-
-def _plain(text: str) -> str:
-    # Topic names hold underscores, which Markdown would take for emphasis.
-    return text.replace("|", "\\|").replace("_", "\\_")
+    lines = [head, ["---"] * len(head), *([markdown(cell) for cell in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -16,7 +16,8 @@ from kafka_steward.execution.filling.creating import TopicMaker
 from kafka_steward.execution.filling.debtbook import debts, forget, write_down
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Entry, Outcome, Who
-from kafka_steward.journal.document import delete_as_read, readable
+from kafka_steward.journal.document import delete_as_read
+from kafka_steward.journal.listing import ASKED_PARTITIONS
 from kafka_steward.journal.open import Journal
 from kafka_steward.journal.owed import AskedPartitions, OwedReplicas
 
@@ -65,8 +66,7 @@ def possible(there: list[Partition], snapshot: Snapshot) -> bool:
 def asked_partitions(journal: Journal, snapshot: Snapshot) -> dict[str, AskedPartitions]:
     """By topic, the requests that can be carried out now, or are of no use any more."""
     found = {}
-    for node, asked in readable(journal.tree.below(paths.PARTITIONS_ASKED), AskedPartitions.from_node):
-        topic = node.path.rpartition("/")[2]
+    for topic, asked in ((*each.key, each.document) for each in ASKED_PARTITIONS.found(journal.tree)):
         there = _partitions(snapshot, topic)
         if _why_not(asked, there) or possible(there, snapshot):
             found[topic] = asked

@@ -13,7 +13,7 @@ from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.visibility import with_hidden
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Entry, Who
-from kafka_steward.journal.document import readable
+from kafka_steward.journal.listing import OWED
 from kafka_steward.journal.moves import MoveState
 from kafka_steward.journal.open import Journal
 from kafka_steward.journal.owed import OwedReplicas
@@ -32,7 +32,7 @@ def debts(journal: Journal, snapshot: Snapshot) -> list[Debt]:
 
 def owed_count(tree: Tree) -> int:
     """How many replicas are owed by what is written down."""
-    return sum(owed.target_rf - len(owed.brokers) for _, owed in _written(tree))
+    return sum(each.document.target_rf - len(each.document.brokers) for each in OWED.found(tree))
 
 
 def settle_debts(cluster: ClusterPort, journal: Journal, snapshot: Snapshot, who: Who) -> list[Debt]:
@@ -74,25 +74,17 @@ def forget(journal: Journal, names: Sequence[TopicPartition]) -> None:
 
 
 def _judged(journal: Journal, snapshot: Snapshot) -> list[tuple[Node, Debt]]:
-    written = _written(journal.tree)
+    written = OWED.found(journal.tree)
     now_ms, filled = journal.now_ms(), _filled(journal) if written else {}
     found = []
-    for node, owed in written:
-        name = _name(node.path)
+    for each in written:
+        name, node, owed = TopicPartition(*each.key), each.node, each.document
         partition = snapshot.partitions.get(name)
         age_ms = now_ms - node.created_ms
         hidden = name.topic in snapshot.hidden
         judged = judge(name, owed, partition, age_ms=age_ms, filled=filled.get(name, ()), hidden=hidden)
         found.append((node, judged))
     return found
-
-
-def _written(tree: Tree) -> list[tuple[Node, OwedReplicas]]:
-    nodes = []
-    for topic in tree.children(paths.OWED):
-        below = tree.below(f"{paths.OWED}/{topic}")
-        nodes += [node for node in below if node.path.rpartition("/")[2].isdecimal()]
-    return readable(nodes, OwedReplicas.from_node)
 
 
 def _filled(journal: Journal) -> dict[TopicPartition, list[Assignment]]:
@@ -106,11 +98,6 @@ def _filled(journal: Journal) -> dict[TopicPartition, list[Assignment]]:
                 if row.attempt:
                     found.setdefault(row.topic_partition, []).extend(stops(row.move))
     return found
-
-
-def _name(path: str) -> TopicPartition:
-    topic, number = path.removeprefix(f"{paths.OWED}/").split("/")
-    return TopicPartition(topic, int(number))
 
 
 def _entry(action: Action, name: TopicPartition, reason: str, who: Who, owed: OwedReplicas) -> Entry:

@@ -202,9 +202,11 @@ def _rates_noted(journal: Journal, plans: Sequence[str]) -> list[tuple[int, str]
     found = []
     for name in journal.tree.children(paths.borrowed_below("broker")):
         broker = paths.broker_of(name)
+        if broker is None:
+            continue
         for side in Side:
             node = journal.tree.get(paths.borrowed("broker", name, side.rate_key))
-            if node is not None and broker is not None and set(plans) & Borrowed.from_node(node).entries.keys():
+            if node is not None and set(plans) & Borrowed.from_node(node).entries.keys():
                 found.append((broker, f"{side.rate_key} of broker {broker}"))
     return found
 

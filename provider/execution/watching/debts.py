@@ -10,15 +10,15 @@ from kafka_steward.execution.owner import new_owner
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Who
+from kafka_steward.journal.listing import borrowed_now
 from kafka_steward.journal.open import Journal
-from kafka_steward.journal.records import Borrowed
 
 __all__ = ["debtors", "give_back_debts", "sweep_notes"]
 
 
 def debtors(journal: Journal) -> list[str]:
     """Digests of plans that have ended, or are unknown, and still have something borrowed; sorted."""
-    plans = {plan for node in _documents(journal) for plan in Borrowed.from_json(node).entries}
+    plans = {plan for borrowed in borrowed_now(journal.tree) for plan in borrowed.entries}
     records = {plan: journal.plans.get(plan) for plan in sorted(plans)}
     return [plan for plan, record in records.items() if record is None or record.status.finished]
 
@@ -43,15 +43,6 @@ def sweep_notes(journal: Journal) -> None:
 def _is_over(journal: Journal, plan: str) -> bool:
     if plan.startswith("/"):
         # A document that is about to supersede it, and is there until its own plan is.
-        return journal.tree.get(plan) is None
+        return not paths.is_path(plan) or journal.tree.get(plan) is None
     record = journal.plans.get(plan)
     return record is None or record.status.finished
-
-
-def _documents(journal: Journal) -> list[str]:
-    found = []
-    for kind in ("broker", "topic"):
-        below = paths.borrowed_below(kind)
-        for name in journal.tree.children(below):
-            found += [node.data for node in journal.tree.below(f"{below}/{name}")]
-    return found

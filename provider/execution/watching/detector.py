@@ -10,8 +10,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from kafka_steward.errors import ClusterError, DocumentError, LockLost, NodeExists, NodeMissing, VersionConflict
+from kafka_steward.escaping import printable
 from kafka_steward.execution.bouncing import bounces, collect_bounces
 from kafka_steward.execution.decisions.disks import DiskJudgement, disk_sentence
 from kafka_steward.execution.decisions.failures import Failure, Judgement, Sight, handled_brokers, judge
@@ -23,7 +25,9 @@ from kafka_steward.execution.watching.sighting import Sighting
 from kafka_steward.execution.watching.tending import tend_abandoned
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Entry, Who
+from kafka_steward.journal.codec import BROKER
 from kafka_steward.journal.documents import FailedBroker
+from kafka_steward.journal.listing import FAILED_BROKERS, SWEEP_MS, WRITTEN, Collection, sweep
 from kafka_steward.journal.open import Journal
 from kafka_steward.journal.tree import Node
 from kafka_steward.settings import Settings
@@ -73,6 +77,7 @@ class Detector:
         self._settings = settings
         self._who = who
         self._sighting = Sighting(cluster)
+        self._swept_ms: int | None = None
 
     def look(self, *, announce: bool = True) -> Verdict:
         """Look once. With `announce`, what is due and returned in `due` counts as announced from now on.
@@ -84,6 +89,7 @@ class Detector:
 
     def _look(self, *, announce: bool) -> Verdict:
         now_ms = self._journal.now_ms()
+        self._sweep(now_ms)
         entries, failures = self._entries(now_ms), self._failures()
         first_seen_ms = {broker: failure.first_seen_ms for broker, failure in failures.items()} | entries
         for anew in (False, True):
@@ -144,26 +150,20 @@ class Detector:
 
     def _entries(self, now_ms: int) -> dict[int, int]:
         """KIP-46's entries: broker to the time of failure. One that cannot be, or be read, dates from its writing."""
-        found = {}
-        for name in self._journal.tree.children(paths.FAILED_BROKERS):
-            broker, node = paths.broker_of(name), self._journal.tree.get(f"{paths.FAILED_BROKERS}/{name}")
-            if broker is None or node is None:
-                continue
-            try:
-                told_ms = FailedBroker.from_node(node).failure_timestamp_ms
-            except DocumentError:
-                told_ms = node.created_ms
-            # A clock that runs ahead must not put a failure off.
-            found[broker] = told_ms if told_ms <= now_ms else min(node.created_ms, now_ms)
-        return found
+        entries = FAILED_BROKERS.found(self._journal.tree)
+        told = [(each.key[0], each.node, each.document.failure_timestamp_ms) for each in entries]
+        # A clock that runs ahead must not put a failure off.
+        return {broker: ms if ms <= now_ms else min(node.created_ms, now_ms) for broker, node, ms in told}
 
     def _failures(self) -> dict[int, Failure]:
-        found = {}
-        for name in self._journal.tree.children(_FAILURES):
-            broker, node = paths.broker_of(name), self._journal.tree.get(f"{_FAILURES}/{name}")
-            if broker is not None and node is not None:
-                found[broker] = _readable(node)
-        return found
+        return {each.key[0]: each.document for each in _FAILED.found(self._journal.tree)}
+
+    def _sweep(self, now_ms: int) -> None:
+        """Move aside what cannot be read, now and then: it was left out of everything else meanwhile."""
+        if self._swept_ms is None or not 0 <= now_ms - self._swept_ms < SWEEP_MS:
+            for sentence in sweep(self._journal, _SWEPT, self._who):
+                _log.warning("%s", printable(sentence))
+            self._swept_ms = now_ms
 
     def _write(
         self, sight: Sight, judgement: Judgement, known_ms: Mapping[int, int], *, now_ms: int
@@ -188,11 +188,9 @@ class Detector:
         return tuple(broker for broker in back if broker in sight.live)
 
     def _announce(self, judgement: Judgement, now_ms: int) -> None:
-        for broker in judgement.announce:
-            node = self._journal.tree.get(f"{_FAILURES}/{broker}")
-            if node is None:
-                continue
-            text = replace(_readable(node), announced_ms=now_ms).to_json()
+        known = {each.key[0]: each for each in _FAILED.found(self._journal.tree)} if judgement.announce else {}
+        for broker in filter(known.get, judgement.announce):
+            node, text = known[broker].node, replace(known[broker].document, announced_ms=now_ms).to_json()
             try:
                 self._journal.tree.set(node.path, text, version=node.version)
             except (VersionConflict, NodeMissing):
@@ -203,12 +201,19 @@ class Detector:
         """What ended plans left behind, and plans that nobody steps any more."""
         told: list[str] = []
         try:
-            told = tend_abandoned(self._cluster, self._journal, self._settings, self._who)
+            told = mending(self._journal, self._who, self._tend)
             sweep_notes(self._journal)
-            give_back_debts(self._cluster, self._journal, sight.live, self._who)
-        except (ClusterError, LockLost) as error:
-            _log.info("What plans left behind is still there: %s", error)
+            mending(self._journal, self._who, partial(self._give_back, sight.live))
+        except (ClusterError, LockLost, DocumentError) as error:
+            # A document that nothing here can read, of a later release say, keeps nobody from seeing who is dead.
+            _log.info("What plans left behind is still there: %s", printable(str(error)))
         return told
+
+    def _tend(self) -> list[str]:
+        return tend_abandoned(self._cluster, self._journal, self._settings, self._who)
+
+    def _give_back(self, live: frozenset[int]) -> None:
+        give_back_debts(self._cluster, self._journal, live, self._who)
 
     def _create(self, path: str, text: str) -> bool:
         try:
@@ -230,12 +235,13 @@ class Detector:
         self._journal.audit.note(Entry(action, reason, broker=broker, after=after, who=self._who))
 
 
-def _readable(node: Node) -> Failure:
-    """The failure written down; one that someone garbled dates from when it was written."""
-    try:
-        return Failure.from_node(node)
-    except DocumentError:
-        return Failure(node.created_ms)
+def _since_written(node: Node) -> str:
+    return Failure(node.created_ms).to_json()
+
+
+#: One that someone garbled dates from when it was written.
+_FAILED = Collection(_FAILURES, (BROKER,), Failure.from_node, _since_written)
+_SWEPT = (*WRITTEN, _FAILED)
 
 
 def _sentence(sight: Sight, judgement: Judgement, settings: Settings, now_ms: int) -> str:

@@ -14,13 +14,12 @@ from kafka_steward.execution.decisions.failures import is_idle
 from kafka_steward.execution.decisions.progress import Progress
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.runner import Runner
-from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Entry, Who
+from kafka_steward.journal.listing import borrowed_now
 from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.moves import MoveState
 from kafka_steward.journal.open import Journal
 from kafka_steward.journal.plans import PlanRecord, PlanStatus
-from kafka_steward.journal.records import Borrowed
 from kafka_steward.settings import Settings
 
 __all__ = ["tend_abandoned"]
@@ -62,15 +61,9 @@ def _paused(journal: Journal, record: PlanRecord, settings: Settings, who: Who) 
 def _owes(journal: Journal, record: PlanRecord) -> bool:
     """Whether anything of it may still move, or is still throttled."""
     flying = any(row.state is MoveState.SUBMITTED for row in journal.plans.rows_found(record.digest))
-    return flying or record.cancel is not None or any(record.digest in each.entries for each in _borrowed(journal))
-
-
-def _borrowed(journal: Journal) -> list[Borrowed]:
-    found = []
-    for below in (paths.borrowed_below("broker"), paths.borrowed_below("topic")):
-        for name in journal.tree.children(below):
-            found += [Borrowed.from_node(node) for node in journal.tree.below(f"{below}/{name}")]
-    return found
+    return (
+        flying or record.cancel is not None or any(record.digest in each.entries for each in borrowed_now(journal.tree))
+    )
 
 
 class _Tender(Runner):

@@ -1,0 +1,288 @@
+"""Listing the documents of one kind: names and values are parsed one by one, and what cannot be is told apart.
+
+Whoever reads takes what was `found`: a node that anyone wrote never keeps others from being read. Whoever watches moves
+what is `unreadable` aside (`sweep`), so that it is told once and not at each look.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from kafka_steward.errors import DocumentError, JournalError, JournalUnreachable
+from kafka_steward.escaping import printable
+from kafka_steward.journal import paths
+from kafka_steward.journal.audit import Action, Entry, Who
+from kafka_steward.journal.codec import BROKER, DIGEST, PARTITION, REQUEST, TOPIC, Name
+from kafka_steward.journal.documents import FailedBroker, InFlight, RollingBounce
+from kafka_steward.journal.owed import AskedPartitions, OwedReplicas
+from kafka_steward.journal.quarantine import is_newer, move_aside
+from kafka_steward.journal.records import Borrowed
+from kafka_steward.journal.tree import Node, Tree
+
+if TYPE_CHECKING:
+    from kafka_steward.journal.open import Journal
+
+__all__ = [
+    "APPROVALS",
+    "ASKED_PARTITIONS",
+    "BOUNCES",
+    "FAILED_BROKERS",
+    "IN_FLIGHT",
+    "MAX_BYTES_AT_ONCE",
+    "MAX_DOCUMENTS",
+    "OWED",
+    "PLANS",
+    "RATES",
+    "SWEEP_MS",
+    "REQUESTS",
+    "THROTTLED_TOPICS",
+    "WRITTEN",
+    "Collection",
+    "Found",
+    "Listing",
+    "borrowed_now",
+    "sweep",
+    "unreadable",
+]
+
+#: Documents of one kind that are read at once, and bytes of them; the others wait, by name, until these are gone.
+MAX_DOCUMENTS = 10_000
+MAX_BYTES_AT_ONCE = 10_000_000
+#: Between two sweeps of one process, in milliseconds.
+SWEEP_MS = 30_000
+#: Documents that are moved aside at once, and those below one name among them.
+_SWEPT, _SWEPT_BELOW = 100, 20
+#: Requests that are looked at for nodes below them.
+_LOOKED_BELOW = 1_000
+_NO_DOCUMENT = "has others below it where a document belongs; delete them."
+#: Places of a single document.
+_SINGLE = (
+    paths.REASSIGN_CANCEL,
+    paths.CANCEL_IN_PROGRESS,
+    paths.REASSIGN_QUEUE,
+    paths.SLOT,
+    paths.STEP_LOCK,
+    paths.SWITCH_SEEN,
+    paths.FILL_ANNOUNCED,
+    paths.JOINED_BROKERS,
+)
+#: Nodes per request while sizes are counted: at most so many megabytes are read beyond the limit.
+_BATCH = 50
+
+_log = logging.getLogger(__name__)
+#: What could not be moved aside, and was told: by path, the newest last.
+_told: deque[str] = deque(maxlen=1000)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Found(Generic[T]):
+    """A document that was read: `key` is what its name, and those above it, say."""
+
+    key: tuple[Any, ...]
+    node: Node
+    document: T
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A node whose name or value cannot be read, and why, in a sentence. `node` is None where the name cannot be."""
+
+    path: str
+    reason: str
+    node: Node | None = None
+
+
+@dataclass
+class Listing(Generic[T]):
+    """What was read, by key, and what could not be."""
+
+    found: list[Found[T]] = field(default_factory=list)
+    unreadable: list[Unreadable] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Collection(Generic[T]):
+    """All documents of one kind: those below `parent`, as many levels deep as there are `names`, read by `read`.
+
+    `rebuilt` is what a value that cannot be read counts as, and what takes its place; without it, nothing does.
+    """
+
+    parent: str
+    names: tuple[Name[Any], ...]
+    read: Callable[[Node], T]
+    rebuilt: Callable[[Node], str] | None = None
+
+    def found(self, tree: Tree) -> list[Found[T]]:
+        """Return the documents that can be read."""
+        return self.listed(tree).found
+
+    def listed(self, tree: Tree) -> Listing[T]:
+        """Read at most MAX_DOCUMENTS, and about MAX_BYTES_AT_ONCE bytes of them, in the order of their keys."""
+        listing: Listing[T] = Listing()
+        named = sorted(self.named(tree, listing.unreadable), key=lambda each: each[0])[:MAX_DOCUMENTS]
+        size = 0
+        for start in range(0, len(named), _BATCH):
+            if size > MAX_BYTES_AT_ONCE:
+                break
+            batch = named[start : start + _BATCH]
+            for (key, path), node in zip(batch, tree.read([path for _, path in batch]), strict=True):
+                size += 0 if node is None else len(node.data)
+                self._take(tree, key, path, node, listing)
+        return listing
+
+    def named(self, tree: Tree, unreadable: list[Unreadable]) -> list[tuple[tuple[Any, ...], str]]:
+        """Return key and path of each node whose name can be read; the others are added to `unreadable`."""
+        below: list[tuple[tuple[Any, ...], str]] = [((), self.parent)]
+        for name in self.names:
+            parents, below = below, []
+            for key, parent in parents:
+                for child in tree.children(parent):
+                    part, path = name.parse(child), f"{parent}/{child}"
+                    if part is None:
+                        reason = f"{printable(path[:300])} names no {name.what}; mend or delete it."
+                        unreadable.append(Unreadable(path, reason))
+                    else:
+                        below.append(((*key, part), path))
+        return below
+
+    def _take(self, tree: Tree, key: tuple[Any, ...], path: str, node: Node | None, listing: Listing[T]) -> None:
+        if node is None:
+            if tree.children(path):
+                listing.unreadable.append(Unreadable(path, f"{path} {_NO_DOCUMENT}"))
+            return
+        try:
+            listing.found.append(Found(key, node, self.read(node)))
+        except DocumentError as error:
+            listing.unreadable.append(Unreadable(path, str(error), node))
+            if self.rebuilt is not None:
+                listing.found.append(Found(key, node, self.read(replace(node, data=self.rebuilt(node)))))
+
+
+def _as_written(node: Node) -> str:
+    return FailedBroker(node.created_ms).to_json()
+
+
+def _as_announced(node: Node) -> str:
+    return RollingBounce(node.modified_ms).to_json()
+
+
+_SETTING: Name[str] = Name("setting of Kafka", TOPIC.parse)
+FAILED_BROKERS = Collection(paths.FAILED_BROKERS, (BROKER,), FailedBroker.from_node, _as_written)
+BOUNCES = Collection(paths.ROLLING_BOUNCE, (BROKER,), RollingBounce.from_node, _as_announced)
+IN_FLIGHT = Collection(paths.REASSIGNMENTS, (TOPIC, PARTITION), InFlight.from_node)
+OWED = Collection(paths.OWED, (TOPIC, PARTITION), OwedReplicas.from_node)
+ASKED_PARTITIONS = Collection(paths.PARTITIONS_ASKED, (TOPIC,), AskedPartitions.from_node)
+RATES = Collection(paths.borrowed_below("broker"), (BROKER, _SETTING), Borrowed.from_node)
+THROTTLED_TOPICS = Collection(paths.borrowed_below("topic"), (TOPIC, _SETTING), Borrowed.from_node)
+#: Of these only the names are swept: their values are read, and moved aside or made anew, where they are needed.
+REQUESTS: Collection[None] = Collection(paths.REASSIGNMENT_REQUESTS, (REQUEST,), lambda _: None)
+PLANS: Collection[None] = Collection(paths.PLANS, (DIGEST,), lambda _: None)
+APPROVALS: Collection[None] = Collection(paths.APPROVALS, (DIGEST,), lambda _: None)
+_NAMES_ONLY = {paths.REASSIGNMENT_REQUESTS, paths.PLANS, paths.APPROVALS, RATES.parent, THROTTLED_TOPICS.parent}
+#: All that is swept, but for what only the watch knows.
+WRITTEN: tuple[Collection[Any], ...] = (
+    FAILED_BROKERS,
+    BOUNCES,
+    IN_FLIGHT,
+    OWED,
+    ASKED_PARTITIONS,
+    REQUESTS,
+    PLANS,
+    APPROVALS,
+    RATES,
+    THROTTLED_TOPICS,
+)
+
+
+def borrowed_now(tree: Tree) -> list[Borrowed]:
+    """Return what any plan has borrowed of Kafka. Raises DocumentError for what must be made anew first."""
+    found = []
+    for collection in (RATES, THROTTLED_TOPICS):
+        listing = collection.listed(tree)
+        found += [each.document for each in listing.found]
+        for each in listing.unreadable:
+            if each.node is not None:
+                raise DocumentError(each.reason)
+    return found
+
+
+def unreadable(tree: Tree) -> list[Unreadable]:
+    """Return what the next sweep would move aside, but for what only the watch knows."""
+    return [*_strays(tree, _SINGLE), *(each for of in WRITTEN for each in _unreadable(tree, of))]
+
+
+def sweep(journal: Journal, collections: Sequence[Collection[Any]], who: Who) -> list[str]:
+    """Move aside what cannot be read of these, each with a row in the audit trail; returns a sentence for each.
+
+    At most 100 of each kind at once. A document of a later release is left alone. What cannot be moved, because the
+    backend does not let us, is logged once. Raises JournalUnreachable.
+    """
+    told = []
+    strays = [(each, None) for each in _strays(journal.tree, _SINGLE)]
+    listed = [(each, of) for of in collections for each in _unreadable(journal.tree, of)[:_SWEPT]]
+    for each, collection in (*strays, *listed):
+        kept = _moved(journal.tree, each, None if collection is None else collection.rebuilt)
+        if kept is not None:
+            sentence = f"{each.reason} What it held is kept at {kept}." if kept else each.reason
+            entry = Entry(Action.MEND, sentence, before=printable(each.path[:300]), after=kept or None, who=who)
+            journal.audit.note(entry)
+            told.append(sentence)
+    return told
+
+
+def _unreadable(tree: Tree, collection: Collection[Any]) -> list[Unreadable]:
+    if collection.parent not in _NAMES_ONLY:
+        found = collection.listed(tree).unreadable
+        return [each for each in found if each.node is None or not is_newer(each.node.data)]
+    unreadable: list[Unreadable] = []
+    named = collection.named(tree, unreadable)
+    if collection is REQUESTS:
+        unreadable += _strays(tree, [path for _, path in named[:_LOOKED_BELOW]])
+    return unreadable
+
+
+def _strays(tree: Tree, documents: Sequence[str]) -> list[Unreadable]:
+    """Those of these places which are no document, because others lie below it: ZooKeeper would let us create none."""
+    empty = [path for path, node in zip(documents, tree.read(documents), strict=True) if node is None]
+    return [Unreadable(path, f"{path} {_NO_DOCUMENT}") for path in empty if tree.children(path)]
+
+
+def _moved(tree: Tree, unreadable: Unreadable, rebuilt: Callable[[Node], str] | None) -> str | None:
+    """Where it is kept; empty where there was nothing to keep, None when it is where it was."""
+    try:
+        kept = [
+            move_aside(tree, node, unreadable.reason, _replacement(node, unreadable, rebuilt))
+            for node in _nodes(tree, unreadable)
+        ]
+    except JournalUnreachable:
+        raise
+    except JournalError as error:
+        _log_once(unreadable.path, f"{unreadable.reason} It cannot be moved aside: {error}")
+        return None
+    if None in kept or not kept:
+        _log_once(unreadable.path, f"{unreadable.reason} It cannot be moved aside.")
+        return None
+    return kept[0]
+
+
+def _nodes(tree: Tree, unreadable: Unreadable) -> Iterator[Node]:
+    if unreadable.node is not None:
+        yield unreadable.node
+    else:
+        yield from tree.subtree(unreadable.path, _SWEPT_BELOW)
+
+
+def _replacement(node: Node, unreadable: Unreadable, rebuilt: Callable[[Node], str] | None) -> str | None:
+    return None if unreadable.node is None or rebuilt is None else rebuilt(node)
+
+
+def _log_once(path: str, sentence: str) -> None:
+    if path not in _told:
+        _told.append(path)
+        _log.warning("%s", printable(sentence))
