@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from kafka_steward.errors import PlanError
-from kafka_steward.planning.files.digest import plan_digest
+from kafka_steward.planning.files.digest import proven_digest
 from kafka_steward.planning.files.formats import (
     PlanFolder,
     SnapshotFolder,
@@ -69,8 +69,7 @@ def planned(
 ) -> PlanFolder:
     """The plan of a snapshot in memory. Raises PlanError where the job does."""
     rows, proof = _planned(snapshot, operation, options or {}, slice_rows)
-    header = (proof["cluster_id"], proof["snapshot_digest"], proof["operation"], proof["options"])
-    digest = plan_digest(*header, rows)
+    digest = proven_digest(proof, rows)
     return PlanFolder(digest, {**proof, "digest": digest}, moves_of(rows))
 
 

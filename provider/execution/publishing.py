@@ -20,7 +20,7 @@ from kafka_steward.planning.checker.check import check
 from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder
 from kafka_steward.settings import Settings
 
-__all__ = ["publish_plan"]
+__all__ = ["publish_plan", "refuse_invalid"]
 
 
 def publish_plan(
@@ -35,7 +35,8 @@ def publish_plan(
 ) -> PlanRecord:
     """Write a plan into the journal and give it the cluster; the second time, return it as it stands.
 
-    With the `snapshot` that it was made from, the plan is checked against it, without trusting the planner. With
+    With the `snapshot` that it was made from, the plan is checked against it, without trusting the planner: that it is
+    valid, for the brokers that had failed, with the sums of its moves; not again that it moves least. With
     `require_approval`, the journal must hold the approval of this plan, by its digest, now and whenever a move of it
     begins. A heal goes before any plan that a person asked for: that one is paused, and gets the cluster back when the
     heal ends. The entries of the brokers that a heal is for are deleted then (KIP-46): the plan stands in for them.
@@ -77,9 +78,15 @@ def _refuse_wrong(
             f"Plan {name} heals {len(failed)} brokers at once, and max_failed_brokers is "
             f"{settings.max_failed_brokers}; bring some of them back, or raise that setting."
         )
-    verdict = None if snapshot is None else check(snapshot, plan)
-    if verdict is not None and not verdict.ok:
-        raise PlanError(f"Plan {name} does not hold for its snapshot: {verdict.problems[0]} Make it anew.")
+    if snapshot is not None:
+        refuse_invalid(plan, snapshot)
+
+
+def refuse_invalid(plan: PlanFolder, snapshot: SnapshotFolder) -> None:
+    """Raise PlanError for a plan that the checker finds invalid for the snapshot that it was made from."""
+    verdict = check(snapshot, plan, proven=False)
+    if not verdict.ok:
+        raise PlanError(f"Plan {plan.digest[:12]} does not hold for its snapshot: {verdict.problems[0]} Make it anew.")
 
 
 def _record(cluster: ClusterPort, plan: PlanFolder, who: Who, snapshot: SnapshotFolder | None) -> PlanRecord:

@@ -28,7 +28,8 @@ T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
 GRACE_S = 10
 NODE = "/steward/failed_log_dirs/2"
 FAILED = (
-    "Every broker that has replicas is live. Broker 2 is live, but its log directory /disk-2 has failed, with 2 replicas"
+    "Every broker that has replicas is live. Broker 2 is live, but its log directory /disk-2 has failed, "
+    "with 2 replicas"
 )
 
 

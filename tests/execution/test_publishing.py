@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,11 +12,13 @@ from kafka_steward.errors import PlanError, SlotTaken
 from kafka_steward.execution.intervening import abandon_plan, resume_plan
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import Runner
+from kafka_steward.execution.snapshot import take_snapshot
 from kafka_steward.execution.watching.detector import Detector
 from kafka_steward.journal.open import Journal
 from kafka_steward.journal.plans import PlanRecord, PlanStatus
-from kafka_steward.planning.files.formats import PlanFolder
+from kafka_steward.planning.files.formats import PlanFolder, read_snapshot
 from kafka_steward.settings import Settings
+from tests.planned import planned
 from tests.simulator import Simulator
 from tests.worlds import WHO, move, plan_of
 
@@ -66,6 +69,21 @@ def test_a_heal_of_more_brokers_than_allowed_is_refused(simulator: Simulator, jo
     many = replace(plan, proof={**plan.proof, "brokers_failed": list(range(11))})
     with pytest.raises(PlanError, match="heals 11 brokers at once, and max_failed_brokers is 10"):
         publish(simulator, journal, many)
+
+
+def test_a_heal_counts_for_the_brokers_that_had_failed_and_no_others(
+    simulator: Simulator, journal: Journal, tmp_path: Path
+) -> None:
+    simulator.kill(3)
+    take_snapshot(simulator, str(tmp_path), failed={3}, now_ms=simulator.now_ms)
+    snapshot = read_snapshot(str(tmp_path))
+    plan = planned(snapshot)
+    others = replace(plan, proof={**plan.proof, "brokers_failed": [2, 3]})
+    with pytest.raises(PlanError, match=r"brokers_failed = \[2, 3\]; the snapshot says \[3\]\. Make it anew"):
+        publish(simulator, journal, others, snapshot=snapshot)
+    assert journal.plans.latest(1) == []
+    record = publish(simulator, journal, plan, snapshot=snapshot)
+    assert (record.failed_brokers, record.live_brokers) == ((3,), (1, 2, 4))
 
 
 def test_what_was_in_flight_is_not_what_cannot_be_healed(simulator: Simulator, journal: Journal) -> None:

@@ -53,5 +53,10 @@ def plan_of(
         "lower_bound": sum(count for count, _ in added),
         "unplaced": [],
         "pinned": [],
+        **{f"brokers_{state}": _in_state(snapshot, state) for state in ("failed", "draining")},
     }
     return PlanFolder("d", {**head, **proof}, rows)
+
+
+def _in_state(snapshot: SnapshotFolder, state: str) -> list[int]:
+    return sorted(row["broker"] for row in snapshot.brokers.to_pylist() if row["state"] == state)

@@ -8,7 +8,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafka_steward.planning.files.digest import json_lines, plan_digest, snapshot_digest
+from kafka_steward.planning.files.digest import json_lines, plan_digest, proven_digest, snapshot_digest
 from kafka_steward.planning.files.formats import PLAN, SNAPSHOT_BROKERS, SNAPSHOT_PARTITIONS
 
 INTS = st.integers(-(2**31), 2**31 - 1)
@@ -39,8 +39,8 @@ def test_a_line_is_what_json_dumps_writes(first: list[dict[str, Any]], second: l
     assert lines_of(chunked.slice(1)) == expected[1:]
 
 
-def test_the_plan_digest_can_be_reproduced_with_the_standard_library() -> None:
-    rows = [
+def rows_of_a_plan() -> list[dict[str, Any]]:
+    return [
         {
             "topic": "t",
             "topic_id": None,
@@ -56,6 +56,20 @@ def test_the_plan_digest_can_be_reproduced_with_the_standard_library() -> None:
         }
         for number in (0, 1)
     ]
+
+
+def test_the_digest_of_a_plan_with_a_proof_can_be_reproduced_with_the_standard_library() -> None:
+    rows = rows_of_a_plan()
+    proof = {"options": {"b": [2], "a": 1}, "notes": ["é"], "predicted_seconds": 0.1, "by_broker": {10: 1, 9: 2}}
+    read = {**proof, "by_broker": {"10": 1, "9": 2}}
+    lines = [json.dumps(read, sort_keys=True), *(json.dumps(row, sort_keys=True) for row in reversed(rows))]
+    expected = hashlib.sha256("".join(f"{line}\n" for line in lines).encode()).hexdigest()
+    table = pa.Table.from_pylist(rows, PLAN)
+    assert proven_digest({**proof, "digest": "of before"}, table) == proven_digest(read, table) == expected
+
+
+def test_the_plan_digest_can_be_reproduced_with_the_standard_library() -> None:
+    rows = rows_of_a_plan()
     lines = ["cluster", "snapshot", "heal", json.dumps({"a": 1, "b": [2]}, sort_keys=True)]
     lines += [json.dumps(row, sort_keys=True) for row in reversed(rows)]
     expected = hashlib.sha256("".join(f"{line}\n" for line in lines).encode()).hexdigest()

@@ -11,6 +11,7 @@ import pytest
 
 from kafka_steward.assignment import Move
 from kafka_steward.errors import PlanError
+from kafka_steward.planning.files.digest import plan_digest
 from kafka_steward.planning.files.formats import PLAN, plan_table, read_plan, read_snapshot, write_plan, write_snapshot
 
 BROKERS = pa.table({"broker": [1, 2, 3], "state": ["live", "failed", "new"], "rack": ["a", None, "b"]})
@@ -120,6 +121,25 @@ def test_an_edited_header_is_refused(plan: Path, name: str) -> None:
     changed = {"a": 1} if name == "options" else "other"
     (plan / "proof.json").write_text(json.dumps({**proof, name: changed}))
     refused(read_plan, plan, "was edited after it was made")
+
+
+@pytest.mark.parametrize("changes", [{"bytes_moved": 0}, {"brokers_failed": [2]}, {"notes": []}, {"unknown": 1}])
+def test_an_edited_proof_is_refused(tmp_path: Path, changes: dict[str, object]) -> None:
+    write_plan(str(tmp_path), plan_table([MOVE]), {**HEAD, "bytes_moved": 7, "brokers_failed": [], "notes": ["a"]})
+    proof = json.loads((tmp_path / "proof.json").read_text())
+    (tmp_path / "proof.json").write_text(json.dumps({**proof, **changes}))
+    refused(read_plan, tmp_path, "was edited after it was made")
+
+
+def test_a_plan_whose_digest_leaves_out_its_proof_is_to_be_made_anew(plan: Path) -> None:
+    digest = plan_digest("c", "s", "heal", {"chunk_size": 50}, plan_table([MOVE]))
+    (plan / "proof.json").write_text(json.dumps({**HEAD, "digest": digest}))
+    refused(read_plan, plan, "is of an earlier version: its digest leaves out its proof; make a new plan")
+
+
+def test_a_proof_is_the_same_whatever_its_keys_were_before_it_was_written(tmp_path: Path) -> None:
+    digest = write_plan(str(tmp_path), plan_table([MOVE]), {"spread": {10: 1.5, 9: 0.1}, "é": (1, None), **HEAD})
+    assert read_plan(str(tmp_path)).digest == digest
 
 
 def test_a_proof_without_a_digest_is_refused(plan: Path) -> None:

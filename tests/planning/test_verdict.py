@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kafka_steward.assignment import Operation
+from kafka_steward.assignment import Move, Operation
 from kafka_steward.planning.checker.check import (
     Findings,
     Verdict,
@@ -15,12 +15,13 @@ from kafka_steward.planning.checker.check import (
     head_problems,
     look,
     order_problems,
+    state_problems,
     verdict,
 )
 from kafka_steward.planning.checker.evenness import Evenness
 from kafka_steward.planning.checker.loads import Loads
 from kafka_steward.planning.files.formats import SnapshotFolder, plan_table
-from tests.builders import cluster, snapshot_of
+from tests.builders import cluster, planned, snapshot_of
 from tests.planning.judged import move, plan_of
 
 TWO = cluster("1 2", "t: 1 1")
@@ -31,7 +32,7 @@ UNEVEN = ["The topic t is not even.", "The cluster is uneven: a broker is beyond
 
 
 def judged(
-    snapshot: SnapshotFolder, operation: str, options: dict[str, Any], *moves: str, **proof: Any
+    snapshot: SnapshotFolder, operation: str, options: dict[str, Any], *moves: str | Move, **proof: Any
 ) -> tuple[list[str], tuple[str, ...]]:
     """Problems, and what is not proven."""
     found = check(snapshot, plan_of(snapshot, operation, options, *moves, **proof))
@@ -46,6 +47,47 @@ def test_a_head_fits_its_snapshot(operation: str) -> None:
     assert head_problems("e", "d", head) == ["The plan is for cluster c, not for e."]
     assert head_problems("c", "e", head) == ["The plan was made from another snapshot."]
     assert head_problems("c", "d", {**head, "operation": f"{operation}s"}) == [f"There is no operation '{operation}s'."]
+
+
+@pytest.mark.parametrize(
+    ("proof", "problems"),
+    [
+        ({}, []),
+        ({"brokers_failed": [1, 4]}, ["The proof says brokers_failed = [1, 4]; the snapshot says [4]."]),
+        ({"brokers_failed": None}, ["The proof says brokers_failed = []; the snapshot says [4]."]),
+        (
+            {"brokers_failed": [3], "brokers_draining": [4, 3]},
+            [
+                "The proof says brokers_failed = [3]; the snapshot says [4].",
+                "The proof says brokers_draining = [4, 3]; the snapshot says [3].",
+            ],
+        ),
+    ],
+)
+def test_a_plan_is_for_the_brokers_that_failed_and_those_that_are_drained(
+    proof: dict[str, Any], problems: list[str]
+) -> None:
+    snapshot = cluster("1 2 3- 4!", "t: 14")
+    assert judged(snapshot, "heal", {}, move(snapshot, "t-0 12", reason="broker_failed"), **proof)[0] == problems
+    said = {"brokers_failed": [4], "brokers_draining": [3], **proof}
+    assert state_problems(snapshot.brokers, said) == problems
+
+
+def test_whether_a_plan_is_valid_is_told_without_whether_it_is_proven(monkeypatch: pytest.MonkeyPatch) -> None:
+    snapshot = cluster("1 2 3+", "t: 12 21 12", "u: 21 12 21")
+    plan = planned(snapshot, "expand")
+    assert check(snapshot, plan) == Verdict(ok=True, problems=[])
+    assert check(snapshot, plan, proven=False) == Verdict(ok=True, problems=[], unproven=(NO_PRICE,))
+    for dear in ("check.seek_prices", "evenness.open_topics"):
+        monkeypatch.setattr(f"kafka_steward.planning.checker.{dear}", None)
+    for changes in ({"bytes_moved": 0}, {"leader_changes": 9}, {"lower_bound": 99}, {"brokers_failed": [1]}):
+        found = check(snapshot, replace(plan, proof={**plan.proof, **changes}), proven=False)
+        assert (found.ok, len(found.problems)) == (False, 1)
+    with pytest.raises(TypeError, match="not callable"):
+        check(snapshot, plan)
+    nothing = dict.fromkeys(("replicas_moved", "bytes_moved", "leader_changes", "lower_bound"), 0)
+    uneven = replace(plan, moves=[], proof={**plan.proof, **nothing})
+    assert UNEVEN[1] in check(snapshot, uneven, proven=False).problems
 
 
 def test_a_head_without_anything_fits_nothing() -> None:

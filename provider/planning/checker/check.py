@@ -24,7 +24,7 @@ from kafka_steward.planning.checker.loads import Loads, band_gaps, loads_of, ove
 from kafka_steward.planning.checker.rules import Facts, facts_of, faults, goal, grounds, room
 from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder, plan_table
 
-__all__ = ["Findings", "Verdict", "check", "head_problems", "look", "order_problems", "verdict"]
+__all__ = ["Findings", "Verdict", "check", "head_problems", "look", "order_problems", "state_problems", "verdict"]
 
 
 @dataclass(frozen=True)
@@ -64,12 +64,17 @@ class Findings:
         )
 
 
-def check(snapshot: SnapshotFolder, plan: PlanFolder) -> Verdict:
-    """Judge a plan: made from this snapshot, every move possible, what the operation promises, and complete."""
+def check(snapshot: SnapshotFolder, plan: PlanFolder, *, proven: bool = True) -> Verdict:
+    """Judge a plan: made from this snapshot, every move possible, what the operation promises, and complete.
+
+    Without `proven`, only whether it is valid: that it moves least is not looked into, which takes most of the time.
+    """
     rows = plan_table(plan.moves)
     problems = head_problems(snapshot.cluster_id, snapshot.digest, plan.proof)
+    problems += state_problems(snapshot.brokers, plan.proof)
     problems += order_problems(snapshot.partitions, rows, plan.proof)
-    proof = plan.proof if problems else seek_prices(snapshot, rows, plan.proof)
+    priced = seek_prices(snapshot, rows, plan.proof) if proven and not problems else plan.proof
+    proof = priced if proven else {**plan.proof, "prices": {}}
     found = look(snapshot.brokers, snapshot.partitions, plan.moves, proof)
     return verdict(snapshot.brokers, proof, replace(found, problems=problems + found.problems))
 
@@ -136,6 +141,17 @@ def head_problems(cluster_id: str, digest: str, proof: Mapping[str, Any]) -> lis
         problems.append("The plan was made from another snapshot.")
     if proof.get("operation") not in [operation.value for operation in Operation]:
         problems.append(f"There is no operation {proof.get('operation')!r}.")
+    return problems
+
+
+def state_problems(brokers: pa.Table, proof: Mapping[str, Any]) -> list[str]:
+    """Whether a plan is for the brokers that the snapshot has as failed and as draining, and no others."""
+    problems = []
+    for state in ("failed", "draining"):
+        there = sorted(row["broker"] for row in brokers.to_pylist() if row["state"] == state)
+        said = proof.get(f"brokers_{state}") or []
+        if said != there:
+            problems.append(f"The proof says brokers_{state} = {said}; the snapshot says {there}.")
     return problems
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["Hasher", "json_lines", "plan_digest", "snapshot_digest"]
+__all__ = ["Hasher", "json_lines", "plan_digest", "proven_digest", "proven_hasher", "snapshot_digest"]
 
 _BATCH_ROWS = 100_000
 #: Columns of a snapshot that came with 0.2.
@@ -53,14 +53,30 @@ def _without_unsaid(table: pa.Table) -> pa.Table:
     return table.drop_columns(unsaid)
 
 
-def plan_hasher(cluster_id: str, snapshot: str, operation: str, options: Mapping[str, Any]) -> Hasher:
-    """A hasher that has taken a plan's four header lines; its rows by (chunk, position) come next."""
-    return Hasher(cluster_id, snapshot, operation, json.dumps(options, sort_keys=True))
+def proven_hasher(proof: Mapping[str, Any]) -> Hasher:
+    """Return a hasher that has taken a plan's proof, without its digest; its rows by (chunk, position) come next.
+
+    What a person reads of a plan before they approve it is in its digest.
+    """
+    # As it is read back: JSON has no numbers for keys, and would sort them in another order.
+    read = json.loads(json.dumps({name: value for name, value in proof.items() if name != "digest"}))
+    return Hasher(json.dumps(read, sort_keys=True))
+
+
+def proven_digest(proof: Mapping[str, Any], rows: pa.Table) -> str:
+    """Return the digest of a plan with a proof: of that, and of the rows by (chunk, position)."""
+    return _digest(proven_hasher(proof), rows)
 
 
 def plan_digest(cluster_id: str, snapshot: str, operation: str, options: Mapping[str, Any], rows: pa.Table) -> str:
-    """The digest of a plan: cluster id, snapshot digest, operation, options, then the rows by (chunk, position)."""
-    hasher = plan_hasher(cluster_id, snapshot, operation, options)
+    """Return the digest of a plan without a proof, such as a rollback.
+
+    Of cluster id, snapshot digest, operation, options, then the rows by (chunk, position).
+    """
+    return _digest(Hasher(cluster_id, snapshot, operation, json.dumps(options, sort_keys=True)), rows)
+
+
+def _digest(hasher: Hasher, rows: pa.Table) -> str:
     hasher.rows(rows.sort_by([("chunk", "ascending"), ("position", "ascending")]))
     return hasher.hexdigest()
 

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from kafka_steward.assignment import Move
 from kafka_steward.errors import PlanError
-from kafka_steward.planning.files.digest import plan_digest, snapshot_digest
+from kafka_steward.planning.files.digest import plan_digest, proven_digest, snapshot_digest
 from kafka_steward.planning.files.storage import Folder
 
 __all__ = [
@@ -146,16 +146,24 @@ def read_snapshot(uri: str) -> SnapshotFolder:
 
 
 def read_plan_table(uri: str) -> tuple[pa.Table, dict[str, Any]]:
-    """A plan's rows by (chunk, position), and its proof, verified against the digest. Raises PlanError."""
+    """A plan's rows by (chunk, position), and its proof, verified against the digest, which covers both.
+
+    Raises PlanError; also for a plan whose digest covers its rows alone, as earlier versions wrote it.
+    """
     folder = Folder(uri, "plan")
     proof = folder.read_json("proof.json")
     rows = conformed(folder.read_table("plan.parquet"), PLAN, f"plan.parquet of {uri}")
     rows = rows.sort_by([("chunk", "ascending"), ("position", "ascending")])
     cluster_id, snapshot = _field(proof, "cluster_id", str, uri), _field(proof, "snapshot_digest", str, uri)
     operation, options = _field(proof, "operation", str, uri), _field(proof, "options", dict, uri)
-    if plan_digest(cluster_id, snapshot, operation, options, rows) != _field(proof, "digest", str, uri):
-        raise PlanError(f"The plan at {uri} was edited after it was made: its digest differs; make a new plan.")
-    return rows, proof
+    digest = _field(proof, "digest", str, uri)
+    if proven_digest(proof, rows) == digest:
+        return rows, proof
+    if plan_digest(cluster_id, snapshot, operation, options, rows) == digest:
+        raise PlanError(
+            f"The plan at {uri} is of an earlier version: its digest leaves out its proof; make a new plan."
+        )
+    raise PlanError(f"The plan at {uri} was edited after it was made: its digest differs; make a new plan.")
 
 
 def read_plan(uri: str) -> PlanFolder:
@@ -165,13 +173,12 @@ def read_plan(uri: str) -> PlanFolder:
 
 
 def write_plan(uri: str, rows: pa.Table, proof: dict[str, Any]) -> str:
-    """Write a plan that was not made by Spark, such as a rollback; `proof` needs all but the digest. Returns it.
+    """Write a plan that was not made by Spark; `proof` needs all but the digest, which is returned.
 
     Raises PlanError when the workspace cannot be written.
     """
     rows = conformed(rows, PLAN, "The plan")
-    header = (proof["cluster_id"], proof["snapshot_digest"], proof["operation"], proof["options"])
-    proof = {**proof, "digest": plan_digest(*header, rows)}
+    proof = {**proof, "digest": proven_digest(proof, rows)}
     folder = Folder(uri, "plan")
     folder.write_table("plan.parquet", rows)
     folder.write_json("proof.json", proof)

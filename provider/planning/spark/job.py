@@ -20,7 +20,7 @@ from pyspark.sql import functions as f
 
 from kafka_steward.assignment import Operation
 from kafka_steward.errors import PlanError, StewardError
-from kafka_steward.planning.files.digest import plan_hasher
+from kafka_steward.planning.files.digest import proven_hasher
 from kafka_steward.planning.files.formats import PLAN, SnapshotFolder, cordoned_in, offline_in, read_snapshot
 from kafka_steward.planning.files.options import EVEN, Options, operation_of
 from kafka_steward.planning.files.reassignment import assignments
@@ -162,21 +162,18 @@ def _answers(answers: DataFrame) -> list[Any]:
 def _written(result: DataFrame, out_uri: str, proof: dict[str, Any], options: Options) -> str:
     """Write the plan; returns its digest, counted by the task that has its rows in order."""
     slots = Slots(options.max_in_per_broker, options.max_out_per_broker, options.chunk_size)
-    header = (proof["cluster_id"], proof["snapshot_digest"], proof["operation"], proof["options"])
     moves = result.select("pack").where(f.col("pack").isNotNull())
     # The digest passes by while the rows are written: nothing is kept or run a second time for it.
     seen = Observation()
-    rows = sealed(moves, partial(_in_order, slots, header)).observe(seen, f.max("digest").alias("digest"))
+    rows = sealed(moves, partial(_in_order, slots, proof)).observe(seen, f.max("digest").alias("digest"))
     rows = rows.where(f.col("topic").isNotNull()).drop("digest")
     rows.write.mode("overwrite").parquet(for_spark(f"{out_uri.rstrip('/')}/plan.parquet"))
     return str(seen.get["digest"])
 
 
-def _in_order(
-    slots: Slots, header: tuple[str, str, str, dict[str, Any]], moves: pa.Table | None
-) -> tuple[pa.Table, str]:
+def _in_order(slots: Slots, proof: Mapping[str, Any], moves: pa.Table | None) -> tuple[pa.Table, str]:
     rows = PLAN.empty_table() if moves is None else in_order(moves, slots)
-    hasher = plan_hasher(*header)
+    hasher = proven_hasher(proof)
     hasher.rows(rows)
     return rows, hasher.hexdigest()
 

@@ -18,7 +18,15 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from kafka_steward.planning.checker.check import Findings, Verdict, head_problems, look, order_problems, verdict
+from kafka_steward.planning.checker.check import (
+    Findings,
+    Verdict,
+    head_problems,
+    look,
+    order_problems,
+    state_problems,
+    verdict,
+)
 from kafka_steward.planning.checker.evenness import Evenness, seek_prices
 from kafka_steward.planning.checker.loads import Loads
 from kafka_steward.planning.files.formats import (
@@ -42,6 +50,7 @@ def review(spark: SparkSession, snapshot_uri: str, plan_uri: str, *, slice_rows:
     snapshot = read_snapshot(snapshot_uri)
     rows, proof = read_plan_table(plan_uri)
     problems = head_problems(snapshot.cluster_id, snapshot.digest, proof)
+    problems += state_problems(snapshot.brokers, proof)
     problems += order_problems(snapshot.partitions, rows, proof)
     proof = dict(proof if problems else seek_prices(snapshot, rows, proof))
     firsts = _cuts(snapshot.partitions.column("topic"), slice_rows)
