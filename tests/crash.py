@@ -38,7 +38,7 @@ READS = {
     "broker_configs",
 }
 #: Clocks and closing are no points at which anything can be lost.
-FREE = {"now_ms", "close", "cluster_id"}
+FREE = {"now_ms", "close", "cluster_id", "place"}
 #: All faults of a scenario, and before CI every ninth: nine shares no factor with the kinds of faults.
 SHARES = pytest.mark.parametrize("every", [pytest.param(9, id="some"), pytest.param(1, id="all", marks=pytest.mark.ci)])
 

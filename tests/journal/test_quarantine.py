@@ -6,7 +6,6 @@ import logging
 
 import pytest
 
-from kafka_steward.errors import DocumentError
 from kafka_steward.journal import quarantine
 from kafka_steward.journal.document import delete_as_read
 from kafka_steward.journal.quarantine import QUARANTINE, MovedAside, delete_as_heard, is_newer, move_aside
@@ -15,7 +14,7 @@ from kafka_steward.journal.tree import Node
 from tests.memory_tree import MemoryTree
 
 PATH = "/steward/slot"
-WHY = DocumentError("/steward/slot does not hold JSON; mend or delete it.")
+WHY = "/steward/slot does not hold JSON; mend or delete it."
 
 
 @pytest.fixture
@@ -54,7 +53,7 @@ def test_it_is_kept_with_where_it_was_and_why_and_something_else_takes_its_place
     assert kept == f"{QUARANTINE}/doc_0000000000"
     node, instead = tree.get(kept), tree.get(PATH)
     assert node is not None
-    assert MovedAside.from_node(node) == MovedAside(PATH, str(WHY), at_ms=5)
+    assert MovedAside.from_node(node) == MovedAside(PATH, WHY, at_ms=5)
     assert texts(tree, kept) == {"text": "garbled"}
     assert (instead and instead.data) == replacement
 

@@ -38,6 +38,9 @@ class StandIn(MemoryTree):
         if self.options.hosts == "elsewhere:2181":
             raise WrongCluster(f"This is not {cluster_id}.")
 
+    def close_open_nodes(self) -> None:
+        """Nobody else can reach it."""
+
     def close(self) -> None:
         self.closed += 1
 
@@ -67,7 +70,7 @@ def test_documents_are_in_the_tree_and_rows_in_the_database(journal: Journal, ur
     journal.audit.note(Entry(Action.DETECT, "Broker 1 is gone.", broker=1))
     assert journal.health is not None
     journal.health.keep({"offline_partitions": 1}, every_ms=1, retention_ms=1_000)
-    with open_journal(url, "c1") as rows_only:
+    with open_journal(url, "c1", compare=False) as rows_only:
         assert rows_only.tree.children("/") == []
         assert rows_only.plans.rows("d1") == journal.plans.rows("d1") != []
         assert rows_only.audit.rows() == journal.audit.rows() != []
@@ -76,7 +79,7 @@ def test_documents_are_in_the_tree_and_rows_in_the_database(journal: Journal, ur
 
 
 def test_nothing_that_the_two_do_is_one_transaction(journal: Journal, url: str) -> None:
-    with open_journal(url, "c1") as other, journal.together():
+    with open_journal(url, "c1", compare=False) as other, journal.together():
         journal.tree.create("/a/b", "x")
         other.audit.note(Entry(Action.DETECT, "Broker 1 is gone.", broker=1))  # another writer need not wait
     assert len(journal.audit.rows()) == 1

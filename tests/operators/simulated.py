@@ -26,6 +26,10 @@ class Cluster(Simulator):
     journal: Journal
     opened = 0
 
+    @property
+    def zookeeper_mode(self) -> bool:
+        return self.mode == "zookeeper"
+
     def close(self) -> None:
         self.opened -= 1
 
@@ -55,7 +59,7 @@ class MakeCluster:
             return cluster
 
         self._monkeypatch.setattr(StewardHook, "cluster", connected)
-        self._monkeypatch.setattr(StewardHook, "journal", lambda *_: cluster.journal)
+        self._monkeypatch.setattr(StewardHook, "journal", lambda *_, **__: cluster.journal)
         self.made.append(cluster)
         return cluster
 
