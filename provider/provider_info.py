@@ -203,10 +203,13 @@ def _connection_type() -> dict[str, Any]:
 
 def _connection_fields() -> dict[str, Any]:
     protocols = ["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
-    mechanisms = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI"]
+    mechanisms = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI", "OAUTHBEARER", "AWS_MSK_IAM"]
     return {
-        "security_protocol": _field("Security protocol", "Empty: PLAINTEXT.", enum=protocols),
+        "security_protocol": _field("Security protocol", "Empty: PLAINTEXT, which takes no login.", enum=protocols),
         "sasl_mechanism": _field("SASL mechanism", "For the SASL protocols.", enum=mechanisms),
+        "sasl_oauth_token_provider": _field(
+            "Token provider", "For OAUTHBEARER: the dotted path of a class or function that gives tokens."
+        ),
         "ssl_cafile": _field("CA file", "Certificates to trust, a path on the workers and the triggerer."),
         "ssl_certfile": _field("Client certificate", "A path on the workers and the triggerer."),
         "ssl_keyfile": _field("Client key", "A path on the workers and the triggerer."),

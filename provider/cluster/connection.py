@@ -12,8 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from kafka import KafkaAdminClient
+from kafka.net.sasl.oauth import AbstractTokenProvider
 
+from kafka_steward.cluster.oauth import TokenProvider
+from kafka_steward.cluster.security import check_security
 from kafka_steward.errors import SettingError
+from kafka_steward.values import shown, switch, whole_number
 
 __all__ = ["Secret", "checked_config", "client_config", "is_client_key"]
 
@@ -25,21 +29,30 @@ DEFAULTS: Mapping[str, Any] = {
     "bootstrap_timeout_ms": 8_000,
     "reconnect_backoff_max_ms": 500,
 }
-PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI", "OAUTHBEARER", "AWS_MSK_IAM")
 _SECRETS = ("sasl_plain_password", "ssl_password", "proxy_url", "socks5_proxy")
 _FILES = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_crlfile")
 #: kafka-python's own hooks for its internals: not for a connection's extra.
 _INTERNAL = frozenset(
     {"kafka_client", "selector", "metric_reporters", "metrics_num_samples", "metrics_sample_window_ms"}
 )
-_KNOWN = frozenset(KafkaAdminClient.DEFAULT_CONFIG) - _INTERNAL
+#: Ours: librdkafka's sasl.oauthbearer.config, which our token provider gets.
+_OAUTH_CONFIG = "sasl_oauth_config"
+_KNOWN = (frozenset(KafkaAdminClient.DEFAULT_CONFIG) - _INTERNAL) | {_OAUTH_CONFIG}
+#: kafka-python's settings that are whole numbers: those whose default is one, and two whose default is the system's.
+_WHOLE = frozenset(
+    name for name, value in KafkaAdminClient.DEFAULT_CONFIG.items() if isinstance(value, int) and value is not True
+) & _KNOWN | {"receive_buffer_bytes", "send_buffer_bytes"}
+_MOST = 2**31 - 1
+#: A setting that would be given in vain if another key had the last word: two keys must say the same.
+_SINGLE = ("sasl_", "ssl_", "security_", "bootstrap_servers")
 
 _TEXT: Mapping[str, str] = {
     "bootstrap.servers": "bootstrap_servers",
     "metadata.broker.list": "bootstrap_servers",
     "client.dns.lookup": "client_dns_lookup",
     "client.id": "client_id",
+    "oauth_cb": "sasl_oauth_token_provider",
+    "sasl.oauthbearer.config": _OAUTH_CONFIG,
     "sasl.username": "sasl_plain_username",
     "sasl.password": "sasl_plain_password",
     "sasl.kerberos.service.name": "sasl_kerberos_service_name",
@@ -89,11 +102,17 @@ def client_config(extra: Mapping[str, Any]) -> dict[str, Any]:
     """kafka-python's settings from an Airflow `kafka` connection's extra (librdkafka's dotted keys).
 
     kafka-python's own names (`sasl_plain_username`) are taken as they are. Raises SettingError, naming the key, for one
-    that has no equivalent: certificates as text, PKCS#12 keystores, OAuth callbacks, switched-off verification.
+    that has no equivalent: certificates as text, PKCS#12 keystores, librdkafka's own OIDC, switched-off verification;
+    and for two keys that say different things of the servers or of the security.
     """
     config: dict[str, Any] = {}
     for key, value in extra.items():
-        config.update(_translated(key, value))
+        for name, translated in _translated(key, value).items():
+            if name.startswith(_SINGLE) and config.get(name, translated) != translated:
+                raise SettingError(
+                    f"The Kafka setting {name} is given twice, with two values, once by {key}; keep one."
+                )
+            config[name] = translated
     return config
 
 
@@ -109,12 +128,40 @@ def checked_config(config: Mapping[str, Any]) -> dict[str, Any]:
         raise SettingError(
             f"The Kafka setting {unknown[0]} is unknown; see kafka-python's KafkaAdminClient for the names."
         )
-    checked = {**DEFAULTS, **config, "bootstrap_servers": _servers(config.get("bootstrap_servers"))}
-    _check_security(checked)
+    given = {name: _typed(name, value) for name, value in config.items()}
+    checked = {**DEFAULTS, **given, "bootstrap_servers": _servers(config.get("bootstrap_servers"))}
+    check_security(checked)
     for name in (name for name in _FILES if checked.get(name)):
         if not Path(checked[name]).is_file():
             raise SettingError(f"The Kafka setting {name} names {checked[name]}, which is not a file on this machine.")
-    return {name: Secret(value) if name in _SECRETS and value else value for name, value in checked.items()}
+    return {name: _usable(name, value, checked) for name, value in checked.items() if name != _OAUTH_CONFIG}
+
+
+def _typed(name: str, value: Any) -> Any:
+    """The value as the type that kafka-python compares and counts with; None and nothing are left as they are."""
+    if value in (None, "") or (name not in _WHOLE and name != "ssl_check_hostname"):
+        return value
+    try:
+        typed = switch(value) if name == "ssl_check_hostname" else whole_number(value)
+    except ValueError as error:
+        takes = "true or false" if name == "ssl_check_hostname" else "a whole number"
+        raise SettingError(f"The Kafka setting {name} is {shown(value)}; it takes {takes}.") from error
+    if not int(name.endswith("timeout_ms")) <= typed <= _MOST:
+        raise SettingError(f"The Kafka setting {name} is {shown(value)}; it must lie between 1 and {_MOST}.")
+    return typed
+
+
+def _usable(name: str, value: Any, config: Mapping[str, Any]) -> Any:
+    """The value as kafka-python takes it; what names something is looked up now."""
+    if name in _SECRETS and value:
+        return Secret(value)
+    if name != "sasl_oauth_token_provider" or value in (None, "") or isinstance(value, AbstractTokenProvider):
+        return value
+    if not isinstance(value, str):
+        raise SettingError(
+            "The Kafka setting sasl_oauth_token_provider is no dotted path, such as package.module.function."
+        )
+    return TokenProvider(value, config.get(_OAUTH_CONFIG) or None)
 
 
 def _translated(key: str, value: Any) -> dict[str, Any]:
@@ -125,13 +172,15 @@ def _translated(key: str, value: Any) -> dict[str, Any]:
         return {name: convert(key, value)}
     if _is_ignored(key):
         return {}
+    if key == "sasl.oauthbearer.method" and str(value).lower() == "default":
+        return {}
     if key == "ssl.endpoint.identification.algorithm":
         return {"ssl_check_hostname": str(value).lower() not in ("none", "")}
     if key == "enable.ssl.certificate.verification" and str(value).lower() in ("true", "1"):
         return {}
     raise SettingError(
         f"The Kafka connection's setting {key} has no equivalent here; remove it, or use files (ssl.ca.location, "
-        "ssl.certificate.location, ssl.key.location) and a user name with a password."
+        "ssl.certificate.location, ssl.key.location), a user name with a password, or oauth_cb."
     )
 
 
@@ -149,11 +198,11 @@ def _upper(_key: str, value: Any) -> str:
 
 def _milliseconds(key: str, value: Any) -> int:
     try:
-        number = int(value)
-    except (TypeError, ValueError) as error:
-        raise SettingError(f"The Kafka connection's setting {key} is {value!r}; it takes milliseconds.") from error
+        number = whole_number(value)
+    except ValueError as error:
+        raise SettingError(f"The Kafka connection's setting {key} is {shown(value)}; it takes milliseconds.") from error
     if number < 0:
-        raise SettingError(f"The Kafka connection's setting {key} is {value!r}; it must not be negative.")
+        raise SettingError(f"The Kafka connection's setting {key} is {shown(value)}; it must not be negative.")
     return number
 
 
@@ -174,24 +223,3 @@ def _servers(given: Any) -> list[str]:
         if ":" in server and port and not port.isdecimal():
             raise SettingError(f"The Kafka setting bootstrap_servers has {server!r}; write host:port.")
     return stripped
-
-
-def _check_security(config: Mapping[str, Any]) -> None:
-    protocol, mechanism = config.get("security_protocol", "PLAINTEXT"), config.get("sasl_mechanism")
-    # kafka-python takes any other word for PLAINTEXT.
-    if protocol not in PROTOCOLS:
-        raise SettingError(
-            f"The Kafka setting security_protocol is {protocol!r}; it takes one of {', '.join(PROTOCOLS)}."
-        )
-    if not protocol.startswith("SASL"):
-        return
-    if mechanism not in MECHANISMS:
-        raise SettingError(
-            f"The Kafka setting sasl_mechanism is {mechanism!r}; it takes one of {', '.join(MECHANISMS)}."
-        )
-    if mechanism == "PLAIN" or mechanism.startswith("SCRAM"):
-        missing = [name for name in ("sasl_plain_username", "sasl_plain_password") if not config.get(name)]
-        if missing:
-            raise SettingError(
-                f"The Kafka setting {missing[0]} is missing; {mechanism} needs a user name and a password."
-            )

@@ -20,6 +20,7 @@ from kafka.net.compat import KafkaNetClient
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 
+from kafka_steward.cluster.oauth import TokenProvider
 from kafka_steward.errors import AuthenticationFailed, ClusterError, ClusterUnreachable, SettingError
 
 __all__ = ["Session", "authentication_failed"]
@@ -48,6 +49,7 @@ class Session:
     def open(cls, config: Mapping[str, Any]) -> Session:
         """Connect. Raises AuthenticationFailed, ClusterUnreachable or SettingError."""
         _keep_quiet()
+        _try_credentials(config)
         made: list[Any] = []
         try:
             admin = KafkaAdminClient(**config, kafka_client=partial(_client, made.append))
@@ -136,6 +138,27 @@ def authentication_failed(error: Exception, servers: str) -> AuthenticationFaile
         f"Authentication failed at {servers}: Kafka says {words!r}; check the user name, the password and "
         "the mechanism in the connection."
     )
+
+
+def _try_credentials(config: Mapping[str, Any]) -> None:
+    """Ask for what kafka-python would ask for on its own thread, where a failure is one of its connection only."""
+    provider = config.get("sasl_oauth_token_provider")
+    if isinstance(provider, TokenProvider):
+        provider.fetch()
+    if config.get("sasl_mechanism") == "AWS_MSK_IAM":
+        _try_aws()
+
+
+def _try_aws() -> None:
+    from botocore.session import Session as AwsSession  # noqa: PLC0415 - needed for this mechanism only
+
+    session = AwsSession()
+    for what, found in (("credentials", session.get_credentials()), ("region", session.get_config_variable("region"))):
+        if not found:
+            raise SettingError(
+                f"The mechanism AWS_MSK_IAM finds no AWS {what} here; set them as for any AWS client, such as by the "
+                "role of this machine, or AWS_DEFAULT_REGION."
+            )
 
 
 def _sentence(error: Exception, failures: list[Exception], config: Mapping[str, Any]) -> ClusterError | SettingError:

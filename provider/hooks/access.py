@@ -86,7 +86,7 @@ def access_of(
     """
     _refuse_unknown(given)
     places = {name: given.extra.get(name) or section.get(name) or None for name in (*_PLACES, *_ZOOKEEPER)}
-    client = {**(client_config(kafka.extra) if kafka else {}), **_client(given)}
+    client = {**(_borrowed(kafka) if kafka else {}), **_client(given)}
     if not client.get("bootstrap_servers"):
         raise SettingError(
             f"The connection {given.conn_id} names no bootstrap servers: enter host:port as its host, or "
@@ -175,6 +175,15 @@ def _digest(given: Given, places: Mapping[str, Any]) -> str | None:
     return f"{user}:{password}"
 
 
+def _borrowed(kafka: Given) -> dict[str, Any]:
+    if kafka.login or kafka.password:
+        raise SettingError(
+            f"The connection {kafka.conn_id} has a login or a password in fields of its own, which connections of type "
+            "kafka do not use; put them into its extra, as sasl.username and sasl.password."
+        )
+    return client_config(kafka.extra)
+
+
 def _client(given: Given) -> dict[str, Any]:
     ours = {key: value for key, value in given.extra.items() if is_client_key(key) and value not in (None, "")}
     by_field = {
@@ -182,7 +191,14 @@ def _client(given: Given) -> dict[str, Any]:
         "sasl_plain_username": given.login,
         "sasl_plain_password": given.password,
     }
-    return {**client_config(ours), **{key: value for key, value in by_field.items() if value}}
+    client = client_config(ours)
+    for key, value in by_field.items():
+        if value and client.setdefault(key, value) != value:
+            raise SettingError(
+                f"The connection {given.conn_id} has {key} twice, in a field of its own and in its extra, with two "
+                "values; keep one."
+            )
+    return client
 
 
 def _refuse_unknown(given: Given) -> None:

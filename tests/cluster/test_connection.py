@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kafka import KafkaAdminClient
 
 from kafka_steward.cluster.connection import Secret, checked_config, client_config, is_client_key
 from kafka_steward.errors import SettingError
@@ -50,8 +51,8 @@ def test_what_concerns_only_producers_and_consumers_is_left_out(key: str) -> Non
     [
         ("ssl.ca.pem", "-----BEGIN CERTIFICATE-----"),
         ("ssl.keystore.location", "/etc/store.p12"),
-        ("sasl.oauthbearer.config", "x"),
-        ("oauth_cb", "module.function"),
+        ("sasl.oauthbearer.method", "oidc"),
+        ("sasl.oauthbearer.client.secret", "x"),
         ("enable.ssl.certificate.verification", "false"),
         ("no.such.key", 1),
     ],
@@ -91,6 +92,82 @@ def test_our_defaults_give_way_to_what_is_given() -> None:
     assert (config["bootstrap_timeout_ms"], config["request_timeout_ms"]) == (5, 15_000)
 
 
+OAUTH = {"security_protocol": "SASL_SSL", "sasl_mechanism": "OAUTHBEARER"}
+LOGIN = {"sasl_mechanism": "PLAIN", "sasl_plain_username": "me", "sasl_plain_password": "s3cret"}
+
+
+SECURITY = [name for name in sorted(KafkaAdminClient.DEFAULT_CONFIG) if name.startswith(("sasl_", "ssl_"))]
+
+
+@pytest.mark.parametrize("name", SECURITY)
+def test_a_security_setting_that_the_protocol_does_not_use_is_refused(name: str) -> None:
+    """Whatever kafka-python has for security: where it would be dropped, it is an error that says what to set."""
+    own = name.partition("_")[0].upper()
+    value = True if name == "ssl_check_hostname" else LOGIN.get(name, "x")
+    for protocol in ("", "PLAINTEXT", "SSL", "SASL_PLAINTEXT"):
+        if protocol.startswith(own) or protocol.endswith(own):
+            continue
+        sentence = (
+            rf"^The Kafka setting {name} is given, and the security protocol {protocol or 'PLAINTEXT'} does not use "
+            rf"it; set security_protocol to (SASL_)?SSL.*, or remove {name}\.$"
+        )
+        with pytest.raises(SettingError, match=sentence) as refused:
+            checked_config({"bootstrap_servers": "a:1", "security_protocol": protocol, name: value})
+        assert "s3cret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "name"),
+    [
+        ("PLAIN", "sasl_kerberos_service_name"),
+        ("SCRAM-SHA-512", "sasl_oauth_token_provider"),
+        ("GSSAPI", "sasl_plain_password"),
+        ("OAUTHBEARER", "sasl_plain_username"),
+        ("AWS_MSK_IAM", "sasl_plain_username"),
+    ],
+)
+def test_a_setting_that_the_mechanism_does_not_use_is_refused(mechanism: str, name: str) -> None:
+    needed = {"sasl_oauth_token_provider": "json.dumps"} if mechanism == "OAUTHBEARER" else {}
+    needed |= LOGIN if mechanism in ("PLAIN", "SCRAM-SHA-512") else {}
+    given = {
+        "bootstrap_servers": "a:1",
+        "security_protocol": "SASL_SSL",
+        **needed,
+        "sasl_mechanism": mechanism,
+        name: "x",
+    }
+    with pytest.raises(
+        SettingError, match=f"{name} is given, and the mechanism {mechanism} does not use it; set another"
+    ):
+        checked_config(given)
+
+
+@pytest.mark.parametrize("value", ["false", "off", False])
+def test_a_switch_means_what_it_says(value: object) -> None:
+    given = {"bootstrap_servers": "a:1", "security_protocol": "SSL", "ssl_check_hostname": value}
+    assert checked_config(given)["ssl_check_hostname"] is False
+
+
+def test_numbers_may_be_texts() -> None:
+    assert checked_config({"bootstrap_servers": "a:1", "request_timeout_ms": "2e4"})["request_timeout_ms"] == 20_000
+
+
+def test_two_keys_do_not_say_two_things_of_the_security() -> None:
+    assert client_config({"sasl.username": "me", "sasl_plain_username": "me"}) == {"sasl_plain_username": "me"}
+    with pytest.raises(SettingError, match=r"is given twice, .*, once by sasl_plain_username") as refused:
+        client_config({"sasl.username": "me", "sasl_plain_username": "you"})
+    assert "you" not in str(refused.value)
+
+
+def test_a_token_provider_is_found_by_its_path() -> None:
+    given = {"oauth_cb": "json.dumps", "sasl.oauthbearer.config": "scope", "sasl.oauthbearer.method": "default"}
+    config = checked_config({"bootstrap_servers": "a:1", **OAUTH, **client_config(given)})
+    assert config["sasl_oauth_token_provider"].fetch() == '"scope"'
+    assert "sasl_oauth_config" not in config
+    own = config["sasl_oauth_token_provider"]
+    assert checked_config({"bootstrap_servers": "a:1", **OAUTH, "sasl_oauth_token_provider": own}) == config
+
+
 @pytest.mark.parametrize(
     ("config", "named"),
     [
@@ -101,9 +178,31 @@ def test_our_defaults_give_way_to_what_is_given() -> None:
         ({"kafka_client": object(), "bootstrap_servers": "a:1"}, "kafka_client is unknown"),
         ({"security_protocol": "TLS"}, "security_protocol is 'TLS'"),
         ({"security_protocol": "SASL_SSL"}, "sasl_mechanism is None"),
-        ({"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAN"}, "sasl_mechanism is 'PLAN'"),
+        (
+            {"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAN"},
+            "sasl_mechanism is PLAN; it takes one of PLAIN",
+        ),
         ({"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN"}, "sasl_plain_username is missing"),
-        ({"ssl_cafile": "/nowhere/ca.pem"}, "ssl_cafile names /nowhere/ca.pem"),
+        ({"security_protocol": "SSL", "ssl_cafile": "/nowhere/ca.pem"}, "ssl_cafile names /nowhere/ca.pem"),
+        ({"request_timeout_ms": "soon"}, "request_timeout_ms is 'soon'; it takes a whole number"),
+        ({"request_timeout_ms": 0.5}, "request_timeout_ms is 0.5; it takes a whole number"),
+        ({"request_timeout_ms": True}, "request_timeout_ms is True; it takes a whole number"),
+        ({"bootstrap_timeout_ms": float("nan")}, "bootstrap_timeout_ms is nan; it takes a whole number"),
+        ({"bootstrap_timeout_ms": 0}, "bootstrap_timeout_ms is 0; it must lie between 1 and"),
+        ({"retry_backoff_ms": "1e30"}, "retry_backoff_ms is '1e30'; it must lie between 1 and"),
+        (
+            {"security_protocol": "SSL", "ssl_check_hostname": "maybe"},
+            "ssl_check_hostname is 'maybe'; it takes true",
+        ),
+        ({"security_protocol": "SSL", "ssl_context": "x"}, "ssl_context is no SSLContext"),
+        ({"security_protocol": "SSL", "ssl_keyfile": "k"}, "ssl_keyfile is of no use without ssl_certfile"),
+        ({"security_protocol": "SSL", "ssl_password": "s"}, "ssl_password is of no use without ssl_certfile"),
+        ({**OAUTH, "sasl_oauth_token_provider": 5}, "sasl_oauth_token_provider is no dotted path"),
+        ({**OAUTH, "sasl_oauth_token_provider": "x"}, "token provider 'x' is no dotted path"),
+        ({**OAUTH}, "sasl_oauth_token_provider is missing; OAUTHBEARER needs the dotted path of a class or function"),
+        ({"security_protocol": "SASL_SSL", "sasl_mechanism": "GSSAPI"}, "GSSAPI needs the Python package gssapi"),
+        ({"security_protocol": "SASL_SSL", "sasl_mechanism": "AWS_MSK_IAM"}, "needs the Python package botocore"),
+        ({"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "AWS_MSK_IAM"}, "set security_protocol to SASL_SSL"),
     ],
 )
 def test_a_configuration_that_cannot_work_is_one_sentence(config: dict[str, Any], named: str) -> None:
@@ -118,7 +217,8 @@ def test_files_that_exist_and_addresses_of_all_kinds_are_accepted(tmp_path: Path
     authority = tmp_path / "ca.pem"
     authority.write_text("")
     servers = ["host", "host:9092", "127.0.0.1:9092", "[::1]:9092", "::1"]
-    assert checked_config({"bootstrap_servers": servers, "ssl_cafile": str(authority)})["bootstrap_servers"] == servers
+    config = {"bootstrap_servers": servers, "security_protocol": "SSL", "ssl_cafile": str(authority)}
+    assert checked_config(config)["bootstrap_servers"] == servers
 
 
 def test_a_secret_is_usable_and_does_not_show_itself() -> None:

@@ -75,6 +75,26 @@ def test_a_kafka_connection_is_reused_and_ours_wins_over_it() -> None:
     assert client["sasl_plain_username"] == "me"
 
 
+@pytest.mark.parametrize(
+    ("given", "key"),
+    [
+        (Given("steward", host="a:9092", login="me", extra={"sasl.username": "you"}), "sasl_plain_username"),
+        (Given("steward", host="a:9092", password="s3cret", extra={"sasl_plain_password": "x"}), "sasl_plain_password"),
+        (Given("steward", host="a:9092", extra={"bootstrap.servers": "b:9092"}), "bootstrap_servers"),
+    ],
+)
+def test_a_field_and_the_extra_do_not_say_two_things(given: Given, key: str) -> None:
+    with pytest.raises(SettingError, match=f"connection steward has {key} twice, in a field of its own") as refused:
+        access(given)
+    assert "s3cret" not in str(refused.value)
+
+
+def test_a_login_that_a_kafka_connection_does_not_use_is_refused() -> None:
+    kafka = Given("kafka", login="me", extra={"bootstrap.servers": "a:9092"})
+    with pytest.raises(SettingError, match=r"connection kafka has a login .* into its extra, as sasl\.username"):
+        access(Given("steward", extra={"kafka_conn_id": "kafka"}), kafka=kafka)
+
+
 def test_no_bootstrap_servers_is_one_sentence() -> None:
     with pytest.raises(SettingError, match=r"connection kafka names no bootstrap servers: enter host:port as its host"):
         access(Given("kafka"))
@@ -96,7 +116,7 @@ def test_a_relative_workspace_is_refused() -> None:
 
 
 def test_no_repr_shows_a_secret() -> None:
-    given = Given("kafka", host="a:9092", password="secret-word", extra={"sasl.password": "other-word"})
+    given = Given("kafka", host="a:9092", password="secret-word", extra={"ssl.key.password": "other-word"})
     shown = repr(given) + repr(access(given))
     assert "secret-word" not in shown
     assert "other-word" not in shown

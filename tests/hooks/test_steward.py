@@ -136,8 +136,8 @@ def test_the_memory_keeps_one_cluster_per_bootstrap_servers(connect: Connect, tm
 def test_no_secret_is_shown_or_logged(
     connect: Connect, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    protocol = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN"}
-    connect(login="me", password="secret-word", extra={**protocol, "ssl_password": "other-word"})
+    secure = {"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN", "ssl_certfile": __file__}
+    connect(login="me", password="secret-word", extra={**secure, "ssl_password": "other-word"})
     caplog.set_level(logging.DEBUG)
     hook = StewardHook("kafka_test")
     with pytest.raises(ClusterUnreachable) as caught:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import logging
 import socket
+import sys
 import threading
 import time
+from types import ModuleType
 from typing import Any
 
 import pytest
 
 from kafka_steward.cluster.client import KafkaCluster
+from kafka_steward.cluster.connection import client_config
 from kafka_steward.errors import AuthenticationFailed, ClusterUnreachable, SettingError, WrongCluster
 from kafka_steward.sandbox import Sandbox
-from tests.guarded import PASSWORD, guarded
+from tests.guarded import PASSWORD, bearer, guarded
 
-__all__ = ["guarded"]
+__all__ = ["bearer", "guarded"]
 
 
 def credentials(address: str, password: str, **changes: Any) -> dict[str, Any]:
@@ -87,6 +92,50 @@ def test_a_password_is_not_logged_even_at_debug(guarded: str, caplog: pytest.Log
     finally:
         for name, level in levels.items():
             logging.getLogger(name).setLevel(level)
+
+
+def unsigned_token(_config: str | None) -> tuple[str, float]:
+    """A token of the user steward that nobody signed, and when it expires: for a connection's `oauth_cb`."""
+    expires = time.time() + 600
+    parts = ({"alg": "none"}, {"sub": "steward", "iat": time.time() - 1, "exp": expires})
+    encoded = [base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts]
+    return f"{'.'.join(encoded)}.", expires
+
+
+@pytest.fixture
+def token_module(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    module = ModuleType("company_tokens")
+    monkeypatch.setitem(sys.modules, "company_tokens", module)
+    return module
+
+
+@pytest.mark.kraft
+def test_a_token_opens(bearer: str, token_module: ModuleType, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    given: list[str] = []
+
+    def token(config: str | None) -> tuple[str, float]:
+        given.append(unsigned_token(config)[0])
+        return given[-1], time.time() + 600
+
+    token_module.__dict__["token"] = token
+    extra = {"security.protocol": "sasl_plaintext", "sasl.mechanism": "oauthbearer", "oauth_cb": "company_tokens.token"}
+    with KafkaCluster({"bootstrap_servers": bearer, **client_config(extra)}) as cluster:
+        assert set(cluster.live_brokers()) == {1}
+        assert cluster.snapshot().live == {1}
+    assert len(given) == 1  # it was kept for the second connection
+    assert given[0] not in caplog.text
+
+
+@pytest.mark.kraft
+def test_a_token_that_is_refused_is_known_at_once(bearer: str, token_module: ModuleType) -> None:
+    token_module.__dict__["token"] = lambda: "forged"
+    config = {"sasl_mechanism": "OAUTHBEARER", "sasl_oauth_token_provider": "company_tokens.token"}
+    began = time.monotonic()
+    with pytest.raises(AuthenticationFailed, match=f"Authentication failed at {bearer}") as refused:
+        KafkaCluster({"bootstrap_servers": bearer, "security_protocol": "SASL_PLAINTEXT", **config})
+    assert time.monotonic() - began < 6  # of 8 s that it would try
+    assert "forged" not in str(refused.value)
 
 
 @pytest.mark.process

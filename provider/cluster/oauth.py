@@ -1,0 +1,174 @@
+"""Tokens for SASL OAUTHBEARER: from a class or a function that a connection names by its dotted path.
+
+Two kinds exist already, and both are taken: kafka-python's providers (a class with a method `token`), and the callbacks
+of librdkafka that Airflow's own Kafka provider takes as `oauth_cb` (a function that gets `sasl.oauthbearer.config` and
+answers with a token and the time at which it expires).
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import kafka.errors
+from kafka.net.sasl.oauth import AbstractTokenProvider
+
+from kafka_steward.errors import ClusterUnreachable, SettingError
+from kafka_steward.values import finite_number
+
+__all__ = ["TokenProvider"]
+
+#: Seconds that a token of unknown life is kept: the connections that are made at once share it.
+_UNKNOWN_LIFE_S = 10.0
+#: A token is asked for anew so many seconds before it expires, or in the last tenth of its life if that is shorter.
+_MARGIN_S, _MARGIN_SHARE = 30.0, 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    text: str = field(repr=False)
+    usable_until_s: float
+    extensions: Mapping[str, str]
+
+
+class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python has no types
+    """The tokens of what `path` names; `config` is for a function, or a class, that takes one argument.
+
+    What it names is a class whose instances have a method `token()`, such an instance, or a function; tokens are texts,
+    or tuples of a token, the time at which it expires (seconds since 1970), and as librdkafka has it a principal and a
+    dict of SASL extensions. Safe in threads. Raises SettingError when it cannot be used.
+    """
+
+    def __init__(self, path: str, config: str | None = None, now_s: Callable[[], float] = time.time) -> None:
+        self._path, self._now_s = path, now_s
+        self._ask, self._ask_extensions = _asked(path, config)
+        self._kept: _Token | None = None
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"TokenProvider({self._path!r})"
+
+    def fetch(self) -> str:
+        """Return a token that has not expired. Raises ClusterUnreachable, and SettingError for what is no token."""
+        return self._current().text
+
+    def token(self) -> str:
+        """As `fetch`, for kafka-python: its connection fails, with the sentence, and is made again later."""
+        try:
+            return self.fetch()
+        except (ClusterUnreachable, SettingError) as error:
+            raise kafka.errors.KafkaConnectionError(str(error)) from error
+
+    def extensions(self) -> Mapping[str, str]:
+        """The SASL extensions that go with the token."""
+        own = self._ask_extensions() if self._ask_extensions else {}
+        return {**own, **(self._kept.extensions if self._kept else {})}
+
+    def _current(self) -> _Token:
+        with self._lock:
+            if self._kept is None or self._now_s() >= self._kept.usable_until_s:
+                self._kept = self._asked_for()
+            return self._kept
+
+    def _asked_for(self) -> _Token:
+        try:
+            answer = self._ask()
+        except Exception as error:
+            # Its code is not ours, and its service may be back soon.
+            raise ClusterUnreachable(
+                f"The token provider {self._path} failed ({type(error).__name__}: {error}); see to its credentials and "
+                "to the service that it asks."
+            ) from error
+        try:
+            return _read(answer, self._now_s())
+        except ValueError as error:
+            raise SettingError(
+                f"The token provider {self._path} answered with {error}; it must give a token, or a token and the time "
+                "at which it expires, in seconds since 1970."
+            ) from None
+
+
+def _read(answer: Any, now_s: float) -> _Token:
+    """The token in what a provider answered, which is never repeated. Raises ValueError, saying what it is."""
+    if isinstance(answer, str):
+        return _Token(_plain(answer), now_s + _UNKNOWN_LIFE_S, {})
+    if not isinstance(answer, tuple | list) or not 2 <= len(answer) <= 4:
+        raise ValueError(f"a value of type {type(answer).__name__}")
+    text, expires, extensions = answer[0], answer[1], answer[3] if len(answer) == 4 else None
+    try:
+        left_s = finite_number(expires) - now_s
+    except ValueError:
+        raise ValueError("a time of expiry that is no number") from None
+    if left_s <= 0:
+        raise ValueError("a token that has expired")
+    return _Token(_plain(text), now_s + left_s - min(_MARGIN_S, left_s * _MARGIN_SHARE), dict(extensions or {}))
+
+
+def _plain(text: Any) -> str:
+    # Anything else would end the message that it is sent in.
+    if not isinstance(text, str) or not text or not text.isascii() or not text.isprintable():
+        raise ValueError("a token that is no text of printable characters")
+    return text
+
+
+def _asked(path: str, config: str | None) -> tuple[Callable[[], Any], Callable[[], Mapping[str, str]] | None]:
+    """How to ask what `path` names for a token, and for SASL extensions. Raises SettingError."""
+    named = _imported(path)
+    if inspect.isclass(named):
+        named = _made(path, named, config)
+    elif config is not None and callable(getattr(named, "token", None)):
+        raise _vain(path)
+    if callable(getattr(named, "token", None)):
+        return named.token, getattr(named, "extensions", None)
+    if not callable(named):
+        raise SettingError(f"The token provider {path} is neither a function nor a class with a method token.")
+    if _takes_one(named):
+        return lambda: named(config), None
+    if config is not None:
+        raise _vain(path)
+    return named, None
+
+
+def _made(path: str, named: type, config: str | None) -> Any:
+    if config is not None and not _takes_one(named):
+        raise _vain(path)
+    try:
+        return named() if config is None else named(config)
+    except Exception as error:
+        raise SettingError(
+            f"The token provider {path} cannot be made ({type(error).__name__}: {error}); mend it, or what it reads."
+        ) from error
+
+
+def _takes_one(named: Any) -> bool:
+    try:
+        inspect.signature(named).bind("")
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _vain(path: str) -> SettingError:
+    return SettingError(
+        f"The token provider {path} takes no argument, and sasl.oauthbearer.config gives one; remove it, or let the "
+        "provider take it."
+    )
+
+
+def _imported(path: str) -> Any:
+    module, _, name = path.rpartition(".")
+    if not module or not all(part.isidentifier() for part in path.split(".")):
+        raise SettingError(f"The token provider {path!r} is no dotted path; write it like package.module.function.")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except Exception as error:
+        # Importing runs code that is not ours.
+        raise SettingError(
+            f"The token provider {path} cannot be imported ({type(error).__name__}: {error}); its module must be on "
+            "the Python path of workers, triggerer and command line."
+        ) from error
