@@ -168,7 +168,8 @@ class StewardHook(BaseHook):
         """Connect to the cluster and open its journal: use it as a context manager. Raises as the two do."""
         cluster = self.cluster()
         try:
-            journal = self.journal(cluster.cluster_id, kafkas=cluster.zookeeper_mode)
+            kafkas = self.access.zookeeper is not None and cluster.zookeeper_mode
+            journal = self.journal(cluster.cluster_id, kafkas=kafkas)
             return Opened(self.access, _as_submitted(self.access, cluster, journal), journal)
         except BaseException:
             cluster.close()

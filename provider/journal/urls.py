@@ -18,7 +18,8 @@ def secrets_of(url: sa.URL) -> list[str]:
     plain = {str(url.password)} if url.password else set()
     for value in (value for name, value in url.query.items() if _is_secret(name)):
         plain |= {value} if isinstance(value, str) else set(value)
-    return sorted({way(each) for each in plain if each for way in (str, quote, quote_plus)}, key=len, reverse=True)
+    ways = {way(each) for each in plain if each for way in (str, quote, quote_plus)}
+    return sorted(ways, key=lambda secret: (-len(secret), secret))
 
 
 def shown_url(url: sa.URL) -> str:
