@@ -169,6 +169,10 @@ class Simulator:
         }
         return Snapshot(self.cluster_id, self.now_ms, self._brokers(), partitions)
 
+    @property
+    def zookeeper_mode(self) -> bool:
+        return self.mode == "zookeeper"
+
     def live_brokers(self) -> dict[int, Broker]:
         self._reached()
         return {broker: each for broker, each in self._brokers().items() if not each.fenced}

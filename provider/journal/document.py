@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -16,9 +17,11 @@ from kafka_steward.journal.tree import Node, Tree
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["Document", "delete_as_read", "readable"]
+__all__ = ["Document", "delete_as_read", "readable", "warn_once"]
 
 _log = logging.getLogger(__name__)
+#: What was warned of, the newest last.
+_warned: deque[str] = deque(maxlen=1000)
 
 T = TypeVar("T")
 
@@ -80,9 +83,16 @@ def readable(nodes: Iterable[Node], read: Callable[[Node], T]) -> list[tuple[Nod
     return [(node, document) for node, document in found if document is not None]
 
 
+def warn_once(path: str, sentence: str) -> None:
+    """Log what is wrong with the node at `path`, unless it was said of it lately by this process."""
+    if path not in _warned:
+        _warned.append(path)
+        _log.warning("%s", printable(sentence))
+
+
 def _read_or_none(node: Node, read: Callable[[Node], T]) -> T | None:
     try:
         return read(node)
     except DocumentError as error:
-        _log.warning("Left out: %s", printable(str(error)))
+        warn_once(f"{node.path}@{node.modified_id}", f"Left out: {error}")
         return None

@@ -6,8 +6,6 @@ what is `unreadable` aside (`sweep`), so that it is told once and not at each lo
 
 from __future__ import annotations
 
-import logging
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -17,6 +15,7 @@ from kafka_steward.escaping import printable
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Entry, Who
 from kafka_steward.journal.codec import BROKER, DIGEST, PARTITION, REQUEST, TOPIC, Name
+from kafka_steward.journal.document import warn_once
 from kafka_steward.journal.documents import FailedBroker, InFlight, RollingBounce
 from kafka_steward.journal.owed import AskedPartitions, OwedReplicas
 from kafka_steward.journal.quarantine import is_newer, move_aside
@@ -72,10 +71,6 @@ _SINGLE = (
 )
 #: Nodes per request while sizes are counted: at most so many megabytes are read beyond the limit.
 _BATCH = 50
-
-_log = logging.getLogger(__name__)
-#: What could not be moved aside, and was told: by path, the newest last.
-_told: deque[str] = deque(maxlen=1000)
 
 T = TypeVar("T")
 
@@ -223,17 +218,20 @@ def sweep(journal: Journal, collections: Sequence[Collection[Any]], who: Who) ->
     At most 100 of each kind at once. A document of a later release is left alone. What cannot be moved, because the
     backend does not let us, is logged once. Raises JournalUnreachable.
     """
-    told = []
     strays = [(each, None) for each in _strays(journal.tree, _SINGLE)]
-    listed = [(each, of) for of in collections for each in _unreadable(journal.tree, of)[:_SWEPT]]
-    for each, collection in (*strays, *listed):
-        kept = _moved(journal.tree, each, None if collection is None else collection.rebuilt)
-        if kept is not None:
-            sentence = f"{each.reason} What it held is kept at {kept}." if kept else each.reason
-            entry = Entry(Action.MEND, sentence, before=printable(each.path[:300]), after=kept or None, who=who)
-            journal.audit.note(entry)
-            told.append(sentence)
-    return told
+    listed = [(each, of.rebuilt) for of in collections for each in _unreadable(journal.tree, of)[:_SWEPT]]
+    told = [_swept(journal, each, rebuilt, who) for each, rebuilt in (*strays, *listed)]
+    return [sentence for sentence in told if sentence]
+
+
+def _swept(journal: Journal, unreadable: Unreadable, rebuilt: Callable[[Node], str] | None, who: Who) -> str:
+    with journal.together():
+        kept = _moved(journal, unreadable, rebuilt)
+        if kept is None:
+            return ""
+        sentence = f"{unreadable.reason} What it held is kept at {kept}."
+        journal.audit.note(Entry(Action.MEND, sentence, before=printable(unreadable.path[:300]), after=kept, who=who))
+        return sentence
 
 
 def _unreadable(tree: Tree, collection: Collection[Any]) -> list[Unreadable]:
@@ -253,20 +251,21 @@ def _strays(tree: Tree, documents: Sequence[str]) -> list[Unreadable]:
     return [Unreadable(path, f"{path} {_NO_DOCUMENT}") for path in empty if tree.children(path)]
 
 
-def _moved(tree: Tree, unreadable: Unreadable, rebuilt: Callable[[Node], str] | None) -> str | None:
-    """Where it is kept; empty where there was nothing to keep, None when it is where it was."""
+def _moved(journal: Journal, unreadable: Unreadable, rebuilt: Callable[[Node], str] | None) -> str | None:
+    """Where it is kept; None when it is where it was."""
+    tree, why = journal.tree, ""
+    kept: list[str | None] = []
     try:
-        kept = [
-            move_aside(tree, node, unreadable.reason, _replacement(node, unreadable, rebuilt))
-            for node in _nodes(tree, unreadable)
-        ]
+        for node in _nodes(tree, unreadable):
+            replacement = None if unreadable.node is None or rebuilt is None else rebuilt(node)
+            kept.append(move_aside(tree, node, unreadable.reason, replacement))
     except JournalUnreachable:
         raise
     except JournalError as error:
-        _log_once(unreadable.path, f"{unreadable.reason} It cannot be moved aside: {error}")
-        return None
-    if None in kept or not kept:
-        _log_once(unreadable.path, f"{unreadable.reason} It cannot be moved aside.")
+        why = f": {error}"
+    if why or None in kept or not kept:
+        place = f"{journal.cluster_id} {unreadable.path}"
+        warn_once(place, f"{unreadable.reason} It cannot be moved aside{why or '.'}")
         return None
     return kept[0]
 
@@ -276,13 +275,3 @@ def _nodes(tree: Tree, unreadable: Unreadable) -> Iterator[Node]:
         yield unreadable.node
     else:
         yield from tree.subtree(unreadable.path, _SWEPT_BELOW)
-
-
-def _replacement(node: Node, unreadable: Unreadable, rebuilt: Callable[[Node], str] | None) -> str | None:
-    return None if unreadable.node is None or rebuilt is None else rebuilt(node)
-
-
-def _log_once(path: str, sentence: str) -> None:
-    if path not in _told:
-        _told.append(path)
-        _log.warning("%s", printable(sentence))

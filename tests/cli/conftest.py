@@ -6,9 +6,9 @@ import pytest
 
 from tests.airflow_home import connect
 from tests.cli.scene import Scene, new_scene
-from tests.journal.conftest import postgres, zookeeper
+from tests.journal.conftest import postgres, postgres_url, zookeeper
 
-__all__ = ["connect", "postgres", "zookeeper"]
+__all__ = ["connect", "postgres", "postgres_url", "zookeeper"]
 
 
 @pytest.fixture

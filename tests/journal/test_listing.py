@@ -1,0 +1,166 @@
+"""Documents are listed one by one: what cannot be read is told apart, and moved aside on every backend."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from kafka_steward.journal import listing, paths
+from kafka_steward.journal.audit import Action, Who
+from kafka_steward.journal.documents import FailedBroker, InFlight
+from kafka_steward.journal.listing import BOUNCES, FAILED_BROKERS, IN_FLIGHT, REQUESTS, WRITTEN, sweep, unreadable
+from kafka_steward.journal.open import Journal
+from kafka_steward.journal.quarantine import QUARANTINE, MovedAside
+from kafka_steward.journal.tree import MAX_BYTES, Tree
+
+WATCH = Who(task_id="watch")
+GOOD = FailedBroker(5).to_json()
+
+
+def kept(tree: Tree) -> dict[str, str]:
+    """What is in quarantine: text by path."""
+    found = {}
+    for name in tree.children(QUARANTINE):
+        head = tree.get(f"{QUARANTINE}/{name}")
+        assert head is not None
+        pieces = tree.read([f"{head.path}/{piece}" for piece in tree.children(head.path)])
+        found[MovedAside.from_node(head).path] = "".join(piece.data for piece in pieces if piece)
+    return found
+
+
+def test_what_can_be_read_is_found_beside_what_cannot(tree: Tree) -> None:
+    for name, data in {"3": GOOD, "0003": GOOD, "foo": "{}", "99999999999": GOOD, "7": "gone fishing"}.items():
+        tree.create(f"/admin/failed_brokers/{name}", data)
+    found = FAILED_BROKERS.listed(tree)
+    assert [(each.key, each.document.failure_timestamp_ms == 5) for each in found.found] == [
+        ((3,), True),
+        ((7,), False),
+    ]
+    assert [each.path.rpartition("/")[2] for each in found.unreadable] == ["0003", "99999999999", "foo", "7"]
+
+
+def test_two_levels_are_listed_by_topic_and_partition(tree: Tree) -> None:
+    text = InFlight((1, 2), (2, 3)).to_json()
+    for path in ("t/0", "t/10", "t/2", "t/x", "my topic/0", "u/0/deeper"):
+        tree.create(f"/admin/reassignments/{path}", text)
+    found = IN_FLIGHT.listed(tree)
+    assert [each.key for each in found.found] == [("t", 0), ("t", 2), ("t", 10)]
+    told = {each.path.removeprefix("/admin/reassignments/"): each.reason for each in found.unreadable}
+    assert told.keys() == {"my topic", "t/x", "u/0"}
+    assert "names no topic" in told["my topic"]
+    assert "names no partition" in told["t/x"]
+    assert "others below it" in told["u/0"]
+
+
+def test_no_more_documents_and_bytes_are_read_at_once_than_the_limits_say(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for broker in (1, 2, 3, 10, 20):
+        tree.create(f"/admin/failed_brokers/{broker}", GOOD)
+    monkeypatch.setattr(listing, "MAX_DOCUMENTS", 4)
+    assert [each.key[0] for each in FAILED_BROKERS.found(tree)] == [1, 2, 3, 10]
+    monkeypatch.setattr(listing, "_BATCH", 1)
+    monkeypatch.setattr(listing, "MAX_BYTES_AT_ONCE", len(GOOD))
+    assert [each.key[0] for each in FAILED_BROKERS.found(tree)] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/admin/failed_brokers/foo",
+        "/admin/rolling_bounce/" + "9" * 900,
+        "/admin/reassignments/my topic/0",
+        "/admin/reassignments/t/99999999999",
+        "/admin/failed_brokers/3/deeper/still",
+        "/admin/reassign_cancel/below",
+        "/steward/slot/below",
+        "/steward/borrowed/topic/my topic/follower.replication.throttled.replicas",
+        "/steward/plans/no digest",
+    ],
+)
+def test_a_node_that_nothing_can_read_is_moved_aside_with_a_row_and_then_nothing_more_is_written(
+    journal: Journal, path: str
+) -> None:
+    journal.tree.create(path, "what is this?")
+    (sentence,) = sweep(journal, WRITTEN, WATCH)
+    assert "What it held is kept at /steward/quarantine/doc_" in sentence
+    assert kept(journal.tree) == {path: "what is this?"}
+    assert path.split("/")[3] not in journal.tree.children("/".join(path.split("/")[:3]))
+    assert sweep(journal, WRITTEN, WATCH) == []
+    (row,) = journal.audit.rows()
+    assert (row.entry.action, row.entry.reason) == (Action.MEND, sentence)
+    assert path.startswith(row.entry.before)
+    assert unreadable(journal.tree) == []
+
+
+def test_a_name_longer_than_any_path_is_moved_aside(journal: Journal) -> None:
+    long = f"{paths.REASSIGNMENT_REQUESTS}/{'x' * 1100}"
+    put(journal.tree, long, "{}")
+    (sentence,) = sweep(journal, [REQUESTS], WATCH)
+    assert len(sentence) < 600
+    assert kept(journal.tree) == {long: "{}"}
+    assert journal.tree.children(paths.REASSIGNMENT_REQUESTS) == []
+
+
+def test_a_value_that_counts_as_something_is_replaced_and_kept(journal: Journal) -> None:
+    written = journal.tree.create("/admin/failed_brokers/3", "gone fishing")
+    journal.tree.create("/admin/rolling_bounce/4", '{"timestamp": true}')
+    assert len(sweep(journal, WRITTEN, WATCH)) == 2
+    assert kept(journal.tree) == {
+        "/admin/failed_brokers/3": "gone fishing",
+        "/admin/rolling_bounce/4": '{"timestamp": true}',
+    }
+    (failed,) = FAILED_BROKERS.found(journal.tree)
+    assert failed.document.failure_timestamp_ms == written.created_ms
+    assert [each.key for each in BOUNCES.found(journal.tree)] == [(4,)]
+    assert unreadable(journal.tree) == []
+
+
+def test_a_document_of_a_later_release_is_left_alone(journal: Journal) -> None:
+    text = '{"version": 2, "replicas": [1]}'
+    journal.tree.create("/admin/reassignments/t/0", text)
+    assert sweep(journal, WRITTEN, WATCH) == []
+    assert journal.tree.children("/admin/reassignments/t") == ["0"]
+
+
+def test_some_are_moved_aside_at_once_and_the_rest_later(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listing, "_SWEPT", 3)
+    for number in range(5):
+        journal.tree.create(f"/admin/failed_brokers/x{number}", "")
+    assert [len(sweep(journal, [FAILED_BROKERS], WATCH)) for _ in range(3)] == [3, 2, 0]
+
+
+def test_what_the_backend_keeps_to_itself_is_told_once_and_kept_nowhere(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    journal.tree.create("/admin/failed_brokers/mine", "{}")
+    monkeypatch.setattr(type(journal.tree), "discard", refusing(type(journal.tree).discard))
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            assert sweep(journal, WRITTEN, WATCH) == []
+    assert sum("cannot be moved aside" in each for each in caplog.messages) == 1
+    assert journal.audit.rows() == []
+    assert kept(journal.tree) == {}
+
+
+def refusing(discard: Any) -> Any:
+    return lambda tree, node: False if "failed_brokers" in node.path else discard(tree, node)
+
+
+def test_at_most_a_million_characters_are_kept_of_a_node(journal: Journal) -> None:
+    put(journal.tree, "/admin/failed_brokers/large", "x" * (MAX_BYTES - 1))
+    sweep(journal, WRITTEN, WATCH)
+    assert kept(journal.tree) == {"/admin/failed_brokers/large": "x" * (MAX_BYTES - 1)}
+
+
+def put(tree: Any, path: str, data: str) -> None:
+    """Write a node that our own code would not."""
+    if hasattr(tree, "database"):
+        from tests.hostile import HostileNode, sql_writer
+
+        node = HostileNode(path, data, (0, 1, 1, 1, 1))
+        assert sql_writer(tree.database.engine, tree.database.cluster_id)([node]) == 1
+    else:
+        tree._session.call(lambda client: client.create_async(path, data.encode(), makepath=True))
