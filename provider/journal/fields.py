@@ -89,33 +89,28 @@ class Fields:
 
     def topic(self, key: str) -> str:
         """A topic's name, by Kafka's rule."""
-        value = self.text(key)
+        value = self._string(key)
         if not codec.is_topic(value):
             self.refuse(f"has {key!r} = {shown(value)} where a {codec.TOPIC.what} belongs")
         return value
 
     def digest(self, key: str) -> str:
         """What can be a plan's digest."""
-        value = self.text(key)
+        value = self._string(key)
         if codec.DIGEST.parse(value) is None:
             self.refuse(f"has {key!r} = {shown(value)} where a {codec.DIGEST.what} belongs")
         return value
 
     def text(self, key: str) -> str:
         """A string that is kept as it is, without characters that cannot be printed."""
-        value = self._take(key)
-        if not isinstance(value, str):
-            self.refuse(f"has {key!r} = {shown(value)} where a string belongs")
+        value = self._string(key)
         if not codec.is_text(value):
             self.refuse(f"has {key!r} = {shown(value)}, which holds characters that cannot be printed")
         return value
 
     def words(self, key: str, most: int = MAX_WORDS) -> str:
         """What a person, or Kafka, says: cut to `most` characters, and what cannot be printed is replaced."""
-        value = self._take(key)
-        if not isinstance(value, str):
-            self.refuse(f"has {key!r} = {shown(value)} where a string belongs")
-        return codec.cleaned(value, most)
+        return codec.cleaned(self._string(key), most)
 
     def flag(self, key: str) -> bool:
         """True or false."""
@@ -152,6 +147,12 @@ class Fields:
     def object(self, key: str) -> Fields:
         """An object within this one."""
         return Fields(f"{self._path}, {key}", self._take(key))
+
+    def _string(self, key: str) -> str:
+        value = self._take(key)
+        if not isinstance(value, str):
+            self.refuse(f"has {key!r} = {shown(value)} where a string belongs")
+        return value
 
     def _different(self, key: str, value: list[int]) -> Assignment:
         if len(value) > MAX_BROKERS:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import os
 import signal
+from typing import Any
 
 import pytest
 
 from kafka_steward.cli.exits import Exit
 from kafka_steward.journal import paths
+from kafka_steward.journal.audit import Action, Entry
+from kafka_steward.journal.tree import Node
 from tests.cli.scene import Scene
 from tests.protocol.yard import document
 
@@ -69,3 +74,59 @@ def test_watch_carries_documents_out_until_it_is_interrupted(
     scene.interfere = interfere
     assert scene.call("watch") == Exit.INTERRUPTED
     assert "asked for by /admin/reassignment_requests/by-hand" in capsys.readouterr().out
+
+
+def test_watch_goes_on_when_the_cluster_answers_again(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    scene.simulator.reachable = False
+    scene.journal.tree.create_sequential(paths.REQUEST_PREFIX, document(["t-0 124"]))
+
+    def interfere(pauses: int) -> None:
+        scene.simulator.reachable = pauses >= 3
+        if scene.replicas()[0] == (1, 2, 4):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    scene.interfere = interfere
+    assert scene.call("watch") == Exit.INTERRUPTED
+    out, err = capsys.readouterr()
+    assert "asked for by" in out
+    assert err.count("No bootstrap server answers. Trying again; Ctrl-C stops.") == 1
+
+
+def test_watch_ends_with_a_sentence_when_nothing_answers_for_long(
+    scene: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scene.simulator.reachable = False
+    scene.journal.tree.create_sequential(paths.REQUEST_PREFIX, document(["t-0 124"]))
+    assert scene.call("watch") == Exit.FAILED
+    assert capsys.readouterr().err.splitlines()[-1] == "No bootstrap server answers."
+    assert scene.pauses == 23
+
+
+def test_watch_prints_what_others_wrote_as_one_printable_line(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    wild = json.dumps({"plan": "x\x1b[2J\nPlan abc is complete.\u202e", "reason": "\x1b[31m"})
+    scene.journal.tree.create(paths.CANCEL_IN_PROGRESS, wild)
+    scene.interfere = lambda _: os.kill(os.getpid(), signal.SIGINT)
+    assert scene.call("watch") == Exit.INTERRUPTED
+    told = capsys.readouterr().out
+    assert told.strip()
+    assert all(line.isprintable() for line in told.splitlines())
+    assert not any(line.startswith("Plan abc") for line in told.splitlines())
+
+
+def test_status_names_the_documents_that_cannot_be_read(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("3", "foo\x1b[2J", "0003"):
+        tree: Any = scene.journal.tree
+        tree._nodes[f"{paths.FAILED_BROKERS}/{name}"] = Node(f"{paths.FAILED_BROKERS}/{name}", "{}", 0, 7, 7, 7, 7)
+    assert scene.call("status") == Exit.DONE
+    lines = capsys.readouterr().out.splitlines()
+    assert "failures written down: 3" in lines
+    (line,) = [each for each in lines if each.startswith("documents that cannot be read: ")]
+    assert "/admin/failed_brokers/0003" in line
+    assert r"/admin/failed_brokers/foo\x1b[2J" in line
+
+
+def test_cells_that_a_spreadsheet_would_calculate_are_text(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    scene.journal.audit.note(Entry(Action.HOLD, "=HYPERLINK(1)", topic="t", attempt=-1))
+    scene.call("audit", "--output", "csv")
+    (row,) = csv.DictReader(io.StringIO(capsys.readouterr().out))
+    assert (row["reason"], row["attempt"]) == ("'=HYPERLINK(1)", "-1")

@@ -10,8 +10,8 @@ import pytest
 from kafka.protocol.admin import IncrementalAlterConfigsRequest
 
 from kafka_steward.cluster import configs
-from kafka_steward.cluster.configs import ConfigChange, ConfigOp, change_brokers
-from kafka_steward.errors import BrokerUnreachable
+from kafka_steward.cluster.configs import ConfigChange, ConfigOp, change_brokers, read_topics
+from kafka_steward.errors import BrokerUnreachable, KafkaRefused
 
 KEY = "follower.replication.throttled.rate"
 SET, DELETE = ConfigChange(KEY, ConfigOp.SET, "100"), ConfigChange(KEY, ConfigOp.DELETE)
@@ -71,3 +71,26 @@ def test_one_that_is_gone_is_not_waited_for() -> None:
     results = change_brokers(brokers, {1: [SET], 2: [SET]})  # type: ignore[arg-type]
     assert (results[1], type(results[2])) == (None, BrokerUnreachable)
     assert (brokers.shown, brokers.looks) == ({1: "100"}, 3)
+
+
+@pytest.mark.parametrize("code", [3, 17])
+def test_a_topic_that_does_not_or_cannot_exist_is_left_out_and_others_are_read(code: int) -> None:
+    calls: Any = SimpleNamespace(any=lambda _: answer_of({"my topic": code, "t": 0}))
+    assert read_topics(calls, ["my topic", "t"], ["min.insync.replicas"], own_only=False) == {
+        "t": {"min.insync.replicas": "2"}
+    }
+
+
+def test_a_topic_that_may_not_be_read_is_a_refusal() -> None:
+    calls: Any = SimpleNamespace(any=lambda _: answer_of({"secret": 29, "t": 0}))
+    with pytest.raises(KafkaRefused, match="secret"):
+        read_topics(calls, ["secret", "t"], ["min.insync.replicas"], own_only=False)
+
+
+def answer_of(topics: Mapping[str, int]) -> Any:
+    entry = SimpleNamespace(name="min.insync.replicas", value="2", config_source=5)
+    results = [
+        SimpleNamespace(resource_name=name, error_code=code, error_message=None, configs=[] if code else [entry])
+        for name, code in topics.items()
+    ]
+    return SimpleNamespace(results=results)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafka_steward.assignment import TopicPartition
+from kafka_steward.errors import KafkaRefused
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Outcome
@@ -381,3 +383,59 @@ def test_who_looks_at_the_same_time_changes_nothing() -> None:
     yard.run()
     assert (yard.replicas("t-0"), yard.replicas("t-1")) == ((2, 3), (2, 3, 4))
     assert yard.journal.slot.owner() is None
+
+
+@pytest.mark.parametrize(
+    "topic", ["my topic", "", "t" * 300, "\ud800", "../steward/slot"], ids=["space", "empty", "long", "half", "path"]
+)
+def test_a_request_for_a_topic_that_none_can_be_goes_and_holds_up_nobody(topic: str) -> None:
+    yard = Yard()
+    asked = {"topic": topic, "partition": 0, "replicas": [2, 3]}
+    bad = yard.journal.tree.create_sequential(paths.REQUEST_PREFIX, json.dumps({"partitions": [asked]}))
+    yard.ask("t-0 23")
+    assert "where a topic" in yard.run()[0]
+    assert yard.replicas("t-0") == (2, 3)
+    assert [path for path, _ in yard.quarantined()] == [bad.path]
+
+
+def test_what_kafka_refuses_of_one_topic_concerns_that_topic(monkeypatch: pytest.MonkeyPatch) -> None:
+    yard = Yard("t: 12", "secret: 12")
+    ask = yard.simulator.topic_configs
+
+    def refusing(topics: Any, *args: Any, **more: Any) -> Any:
+        if "secret" in topics:
+            raise KafkaRefused(29, "Topic authorization failed.", "Kafka refused reading the settings of secret.")
+        return ask(topics, *args, **more)
+
+    monkeypatch.setattr(yard.simulator, "topic_configs", refusing)
+    yard.ask("secret-0 23")
+    yard.ask("t-0 23")
+    said = yard.run()
+    assert any("secret-0 to [2, 3]: refused, Kafka said: Topic authorization failed." in each for each in said)
+    assert yard.replicas("t-0") == (2, 3)
+    assert yard.requests() == []
+
+
+def test_no_more_than_a_megabyte_of_requests_is_read_at_once_and_the_rest_waits() -> None:
+    yard = Yard()
+    for target in ("23", "24", "25"):
+        yard.ask(f"t-0 {target}", padding="x" * 600_000)
+    looked = yard.look()
+    assert len(yard.requests()) == 1
+    assert looked.pause_s is not None
+    yard.run()
+    assert yard.requests() == []
+    assert yard.replicas("t-0") == (2, 5)
+
+
+def test_a_name_that_no_request_can_have_is_moved_aside_and_holds_up_nobody() -> None:
+    yard = Yard()
+    tree: Any = yard.journal.tree
+    strange = [f"{paths.REASSIGNMENT_REQUESTS}/{name}" for name in ("by\nhand", "x" * 1100, "request_" + "7" * 5000)]
+    for number, path in enumerate(strange):
+        tree._nodes[path] = Node(path, document(["t-0 24"]), 0, 70 + number, 7, 7, 7)
+    yard.ask("t-0 23")
+    yard.run()
+    assert yard.replicas("t-0") == (2, 3)
+    assert yard.requests() == []
+    assert len(yard.quarantined()) == 3
