@@ -23,6 +23,7 @@ from kafka.protocol.metadata import MetadataRequest
 from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster.state import Broker, Partition, Reassignment
 from kafka_steward.errors import KafkaRefused
+from kafka_steward.escaping import printable
 
 __all__ = ["refusal"]
 
@@ -43,7 +44,8 @@ UNKNOWN_ERROR, NONE, UNKNOWN_TOPIC, TIMED_OUT, NOT_AUTHORIZED, NOT_CONTROLLER, E
 def refusal(code: int, message: str | None, doing: str) -> KafkaRefused:
     """Kafka's error `code` while `doing` something, in Kafka's words where it gave any."""
     kind = kafka.errors.for_code(code)
-    words = str(message or getattr(kind, "description", None) or getattr(kind, "message", None) or "no reason given")
+    told = str(message or getattr(kind, "description", None) or getattr(kind, "message", None) or "no reason given")
+    words = printable(told)  # by an authorizer, a policy or a proxy, which may quote anything
     return KafkaRefused(code, words, f"Kafka refused {doing}: {words.rstrip('.')} (error {code}).")
 
 
@@ -56,7 +58,9 @@ def metadata_request(topics: Collection[str] | None) -> Any:
 def live_in_metadata(response: Any) -> dict[int, Broker]:
     """The brokers that a Metadata answer lists: those that its sender holds for live."""
     return {
-        int(broker.node_id): Broker(int(broker.node_id), str(broker.host), int(broker.port), _rack(broker.rack))
+        int(broker.node_id): Broker(
+            int(broker.node_id), printable(str(broker.host)), int(broker.port), _rack(broker.rack)
+        )
         for broker in response.brokers
     }
 
@@ -70,7 +74,11 @@ def described_brokers(response: Any) -> dict[int, Broker]:
     """The brokers of a DescribeCluster answer."""
     return {
         int(broker.broker_id): Broker(
-            int(broker.broker_id), str(broker.host), int(broker.port), _rack(broker.rack), bool(broker.is_fenced)
+            int(broker.broker_id),
+            printable(str(broker.host)),
+            int(broker.port),
+            _rack(broker.rack),
+            bool(broker.is_fenced),
         )
         for broker in response.brokers
     }
@@ -203,6 +211,10 @@ def by_topic(entries: Iterable[tuple[TopicPartition, Any]]) -> list[tuple[str, l
 
 def _ids(values: Iterable[Any] | None) -> Assignment:
     return tuple(int(value) for value in values or ())
+
+
+def _host(broker: Any) -> str:
+    return printable(str(broker.host))
 
 
 def _rack(value: Any) -> str | None:

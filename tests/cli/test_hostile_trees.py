@@ -167,7 +167,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
 
-@settings(unhurried, max_examples=tried(150))
+@settings(unhurried, max_examples=tried(60))
 @given(nodes=trees())
 def test_on_sqlite_whatever_lies_in_the_tree(nodes: list[HostileNode], folder: Path) -> None:
     with on_database(f"sqlite:///{folder}/journal.db") as (journal, write):
@@ -175,7 +175,7 @@ def test_on_sqlite_whatever_lies_in_the_tree(nodes: list[HostileNode], folder: P
 
 
 @pytest.mark.process
-@settings(unhurried, max_examples=tried(40))
+@settings(unhurried, max_examples=tried(20))
 @given(nodes=trees())
 def test_on_postgresql_whatever_lies_in_the_tree(nodes: list[HostileNode], postgres_url: str, folder: Path) -> None:
     with on_database(postgres_url) as (journal, write):
@@ -183,7 +183,7 @@ def test_on_postgresql_whatever_lies_in_the_tree(nodes: list[HostileNode], postg
 
 
 @pytest.mark.process
-@settings(unhurried, max_examples=tried(40))
+@settings(unhurried, max_examples=tried(20))
 @given(nodes=trees())
 def test_on_zookeeper_whatever_lies_in_the_tree(
     nodes: list[HostileNode], zookeeper: ZooKeeperServer, folder: Path

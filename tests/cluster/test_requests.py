@@ -237,3 +237,9 @@ def test_a_reassignment_request_carries_exactly_what_was_asked(targets: dict[Top
         for entry in read.topics
         for partition in entry.partitions
     } == targets
+
+
+def test_what_kafka_says_is_one_printable_line() -> None:
+    refused = requests.refusal(44, "Policy:\x1b[2J no\nINFO all is well", "creating topic t")
+    assert refused.message == r"Policy:\x1b[2J no\x0aINFO all is well"
+    assert str(refused).isprintable()

@@ -1,0 +1,121 @@
+"""One node that anyone may have written, by accident or on purpose, stops neither detection, requests nor steps."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from kafka_steward.execution.publishing import publish_plan
+from kafka_steward.execution.runner import Runner
+from kafka_steward.execution.watching.detector import Detector
+from kafka_steward.journal import paths
+from kafka_steward.journal.tree import Node
+from tests.protocol.yard import WATCH, Yard, document
+from tests.worlds import WHO, move, plan_of
+
+BOUNCE_FOR_EVER = '{"timestamp": 1, "expiry": 1' + "0" * 400 + "}"
+NO_TOPIC = '{"partitions": [{"topic": "my topic", "partition": 0, "replicas": [2, 3]}]}'
+NODES = {
+    "a broker beyond 32 bits": ("/admin/failed_brokers/99999999999", '{"failure_timestamp": 1}'),
+    "a broker with a line end": ("/admin/failed_brokers/3\n", '{"failure_timestamp": 1}'),
+    "a broker with leading zeros": ("/admin/failed_brokers/0003", '{"failure_timestamp": 1}'),
+    "a broker that is none": ("/admin/failed_brokers/foo", "{}"),
+    "a bounce with a line end": ("/admin/rolling_bounce/3\n", '{"timestamp": 1}'),
+    "a bounce of 400 digits": ("/admin/rolling_bounce/4", BOUNCE_FOR_EVER),
+    "a plan that is none": ("/admin/reassignments/t/2", '{"replicas": [1, 2], "plan": "not a digest!"}'),
+    "a plan that is the root": ("/admin/reassignments/t/2", '{"replicas": [1, 2], "plan": "/"}'),
+    "in flight of no topic": ("/admin/reassignments/my topic/0", '{"replicas": [1, 2], "plan": "abc"}'),
+    "in flight of no partition": ("/admin/reassignments/t/99999999999", '{"replicas": [1, 2], "plan": "abc"}'),
+    "in flight of 5000 digits": ("/admin/reassignments/t/" + "9" * 5000, '{"replicas": [1, 2], "plan": "abc"}'),
+    "a failure of 5000 digits": ("/steward/failures/" + "9" * 5000, "{}"),
+    "a throttle of no broker": ("/steward/borrowed/broker/my broker/rate", "{}"),
+    "a throttle of nonsense": ("/steward/borrowed/topic/t/x", '{"version": 1, "entries": {"a b": ["x"]}}'),
+    "owed to no topic": ("/steward/owed/my topic/0", '{"version": 1, "replicas": [1, -1]}'),
+    "owed to a partition of no digits": ("/steward/owed/t/²", '{"version": 1, "replicas": [1, -1]}'),
+    "a plan of no name": ("/steward/plans/no digest", "{}"),
+    "a request for no topic": ("/admin/reassignment_requests/request_0000000000", NO_TOPIC),
+    "a request for a partition beyond all": (
+        "/admin/reassignment_requests/request_0000000000",
+        json.dumps({"partitions": [{"topic": "t", "partition": 10**20, "replicas": [2, 3]}]}),
+    ),
+    "a request for half a character": (
+        "/admin/reassignment_requests/request_0000000000",
+        json.dumps({"partitions": [{"topic": "\ud800", "partition": 0, "replicas": [2, 3]}]}),
+    ),
+    "a request of a long name": ("/admin/reassignment_requests/" + "x" * 1100, "{}"),
+    "a request of 5000 digits": ("/admin/reassignment_requests/request_" + "7" * 5000, "{}"),
+    "a signal for no digest": ("/admin/cancel_reassignment_in_progress", '{"plan": "bad digest!"}'),
+    "a signal of half a character": (
+        "/admin/cancel_reassignment_in_progress",
+        '{"plan": "abc", "person": "\\ud800", "reason": "\\ud800"}',
+    ),
+}
+STRANGE = pytest.mark.parametrize(("path", "data"), NODES.values(), ids=NODES.keys())
+
+
+def yard_with(path: str, data: str) -> Yard:
+    yard = Yard()
+    put(yard, path, data)
+    return yard
+
+
+def put(yard: Yard, path: str, data: str) -> None:
+    """As one SQL insert may."""
+    tree: Any = yard.journal.tree
+    tree._nodes[path] = Node(path, data, 0, 700, 700, yard.simulator.now_ms, yard.simulator.now_ms)
+
+
+def detector(yard: Yard) -> Detector:
+    return Detector(yard.simulator, yard.journal, yard.settings, WATCH)
+
+
+@STRANGE
+def test_a_dead_broker_is_noticed_and_nothing_is_written_at_each_look(path: str, data: str) -> None:
+    yard = yard_with(path, data)
+    yard.simulator.kill(2)
+    looking = detector(yard)
+    assert looking.look().down == (2,)
+    assert yard.journal.tree.get("/admin/failed_brokers/2") is not None
+    rows = len(yard.journal.audit.rows())
+    for _ in range(4):
+        yard.simulator.tick(31)
+        assert detector(yard).look().down == (2,)
+    assert len(yard.journal.audit.rows()) == rows
+
+
+@STRANGE
+def test_a_request_behind_it_is_carried_out(path: str, data: str) -> None:
+    yard = yard_with(path, data)
+    put(yard, f"{paths.REASSIGNMENT_REQUESTS}/request_0000000001", document(["t-0 23"]))
+    yard.run()
+    assert yard.replicas("t-0") == (2, 3)
+    assert yard.requests() == []
+
+
+@STRANGE
+def test_a_plan_goes_on_beside_it(path: str, data: str) -> None:
+    yard = yard_with(path, data)
+    plan = plan_of(yard.simulator, [move("t-0", "12", "15")], operation="apply")
+    publish_plan(yard.simulator, yard.journal, plan, settings=yard.settings, who=WHO)
+    runner = Runner(yard.simulator, yard.journal, plan.digest, yard.settings, WHO)
+    for _ in range(20):
+        if runner.step().ended:
+            break
+        yard.simulator.tick()
+    assert yard.replicas("t-0") == (1, 5)
+
+
+def test_a_switch_with_a_reason_of_a_megabyte_holds_moves_with_a_short_one() -> None:
+    yard = Yard()
+    plan = plan_of(yard.simulator, [move("t-0", "12", "15")], operation="apply")
+    publish_plan(yard.simulator, yard.journal, plan, settings=yard.settings, who=WHO)
+    put(yard, paths.REASSIGN_CANCEL, json.dumps({"person": "\ud800", "reason": "\x1b[2J" + "r" * 900_000}))
+    runner = Runner(yard.simulator, yard.journal, plan.digest, yard.settings, WHO)
+    sentence = runner.step().sentence
+    (row,) = yard.journal.plans.rows(plan.digest)
+    assert "\x1b" not in row.detail
+    assert 900 < len(row.detail) < 1500
+    assert len(sentence) < 3000
+    row.detail.encode()
