@@ -16,6 +16,8 @@ from kafka_steward.sandbox.process import Process
 __all__ = ["KRaft"]
 
 _CONTROLLER = 100
+#: Overrides that the controller must have too: it decides what clients may change.
+_SHARED = frozenset({"authorizer.class.name", "super.users"})
 
 
 class KRaft:
@@ -77,6 +79,7 @@ class KRaft:
             "node.id": _CONTROLLER,
             "listeners": f"CONTROLLER://{HOST}:{self._layout.service_port}",
             "log.dirs": self._layout.log_dirs("controller")[0],
+            **{name: value for name, value in self._layout.overrides.items() if name in _SHARED},
         }
 
     def _meta(self, node: int) -> dict[str, object]:

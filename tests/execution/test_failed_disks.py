@@ -27,10 +27,8 @@ from tests.worlds import WHO, World, memory_journal, move
 T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
 GRACE_S = 10
 NODE = "/steward/failed_log_dirs/2"
-FAILED = (
-    "Every broker that has replicas is live. Broker 2 is live, but its log directory /disk-2 has failed, "
-    "with 2 replicas"
-)
+WELL = "Every broker that has replicas is live."
+FAILED = f"{WELL} Broker 2 is live, but its log directory /disk-2 has failed, with 2 replicas"
 
 
 def look(simulator: Simulator, journal: Journal, *, announce: bool = True, **more: Any) -> Verdict:
@@ -70,7 +68,7 @@ def test_a_disk_that_comes_back_is_forgotten(simulator: Simulator, journal: Jour
     look(simulator, journal)
     simulator.failed_dirs.clear()
     simulator.topics[T0].offline.clear()
-    assert look(simulator, journal).sentence == "Every broker that has replicas is live."
+    assert look(simulator, journal).sentence == WELL
     assert journal.tree.get(NODE) is None
     assert [row.entry.action.value for row in journal.audit.rows()] == ["detect", "clear"]
 
