@@ -9,7 +9,7 @@ import pytest
 from kafka_steward.assignment import Move, MoveReason
 from kafka_steward.execution.decisions.briefing import briefing, in_bytes, in_time
 from kafka_steward.planning.files.formats import PlanFolder
-from tests.builders import cluster
+from tests.builders import cluster, snapshot_of
 
 DIGEST = "3f2a91c0" * 8
 SNAPSHOT = cluster("1a 2b 3b 4", "a_b: 123 123", "c|d: 412 41")
@@ -197,3 +197,13 @@ def test_a_size_is_told_in_the_unit_that_fits(count: int, told: str) -> None:
 )
 def test_a_duration_is_told_in_seconds_minutes_or_hours(seconds: float, told: str) -> None:
     assert in_time(seconds) == told
+
+
+def test_brokers_that_are_cordoned_are_named() -> None:
+    rows = [row | {"cordoned": row["broker"] in (2, 4) or None} for row in SNAPSHOT.brokers.to_pylist()]
+    page = briefing(PlanFolder(DIGEST, PROOF, MOVES), snapshot_of(rows, SNAPSHOT.partitions.to_pylist()))
+    assert (
+        "### Cordoned\n\n- Broker 2 is cordoned (cordoned.log.dirs): it keeps what it has and receives nothing.\n"
+        "- Broker 4 is cordoned (cordoned.log.dirs)"
+    ) in page
+    assert "Cordoned" not in briefing(PlanFolder(DIGEST, PROOF, MOVES), SNAPSHOT)

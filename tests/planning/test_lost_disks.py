@@ -65,7 +65,7 @@ def test_the_only_copy_of_a_partition_is_not_thrown_away() -> None:
     ("target", "word"),
     [
         ((1, 2, 3), "it changes nothing"),
-        ((2, 1, 3), "keeps a replica on a failed broker or disk"),
+        ((2, 1, 3), "keeps a replica in a failed log directory"),
         ((1, 4), "its target has 2 replicas; 3 are due"),
     ],
 )

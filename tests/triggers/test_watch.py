@@ -105,6 +105,7 @@ def test_errors_raise_a_gauge_and_success_lowers_it(monkeypatch: pytest.MonkeyPa
         ("kafka_steward.watch.failing", 2),
         ("kafka_steward.watch.failing", 0),
         ("kafka_steward.watch.failed_brokers", 1),
+        ("kafka_steward.watch.failed_log_dirs", 0),
     ]
 
 
@@ -150,6 +151,13 @@ def test_a_watch_whose_looks_all_hang_still_tells_their_age(monkeypatch: pytest.
             hanging.set()
 
     asyncio.run(until_told())
+
+
+def test_failed_log_directories_are_counted_with_those_that_nobody_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: dict[str, int] = {}
+    monkeypatch.setattr(stats, "gauge", lambda name, value, **_: told.update({name: value}))
+    rung([replace(verdict(), disks={1: ("/a", "/b"), 4: ()})])
+    assert told["kafka_steward.watch.failed_log_dirs"] == 3
 
 
 @pytest.mark.parametrize(

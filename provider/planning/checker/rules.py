@@ -179,8 +179,10 @@ def _possible(move: Move, part: Part, facts: Facts) -> Iterator[str]:
     for broker in sorted(move.adding - facts.usable):
         state = "cordoned" if broker in facts.cordoned else facts.state.get(broker, "unknown")
         yield f"broker {broker} may not receive a replica: it is {state} or excluded."
-    if facts.alive(move.after, part) != move.after:
-        yield "its target keeps a replica on a failed broker or disk, and Kafka would never complete it."
+    if any(facts.state.get(broker) == "failed" for broker in move.after):
+        yield "its target keeps a replica on a failed broker, and Kafka would never complete it."
+    if part.offline & frozenset(move.after):
+        yield "its target keeps a replica in a failed log directory, and Kafka would never complete it."
 
 
 def _no_rule(_move: Move, _part: Part, _facts: Facts) -> Iterator[str]:
