@@ -8,11 +8,13 @@ from typing import Any
 
 from airflow.sdk import DAG, XComArg
 
-from kafka_steward.dags.carrying_out import LONGEST_PLANNING, How, carry_out
+from kafka_steward.dags.carrying_out import LONGEST_PLANNING, Approval, How, carry_out
 from kafka_steward.dags.options import DEFAULT_CONN_ID, dag_id_of, options_of, refuse_wrong_settings
 from kafka_steward.dags.params import apply_params
+from kafka_steward.operators.conf import refuse_unknown_keys
 from kafka_steward.operators.given import CheckReassignmentOperator
 from kafka_steward.operators.notify import Notifiers, as_notifiers
+from kafka_steward.operators.people import Approvers
 from kafka_steward.operators.plan import PlanReassignmentOperator
 from kafka_steward.operators.snapshot import SnapshotClusterOperator
 
@@ -35,6 +37,8 @@ def apply(
     retries: int = 5,
     retry_delay: timedelta = timedelta(seconds=30),
     approval_timeout: timedelta = timedelta(days=1),
+    approvers: Approvers = None,
+    self_approval: bool = True,
     on_kill: str = "nothing",
     on_approval_asked: Any = None,
     on_failed: Notifiers = None,
@@ -44,13 +48,15 @@ def apply(
     """A DAG that carries out a reassignment written by hand on the cluster behind `conn_id`, when a person triggers it.
 
     `settings` override the connection's, and a run's own parameters override both. A plan that nobody approves within
-    `approval_timeout` is rejected. `on_approval_asked` takes Airflow's notifiers; the others are called with the
-    task's context, to which `kafka_steward` is added. `dag_options` are those of airflow.sdk.DAG. Raises SettingError,
-    when the DAG file is parsed, for a wrong setting.
+    `approval_timeout` is rejected; `approvers` and `self_approval` say who may approve it, as ApprovePlanOperator has
+    them. `on_approval_asked` takes Airflow's notifiers; the others are called with the task's context, to which
+    `kafka_steward` is added. `dag_options` are those of airflow.sdk.DAG. Raises SettingError, when the DAG file is
+    parsed, for a wrong setting.
     """
     given = dict(settings or {})
     refuse_wrong_settings(given)
-    how = How(spark_conn_id, deferrable, on_kill, approval_timeout, on_approval_asked, on_done)
+    approval = Approval(approval_timeout, on_approval_asked, approvers, self_approval)
+    how = How(spark_conn_id, deferrable, on_kill, approval, on_done)
     ours = {"schedule": None, "is_paused_upon_creation": False, "doc_md": _DOC}
     options = options_of(dag_options, retries, retry_delay, on_failure_callback=as_notifiers(on_failed) or None, **ours)
     with DAG(dag_id or dag_id_of("apply", conn_id), params=apply_params(given), **options) as dag:
@@ -59,7 +65,9 @@ def apply(
 
 
 def _tasks(dag: DAG, shared: dict[str, Any], how: How) -> None:
-    check = CheckReassignmentOperator(task_id="check", reassignment=dag.param("reassignment"), **shared)
+    check = CheckReassignmentOperator(
+        task_id="check", reassignment=dag.param("reassignment"), pre_execute=refuse_unknown_keys, **shared
+    )
     snapshot = SnapshotClusterOperator(task_id="snapshot", **shared)
     plan = PlanReassignmentOperator(
         task_id="plan",

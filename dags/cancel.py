@@ -11,6 +11,7 @@ from airflow.sdk import DAG, XComArg
 from kafka_steward.dags.options import DEFAULT_CONN_ID, dag_id_of, options_of, refuse_wrong_settings
 from kafka_steward.dags.params import cancel_params
 from kafka_steward.operators.cancel import CancelReassignmentOperator
+from kafka_steward.operators.conf import refuse_unknown_keys
 from kafka_steward.operators.leaders import ElectLeadersOperator
 from kafka_steward.operators.notify import Notifiers, as_notifiers
 
@@ -56,13 +57,8 @@ def cancel(
         **options,
     ) as dag:
         asked: dict[str, Any] = {name: dag.param(name) for name in ("plan", "scope", "reason", "even_if_disabled")}
-        undone = CancelReassignmentOperator(
-            task_id="cancel",
-            deferrable=deferrable,
-            on_cancelled=on_cancelled,
-            **asked,
-            **shared,
-        )
+        asked |= {"deferrable": deferrable, "on_cancelled": on_cancelled, "pre_execute": refuse_unknown_keys}
+        undone = CancelReassignmentOperator(task_id="cancel", **asked, **shared)
         elect = ElectLeadersOperator(task_id="elect_leaders", plan=XComArg(undone, "plan"), **shared)
         undone >> elect
     return dag

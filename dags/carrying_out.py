@@ -9,18 +9,30 @@ from typing import Any
 
 from airflow.sdk import BaseOperator, TriggerRule, XComArg
 
-from kafka_steward.operators.approve import ApprovePlanOperator, RecordApprovalOperator
+from kafka_steward.operators.approve import ApprovePlanOperator
 from kafka_steward.operators.leaders import ElectLeadersOperator
 from kafka_steward.operators.notify import Notifiers
 from kafka_steward.operators.outcome import ReportPlanOperator, ShowPlanOperator
+from kafka_steward.operators.people import Approvers
 from kafka_steward.operators.submit import SubmitReassignmentOperator
 from kafka_steward.sensors.replication import IsrCatchUpSensor
 
-__all__ = ["LONGEST_PLANNING", "How", "carry_out"]
+__all__ = ["LONGEST_PLANNING", "Approval", "How", "carry_out"]
 
 #: A Spark job that hangs must not hold a run for ever; the largest plans take minutes.
 LONGEST_PLANNING = timedelta(hours=2)
 _LONGEST_CATCH_UP = timedelta(days=1)
+
+
+@dataclass(frozen=True)
+class Approval:
+    """Who approves a plan, and when nobody needs to: as ApprovePlanOperator has them."""
+
+    timeout: timedelta
+    on_asked: Any = None
+    approvers: Approvers = None
+    self_approval: bool = True
+    approve_above: int | None = None
 
 
 @dataclass(frozen=True)
@@ -30,30 +42,23 @@ class How:
     spark_conn_id: str | None
     deferrable: bool
     on_kill: str
-    approval_timeout: timedelta
-    on_approval_asked: Any = None
+    approval: Approval
     on_done: Notifiers = None
 
 
 def carry_out(
-    snapshot: BaseOperator,
-    plan: BaseOperator,
-    shared: Mapping[str, Any],
-    how: How,
-    *,
-    approve_above: Any = None,
-    draining_brokers: Any = None,
+    snapshot: BaseOperator, plan: BaseOperator, shared: Mapping[str, Any], how: How, *, draining_brokers: Any = None
 ) -> None:
     """The tasks after `plan`. The report runs whenever the plan was shown: what was skipped is what it tells."""
     made = {"plan": plan.output, "snapshot": snapshot.output}
     show = ShowPlanOperator(task_id="show_plan", only_show=plan.dag.param("dry_run"), **made, **shared)
-    record = _approved(made, shared, how, show, approve_above)
+    approve = _approve(made, shared, how.approval)
     submit = SubmitReassignmentOperator(
         task_id="submit",
-        plan=plan.output,
         require_approval=True,
         deferrable=how.deferrable,
         on_kill=how.on_kill,
+        **made,
         **shared,
     )
     digest = XComArg(submit, "digest")
@@ -61,26 +66,23 @@ def carry_out(
         task_id="catch_up", plan=digest, deferrable=how.deferrable, timeout=_LONGEST_CATCH_UP, **shared
     )
     elect = ElectLeadersOperator(task_id="elect_leaders", plan=digest, **shared)
-    told = {"plan": plan.output, "shown": show.output, "answer": record.output, "submitted": submit.output}
+    told = {"plan": plan.output, "shown": show.output, "answer": approve.output, "submitted": submit.output}
     report = _report(told, shared, how, draining_brokers)
-    plan >> show
-    record >> submit >> catch_up >> elect >> report
+    plan >> show >> approve >> submit >> catch_up >> elect >> report
     show >> report
 
 
-def _approved(
-    made: Mapping[str, Any], shared: Mapping[str, Any], how: How, show: BaseOperator, approve_above: Any
-) -> RecordApprovalOperator:
-    approve = ApprovePlanOperator(
+def _approve(made: Mapping[str, Any], shared: Mapping[str, Any], how: Approval) -> ApprovePlanOperator:
+    return ApprovePlanOperator(
         task_id="approve",
-        approve_above=approve_above,
-        response_timeout=how.approval_timeout,
-        notifiers=how.on_approval_asked,
+        approve_above=how.approve_above,
+        approvers=how.approvers,
+        self_approval=how.self_approval,
+        response_timeout=how.timeout,
+        notifiers=how.on_asked,
         **made,
+        **shared,
     )
-    record = RecordApprovalOperator(task_id="record_approval", answer=approve.output, **shared)
-    show >> approve >> record
-    return record
 
 
 def _report(told: Mapping[str, Any], shared: Mapping[str, Any], how: How, draining_brokers: Any) -> ReportPlanOperator:

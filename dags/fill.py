@@ -11,6 +11,7 @@ from airflow.sdk import DAG, Asset, AssetWatcher, XComArg
 
 from kafka_steward.dags.options import DEFAULT_CONN_ID, dag_id_of, options_of, refuse_wrong_settings
 from kafka_steward.dags.params import fill_params
+from kafka_steward.operators.conf import refuse_unknown_keys
 from kafka_steward.operators.leaders import ElectLeadersOperator
 from kafka_steward.operators.notify import Notifiers, as_notifiers
 from kafka_steward.operators.owed import FindOwedOperator, ReportFillOperator, SnapshotOwedOperator
@@ -68,7 +69,7 @@ def fill(
     ours = {"schedule": [broker_joined(conn_id, given)], "is_paused_upon_creation": True, **defaults}
     options = options_of(dag_options, retries, retry_delay, **ours)
     with DAG(dag_id or dag_id_of("fill", conn_id), params=fill_params(given), **options) as dag:
-        found = FindOwedOperator(task_id="find_owed", **shared)
+        found = FindOwedOperator(task_id="find_owed", pre_execute=refuse_unknown_keys, **shared)
         snapshot = SnapshotOwedOperator(task_id="snapshot", **shared)
         plan = PlanReassignmentOperator(
             task_id="plan",
@@ -79,20 +80,18 @@ def fill(
             **shared,
         )
         found >> snapshot >> plan
-        _carry_out(plan, shared, on_filled, deferrable=deferrable)
+        _carry_out({"plan": plan.output, "snapshot": snapshot.output}, shared, on_filled, deferrable=deferrable)
     return dag
 
 
-def _carry_out(
-    plan: PlanReassignmentOperator, shared: dict[str, Any], on_filled: Notifiers, *, deferrable: bool
-) -> None:
-    submit = SubmitReassignmentOperator(task_id="submit", plan=plan.output, deferrable=deferrable, **shared)
+def _carry_out(made: Mapping[str, Any], shared: dict[str, Any], on_filled: Notifiers, *, deferrable: bool) -> None:
+    submit = SubmitReassignmentOperator(task_id="submit", deferrable=deferrable, **made, **shared)
     digest = XComArg(submit, "digest")
     catch_up = IsrCatchUpSensor(
         task_id="catch_up", plan=digest, deferrable=deferrable, timeout=_LONGEST_CATCH_UP, **shared
     )
     elect = ElectLeadersOperator(task_id="elect_leaders", plan=digest, **shared)
     report = ReportFillOperator(
-        task_id="report", plan=plan.output, submitted=submit.output, on_filled=on_filled, **shared
+        task_id="report", plan=made["plan"], submitted=submit.output, on_filled=on_filled, **shared
     )
-    plan >> submit >> catch_up >> elect >> report
+    submit >> catch_up >> elect >> report

@@ -13,6 +13,7 @@ from airflow.sdk import DAG, Asset, AssetWatcher, XComArg
 from kafka_steward.dags.options import DEFAULT_CONN_ID, dag_id_of, options_of, refuse_wrong_settings
 from kafka_steward.dags.params import heal_params
 from kafka_steward.errors import SettingError
+from kafka_steward.operators.conf import refuse_unknown_keys
 from kafka_steward.operators.failures import FindFailuresOperator
 from kafka_steward.operators.leaders import ElectLeadersOperator
 from kafka_steward.operators.notify import Notifiers, as_notifiers
@@ -77,8 +78,8 @@ def heal(
     options = options_of(dag_options, retries, retry_delay, is_paused_upon_creation=True, **defaults)
     schedule, params = [broker_failed(conn_id, given)], heal_params(mode, given)
     with DAG(dag_id or dag_id_of("heal", conn_id), schedule=schedule, params=params, **options) as dag:
-        found, plan = _plan(dag, shared, spark_conn_id, told)
-        _carry_out(found, plan, shared, told, deferrable=deferrable, on_kill=on_kill)
+        found, made = _plan(dag, shared, spark_conn_id, told)
+        _carry_out(found, made, shared, told, deferrable=deferrable, on_kill=on_kill)
     return dag
 
 
@@ -91,13 +92,14 @@ class _Told:
 
 def _plan(
     dag: DAG, shared: dict[str, Any], spark_conn_id: str | None, told: _Told
-) -> tuple[FindFailuresOperator, PlanReassignmentOperator]:
+) -> tuple[FindFailuresOperator, dict[str, Any]]:
     found = FindFailuresOperator(
         task_id="find_failures",
         brokers=dag.param("brokers"),
         ignore_grace=dag.param("ignore_grace"),
         on_failure_detected=told.failure_detected,
         on_not_healable=told.not_healable,
+        pre_execute=refuse_unknown_keys,
         **shared,
     )
     snapshot = SnapshotClusterOperator(task_id="snapshot", failed_brokers=XComArg(found, "brokers"), **shared)
@@ -109,12 +111,12 @@ def _plan(
         **shared,
     )
     found >> snapshot >> plan
-    return found, plan
+    return found, {"plan": plan.output, "snapshot": snapshot.output}
 
 
 def _carry_out(
     found: FindFailuresOperator,
-    plan: PlanReassignmentOperator,
+    made: Mapping[str, Any],
     shared: dict[str, Any],
     told: _Told,
     *,
@@ -123,11 +125,9 @@ def _carry_out(
 ) -> None:
     mode = found.dag.param("mode")
     tell = TellPlanOperator(
-        task_id="tell_plan", plan=plan.output, mode=mode, on_not_healable=told.not_healable, **shared
+        task_id="tell_plan", plan=made["plan"], mode=mode, on_not_healable=told.not_healable, **shared
     )
-    submit = SubmitReassignmentOperator(
-        task_id="submit", plan=plan.output, deferrable=deferrable, on_kill=on_kill, **shared
-    )
+    submit = SubmitReassignmentOperator(task_id="submit", deferrable=deferrable, on_kill=on_kill, **made, **shared)
     digest = XComArg(submit, "digest")
     catch_up = IsrCatchUpSensor(
         task_id="catch_up", plan=digest, deferrable=deferrable, timeout=_LONGEST_CATCH_UP, **shared
@@ -136,13 +136,13 @@ def _carry_out(
     report = ReportHealOperator(
         task_id="report",
         brokers=XComArg(found, "brokers"),
-        plan=plan.output,
+        plan=made["plan"],
         submitted=submit.output,
         on_healed=told.healed,
         on_not_healable=told.not_healable,
         **shared,
     )
-    plan >> tell >> submit >> catch_up >> elect >> report
+    tell >> submit >> catch_up >> elect >> report
 
 
 def _refuse_wrong(mode: str, settings: Mapping[str, Any]) -> None:

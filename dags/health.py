@@ -10,6 +10,7 @@ from airflow.sdk import DAG, Param
 
 from kafka_steward.dags.options import DEFAULT_CONN_ID, dag_id_of, options_of, refuse_wrong_settings
 from kafka_steward.errors import SettingError
+from kafka_steward.operators.conf import refuse_unknown_keys
 from kafka_steward.operators.health import ReportHealthOperator
 from kafka_steward.operators.notify import Notifiers, as_notifiers
 
@@ -54,6 +55,7 @@ def health(
             limits=limits,
             when_unhealthy=dag.param("when_unhealthy"),
             on_unhealthy=on_unhealthy,
+            pre_execute=refuse_unknown_keys,
         )
     return dag
 

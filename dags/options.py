@@ -14,6 +14,8 @@ from kafka_steward.settings import Settings
 __all__ = ["DEFAULT_CONN_ID", "dag_id_of", "options_of", "refuse_wrong_settings"]
 
 DEFAULT_CONN_ID = "kafka_steward_default"
+#: All of Airflow's but backfills: a plan is made for the cluster as it is now.
+_RUN_TYPES = ("manual", "scheduled", "asset_triggered", "asset_materialization", "operator_triggered")
 
 
 def dag_id_of(workflow: str, conn_id: str) -> str:
@@ -29,7 +31,7 @@ def options_of(given: Mapping[str, Any], retries: int, retry_delay: timedelta, *
         "retry_exponential_backoff": 2,
         "max_retry_delay": timedelta(minutes=10),
     }
-    shared = {"catchup": False, "tags": ["kafka-steward"], **ours}
+    shared = {"catchup": False, "tags": ["kafka-steward"], "allowed_run_types": _RUN_TYPES, **ours}
     return {**shared, **given, "default_args": {**patience, **given.get("default_args", {})}}
 
 

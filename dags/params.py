@@ -38,7 +38,7 @@ _NOT_OF_A_RUN = frozenset(
 _WINDOW = frozenset({"maintenance_window", "maintenance_timezone"})
 _BROKER_IDS: dict[str, Any] = {"items": {"type": "integer", "minimum": 0}, "uniqueItems": True}
 _PATTERNS: dict[str, Any] = {"items": {"type": "string", "minLength": 1, "maxLength": 500}}
-_GOALS, _BUDGET = "Goals", "Budget and approval"
+_GOALS, _BUDGET = "Goals", "Budget"
 
 
 def heal_params(mode: str, settings: Mapping[str, Any]) -> dict[str, Param]:
@@ -212,12 +212,6 @@ def _budget() -> dict[str, Param]:
             None,
             "Bytes to move at most. Empty: as many as it takes; of a scheduled run, a tenth of the cluster's.",
             minimum=1,
-            **whole,
-        ),
-        "approve_above": Param(
-            None,
-            "A scheduled run's plan of up to so many bytes goes on without a person. Empty: a person is always asked.",
-            minimum=0,
             **whole,
         ),
     }

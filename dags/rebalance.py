@@ -9,33 +9,20 @@ from urllib.parse import quote
 
 from airflow.sdk import DAG, Asset, AssetWatcher, XComArg
 
-from kafka_steward.dags.carrying_out import LONGEST_PLANNING, How, carry_out
+from kafka_steward.dags.carrying_out import LONGEST_PLANNING, Approval, How, carry_out
 from kafka_steward.dags.options import DEFAULT_CONN_ID, dag_id_of, options_of, refuse_wrong_settings
 from kafka_steward.dags.params import rebalance_params
 from kafka_steward.errors import SettingError
 from kafka_steward.operators.gate import GateOperator
 from kafka_steward.operators.joined import FindJoinedOperator
 from kafka_steward.operators.notify import Notifiers, as_notifiers
-from kafka_steward.operators.rebalance import PlanRebalanceOperator
+from kafka_steward.operators.people import Approvers
+from kafka_steward.operators.rebalance import WISHES, PlanRebalanceOperator, refuse_wrong_form
 from kafka_steward.operators.snapshot import SnapshotClusterOperator
 from kafka_steward.triggers.watch import WatchTrigger
 
 __all__ = ["broker_new", "rebalance"]
 
-_WISHES = (
-    "operation",
-    "brokers",
-    "topics",
-    "exclude",
-    "exclude_brokers",
-    "replication_factor",
-    "rack_aware",
-    "internal_topics",
-    "balance",
-    "tolerance",
-    "max_moves",
-    "max_bytes",
-)
 #: What the form of a DAG that starts when a broker joins begins with.
 _JOINING = {"operation": "expand", "when_busy": "wait"}
 _DOC = """
@@ -71,6 +58,9 @@ def rebalance(
     retries: int = 5,
     retry_delay: timedelta = timedelta(seconds=30),
     approval_timeout: timedelta = timedelta(days=1),
+    approve_above: int | None = None,
+    approvers: Approvers = None,
+    self_approval: bool = True,
     on_kill: str = "nothing",
     on_approval_asked: Any = None,
     on_failed: Notifiers = None,
@@ -79,23 +69,20 @@ def rebalance(
 ) -> DAG:
     """A DAG that rebalances, expands, drains, or sets the replication factor of the cluster behind `conn_id`.
 
-    Without a `schedule` it runs when a person triggers it; a scheduled run moves at most a tenth of the cluster's bytes
-    unless its fields say otherwise. With `on_join` it is called `expand`, and starts once per broker that has joined
-    and holds nothing: after the fill, when the cluster is quiet.
+    Without a `schedule` a person triggers it; a scheduled run moves at most a tenth of the cluster's bytes unless its
+    `fields`, values of the form's, say otherwise. With `on_join` it is `expand`, and starts when brokers join empty.
 
-    `fields` are values of the form's fields, such as `{"approve_above": 10**9}`; `settings` override the connection's,
-    and a run's own parameters override both. A plan that nobody approves within `approval_timeout` is rejected.
-    `on_approval_asked` takes Airflow's notifiers; the others are called with the task's context, to which
-    `kafka_steward` is added. `dag_options` are those of airflow.sdk.DAG. Raises SettingError, when the file is parsed.
+    `settings` override the connection's, and a run's own parameters override both, but never who approves:
+    `approve_above`, `approvers`, `self_approval` and `approval_timeout`, as in ApprovePlanOperator. `on_approval_asked`
+    takes Airflow's notifiers, the others are called with the task's context and `kafka_steward`. Raises SettingError.
     """
     given, form = dict(settings or {}), {**(_JOINING if on_join else {}), **(fields or {})}
     refuse_wrong_settings(given)
-    how = How(spark_conn_id, deferrable, on_kill, approval_timeout, on_approval_asked, on_done)
-    ours = {"on_failure_callback": as_notifiers(on_failed) or None, "max_active_runs": 1, "doc_md": _DOC}
-    ours |= _starting(conn_id, given, schedule, on_join=on_join)
-    options = options_of(dag_options, retries, retry_delay, **ours)
-    dag_id = dag_id or dag_id_of("expand" if on_join else "rebalance", conn_id)
-    with DAG(dag_id, params=rebalance_params(form, given), **options) as dag:
+    approval = Approval(approval_timeout, on_approval_asked, approvers, self_approval, approve_above)
+    how = How(spark_conn_id, deferrable, on_kill, approval, on_done)
+    ours = _starting(conn_id, given, schedule, on_join=on_join) | {"params": rebalance_params(form, given)}
+    options = options_of(dag_options, retries, retry_delay, on_failure_callback=as_notifiers(on_failed) or None, **ours)
+    with DAG(dag_id or dag_id_of("expand" if on_join else "rebalance", conn_id), **options) as dag:
         _tasks(dag, {"conn_id": conn_id, "settings": given}, how, on_join=on_join)
     return dag
 
@@ -104,13 +91,20 @@ def _starting(conn_id: str, settings: Mapping[str, Any], schedule: Any, *, on_jo
     if on_join and schedule is not None:
         raise SettingError("A rebalance has on_join or a schedule, not both; call rebalance() once for each.")
     starts = [broker_new(conn_id, settings)] if on_join else schedule
-    return {"schedule": starts, "is_paused_upon_creation": starts is not None}
+    paused = {"is_paused_upon_creation": starts is not None}
+    return {"schedule": starts, **paused, "max_active_runs": 1, "doc_md": _DOC}
 
 
 def _tasks(dag: DAG, shared: dict[str, Any], how: How, *, on_join: bool) -> None:
-    gate = GateOperator(task_id="gate", when_busy=dag.param("when_busy"), deferrable=how.deferrable, **shared)
-    wishes: dict[str, Any] = {name: dag.param(name) for name in _WISHES}
-    joined = FindJoinedOperator(task_id="find_joined", operation=wishes["operation"], **shared) if on_join else None
+    wishes: dict[str, Any] = {name: dag.param(name) for name in WISHES}
+    gate = GateOperator(
+        task_id="gate",
+        when_busy=dag.param("when_busy"),
+        deferrable=how.deferrable,
+        pre_execute=None if on_join else refuse_wrong_form,
+        **shared,
+    )
+    joined = _find_joined(wishes, shared) if on_join else None
     if joined is not None:
         wishes["operation"] = XComArg(joined, "operation")
     snapshot = SnapshotClusterOperator(task_id="snapshot", draining_brokers=dag.param("brokers"), **shared)
@@ -125,11 +119,10 @@ def _tasks(dag: DAG, shared: dict[str, Any], how: How, *, on_join: bool) -> None
     gate >> snapshot >> plan
     if joined is not None:
         joined >> gate
-    carry_out(
-        snapshot,
-        plan,
-        shared,
-        how,
-        approve_above=dag.param("approve_above"),
-        draining_brokers=dag.param("brokers"),
+    carry_out(snapshot, plan, shared, how, draining_brokers=dag.param("brokers"))
+
+
+def _find_joined(wishes: Mapping[str, Any], shared: dict[str, Any]) -> FindJoinedOperator:
+    return FindJoinedOperator(
+        task_id="find_joined", operation=wishes["operation"], pre_execute=refuse_wrong_form, **shared
     )

@@ -1,142 +1,202 @@
-"""A person approves exactly one plan, in the Airflow UI; then the journal says who did, and when."""
+"""A person approves exactly one plan, in the Airflow UI, and the journal says who did, and when."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from airflow.providers.standard.operators.hitl import ApprovalOperator, HITLOperator
 from airflow.sdk import Param
-from airflow.sdk.exceptions import AirflowSkipException, TaskAwaitingInput
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskAwaitingInput
 
-from kafka_steward.hooks.context import is_scheduled, who_of
-from kafka_steward.operators.base import StewardOperator
+from kafka_steward.errors import StewardError
+from kafka_steward.hooks.context import hook_of, is_scheduled, who_of
+from kafka_steward.operators.base import opened_by, told_at_once
+from kafka_steward.operators.folders import plan_at, snapshot_at
+from kafka_steward.operators.people import Approvers, approvers_of, checked_bytes, request_shown
+from kafka_steward.triggers.questions import passes
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-__all__ = ["ApprovePlanOperator", "RecordApprovalOperator"]
+    from kafka_steward.hooks.steward import Opened
+    from kafka_steward.journal.approvals import Approval
+    from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder
+
+__all__ = ["ApprovePlanOperator"]
+
+T = TypeVar("T")
+
+#: While the journal does not answer, it is asked again after so many seconds: a task that fails asks the person anew.
+_PAUSES_S = (5.0, 10.0, 20.0, 40.0, 80.0, 160.0)
 
 
 class ApprovePlanOperator(ApprovalOperator):
-    """Shows a plan (proof, moves by broker, predicted duration, what it breaks), and waits for a yes or a no.
+    """Shows a plan (proof, moves by broker, predicted duration, what it breaks), and writes down the yes or the no.
 
-    `plan` and `snapshot` are what the tasks that made them return. The answer is for the digest that was shown,
-    whatever becomes of those tasks meanwhile. A request that nobody answers within `response_timeout` is rejected. A
-    scheduled run's plan that moves at most `approve_above` bytes goes on without a person; None asks always.
+    `plan` and `snapshot` are what the tasks that made them return. The plan is checked against the snapshot first. The
+    answer is for the digest that was shown, whatever becomes of those tasks meanwhile, and goes from Airflow into the
+    journal here, and by no XCom. A request that nobody answers within `response_timeout` is rejected.
 
-    Nothing is skipped here: RecordApprovalOperator comes next, and writes the answer down. Returns `{"digest",
-    "approved", "asked", "person", "reason", "answered_ms"}`.
+    A scheduled run's plan that moves at most `approve_above` bytes goes on without a person; None asks always. Only
+    `approvers` may answer, ids of Airflow's users or `{"id", "name"}`; None leaves it to whoever may answer for the
+    DAG. Without `self_approval`, whoever triggered the run may reject its plan and not approve it: others are asked.
+
+    What was rejected is skipped from here on. SubmitReassignmentOperator(require_approval=True) carries out only plans
+    whose approval was written down so. Returns `{"digest", "approved", "asked", "person", "reason", "answered_ms"}`.
 
     >>> ApprovePlanOperator(task_id="approve", plan={"uri": "/plan"}, snapshot={"uri": "/snapshot"}).defaults
     ['Reject']
     """
 
-    template_fields: Sequence[str] = (*HITLOperator.template_fields, "plan", "snapshot", "approve_above")
+    template_fields: Sequence[str] = (*HITLOperator.template_fields, "conn_id", "settings", "plan", "snapshot")
 
     def __init__(
         self,
         *,
         plan: Mapping[str, Any] | Any,
         snapshot: Mapping[str, Any] | Any,
-        approve_above: int | Any | None = None,
+        conn_id: str = "kafka_steward_default",
+        settings: Mapping[str, Any] | None = None,
+        approve_above: int | None = None,
+        approvers: Approvers = None,
+        self_approval: bool = True,
         response_timeout: timedelta = timedelta(days=1),
         **kwargs: Any,
     ) -> None:
         kwargs.setdefault("subject", "Approve the plan?")
         kwargs.setdefault("params", {"reason": Param("", "Why, for the audit trail.", type="string", maxLength=500)})
-        super().__init__(**{"defaults": self.REJECT, "response_timeout": response_timeout, **kwargs})
+        ours = {
+            "defaults": self.REJECT,
+            "response_timeout": response_timeout,
+            "assigned_users": approvers_of(approvers),
+        }
+        super().__init__(**{**ours, **kwargs})
         self.plan = plan
         self.snapshot = snapshot
-        self.approve_above = approve_above
+        self.conn_id = conn_id
+        self.settings = dict(settings or {})
+        self.approve_above = checked_bytes(approve_above)
+        self.self_approval = self_approval
 
     def execute(self, context: Context) -> Any:
-        """Show the plan and wait, or go on where no person is needed."""
-        from kafka_steward.execution.approving import goes_without
-        from kafka_steward.execution.decisions.briefing import briefing, in_bytes
-        from kafka_steward.planning.files.formats import read_plan, read_snapshot
+        """Show the plan and wait, or go on where no person is needed, or one has approved it already."""
+        from kafka_steward.execution.approving import approval_of, goes_without
+        from kafka_steward.execution.publishing import refuse_invalid
+        from kafka_steward.journal.approvals import Approval
 
-        plan = read_plan(self.plan["uri"])
-        why = goes_without(plan.proof, scheduled=is_scheduled(context), approve_above=self.approve_above)
-        if why:
+        with told_at_once():
+            plan, snapshot = plan_at(self.plan), snapshot_at(self.snapshot)
+            refuse_invalid(plan, snapshot)
+        with opened_by(hook_of(self, context)) as opened:
+            approval = approval_of(opened.journal, plan.digest)
+        why = goes_without(plan.moves, unattended=is_scheduled(context), approve_above=self.approve_above)
+        if approval is None and not why:
+            self._ask(context, plan, snapshot)
+        if approval is None:
             self.log.info("No person is asked: %s.", why)
-            return _answer(plan.digest, approved=True, asked=False, reason=why)
-        moved, size = plan.proof["replicas_moved"], in_bytes(plan.proof["bytes_moved"])
-        self.subject = f"Move {moved} replicas, {size} ({plan.proof['operation']}, plan {plan.digest[:12]})?"
-        self.body = briefing(plan, read_snapshot(self.snapshot["uri"]))
-        self.log.info("%s\n%s", self.subject, self.body)
-        return self._ask(context, plan.digest)
+            approval = self._approve(context, Approval(plan.digest, None, why))
+        return _answer(approval, approved=True, asked=approval.person is not None)
 
-    def execute_complete(self, context: Context, event: dict[str, Any], digest: str = "") -> dict[str, Any]:
-        """Read the answer. Not the base's way: it would skip what is to write the answer down."""
+    def execute_complete(self, context: Context, event: dict[str, Any], digest: str = "") -> Any:
+        """Write the answer down; ask anew when it is that of a person who may not approve, and skip after a no."""
+        from kafka_steward.journal.approvals import Approval
+
+        # Not the base's way: it would skip before the answer is written down.
         answer = HITLOperator.execute_complete(self, context, event)
-        person = answer["responded_by_user"] or {}
         approved = answer["chosen_options"] == [self.APPROVE]
+        person = answer["responded_by_user"] or {}
         name = person.get("name") or person.get("id")
         reason = str((answer["params_input"] or {}).get("reason") or "")
+        if approved and name is not None and name == self._barred(context):
+            self.log.warning("%s started this run and may not approve its plan; others are asked.", name)
+            return self.execute(context)
         if not approved and name is None:
             reason = f"nobody answered within {self.response_timeout}"
         self.log.info("%s by %s%s", "Approved" if approved else "Rejected", name or "nobody", reason and f": {reason}")
-        answered_ms = _ms(answer["responded_at"])
-        return _answer(digest, approved=approved, asked=True, person=name, reason=reason, answered_ms=answered_ms)
+        given = Approval(digest, name, reason or None, _ms(answer["responded_at"]))
+        if not approved:
+            self._reject(context, given)
+        return _answer(self._approve(context, given), approved=True, asked=True)
 
-    def _ask(self, context: Context, digest: str) -> NoReturn:
+    def _ask(self, context: Context, plan: PlanFolder, snapshot: SnapshotFolder) -> NoReturn:
+        from kafka_steward.execution.decisions.briefing import briefing, in_bytes
+
+        moved, size = plan.proof["replicas_moved"], in_bytes(plan.proof["bytes_moved"])
+        self.subject = f"Move {moved} replicas, {size} ({plan.proof['operation']}, plan {plan.digest[:12]})?"
+        self.body = briefing(plan, snapshot)
+        self.assigned_users = self._others(context)
+        self.log.info("%s\n%s", self.subject, self.body)
+        # A task that is cleared keeps the page of its first request, which may be that of another plan.
+        if request_shown(self, context) != (self.subject, self.body, self.assigned_users or []):
+            raise AirflowFailException(
+                f"Plan {plan.digest[:12]} cannot be approved in this run: Airflow still shows what was asked before "
+                f"{self.task_id} was cleared, and would take the answer to that; trigger a new run."
+            )
         try:
             super().execute(context)
         except TaskAwaitingInput as parked:
-            parked.kwargs = {**(parked.kwargs or {}), "digest": digest}
+            parked.kwargs = {**(parked.kwargs or {}), "digest": plan.digest}
             raise
         raise AssertionError("Airflow's own operator waits by raising.")
 
+    def _barred(self, context: Context) -> str | None:
+        """Return the name of the person who may not approve: who started the run, unless that is allowed."""
+        return None if self.self_approval else getattr(context["dag_run"], "triggering_user_name", None)
 
-class RecordApprovalOperator(StewardOperator):
-    """Writes who approved which plan, and when, into the journal; what was rejected is skipped from here on.
+    def _others(self, context: Context) -> list[Any] | None:
+        """Return the approvers without the person who may not approve. Fails for good when nobody is left."""
+        barred = self._barred(context)
+        left = [user for user in self.assigned_users or () if barred not in (user["id"], user["name"])]
+        if self.assigned_users and not left:
+            raise AirflowFailException(
+                f"Nobody may approve the plan: {barred} started this run, and is its only approver; let somebody else "
+                "start it, or name another approver."
+            )
+        return left or None
 
-    `answer` is what ApprovePlanOperator returns. SubmitReassignmentOperator(require_approval=True) carries out only
-    plans whose approval was written down so. Returns the answer.
+    def _approve(self, context: Context, yes: Approval) -> Approval:
+        from kafka_steward.execution.approving import approve
 
-    >>> RecordApprovalOperator(task_id="record_approval", answer={"digest": "3f2a", "approved": True})
-    <Task(RecordApprovalOperator): record_approval>
-    """
+        return self._written(context, lambda opened: approve(opened.journal, yes, who_of(context)))
 
-    template_fields: Sequence[str] = (*StewardOperator.template_fields, "answer")
+    def _reject(self, context: Context, no: Approval) -> NoReturn:
+        from kafka_steward.execution.approving import reject
 
-    def __init__(self, *, answer: Mapping[str, Any] | Any, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.answer = answer
+        by, who = f"by {no.person}" if no.person else "as nobody answered", who_of(context)
+        self._written(
+            context, lambda opened: reject(opened.journal, no.plan, who, person=no.person, reason=no.reason or by)
+        )
+        context["ti"].xcom_push("return_value", _answer(no, approved=False, asked=True))
+        sentence = f"Plan {no.plan[:12]} was rejected {by}; nothing is submitted."
+        self.log.info("%s", sentence)
+        raise AirflowSkipException(sentence)
 
-    def execute(self, context: Context) -> dict[str, Any]:
-        """Write it down; skip what follows unless it is a yes."""
-        from kafka_steward.execution.approving import approve, reject
-        from kafka_steward.journal.approvals import Approval
+    def _written(self, context: Context, write: Callable[[Opened], T]) -> T:
+        """Write into the journal, and again while it does not answer. Raises what the last time raised."""
+        for pause_s in _PAUSES_S:
+            with self._patiently(pause_s), opened_by(hook_of(self, context)) as opened:
+                return write(opened)
+        with opened_by(hook_of(self, context)) as opened:
+            return write(opened)
 
-        answer = json.loads(json.dumps(self.answer))
-        digest, person, reason = answer["digest"], answer.get("person"), answer.get("reason") or ""
-        with self.open(context) as opened:
-            if answer["approved"]:
-                approval = Approval(digest, person, reason or None, answer.get("answered_ms"))
-                approve(opened.journal, approval, who_of(context))
-                self.log.info("Plan %s was approved by %s.", digest[:12], person or "a rule")
-                return dict(answer)
-            by = f"by {person}" if person else "as nobody answered"
-            reject(opened.journal, digest, who_of(context), person=person, reason=reason or by)
-        context["ti"].xcom_push("return_value", answer)
-        raise AirflowSkipException(f"Plan {digest[:12]} was rejected {by}; nothing is submitted.")
+    @contextmanager
+    def _patiently(self, pause_s: float) -> Iterator[None]:
+        try:
+            yield
+        except StewardError as error:
+            if not passes(error):
+                raise
+            self.log.warning("The answer is not written down yet, and is tried again in %d s: %s", pause_s, error)
+            time.sleep(pause_s)
 
 
-def _answer(
-    digest: str,
-    *,
-    approved: bool,
-    asked: bool,
-    person: str | None = None,
-    reason: str = "",
-    answered_ms: int | None = None,
-) -> dict[str, Any]:
-    told = {"person": person, "reason": reason, "answered_ms": answered_ms}
-    return {"digest": digest, "approved": approved, "asked": asked, **told}
+def _answer(given: Approval, *, approved: bool, asked: bool) -> dict[str, Any]:
+    told = {"person": given.person, "reason": given.reason or "", "answered_ms": given.answered_ms}
+    return {"digest": given.plan, "approved": approved, "asked": asked, **told}
 
 
 def _ms(when: datetime | None) -> int | None:

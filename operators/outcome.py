@@ -10,6 +10,7 @@ from airflow.sdk import TriggerRule
 from airflow.sdk.exceptions import AirflowException, DownstreamTasksSkipped
 
 from kafka_steward.operators.base import StewardOperator
+from kafka_steward.operators.folders import plan_at, snapshot_at
 from kafka_steward.operators.notify import Notifiers, as_notifiers, notify
 
 if TYPE_CHECKING:
@@ -78,15 +79,14 @@ class ShowPlanOperator(StewardOperator):
 
     def _show(self) -> None:
         from kafka_steward.execution.decisions.briefing import briefing
-        from kafka_steward.planning.files.formats import read_plan, read_snapshot
 
-        self.log.info("%s", briefing(read_plan(self.plan["uri"]), read_snapshot(self.snapshot["uri"])))
+        self.log.info("%s", briefing(plan_at(self.plan), snapshot_at(self.snapshot)))
 
 
 class ReportPlanOperator(StewardOperator):
     """Says what became of a plan: what was moved, what was held back and why, what is left to do.
 
-    `plan`, `shown`, `answer` and `submitted` are what the tasks that plan, show, record the approval and submit return;
+    `plan`, `shown`, `answer` and `submitted` are what the tasks that plan, show, ask for approval and submit return;
     those that were skipped may be missing. `draining_brokers` are looked for in Kafka: they must be empty, on disk too,
     unless the plan left something on them, which is then said. Returns `{"sentence", "status", "partitions",
     "replicas_moved", "lower_bound", "not_done", "not_done_count", "empty", "audit"}`.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafka_steward.hooks.context import is_scheduled
 from kafka_steward.operators.base import told_at_once
+from kafka_steward.operators.conf import refuse_unknown_keys
 from kafka_steward.operators.plan import PlanReassignmentOperator
 
 if TYPE_CHECKING:
@@ -14,7 +15,23 @@ if TYPE_CHECKING:
 
     from kafka_steward.execution.decisions.wishes import Wishes
 
-__all__ = ["PlanRebalanceOperator"]
+__all__ = ["WISHES", "PlanRebalanceOperator", "refuse_wrong_form"]
+
+#: The fields of the form that say what is to be planned.
+WISHES = (
+    "operation",
+    "brokers",
+    "topics",
+    "exclude",
+    "exclude_brokers",
+    "replication_factor",
+    "rack_aware",
+    "internal_topics",
+    "balance",
+    "tolerance",
+    "max_moves",
+    "max_bytes",
+)
 
 
 class PlanRebalanceOperator(PlanReassignmentOperator):
@@ -54,6 +71,19 @@ class PlanRebalanceOperator(PlanReassignmentOperator):
             return {**_NO_PLAN, "operation": wishes.operation, "nothing": nothing}
         self.operation, self.options = wishes.operation, {**options, **self.options}
         return {**super().execute(context), "operation": wishes.operation, "nothing": ""}
+
+
+def refuse_wrong_form(context: Context) -> None:
+    """Fail the task for good when the run's conf has unknown keys, or its form's fields do not go together.
+
+    To be the `pre_execute` of the first task of the DAG `rebalance`: it asks neither Kafka nor the journal.
+    """
+    from kafka_steward.execution.decisions.wishes import refuse_wrong
+
+    refuse_unknown_keys(context)
+    params = context["params"]
+    with told_at_once():
+        refuse_wrong(_wishes({name: params[name] for name in WISHES}))
 
 
 _NO_PLAN = {

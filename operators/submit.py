@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from kafka_steward.errors import PlanError
 from kafka_steward.hooks.context import overrides_of, who_fields, who_of
 from kafka_steward.operators.base import told_at_once
 from kafka_steward.operators.carrying import CarryingOperator
+from kafka_steward.operators.folders import address_of, plan_at, snapshot_at
 from kafka_steward.triggers.killed import cancel_soon, checked_on_kill, task_is_over
 from kafka_steward.triggers.run_plan import RunPlanTrigger
 
@@ -25,16 +25,16 @@ __all__ = ["SubmitReassignmentOperator"]
 class SubmitReassignmentOperator(CarryingOperator):
     """Carries out a plan in throttled chunks, and ends when all of it is submitted and settled.
 
-    `plan` is what PlanReassignmentOperator returns, or a plan folder's URI. The plan is written into the journal first;
-    from then on a retry, a second run or another process goes on where the last one stopped, and a plan that has ended
-    is recognised and not done again. Deferred, the steps are taken in the triggerer (RunPlanTrigger); with
-    `deferrable=False` the same steps are taken in the worker.
+    `plan` is what PlanReassignmentOperator returns, or a plan folder's URI; it is checked against the `snapshot` that
+    it was made from, if that is given. The plan is written into the journal first; from then on a retry, a second run
+    or another process goes on where the last one stopped, and a plan that has ended is recognised and not done again.
+    Deferred, the steps are taken in the triggerer (RunPlanTrigger); with `deferrable=False`, in the worker.
 
     Killing the task cancels nothing: what is in flight goes on in Kafka, and clearing the task goes on with the plan.
     With `on_kill="cancel"` the plan is cancelled when Airflow says that the task is failed, success or skipped: when a
     person marked it so, not when they cleared it. What a process that dies at once cannot do, the cancel DAG can.
     With `require_approval`, a plan is refused for good unless the journal holds the approval of its digest, which
-    RecordApprovalOperator writes.
+    ApprovePlanOperator writes.
     Returns `{"digest", "status", "sentence", "partitions", "left"}`. Fails when the plan stalls (a retry goes on), and
     for good when it is stuck and waits for a person.
 
@@ -42,18 +42,20 @@ class SubmitReassignmentOperator(CarryingOperator):
     <Task(SubmitReassignmentOperator): submit>
     """
 
-    template_fields: Sequence[str] = (*CarryingOperator.template_fields, "plan")
+    template_fields: Sequence[str] = (*CarryingOperator.template_fields, "plan", "snapshot")
 
     def __init__(
         self,
         *,
         plan: Mapping[str, Any] | str | Any,
+        snapshot: Mapping[str, Any] | str | Any | None = None,
         require_approval: bool = False,
         on_kill: str = "nothing",
         **kwargs: Any,
     ) -> None:
         super().__init__(**{"multiple_outputs": True, **kwargs})
         self.plan = plan
+        self.snapshot = snapshot
         self.require_approval = require_approval
         self.when_killed = checked_on_kill(on_kill)
 
@@ -78,20 +80,17 @@ class SubmitReassignmentOperator(CarryingOperator):
     def _published(self, opened: Opened, context: Context) -> PlanRecord:
         from kafka_steward.execution.approving import refuse_unapproved
         from kafka_steward.execution.publishing import publish_plan
-        from kafka_steward.planning.files.formats import read_plan
 
-        uri, digest = _parsed(self.plan)
+        _, digest = address_of(self.plan)
         if digest and self.require_approval:
             refuse_unapproved(opened.journal, digest)
         if digest and (known := opened.journal.plans.get(digest)):
             return known
-        folder = read_plan(uri)
-        if digest not in (None, folder.digest):
-            raise PlanError(f"The plan at {uri} is not the one that was made: its digest differs; make a new plan.")
         return publish_plan(
             opened.cluster,
             opened.journal,
-            folder,
+            plan_at(self.plan),
+            snapshot=None if self.snapshot is None else snapshot_at(self.snapshot),
             settings=opened.settings,
             who=who_of(context),
             require_approval=self.require_approval,
@@ -125,14 +124,6 @@ class SubmitReassignmentOperator(CarryingOperator):
 
 def _map_index(context: Context) -> int:
     return int(getattr(context["ti"], "map_index", -1))
-
-
-def _parsed(plan: Any) -> tuple[str, str | None]:
-    if isinstance(plan, str):
-        return plan, None
-    if not isinstance(plan, Mapping) or not isinstance(plan.get("uri"), str):
-        raise PlanError(f"There is no plan to submit: expected a URI or what the plan task returns, got {plan!r}.")
-    return plan["uri"], plan.get("digest")
 
 
 def _result(digest: str, status: str, sentence: str, partitions: int, left: int) -> dict[str, Any]:

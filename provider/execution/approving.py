@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
 
+from kafka_steward.assignment import Move
 from kafka_steward.errors import DocumentError, NodeExists, PlanError
 from kafka_steward.journal import paths
 from kafka_steward.journal.approvals import Approval
@@ -14,21 +14,22 @@ from kafka_steward.journal.audit import Action, Entry, Who
 from kafka_steward.journal.document import delete_as_read
 from kafka_steward.journal.open import Journal
 
-__all__ = ["approve", "goes_without", "is_approved", "refuse_unapproved", "reject"]
+__all__ = ["approval_of", "approve", "goes_without", "is_approved", "refuse_unapproved", "reject"]
 
 
-def goes_without(proof: Mapping[str, Any], *, scheduled: bool, approve_above: int | None) -> str:
-    """Why a plan needs no person's approval; empty when it needs one. Pure.
+def goes_without(moves: Sequence[Move], *, unattended: bool, approve_above: int | None) -> str:
+    """Return why a plan needs no person's approval; empty when it needs one. Pure.
 
-    Only a scheduled run's plan may go without: when it moves at most `approve_above` bytes, and all sizes are known.
-    None asks always.
+    Only the plan of a run that nobody started may go without: when its moves copy at most `approve_above` bytes, and
+    the size of each is known. None asks always.
     """
-    moved = proof.get("bytes_moved")
-    if not scheduled or approve_above is None or not isinstance(moved, int) or moved > approve_above:
+    if not unattended or approve_above is None:
         return ""
-    if any("no known size" in str(note) for note in proof.get("notes", ())):
+    sizes = [move.size_bytes for move in moves for _ in move.adding]
+    copied = sum(size or 0 for size in sizes)
+    if None in sizes or copied > approve_above:
         return ""
-    return f"a scheduled run moves {moved} bytes, and people are asked above {approve_above}"
+    return f"a scheduled run moves {copied} bytes, and people are asked above {approve_above}"
 
 
 def approve(journal: Journal, approval: Approval, who: Who) -> Approval:
@@ -41,7 +42,7 @@ def approve(journal: Journal, approval: Approval, who: Who) -> Approval:
     journal.audit.note(Entry(Action.APPROVE, reason, plan=approval.plan, after=approval.values(), who=who))
     path = paths.approval(approval.plan)
     there = journal.tree.get(path)
-    if there is not None and _approval(journal, approval.plan) is None:
+    if there is not None and approval_of(journal, approval.plan) is None:
         delete_as_read(journal.tree, there)
     with suppress(NodeExists):
         journal.tree.create(path, approval.to_json())
@@ -53,23 +54,8 @@ def reject(journal: Journal, plan: str, who: Who, *, person: str | None, reason:
     journal.audit.note(Entry(Action.REJECT, f"rejected: {reason}", plan=plan, who=replace(who, person=person)))
 
 
-def is_approved(journal: Journal, digest: str) -> bool:
-    """Whether the journal holds the approval of the plan with this digest. Raises JournalError."""
-    return _approval(journal, digest) is not None
-
-
-def refuse_unapproved(journal: Journal, digest: str) -> Approval:
-    """The approval of the plan with this digest. Raises PlanError when nobody has given it."""
-    approval = _approval(journal, digest)
-    if approval is None:
-        raise PlanError(
-            f"Plan {digest[:12]} was not submitted: nobody has approved it. Approve it in its run, or plan and approve "
-            "anew; an approval holds for one digest only."
-        )
-    return approval
-
-
-def _approval(journal: Journal, digest: str) -> Approval | None:
+def approval_of(journal: Journal, digest: str) -> Approval | None:
+    """Return the approval of the plan with this digest, if the journal holds one. Raises JournalError."""
     node = journal.tree.get(paths.approval(digest))
     if node is None:
         return None
@@ -78,3 +64,19 @@ def _approval(journal: Journal, digest: str) -> Approval | None:
     except DocumentError:
         return None  # what cannot be read approves nothing
     return approval if approval.plan == digest else None
+
+
+def is_approved(journal: Journal, digest: str) -> bool:
+    """Whether the journal holds the approval of the plan with this digest. Raises JournalError."""
+    return approval_of(journal, digest) is not None
+
+
+def refuse_unapproved(journal: Journal, digest: str) -> Approval:
+    """The approval of the plan with this digest. Raises PlanError when nobody has given it."""
+    approval = approval_of(journal, digest)
+    if approval is None:
+        raise PlanError(
+            f"Plan {digest[:12]} was not submitted: nobody has approved it. Approve it in its run, or plan and approve "
+            "anew; an approval holds for one digest only."
+        )
+    return approval

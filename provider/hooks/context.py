@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 __all__ = ["hook_of", "is_scheduled", "overrides_of", "who_fields", "who_of"]
 
-#: Airflow's types of runs that no person started.
-_UNATTENDED = frozenset({"scheduled", "asset_triggered", "backfill"})
+#: Airflow's types of runs that no person started. A backfill is none: a person asks for it, with parameters of theirs.
+_UNATTENDED = frozenset({"scheduled", "asset_triggered"})
 _SETTINGS = tuple(knob.name for knob in fields(Settings))
 
 
@@ -51,9 +51,11 @@ def overrides_of(settings: Mapping[str, Any], context: Context) -> dict[str, Any
 
 
 def is_scheduled(context: Context) -> bool:
-    """Whether a schedule or an event started this run, and no person nor another DAG."""
-    kind = getattr(context.get("dag_run"), "run_type", "manual")
-    return str(getattr(kind, "value", kind)) in _UNATTENDED
+    """Return whether a schedule or an event started this run, and no person nor another DAG, nor gave it parameters."""
+    run = context.get("dag_run")
+    kind = getattr(run, "run_type", "manual")
+    by_person = getattr(run, "triggering_user_name", None) is not None or bool(getattr(run, "conf", None))
+    return str(getattr(kind, "value", kind)) in _UNATTENDED and not by_person
 
 
 def who_of(context: Context) -> Who:

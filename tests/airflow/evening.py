@@ -28,12 +28,12 @@ from airflow.sdk import DAG
 from kafka_steward.dags import apply, cancel, fill, heal, health, rebalance
 from kafka_steward.operators.topics import CreateTopicOperator
 
-conn_id, deferrable, nobody = "{conn_id}", {deferrable}, dict(approve_above=10**12)
+conn_id, deferrable, nobody = "{conn_id}", {deferrable}, 10**12
 health(conn_id)
 health(conn_id, dag_id="hourly_{conn_id}", schedule="@continuous", max_active_runs=1)
 rebalance(conn_id, deferrable=deferrable)
-rebalance(conn_id, deferrable=deferrable, on_join=True, fields=nobody)
-rebalance(conn_id, deferrable=deferrable, dag_id="nightly_{conn_id}", schedule="* * * * *", fields=nobody)
+rebalance(conn_id, deferrable=deferrable, on_join=True, approve_above=nobody)
+rebalance(conn_id, deferrable=deferrable, dag_id="nightly_{conn_id}", schedule="* * * * *", approve_above=nobody)
 apply(conn_id, deferrable=deferrable)
 cancel(conn_id, deferrable=deferrable)
 fill(conn_id, deferrable=deferrable)

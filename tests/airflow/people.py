@@ -10,7 +10,7 @@ from kafka_steward.sandbox.airflow import AirflowFailed
 from tests.airflow.conftest import DONE, Desk
 from tests.eventually import eventually
 
-__all__ = ["answer", "asked", "ended", "reported"]
+__all__ = ["answer", "asked", "ended", "logged", "reported", "respond"]
 
 _LONGEST_S = 600
 
@@ -26,21 +26,35 @@ def asked(desk: Desk, dag_id: str, run_id: str) -> Any:
     return eventually(request, within=_LONGEST_S, every=1, errors=(AirflowFailed,))
 
 
-def answer(desk: Desk, dag_id: str, run_id: str, option: str, reason: str = "") -> None:
+def answer(desk: Desk, dag_id: str, run_id: str, option: str, reason: str = "", *, user: str = "ann") -> None:
     """As ann, who may run DAGs and is no administrator; again, where Airflow loses an answer and asks anew."""
-    body = {"chosen_options": [option], "params_input": {"reason": reason}}
 
     def heard() -> None:
         state = desk.tasks(dag_id, run_id)["approve"]
         if state == "awaiting_input":
-            # The executor's word that the task was parked comes late, and costs the try of one that goes on before.
-            # A scheduler that was killed in between has lost it.
-            with suppress(AssertionError):
-                eventually(lambda: _heard_of_parking(desk, run_id), within=5)
-            desk.airflow.api("PATCH", _request(dag_id, run_id), body, user="ann")
-        assert state == "success", state
+            respond(desk, dag_id, run_id, option, reason, user=user)
+        # A plan that was rejected is skipped from here on.
+        assert state in {"success", "skipped"}, state
 
     eventually(heard, within=_LONGEST_S, every=2, errors=(AirflowFailed,))
+
+
+def respond(desk: Desk, dag_id: str, run_id: str, option: str, reason: str = "", *, user: str = "ann") -> None:
+    """Give an answer once, whatever becomes of it."""
+    # The executor's word that the task was parked comes late, and costs the try of one that goes on before.
+    # A scheduler that was killed in between has lost it.
+    with suppress(AssertionError):
+        eventually(lambda: _heard_of_parking(desk, run_id), within=5)
+    body = {"chosen_options": [option], "params_input": {"reason": reason}}
+    desk.airflow.api("PATCH", _request(dag_id, run_id), body, user=user)
+
+
+def logged(desk: Desk, dag_id: str, run_id: str, task_id: str) -> str:
+    """The logs of all tries of a task."""
+    run = urllib.parse.quote(run_id, safe="")
+    path = f"/api/v2/dags/{dag_id}/dagRuns/{run}/taskInstances/{task_id}"
+    tries = int(desk.airflow.api("GET", path)["try_number"])
+    return "\n".join(desk.log(dag_id, run_id, task_id, number) for number in range(1, tries + 1))
 
 
 def ended(desk: Desk, dag_id: str, run_id: str, state: str = "success") -> None:

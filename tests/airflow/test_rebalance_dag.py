@@ -11,16 +11,19 @@ from kafka_steward.hooks.steward import Opened
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.sandbox.airflow import AirflowFailed
 from tests.airflow.conftest import Desk
-from tests.airflow.people import answer, asked, reported
+from tests.airflow.people import answer, asked, ended, logged, reported, respond
+from tests.eventually import eventually
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.ci]
 
 DAG = """\
 # An Airflow DAG of one cluster.
 from kafka_steward.dags import rebalance
-rebalance(conn_id="{conn_id}")
+rebalance(conn_id="{conn_id}", self_approval=False)
+rebalance(conn_id="{conn_id}", dag_id="eyes_{conn_id}", approvers=["ann", "admin"], self_approval=False)
 """
 TOPICS = "org.apache.kafka.tools.TopicCommand"
+DRAIN: dict[str, Any] = {"operation": "drain", "brokers": [4]}
 BEFORE = {0: (4, 1, 2), 1: (1, 4, 3), 2: (2, 3, 4), 3: (4, 3, 1), 4: (3, 1, 2)}
 
 
@@ -45,33 +48,70 @@ def refused(desk: Desk, dag_id: str, conf: dict[str, Any]) -> str:
     return str(refusal.value)
 
 
+def refused_by_the_first_task(desk: Desk, dag_id: str, conf: dict[str, Any], sentence: str) -> None:
+    run_id = desk.trigger(dag_id, conf, "ann")
+    ended(desk, dag_id, run_id, "failed")
+    assert desk.tasks(dag_id, run_id)["gate"] == "failed"
+    assert sentence in desk.log(dag_id, run_id, "gate")
+
+
+def approve_in_vain(desk: Desk, dag_id: str, run_id: str, user: str) -> None:
+    def asked_anew() -> None:
+        if "may not approve its plan; others are asked" not in logged(desk, dag_id, run_id, "approve"):
+            # Not yet, or it was lost.
+            respond(desk, dag_id, run_id, "Approve", user=user)
+            raise AssertionError(desk.tasks(dag_id, run_id))
+
+    eventually(asked_anew, within=300, every=10, errors=(AirflowFailed,))
+
+
+def reject_and_clear(desk: Desk, dag_id: str) -> None:
+    """Whoever started the run does not approve its plan; somebody else rejects it. Then it is cleared."""
+    run_id = desk.trigger(dag_id, DRAIN, "ann")
+    assert asked(desk, dag_id, run_id)["subject"].startswith("Move ")
+    approve_in_vain(desk, dag_id, run_id, "ann")
+    assert asked(desk, dag_id, run_id)["response_received"] is False
+    answer(desk, dag_id, run_id, "Reject", "not today", user="admin")
+    facts = reported(desk, dag_id, run_id)
+    assert facts["sentence"].split(". ")[0].endswith("was rejected by admin (not today); nothing was submitted")
+    assert desk.tasks(dag_id, run_id)["submit"] == "skipped"
+
+    # Planned anew: Airflow would still show the first plan, and take the answer for the second.
+    body = {"dry_run": False, "dag_run_id": run_id, "task_ids": ["snapshot"], "include_downstream": True}
+    desk.airflow.api("POST", f"/api/v2/dags/{dag_id}/clearTaskInstances", {**body, "only_failed": False})
+    ended(desk, dag_id, run_id, "failed")
+    assert "Airflow still shows what was asked before approve was cleared" in logged(desk, dag_id, run_id, "approve")
+
+
+def approve(desk: Desk, dag_id: str, topic: str) -> tuple[str, dict[str, Any]]:
+    """One of those who may approves exactly the plan that is shown. Returns its digest, and what was reported."""
+    run_id = desk.trigger(dag_id, DRAIN, "admin")
+    request = asked(desk, dag_id, run_id)
+    digest = desk.xcom(dag_id, run_id, "plan")["digest"]
+    assert digest in request["body"]
+    assert all(word in request["body"] for word in ("predicted duration", "replicas in", f"{topic}-0"))
+    assert [user["id"] for user in request["assigned_users"]] == ["ann"]
+    with pytest.raises(AirflowFailed, match="is not a respondent for the task"):
+        respond(desk, dag_id, run_id, "Approve", user="admin")
+    answer(desk, dag_id, run_id, "Approve", "rack move")
+    return digest, reported(desk, dag_id, run_id)
+
+
 def test_a_person_drains_a_broker_approves_the_plan_and_it_is_empty(
     desk: Desk, kraft_sandbox: Sandbox, opened: Opened, topic: str
 ) -> None:
-    rebalance = f"rebalance_{desk.conn_id}"
+    rebalance, eyes = f"rebalance_{desk.conn_id}", f"eyes_{desk.conn_id}"
     kraft_sandbox.create_topics(topic, assignments=BEFORE)
     kraft_sandbox.fill(topic, 2_000_000)
-    desk.add_dags("rebalance", DAG.format(conn_id=desk.conn_id), rebalance)
+    desk.add_dags("rebalance", DAG.format(conn_id=desk.conn_id), rebalance, eyes)
     assert "5 is greater than the maximum of 1" in refused(desk, rebalance, {"tolerance": 5})
 
-    # Rejected, and nothing is submitted.
-    drain = {"operation": "drain", "brokers": [4]}
-    first = desk.trigger(rebalance, drain, "admin")
-    assert asked(desk, rebalance, first)["subject"].startswith("Move ")
-    answer(desk, rebalance, first, "Reject", "not today")
-    facts = reported(desk, rebalance, first)
-    assert facts["sentence"].split(". ")[0].endswith("was rejected by ann (not today); nothing was submitted")
-    assert desk.tasks(rebalance, first)["submit"] == "skipped"
-    assert opened.journal.plans.latest(1) == []
+    refused_by_the_first_task(desk, rebalance, {**DRAIN, "approve_above": 10**18}, "has no parameter 'approve_above'")
+    refused_by_the_first_task(desk, rebalance, {"operation": "drain"}, "Name the brokers to drain.")
 
-    # Approved: exactly the plan that was shown.
-    second = desk.trigger(rebalance, drain, "admin")
-    request = asked(desk, rebalance, second)
-    digest = desk.xcom(rebalance, second, "plan")["digest"]
-    assert digest in request["body"]
-    assert all(word in request["body"] for word in ("predicted duration", "replicas in", f"{topic}-0"))
-    answer(desk, rebalance, second, "Approve", "rack move")
-    facts = reported(desk, rebalance, second)
+    reject_and_clear(desk, rebalance)
+    assert opened.journal.plans.latest(1) == []
+    digest, facts = approve(desk, eyes, topic)
     assert (facts["status"], facts["empty"], facts["not_done_count"]) == ("completed", True, 0)
     assert "Broker 4 is empty in Kafka. Left to do: stop it" in facts["sentence"]
     assert not any("4" in replicas.split(",") for replicas in described(kraft_sandbox, topic))
@@ -79,7 +119,7 @@ def test_a_person_drains_a_broker_approves_the_plan_and_it_is_empty(
     assert (row.entry.who.person, row.entry.reason) == ("ann", "approved: rack move")
 
     # Nothing is left to be drained: a success that says so, and nobody is asked.
-    third = desk.trigger(rebalance, drain, "admin")
+    third = desk.trigger(rebalance, DRAIN, "admin")
     facts = reported(desk, rebalance, third)
     assert (facts["status"], facts["empty"]) == ("nothing", True)
     assert facts["sentence"].startswith("Nothing to do. Broker 4 holds no replica already.")

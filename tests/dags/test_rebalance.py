@@ -23,7 +23,7 @@ THREE_LINES = """\
 from kafka_steward.dags import {name}
 {name}_production = {name}(conn_id="kafka_production")
 """
-SHARED = ["show_plan", "approve", "record_approval", "submit", "catch_up", "elect_leaders", "report"]
+SHARED = ["show_plan", "approve", "submit", "catch_up", "elect_leaders", "report"]
 GIVEN: dict[str, Any] = {"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": [1, 2]}]}
 
 
@@ -57,7 +57,7 @@ def test_what_is_submitted_was_approved_and_the_report_runs_whatever_was_skipped
     assert [task.task_id for task in dag.topological_sort()] == [*first, *SHARED]
     submit, report = task_of(dag, "submit", SubmitReassignmentOperator), dag.get_task("report")
     assert submit.require_approval
-    assert submit.upstream_task_ids >= {"record_approval", "plan"}
+    assert submit.upstream_task_ids >= {"approve", "plan", "snapshot"}
     assert task_of(dag, "approve", ApprovePlanOperator).defaults == ["Reject"]
     assert report.trigger_rule == TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS
     assert "show_plan" in report.upstream_task_ids
@@ -67,9 +67,10 @@ def test_a_rebalance_is_for_people_unless_it_has_a_schedule() -> None:
     dag = rebalance()
     assert (dag.dag_id, dag.is_paused_upon_creation, dag.max_active_runs) == ("rebalance", False, 1)
     assert schedule_of(dag) is None
-    nightly = rebalance("kafka_production", schedule="@daily", dag_id="nightly", fields={"approve_above": 10**9})
+    nightly = rebalance("kafka_production", schedule="@daily", dag_id="nightly", approve_above=10**9)
     assert (nightly.dag_id, nightly.is_paused_upon_creation, nightly.catchup) == ("nightly", True, False)
-    assert nightly.params["approve_above"] == 10**9
+    assert task_of(nightly, "approve", ApprovePlanOperator).approve_above == 10**9
+    assert "approve_above" not in nightly.params
 
 
 @pytest.mark.parametrize(
@@ -77,7 +78,7 @@ def test_a_rebalance_is_for_people_unless_it_has_a_schedule() -> None:
     [
         {"operation": "drain", "brokers": [4]},
         {"operation": "set-replication-factor", "replication_factor": 3, "topics": ["orders"]},
-        {"max_bytes": None, "max_moves": 1, "approve_above": 0, "tolerance": 0.5},
+        {"max_bytes": None, "max_moves": 1, "tolerance": 0.5},
         {"maintenance_window": "mon-fri 22:00-06:00; sat 00:00-24:00", "maintenance_timezone": "Europe/Berlin"},
         {"maintenance_window": "", "throttle": 1_000_000, "dry_run": True, "when_busy": "wait"},
     ],
@@ -99,7 +100,6 @@ def test_the_form_accepts(conf: dict[str, Any]) -> None:
         {"tolerance": 1.5},
         {"max_moves": 0},
         {"max_bytes": -5},
-        {"approve_above": -1},
         {"when_busy": "hope"},
         {"dry_run": "yes"},
         {"throttle": -1},
@@ -137,6 +137,10 @@ def test_the_form_of_an_apply_takes_kafkas_own_document(given: Any, accepted: bo
     [
         ({"fields": {"tolerance": 3}}, "The field tolerance of the form does not take 3: .*greater than the maximum"),
         ({"fields": {"operations": "drain"}}, "The form has no field 'operations'; there are operation, brokers"),
+        ({"fields": {"approve_above": 1}}, "The form has no field 'approve_above'"),
+        ({"approve_above": "1"}, "approve_above is '1'; it takes a whole number of bytes, or None to ask always"),
+        ({"approvers": "ann"}, "approvers is 'ann'; it takes a list of the ids of Airflow's users"),
+        ({"approvers": [{"id": 7}]}, "The approver {'id': 7} is neither the id of a user nor"),
         ({"settings": {"trottle": 1}}, "There is no setting 'trottle'"),
         ({"settings": {"maintenance_window": "22:00-22:00"}}, "22:00-22:00 never opens"),
         ({"settings": {"maintenance_window": "1:00-2:00", "maintenance_timezone": "x"}}, "There is no time zone 'x'"),

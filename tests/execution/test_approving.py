@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
 
 import pytest
 
+from kafka_steward.assignment import Move
 from kafka_steward.errors import PlanError
 from kafka_steward.execution.approving import approve, goes_without, refuse_unapproved, reject
 from kafka_steward.execution.publishing import publish_plan
@@ -82,18 +83,23 @@ def test_a_plan_is_published_only_with_its_own_approval() -> None:
 
 
 @pytest.mark.parametrize(
-    ("proof", "scheduled", "above", "without"),
+    ("moves", "unattended", "above", "without"),
     [
-        ({"bytes_moved": 10}, True, 10, True),
-        ({"bytes_moved": 11}, True, 10, False),
-        ({"bytes_moved": 0}, True, None, False),
-        ({"bytes_moved": 0}, True, 0, True),
-        ({"bytes_moved": 10}, False, 10, False),
-        ({"bytes_moved": 0, "notes": ["3 partitions have no known size; each counts as 0 bytes."]}, True, 10, False),
-        ({}, True, 10, False),
+        ([move("t-0", "12", "34", size=5)], True, 10, "a scheduled run moves 10 bytes, and people are asked above 10"),
+        ([move("t-0", "12", "34", size=5), move("t-1", "12", "13", size=1)], True, 10, ""),
+        ([], True, None, ""),
+        ([], True, 0, "a scheduled run moves 0 bytes, and people are asked above 0"),
+        ([move("t-0", "12", "34", size=5)], False, 10, ""),
+        ([replace(move("t-0", "12", "13"), size_bytes=None)], True, 10, ""),
+        (
+            [replace(move("t-0", "12", "21"), size_bytes=None)],
+            True,
+            10,
+            "a scheduled run moves 0 bytes, and people are asked above 10",
+        ),
     ],
 )
 def test_only_a_small_plan_of_a_scheduled_run_goes_without_a_person(
-    proof: dict[str, Any], scheduled: bool, above: int | None, without: bool
+    moves: list[Move], unattended: bool, above: int | None, without: str
 ) -> None:
-    assert bool(goes_without(proof, scheduled=scheduled, approve_above=above)) is without
+    assert goes_without(moves, unattended=unattended, approve_above=above) == without

@@ -10,13 +10,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.providers.standard.operators import hitl
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import (
     AirflowFailException,
     AirflowSkipException,
     DownstreamTasksSkipped,
-    TaskAwaitingInput,
     TaskDeferred,
 )
 
@@ -24,7 +22,7 @@ from kafka_steward.assignment import TopicPartition
 from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.journal.moves import MoveState
 from kafka_steward.journal.open import Journal
-from kafka_steward.operators.approve import ApprovePlanOperator, RecordApprovalOperator
+from kafka_steward.operators.approve import ApprovePlanOperator
 from kafka_steward.operators.gate import GateOperator
 from kafka_steward.operators.given import CheckReassignmentOperator
 from kafka_steward.operators.outcome import ReportPlanOperator, ShowPlanOperator
@@ -94,16 +92,19 @@ def responded(option: str, name: str | None = "ann", reason: str = "") -> dict[s
     }
 
 
-def approved(desk: Desk, made: dict[str, Any], snapshot: dict[str, str], event: dict[str, Any]) -> dict[str, Any]:
-    """What the two tasks of an approval return, after this answer."""
-    ask = ApprovePlanOperator(task_id="approve", plan=made, snapshot=snapshot)
-    answer = ask.execute_complete(context(), event, digest=made["digest"])
-    return RecordApprovalOperator(task_id="record", answer=answer, conn_id="kafka_test").execute(context())
+def asking(made: dict[str, Any], snapshot: dict[str, str], **more: Any) -> ApprovePlanOperator:
+    return ApprovePlanOperator(task_id="approve", plan=made, snapshot=snapshot, conn_id="kafka_test", **more)
 
 
-def submit(desk: Desk, made: dict[str, Any]) -> dict[str, Any]:
+def approved(made: dict[str, Any], snapshot: dict[str, str], event: dict[str, Any]) -> dict[str, Any]:
+    """What the task of an approval returns, after this answer."""
+    answer = asking(made, snapshot).execute_complete(context(), event, digest=made["digest"])
+    return dict(answer)
+
+
+def submit(desk: Desk, made: dict[str, Any], snapshot: dict[str, str] | None = None) -> dict[str, Any]:
     operator = SubmitReassignmentOperator(
-        task_id="submit", plan=made, require_approval=True, deferrable=False, conn_id="kafka_test"
+        task_id="submit", plan=made, snapshot=snapshot, require_approval=True, deferrable=False, conn_id="kafka_test"
     )
     operator._wait = lambda *_: desk.simulator.tick()  # type: ignore[method-assign]  # time passes, simulated
     return operator.execute(context())
@@ -162,7 +163,7 @@ def test_a_drain_empties_the_broker_and_says_what_is_left_to_do(desk: Desk) -> N
     snapshot = desk.snapshot(4)
     made = desk.plan(snapshot, operation="drain", brokers=[4])
     assert read_plan(made["uri"]).proof["brokers_draining"] == [4]
-    answer = approved(desk, made, snapshot, responded("Approve", reason="quarterly"))
+    answer = approved(made, snapshot, responded("Approve", reason="quarterly"))
     done = submit(desk, made)
     assert done["status"] == "completed"
     for partition in desk.simulator.topics.values():
@@ -194,7 +195,7 @@ def test_wishes_that_do_not_go_together_fail_for_good(desk: Desk) -> None:
 def test_what_the_plan_left_on_a_drained_broker_is_said(desk: Desk) -> None:
     snapshot = desk.snapshot(4)
     made = desk.plan(snapshot, operation="drain", brokers=[4], max_moves=1)
-    approved(desk, made, snapshot, responded("Approve"))
+    approved(made, snapshot, responded("Approve"))
     done = submit(desk, made)
     facts = report(plan=made, shown={"stop": ""}, submitted=done, draining_brokers=[4])
     assert facts["empty"] is False
@@ -264,32 +265,11 @@ def test_a_scheduled_run_is_planned_within_a_tenth_of_the_bytes(desk: Desk) -> N
 # approval
 
 
-def test_a_person_is_shown_the_plan_and_the_answer_is_for_its_digest(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: dict[str, Any] = {}
-    monkeypatch.setattr(hitl, "upsert_hitl_detail", lambda **given: asked.update(given))
-    snapshot = desk.snapshot(4)
-    made = desk.plan(snapshot, operation="drain", brokers=[4])
-    ask = ApprovePlanOperator(task_id="approve", plan=made, snapshot=snapshot, approve_above=10**12)
-    where = run_of("manual")
-    where["task_instance"] = SimpleNamespace(id="id")
-    with pytest.raises(TaskAwaitingInput) as parked:
-        ask.execute(where)
-    assert parked.value.kwargs == {"digest": made["digest"]}
-    assert (asked["defaults"], asked["options"]) == (["Reject"], ["Approve", "Reject"])
-    assert made["digest"] in asked["body"]
-    assert "predicted duration" in asked["body"]
-    assert asked["subject"].startswith("Move ")
-
-
 def test_a_small_plan_of_a_scheduled_run_goes_on_without_a_person_and_the_journal_says_so(desk: Desk) -> None:
     snapshot = desk.snapshot(4)
     made = desk.plan(snapshot, operation="drain", brokers=[4], max_moves=100)
-    ask = ApprovePlanOperator(task_id="approve", plan=made, snapshot=snapshot, approve_above=10**12)
-    answer = ask.execute(run_of("scheduled"))
+    answer = asking(made, snapshot, approve_above=10**12).execute(run_of("scheduled"))
     assert (answer["approved"], answer["asked"], answer["person"]) == (True, False, None)
-    RecordApprovalOperator(task_id="record", answer=answer, conn_id="kafka_test").execute(context())
     (row,) = desk.journal.audit.rows(plan=made["digest"], action="approve")
     assert "a scheduled run moves" in row.entry.reason
     assert submit(desk, made)["status"] == "completed"
@@ -305,12 +285,9 @@ def test_a_small_plan_of_a_scheduled_run_goes_on_without_a_person_and_the_journa
 def test_what_is_rejected_or_not_answered_is_not_carried_out(desk: Desk, event: dict[str, Any], sentence: str) -> None:
     snapshot = desk.snapshot(4)
     made = desk.plan(snapshot, operation="drain", brokers=[4])
-    ask = ApprovePlanOperator(task_id="approve", plan=made, snapshot=snapshot)
-    answer = ask.execute_complete(context(), event, digest=made["digest"])
-    assert answer["approved"] is False
     where = context()
     with pytest.raises(AirflowSkipException, match="was rejected"):
-        RecordApprovalOperator(task_id="record", answer=answer, conn_id="kafka_test").execute(where)
+        asking(made, snapshot).execute_complete(where, event, digest=made["digest"])
     with pytest.raises(AirflowFailException, match="nobody has approved it"):
         submit(desk, made)
     facts = report(plan=made, shown={"stop": ""}, answer=where["ti"].xcoms["return_value"])
@@ -322,7 +299,7 @@ def test_what_is_rejected_or_not_answered_is_not_carried_out(desk: Desk, event: 
 def test_a_plan_that_was_made_anew_needs_another_approval(desk: Desk) -> None:
     snapshot = desk.snapshot(4)
     made = desk.plan(snapshot, operation="drain", brokers=[4])
-    approved(desk, made, snapshot, responded("Approve"))
+    approved(made, snapshot, responded("Approve"))
     desk.simulator.tick()
     anew = desk.plan(desk.snapshot(4), operation="drain", brokers=[4])
     assert anew["digest"] != made["digest"]
@@ -335,7 +312,7 @@ def test_a_plan_that_was_made_anew_needs_another_approval(desk: Desk) -> None:
 def test_what_changed_since_the_approval_is_reported_and_never_replaced(desk: Desk) -> None:
     snapshot = desk.snapshot(4)
     made = desk.plan(snapshot, operation="drain", brokers=[4])
-    answer = approved(desk, made, snapshot, responded("Approve"))
+    answer = approved(made, snapshot, responded("Approve"))
     desk.simulator.delete("orders")
     desk.simulator.create("orders", [(1, 2, 3)] * 4)
     done = submit(desk, made)

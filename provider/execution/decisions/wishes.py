@@ -13,7 +13,7 @@ from kafka_steward.assignment import Operation
 from kafka_steward.errors import RequestError
 from kafka_steward.planning.files.formats import SnapshotFolder, cordoned_in
 
-__all__ = ["OPERATIONS", "SCHEDULED_SHARE", "Wishes", "nothing_to_do", "options_for"]
+__all__ = ["OPERATIONS", "SCHEDULED_SHARE", "Wishes", "nothing_to_do", "options_for", "refuse_wrong"]
 
 #: The operations of a rebalance, as its form names them.
 OPERATIONS = ("rebalance", "expand", "drain", "set-replication-factor")
@@ -46,7 +46,7 @@ def options_for(wishes: Wishes, snapshot: SnapshotFolder, *, scheduled: bool) ->
 
     A scheduled run without a budget moves at most SCHEDULED_SHARE of the bytes that all replicas have together.
     """
-    _refuse_wrong(wishes)
+    refuse_wrong(wishes)
     shared = {"rack_aware": wishes.rack_aware, "exclude_brokers": list(wishes.exclude_brokers) or None}
     if wishes.operation == Operation.SET_REPLICATION_FACTOR.value:
         names = _named(wishes, snapshot)
@@ -72,7 +72,8 @@ def nothing_to_do(wishes: Wishes, snapshot: SnapshotFolder) -> str:
     return ""
 
 
-def _refuse_wrong(wishes: Wishes) -> None:
+def refuse_wrong(wishes: Wishes) -> None:
+    """Raise RequestError for fields that do not go together, whatever the cluster looks like."""
     drain, factor = Operation.DRAIN.value, Operation.SET_REPLICATION_FACTOR.value
     _compiled((*wishes.topics, *wishes.exclude))
     if wishes.operation not in OPERATIONS:

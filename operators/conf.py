@@ -1,0 +1,43 @@
+"""What a run was given is looked at before its first task does anything: Airflow itself takes unknown keys."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk.exceptions import AirflowFailException
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+__all__ = ["refuse_unknown_keys", "unknown_keys"]
+
+#: Airflow's TriggerDagRunOperator adds it to whatever it was given.
+_AIRFLOWS_OWN = frozenset({"openlineage"})
+
+
+def refuse_unknown_keys(context: Context) -> None:
+    """Fail the task for good when the run's conf has a key that is no parameter of its DAG.
+
+    To be the `pre_execute` of a DAG's first task: it asks neither Kafka nor the journal.
+    """
+    dag = context["dag"]
+    sentence = unknown_keys(getattr(context["dag_run"], "conf", None) or {}, tuple(dag.params), dag.dag_id)
+    if sentence:
+        raise AirflowFailException(sentence)
+
+
+def unknown_keys(conf: Mapping[str, Any], known: Collection[str], dag_id: str) -> str:
+    """Return the sentence that refuses the keys of `conf` that are not `known`; empty when all are. Pure."""
+    unknown = sorted(str(key) for key in conf if key not in known and key not in _AIRFLOWS_OWN)
+    if not unknown:
+        return ""
+    named = " and ".join(_named(key, known) for key in unknown[:3])
+    more = f" and {len(unknown) - 3} more" if len(unknown) > 3 else ""
+    return f"The DAG {dag_id} has no parameter {named}{more}; trigger it with its own, which its form lists."
+
+
+def _named(key: str, known: Collection[str]) -> str:
+    close = get_close_matches(key, known, n=1)
+    return f"{key[:100]!r} (did you mean {close[0]!r}?)" if close else f"{key[:100]!r}"

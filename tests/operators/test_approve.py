@@ -1,0 +1,303 @@
+"""What a person is asked, who may answer, and that the answer is for what they saw, in tasks on a simulated cluster."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from airflow.providers.standard.operators import hitl
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskAwaitingInput
+
+from kafka_steward.errors import JournalUnreachable, PlanError, SettingError
+from kafka_steward.execution.approving import approval_of
+from kafka_steward.hooks.steward import StewardHook
+from kafka_steward.operators import approve as approve_module
+from kafka_steward.operators.people import approvers_of, checked_bytes
+from kafka_steward.planning.files.digest import proven_digest
+from kafka_steward.planning.files.formats import PLAN, conformed, read_plan
+from tests.operators.test_workflow import Desk, asking, desk, responded, run_of, submit
+
+__all__ = ["desk"]
+
+
+class Page:
+    """The request that Airflow keeps for a task: the first one stays, whatever a later try asks."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, Any] = {}
+        self.asked = 0
+
+    def put(self, operator: Any, _: Any) -> Any:
+        self.kept = self.kept or {"page": (operator.subject, operator.body, operator.assigned_users or [])}
+        return self.kept["page"]
+
+    @property
+    def body(self) -> str:
+        return str(self.kept["page"][1])
+
+    @property
+    def users(self) -> list[str]:
+        return [user["id"] for user in self.kept["page"][2]]
+
+
+@pytest.fixture
+def page(monkeypatch: pytest.MonkeyPatch) -> Page:
+    page = Page()
+    monkeypatch.setattr(approve_module, "request_shown", page.put)
+
+    def upsert(**_: Any) -> None:
+        page.asked += 1
+
+    monkeypatch.setattr(hitl, "upsert_hitl_detail", upsert)
+    return page
+
+
+def drained(desk: Desk) -> tuple[dict[str, Any], dict[str, str]]:
+    snapshot = desk.snapshot(4)
+    return desk.plan(snapshot, operation="drain", brokers=[4]), snapshot
+
+
+def run(run_type: str = "manual", person: str | None = None, **more: Any) -> Any:
+    found = run_of(run_type, person)
+    found["task_instance"] = SimpleNamespace(id="id")
+    for name, value in more.items():
+        setattr(found["dag_run"], name, value)
+    return found
+
+
+def asked(operator: Any, where: Any = None) -> str:
+    """The digest that the answer will be for, once a person is asked."""
+    with pytest.raises(TaskAwaitingInput) as parked:
+        operator.execute(where or run())
+    return str((parked.value.kwargs or {})["digest"])
+
+
+# what is asked
+
+
+def test_a_person_is_shown_the_plan_and_the_answer_is_for_its_digest(desk: Desk, page: Page) -> None:
+    made, snapshot = drained(desk)
+    ask = asking(made, snapshot, approve_above=10**12)
+    assert asked(ask) == made["digest"]
+    assert (ask.defaults, ask.options, page.asked) == (["Reject"], ["Approve", "Reject"], 1)
+    assert made["digest"] in page.body
+    assert "predicted duration" in page.body
+    assert ask.subject.startswith("Move ")
+
+
+@pytest.mark.parametrize(
+    ("run_type", "more"),
+    [
+        ("manual", {}),
+        ("backfill", {}),
+        ("backfill", {"conf": {"approve_above": 10**18}}),
+        ("operator_triggered", {}),
+        ("asset_materialization", {}),
+        ("scheduled", {"conf": {"operation": "drain"}}),
+        ("scheduled", {"triggering_user_name": "ann"}),
+    ],
+)
+def test_a_run_that_somebody_started_or_gave_parameters_asks_a_person(
+    desk: Desk, page: Page, run_type: str, more: dict[str, Any]
+) -> None:
+    made, snapshot = drained(desk)
+    assert asked(asking(made, snapshot, approve_above=10**12), run(run_type, **more)) == made["digest"]
+
+
+@pytest.mark.parametrize("run_type", ["scheduled", "asset_triggered"])
+def test_a_run_that_nobody_started_goes_on_when_its_moves_are_small(desk: Desk, page: Page, run_type: str) -> None:
+    made, snapshot = drained(desk)
+    copied = made["bytes_moved"]
+    assert asked(asking(made, snapshot, approve_above=copied - 1), run(run_type)) == made["digest"]
+    assert asking(made, snapshot, approve_above=copied).execute(run(run_type))["asked"] is False
+    assert page.asked == 1
+
+
+def test_a_plan_that_is_approved_already_is_not_asked_for_again(desk: Desk, page: Page) -> None:
+    made, snapshot = drained(desk)
+    asking(made, snapshot).execute_complete(run(), responded("Approve"), digest=made["digest"])
+    answer = asking(made, snapshot).execute(run())
+    assert (answer["approved"], answer["asked"], answer["person"], page.asked) == (True, True, "ann", 0)
+
+
+# what was edited, and what is not valid
+
+
+def edited(made: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    """The plan's folder with another proof, whose digest is made to fit. Returns the proof."""
+    path, rows = Path(made["uri"]) / "proof.json", Path(made["uri"]) / "plan.parquet"
+    proof = {**json.loads(path.read_text()), **changes}
+    proof["digest"] = proven_digest(proof, conformed(pq.read_table(rows), PLAN, "rows"))
+    path.write_text(json.dumps(proof))
+    return proof
+
+
+def test_a_proof_that_was_edited_is_refused_before_anybody_is_asked(desk: Desk, page: Page) -> None:
+    made, snapshot = drained(desk)
+    path = Path(made["uri"]) / "proof.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "bytes_moved": 0, "replicas_moved": 0}))
+    for run_type in ("manual", "scheduled"):
+        with pytest.raises(AirflowFailException, match="was edited after it was made: its digest differs"):
+            asking(made, snapshot, approve_above=10**12).execute(run(run_type))
+    with pytest.raises(PlanError, match="was edited after it was made"):
+        read_plan(made["uri"])
+    assert (page.asked, approval_of(desk.journal, made["digest"])) == (0, None)
+
+
+def test_another_plan_than_the_task_made_is_refused(desk: Desk, page: Page) -> None:
+    made, snapshot = drained(desk)
+    edited(made, spread={})
+    with pytest.raises(AirflowFailException, match="is not the one that was made: its digest differs"):
+        asking(made, snapshot).execute(run())
+    assert page.asked == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"bytes_moved": 0}, "The proof says bytes_moved = 0; the rows say"),
+        ({"replicas_moved": 0}, "The proof says replicas_moved = 0; the rows say"),
+        ({"leader_changes": 99}, "The proof says leader_changes = 99; the rows say"),
+        ({"brokers_failed": [2]}, r"The proof says brokers_failed = \[2\]; the snapshot says \[\]"),
+        ({"brokers_draining": []}, r"The proof says brokers_draining = \[\]; the snapshot says \[4\]"),
+        ({"snapshot_digest": "0" * 64}, "The plan was made from another snapshot"),
+    ],
+)
+def test_a_plan_that_says_of_itself_what_its_moves_do_not_is_neither_shown_nor_submitted(
+    desk: Desk, page: Page, changes: dict[str, Any], problem: str
+) -> None:
+    made, snapshot = drained(desk)
+    proof = edited(made, **changes)
+    forged = {**made, "digest": proof["digest"]}
+    with pytest.raises(AirflowFailException, match=f"does not hold for its snapshot: {problem}"):
+        asking(forged, snapshot).execute(run())
+    # Even with an approval of that very digest.
+    asking(forged, snapshot).execute_complete(run(), responded("Approve"), digest=proof["digest"])
+    with pytest.raises(AirflowFailException, match=f"does not hold for its snapshot: {problem}"):
+        submit(desk, forged, snapshot)
+    assert (page.asked, desk.journal.plans.latest(1)) == (0, [])
+
+
+def test_a_task_that_was_cleared_asks_for_the_same_plan_again_and_for_no_other(desk: Desk, page: Page) -> None:
+    made, snapshot = drained(desk)
+    asked(asking(made, snapshot))
+    assert asked(asking(made, snapshot)) == made["digest"]
+    with pytest.raises(AirflowFailException, match="Airflow still shows what was asked before approve was cleared"):
+        asking(made, snapshot, approvers=["bob"]).execute(run())
+    desk.simulator.tick()
+    anew, again = drained(desk)
+    assert anew["digest"] != made["digest"]
+    with pytest.raises(AirflowFailException, match="would take the answer to that; trigger a new run"):
+        asking(anew, again).execute(run())
+    assert page.asked == 2
+
+
+# the answer
+
+
+def test_the_answer_goes_into_the_journal_and_by_no_xcom(desk: Desk) -> None:
+    made, snapshot = drained(desk)
+    answer = asking(made, snapshot).execute_complete(run(), responded("Approve", reason="why"), digest=made["digest"])
+    approval = approval_of(desk.journal, made["digest"])
+    assert approval is not None
+    assert (approval.person, approval.reason, approval.answered_ms) == ("ann", "why", answer["answered_ms"])
+    assert submit(desk, made, snapshot)["status"] == "completed"
+
+
+def test_what_the_task_returned_approves_nothing(desk: Desk) -> None:
+    """Whoever may write XComs writes an answer there: what submits asks the journal."""
+    made, snapshot = drained(desk)
+    where = run()
+    with suppress(AirflowSkipException):
+        asking(made, snapshot).execute_complete(where, responded("Reject"), digest=made["digest"])
+    where["ti"].xcom_push("return_value", {**where["ti"].xcoms["return_value"], "approved": True})
+    with pytest.raises(AirflowFailException, match="nobody has approved it"):
+        submit(desk, made, snapshot)
+
+
+def test_an_answer_is_written_again_while_the_journal_is_away(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, snapshot = drained(desk)
+    away = [JournalUnreachable("The journal does not answer.")] * 2
+    opened, paused = StewardHook.open, list[float]()
+
+    def opening(hook: StewardHook) -> Any:
+        if away:
+            raise away.pop()
+        return opened(hook)
+
+    monkeypatch.setattr(StewardHook, "open", opening)
+    monkeypatch.setattr("time.sleep", paused.append)
+    asking(made, snapshot).execute_complete(run(), responded("Approve"), digest=made["digest"])
+    assert paused == [5.0, 10.0]
+    assert approval_of(desk.journal, made["digest"]) is not None
+    away += [JournalUnreachable("The journal does not answer.")] * 100
+    paused.clear()
+    with pytest.raises(JournalUnreachable):
+        asking(made, snapshot).execute_complete(run(), responded("Approve"), digest=made["digest"])
+    assert sum(paused) == 315
+
+
+# who may answer
+
+
+def test_only_the_approvers_are_asked(desk: Desk, page: Page) -> None:
+    made, snapshot = drained(desk)
+    asked(asking(made, snapshot, approvers=["ann", {"id": "7", "name": "bob"}, "ann"]))
+    assert page.users == ["ann", "7"]
+
+
+def test_whoever_started_the_run_is_no_approver_of_it(desk: Desk, page: Page) -> None:
+    made, snapshot = drained(desk)
+    approvers: Any = ["ann", {"id": "7", "name": "bob"}]
+    asked(asking(made, snapshot, approvers=approvers, self_approval=False), run(person="bob"))
+    assert page.users == ["ann"]
+    alone = asking(made, snapshot, approvers=["bob"], self_approval=False)
+    with pytest.raises(AirflowFailException, match="Nobody may approve the plan: bob started this run"):
+        alone.execute(run(person="bob"))
+
+
+def test_the_approval_of_whoever_started_the_run_is_none_and_others_are_asked(desk: Desk, page: Page) -> None:
+    made, snapshot = drained(desk)
+    ask = asking(made, snapshot, self_approval=False)
+    with pytest.raises(TaskAwaitingInput) as parked:
+        ask.execute_complete(run(person="ann"), responded("Approve", "ann"), digest=made["digest"])
+    assert parked.value.kwargs == {"digest": made["digest"]}
+    assert approval_of(desk.journal, made["digest"]) is None
+    ask.execute_complete(run(person="ann"), responded("Approve", "bob"), digest=made["digest"])
+    approval = approval_of(desk.journal, made["digest"])
+    assert approval is not None
+    assert approval.person == "bob"
+
+
+def test_whoever_started_the_run_may_reject_its_plan_and_approve_it_where_that_is_allowed(desk: Desk) -> None:
+    made, snapshot = drained(desk)
+    with pytest.raises(AirflowSkipException, match="was rejected by ann"):
+        asking(made, snapshot, self_approval=False).execute_complete(
+            run(person="ann"), responded("Reject", "ann"), digest=made["digest"]
+        )
+    asking(made, snapshot).execute_complete(run(person="ann"), responded("Approve", "ann"), digest=made["digest"])
+    assert approval_of(desk.journal, made["digest"]) is not None
+
+
+def test_approvers_are_ids_or_users() -> None:
+    assert approvers_of(None) is None
+    assert approvers_of(("ann",)) == [{"id": "ann", "name": "ann"}]
+    assert approvers_of([{"id": "7", "name": "bob", "more": "x"}]) == [{"id": "7", "name": "bob"}]
+
+
+@pytest.mark.parametrize("given", ["ann", {"id": "7", "name": "bob"}, [], [7], [{"id": "7"}], [{"id": 7, "name": "b"}]])
+def test_approvers_of_another_shape_are_refused(given: Any) -> None:
+    with pytest.raises(SettingError, match="approver"):
+        approvers_of(given)
+
+
+@pytest.mark.parametrize("given", [-1, True, 1.0, "5"])
+def test_a_number_of_bytes_of_another_shape_is_refused(given: Any) -> None:
+    assert (checked_bytes(None), checked_bytes(0), checked_bytes(5)) == (None, 0, 5)
+    with pytest.raises(SettingError, match="approve_above is"):
+        checked_bytes(given)
