@@ -7,17 +7,20 @@ from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from uuid import uuid4
 
 import pyarrow.parquet as pq
 import pytest
 from airflow.providers.standard.operators import hitl
+from airflow.sdk.api.datamodels._generated import HITLUser
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskAwaitingInput
+from airflow.sdk.execution_time import task_runner
 
 from kafka_steward.errors import JournalUnreachable, PlanError, SettingError
 from kafka_steward.execution.approving import approval_of
 from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.operators import approve as approve_module
-from kafka_steward.operators.people import approvers_of, checked_bytes
+from kafka_steward.operators.people import approvers_of, checked_bytes, request_shown
 from kafka_steward.planning.files.digest import proven_digest
 from kafka_steward.planning.files.formats import PLAN, conformed, read_plan
 from tests.operators.test_workflow import Desk, asking, desk, responded, run_of, submit
@@ -195,6 +198,29 @@ def test_a_task_that_was_cleared_asks_for_the_same_plan_again_and_for_no_other(d
     with pytest.raises(AirflowFailException, match="would take the answer to that; trigger a new run"):
         asking(anew, again).execute(run())
     assert page.asked == 2
+
+
+def test_what_airflow_shows_is_what_it_kept_and_not_what_was_asked(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, snapshot = drained(desk)
+    ask = asking(made, snapshot, approvers=["ann"])
+    ask.subject, ask.body = "Move them?", "a page"
+    sent: list[Any] = []
+    kept = SimpleNamespace(subject="Move others?", body="another page", assigned_users=[HITLUser(id="7", name="bob")])
+
+    def send(*, msg: Any) -> Any:
+        sent.append(msg)
+        return kept
+
+    monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", SimpleNamespace(send=send), raising=False)
+    where = run()
+    where["task_instance"].id = uuid4()
+    assert request_shown(ask, where) == ("Move others?", "another page", [{"id": "7", "name": "bob"}])
+    (message,) = sent
+    assert (message.ti_id, message.subject, message.body) == (where["task_instance"].id, "Move them?", "a page")
+    assert (message.options, message.defaults) == (["Approve", "Reject"], ["Reject"])
+    assert [(user.id, user.name) for user in message.assigned_users] == [("ann", "ann")]
+    kept.assigned_users = None
+    assert request_shown(ask, where)[2] == []
 
 
 # the answer
