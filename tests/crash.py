@@ -23,6 +23,7 @@ READS = {
     "read",
     "subtree",
     "rows",
+    "by_others",
     "chunks_of",
     "settled_chunks",
     "select",

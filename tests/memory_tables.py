@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.journal.audit import Action, AuditRow, Entry, Outcome
-from kafka_steward.journal.moves import MoveRow, MoveState
+from kafka_steward.journal.moves import Cause, MoveRow, MoveState, Phase
 
 
 class MemoryMoves:
@@ -36,6 +36,10 @@ class MemoryMoves:
         *,
         attempt: int | None,
         isr_seen: bool | None,
+        phase: Phase | None = None,
+        stage: int = 0,
+        cause: Cause | None = None,
+        unacknowledged: bool | None = None,
     ) -> None:
         rows, now_ms = self._plans[digest], self._clock()
         for name in partitions:
@@ -48,6 +52,10 @@ class MemoryMoves:
                 submitted_ms=now_ms if state is MoveState.SUBMITTED else row.submitted_ms,
                 attempt=row.attempt if attempt is None else attempt,
                 isr_seen=row.isr_seen if isr_seen is None else isr_seen,
+                phase=phase,
+                stage=stage,
+                cause=cause,
+                unacknowledged=row.unacknowledged if unacknowledged is None else unacknowledged,
             )
 
     def chunks_of(self, digest: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
@@ -57,6 +65,11 @@ class MemoryMoves:
     def settled_chunks(self, digest: str, chunks: Iterable[int]) -> list[int]:
         unsettled = {row.move.chunk for row in self.rows(digest) if not row.state.settled}
         return sorted(set(chunks) - unsettled)
+
+    def by_others(self, digest: str, partitions: Collection[TopicPartition]) -> list[tuple[str, MoveRow]]:
+        others = [(plan, row) for plan, rows in self._plans.items() if plan != digest for row in rows.values()]
+        found = [(plan, row) for plan, row in others if row.attempt and row.topic_partition in partitions]
+        return sorted(found, key=lambda each: (each[1].submitted_ms or 0, each[0]))
 
     def forget(self, digest: str) -> None:
         self._plans.pop(digest, None)

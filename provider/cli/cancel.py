@@ -87,10 +87,12 @@ def take_back(call: Call, opened: Opened, record: PlanRecord, asked: CancelReque
     )  # fmt: skip
     progress = carry_out(call, undo, record.digest, opened.settings, interrupt)
     left_alone, ended = undo.left_alone, opened.journal.plans.get(record.digest)
-    if ended is not None and ended.status.value == "rolled_back":
+    if ended is not None and (ended.status.value == "rolled_back" or ended.not_taken_back is not None):
         progress = replace(progress, sentence=f"Plan {ended.digest[:12]} was {ended.reason}.")
     for one in left_alone:
         complain(f"{one.topic}-{one.partition} was left alone: {one.why}")
+    if progress.ended and (owing := undo.owing):
+        complain(f"The throttle of broker {', '.join(map(str, owing))} is given back when it returns.")
     code = ending(call, progress, done=progress.ended and not left_alone and not progress.failed)
     if scope == "pending" and progress.completed and code is Exit.DONE:
         complain(

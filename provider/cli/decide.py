@@ -1,4 +1,4 @@
-"""What a person finds out and decides about a plan without stepping it: verify, abandon."""
+"""What a person finds out and decides about a plan without stepping it: verify, throttle, abandon."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from airflow.cli.cli_config import ActionCommand, Arg
 
-from kafka_steward.cli.arguments import PLAN, REASON
+from kafka_steward.cli.arguments import PLAN, RATE, REASON
 from kafka_steward.cli.cancel import reason_of
 from kafka_steward.cli.exits import Exit
 from kafka_steward.cli.facts import plan_facts
@@ -26,6 +26,10 @@ _VERIFY = """\
 Prints the lines of kafka-reassign-partitions --verify, from the cluster's own word. Exit code 0: every partition
 is where the plan puts it, or was taken back; 3: some are in progress, or a throttle is still owed; 1: some are
 elsewhere."""
+_THROTTLE = """\
+The next step of the plan carries the rate to all brokers that its moves copy to, so within seconds while a run or
+a terminal steps it. It holds for this plan until it ends, whatever the connection or a run says; a rate that someone
+else has set on a broker, and that is stricter, is left alone. Only the journal is needed."""
 _ABANDON = """\
 What has arrived stays, what is in flight goes on in Kafka, and another plan may have the cluster. Only the
 journal is needed: it works while the cluster does not answer. `verify` gives the throttles back once all has
@@ -42,6 +46,14 @@ def verbs() -> tuple[ActionCommand, ...]:
     abandoned = [f"abandon 3f2a91c0 {on} --reason 'broker 4 will not return'"]
     return (
         verb("verify", about, _verify, (last,), examples=verified, details=_VERIFY),
+        verb(
+            "throttle",
+            "Change how fast a plan may copy, while it runs",
+            _throttle,
+            (PLAN, RATE, REASON),
+            examples=[f"throttle 3f2a91c0 200M {on} --reason 'the night is quiet'"],
+            details=_THROTTLE,
+        ),
         verb(
             "abandon",
             "Give a plan up as it stands: nothing is taken back",
@@ -103,6 +115,19 @@ def _settle_throttles(call: Call, opened: Opened) -> tuple[list[str], list[str]]
         complain(str(error))
     owed = debtors(opened.journal)
     return [plan for plan in before if plan not in owed], owed
+
+
+def _throttle(call: Call) -> Exit:
+    from kafka_steward.execution.intervening import change_throttle
+
+    reason, rate = reason_of(call), call.arguments.rate
+    with call.hook.journal(call.hook.cluster_id()) as journal:
+        digest = plan_named(journal, call.arguments.plan).digest
+        changed = change_throttle(journal, digest, rate, call.who, reason)
+    told = f"{rate} bytes per second into one broker" if rate else "no throttle"
+    sentence = f"Plan {digest[:12]}: {told}, from its next step on."
+    call.out.facts({**plan_facts(changed), "throttle": changed.throttle}, [sentence])
+    return Exit.DONE
 
 
 def _abandon(call: Call) -> Exit:

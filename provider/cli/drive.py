@@ -76,6 +76,7 @@ def _apply(call: Call) -> Exit:
             )
         except SlotTaken as taken:
             return _taken(call, taken.owner)
+        _keep_throttle(call, opened.journal, plan.digest)
         proof = plan.proof
         complain(
             f"Plan {plan.digest[:12]}: {len(plan.moves)} partitions, {proof['replicas_moved']} replicas, "
@@ -137,8 +138,17 @@ def _resume(call: Call) -> Exit:
         if asked is not None:
             return take_back(call, opened, record, asked, interrupt)
         resume_plan(opened.journal, record.digest, call.who)
+        _keep_throttle(call, opened.journal, record.digest)
         progress = carry_out(call, _runner(opened, call, record.digest), record.digest, opened.settings, interrupt)
     return ending(call, progress, done=_complete(progress))
+
+
+def _keep_throttle(call: Call, journal: Journal, digest: str) -> None:
+    """Keep a rate that was given with the plan: another process that steps it has settings of its own."""
+    from kafka_steward.execution.intervening import change_throttle
+
+    if call.arguments.throttle is not None:
+        change_throttle(journal, digest, call.arguments.throttle, call.who, "given with the command")
 
 
 def _runner(opened: Opened, call: Call, digest: str) -> Stepper:

@@ -45,10 +45,13 @@ def _judged(record: PlanRecord, row: MoveRow, now: Partition | None) -> tuple[Ex
     name = row.topic_partition
     if now is None:
         return Exit.FAILED, f"{_BEGINS} {name} cannot be verified: there is no such partition any more."
+    if None not in (row.move.topic_id, now.topic_id) and row.move.topic_id != now.topic_id:
+        return Exit.FAILED, f"{_BEGINS} {name} cannot be verified: its topic was deleted and created anew."
     if now.reassigning:
         return Exit.UNFINISHED, f"{_BEGINS} {name} is still in progress."
     spared = row.state in {MoveState.DROPPED, MoveState.FAILED}
-    back = record.status is PlanStatus.ROLLED_BACK or (spared and record.status is PlanStatus.CANCELLED)
+    undone = record.status is PlanStatus.ROLLED_BACK or record.not_taken_back is not None
+    back = undone or (spared and record.status is PlanStatus.CANCELLED)
     wanted = row.move.before if back else row.move.after
     if now.replicas == wanted:
         return Exit.DONE, f"{_BEGINS} {name} {'was taken back' if back else 'is completed'}."

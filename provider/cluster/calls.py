@@ -5,7 +5,8 @@ time, and does not know brokers that came after its last look. Here each attempt
 tried when one fails, and the client is made anew when its table of brokers is of no more use.
 
 A request that was sent and not answered may have been carried out. A change is tried again when the connection failed
-(ours are idempotent: the same targets, the same entries), and never after a time-out.
+(the same targets, the same entries: twice is as good as once), and never after a time-out. A creation is not: the
+second one is refused for what the first one made. It is asked once, and who asked looks at what became of it.
 """
 
 from __future__ import annotations
@@ -98,10 +99,15 @@ class Calls:
         """The answer of any broker to a read."""
         return self._insist(request, self._least_loaded, self.timeout_ms // READ_ATTEMPTS, change=False)
 
-    def controller(self, request: Request, *, change: bool) -> Any:
-        """The controller's answer. KafkaTimeout: a change may have been carried out all the same."""
+    def controller(self, request: Request, *, change: bool, once: bool = False) -> Any:
+        """Return the controller's answer; what is asked `once` is not asked again when it may have been heard.
+
+        Raises KafkaTimeout: a change may have been carried out all the same.
+        """
         attempt_ms = self.timeout_ms if change else self.timeout_ms // READ_ATTEMPTS
-        return self._insist(request, self._find_controller, attempt_ms, change=change)
+        if once:
+            self._controller = None  # one that has died since would cost the only attempt
+        return self._insist(request, self._find_controller, attempt_ms, change=change, once=once)
 
     def each(self, asked: Mapping[int, Request], *, timeout_ms: int | None = None) -> dict[int, Any]:
         """Each broker's answer, all asked at once; a BrokerUnreachable or KafkaTimeout for one that gives none."""
@@ -134,7 +140,15 @@ class Calls:
             raise
         return session
 
-    def _insist(self, request: Request, choose: Callable[[set[int]], int], attempt_ms: int, *, change: bool) -> Any:
+    def _insist(
+        self,
+        request: Request,
+        choose: Callable[[set[int]], int],
+        attempt_ms: int,
+        *,
+        change: bool,
+        once: bool = False,
+    ) -> Any:
         """Ask the broker that `choose` names, others after it, until one answers or the time is up."""
         deadline = time.monotonic() + self.timeout_ms / 1000
         tried: set[int] = set()
@@ -147,7 +161,8 @@ class Calls:
                 return self._exchange(request(), node, max(_LEAST_MS, min(attempt_ms, left_ms)))
             except kafka.errors.KafkaError as error:
                 sent = sent or isinstance(error, (kafka.errors.KafkaConnectionError, *TIMEOUTS))
-                last = (change and isinstance(error, TIMEOUTS)) or time.monotonic() >= deadline
+                unsure = isinstance(error, TIMEOUTS) or once
+                last = (change and sent and unsure) or time.monotonic() >= deadline
                 self._forget(error)
                 if last or not isinstance(error, RETRIABLE):
                     self._give_up(error, change=change and sent)

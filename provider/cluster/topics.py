@@ -59,7 +59,7 @@ def add_partitions(
 
 
 def _asked(calls: Calls, request: Callable[[], Any], answers: str, doing: str) -> KafkaRefused | None:
-    answer = getattr(calls.controller(request, change=True), answers)[0]
+    answer = getattr(calls.controller(request, change=True, once=True), answers)[0]
     code = int(answer.error_code)
     if code == requests.TIMED_OUT:
         raise KafkaTimeout(f"Kafka did not confirm {doing} in time; it may have been done all the same: look first.")

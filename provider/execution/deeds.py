@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-from kafka_steward.errors import ClusterError, KafkaRefused
+from kafka_steward.errors import ClusterError, KafkaRefused, LockLost
 from kafka_steward.journal.audit import Audit, Entry, Outcome
 from kafka_steward.journal.locks import Fence
 
@@ -20,8 +20,10 @@ class Deeds:
     """The one way by which execution changes Kafka.
 
     A crash before the call leaves rows that stay `intended`, and so does one after it: what became of them is read
-    from Kafka by the next step. The fence is read right before each call; the moment between that and the call is
-    closed only by looking first and settling later. Without a fence, for what needs none: elections.
+    from Kafka by the next step. The fence is read right before each call, and again right after it. A process that was
+    stopped in between, for longer than its lock lives, has asked for something that the next one knew nothing of when
+    it went on: then `late` is called with what was asked, to take it back or to write it down, before LockLost is
+    raised. Without a fence, for what needs none: elections.
     """
 
     def __init__(self, audit: Audit, fence: Fence | None) -> None:
@@ -32,17 +34,24 @@ class Deeds:
         self,
         entries: Mapping[Key, Sequence[Entry]],
         call: Callable[[list[Key]], Mapping[Key, ClusterError | None]],
+        *,
+        late: Callable[[list[Key]], None] | None = None,
     ) -> dict[Key, ClusterError | None]:
         """Perform `call` on the keys of `entries`; None or the refusal of each.
 
-        Raises LockLost before a batch that is no longer ours to do, and what `call` raises: then the outcome of that
-        batch is unknown, and those after it were not asked for.
+        Raises LockLost before a batch that is no longer ours to do, or after one that was not any more; and what `call`
+        raises: then the outcome of that batch is unknown, and those after it were not asked for.
         """
         results: dict[Key, ClusterError | None] = {}
         keys = list(entries)
         for start in range(0, len(keys), BATCH):
             batch = {key: entries[key] for key in keys[start : start + BATCH]}
-            results.update(self._do_batch(batch, call))
+            try:
+                results.update(self._do_batch(batch, call))
+            except ClusterError:
+                self._look_back(list(batch), late)
+                raise
+            self._look_back(list(batch), late)
         return results
 
     def _do_batch(
@@ -66,3 +75,12 @@ class Deeds:
                 outcome = Outcome.REFUSED if isinstance(refusal, KafkaRefused) else Outcome.FAILED
                 self._audit.complete(batch[key], outcome, str(refusal))
         return answers
+
+    def _look_back(self, keys: list[Key], late: Callable[[list[Key]], None] | None) -> None:
+        if self._fence is None or late is None:
+            return
+        try:
+            self._fence.check()
+        except LockLost:
+            late(keys)
+            raise

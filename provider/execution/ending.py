@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from kafka_steward.assignment import Operation
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.errors import VersionConflict
-from kafka_steward.execution.decisions.settle import MEANING, Standing
 from kafka_steward.journal.audit import Action, Entry, Who
 from kafka_steward.journal.locks import Fence
-from kafka_steward.journal.moves import MoveRow, MoveState
+from kafka_steward.journal.moves import Cause, MoveRow, MoveState
 from kafka_steward.journal.open import Journal
 from kafka_steward.journal.records import PlanRecord, PlanStatus
 from kafka_steward.settings import Settings
@@ -22,7 +21,7 @@ __all__ = ["Ending", "ending_of", "end_plan", "hand_on", "owner_after_ends", "pu
 _HOUR_MS = 3_600_000
 _DAY_MS = 24 * _HOUR_MS
 #: Left by the will of someone else: a new plan would only fight it.
-_WILLED = {MEANING[standing][1] for standing in (Standing.CANCELLED_BY_SOMEONE, Standing.TAKEN_OVER)}
+_WILLED = {Cause.CANCELLED_ELSEWHERE, Cause.REASSIGNED_ELSEWHERE}
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ def ending_of(
     status = PlanStatus.CANCELLED if cancelled else PlanStatus.COMPLETED
     broken = [row for row in rows if not _whole(row, snapshot)]
     # What a person cancelled is not begun anew behind their back.
-    again = not cancelled and any(row.detail not in _WILLED for row in broken)
+    again = not cancelled and any(row.cause not in _WILLED for row in broken)
     left = record.left + len(broken)
     sentence = _sentence(record, rows, left, owing, "cancelled" if cancelled else "complete")
     return Ending(left, () if again else record.live_brokers, sentence, status)
@@ -113,7 +112,7 @@ def _sentence(record: PlanRecord, rows: Sequence[MoveRow], left: int, owing: Seq
     words = {
         MoveState.SATISFIED: "needed nothing any more",
         MoveState.DROPPED: "dropped",
-        MoveState.FAILED: "taken over by someone else",
+        MoveState.FAILED: "taken over by others",
     }
     parts += [f"{counts[state]} {word}" for state, word in words.items() if counts[state]]
     if left:

@@ -1,14 +1,17 @@
-"""What a named person may decide about a plan that waits: that it goes on, or that it is given up."""
+"""What a named person may decide about a plan: that it goes on, that it is given up, how fast its moves may copy."""
 
 from __future__ import annotations
 
-from kafka_steward.errors import PlanError
+from kafka_steward.errors import PlanError, VersionConflict
 from kafka_steward.execution.ending import hand_on
 from kafka_steward.journal.audit import Action, Entry, Who
 from kafka_steward.journal.open import Journal
 from kafka_steward.journal.plans import PlanRecord, PlanStatus
 
-__all__ = ["abandon_plan", "resume_plan"]
+__all__ = ["abandon_plan", "change_throttle", "resume_plan"]
+
+#: How often a change is written again when a step changes the same record.
+_TRIES = 20
 
 
 def resume_plan(journal: Journal, digest: str, who: Who, reason: str = "a person resumed it") -> PlanRecord:
@@ -34,6 +37,36 @@ def abandon_plan(journal: Journal, digest: str, who: Who, reason: str) -> PlanRe
     ended = journal.plans.update(record, status=PlanStatus.ABANDONED, reason=sentence, live_brokers=())
     hand_on(journal, digest, who)
     return ended
+
+
+def change_throttle(journal: Journal, digest: str, throttle: int, who: Who, reason: str) -> PlanRecord:
+    """Let a plan's moves bring `throttle` bytes per second into one broker, 0 for no throttle.
+
+    It holds for this plan, whoever steps it and whatever the settings say; its next step carries it to the brokers.
+    Asked for the rate that the plan has already, nothing is changed. Raises as `resume_plan`.
+    """
+    for _ in range(_TRIES):
+        record = _unfinished(journal, digest)
+        if record.throttle == throttle:
+            return record
+        entry = Entry(
+            Action.REQUEST,
+            f"throttle: {reason}",
+            plan=digest,
+            attempt=journal.now_ms() // 1000,
+            before=record.throttle,
+            after={"throttle": throttle},
+            who=who,
+        )
+        try:
+            with journal.together():
+                journal.audit.note(entry)
+                return journal.plans.update(record, throttle=throttle)
+        except VersionConflict:
+            continue  # a step changed it in between
+    raise VersionConflict(
+        f"Plan {digest[:12]} is changed by others all the time, and its throttle was not changed; try again."
+    )
 
 
 def _unfinished(journal: Journal, digest: str) -> PlanRecord:

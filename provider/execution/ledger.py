@@ -7,21 +7,23 @@ then the last to be written of what settles it, and the first of what submits it
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 from kafka_steward.assignment import Move, MoveReason, TopicPartition
 from kafka_steward.execution.decisions.holds import Held
-from kafka_steward.execution.decisions.moves import Event, Phase, next_state, phase_of
-from kafka_steward.execution.decisions.settle import MEANING, Finding, Standing
-from kafka_steward.execution.decisions.strides import counted, words
+from kafka_steward.execution.decisions.moves import Event, next_state, phase_of
+from kafka_steward.execution.decisions.reverse import changed_by, subject
+from kafka_steward.execution.decisions.settle import CAUSES, MEANING, Finding, Standing
+from kafka_steward.execution.decisions.strides import stage_of, words
 from kafka_steward.execution.inflight import forget_in_flight, note_in_flight
 from kafka_steward.journal.audit import Action, Entry, Outcome, Who
 from kafka_steward.journal.locks import Fence
-from kafka_steward.journal.moves import MoveRow, MoveState
+from kafka_steward.journal.moves import Cause, MoveRow, MoveState, Phase
 from kafka_steward.journal.open import Journal
 
-__all__ = ["Ledger"]
+__all__ = ["Decision", "Ledger"]
 
 _ACTIONS = {
     Event.COMPLETE: Action.SETTLE,
@@ -30,6 +32,15 @@ _ACTIONS = {
     Event.SATISFY: Action.SKIP,
     Event.HOLD: Action.HOLD,
 }
+
+
+class Decision(NamedTuple):
+    """What becomes of one move: an event, the sentence for a person, and the cause of what ends it."""
+
+    row: MoveRow
+    event: Event
+    sentence: str = ""
+    cause: Cause | None = None
 
 
 class Ledger:
@@ -83,16 +94,23 @@ class Ledger:
     def submit(self, rows: Sequence[MoveRow], strides: Mapping[TopicPartition, Move]) -> list[MoveRow]:
         """Write down what is about to be asked of Kafka; the rows as they are then, with their new attempt."""
         with self._journal.together():
-            for (attempt, said), several in _by(rows, lambda row: (row.attempt, _said(row, strides))):
-                self._mark(several, Event.SUBMIT, Phase.INTENDED.because(said), attempt=attempt + 1)
+            for (attempt, stage, said), several in _by(rows, lambda row: (row.attempt, *_staged(row, strides))):
+                self._mark(
+                    several,
+                    Event.SUBMIT,
+                    Phase.INTENDED.because(said),
+                    attempt=attempt + 1,
+                    phase=Phase.INTENDED,
+                    stage=stage,
+                    unacknowledged=True,
+                )
             note_in_flight(self._journal.tree, self._plan, [row.move for row in rows])
         wanted = {row.topic_partition for row in rows}
         return [row for row in self.rows() if row.topic_partition in wanted]
 
     def accepted(self, rows: Sequence[MoveRow]) -> None:
-        """Kafka took these."""
-        for said, several in _by(rows, lambda row: counted(row.detail)[1]):
-            self._write(several, MoveState.SUBMITTED, Phase.ACCEPTED.because(said))
+        """Write down that Kafka took these."""
+        self._accept(rows)
         self.steps_ahead += len(rows)
 
     def refused(self, rows: Sequence[MoveRow], held: Sequence[Held]) -> None:
@@ -100,24 +118,36 @@ class Ledger:
         with self._journal.together():
             forget_in_flight(self._journal.tree, self._plan, [row.topic_partition for row in rows])
             for row, why in zip(rows, held, strict=True):
-                self._mark([row], Event.REFUSE, why.sentence)
+                self._mark([row], Event.REFUSE, why.sentence, unacknowledged=False)
 
-    def cancelling(self, rows: Sequence[MoveRow], sentences: Sequence[str]) -> None:
-        """These are about to be cancelled, or to go back from halfway."""
-        with self._journal.together():
-            for row, sentence in zip(rows, sentences, strict=True):
-                said = counted(row.detail)[1]
-                told = f"{sentence} ({said})" if said and said not in sentence else sentence
-                self._mark([row], Event.SUBMIT, Phase.CANCELLING.because(told))
+    def cancelling(self, cancels: Sequence[tuple[MoveRow, str, Cause | None]]) -> None:
+        """Write down that these are about to be cancelled, or to go back from their `stage`; and why.
 
-    def decide(self, decisions: Sequence[tuple[MoveRow, Event, str]]) -> None:
-        """Write down what preflight decided; what is as it was before is not written again."""
-        news = [each for each in decisions if not _known(*each)]
+        One that has not begun as far as is known has had its cancel answered: nothing older of it begins any more.
+        """
         with self._journal.together():
-            for (event, sentence), several in _by(news, lambda each: (each[1], each[2])):
-                rows = [row for row, _, _ in several]
+            for row, sentence, cause in cancels:
+                said = words(row.move, row.stage)
+                told = Phase.CANCELLING.because(f"{sentence} ({said})" if said else sentence)
+                answered = None if row.state is MoveState.SUBMITTED else False
+                self._mark(
+                    [row],
+                    Event.SUBMIT,
+                    told,
+                    phase=Phase.CANCELLING,
+                    stage=row.stage,
+                    cause=cause,
+                    unacknowledged=answered,
+                )
+
+    def decide(self, decisions: Sequence[Decision]) -> None:
+        """Write down what was decided of moves that have not begun; what is as it was before is not written again."""
+        news = [each for each in decisions if not _known(each)]
+        with self._journal.together():
+            for (event, sentence, cause), several in _by(news, lambda each: each[1:]):
+                rows = [each.row for each in several]
                 self._note(rows, event, sentence)
-                self._mark(rows, event, sentence)
+                self._mark(rows, event, sentence, cause=cause)
 
     def _settle(self, standing: Standing, findings: Sequence[Finding]) -> None:
         event, meaning = MEANING[standing]
@@ -128,10 +158,23 @@ class Ledger:
             self._note([finding.row], event, meaning, finding)
         if event is not Event.SUBMIT:
             forget_in_flight(self._journal.tree, self._plan, [row.topic_partition for row in rows])
-        for said, several in _by(findings, _adopted):
-            self._mark([each.row for each in several], event, f"{meaning}; {said}" if said else meaning)
         if event is Event.SUBMIT:
+            for stage, several in _by(findings, _adopted):
+                self._accept([replace(each.row, stage=stage) for each in several], meaning)
             note_in_flight(self._journal.tree, self._plan, [row.move for row in rows])
+            return
+        for told, several in _by(findings, lambda finding: self._told(finding, meaning)):
+            self._mark([each.row for each in several], event, told, cause=CAUSES.get(standing))
+
+    def _told(self, finding: Finding, meaning: str) -> str:
+        """Return the meaning of a look: with the plan of ours that took it over, or the order that a cancel left."""
+        found, row = finding.found, finding.row
+        if found is not None and finding.standing is Standing.TAKEN_OVER:
+            by = changed_by(found, self._journal.plans.by_others(self._plan, [row.topic_partition]))
+            return meaning if by is None else f"{subject(by)} reassigned the partition"
+        order = f"; its replicas are {list(found or ())} now, and were {list(row.move.before)}"
+        reordered = found != row.move.before and finding.standing is Standing.CANCELLED_BY_SOMEONE
+        return meaning + order if reordered else meaning
 
     def _seen_flying(self, findings: Iterable[Finding]) -> None:
         """What flies was accepted, whether or not the answer came; what was whole once need not be whole again."""
@@ -140,8 +183,20 @@ class Ledger:
             news = phase_of(row) is Phase.INTENDED or (whole and not row.isr_seen)
             if news:
                 self._journal.audit.complete([self.submit_entry(row)], Outcome.DONE, "seen in flight")
-                detail = Phase.ACCEPTED.because(counted(row.detail)[1])
-                self._write([row], MoveState.SUBMITTED, detail, isr_seen=whole or row.isr_seen)
+                self._accept([row], isr_seen=whole or row.isr_seen)
+
+    def _accept(self, rows: Sequence[MoveRow], meaning: str = "", **more: Any) -> None:
+        for (stage, said), several in _by(rows, lambda row: (row.stage, words(row.move, row.stage))):
+            told = Phase.ACCEPTED.because("; ".join(filter(None, (meaning, said))))
+            self._write(
+                several,
+                MoveState.SUBMITTED,
+                told,
+                phase=Phase.ACCEPTED,
+                stage=stage,
+                unacknowledged=False,
+                **more,
+            )
 
     def _note(self, rows: Sequence[MoveRow], event: Event, sentence: str, finding: Finding | None = None) -> None:
         if event not in _ACTIONS:
@@ -151,9 +206,9 @@ class Ledger:
             entry = self.entry(_ACTIONS[event], row, sentence, before=list(row.move.before), after=after)
             self._journal.audit.note(entry)
 
-    def _mark(self, rows: Sequence[MoveRow], event: Event, detail: str, *, attempt: int | None = None) -> None:
+    def _mark(self, rows: Sequence[MoveRow], event: Event, detail: str, **more: Any) -> None:
         for state, several in _by(rows, lambda row: next_state(row.state, event)):
-            self._write(several, state, detail, attempt=attempt)
+            self._write(several, state, detail, **more)
             self.steps_ahead += len(several) if state.settled or event in {Event.HAND_BACK, Event.GO_ON} else 0
 
     def _write(self, rows: Sequence[MoveRow], state: MoveState, detail: str, **more: Any) -> None:
@@ -162,20 +217,24 @@ class Ledger:
         self._journal.plans.mark(self._plan, names, state, detail, fence=self._fence, **more)
 
 
-def _known(row: MoveRow, event: Event, sentence: str) -> bool:
+def _known(decision: Decision) -> bool:
+    """Whether the row says so already; what waits need not say again what it waited for."""
+    row, event, sentence, cause = decision
     state = next_state(row.state, event)
-    return state is row.state and (state is MoveState.WAITING or sentence == row.detail)
+    return (row.state is state is MoveState.WAITING) or replace(row, state=state, detail=sentence, cause=cause) == row
 
 
-def _said(row: MoveRow, strides: Mapping[TopicPartition, Move]) -> str:
+def _staged(row: MoveRow, strides: Mapping[TopicPartition, Move]) -> tuple[int, str]:
+    """The stage that is submitted of a move, 0 for all of it, and the words for it."""
     stride = strides[row.topic_partition]
-    return words(row.move, stride.after, whole=stride == row.move)
+    stage = 0 if stride == row.move else stage_of(row.move, stride.after)
+    return stage, words(row.move, stage)
 
 
-def _adopted(finding: Finding) -> str:
-    """What is said of a stride that flies although its answer was lost."""
+def _adopted(finding: Finding) -> int:
+    """The stage of a stride that flies although its answer was lost."""
     move, flies = finding.row.move, finding.flies or finding.row.move
-    return words(move, flies.after, whole=flies == move) if finding.standing is Standing.ADOPTED else ""
+    return 0 if flies == move else stage_of(move, flies.after)
 
 
 def _grouped(findings: Iterable[Finding]) -> list[tuple[Standing, list[Finding]]]:

@@ -7,7 +7,7 @@ write is judged where it is read, and left out there with a sentence.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -115,22 +115,36 @@ def _slot(journal: Journal) -> str:
 def _borrowed(journal: Journal, path: str) -> str | None:
     """From the throttles that the audit trail says were set and not given back; what is not there is not taken away."""
     kind, name, _ = path.split("/")[-3:]
-    returned = Counter(_key(row.entry) for row in journal.audit.rows(action=Action.UNTHROTTLE) if _done(row))
+    told = [row for action in (Action.THROTTLE, Action.UNTHROTTLE) for row in journal.audit.rows(action=action)]
+    told.sort(key=lambda row: row.id)
+    mine = [row for row in told if name == (row.entry.topic if kind == "topic" else _rate_of(row.entry))]
+    borrowed = _entries_left(mine) if kind == "topic" else _rate_left(mine)
+    return borrowed.to_json() if borrowed.entries else None
+
+
+def _entries_left(told: Sequence[AuditRow]) -> Borrowed:
+    returned = Counter(_key(row.entry) for row in told if row.entry.action is Action.UNTHROTTLE and _done(row))
     entries: dict[str, set[str]] = {}
-    before = ours = None
-    for entry in (row.entry for row in journal.audit.rows(action=Action.THROTTLE)):
-        if name != (entry.topic if kind == "topic" else _rate_of(entry)):
-            continue
+    for entry in (row.entry for row in told if row.entry.action is Action.THROTTLE):
         if returned[_key(entry)]:
             returned[_key(entry)] -= 1
             continue
-        mine = entries.setdefault(entry.plan, set())
-        if kind == "topic":
-            mine.add(f"{entry.partition}:{entry.broker}")
-        else:
-            before, ours = entry.before, entry.after
-    kept = {plan: tuple(sorted(several)) for plan, several in entries.items()}
-    return Borrowed(_text(before), _text(ours), kept).to_json() if kept else None
+        entries.setdefault(entry.plan, set()).add(f"{entry.partition}:{entry.broker}")
+    return Borrowed(None, None, {plan: tuple(sorted(several)) for plan, several in entries.items()})
+
+
+def _rate_left(told: Sequence[AuditRow]) -> Borrowed:
+    """A rate is set again when it is changed, or was cleared: what was there before is what none of ours was."""
+    before, ours = None, list[str]()
+    entries: dict[str, tuple[str, ...]] = {}
+    for row in told:
+        entry, was, now = row.entry, _text(row.entry.before), _text(row.entry.after)
+        if entry.action is Action.THROTTLE and now is not None:
+            before = before if was in ours else was
+            entries[entry.plan], ours = (now,), [*ours, now]
+        elif entry.action is Action.UNTHROTTLE and _done(row):
+            entries.pop(entry.plan, None)
+    return Borrowed(before, ours[-1] if ours else None, entries, tuple(dict.fromkeys(ours[:-1])))
 
 
 def _key(entry: Entry) -> tuple[object, ...]:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
-from kafka_steward.cluster.state import Snapshot
+from kafka_steward.assignment import TopicPartition
+from kafka_steward.cluster.state import Partition, Snapshot
 from kafka_steward.execution.altering import alter_from
 from kafka_steward.execution.decisions.moves import OPEN
-from kafka_steward.execution.decisions.settle import MEANING, Finding, Standing
+from kafka_steward.execution.decisions.settle import Finding, Standing
 from kafka_steward.execution.decisions.stalling import BY_SOMEONE
-from kafka_steward.execution.decisions.strides import may_go_back, words
+from kafka_steward.execution.decisions.strides import halfway, may_go_back, stage_of
 from kafka_steward.execution.deeds import Deeds
-from kafka_steward.execution.ledger import Ledger
+from kafka_steward.execution.ledger import Decision, Ledger
 from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.execution.retracting import Retraction
 from kafka_steward.journal.audit import Action
-from kafka_steward.journal.moves import MoveRow
+from kafka_steward.journal.moves import Cause, MoveRow
 
 __all__ = ["Restoring"]
 
@@ -25,10 +28,11 @@ _UNHEARD = "it got no answer, and must not begin later"
 class Restoring:
     """Makes partitions as they were, by the holder of the step lock. Every method may raise ClusterError, LockLost."""
 
-    def __init__(self, cluster: ClusterPort, ledger: Ledger, deeds: Deeds) -> None:
+    def __init__(self, cluster: ClusterPort, ledger: Ledger, deeds: Deeds, retraction: Retraction) -> None:
         self._cluster = cluster
         self._ledger = ledger
         self._deeds = deeds
+        self._retraction = retraction
 
     def order(self, findings: Iterable[Finding]) -> None:
         """Kafka's cancel loses the order of replicas, and with it the preferred leader.
@@ -46,29 +50,41 @@ class Restoring:
         }
         targets = {name: each.row.move.before for name, each in lost.items()}
         found = {name: each.found or () for name, each in lost.items()}
-        self._deeds.do(entries, lambda batch: alter_from(self._cluster, {name: targets[name] for name in batch}, found))
+        self._deeds.do(
+            entries,
+            lambda batch: alter_from(self._cluster, {name: targets[name] for name in batch}, found),
+            late=lambda batch: self._retraction.of_late({name: targets[name] for name in batch}),
+        )
 
-    def silence(self, rows: Iterable[MoveRow]) -> None:
-        """Cancel what Kafka gave no answer to, though nothing of it is to be seen.
+    def silence(self, ends: Iterable[Decision], found: Mapping[TopicPartition, Partition]) -> frozenset[TopicPartition]:
+        """Cancel what is about to be given up and Kafka gave no answer to, though nothing of it is to be seen.
 
         A KRaft controller that was away carries out, once it is back, what had timed out for us. Requests keep their
         order: once it has answered this one, nothing older comes to life any more. That there is none is no failure.
+        These are returned, and count as being cancelled: it may have begun all the same, and lost the order of its
+        replicas, so the next look decides. What someone else has in flight at this moment is left alone: the cancel
+        would be theirs.
         """
-        unheard = [row for row in rows if row.state in OPEN and row.attempt and row.detail == _NEVER_BEGAN]
-        entries = {row.topic_partition: [self._ledger.entry(Action.CANCEL, row, _UNHEARD)] for row in unheard}
+        unheard = [each for each in ends if each.row.state in OPEN and each.row.unacknowledged]
+        asked = {}
+        for each in unheard:
+            partition = found.get(each.row.topic_partition)
+            if partition is None or not partition.reassigning:
+                stage = 0 if partition is None else halfway(each.row.move, partition.replicas)
+                asked[each.row.topic_partition] = replace(each.row, stage=stage), each.sentence, each.cause
+        entries = {name: [self._ledger.entry(Action.CANCEL, row, _UNHEARD)] for name, (row, _, _) in asked.items()}
         self._deeds.do(entries, self._cluster.cancel)
+        self._ledger.cancelling(list(asked.values()))
+        return frozenset(asked)
 
-    def from_halfway(self, rows: Sequence[MoveRow], snapshot: Snapshot, why: str) -> None:
+    def from_halfway(self, rows: Sequence[MoveRow], snapshot: Snapshot, why: str, cause: Cause) -> None:
         """Mark what rests between two strides as being cancelled: the next look finds it, and restores it."""
         found = snapshot.partitions
         back = [row for row in rows if may_go_back(row, found.get(row.topic_partition), snapshot.live)]
-        told = [f"{why} ({words(row.move, found[row.topic_partition].replicas)})" for row in back]
-        self._ledger.cancelling(back, told)
+        staged = [replace(row, stage=stage_of(row.move, found[row.topic_partition].replicas)) for row in back]
+        self._ledger.cancelling([(row, why, cause) for row in staged])
 
     def after_others(self, findings: Iterable[Finding]) -> None:
-        """Someone else cancelled a stride: that is carried on to the strides before it."""
+        """Carry on someone else's cancel of a stride to the strides before it."""
         rows = [each.row for each in findings if each.standing is Standing.CANCELLED_HALFWAY]
-        self._ledger.cancelling(rows, [BY_SOMEONE for _ in rows])
-
-
-_NEVER_BEGAN = MEANING[Standing.NEVER_BEGAN][1]
+        self._ledger.cancelling([(row, BY_SOMEONE, Cause.CANCELLED_ELSEWHERE) for row in rows])

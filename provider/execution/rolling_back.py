@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from kafka_steward.assignment import Operation
+from contextlib import suppress
+
+from kafka_steward.assignment import Operation, TopicPartition
 from kafka_steward.errors import PlanError, SlotTaken, VersionConflict
 from kafka_steward.execution.decisions.reverse import Reversal, reversal
 from kafka_steward.execution.ending import hand_on, owner_after_ends
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.visibility import with_hidden
-from kafka_steward.journal.audit import Action, Entry, Who
+from kafka_steward.journal.audit import Action, Code, Entry, Who
+from kafka_steward.journal.moves import MoveRow, MoveState
 from kafka_steward.journal.open import Journal
 from kafka_steward.journal.plans import PlanRecord, PlanStatus
 from kafka_steward.planning.files.digest import plan_digest
 from kafka_steward.planning.files.formats import plan_table
 from kafka_steward.settings import Settings
 
-__all__ = ["LEFT_ALONE", "ROLLS_BACK", "mark_rolled_back", "publish_rollback", "rollback_of"]
+__all__ = ["ROLLS_BACK", "mark_rolled_back", "publish_rollback", "rollback_of", "what_goes_back"]
 
 #: In the record of a rollback, the digest of the plan that it undoes.
 ROLLS_BACK = "rolls_back"
-#: With this begins the audit row of a partition that a rollback does not touch.
-LEFT_ALONE = "not rolled back: "
 
 
 def publish_rollback(
@@ -49,9 +50,7 @@ def publish_rollback(
     if known is not None:
         _note_rollback(journal, undone, known)
         return known, Reversal(tuple(row.move for row in journal.plans.rows(known.digest)), ())
-    rows = journal.plans.rows(digest)
-    snapshot = with_hidden(cluster, cluster.snapshot(), {row.move.topic for row in rows})
-    back = reversal(rows, snapshot, chunk_size=settings.heal_chunk_size)
+    back = what_goes_back(cluster, journal, digest, settings)
     record = _record(undone, back, who, even_if_disabled=even_if_disabled)
     # Without a move there is nothing for which the cluster would be needed.
     if back.moves:
@@ -64,6 +63,16 @@ def publish_rollback(
     return published, back
 
 
+def what_goes_back(cluster: ClusterPort, journal: Journal, digest: str, settings: Settings) -> Reversal:
+    """Return what a rollback of the plan would do now, and what it would leave alone. Raises ClusterError."""
+    rows = journal.plans.rows(digest)
+    others: dict[TopicPartition, list[tuple[str, MoveRow]]] = {}
+    for plan, row in journal.plans.by_others(digest, [row.topic_partition for row in rows]):
+        others.setdefault(row.topic_partition, []).append((plan, row))
+    snapshot = with_hidden(cluster, cluster.snapshot(), {row.move.topic for row in rows})
+    return reversal(rows, snapshot, chunk_size=settings.heal_chunk_size, others=others)
+
+
 def rollback_of(journal: Journal, undone: PlanRecord) -> PlanRecord | None:
     """The rollback of a plan that has not ended; None if there is none."""
     found = (each for each in journal.plans.unfinished() if each.extra.get(ROLLS_BACK) == undone.digest)
@@ -71,19 +80,36 @@ def rollback_of(journal: Journal, undone: PlanRecord) -> PlanRecord | None:
 
 
 def mark_rolled_back(journal: Journal, record: PlanRecord) -> None:
-    """When a rollback is complete, the plan that it undid counts as rolled back. Harmless for any other plan."""
+    """Write down in the plan that a rollback undid how that ended. Harmless for any other plan.
+
+    It counts as rolled back when nothing was left alone; else it keeps its status, and says how much was.
+    """
     undone = journal.plans.get(str(record.extra.get(ROLLS_BACK) or "none"))
     if undone is None or not undone.status.finished or undone.status is PlanStatus.ROLLED_BACK:
         return
     if record.status is not PlanStatus.COMPLETED:
         _note_rollback(journal, undone, record)
         return
-    words = f"rolled back by plan {record.digest[:12]}"
-    reason = f"{words}, {record.left} partitions left alone" if record.left else words
-    try:
-        journal.plans.update(undone, status=PlanStatus.ROLLED_BACK, reason=reason, rolled_back_by=record.digest)
-    except VersionConflict:
-        return  # another process that saw it ended does this too
+    if undone.rolled_back_by == record.digest and undone.not_taken_back is not None:
+        return
+    alone = len(_left_alone(journal, record.digest))
+    status = undone.status if alone else PlanStatus.ROLLED_BACK
+    told = f"taken back in part by plan {record.digest[:12]}, {alone} partitions left alone"
+    reason = told if alone else f"rolled back by plan {record.digest[:12]}"
+    with suppress(VersionConflict):  # another process that saw it ended does this too
+        journal.plans.update(undone, status=status, reason=reason, rolled_back_by=record.digest, not_taken_back=alone)
+
+
+def _left_alone(journal: Journal, rollback: str) -> set[TopicPartition]:
+    """Return what a rollback never planned to take back, and what was changed before its turn."""
+    told = [row.entry for row in journal.audit.rows(plan=rollback, action=Action.SKIP)]
+    named = {
+        TopicPartition(entry.topic, entry.partition)
+        for entry in told
+        if entry.topic is not None and entry.partition is not None and entry.code is Code.LEFT_ALONE
+    }
+    lost = {MoveState.DROPPED, MoveState.FAILED}
+    return named | {row.topic_partition for row in journal.plans.rows(rollback) if row.state in lost}
 
 
 def _make_room(journal: Journal, undone: PlanRecord, who: Who) -> None:
@@ -98,7 +124,7 @@ def _make_room(journal: Journal, undone: PlanRecord, who: Who) -> None:
 
 def _note_rollback(journal: Journal, undone: PlanRecord, record: PlanRecord) -> None:
     if undone.rolled_back_by != record.digest:
-        journal.plans.update(undone, rolled_back_by=record.digest)
+        journal.plans.update(undone, rolled_back_by=record.digest, not_taken_back=None)
 
 
 def _record(undone: PlanRecord, back: Reversal, who: Who, *, even_if_disabled: bool) -> PlanRecord:
@@ -124,13 +150,14 @@ def _tell(journal: Journal, record: PlanRecord, back: Reversal, who: Who) -> Non
         journal.audit.note(
             Entry(
                 Action.SKIP,
-                f"{LEFT_ALONE}{why}",
+                why,
                 plan=record.digest,
                 topic=name.topic,
                 partition=name.partition,
                 before=list(row.move.after),
                 after=list(row.move.before),
                 who=who,
+                code=Code.LEFT_ALONE,
             )
         )
     reason = f"{record.reason}: {len(back.moves)} partitions to take back, {len(back.left_alone)} left alone"

@@ -113,6 +113,7 @@ class Runner:
             who=self._who,
             fence=fence,
             starting=starting and not resting,
+            throttle=self._throttle(record, cancelling=bool(cancelling)),
             cancelling=cancelling,
             stalled=self._stalled if self._settings.when_stalled == "cancel" else (),
         )
@@ -133,8 +134,20 @@ class Runner:
             purge_old(self._journal, self._settings)
             return progress_of(record, stepped.rows)
         if starting and self._out_of_attempts(record, stepped):
-            return self._give_up(record, fence, step, stepped)
+            try:
+                return self._give_up(record, fence, step, stepped)
+            except ClusterError as error:
+                return self._failed(record, fence, error)
         return self._went_on(record, fence, stepped, why_not=why_not, resting=resting, cancelling=bool(cancelling))
+
+    def _throttle(self, record: PlanRecord, *, cancelling: bool) -> int | None:
+        """Return the rate for the plan's moves: what was asked for of this plan, else what the settings say.
+
+        Who cancels a plan does not step it for long, and leaves each broker the rate that it has.
+        """
+        if record.throttle is not None or cancelling:
+            return record.throttle
+        return self._settings.throttle
 
     def _may_start(self, record: PlanRecord) -> tuple[bool, str]:
         """Whether new moves may be submitted, and if not, why not."""
@@ -159,7 +172,7 @@ class Runner:
         status = record.status if why_not and not cancelling else PlanStatus.RUNNING
         track, stuck = self._measure(stepped)
         self._stalled = stuck
-        warned = self._warned(stepped)
+        warned = self._warned(stepped, self._throttle(record, cancelling=False) or 0)
         progress = progress_of(
             replace(record, status=status),
             stepped.rows,
@@ -182,7 +195,7 @@ class Runner:
         why = stepped.held[0].sentence if stepped.held else "nothing could be started"
         tries = record.attempts + 1
         if record.auto_generated:
-            step.give_up(stepped.rows, f"{HANDED_BACK} after {tries} attempts: {why}")
+            step.give_up(stepped.snapshot, f"{HANDED_BACK} after {tries} attempts: {why}")
             record = self._update(record, fence, attempts=0, reason=why)
             return progress_of(record, self._journal.plans.rows(self._digest), held=stepped.held)
         return self._stuck(record, fence, tries, why)
@@ -205,7 +218,7 @@ class Runner:
     def _update(self, record: PlanRecord, fence: Fence, **changes: Any) -> PlanRecord:
         return self._journal.plans.update(record, fence=fence, stepped_ms=self._journal.now_ms(), **changes)
 
-    def _warned(self, stepped: Stepped) -> str:
+    def _warned(self, stepped: Stepped, throttle: int) -> str:
         """The sentences about moves that make no progress, or less than producers make."""
         settings, now_ms = self._settings, self._journal.now_ms()
         moves = stepped.in_flight
@@ -220,7 +233,7 @@ class Runner:
                 look = seen(stepped.snapshot, moves, log_dirs, now_ms)
                 self._looks = kept(self._looks, look, for_s=settings.stall_after)
         behind = outpaced(self._looks, moves, after_s=settings.stall_after)
-        return told(self._stalled, behind, after_s=settings.stall_after, throttle=settings.throttle)
+        return told(self._stalled, behind, after_s=settings.stall_after, throttle=throttle)
 
     def _measure(self, stepped: Stepped) -> tuple[Track, tuple[TopicPartition, ...]]:
         now_ms = self._journal.now_ms()

@@ -18,25 +18,26 @@ from kafka_steward.execution.approving import is_approved
 from kafka_steward.execution.borrowing import Borrowing
 from kafka_steward.execution.decisions.catchup import arrived_bytes
 from kafka_steward.execution.decisions.holds import Held, HoldReason, futile
-from kafka_steward.execution.decisions.moves import OPEN, Event, Phase, phase_of
+from kafka_steward.execution.decisions.moves import OPEN, Event, next_state, phase_of
 from kafka_steward.execution.decisions.need import NOTHING, need_of
 from kafka_steward.execution.decisions.outlook import Outlook
 from kafka_steward.execution.decisions.preflight import preflight
 from kafka_steward.execution.decisions.rescue import can_go_back, death, hopeless
-from kafka_steward.execution.decisions.reverse import why_not_cancelled
+from kafka_steward.execution.decisions.reverse import changed_by, subject, why_not_cancelled
 from kafka_steward.execution.decisions.settle import Finding, Standing, settle
-from kafka_steward.execution.decisions.stalling import alone, cancelled_alone
+from kafka_steward.execution.decisions.stalling import ALONE, alone, cancelled_alone
 from kafka_steward.execution.decisions.strides import ahead, flown, next_stride
 from kafka_steward.execution.decisions.window import Caps, flows, next_moves, open_rows, pause_left_ms
 from kafka_steward.execution.deeds import Deeds
-from kafka_steward.execution.ledger import Ledger
+from kafka_steward.execution.ledger import Decision, Ledger
 from kafka_steward.execution.lookout import bouncing_brokers, look_out
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.restoring import Restoring
+from kafka_steward.execution.retracting import Retraction
 from kafka_steward.execution.visibility import with_hidden
-from kafka_steward.journal.audit import Action, Who
+from kafka_steward.journal.audit import Action, Code, Who
 from kafka_steward.journal.locks import Fence
-from kafka_steward.journal.moves import MoveRow, MoveState
+from kafka_steward.journal.moves import Cause, MoveRow, MoveState, Phase
 from kafka_steward.journal.open import Journal
 from kafka_steward.journal.records import PlanRecord
 from kafka_steward.settings import Settings
@@ -73,6 +74,8 @@ class Step:
 
     With `starting` False nothing new is submitted. With `cancelling`, the sentence of a cancel, what has not begun is
     dropped and what flies is cancelled (KIP-236). Of `stalled` partitions each is cancelled alone, and dropped.
+    `throttle` is the rate that the plan's moves get, in bytes per second into one broker, 0 for none; None leaves each
+    broker the rate that the plan gave it.
     """
 
     def __init__(
@@ -85,6 +88,7 @@ class Step:
         who: Who,
         fence: Fence,
         starting: bool,
+        throttle: int | None,
         cancelling: str = "",
         stalled: Collection[TopicPartition] = (),
     ) -> None:
@@ -95,10 +99,12 @@ class Step:
         self._who = who
         self._starting = starting and not cancelling
         self._cancelling = cancelling
+        self._throttle = throttle
         self._stalled = frozenset(stalled)
         self._ledger = Ledger(journal, record.digest, who, fence)
         self._deeds = Deeds(journal.audit, fence)
-        self._restoring = Restoring(cluster, self._ledger, self._deeds)
+        self._retraction = Retraction(cluster, journal, record.digest, who)
+        self._restoring = Restoring(cluster, self._ledger, self._deeds, self._retraction)
 
     def run(self) -> Stepped:
         """Do it. Raises ClusterError, JournalError; LockLost when another process took over."""
@@ -106,16 +112,17 @@ class Step:
         snapshot = with_hidden(self._cluster, self._cluster.snapshot(), topics)
         findings = settle(self._ledger.rows(), snapshot)
         self._ledger.settle(findings)
-        self._ledger.decide([(row, Event.DROP, why) for row, why in cancelled_alone(findings, self._ledger.rows())])
+        over = cancelled_alone(findings, self._ledger.rows())
+        self._decide([Decision(row, Event.DROP, ALONE[cause], cause) for row, cause in over], snapshot)
         self._restoring.order(findings)
         self._restoring.after_others(findings)
         if self._cancelling:
-            self._restoring.silence(self._ledger.rows())
-            self._restoring.from_halfway(self._ledger.rows(), snapshot, self._cancelling)
-            self.give_up(self._ledger.rows(), self._cancelling)
+            self._restoring.from_halfway(self._ledger.rows(), snapshot, self._cancelling, Cause.REQUESTED)
+            self.give_up(snapshot, self._cancelling, Cause.REQUESTED)
         self._cancel(self._to_cancel(snapshot), findings)
         rows = self._ledger.rows()
         owing = self._give_back(rows, snapshot)
+        self._hold_throttle(rows, snapshot)
         log_dirs = self._log_dirs(rows, snapshot)
         held = self._start(rows, snapshot, log_dirs) if self._starting else []
         rows = self._ledger.rows()
@@ -127,42 +134,56 @@ class Step:
         """Give back every throttle of a plan that ends; returns the brokers that cannot be reached for it."""
         return self._borrowing(stepped.rows).give_back(NOTHING, stepped.snapshot.live)
 
-    def give_up(self, rows: Sequence[MoveRow], sentence: str) -> None:
-        """Drop moves that have not begun."""
-        self._ledger.decide([(row, Event.DROP, sentence) for row in rows if row.state in OPEN])
+    def give_up(self, snapshot: Snapshot, sentence: str, cause: Cause | None = None) -> None:
+        """Drop the moves that have not begun. Raises ClusterError: what Kafka may still begin is cancelled first."""
+        rows = [row for row in self._ledger.rows() if row.state in OPEN]
+        self._decide([Decision(row, Event.DROP, sentence, cause) for row in rows], snapshot)
 
-    def _to_cancel(self, snapshot: Snapshot) -> list[tuple[MoveRow, str]]:
-        """The moves in flight that are to be cancelled now, and why."""
+    def _decide(self, decisions: Sequence[Decision], snapshot: Snapshot) -> None:
+        """Write decisions down. What they end, and Kafka never answered to, Kafka is asked to cancel before."""
+        ends = [each for each in decisions if next_state(each.row.state, each.event).settled]
+        begun = self._restoring.silence(ends, snapshot.partitions)
+        self._ledger.decide([each for each in decisions if each.row.topic_partition not in begun])
+
+    def _to_cancel(self, snapshot: Snapshot) -> list[tuple[MoveRow, str, Cause]]:
+        """Return the moves in flight that are to be cancelled now, and why."""
         flying = [row for row in self._ledger.rows() if row.state is MoveState.SUBMITTED]
         if not self._cancelling:
             able = [row for row in flying if can_go_back(row, snapshot)]
             lost = hopeless(able, snapshot, bouncing_brokers(self._journal.tree))
             hung = alone(able, self._stalled, lost, after_s=self._settings.stall_after)
-            return [*((row, death(row, snapshot)) for row in lost), *hung]
+            dead = [(row, death(row, snapshot), Cause.BROKER_DIED) for row in lost]
+            return [*dead, *((row, why, Cause.STALLED) for row, why in hung)]
         chosen = []
         for row in flying:
             partition = snapshot.partitions.get(row.topic_partition)
             if partition is not None and partition.reassigning and phase_of(row) is not Phase.CANCELLING:
                 rule = why_not_cancelled(row.move.before, partition, snapshot.live)
                 if rule is None:
-                    chosen.append((row, self._cancelling))
+                    chosen.append((row, self._cancelling, Cause.REQUESTED))
                 else:
-                    self._journal.audit.note(self._ledger.entry(Action.SKIP, row, rule))
+                    self._journal.audit.note(self._ledger.entry(Action.SKIP, row, rule, code=Code.FORBIDDEN))
         return chosen
 
-    def _cancel(self, chosen: Sequence[tuple[MoveRow, str]], findings: Sequence[Finding]) -> None:
-        self._ledger.cancelling([row for row, _ in chosen], [why for _, why in chosen])
+    def _cancel(self, chosen: Sequence[tuple[MoveRow, str, Cause]], findings: Sequence[Finding]) -> None:
+        self._ledger.cancelling(chosen)
         # A step that died between writing it down and asking Kafka left the asking to us.
         again = [(each.row, each.row.detail) for each in findings if each.standing is Standing.CANCELLING]
-        entries = {row.topic_partition: [self._ledger.entry(Action.CANCEL, row, why)] for row, why in (*chosen, *again)}
+        asked = [*((row, why) for row, why, _ in chosen), *again]
+        entries = {row.topic_partition: [self._ledger.entry(Action.CANCEL, row, why)] for row, why in asked}
         self._deeds.do(entries, self._cluster.cancel)
 
     def _give_back(self, rows: Sequence[MoveRow], snapshot: Snapshot) -> list[int]:
-        found = snapshot.partitions
-        flying = [flown(row, found.get(row.topic_partition)) for row in rows if row.state is MoveState.SUBMITTED]
         to_come = [row.move for row in rows if not row.state.settled] if self._starting else []
-        need = need_of(flying, to_come, leaders=self._settings.throttle_leaders)
-        return self._borrowing(rows).give_back(need, snapshot.live)
+        need = need_of(_flying(rows, snapshot), to_come, leaders=self._settings.throttle_leaders)
+        return self._borrowing(rows).give_back(NOTHING if self._throttle == 0 else need, snapshot.live)
+
+    def _hold_throttle(self, rows: Sequence[MoveRow], snapshot: Snapshot) -> None:
+        """Set again what someone else cleared while it is needed, and carry a changed rate to the brokers."""
+        if self._throttle == 0 or all(row.state.settled for row in rows):
+            return
+        need = need_of(_flying(rows, snapshot), leaders=self._settings.throttle_leaders)
+        self._borrowing(rows).hold(need, self._throttle, snapshot.live)
 
     def _borrowing(self, rows: Sequence[MoveRow]) -> Borrowing:
         attempts = {row.topic_partition: row.attempt for row in rows}
@@ -192,11 +213,21 @@ class Step:
             outlook = replace(outlook, unapproved=self._record.digest[:12])
         left = {row.topic_partition: ahead(row, snapshot.partitions.get(row.topic_partition)) for row in waiting}
         verdicts = [(row, preflight(left[row.topic_partition], outlook)) for row in waiting]
-        self._ledger.decide([_decision(row, held) for row, held in verdicts])
+        verdicts = [(row, self._named(held, snapshot)) for row, held in verdicts]
+        self._decide([_decision(row, held) for row, held in verdicts], snapshot)
         ready = [left[row.topic_partition] for row, held in verdicts if held is None]
         chosen = self._choose([self._stride(move, snapshot) for move in ready], rows, outlook)
         refused = self._submit(chosen) if chosen else []
         return [held for _, held in verdicts if held is not None and held.reason.event is Event.HOLD] + refused
+
+    def _named(self, held: Held | None, snapshot: Snapshot) -> Held | None:
+        """Name the plan of ours that changed a partition since it was planned, if one did."""
+        if held is None or held.reason is not HoldReason.CHANGED_ELSEWHERE:
+            return held
+        name = TopicPartition(held.topic, held.partition)
+        found = snapshot.partitions[name].replicas
+        by = changed_by(found, self._journal.plans.by_others(self._record.digest, [name]))
+        return held if by is None else Held.of(name, held.reason, str(list(found)), by=subject(by))
 
     def _stride(self, move: Move, snapshot: Snapshot) -> Move:
         """What is submitted of it now."""
@@ -223,9 +254,9 @@ class Step:
     def _submit(self, chosen: Sequence[Move]) -> list[Held]:
         strides = {move.topic_partition: move for move in chosen}
         rows = self._ledger.submit([row for row in self._ledger.rows() if row.topic_partition in strides], strides)
-        if self._settings.throttle:
+        if self._throttle:
             need = need_of(chosen, leaders=self._settings.throttle_leaders)
-            self._borrowing(rows).borrow(need, self._settings.throttle)
+            self._borrowing(rows).borrow(need, self._throttle)
         by_name = {row.topic_partition: row for row in rows}
         answers = self._deeds.do(
             {name: [self._ledger.submit_entry(row, strides[name])] for name, row in by_name.items()},
@@ -234,6 +265,7 @@ class Step:
                 {name: strides[name].after for name in batch},
                 {name: strides[name].before for name in batch},
             ),
+            late=lambda batch: self._retraction.of_late({name: strides[name].after for name in batch}),
         )
         refusals = {name: error for name, error in answers.items() if error is not None}
         self._ledger.accepted([row for name, row in by_name.items() if name not in refusals])
@@ -242,8 +274,13 @@ class Step:
         return held
 
 
-def _decision(row: MoveRow, held: Held | None) -> tuple[MoveRow, Event, str]:
-    return (row, Event.RELEASE, "") if held is None else (row, held.reason.event, held.sentence)
+def _decision(row: MoveRow, held: Held | None) -> Decision:
+    return Decision(row, Event.RELEASE) if held is None else Decision(row, held.reason.event, held.sentence)
+
+
+def _flying(rows: Sequence[MoveRow], snapshot: Snapshot) -> list[Move]:
+    found = snapshot.partitions
+    return [flown(row, found.get(row.topic_partition)) for row in rows if row.state is MoveState.SUBMITTED]
 
 
 def _words(error: ClusterError) -> str:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from kafka_steward.journal.sql_audit import AuditTable
 
-__all__ = ["Action", "Audit", "AuditRow", "Entry", "Outcome", "Who"]
+__all__ = ["Action", "Audit", "AuditRow", "Code", "Entry", "Outcome", "Who"]
 
 
 class Action(str, Enum):
@@ -78,6 +78,15 @@ class Action(str, Enum):
     FINISH = "finish"
 
 
+class Code(str, Enum):
+    """What a row says to a program, where its action alone does not; `reason` says it to a person."""
+
+    #: A rollback leaves the partition as it is.
+    LEFT_ALONE = "left_alone"
+    #: A rule of KIP-236 forbids to cancel the partition's reassignment.
+    FORBIDDEN = "kip_236"
+
+
 class Outcome(str, Enum):
     """What came of it."""
 
@@ -125,6 +134,7 @@ class Entry:
     before: Any = None
     after: Any = None
     who: Who = field(default_factory=Who)
+    code: Code | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -196,7 +196,7 @@ class StepLock:
         claim = Lock(self._owner, self._life_ms, last + 1)
         taken = _swap(self._tree, paths.STEP_LOCK, node, claim.to_json())
         if taken is None:
-            raise _lost(self._tree)
+            raise LockLost("Another process was quicker to step the plan; this one does nothing now, and tries again.")
         if self._guard is not None:
             self._guard.admit(claim.claim)
         return Fence(self._tree, claim, taken.created_id, self._guard)

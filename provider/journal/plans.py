@@ -18,7 +18,7 @@ from kafka_steward.journal import paths
 from kafka_steward.journal.chunks import Chunks
 from kafka_steward.journal.document import delete_as_read, readable
 from kafka_steward.journal.locks import Fence
-from kafka_steward.journal.moves import MoveRow, MoveState
+from kafka_steward.journal.moves import Cause, MoveRow, MoveState, Phase
 from kafka_steward.journal.records import PlanRecord, PlanStatus
 from kafka_steward.journal.tree import Node, Tree
 
@@ -133,6 +133,10 @@ class Plans:
         """The rows that there are, whatever the record says: for what must go on although some are missing."""
         return self._table.rows(digest)
 
+    def by_others(self, digest: str, partitions: Collection[TopicPartition]) -> list[tuple[str, MoveRow]]:
+        """Return what other plans of this cluster have submitted of these partitions, by digest; the latest last."""
+        return self._table.by_others(digest, partitions) if partitions else []
+
     def mark(
         self,
         digest: str,
@@ -143,8 +147,14 @@ class Plans:
         fence: Fence | None,
         attempt: int | None = None,
         isr_seen: bool | None = None,
+        phase: Phase | None = None,
+        stage: int = 0,
+        cause: Cause | None = None,
+        unacknowledged: bool | None = None,
     ) -> None:
-        """Set how far some partitions are. A chunk whose partitions are all settled is deleted (KIP-46).
+        """Set how far some partitions are; `attempt`, `isr_seen` and `unacknowledged` stay where None is given.
+
+        A chunk whose partitions are all settled is deleted (KIP-46).
 
         Raises PlanError for a partition that the plan does not move, LockLost when the fence fell.
         """
@@ -155,7 +165,18 @@ class Plans:
                 if fence is not None:
                     fence.check()
                 chunks = self._chunks_of(digest, partitions)
-                self._table.mark(digest, partitions, state, detail, attempt=attempt, isr_seen=isr_seen)
+                self._table.mark(
+                    digest,
+                    partitions,
+                    state,
+                    detail,
+                    attempt=attempt,
+                    isr_seen=isr_seen,
+                    phase=phase,
+                    stage=stage,
+                    cause=cause,
+                    unacknowledged=unacknowledged,
+                )
             if state.settled:
                 self._delete_settled(digest, chunks)
 

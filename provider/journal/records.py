@@ -50,7 +50,7 @@ class PlanStatus(str, Enum):
 
 
 #: An entry of `follower.replication.throttled.replicas`, and a rate.
-_ENTRY = re.compile(r"[0-9]{1,10}:[0-9]{1,10}")
+_ENTRY = re.compile(r"[0-9]{1,10}:[0-9]{1,10}|[0-9]{1,19}")
 _RATE = re.compile(r"-?[0-9]{1,19}")
 #: A step lock that lives longer than an hour was not written by us.
 _LONGEST_LIFE_MS = 3_600_000
@@ -70,6 +70,10 @@ class PlanRecord(Document):
     `cancel` is the request to cancel it, from the moment it was made; where its scope is the plan, `rolled_back_by` is
     the rollback that was published for it. `even_if_disabled` is a rollback's: it goes on though the cluster is
     switched off. With `needs_approval`, its moves begin only while the journal holds the approval of its digest.
+
+    `throttle`, in bytes per second into one broker, 0 for none, is what a person asked for of this plan; None leaves it
+    to the settings of whoever steps it. `not_taken_back` counts partitions that the rollback `rolled_back_by` left
+    alone, from the moment when it had ended; None before.
     """
 
     digest: str
@@ -91,6 +95,8 @@ class PlanRecord(Document):
     rolled_back_by: str | None = None
     even_if_disabled: bool = False
     needs_approval: bool = False
+    throttle: int | None = None
+    not_taken_back: int | None = None
     revision: int = field(default=0, compare=False)
     #: What someone else added to `who`: written back.
     who_extra: Mapping[str, Any] = field(default_factory=dict, hash=False, repr=False)
@@ -121,6 +127,8 @@ class PlanRecord(Document):
             rolled_back_by=fields.maybe("rolled_back_by", fields.digest),
             even_if_disabled=fields.maybe("even_if_disabled", fields.flag) or False,
             needs_approval=fields.maybe("needs_approval", fields.flag) or False,
+            throttle=fields.maybe("throttle", fields.integer),
+            not_taken_back=fields.maybe("not_taken_back", fields.integer),
             extra=fields.rest(),
             source=source,
         )
@@ -147,6 +155,8 @@ class PlanRecord(Document):
             "rolled_back_by": self.rolled_back_by,
             "even_if_disabled": self.even_if_disabled or None,
             "needs_approval": self.needs_approval or None,
+            "throttle": self.throttle,
+            "not_taken_back": self.not_taken_back,
         }
 
 
@@ -222,13 +232,16 @@ class Lock(Document):
 class Borrowed(Document):
     """`/steward/borrowed/...`: a setting of Kafka that we changed for a while.
 
-    `before` is what was there (None: it was not set), `ours` what we set, `entries` what each plan added to a list
-    setting; it is given back when no plan is left in `entries`, and only where `ours` still stands.
+    `before` is what was there (None: it was not set). `entries` is by plan what it added to a list setting, or the one
+    rate that it asks for. `ours` is the rate that we set, None while someone else's stricter one is left alone, and
+    `earlier` those that we had set before it. It is given back when no plan is left in `entries`, and only where what
+    is there is still ours.
     """
 
     before: str | None
     ours: str | None
     entries: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
+    earlier: tuple[str, ...] = ()
 
     @classmethod
     def read(cls, fields: Fields, source: str | None) -> Self:
@@ -243,9 +256,11 @@ class Borrowed(Document):
             by_plan.refuse(f"names the plan {shown(strange)}, which can be none")
         entries = {plan: by_plan.texts(plan) for plan in sorted(by_plan.rest())}
         if not all(_ENTRY.fullmatch(each) for several in entries.values() for each in several):
-            fields.refuse("has entries other than <partition>:<broker>")
-        return cls(before, ours, entries, extra=fields.rest(), source=source)
+            fields.refuse("has entries other than <partition>:<broker>, or a rate")
+        earlier = fields.maybe("earlier", fields.texts) or ()
+        return cls(before, ours, entries, earlier, extra=fields.rest(), source=source)
 
     def values(self) -> dict[str, Any]:
-        """All three fields."""
-        return {"version": self.VERSION, "before": self.before, "ours": self.ours, "entries": self.entries}
+        """All fields; `earlier` only where there is one."""
+        values = {"version": self.VERSION, "before": self.before, "ours": self.ours, "entries": self.entries}
+        return {**values, "earlier": self.earlier or None}

@@ -7,7 +7,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from kafka_steward.journal.audit import Action, AuditRow, Entry, Outcome, Who, from_column, to_column
+from kafka_steward.journal.audit import Action, AuditRow, Code, Entry, Outcome, Who, from_column, to_column
 from kafka_steward.journal.database import Database, insert_once, now_ms
 from kafka_steward.journal.schema import tables
 
@@ -102,6 +102,7 @@ def _columns(entry: Entry) -> dict[str, Any]:
         "task_id": _clean_or_none(entry.who.task_id),
         "try_number": entry.who.try_number,
         "person": _clean_or_none(entry.who.person),
+        "code": entry.code and entry.code.value,
     }
 
 
@@ -123,6 +124,7 @@ def _row(values: sa.RowMapping) -> AuditRow:
         before=from_column(values["before"]),
         after=from_column(values["after"]),
         who=Who(values["dag_id"], values["run_id"], values["task_id"], values["try_number"], values["person"]),
+        code=None if values["code"] is None else Code(values["code"]),
     )
     told = {name: values[name] for name in ("id", "when_ms", "completed_ms", "cluster_id", "detail")}
     return AuditRow(entry=entry, outcome=Outcome(values["outcome"]), **told)

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.journal.database import Database, insert_once, now_ms
-from kafka_steward.journal.moves import MoveRow, MoveState
+from kafka_steward.journal.moves import Cause, MoveRow, MoveState, Phase
 from kafka_steward.journal.schema import tables
 
 __all__ = ["MoveTable"]
@@ -61,16 +61,19 @@ class MoveTable:
         *,
         attempt: int | None,
         isr_seen: bool | None,
+        phase: Phase | None = None,
+        stage: int = 0,
+        cause: Cause | None = None,
+        unacknowledged: bool | None = None,
     ) -> None:
-        """Set the state of some rows. Fields that are None stay as they are."""
+        """Set the state of some rows. `attempt`, `isr_seen` and `unacknowledged` stay where None is given."""
         changes: dict[str, Any] = {"state": state.value, "detail": detail.replace("\x00", "")}
+        changes |= {"phase": phase and phase.value, "stage": stage, "cause": cause and cause.value}
         changes["settled_ms"] = now_ms() if state.settled else None
         if state is MoveState.SUBMITTED:
             changes["submitted_ms"] = now_ms()
-        if attempt is not None:
-            changes["attempt"] = attempt
-        if isr_seen is not None:
-            changes["isr_seen"] = isr_seen
+        kept = {"attempt": attempt, "isr_seen": isr_seen, "unacknowledged": unacknowledged}
+        changes |= {name: value for name, value in kept.items() if value is not None}
         with self.database.transaction() as connection:
             for some in _batches(partitions):
                 connection.execute(sa.update(_move).where(self._of(digest) & _among(some)).values(changes))
@@ -96,6 +99,16 @@ class MoveTable:
                 some = asked[start : start + _BATCH]
                 unsettled.update(connection.execute(still_open.where(_move.c.chunk.in_(some))).scalars())
         return [chunk for chunk in asked if chunk not in unsettled]
+
+    def by_others(self, digest: str, partitions: Collection[TopicPartition]) -> list[tuple[str, MoveRow]]:
+        """Return what other plans have submitted of these partitions, with their digests; the latest last."""
+        theirs = (_move.c.cluster_id == self.database.cluster_id) & (_move.c.plan != digest) & (_move.c.attempt > 0)
+        found: list[sa.RowMapping] = []
+        with self.database.reading() as connection:
+            for some in _batches(partitions):
+                found += connection.execute(sa.select(_move).where(theirs & _among(some))).mappings()
+        latest_last = sorted(found, key=lambda values: (values["submitted_ms"] or 0, values["plan"]))
+        return [(values["plan"], _row(values)) for values in latest_last]
 
     def forget(self, digest: str) -> None:
         """Delete a plan's rows."""
@@ -136,6 +149,10 @@ def _columns(cluster_id: str, digest: str, row: MoveRow) -> dict[str, Any]:
         "submitted_ms": row.submitted_ms,
         "settled_ms": row.settled_ms,
         "isr_seen": row.isr_seen,
+        "phase": row.phase and row.phase.value,
+        "stage": row.stage,
+        "cause": row.cause and row.cause.value,
+        "unacknowledged": row.unacknowledged,
     }
 
 
@@ -151,5 +168,11 @@ def _row(values: sa.RowMapping) -> MoveRow:
         topic_id=values["topic_id"],
         size_bytes=values["size_bytes"],
     )
-    told = {name: values[name] for name in ("detail", "attempt", "submitted_ms", "settled_ms", "isr_seen")}
-    return MoveRow(move=move, state=MoveState(values["state"]), **told)
+    as_stored = ("detail", "attempt", "submitted_ms", "settled_ms", "isr_seen", "stage", "unacknowledged")
+    return MoveRow(
+        move=move,
+        state=MoveState(values["state"]),
+        phase=None if values["phase"] is None else Phase(values["phase"]),
+        cause=None if values["cause"] is None else Cause(values["cause"]),
+        **{name: values[name] for name in as_stored},
+    )

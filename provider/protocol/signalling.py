@@ -20,7 +20,7 @@ from kafka_steward.execution.inflight import flights, forget_in_flight
 from kafka_steward.execution.owner import new_owner
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.journal import paths
-from kafka_steward.journal.audit import Action, Entry, Who
+from kafka_steward.journal.audit import Action, Code, Entry, Who
 from kafka_steward.journal.documents import InFlight
 from kafka_steward.journal.open import Journal
 from kafka_steward.journal.requests import CancelRequest
@@ -106,7 +106,9 @@ class _Foreign:
                 continue
             rule = why_not_cancelled(each.original_replicas, partition, snapshot.live)
             if partition.reassigning and rule:
-                entry = Entry(Action.SKIP, rule, topic=name.topic, partition=name.partition, who=self._who)
+                entry = Entry(
+                    Action.SKIP, rule, topic=name.topic, partition=name.partition, who=self._who, code=Code.FORBIDDEN
+                )
                 self._journal.audit.note(entry)
                 told[name] = f"{name} was not cancelled: {rule}."
             elif not partition.reassigning and set(partition.replicas) != set(each.original_replicas or ()):

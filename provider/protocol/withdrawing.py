@@ -15,12 +15,13 @@ from kafka_steward.execution.decisions.moves import OPEN, Event
 from kafka_steward.execution.decisions.reverse import why_not_cancelled
 from kafka_steward.execution.decisions.settle import Finding, Standing, settle
 from kafka_steward.execution.deeds import Deeds
-from kafka_steward.execution.ledger import Ledger
+from kafka_steward.execution.ledger import Decision, Ledger
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.restoring import Restoring
+from kafka_steward.execution.retracting import Retraction
 from kafka_steward.journal.audit import Action, Who
 from kafka_steward.journal.locks import Fence
-from kafka_steward.journal.moves import MoveRow
+from kafka_steward.journal.moves import Cause, MoveRow
 from kafka_steward.journal.open import Journal
 
 __all__ = ["Withdrawal"]
@@ -39,7 +40,7 @@ class Withdrawal:
         self._why = why
         self._ledger = Ledger(journal, digest, who, fence)
         self._deeds = Deeds(journal.audit, fence)
-        self._restoring = Restoring(cluster, self._ledger, self._deeds)
+        self._restoring = Restoring(cluster, self._ledger, self._deeds, Retraction(cluster, journal, digest, who))
 
     def run(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, str]:
         """Take them out as far as that goes now; returns those that are still in it, and why.
@@ -65,8 +66,10 @@ class Withdrawal:
         flying = [each for each in findings if each.standing in {Standing.FLYING, Standing.CANCELLING}]
         blocked = self._cancel(flying, snapshot)
         names = {row.topic_partition for row in rows}
-        self._restoring.from_halfway(self._waiting(names), snapshot, self._why)
-        self._ledger.decide([(row, Event.DROP, self._why) for row in self._waiting(names)])
+        self._restoring.from_halfway(self._waiting(names), snapshot, self._why, Cause.SUPERSEDED)
+        ends = [Decision(row, Event.DROP, self._why, Cause.SUPERSEDED) for row in self._waiting(names)]
+        begun = self._restoring.silence(ends, snapshot.partitions)
+        self._ledger.decide([each for each in ends if each.row.topic_partition not in begun])
         return blocked
 
     def _waiting(self, names: Collection[TopicPartition]) -> list[MoveRow]:
@@ -75,7 +78,7 @@ class Withdrawal:
     def _cancel(self, findings: Sequence[Finding], snapshot: Snapshot) -> dict[TopicPartition, str]:
         rules = {each.row.topic_partition: _rule(each, snapshot) for each in findings}
         rows = [each.row for each in findings if rules[each.row.topic_partition] is None]
-        self._ledger.cancelling(rows, [self._why for _ in rows])
+        self._ledger.cancelling([(row, self._why, Cause.SUPERSEDED) for row in rows])
         self._deeds.do(
             {row.topic_partition: [self._ledger.entry(Action.CANCEL, row, self._why)] for row in rows},
             self._cluster.cancel,

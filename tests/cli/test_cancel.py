@@ -122,3 +122,36 @@ def test_a_plan_that_is_unknown(half: Scene, capsys: pytest.CaptureFixture[str])
         assert half.call(*words) == 1
         assert "In the journal of cluster simulated, no plan begins with beef; see `plans`." in capsys.readouterr().err
     assert half.plan.cancel is None
+
+
+def test_what_someone_took_over_in_flight_is_named_and_fails_the_cancel(
+    half: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    digest = half.plan.digest
+    half.simulator.alter({TopicPartition("t", 1): (3, 1, 4)})
+    assert half.call("cancel", digest[:8], "--scope", "plan", "--reason", "wrong racks") == 1
+    told = capsys.readouterr().err
+    assert "t-1 was left alone: someone else changed its replicas to [3, 1, 4" in told
+    assert f"Plan {digest[:12]} was taken back in part by plan" in told
+    assert "rolled back" not in told
+
+
+def test_a_throttle_that_waits_for_a_dead_broker_is_named(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    scene.interfere = interrupt_at(scene, 1)
+    assert scene.call("apply", scene.file("t-0: 423"), "--throttle", "10") == 130
+    scene.interfere = lambda _: None
+    scene.simulator.kill(4)
+    assert scene.call("cancel", "--reason", "it died") == 0
+    assert "The throttle of broker 4 is given back when it returns.\n" in capsys.readouterr().err
+    scene.simulator.restart(4)
+    assert scene.call("cancel", scene.plan.digest, "--reason", "it died") == 0
+    assert "The throttle of broker 4" not in capsys.readouterr().err
+    assert scene.simulator.broker_settings[4] == {}
+
+
+def test_an_order_that_someone_elses_cancel_lost_fails_the_cancel(
+    half: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    half.simulator.cancel([TopicPartition("t", 1)])
+    assert half.call("cancel", "--reason", "traffic peak") == 1
+    assert "t-1 was left alone: someone else cancelled it; its replicas are [2, 1, 3] now" in capsys.readouterr().err

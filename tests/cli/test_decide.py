@@ -1,10 +1,11 @@
-"""verify and abandon, on a simulated cluster; and what verify says of each partition."""
+"""verify, throttle and abandon, on a simulated cluster; and what verify says of each partition."""
 
 from __future__ import annotations
 
 import json
 import os
 import signal
+from dataclasses import replace
 
 import pytest
 
@@ -55,6 +56,14 @@ def test_each_partition_is_told(status: PlanStatus, state: MoveState, now: objec
     assert exit_of([standing]) is code
 
 
+def test_a_topic_that_was_created_anew_is_told() -> None:
+    row = MoveRow(replace(MOVE, topic_id="id1"), state=C)
+    anew = Partition("t", 0, (4, 2, 3), frozenset({4}), 4, "id2")
+    (standing,) = standings(PlanRecord("d", "c", "apply", status=DONE), [row], {anew.topic_partition: anew})
+    assert standing.code is Exit.FAILED
+    assert standing.sentence.endswith("t-0 cannot be verified: its topic was deleted and created anew.")
+
+
 def test_what_is_in_progress_counts_before_what_failed() -> None:
     rows = [MoveRow(MOVE, state=state) for state in (W, C)]
     moved = Partition("t", 0, (1, 2, 3), frozenset({1}), 1)
@@ -80,6 +89,43 @@ def test_verify_of_a_plan_in_the_middle(flying: Scene, capsys: pytest.CaptureFix
     assert "Reassignment of partition t-0 is still in progress.\n" in told.out
     assert told.err == f"2 of 2 partitions of plan {flying.plan.digest[:12]} are not where it puts them.\n"
     assert flying.simulator.broker_settings[4] == {RATE: "10"}
+
+
+def test_the_throttle_of_a_plan_is_changed(flying: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    digest = flying.plan.digest
+    assert flying.call("throttle", digest[:8], "3k", "--reason", "the night is quiet") == 0
+    told = f"Plan {digest[:12]}: 3000 bytes per second into one broker, from its next step on.\n"
+    assert capsys.readouterr().out == told
+    assert flying.plan.throttle == 3000
+    (entry,) = [row.entry for row in flying.journal.audit.rows(plan=digest) if row.entry.after == {"throttle": 3000}]
+    assert (entry.reason, entry.before) == ("throttle: the night is quiet", 10)
+    assert entry.who.person
+    rates: list[dict[str, str]] = []
+    flying.interfere = lambda _: rates.append(dict(flying.simulator.broker_settings[4]))
+    # Whatever the connection says: it has no throttle.
+    assert flying.call("resume", digest[:8]) == 0
+    assert rates[0] == {RATE: "3000"}
+    assert flying.simulator.broker_settings[4] == {}
+    assert flying.call("throttle", digest[:8], "0", "--reason", "late") == 1
+    assert "has ended already" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("rate", ["0.5", "nan", "fast"])
+def test_a_throttle_that_is_no_number_of_bytes_is_refused(
+    flying: Scene, capsys: pytest.CaptureFixture[str], rate: str
+) -> None:
+    assert flying.call("throttle", flying.plan.digest, rate, "--reason", "why") == 2
+    assert f"'{rate}' is no number of bytes per second" in capsys.readouterr().err
+    assert flying.plan.throttle == 10
+
+
+def test_a_rate_that_resume_is_given_holds_for_the_plan(flying: Scene) -> None:
+    rates: list[dict[str, str]] = []
+    flying.interfere = lambda _: rates.append(dict(flying.simulator.broker_settings[4]))
+    assert flying.call("resume", "--throttle", "900") == 0
+    assert rates[0] == {RATE: "900"}
+    assert flying.plan.throttle == 900
+    assert flying.simulator.broker_settings[4] == {}
 
 
 def test_an_abandoned_plan_is_settled_by_verify(flying: Scene, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,6 +9,7 @@ import pytest
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.execution.decisions.holds import HoldReason
 from kafka_steward.journal.audit import Outcome
+from kafka_steward.journal.moves import Cause
 from kafka_steward.journal.plans import PlanStatus
 from kafka_steward.settings import Settings
 from tests.execution.runs import apply, heal, simulator
@@ -192,7 +193,9 @@ def test_what_someone_else_cancels_stays_cancelled(simulator: Simulator) -> None
     simulator.cancel([TopicPartition("t", 0)])
     world.run()
     assert world.states() == {"t-0": "dropped"}
-    assert world.row("t-0").detail == "someone else cancelled it"
+    # Kafka's cancel loses the order: whoever reads this must hear of another preferred leader.
+    assert world.row("t-0").detail == "someone else cancelled it; its replicas are [2, 3, 1] now, and were [1, 2, 3]"
+    assert world.row("t-0").cause is Cause.CANCELLED_ELSEWHERE
 
 
 def test_a_reassignment_that_reached_its_target_by_others_needs_nothing(simulator: Simulator) -> None:

@@ -9,10 +9,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.journal.audit import Action, Entry, Outcome
+from kafka_steward.journal.audit import Action, Code, Entry, Outcome
 from kafka_steward.journal.database import Database
 from kafka_steward.journal.engine import open_database
-from kafka_steward.journal.moves import MoveState
+from kafka_steward.journal.moves import Cause, MoveState, Phase
 from kafka_steward.journal.sql_audit import AuditTable
 from kafka_steward.journal.sql_moves import MoveTable
 from tests.memory_tables import MemoryAudit, MemoryMoves
@@ -26,6 +26,14 @@ marks = st.tuples(
     st.text("ab", max_size=3),
     st.none() | st.integers(0, 3),
     st.none() | st.booleans(),
+    st.fixed_dictionaries(
+        {
+            "phase": st.none() | st.sampled_from(Phase),
+            "stage": st.integers(0, 2),
+            "cause": st.none() | st.sampled_from(Cause),
+            "unacknowledged": st.none() | st.booleans(),
+        }
+    ),
 )
 entries = st.builds(
     Entry,
@@ -38,6 +46,7 @@ entries = st.builds(
     broker=st.none() | st.integers(0, 1),
     attempt=st.integers(0, 1),
     before=st.none() | st.just([1, 2]),
+    code=st.none() | st.sampled_from(Code),
 )
 told = st.tuples(st.sampled_from(["insert", "complete"]), st.lists(entries, max_size=3), st.sampled_from(Outcome))
 few = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -65,7 +74,7 @@ def test_moves(engine: Any, changes: list[Any]) -> None:
     for table in (real, fake):
         table.insert_missing("p", MOVES)
         for change in changes:
-            table.mark("p", *change[:3], attempt=change[3], isr_seen=change[4])
+            table.mark("p", *change[:3], attempt=change[3], isr_seen=change[4], **change[5])
     assert without_times(fake.rows("p")) == without_times(real.rows("p"))
     assert [row.settled_ms is None for row in fake.rows("p")] == [row.settled_ms is None for row in real.rows("p")]
     assert fake.settled_chunks("p", [0, 1]) == real.settled_chunks("p", [0, 1])

@@ -28,7 +28,7 @@ def world() -> World:
         move(f"t-{n}", before, after, position=n, size=100)
         for n, (before, after) in enumerate([("123", "423"), ("231", "431"), ("312", "342")])
     ]
-    simulator.broker_settings[4][RATE] = "7"
+    simulator.broker_settings[4][RATE] = "70"
     rules = Settings(throttle=60, max_in_per_broker=1)
     made = World(simulator, memory_journal(simulator), moves, settings=rules, auto_generated=False)
     made.step()
@@ -71,7 +71,7 @@ def test_the_plan_goes_on_and_leaves_nothing_behind(world: World, which: int, te
         resume_plan(world.journal, world.digest, WHO)
     assert world.run().status is PlanStatus.COMPLETED
     assert [world.replicas(f"t-{n}") for n in range(3)] == [(4, 2, 3), (4, 3, 1), (3, 4, 2)]
-    assert world.throttles() == ["4:7"]
+    assert world.throttles() == ["4:70"]
     assert (world.borrowed(), world.journal.slot.owner()) == ([], None)
     (name,) = world.journal.tree.children(QUARANTINE)
     node = world.journal.tree.get(f"{QUARANTINE}/{name}")
@@ -94,7 +94,7 @@ def test_it_is_taken_back_all_the_same(world: World, which: int) -> None:
         world.simulator.tick()
     assert progress.ended
     assert [world.replicas(f"t-{n}") for n in range(3)] == [(1, 2, 3), (2, 3, 1), (3, 1, 2)]
-    assert world.throttles() == ["4:7"]
+    assert world.throttles() == ["4:70"]
 
 
 @pytest.mark.parametrize("which", range(5), ids=["slot", "lock", "plan", "rate", "list"])

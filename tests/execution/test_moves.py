@@ -11,12 +11,11 @@ from kafka_steward.execution.decisions.moves import (
     SETTLED,
     TRANSITIONS,
     Event,
-    Phase,
     next_state,
     phase_of,
     unsettled,
 )
-from kafka_steward.journal.moves import MoveRow, MoveState
+from kafka_steward.journal.moves import MoveRow, MoveState, Phase
 from tests.worlds import move
 
 
@@ -71,14 +70,14 @@ def test_an_event_leads_to_the_state_of_the_table(state: MoveState, event: Event
 
 
 @pytest.mark.parametrize("phase", Phase)
-def test_the_detail_keeps_the_phase(phase: Phase) -> None:
+def test_the_phase_is_what_the_row_says_whatever_its_detail_says(phase: Phase) -> None:
     assert (phase.because(), phase.because("why")) == (phase.value, f"{phase.value}: why")
-    for detail in (phase.because(), phase.because("broker 4: died")):
-        assert phase_of(MoveRow(move("t-0", "123", "423"), MoveState.SUBMITTED, detail)) is phase
+    for detail in ("", "accepted: it was", "cancelling: cancelled", "intended"):
+        assert phase_of(MoveRow(move("t-0", "123", "423"), MoveState.SUBMITTED, detail, phase=phase)) is phase
 
 
-def test_a_detail_that_names_no_phase_assumes_least() -> None:
-    assert phase_of(MoveRow(move("t-0", "123", "423"), MoveState.SUBMITTED, "who knows")) is Phase.INTENDED
+def test_a_row_that_names_no_phase_assumes_least() -> None:
+    assert phase_of(MoveRow(move("t-0", "123", "423"), MoveState.SUBMITTED, "accepted")) is Phase.INTENDED
 
 
 def test_unsettled_keeps_the_order() -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kafka_steward.cluster.state import Partition
-from kafka_steward.execution.decisions.moves import Phase
 from kafka_steward.execution.decisions.rescue import can_go_back, dead_targets, death, hopeless
-from kafka_steward.journal.moves import MoveRow, MoveState
+from kafka_steward.journal.moves import MoveRow, MoveState, Phase
 from tests.execution.looks import brokers, look, part
 from tests.worlds import move
 
@@ -15,7 +14,7 @@ FLIES = part("t-0", "4231", isr="123", adding="4", removing="1")
 
 
 def row(after: str = "423", phase: Phase = Phase.ACCEPTED) -> MoveRow:
-    return MoveRow(move("t-0", "123", after), MoveState.SUBMITTED, phase.because(), attempt=1)
+    return MoveRow(move("t-0", "123", after), MoveState.SUBMITTED, attempt=1, phase=phase)
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,9 @@ def test_a_plan_is_taken_back_from_where_each_partition_is_the_last_move_first()
         (MoveRow(MOVE, COMPLETED), part("t-0", "231"), "123456", changed("231")),
         (MoveRow(MOVE, COMPLETED), replace(THERE, removing=(6,)), "123456", changed("456")),
         (MoveRow(MOVE, DROPPED, attempt=1), part("t-0", "123", removing="3"), "123456", changed("123")),
+        (MoveRow(MOVE, MoveState.FAILED, attempt=1), THERE, "123456", changed("456")),
+        (MoveRow(MOVE, MoveState.FAILED, attempt=1), part("t-0", "231"), "123456", changed("231")),
+        (MoveRow(MOVE, MoveState.FAILED, attempt=1), part("t-0", "4571", adding="7"), "123456", changed("4571")),
         (MoveRow(MOVE, COMPLETED), THERE, "23456", "its original broker 1 is not live"),
         (MoveRow(MOVE, COMPLETED), THERE, "2456", "its original broker 1, 3 is not live"),
         (MoveRow(MOVE, DROPPED, attempt=1), part("t-0", "1234"), "13456", "its original broker 2 is not live"),
@@ -96,11 +99,11 @@ def test_what_is_left_alone_comes_in_the_order_of_what_goes_back() -> None:
     [
         (MoveRow(MOVE, COMPLETED), part("t-0", "123")),
         (MoveRow(MOVE, DROPPED, attempt=1), part("t-0", "123")),
+        (MoveRow(MOVE, MoveState.FAILED, attempt=1), part("t-0", "123")),
         (MoveRow(MOVE, DROPPED, attempt=1), part("t-0", "457")),
         (MoveRow(MOVE, DROPPED, attempt=1), None),
         (MoveRow(MOVE, DROPPED), THERE),
         (MoveRow(MOVE, SATISFIED), THERE),
-        (MoveRow(MOVE, MoveState.FAILED, attempt=1), THERE),
         (MoveRow(MOVE, MoveState.WAITING, attempt=1), THERE),
     ],
 )

@@ -27,7 +27,7 @@ from kafka_steward.assignment import Assignment, Move, TopicPartition
 from kafka_steward.errors import ClusterError, JournalError, PlanError
 from kafka_steward.execution.cancelling import request_cancel
 from kafka_steward.execution.decisions.strides import stops
-from kafka_steward.execution.intervening import resume_plan
+from kafka_steward.execution.intervening import change_throttle, resume_plan
 from kafka_steward.execution.loop import Stepper
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import Runner
@@ -102,6 +102,17 @@ class RunnerMachine(RuleBasedStateMachine):
             faulty.step()
             faulty.step()
         self.runner = self.new_process(Faults())
+
+    @rule(rate=st.sampled_from([0, 20, 500]))
+    def its_throttle_is_changed(self, rate: int) -> None:
+        with suppress(PlanError):
+            change_throttle(self.place.process(Faults())[1], self.place.plan.digest, rate, WHO, "it is too slow")
+
+    @rule()
+    def someone_clears_all_throttles(self) -> None:
+        for of in (*self.simulator.topic_settings.values(), *self.simulator.broker_settings.values()):
+            of.clear()
+        self.foreign = {}
 
     @rule(ticks=st.integers(1, 8))
     def time_passes(self, ticks: int) -> None:
@@ -273,9 +284,10 @@ class RunnerMachine(RuleBasedStateMachine):
         journal = self.place.process(Faults())[1]
         undone = journal.plans.get(self.place.plan.digest)
         assert undone is not None
-        assert (undone.status, undone.rolled_back_by) == (PlanStatus.ROLLED_BACK, rollback)
-        assert open_undos(journal) == []
         listed = {TopicPartition(each.topic, each.partition) for each in left_alone(journal, rollback)}
+        assert (undone.rolled_back_by, undone.not_taken_back) == (rollback, len(listed))
+        assert (undone.status is PlanStatus.ROLLED_BACK) == (not listed)
+        assert open_undos(journal) == []
         for name in self.moves.keys() - listed:
             # What Kafka heard only after it had answered everything else is nobody's to know.
             if not self.willed[name] and not self.late:

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from kafka_steward.cluster.state import Broker, Partition, Snapshot
-from kafka_steward.execution.decisions.moves import Phase, next_state
+from kafka_steward.execution.decisions.moves import next_state
 from kafka_steward.execution.decisions.settle import MEANING, Finding, Standing, settle, standing
-from kafka_steward.journal.moves import MoveRow, MoveState
+from kafka_steward.journal.moves import MoveRow, MoveState, Phase
 from tests.worlds import move
 
 LIVE = frozenset({2, 3, 4})
@@ -53,7 +53,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_a_submitted_move(case: str) -> None:
     phase, partition, expected = CASES[case]
-    row = MoveRow(MOVE, MoveState.SUBMITTED, phase.because("why"), attempt=1)
+    row = MoveRow(MOVE, MoveState.SUBMITTED, "why", attempt=1, phase=phase)
     assert standing(row, partition, LIVE) is expected
 
 
@@ -91,8 +91,7 @@ STRIDES = {
 
 
 def stride(phase: Phase, count: int | None) -> MoveRow:
-    words = "" if count is None else f"{count} of 3 new replicas"
-    return MoveRow(WIDE, MoveState.SUBMITTED, phase.because(words), attempt=1)
+    return MoveRow(WIDE, MoveState.SUBMITTED, attempt=1, phase=phase, stage=count or 0)
 
 
 @pytest.mark.parametrize("case", STRIDES)
@@ -107,12 +106,12 @@ def test_without_a_topic_id_in_the_plan_any_topic_of_that_name_is_meant() -> Non
 
 
 def test_a_replica_that_was_in_sync_and_died_is_not_waited_for() -> None:
-    row = MoveRow(MOVE, MoveState.SUBMITTED, Phase.ACCEPTED.because(), attempt=1)
+    row = MoveRow(MOVE, MoveState.SUBMITTED, attempt=1, phase=Phase.ACCEPTED)
     assert standing(row, seen("423", "23"), frozenset({2, 3})) is Standing.ARRIVED_SINCE_SHRUNK
 
 
 def test_an_isr_that_was_whole_once_need_not_be_whole_again() -> None:
-    row = MoveRow(MOVE, MoveState.SUBMITTED, Phase.ACCEPTED.because(), attempt=1, isr_seen=True)
+    row = MoveRow(MOVE, MoveState.SUBMITTED, attempt=1, phase=Phase.ACCEPTED, isr_seen=True)
     assert standing(row, seen("423", "23"), LIVE) is Standing.ARRIVED
 
 
@@ -123,7 +122,7 @@ def test_what_was_tried_and_flies_is_ours_and_what_was_not_is_not() -> None:
 
 
 def test_a_pure_reorder_is_told_by_its_order() -> None:
-    reorder = MoveRow(move("t-0", "123", "231"), MoveState.SUBMITTED, Phase.INTENDED.because(), attempt=1)
+    reorder = MoveRow(move("t-0", "123", "231"), MoveState.SUBMITTED, attempt=1, phase=Phase.INTENDED)
     assert standing(reorder, seen("123", "123"), LIVE) is Standing.NEVER_BEGAN
     assert standing(reorder, seen("231", "123"), LIVE) is Standing.ARRIVED
 

@@ -10,14 +10,13 @@ from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.state import LogDir
 from kafka_steward.cluster.throttles import Side
 from kafka_steward.execution.decisions.catchup import Track, arrived_bytes, copied_bytes, counted_bytes, eta_s, stalled
-from kafka_steward.execution.decisions.moves import Phase
 from kafka_steward.execution.decisions.need import NOTHING, need_of
 from kafka_steward.execution.decisions.rescue import dead_targets, hopeless
 from kafka_steward.execution.decisions.wholeness import unwhole
 from kafka_steward.execution.electing import elect_preferred, misled
 from kafka_steward.execution.snapshot import take_snapshot
 from kafka_steward.journal.audit import Outcome
-from kafka_steward.journal.moves import MoveRow, MoveState
+from kafka_steward.journal.moves import MoveRow, MoveState, Phase
 from kafka_steward.planning.files.formats import read_snapshot
 from tests.simulator import Simulator
 from tests.worlds import WHO, memory_journal, move
@@ -52,8 +51,8 @@ def test_a_stall_is_no_growth_for_so_long() -> None:
 def test_only_what_can_no_longer_end_is_rescued() -> None:
     simulator = Simulator.of("1a 2b 3c 4a 5b", "t: 123 231", size=1000)
     rows = [
-        MoveRow(move("t-0", "123", "423"), MoveState.SUBMITTED, Phase.ACCEPTED.because()),
-        MoveRow(move("t-1", "231", "251"), MoveState.SUBMITTED, Phase.ACCEPTED.because()),
+        MoveRow(move("t-0", "123", "423"), MoveState.SUBMITTED, phase=Phase.ACCEPTED),
+        MoveRow(move("t-1", "231", "251"), MoveState.SUBMITTED, phase=Phase.ACCEPTED),
     ]
     simulator.alter({row.topic_partition: row.move.after for row in rows})
     simulator.kill(4)

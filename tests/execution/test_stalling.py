@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from kafka_steward.assignment import Move, TopicPartition
@@ -9,6 +11,7 @@ from kafka_steward.cluster.state import LogDir, Partition, Snapshot
 from kafka_steward.errors import SettingError
 from kafka_steward.execution.decisions.settle import Finding, Standing
 from kafka_steward.execution.decisions.stalling import (
+    ALONE,
     BY_SOMEONE,
     GIVEN_UP,
     Behind,
@@ -20,7 +23,7 @@ from kafka_steward.execution.decisions.stalling import (
     seen,
     told,
 )
-from kafka_steward.journal.moves import MoveRow, MoveState
+from kafka_steward.journal.moves import Cause, MoveRow, MoveState, Phase
 from kafka_steward.journal.plans import PlanStatus
 from kafka_steward.settings import Settings
 from tests.simulator import Simulator
@@ -63,10 +66,15 @@ def test_a_look_tells_what_the_replica_that_is_furthest_behind_lacks() -> None:
         5: LogDir({names[0]: 600, names[5]: 499}),
     }
     assert seen(snapshot, moves, log_dirs, 7) == Behind(
-        7, {names[0]: 900, names[5]: 1}, {names[0]: 1_000, names[5]: 500}
+        7,
+        {names[0]: 900, names[5]: 1},
+        {names[0]: 1_000, names[5]: 500},
+        {names[0]: frozenset({4, 5}), names[5]: frozenset({4, 5})},
     )
     without_4 = {broker: held for broker, held in log_dirs.items() if broker != 4}
-    assert seen(snapshot, moves[:2], without_4, 8) == Behind(8, {names[0]: 400}, {names[0]: 1_000}), "4 is not reached"
+    assert seen(snapshot, moves[:2], without_4, 8) == Behind(
+        8, {names[0]: 400}, {names[0]: 1_000}, {names[0]: frozenset({4, 5})}
+    ), "4 is not reached"
 
 
 def test_the_newest_of_the_old_looks_is_kept_and_all_the_young_ones() -> None:
@@ -153,6 +161,20 @@ def test_what_falls_behind_is_found_with_what_would_do(
     looks: list[Behind], flying: list[Move], after_s: float, found: list[Outpaced]
 ) -> None:
     assert outpaced(looks, flying, after_s=after_s) == found
+
+
+def test_the_next_of_several_replicas_is_not_taken_for_falling_behind() -> None:
+    first, second = (
+        Behind(at_ms, {T0: lacks}, {T0: 900}, {T0: frozenset({broker})})
+        for at_ms, lacks, broker in ((0, 10, 5), (1_000, 900, 4))
+    )
+    assert outpaced([first, second], SINGLE, after_s=1) == []
+    assert outpaced([replace(first, adding=second.adding), second], SINGLE, after_s=1) == [Outpaced(T0, 890, 4, 1)]
+
+
+@pytest.mark.parametrize(("throttle", "said"), [(0, True), (899, True), (900, False), (5_000, False)])
+def test_it_is_said_to_fall_behind_only_when_a_higher_throttle_would_do(throttle: int, said: bool) -> None:
+    assert bool(told([], [Outpaced(T0, 70, 5, 900)], after_s=600, throttle=throttle)) == said
 
 
 TP = [TopicPartition("t", number) for number in range(5)]
@@ -259,8 +281,10 @@ def test_a_stalled_move_can_be_cancelled_on_its_own_and_does_not_begin_again() -
     assert world.throttles() == []
 
 
-def row_of(name: str, detail: str = "accepted", state: MoveState = MoveState.SUBMITTED) -> MoveRow:
-    return MoveRow(move(name, "123", "423"), state, detail)
+def row_of(
+    name: str, phase: Phase = Phase.ACCEPTED, state: MoveState = MoveState.SUBMITTED, cause: Cause | None = None
+) -> MoveRow:
+    return MoveRow(move(name, "123", "423"), state, phase=phase, cause=cause)
 
 
 def test_a_stalled_move_is_cancelled_on_its_own_unless_it_is_being_cancelled() -> None:
@@ -268,7 +292,7 @@ def test_a_stalled_move_is_cancelled_on_its_own_unless_it_is_being_cancelled() -
         row_of("t-3"),
         row_of("t-0"),
         row_of("t-1"),
-        row_of("t-2", "cancelling: no progress for 3 s"),
+        row_of("t-2", Phase.CANCELLING, cause=Cause.STALLED),
         row_of("t-4"),
     ]
     assert alone(rows, TP[:4], [rows[2]], after_s=2.6) == [
@@ -278,21 +302,22 @@ def test_a_stalled_move_is_cancelled_on_its_own_unless_it_is_being_cancelled() -
 
 
 def test_what_was_cancelled_on_its_own_and_has_ended_does_not_begin_again() -> None:
-    details = {
-        "t-0": "cancelling: no progress for 3 s",
-        "t-1": "cancelling: someone else cancelled it",
-        "t-2": "cancelling: a person asked for it",
-        "t-3": "cancelling: no progress for 3 s",
-        "t-4": "cancelling: no progress for 3 s",
+    causes = {
+        "t-0": Cause.STALLED,
+        "t-1": Cause.CANCELLED_ELSEWHERE,
+        "t-2": Cause.REQUESTED,
+        "t-3": Cause.STALLED,
+        "t-4": Cause.STALLED,
     }
     standings = [Standing.RESTORED, Standing.STRANDED, Standing.RESTORED, Standing.CANCELLING, Standing.RESTORED]
     findings = [
-        Finding(row_of(name, detail), standing, (1, 2, 3))
-        for (name, detail), standing in zip(details.items(), standings, strict=True)
+        Finding(row_of(name, Phase.CANCELLING, cause=cause), standing, (1, 2, 3))
+        for (name, cause), standing in zip(causes.items(), standings, strict=True)
     ]
-    now = [row_of(name, "", MoveState.HELD) for name in ("t-3", "t-2", "t-1", "t-0")]
-    now += [row_of("t-4", "", MoveState.DROPPED), row_of("t-9", "", MoveState.WAITING)]
-    assert cancelled_alone(findings, now) == [(now[2], BY_SOMEONE), (now[3], GIVEN_UP)]
+    now = [row_of(name, state=MoveState.HELD) for name in ("t-3", "t-2", "t-1", "t-0")]
+    now += [row_of("t-4", state=MoveState.DROPPED), row_of("t-9", state=MoveState.WAITING)]
+    assert cancelled_alone(findings, now) == [(now[2], Cause.CANCELLED_ELSEWHERE), (now[3], Cause.STALLED)]
+    assert ALONE == {Cause.STALLED: GIVEN_UP, Cause.CANCELLED_ELSEWHERE: BY_SOMEONE}
     assert cancelled_alone(findings[2:4], now) == []
 
 

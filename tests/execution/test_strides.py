@@ -12,12 +12,12 @@ from kafka_steward.execution.decisions.owed import Standing
 from kafka_steward.execution.decisions.strides import (
     ahead,
     bound_for,
-    counted,
     flown,
     goes_back,
     halfway,
     may_go_back,
     next_stride,
+    stage_of,
     stops,
     words,
 )
@@ -158,11 +158,8 @@ def test_it_goes_back_when_only_what_arrived_is_let_go_of(seen: Partition, back:
 
 
 def test_a_submission_says_how_many_new_replicas_there_will_be() -> None:
-    assert words(WIDE, (1, 2, 3, 4)) == "1 of 3 new replicas"
-    assert words(WIDE, (4, 5, 6)) == "3 of 3 new replicas"
-    assert words(WIDE, (4, 5, 6), whole=True) == ""
-    assert counted("accepted: 12 of 13 new replicas; as ever") == (12, "12 of 13 new replicas")
-    assert counted("accepted") == (0, "")
+    assert [stage_of(WIDE, target) for target in ((1, 2, 3), (1, 2, 3, 4), (4, 5, 6))] == [0, 1, 3]
+    assert [words(WIDE, stage) for stage in (0, 1, 3)] == ["", "1 of 3 new replicas", "3 of 3 new replicas"]
 
 
 # the whole way

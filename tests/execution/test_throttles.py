@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import pytest
+
+from kafka_steward.errors import PlanError, VersionConflict
+from kafka_steward.execution.intervening import change_throttle
+from kafka_steward.execution.watching.tending import tend_abandoned
+from kafka_steward.journal.audit import Action
+from kafka_steward.journal.plans import PlanStatus
 from kafka_steward.settings import Settings
-from tests.execution.runs import heal, simulator
+from tests.execution.runs import apply, heal, simulator
 from tests.simulator import Simulator
-from tests.worlds import FOLLOWERS, RATE
+from tests.worlds import FOLLOWERS, RATE, WHO, World, move
 
 __all__ = ["simulator"]
 
@@ -94,3 +102,215 @@ def test_the_leaders_side_is_throttled_when_asked_for(simulator: Simulator) -> N
     # Broker 1 is dead: what was lent there is written down until it is back.
     assert simulator.topic_settings["t"] == {}
     assert [of for broker, of in simulator.broker_settings.items() if broker != 1] == [{}, {}, {}]
+
+
+def slow(simulator: Simulator, **rules: Any) -> World:
+    """Two moves in flight to brokers 4 and 1, which take their time, and one that waits."""
+    for partition in simulator.topics.values():
+        partition.size = 10_000
+    simulator.restart(1)
+    moves = [move("t-0", "123", "423", size=1), move("t-1", "231", "241", size=1, position=1)]
+    return apply(simulator, *moves, settings=Settings(throttle=50, max_in_per_broker=1, **rules))
+
+
+def rates(world: World) -> dict[int, str]:
+    return {broker: of[RATE] for broker, of in world.simulator.broker_settings.items() if RATE in of}
+
+
+@pytest.mark.parametrize("rate", [5, 500])
+def test_a_rate_that_the_connection_changes_reaches_every_broker_at_the_next_step(
+    simulator: Simulator, rate: int
+) -> None:
+    world = slow(simulator)
+    world.step()
+    assert rates(world) == {4: "50"}
+    world.settings = replace(world.settings, throttle=rate)
+    world.runner = world.new_runner()
+    world.step()
+    assert rates(world) == {4: str(rate)}
+    end(world)
+    assert (world.throttles(), world.borrowed()) == ([], [])
+
+
+def end(world: World) -> None:
+    for partition in world.simulator.topics.values():
+        partition.size = 1
+    assert world.run().status is PlanStatus.COMPLETED
+
+
+def test_the_rate_that_was_asked_for_of_a_plan_wins_over_all_settings_and_is_told(simulator: Simulator) -> None:
+    world = slow(simulator)
+    world.step()
+    changed = change_throttle(world.journal, world.digest, 20, WHO, "peak hour")
+    assert changed.throttle == 20
+    assert change_throttle(world.journal, world.digest, 20, WHO, "again") == changed
+    for throttle in (50, 0, 700):
+        world.settings = replace(world.settings, throttle=throttle)
+        world.runner = world.new_runner()
+        world.step()
+        assert rates(world) == {4: "20"}
+    (told,) = [row.entry for row in world.journal.audit.rows(plan=world.digest, action=Action.REQUEST)]
+    assert (told.reason, told.after, told.who) == ("throttle: peak hour", {"throttle": 20}, WHO)
+    end(world)
+    assert (world.throttles(), world.borrowed()) == ([], [])
+    with pytest.raises(PlanError, match="has ended already"):
+        change_throttle(world.journal, world.digest, 5, WHO, "too late")
+
+
+def test_a_rate_is_asked_for_again_when_a_step_writes_the_same_record(
+    simulator: Simulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = slow(simulator)
+    update, conflicts = world.journal.plans.update, [0]
+
+    def contested(*args: Any, **changes: Any) -> Any:
+        conflicts[0] -= 1
+        if conflicts[0] >= 0:
+            raise VersionConflict("a step was quicker")
+        return update(*args, **changes)
+
+    monkeypatch.setattr(world.journal.plans, "update", contested)
+    conflicts[0] = 3
+    assert change_throttle(world.journal, world.digest, 20, WHO, "why").throttle == 20
+    conflicts[0] = 99
+    with pytest.raises(VersionConflict, match="its throttle was not changed; try again"):
+        change_throttle(world.journal, world.digest, 30, WHO, "why")
+
+
+def test_a_throttle_that_is_taken_off_or_put_on_in_the_middle(simulator: Simulator) -> None:
+    world = slow(simulator)
+    world.step()
+    change_throttle(world.journal, world.digest, 0, WHO, "off")
+    world.step()
+    assert (world.throttles(), world.borrowed()) == ([], [])
+    change_throttle(world.journal, world.digest, 30, WHO, "on")
+    world.step()
+    assert world.throttles() == ["t:0:4", "4:30"]
+    end(world)
+    assert (world.throttles(), world.borrowed()) == ([], [])
+
+
+def clear_all(simulator: Simulator) -> None:
+    """What `kafka-reassign-partitions --verify` does at the end of somebody's own reassignment."""
+    for of in (*simulator.topic_settings.values(), *simulator.broker_settings.values()):
+        of.clear()
+
+
+def test_what_someone_clears_is_set_again_and_given_back_in_the_end(simulator: Simulator) -> None:
+    simulator.topic_settings["t"][FOLLOWERS] = "3:2"
+    simulator.broker_settings[4][RATE] = "70"
+    world = slow(simulator)
+    world.step()
+    assert world.throttles() == ["t:3:2,0:4", "4:50"]
+    clear_all(simulator)
+    world.step()
+    assert world.throttles() == ["t:0:4", "4:50"]
+    end(world)
+    # Whoever cleared what had been there before us has spoken last: it is not put back.
+    assert (world.throttles(), world.borrowed()) == ([], [])
+
+
+def test_a_stricter_rate_of_someone_else_stays_while_it_is_there(simulator: Simulator) -> None:
+    simulator.broker_settings[4][RATE] = "7"
+    world = slow(simulator)
+    for _ in range(3):
+        world.step()
+        assert rates(world) == {4: "7"}
+    simulator.broker_settings[4].clear()
+    world.step()
+    assert rates(world) == {4: "50"}
+    simulator.broker_settings[4][RATE] = "9"
+    world.step()
+    assert rates(world) == {4: "9"}
+    end(world)
+    assert (rates(world), world.borrowed()) == ({4: "9"}, [])
+
+
+def test_a_stricter_rate_that_was_there_all_the_time_is_there_in_the_end(simulator: Simulator) -> None:
+    simulator.broker_settings[4][RATE] = "7"
+    world = slow(simulator)
+    world.step()
+    end(world)
+    assert (rates(world), world.borrowed()) == ({4: "7"}, [])
+
+
+def test_another_tools_rate_that_was_put_over_ours_and_taken_off_again_does_not_come_back(simulator: Simulator) -> None:
+    world = slow(simulator)
+    world.step()
+    found = rates(world)[4]
+    simulator.broker_settings[4][RATE] = "60"
+    world.step()
+    assert rates(world) == {4: "60"}
+    simulator.broker_settings[4][RATE] = found  # it puts back what it found: ours
+    world.step()
+    end(world)
+    assert (world.throttles(), world.borrowed()) == ([], [])
+
+
+def test_another_tool_that_puts_back_an_earlier_rate_of_ours_leaves_nothing(simulator: Simulator) -> None:
+    world = slow(simulator)
+    world.step()
+    change_throttle(world.journal, world.digest, 20, WHO, "slower")
+    world.step()
+    simulator.broker_settings[4][RATE] = "50"
+    world.step()
+    assert rates(world) == {4: "20"}
+    simulator.broker_settings[4][RATE] = "50"
+    end(world)
+    assert (world.throttles(), world.borrowed()) == ([], [])
+
+
+def test_plans_that_share_a_broker_get_the_strictest_of_their_rates(simulator: Simulator) -> None:
+    world = slow(simulator)
+    world.step()
+    moves = [move("t-5", "321", "324", size=1)]
+    other = World(simulator, world.journal, moves, settings=Settings(throttle=20), auto_generated=False)
+    world.journal.slot.free(world.digest)
+    other.step()
+    assert rates(world) == {4: "20"}
+    for _ in range(3):
+        world.step()
+        other.step()
+        assert rates(world) == {4: "20"}
+    change_throttle(world.journal, other.digest, 90, WHO, "faster")
+    other.step()
+    assert rates(world) == {4: "50"}
+
+
+def test_who_only_tends_a_plan_leaves_it_the_rate_that_it_has(simulator: Simulator) -> None:
+    world = slow(simulator, abandoned_after=20)
+    world.step()
+    simulator.tick(30)
+    watch = replace(world.settings, throttle=900)
+    for _ in range(4):
+        tend_abandoned(simulator, world.journal, watch, WHO)
+        clear_all(simulator)
+    tend_abandoned(simulator, world.journal, watch, WHO)
+    assert world.throttles() == ["t:0:4", "4:50"]
+
+
+def test_a_broker_that_dies_while_its_throttle_is_held_fails_no_step(simulator: Simulator) -> None:
+    world = slow(simulator)
+    world.step()
+    simulator.alive.discard(4)  # and the controller has not noticed
+    snapshot = simulator.snapshot
+    simulator.alive.add(4)
+    seen = snapshot()
+    simulator.alive.discard(4)
+    world.cluster = Stale(simulator, seen)
+    world.runner = world.new_runner()
+    change_throttle(world.journal, world.digest, 20, WHO, "slower")
+    assert "does not answer" not in world.step().sentence
+
+
+class Stale:
+    """A cluster whose controller tells of the brokers as they were."""
+
+    def __init__(self, simulator: Simulator, seen: Any) -> None:
+        self._simulator, self._seen = simulator, seen
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._simulator, name)
+
+    def snapshot(self, *_: Any) -> Any:
+        return self._seen

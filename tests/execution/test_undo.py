@@ -228,7 +228,10 @@ def test_what_is_left_alone_is_listed_by_any_process(world: World) -> None:
     finished(world, undo(world))
     assert undo(world).left_alone == (LeftAlone("t", 0, "someone else changed its replicas to [2, 3, 4]"),)
     assert replicas(world)[1:] == ORIGINALS[1:]
+    # It is not rolled back as a whole, and says how much is not.
+    assert (record(world).status, record(world).not_taken_back) == (PlanStatus.COMPLETED, 1)
     assert record(world).reason.endswith("1 partitions left alone")
+    assert open_undos(world.journal) == []
 
 
 def test_what_needed_a_dead_broker_goes_back_when_asked_again_after_its_return(world: World) -> None:
@@ -236,6 +239,7 @@ def test_what_needed_a_dead_broker_goes_back_when_asked_again_after_its_return(w
     world.simulator.kill(1)
     finished(world, undo(world))
     assert [each.why for each in undo(world).left_alone] == ["its original broker 1 is not live"] * 4
+    assert record(world).status is PlanStatus.COMPLETED
     assert finished(world, undo(world)).partitions_total == 0
     world.simulator.restart(1)
     finished(world, undo(world))
@@ -262,3 +266,78 @@ def test_two_processes_publish_one_rollback(world: World) -> None:
     made = [each for each in world.journal.plans.latest(9) if each.extra.get(ROLLS_BACK) == world.digest]
     assert len(made) == 1
     is_as_it_was(world)
+
+
+def test_what_was_taken_over_in_flight_is_named_and_not_counted_as_rolled_back(world: World) -> None:
+    world.simulator.alter({TopicPartition("t", 1): (3, 1, 4)})
+    world.simulator.run()
+    world.step()
+    assert world.states()["t-1"] == "failed"
+    finished(world, undo(world))
+    assert undo(world).left_alone == (LeftAlone("t", 1, "someone else changed its replicas to [3, 1, 4]"),)
+    assert record(world).status is PlanStatus.CANCELLED
+    assert replicas(world) == [(1, 2, 3), (3, 1, 4), *ORIGINALS[2:]]
+    assert not verify_undone(world.simulator, world.journal, world.digest).wrong
+
+
+def test_what_a_later_plan_of_ours_changed_is_named_as_that_plans(world: World) -> None:
+    land(world)
+    moves = [move("t-0", "423", "234"), move("t-1", "431", "123", position=1)]
+    later = World(world.simulator, world.journal, moves, auto_generated=False)
+    assert later.run().status is PlanStatus.COMPLETED
+    finished(world, undo(world))
+    why = {each.partition: each.why for each in undo(world).left_alone}
+    by = f"plan {later.digest[:12]} changed its replicas to"
+    assert why == {0: f"{by} [2, 3, 4]", 1: f"{by} [1, 2, 3]"}
+
+
+def test_a_plan_that_waits_says_which_plan_of_ours_changed_its_partition(world: World) -> None:
+    later = World(world.simulator, world.journal, [move("t-3", "213", "431")], auto_generated=False)
+    world.journal.slot.free(world.digest)
+    world.simulator.bandwidth = 5000
+    later.settings = Settings(throttle=0)
+    later.runner = later.new_runner()
+    assert later.run().status is PlanStatus.COMPLETED
+    world.journal.slot.free(later.digest)
+    world.run()
+    assert world.row("t-3").detail == (
+        f"t-3 was not moved: plan {later.digest[:12]} changed its replicas to [4, 3, 1] since it was planned; make a "
+        "new plan."
+    )
+
+
+def test_a_move_in_flight_that_another_plan_of_ours_takes_over_says_which(world: World) -> None:
+    later = World(world.simulator, world.journal, [move("t-1", "231", "134")], auto_generated=False)
+    world.journal.plans.mark(later.digest, [TopicPartition("t", 1)], MoveState.SUBMITTED, fence=None, attempt=1)
+    world.simulator.alter({TopicPartition("t", 1): (1, 3, 4)})
+    world.step()
+    assert world.row("t-1").detail == f"plan {later.digest[:12]} reassigned the partition"
+
+
+def test_someone_elses_cancel_that_lost_the_order_is_told(world: World) -> None:
+    world.simulator.cancel([TopicPartition("t", 1)])
+    lost = replicas(world)[1]
+    assert lost != ORIGINALS[1]
+    stepper = undo(world, "pending")
+    finished(world, stepper)
+    why = f"someone else cancelled it; its replicas are {list(lost)} now, and were [2, 3, 1]"
+    assert stepper.left_alone == (LeftAlone("t", 1, why),)
+    # Taking back the whole plan restores the order, too.
+    finished(world, undo(world))
+    is_as_it_was(world)
+
+
+@pytest.mark.parametrize("scope", ["pending", "plan"])
+def test_a_throttle_that_a_dead_broker_holds_is_named_and_given_back_when_asked_again(
+    world: World, scope: Scope
+) -> None:
+    world.simulator.kill(4)
+    stepper = undo(world, scope)
+    finished(world, stepper)
+    assert stepper.owing == [4]
+    assert [rate for rate in world.throttles() if rate.startswith("4:")] == ["4:80"]
+    world.simulator.restart(4)
+    again = undo(world, scope)
+    finished(world, again)
+    assert again.owing == []
+    assert (world.throttles(), world.borrowed()) == ([], [])

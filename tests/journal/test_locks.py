@@ -154,7 +154,7 @@ def test_a_late_taker_takes_nothing_from_a_quicker_one(timed: MemoryTree, clock:
         Interleaved(timed, lambda: fences.append(StepLock(timed, "quick").acquire())),  # type: ignore[arg-type]  # as above
         "slow",
     )
-    with pytest.raises(LockLost, match="taken over by quick"):
+    with pytest.raises(LockLost, match="Another process was quicker to step the plan"):
         slower.acquire()
     fences[0].check()
 

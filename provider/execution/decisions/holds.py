@@ -76,7 +76,7 @@ _EVENTS = {
     HoldReason.DUPLICATE_REPLICA: Event.DROP,
 }
 
-#: One sentence each: what is wrong, where, what to do. `{found}` is what the check saw.
+#: One sentence each: what is wrong, where, what to do. `{found}` is what the check saw, `{by}` who did it.
 SENTENCES: dict[HoldReason, str] = {
     HoldReason.SATISFIED: "{partition} needs no move any more: all its brokers, {found}, are live again.",
     HoldReason.ALREADY_THERE: "{partition} already has the replicas {found}.",
@@ -87,7 +87,7 @@ SENTENCES: dict[HoldReason, str] = {
         HoldReason.TOPIC_HIDDEN: "Kafka does not let us describe its topic, so that it may or may not exist; grant our "
         "principal DESCRIBE on it, as docs/permissions.md says",
         HoldReason.CREATED_ANEW: "its topic was deleted and created anew since the plan was made; make a new plan",
-        HoldReason.CHANGED_ELSEWHERE: "someone changed its replicas to {found} since it was planned; make a new plan",
+        HoldReason.CHANGED_ELSEWHERE: "{by} changed its replicas to {found} since it was planned; make a new plan",
         HoldReason.DUPLICATE_REPLICA: "its target {found} is empty or names a broker twice; correct the plan",
         HoldReason.CLUSTER_DISABLED: "reassignments are switched off for this cluster {found}; to allow them, "
         "delete /admin/reassign_cancel",
@@ -128,9 +128,9 @@ class Held:
     sentence: str
 
     @classmethod
-    def of(cls, partition: TopicPartition, reason: HoldReason, found: object = None) -> Held:
-        """With the sentence of `reason`, filled in: with what was `found`, if it tells that."""
-        return cls(*partition, reason, SENTENCES[reason].format(partition=partition, found=found))
+    def of(cls, partition: TopicPartition, reason: HoldReason, found: object = None, *, by: str = "someone") -> Held:
+        """Return it with the sentence of `reason`, filled in with what was `found` and `by` whom, if it tells that."""
+        return cls(*partition, reason, SENTENCES[reason].format(partition=partition, found=found, by=by))
 
 
 def futile(rows: Sequence[MoveRow], held: Sequence[Held]) -> bool:

@@ -12,7 +12,7 @@ journal, and whose events are drawn from comparing that state with a fresh look 
     DROPPED    will not be done: the partition is gone, or someone cancelled it, or it was handed back to the next plan
     FAILED     someone else moved the partition elsewhere; it is theirs now and is left alone
 
-SUBMITTED has three phases, kept in the row's `detail`, because the same look means different things in each:
+SUBMITTED has three phases, kept in the row's `phase`, because the same look means different things in each:
 
 * ``intended``: Kafka may or may not have been asked. A partition still at `before` means that it was not, or that the
   request was lost: the move waits again, and is submitted anew. Submitting twice is harmless, for the target is named.
@@ -23,6 +23,9 @@ SUBMITTED has three phases, kept in the row's `detail`, because the same look me
 A move that adds several replicas may be carried out in several *strides* (strides.py). When one of them has arrived the
 move waits again, halfway: it meets preflight and the window anew before the next. Cancelled there, it goes back too.
 
+A submission that Kafka gave no answer to leaves the row `unacknowledged`, whatever becomes of the row afterwards: a
+controller that was away may still carry it out. Before such a move is given up, Kafka is asked to cancel it.
+
 Never is a move in flight reverted by submitting `before` again: a KRaft cluster of release 4.3 then adds and removes
 the same replica for ever.
 """
@@ -32,7 +35,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import Enum
 
-from kafka_steward.journal.moves import MoveRow, MoveState
+from kafka_steward.journal.moves import MoveRow, MoveState, Phase
 
 __all__ = ["Event", "OPEN", "Phase", "SETTLED", "TRANSITIONS", "next_state", "phase_of", "unsettled"]
 
@@ -62,18 +65,6 @@ class Event(str, Enum):
     DROP = "drop"
     #: Someone else gave the partition another assignment.
     LOSE = "lose"
-
-
-class Phase(str, Enum):
-    """How far a SUBMITTED move is known to have come."""
-
-    INTENDED = "intended"
-    ACCEPTED = "accepted"
-    CANCELLING = "cancelling"
-
-    def because(self, sentence: str = "") -> str:
-        """The `detail` that keeps this phase, and why."""
-        return f"{self.value}: {sentence}" if sentence else self.value
 
 
 _NOT_BEGUN = {
@@ -118,9 +109,8 @@ def next_state(state: MoveState, event: Event) -> MoveState:
 
 
 def phase_of(row: MoveRow) -> Phase:
-    """The phase of a SUBMITTED move; a detail that names none counts as INTENDED, which assumes least."""
-    word = row.detail.partition(":")[0]
-    return Phase(word) if word in {phase.value for phase in Phase} else Phase.INTENDED
+    """Return the phase of a SUBMITTED move; one that has none counts as INTENDED, which assumes least."""
+    return row.phase or Phase.INTENDED
 
 
 def unsettled(rows: Iterable[MoveRow]) -> list[MoveRow]:

@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kafka_steward.cluster.state import Snapshot
-from kafka_steward.execution.decisions.moves import Phase, phase_of
+from kafka_steward.execution.decisions.moves import phase_of
 from kafka_steward.execution.decisions.reverse import why_not_cancelled
 from kafka_steward.execution.decisions.strides import flown
-from kafka_steward.journal.moves import MoveRow
+from kafka_steward.journal.moves import MoveRow, Phase
 
 __all__ = ["can_go_back", "dead_targets", "death", "hopeless"]
 

@@ -9,15 +9,15 @@ A cancel gives back the replicas that there were. KIP-236 names two cases in whi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from kafka_steward.assignment import Assignment, Move, MoveReason
+from kafka_steward.assignment import Assignment, Move, MoveReason, TopicPartition
 from kafka_steward.cluster.state import Partition, Snapshot
 from kafka_steward.execution.decisions.strides import halfway
 from kafka_steward.journal.moves import MoveRow, MoveState
 
-__all__ = ["HIDDEN", "Reversal", "reversal", "why_not_cancelled"]
+__all__ = ["HIDDEN", "Reversal", "changed_by", "reversal", "subject", "why_not_cancelled"]
 
 #: Why nothing can be said of a partition whose topic an ACL hides.
 HIDDEN = "Kafka does not let us describe its topic; grant our principal DESCRIBE on it"
@@ -43,14 +43,41 @@ class Reversal:
     left_alone: tuple[tuple[MoveRow, str], ...]
 
 
-def reversal(rows: Iterable[MoveRow], snapshot: Snapshot, *, chunk_size: int) -> Reversal:
+def changed_by(found: Assignment, others: Iterable[tuple[str, MoveRow]]) -> str | None:
+    """Return the plan that gave a partition the replicas `found`, also while they are on their way; None for nobody's.
+
+    `others` are the moves of that partition in other plans, by digest, the latest last.
+    """
+    return next((digest for digest, row in reversed(list(others)) if _leads_to(row, found)), None)
+
+
+def subject(plan: str | None) -> str:
+    """Return who changed a partition, as the subject of a sentence: a plan of ours, or someone else."""
+    return "someone else" if plan is None else f"plan {plan[:12]}"
+
+
+def _leads_to(row: MoveRow, found: Assignment) -> bool:
+    """Whether the move ends, flies or rests there; what is to be removed follows the target while it flies."""
+    target = row.move.after
+    there = row.state in {MoveState.COMPLETED, MoveState.SUBMITTED} and found[: len(target)] == target
+    return there or (row.attempt > 0 and halfway(row.move, found) > 0)
+
+
+def reversal(
+    rows: Iterable[MoveRow],
+    snapshot: Snapshot,
+    *,
+    chunk_size: int,
+    others: Mapping[TopicPartition, Sequence[tuple[str, MoveRow]]] | None = None,
+) -> Reversal:
     """What takes every completed move of a plan back to its original replicas, order included; the last move first.
 
-    Left alone is what someone else changed since, what was deleted or created anew, and what would need a dead broker.
-    What is back at its originals already is in neither.
+    Left alone is what someone else, or one of the `others` (`changed_by`), changed since, what was deleted or created
+    anew, and what would need a dead broker. What is back at its originals already is in neither.
     """
+    later = others or {}
     touched = [row for row in rows if _touched(row, snapshot) and not _is_back(row, snapshot)]
-    judged = [(row, _why_left(row, snapshot)) for row in reversed(touched)]
+    judged = [(row, _why_left(row, snapshot, later.get(row.topic_partition, ()))) for row in reversed(touched)]
     back = [_back(row.move, snapshot) for row, why in judged if why is None]
     return Reversal(
         tuple(replace(move, chunk=n // chunk_size, position=n % chunk_size) for n, move in enumerate(back)),
@@ -67,7 +94,8 @@ def _touched(row: MoveRow, snapshot: Snapshot) -> bool:
     partition = snapshot.partitions.get(row.topic_partition)
     given_up = row.state in {MoveState.SATISFIED, MoveState.DROPPED} and row.attempt > 0
     left_so = given_up and partition is not None and _as_left(row.move, partition)
-    return row.state is MoveState.COMPLETED or left_so
+    taken_over = row.state is MoveState.FAILED and partition is not None
+    return row.state is MoveState.COMPLETED or left_so or taken_over
 
 
 def _as_left(move: Move, partition: Partition) -> bool:
@@ -85,15 +113,15 @@ def _back(move: Move, snapshot: Snapshot) -> Move:
     return replace(move, before=now, after=move.before, reason=MoveReason.GIVEN.value)
 
 
-def _why_left(row: MoveRow, snapshot: Snapshot) -> str | None:
+def _why_left(row: MoveRow, snapshot: Snapshot, others: Sequence[tuple[str, MoveRow]]) -> str | None:
     partition, move = snapshot.partitions.get(row.topic_partition), row.move
     if partition is None:
         return HIDDEN if row.move.topic in snapshot.hidden else "it does not exist any more"
     if move.topic_id is not None and partition.topic_id is not None and move.topic_id != partition.topic_id:
         return "its topic was deleted and created anew"
     expected = partition.replicas == move.after or row.state is not MoveState.COMPLETED
-    if partition.reassigning or not expected:
-        return f"someone else changed its replicas to {list(partition.replicas)}"
+    if partition.reassigning or not expected or row.state is MoveState.FAILED:
+        return f"{subject(changed_by(partition.replicas, others))} changed its replicas to {list(partition.replicas)}"
     dead: Sequence[int] = sorted(frozenset(move.before) - snapshot.live)
     if dead and frozenset(partition.replicas) != frozenset(move.before):
         return f"its original broker {', '.join(map(str, dead))} is not live"

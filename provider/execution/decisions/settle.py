@@ -8,11 +8,11 @@ from enum import Enum
 
 from kafka_steward.assignment import Assignment, Move
 from kafka_steward.cluster.state import Partition, Snapshot
-from kafka_steward.execution.decisions.moves import OPEN, Event, Phase, phase_of
-from kafka_steward.execution.decisions.strides import bound_for, counted, flown, goes_back, halfway
-from kafka_steward.journal.moves import MoveRow, MoveState
+from kafka_steward.execution.decisions.moves import OPEN, Event, phase_of
+from kafka_steward.execution.decisions.strides import bound_for, flown, goes_back, halfway
+from kafka_steward.journal.moves import Cause, MoveRow, MoveState, Phase
 
-__all__ = ["MEANING", "Finding", "Standing", "settle", "standing"]
+__all__ = ["CAUSES", "MEANING", "Finding", "Standing", "settle", "standing"]
 
 
 class Standing(Enum):
@@ -59,7 +59,7 @@ MEANING: dict[Standing, tuple[Event, str]] = {
     Standing.ARRIVED: (Event.COMPLETE, "complete, every replica in sync"),
     Standing.ARRIVED_SINCE_SHRUNK: (Event.COMPLETE, "complete; a replica that was in sync has died since"),
     Standing.NEVER_BEGAN: (Event.NEVER_BEGAN, "Kafka was not asked, or did not hear"),
-    Standing.ADOPTED: (Event.SUBMIT, Phase.ACCEPTED.because("Kafka applied it after its answer was lost")),
+    Standing.ADOPTED: (Event.SUBMIT, "Kafka applied it after its answer was lost"),
     Standing.CANCELLED_BY_SOMEONE: (Event.DROP, "someone else cancelled it"),
     Standing.TAKEN_OVER: (Event.LOSE, "someone else reassigned the partition"),
     Standing.GONE: (Event.DROP, "the topic was deleted"),
@@ -67,6 +67,12 @@ MEANING: dict[Standing, tuple[Event, str]] = {
     Standing.RESTORED: (Event.HAND_BACK, "cancelled, and as it was before"),
     Standing.HALFWAY: (Event.GO_ON, "a new replica has arrived, and the next may begin"),
     Standing.STRANDED: (Event.HAND_BACK, "cancelled halfway; an original broker is dead, so it keeps what it has"),
+}
+
+#: Why a move ends that others ended.
+CAUSES: dict[Standing, Cause] = {
+    Standing.CANCELLED_BY_SOMEONE: Cause.CANCELLED_ELSEWHERE,
+    Standing.TAKEN_OVER: Cause.REASSIGNED_ELSEWHERE,
 }
 
 
@@ -115,7 +121,7 @@ def standing(row: MoveRow, partition: Partition | None, live: frozenset[int]) ->
 
 def _in_flight(row: MoveRow, partition: Partition, live: frozenset[int]) -> Standing:
     target, cancelling = bound_for(row.move, partition), phase_of(row) is Phase.CANCELLING
-    if target == row.move.after or (target and counted(row.detail)[0]):
+    if target == row.move.after or (target and row.stage):
         return Standing.CANCELLING if cancelling else Standing.FLYING
     if not (cancelling and goes_back(row.move, partition)):
         return Standing.TAKEN_OVER
@@ -125,7 +131,7 @@ def _in_flight(row: MoveRow, partition: Partition, live: frozenset[int]) -> Stan
 def _at_rest(row: MoveRow, partition: Partition, live: frozenset[int]) -> Standing:
     if partition.replicas == row.move.after:
         return _arrived(row, partition, live)
-    if halfway(row.move, partition.replicas) and counted(row.detail)[0]:
+    if halfway(row.move, partition.replicas) and row.stage:
         return _at_rest_halfway(row, partition, live)
     if _as_in_flight(row.move, partition.replicas):
         return Standing.FLYING  # it has ended, and the broker that was asked has not heard of it
@@ -147,7 +153,7 @@ def _at_rest_halfway(row: MoveRow, partition: Partition, live: frozenset[int]) -
     phase = phase_of(row)
     if phase is Phase.CANCELLING:
         return Standing.DISORDERED if frozenset(row.move.before) <= live else Standing.STRANDED
-    if halfway(row.move, partition.replicas) >= counted(row.detail)[0]:
+    if halfway(row.move, partition.replicas) >= row.stage:
         return Standing.HALFWAY
     return Standing.NEVER_BEGAN if phase is Phase.INTENDED else Standing.CANCELLED_HALFWAY
 

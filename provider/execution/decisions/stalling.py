@@ -2,7 +2,8 @@
 
 Two faults look alike from afar. A *stalled* move copies nothing: something is broken. An *outpaced* one copies, and its
 leader's log grows faster than the throttle lets it: it will never end, however long one waits, and a higher throttle
-mends it. That is seen by the bytes that the replica lacks, which grow over the whole time.
+mends it. That is seen by the bytes that the replica lacks, which grow over the whole time. A move that adds one replica
+after the other lacks everything of the next one when one has arrived: only looks at the same replicas are compared.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from dataclasses import dataclass, field
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cluster.lag import bytes_missing
 from kafka_steward.cluster.state import LogDir, Snapshot
-from kafka_steward.execution.decisions.moves import OPEN, Phase, phase_of
+from kafka_steward.execution.decisions.moves import OPEN, phase_of
 from kafka_steward.execution.decisions.settle import MEANING, Finding, Standing
-from kafka_steward.journal.moves import MoveRow
+from kafka_steward.journal.moves import Cause, MoveRow, Phase
 
 __all__ = [
+    "ALONE",
     "BY_SOMEONE",
-    "CANCELLED_ALONE",
     "EVERY_S",
     "GIVEN_UP",
     "Behind",
@@ -32,16 +33,16 @@ __all__ = [
     "told",
 ]
 
-#: With this begins why a stalled move is cancelled on its own.
-CANCELLED_ALONE = "no progress"
+#: For a person, why a stalled move is cancelled on its own.
+_NO_PROGRESS = "no progress"
 #: Why it does not begin again.
 GIVEN_UP = (
     "it made no progress, and was cancelled on its own (when_stalled is cancel); plan it anew when that is mended"
 )
 #: Why someone else's cancel of a stride is followed by ours, for the strides before it.
 BY_SOMEONE = MEANING[Standing.CANCELLED_BY_SOMEONE][1]
-#: With what the cancel of one move begins, and why the move does not begin again.
-_ALONE = {CANCELLED_ALONE: GIVEN_UP, BY_SOMEONE: BY_SOMEONE}
+#: The causes for which one move is cancelled and does not begin again; why not, for a person.
+ALONE: dict[Cause, str] = {Cause.STALLED: GIVEN_UP, Cause.CANCELLED_ELSEWHERE: BY_SOMEONE}
 #: Seconds between two looks at how far behind replicas are: they cost a question to each broker.
 EVERY_S = 30
 #: How much more than what producers write a throttle must let through, for a replica to catch up in the end.
@@ -52,11 +53,15 @@ _NAMED = 3
 
 @dataclass(frozen=True)
 class Behind:
-    """One look: bytes that each moving partition's new replicas lack at most, and how large its leader's log is."""
+    """One look: bytes that each moving partition's new replicas lack at most, and how large its leader's log is.
+
+    `adding` are the brokers that it was receiving replicas on.
+    """
 
     at_ms: int
     missing: Mapping[TopicPartition, int] = field(default_factory=dict)
     size: Mapping[TopicPartition, int] = field(default_factory=dict)
+    adding: Mapping[TopicPartition, frozenset[int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -71,7 +76,7 @@ class Outpaced:
 
 def seen(snapshot: Snapshot, moves: Iterable[Move], log_dirs: Mapping[int, LogDir], at_ms: int) -> Behind:
     """What a look tells of the moves in flight; partitions of which it tells nothing are left out."""
-    missing, size = {}, {}
+    missing, size, adding = {}, {}, {}
     for move in moves:
         name, partition = move.topic_partition, snapshot.partitions.get(move.topic_partition)
         if partition is None or partition.leader is None:
@@ -81,7 +86,8 @@ def seen(snapshot: Snapshot, moves: Iterable[Move], log_dirs: Mapping[int, LogDi
         if known:
             missing[name] = max(known)
             size[name] = log_dirs[partition.leader].replica_bytes[name]
-    return Behind(at_ms, missing, size)
+            adding[name] = move.adding
+    return Behind(at_ms, missing, size, adding)
 
 
 def kept(looks: Sequence[Behind], newest: Behind, *, for_s: float) -> list[Behind]:
@@ -100,7 +106,8 @@ def outpaced(looks: Sequence[Behind], flying: Collection[Move], *, after_s: floa
     # One that only gives up a replica has arrived.
     for move in sorted((each for each in flying if each.adding), key=lambda move: move.topic_partition):
         name = move.topic_partition
-        lags = [look.missing[name] for look in looks if name in look.missing]
+        alike = [look for look in looks if look.adding.get(name, move.adding) == move.adding]
+        lags = [look.missing[name] for look in alike if name in look.missing]
         if len(lags) == len(looks) and lags[-1] > lags[0] == min(lags):
             broker = min(move.adding)
             together = {each.topic_partition for each in flying if broker in each.adding}
@@ -123,6 +130,8 @@ def _stalled(stalled: Sequence[TopicPartition], after_s: float) -> str:
 
 
 def _outpaced(behind: Sequence[Outpaced], after_s: float, throttle: int) -> str:
+    # What the throttle lets through already is not what is missing.
+    behind = [each for each in behind if not throttle or each.would_do > throttle]
     if not behind:
         return ""
     worst = max(behind, key=lambda each: (each.would_do, each.partition))
@@ -139,7 +148,7 @@ def alone(
     flying: Iterable[MoveRow], stalled: Collection[TopicPartition], others: Collection[MoveRow], *, after_s: float
 ) -> list[tuple[MoveRow, str]]:
     """The moves in flight to be cancelled on their own, and why; without `others`, which are cancelled anyway."""
-    why = f"{CANCELLED_ALONE} for {after_s:.0f} s"
+    why = f"{_NO_PROGRESS} for {after_s:.0f} s"
     return [
         (row, why)
         for row in flying
@@ -147,15 +156,12 @@ def alone(
     ]
 
 
-def cancelled_alone(findings: Iterable[Finding], rows: Iterable[MoveRow]) -> list[tuple[MoveRow, str]]:
-    """The moves, of `rows` as they are now, that were cancelled on their own, and why they do not begin again."""
+def cancelled_alone(findings: Iterable[Finding], rows: Iterable[MoveRow]) -> list[tuple[MoveRow, Cause]]:
+    """Return the moves, of `rows` as they are now, that were cancelled alone, and why they do not begin again."""
     over = {
-        finding.row.topic_partition: why
+        finding.row.topic_partition: finding.row.cause
         for finding in findings
-        if finding.standing in {Standing.RESTORED, Standing.STRANDED}
-        for began, why in _ALONE.items()
-        if finding.row.detail.startswith(Phase.CANCELLING.because(began))
+        if finding.standing in {Standing.RESTORED, Standing.STRANDED} and phase_of(finding.row) is Phase.CANCELLING
     }
-    if not over:
-        return []
-    return [(row, over[row.topic_partition]) for row in rows if row.topic_partition in over and row.state in OPEN]
+    ended = {name: cause for name, cause in over.items() if cause is not None and cause in ALONE}
+    return [(row, ended[row.topic_partition]) for row in rows if row.topic_partition in ended and row.state in OPEN]

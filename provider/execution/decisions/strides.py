@@ -7,8 +7,8 @@ preferred leader stays as long as it can, and whoever cancels in the middle copi
 and the new ones are only let go of.
 
 Between two strides a partition rests *halfway*. Where it is says which stride comes next: nothing is stored but, with
-a submission, how many of the new replicas are there when it has arrived. By that number a stride that arrived is told
-from one that someone cancelled.
+a submission, how many of the new replicas are there when it has arrived: the row's `stage`. By that number a stride
+that arrived is told from one that someone cancelled.
 
 A replica that is not in sync would hang a stride in which it stays: then everything that is left comes at once. So a
 partition that a heal makes whole never waits for its second new replica.
@@ -16,7 +16,6 @@ partition that a heal makes whole never waits for its second new replica.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
 from dataclasses import replace
 
@@ -28,17 +27,15 @@ from kafka_steward.journal.moves import MoveRow
 __all__ = [
     "ahead",
     "bound_for",
-    "counted",
     "flown",
     "goes_back",
     "halfway",
     "may_go_back",
     "next_stride",
+    "stage_of",
     "stops",
     "words",
 ]
-
-_COUNTED = re.compile(r"(\d+) of \d+ new replicas")
 
 
 def halfway(move: Move, replicas: Collection[int]) -> int:
@@ -101,16 +98,14 @@ def flown(row: MoveRow, partition: Partition | None) -> Move:
     return replace(row.move, before=before, after=target)
 
 
-def words(move: Move, target: Assignment, *, whole: bool = False) -> str:
-    """For the detail of a submission: how many new replicas there are at `target`; empty for a move as a `whole`."""
-    here = len(move.adding & frozenset(target))
-    return "" if whole else f"{here} of {len(move.adding)} new replicas"
+def stage_of(move: Move, target: Assignment) -> int:
+    """Return how many new replicas there are at `target`."""
+    return len(move.adding & frozenset(target))
 
 
-def counted(detail: str) -> tuple[int, str]:
-    """The number in such words, and the words; 0 and nothing for what was submitted as a whole."""
-    found = _COUNTED.search(detail)
-    return (int(found.group(1)), found.group()) if found else (0, "")
+def words(move: Move, stage: int) -> str:
+    """Return for a person how many new replicas there are at a stage; empty for a move as a whole, which is stage 0."""
+    return f"{stage} of {len(move.adding)} new replicas" if stage else ""
 
 
 def _rests_halfway(row: MoveRow, partition: Partition) -> bool:

@@ -24,6 +24,10 @@ from kafka_steward.journal.owed import AskedPartitions, OwedReplicas
 __all__ = ["Added", "add_partitions", "asked_partitions", "carry_out_asked", "possible"]
 
 
+#: Kafka's INVALID_PARTITIONS: it has as many already, among other things.
+_AS_MANY = 37
+
+
 @dataclass(frozen=True)
 class Added:
     """What came of it: whether it was done now, left for later or needed nothing; and the sentence."""
@@ -112,17 +116,25 @@ def _added(cluster: TopicMaker, journal: Journal, topic: str, count: int, snapsh
         who=who,
     )
     journal.audit.intend([entry])
+    refused = None
     try:
         refused = cluster.create_partitions(topic, count)
     except KafkaTimeout as error:
         journal.audit.complete([entry], Outcome.UNKNOWN, str(error))
-        raise
+        if not _has(cluster, topic, count):
+            raise
     journal.audit.complete([entry], Outcome.REFUSED if refused else Outcome.DONE, str(refused or ""))
-    if refused is not None:
+    # A broker repeats what it hands on to the controller: it may be refused for what it has done.
+    if refused is not None and not (refused.code == _AS_MANY and _has(cluster, topic, count)):
         forget(journal, new)
         raise refused
     owed = f" To each of the new ones, too, replicas are owed: {len(new)} partitions." if new else ""
     return Added(True, False, f"Topic {topic} has {count} partitions, {count - len(there)} of them new.{owed}")
+
+
+def _has(cluster: TopicMaker, topic: str, count: int) -> bool:
+    """Whether a topic that had fewer partitions has as many as were asked for."""
+    return len(_partitions(cluster.snapshot([topic]), topic)) == count
 
 
 def _owed(

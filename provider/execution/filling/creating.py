@@ -1,8 +1,9 @@
 """Creating topics and partitions, also while there are fewer brokers than replicas asked for (KIP-409).
 
 `creation_of` and `addition_of` decide, purely; `create_topic` and `add_partitions` do it: what will be owed is written
-down first, then Kafka is asked. A crash in between leaves a debt of a topic that does not exist, which is dropped; a
-second try finds the topic, or makes it.
+down first, then Kafka is asked, once. A crash in between leaves a debt of a topic that does not exist, which is
+dropped; a second try finds the topic, or makes it. When no answer comes, or Kafka says that the topic exists although
+it did not before (a broker repeats what it hands on to the controller), what is there is compared with what was asked.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from kafka_steward.journal.owed import OwedReplicas
 __all__ = ["Created", "TopicMaker", "WantedTopic", "create_topic", "creation_of"]
 
 _MIN_ISR = "min.insync.replicas"
+#: Kafka's TOPIC_ALREADY_EXISTS.
+_EXISTS = 36
 
 
 class TopicMaker(ClusterPort, Protocol):
@@ -114,6 +117,8 @@ def create_topic(cluster: TopicMaker, journal: Journal, wanted: WantedTopic, *, 
     reason = f"{len(snapshot.live)} brokers are live, and {wanted.replication_factor} replicas were asked for"
     new = write_down(journal, owed, reason, who)
     refused = _asked(cluster, journal, wanted, assignments, who)
+    if refused is not None and refused.code == _EXISTS and _is_as_asked(cluster, wanted, assignments):
+        refused = None
     if refused is not None:
         forget(journal, new)
         raise _advised(refused, wanted, snapshot, allowed=allowed)
@@ -148,9 +153,26 @@ def _asked(
         )
     except KafkaTimeout as error:
         journal.audit.complete([entry], Outcome.UNKNOWN, str(error))
-        raise
+        if not _is_as_asked(cluster, wanted, assignments):
+            raise
+        return None
     journal.audit.complete([entry], Outcome.REFUSED if refused else Outcome.DONE, str(refused or ""))
     return refused
+
+
+def _is_as_asked(cluster: TopicMaker, wanted: WantedTopic, assignments: Sequence[Assignment] | None) -> bool:
+    """Whether the topic is there with the partitions, replicas and settings that were asked for."""
+    found = cluster.snapshot([wanted.topic]).partitions
+    there = {name.partition: each.replicas for name, each in found.items() if name.topic == wanted.topic}
+    if sorted(there) != list(range(wanted.partitions)):
+        return False
+    placed = [there[number] for number in range(wanted.partitions)]
+    if assignments is not None and placed != list(assignments):
+        return False
+    if any(len(replicas) != wanted.replication_factor for replicas in placed if assignments is None):
+        return False
+    own = cluster.topic_configs([wanted.topic], list(wanted.settings), own_only=True) if wanted.settings else {}
+    return own.get(wanted.topic, {}) == {name: str(value) for name, value in wanted.settings.items()}
 
 
 def _there_already(

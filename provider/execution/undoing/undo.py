@@ -8,6 +8,7 @@ nothing but that record says what is to come: `open_undos` finds such plans, and
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from kafka_steward.errors import (
@@ -19,18 +20,17 @@ from kafka_steward.errors import (
     VersionConflict,
     WrongCluster,
 )
+from kafka_steward.execution.borrowing import give_back_of, rates_noted
 from kafka_steward.execution.cancelling import Scope, request_cancel
 from kafka_steward.execution.decisions.progress import Progress, progress_of
-from kafka_steward.execution.decisions.reverse import reversal
 from kafka_steward.execution.intervening import resume_plan
 from kafka_steward.execution.mending import mending
 from kafka_steward.execution.owner import new_owner
 from kafka_steward.execution.ports import ClusterPort
-from kafka_steward.execution.rolling_back import LEFT_ALONE, mark_rolled_back, publish_rollback
+from kafka_steward.execution.rolling_back import mark_rolled_back, publish_rollback, what_goes_back
 from kafka_steward.execution.runner import Runner
-from kafka_steward.execution.visibility import with_hidden
-from kafka_steward.journal.audit import Action, Who
-from kafka_steward.journal.moves import MoveState
+from kafka_steward.journal.audit import Action, Code, Who
+from kafka_steward.journal.moves import Cause, MoveState
 from kafka_steward.journal.open import Journal
 from kafka_steward.journal.plans import PlanRecord, PlanStatus
 from kafka_steward.settings import Settings
@@ -94,6 +94,12 @@ class Undo:
         return mending(self._journal, self._who, self._take_step)
 
     def _take_step(self) -> Progress:
+        progress = self._next_step()
+        if progress.ended:
+            self._return_throttles()
+        return progress
+
+    def _next_step(self) -> Progress:
         record = self._ask()
         if not record.status.finished:
             progress = self._step(self._digest)
@@ -111,8 +117,30 @@ class Undo:
 
     @property
     def left_alone(self) -> Sequence[LeftAlone]:
-        """What the rollback does not take back, and why; empty before it was published. Read from the journal."""
-        return left_alone(self._journal, self.rollback)
+        """What is not taken back, and why; of a rollback, empty before it was published. Read from the journal.
+
+        Where only what is pending is cancelled, that is what someone else cancelled and left in another order.
+        """
+        rollback = self.rollback
+        if self._scope == "pending" and rollback is None:
+            return _left_reordered(self._cluster, self._journal, self._digest)
+        return left_alone(self._journal, rollback)
+
+    @property
+    def owing(self) -> Sequence[int]:
+        """The dead brokers that still have a throttle of the plan or of its rollback; given back when they return."""
+        return sorted({broker for broker, _ in rates_noted(self._journal, self._plans())})
+
+    def _plans(self) -> list[str]:
+        return [self._digest, *filter(None, [self.rollback])]
+
+    def _return_throttles(self) -> None:
+        """Give back what a broker that was dead could not be asked for. What still cannot be is left to the watch."""
+        if not rates_noted(self._journal, self._plans()):
+            return
+        with suppress(ClusterError, LockLost, VersionConflict):
+            live = frozenset(self._cluster.live_brokers())
+            give_back_of(self._cluster, self._journal, self._plans(), live, self._who)
 
     def _ask(self) -> PlanRecord:
         if self._asked:
@@ -178,10 +206,8 @@ class Undo:
 
     def _more(self, record: PlanRecord) -> bool:
         """Whether what a rollback had to leave alone can go back by now: its broker has returned."""
-        rows = self._journal.plans.rows(self._digest)
-        snapshot = with_hidden(self._cluster, self._cluster.snapshot(), {row.move.topic for row in rows})
-        back = reversal(rows, snapshot, chunk_size=self._settings.heal_chunk_size)
-        return record.status is PlanStatus.ROLLED_BACK and bool(back.moves)
+        undone = record.status is PlanStatus.ROLLED_BACK or record.not_taken_back is not None
+        return undone and bool(what_goes_back(self._cluster, self._journal, self._digest, self._settings).moves)
 
     def _step(self, digest: str) -> Progress:
         if digest not in self._runners:
@@ -205,12 +231,25 @@ def left_alone(journal: Journal, rollback: str | None) -> tuple[LeftAlone, ...]:
         return ()
     told = [row.entry for row in journal.audit.rows(plan=rollback, action=Action.SKIP)]
     found = {
-        LeftAlone(entry.topic, entry.partition, entry.reason.removeprefix(LEFT_ALONE))
+        LeftAlone(entry.topic, entry.partition, entry.reason)
         for entry in told
-        if entry.topic is not None and entry.partition is not None and entry.reason.startswith(LEFT_ALONE)
+        if entry.topic is not None and entry.partition is not None and entry.code is Code.LEFT_ALONE
     }
     lost = (row for row in journal.plans.rows(rollback) if row.state in {MoveState.DROPPED, MoveState.FAILED})
     return tuple(sorted(found | {LeftAlone(row.move.topic, row.move.partition, row.detail) for row in lost}))
+
+
+def _left_reordered(cluster: ClusterPort, journal: Journal, digest: str) -> tuple[LeftAlone, ...]:
+    """Return the moves that someone else cancelled, and of which Kafka lost the order of the replicas."""
+    rows = [row for row in journal.plans.rows(digest) if row.cause is Cause.CANCELLED_ELSEWHERE]
+    found = cluster.snapshot(sorted({row.move.topic for row in rows})).partitions if rows else {}
+    return tuple(
+        LeftAlone(row.move.topic, row.move.partition, row.detail)
+        for row in rows
+        if (now := found.get(row.topic_partition)) is not None
+        and now.replicas != row.move.before
+        and frozenset(now.replicas) == frozenset(row.move.before)
+    )
 
 
 def open_undos(journal: Journal) -> list[PlanRecord]:
@@ -226,6 +265,6 @@ def _is_open(journal: Journal, record: PlanRecord) -> bool:
     if record.cancel.scope != "plan":
         return False
     rollback = None if record.rolled_back_by is None else journal.plans.get(record.rolled_back_by)
-    if record.status is PlanStatus.ROLLED_BACK:
+    if record.status is PlanStatus.ROLLED_BACK or record.not_taken_back is not None:
         return rollback is not None and not rollback.status.finished
     return rollback is None or not rollback.status.finished or rollback.status is PlanStatus.COMPLETED

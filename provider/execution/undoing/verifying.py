@@ -14,22 +14,21 @@ from typing import Any
 from kafka_steward.cluster.state import LogDir, Snapshot
 from kafka_steward.cluster.throttles import Side, listed
 from kafka_steward.errors import PlanError
-from kafka_steward.execution.decisions.reverse import HIDDEN
+from kafka_steward.execution.borrowing import rates_noted
+from kafka_steward.execution.decisions.reverse import HIDDEN, changed_by, subject
 from kafka_steward.execution.decisions.strides import halfway
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.undoing.undo import LeftAlone, left_alone
 from kafka_steward.execution.visibility import with_hidden
 from kafka_steward.journal import paths
-from kafka_steward.journal.audit import Action, Outcome
-from kafka_steward.journal.moves import MoveRow, MoveState
+from kafka_steward.journal.audit import Action, Code, Outcome
+from kafka_steward.journal.moves import Cause, MoveRow, MoveState
 from kafka_steward.journal.open import Journal
 from kafka_steward.journal.plans import PlanRecord, PlanStatus
 from kafka_steward.journal.records import Borrowed
 
 __all__ = ["Verified", "differences", "verify_undone"]
 
-#: With this begins the audit row of a partition whose cancel KIP-236 forbids.
-_SKIPPED = "KIP-236: "
 #: Partitions of each kind that are told in full; the rest is counted.
 _TOLD = 20
 
@@ -92,7 +91,8 @@ def verify_undone(cluster: ClusterPort, journal: Journal, digest: str) -> Verifi
     rows = journal.plans.rows(digest)
     snapshot = with_hidden(cluster, cluster.snapshot(), {row.move.topic for row in rows})
     alone = left_alone(journal, record.rolled_back_by)
-    expected, others = _expected(record, rows, alone, snapshot)
+    later = journal.plans.by_others(digest, [row.topic_partition for row in rows if row.attempt])
+    expected, others = _expected(record, rows, alone, snapshot, later)
     log_dirs = cluster.log_dirs(sorted({broker for row in expected for broker in row.move.adding} & snapshot.live))
     left, owed = _throttles(cluster, journal, [digest, *filter(None, [record.rolled_back_by])], snapshot.live)
     return Verified(
@@ -137,28 +137,35 @@ def _holds(log_dir: LogDir, row: MoveRow) -> bool:
 
 
 def _expected(
-    record: PlanRecord, rows: Sequence[MoveRow], alone: Collection[LeftAlone], snapshot: Snapshot
+    record: PlanRecord,
+    rows: Sequence[MoveRow],
+    alone: Collection[LeftAlone],
+    snapshot: Snapshot,
+    later: Sequence[tuple[str, MoveRow]],
 ) -> tuple[list[MoveRow], list[LeftAlone]]:
     """The moves that must be undone, and those that others have changed since."""
     names = {(each.topic, each.partition) for each in alone}
     begun = [row for row in rows if row.attempt and row.topic_partition not in names]
-    if record.status is not PlanStatus.ROLLED_BACK:
-        begun = [row for row in begun if row.state is MoveState.DROPPED and row.detail.startswith("cancelled")]
-    others = {row.topic_partition: why for row in begun if (why := _by_others(row, snapshot)) is not None}
+    if record.status is not PlanStatus.ROLLED_BACK and record.not_taken_back is None:
+        begun = [row for row in begun if row.state is MoveState.DROPPED and row.cause is Cause.REQUESTED]
+    others = {row.topic_partition: why for row in begun if (why := _by_others(row, snapshot, later)) is not None}
     expected = [row for row in begun if row.topic_partition not in others]
     return expected, [LeftAlone(*name, why) for name, why in others.items()]
 
 
-def _by_others(row: MoveRow, snapshot: Snapshot) -> str | None:
+def _by_others(row: MoveRow, snapshot: Snapshot, later: Sequence[tuple[str, MoveRow]]) -> str | None:
     partition = snapshot.partitions.get(row.topic_partition)
     if partition is None:
         return HIDDEN if row.move.topic in snapshot.hidden else "it does not exist any more"
+    if None not in (row.move.topic_id, partition.topic_id) and row.move.topic_id != partition.topic_id:
+        return "its topic was deleted and created anew"
     known = {frozenset(row.move.before), frozenset(row.move.after)}
     dead = sorted(frozenset(row.move.before) - snapshot.live)
     if halfway(row.move, partition.replicas):
         return f"its original broker {dead[0]} is not live, so it keeps {list(partition.replicas)}" if dead else None
     if not partition.reassigning and frozenset(partition.replicas) not in known:
-        return f"someone else changed its replicas to {list(partition.replicas)}"
+        theirs = [each for each in later if each[1].topic_partition == row.topic_partition]
+        return f"{subject(changed_by(partition.replicas, theirs))} changed its replicas to {list(partition.replicas)}"
     return None
 
 
@@ -168,7 +175,7 @@ def _skipped(journal: Journal, digest: str) -> tuple[LeftAlone, ...]:
         sorted(
             LeftAlone(entry.topic, entry.partition, entry.reason)
             for entry in told
-            if entry.topic is not None and entry.partition is not None and entry.reason.startswith(_SKIPPED)
+            if entry.topic is not None and entry.partition is not None and entry.code is Code.FORBIDDEN
         )
     )
 
@@ -190,25 +197,11 @@ def _throttles(
         if (text := f"{entry.partition}:{entry.broker}") in listed(lists.get(entry.topic or "", {}).get(key))
         and text not in others.get(entry.topic or "", ())
     ]
-    rates = _rates_noted(journal, plans)
+    rates = [(broker, f"{side.rate_key} of broker {broker}") for broker, side in rates_noted(journal, plans)]
     return (
         sorted({*left, *(name for broker, name in rates if broker in live)}),
         sorted({name for broker, name in rates if broker not in live}),
     )
-
-
-def _rates_noted(journal: Journal, plans: Sequence[str]) -> list[tuple[int, str]]:
-    """Rates that are still written down as borrowed by these plans: what is struck out was given back."""
-    found = []
-    for name in journal.tree.children(paths.borrowed_below("broker")):
-        broker = paths.broker_of(name)
-        if broker is None:
-            continue
-        for side in Side:
-            node = journal.tree.get(paths.borrowed("broker", name, side.rate_key))
-            if node is not None and set(plans) & Borrowed.from_node(node).entries.keys():
-                found.append((broker, f"{side.rate_key} of broker {broker}"))
-    return found
 
 
 def _borrowed_by_others(journal: Journal, topics: Sequence[str], plans: Sequence[str]) -> dict[str, set[str]]:

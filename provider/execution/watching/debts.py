@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from kafka_steward.execution.borrowing import Borrowing
-from kafka_steward.execution.decisions.need import NOTHING
-from kafka_steward.execution.deeds import Deeds
+from kafka_steward.execution.borrowing import give_back_of
 from kafka_steward.execution.inflight import forget_in_flight, noted_in_flight
-from kafka_steward.execution.owner import new_owner
 from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.execution.retracting import Retraction, orphans
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Who
 from kafka_steward.journal.listing import borrowed_now
@@ -25,19 +23,23 @@ def debtors(journal: Journal) -> list[str]:
 
 def give_back_debts(cluster: ClusterPort, journal: Journal, live: frozenset[int], who: Who) -> None:
     """Give back what can be. Raises ClusterError, and LockLost while a plan is being stepped: it is still owed then."""
-    for plan in debtors(journal):
-        attempts = {row.topic_partition: row.attempt for row in journal.plans.rows_found(plan)}
-        with journal.step_lock(new_owner()) as fence:
-            deeds = Deeds(journal.audit, fence)
-            Borrowing(cluster, journal, deeds, plan, attempts=attempts, who=who).give_back(NOTHING, live)
+    give_back_of(cluster, journal, debtors(journal), live, who)
 
 
-def sweep_notes(journal: Journal) -> None:
-    """Delete KIP-236's notes of moves in flight whose plan has ended: nobody else would."""
+def sweep_notes(cluster: ClusterPort, journal: Journal, who: Who) -> None:
+    """Delete KIP-236's notes of moves in flight whose plan has ended: nobody else would.
+
+    What flies all the same was asked for by a process that woke too late, and died before it took that back: it is
+    taken back. Raises ClusterError.
+    """
     noted = noted_in_flight(journal.tree)
     for plan in sorted({plan for plan in noted.values() if plan is not None}):
-        if _is_over(journal, plan):
-            forget_in_flight(journal.tree, plan, [name for name, by in noted.items() if by == plan])
+        if not _is_over(journal, plan):
+            continue
+        names = [name for name, by in noted.items() if by == plan]
+        found = cluster.snapshot(sorted({name.topic for name in names})).partitions
+        Retraction(cluster, journal, plan, who).take_back(orphans(journal, plan, found))
+        forget_in_flight(journal.tree, plan, names)
 
 
 def _is_over(journal: Journal, plan: str) -> bool:

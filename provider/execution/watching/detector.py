@@ -202,7 +202,7 @@ class Detector:
         told: list[str] = []
         try:
             told = mending(self._journal, self._who, self._tend)
-            sweep_notes(self._journal)
+            sweep_notes(self._cluster, self._journal, self._who)
             mending(self._journal, self._who, partial(self._give_back, sight.live))
         except (ClusterError, LockLost, DocumentError) as error:
             # A document that nothing here can read, of a later release say, keeps nobody from seeing who is dead.

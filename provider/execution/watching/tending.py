@@ -72,6 +72,10 @@ class _Tender(Runner):
     def _may_start(self, record: PlanRecord) -> tuple[bool, str]:
         return False, record.reason
 
+    def _throttle(self, record: PlanRecord, *, cancelling: bool) -> int | None:
+        del cancelling  # whoever steps it had settings of their own
+        return record.throttle
+
     def _failed(self, record: PlanRecord, fence: Fence, error: ClusterError) -> Progress:
         del record, fence
         raise error

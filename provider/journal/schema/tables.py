@@ -68,6 +68,10 @@ plan_move = sa.Table(
     _number("submitted_ms", nullable=True),
     _number("settled_ms", nullable=True),
     sa.Column("isr_seen", sa.Boolean, nullable=False),
+    sa.Column("phase", sa.Text),
+    sa.Column("stage", sa.BigInteger, nullable=False, server_default="0", autoincrement=False),
+    sa.Column("cause", sa.Text),
+    sa.Column("unacknowledged", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.Index("steward_plan_move_order", "cluster_id", "plan", "chunk", "position"),
 )
 
@@ -96,6 +100,7 @@ audit = sa.Table(
     sa.Column("task_id", sa.Text),
     _number("try_number", nullable=True),
     sa.Column("person", sa.Text),
+    sa.Column("code", sa.Text),
     sa.Index("steward_audit_when", "cluster_id", "when_ms"),
 )
 

@@ -1,0 +1,339 @@
+"""Answers that are lost, requests that begin later, and processes that wake too late: nothing is left in flight."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from kafka_steward.assignment import TopicPartition
+from kafka_steward.errors import JournalError, KafkaTimeout
+from kafka_steward.execution.cancelling import request_cancel
+from kafka_steward.execution.inflight import note_in_flight
+from kafka_steward.execution.loop import Stepper
+from kafka_steward.execution.publishing import publish_plan
+from kafka_steward.execution.runner import Runner
+from kafka_steward.execution.undoing.undo import Undo
+from kafka_steward.execution.watching.detector import Detector
+from kafka_steward.journal import paths
+from kafka_steward.journal.audit import Action
+from kafka_steward.journal.moves import Cause, MoveState, Phase
+from kafka_steward.journal.plans import PlanStatus
+from kafka_steward.protocol.withdrawing import Withdrawal
+from kafka_steward.settings import Settings
+from tests.crash import Faults
+from tests.gate import Gate
+from tests.places import LOCK_TICKS, Place
+from tests.simulator import Simulator
+from tests.worlds import RATE, WHO, World, heal_moves, memory_journal, move, plan_of
+
+T0 = TopicPartition("t", 0)
+
+
+class Away:
+    """A cluster whose controller is away: it carries out what timed out for us when it is back, in its order."""
+
+    def __init__(self, simulator: Simulator) -> None:
+        self._simulator = simulator
+        self.away = True
+        self.unheard: list[dict[TopicPartition, Any]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._simulator, name)
+
+    def alter(self, targets: Any, *, keep_factor: bool = False) -> Any:  # noqa: ARG002 - the port has it
+        return self._asked(dict(targets))
+
+    def cancel(self, partitions: Any) -> Any:
+        return self._asked(dict.fromkeys(partitions))
+
+    def _asked(self, targets: dict[TopicPartition, Any]) -> Any:
+        if self.away:
+            self.unheard.append(targets)
+            raise KafkaTimeout("The controller did not answer in 30 s; the change may have been made.")
+        self.back()
+        return self._simulator._apply(targets)
+
+    def back(self) -> None:
+        """What it heard before comes first."""
+        self.away = False
+        for targets in self.unheard:
+            self._simulator._apply(targets)
+        self.unheard = []
+
+
+@pytest.fixture(params=["kraft", "zookeeper"])
+def simulator(request: pytest.FixtureRequest) -> Simulator:
+    return Simulator.of("1a 2b 3c 4a 5b", "t: 123 231", mode=request.param, size=1000)
+
+
+def unanswered(simulator: Simulator, **more: Any) -> tuple[World, Away]:
+    """A plan of one move, whose submission Kafka has not answered to."""
+    cluster = Away(simulator)
+    rules = more.pop("settings", Settings(throttle=0, max_attempts=5))
+    world = World(simulator, memory_journal(simulator), [move("t-0", "123", "423")], settings=rules, **more)
+    world.cluster = cluster
+    world.runner = world.new_runner()
+    world.step()
+    row = world.row("t-0")
+    assert (row.phase, row.unacknowledged) == (Phase.INTENDED, True)
+    return world, cluster
+
+
+def nothing_flies(world: World, cluster: Away) -> None:
+    """Neither now nor once the controller has caught up."""
+    cluster.back()
+    world.simulator.tick(3)
+    assert world.simulator.reassignments() == {}
+    assert world.replicas("t-0") == (1, 2, 3)
+
+
+def switched_off(world: World) -> None:
+    world.journal.tree.create(paths.REASSIGN_CANCEL, "")
+
+
+def dead_target(world: World) -> None:
+    world.simulator.kill(4)
+
+
+@pytest.mark.parametrize("held_by", [switched_off, dead_target, lambda _: None], ids=["switch", "dead", "nothing"])
+def test_a_cancel_takes_back_what_was_never_answered_whatever_else_holds_the_move(
+    simulator: Simulator, held_by: Callable[[World], None]
+) -> None:
+    world, cluster = unanswered(simulator, auto_generated=False)
+    held_by(world)
+    world.step()
+    request_cancel(world.journal, world.digest, who=WHO, reason="stop")
+    cluster.away = False
+    assert world.run().status is PlanStatus.CANCELLED
+    assert (world.states(), world.row("t-0").cause) == ({"t-0": "dropped"}, Cause.REQUESTED)
+    nothing_flies(world, cluster)
+
+
+def test_while_kafka_does_not_answer_the_cancel_is_not_done(simulator: Simulator) -> None:
+    world, cluster = unanswered(simulator, auto_generated=False)
+    switched_off(world)
+    world.step()
+    request_cancel(world.journal, world.digest, who=WHO, reason="stop")
+    for _ in range(5):
+        assert not world.step().ended
+    cluster.away = False
+    assert world.run().status is PlanStatus.CANCELLED
+    nothing_flies(world, cluster)
+
+
+def test_a_heal_that_gives_up_takes_back_what_was_never_answered(simulator: Simulator) -> None:
+    simulator.kill(1)
+    world, cluster = unanswered(simulator, failed=(1,))
+    simulator.kill(4)
+    for _ in range(2):
+        world.step()  # what it was asked has timed out, and so does its cancel
+    cluster.away = False
+    progress = world.run()
+    assert (progress.status, progress.dropped) == (PlanStatus.COMPLETED, 1)
+    nothing_flies(world, cluster)
+
+
+def test_a_heal_that_needs_nothing_any_more_takes_back_what_was_never_answered(simulator: Simulator) -> None:
+    simulator.kill(1)
+    world, cluster = unanswered(simulator, failed=(1,))
+    simulator.restart(1)
+    simulator.topics[T0].isr.add(1)
+    cluster.away = False
+    progress = world.run()
+    assert (progress.satisfied, world.states()) == (1, {"t-0": "satisfied"})
+    nothing_flies(world, cluster)
+
+
+def test_a_partition_that_is_taken_out_of_a_plan_is_taken_back_too(simulator: Simulator) -> None:
+    world, cluster = unanswered(simulator, auto_generated=False)
+    switched_off(world)
+    world.step()
+    cluster.away = False
+    with world.journal.step_lock("here") as fence:
+        withdrawal = Withdrawal(cluster, world.journal, world.digest, why="superseded", who=WHO, fence=fence)
+        assert withdrawal.run([T0]) == {}
+    nothing_flies(world, cluster)
+
+
+def test_what_someone_else_has_in_flight_meanwhile_is_not_cancelled_for_it(simulator: Simulator) -> None:
+    world, cluster = unanswered(simulator, auto_generated=False)
+    switched_off(world)
+    world.step()
+    cluster.unheard = []  # the controller never heard of it
+    simulator.alter({T0: (5, 2, 3)})
+    request_cancel(world.journal, world.digest, who=WHO, reason="stop")
+    cluster.away = False
+    assert world.run().status is PlanStatus.CANCELLED
+    simulator.run(100)
+    assert world.replicas("t-0") == (5, 2, 3)
+
+
+@pytest.mark.parametrize("answer", ["taken", "refused", "seen"])
+def test_an_answer_or_what_is_seen_ends_the_uncertainty(simulator: Simulator, answer: str) -> None:
+    world, cluster = unanswered(simulator, auto_generated=False)
+    cluster.away = False
+    if answer == "refused":
+        cluster._asked = lambda targets: dict.fromkeys(targets, _refusal())  # type: ignore[method-assign]
+    if answer == "seen":
+        cluster.back()
+    world.step()
+    row = world.row("t-0")
+    assert row.unacknowledged is False
+    assert row.state is (MoveState.HELD if answer == "refused" else MoveState.SUBMITTED)
+
+
+def _refusal() -> Exception:
+    from kafka_steward.errors import KafkaRefused
+
+    return KafkaRefused(39, "no", "Kafka refused: no")
+
+
+# processes that are stopped between the fence and the call
+
+
+def place(**rules: Any) -> Place:
+    simulator = Simulator.of("1a 2b 3c 4a 5b", "t: 123 231", size=400)
+    moves = [move("t-0", "123", "453", size=400), move("t-1", "231", "431", position=1, size=400)]
+    plan = plan_of(simulator, moves, operation="apply")
+    made = Place(simulator, moves, Settings(max_in_per_broker=2, **rules), plan)
+    cluster, journal = made.process(Faults())
+    publish_plan(cluster, journal, made.plan, settings=made.settings, who=WHO)
+    return made
+
+
+def runner(at: Place, faults: Any) -> Runner:
+    return Runner(*at.process(faults), at.plan.digest, at.settings, WHO)
+
+
+def cancelled_meanwhile(at: Place) -> None:
+    undo = Undo(*at.process(Faults()), at.plan.digest, at.settings, WHO, scope="plan", reason="enough")
+    stepped(at, undo)
+
+
+def stepped(at: Place, stepper: Stepper) -> None:
+    for _ in range(40):
+        if stepper.step().ended:
+            return
+        at.simulator.tick()
+    raise AssertionError("not ended")
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [{"throttle": 0}, {"throttle": 300}, {"throttle": 300, "one_replica_at_a_time": True}],
+    ids=["unthrottled", "throttled", "one at a time"],
+)
+def test_a_process_that_wakes_after_its_plan_was_taken_back_takes_back_what_it_asked_for(
+    rules: dict[str, Any],
+) -> None:
+    gate, quiet = Gate(), place(**rules)
+    first = runner(quiet, gate)
+    for _ in range(8):
+        first.step()
+        quiet.simulator.tick()
+    for at, call in enumerate(gate.calls):
+        if not call.startswith("cluster."):
+            continue
+        here = place(**rules)
+
+        def meanwhile(here: Place = here) -> None:
+            here.simulator.now_ms += LOCK_TICKS * 1000
+            cancelled_meanwhile(here)
+
+        slow = runner(here, Gate(at, meanwhile))
+        for _ in range(8):
+            with suppress(JournalError):
+                slow.step()
+            here.simulator.tick()
+        as_it_was(here, call)
+
+
+def as_it_was(at: Place, call: str) -> None:
+    simulator = at.simulator
+    Detector(*at.process(Faults()), at.settings, WHO).look()  # gives back what an ended plan owes
+    assert simulator.reassignments() == {}, call
+    assert [simulator.topics[each.topic_partition].replicas for each in at.moves] == [(1, 2, 3), (2, 3, 1)], call
+    # Taken out of a list that is not there, an entry leaves an empty one.
+    assert not any(entries for of in simulator.topic_settings.values() for entries in of.values()), call
+    assert not any(simulator.broker_settings.values()), call
+    tree = at.stores[0]
+    assert not [path for path in tree._nodes if path.startswith((paths.REASSIGNMENTS, "/steward/borrowed"))], call
+
+
+def test_a_stride_that_comes_too_late_for_a_plan_that_is_complete_is_taken_back() -> None:
+    rules = {"throttle": 0, "one_replica_at_a_time": True}
+    gate = Gate()
+    runner(place(**rules), gate).step()
+    at = gate.calls.index("cluster.alter")
+    here = place(**rules)
+
+    def meanwhile() -> None:
+        here.simulator.now_ms += LOCK_TICKS * 1000
+        stepped(here, runner(here, Faults()))
+
+    slow = runner(here, Gate(at, meanwhile))
+    assert not slow.step().ended
+    here.simulator.run()
+    assert [here.simulator.topics[each.topic_partition].replicas for each in here.moves] == [(4, 5, 3), (4, 3, 1)]
+
+
+def test_what_a_later_plan_asks_for_too_is_left_to_it() -> None:
+    gate = Gate()
+    runner(place(throttle=0), gate).step()
+    here = place(throttle=0)
+    journal = here.process(Faults())[1]
+
+    def meanwhile() -> None:
+        here.simulator.now_ms += LOCK_TICKS * 1000
+        cancelled_meanwhile(here)
+        note_in_flight(journal.tree, "f" * 64, here.moves[:1])
+        here.simulator.alter({T0: (4, 5, 3)})
+
+    runner(here, Gate(gate.calls.index("cluster.alter"), meanwhile)).step()
+    flying = here.simulator.reassignments()
+    assert list(flying) == [T0]
+
+
+def test_the_watch_goes_on_where_a_process_that_woke_too_late_died() -> None:
+    here = place(throttle=0)
+    cancelled_meanwhile(here)
+    cluster, journal = here.process(Faults())
+    note_in_flight(journal.tree, here.plan.digest, here.moves[:1])
+    here.simulator.alter({T0: (4, 5, 3)})
+    here.simulator.tick()
+    Detector(cluster, journal, here.settings, WHO).look()
+    here.simulator.run()
+    as_it_was(here, "the watch")
+    told = [row.entry for row in journal.audit.rows(plan=here.plan.digest, action=Action.CANCEL)]
+    assert "it was asked for after its plan had ended" in {entry.reason for entry in told}
+
+
+def test_the_watch_lets_what_a_person_gave_up_go_on() -> None:
+    simulator = Simulator.of("1a 2b 3c 4a", "t: 123 231", size=400)
+    simulator.kill(1)
+    world = World(simulator, memory_journal(simulator), heal_moves(simulator, 1, 4), auto_generated=False)
+    world.step()
+    record = world.journal.plans.get(world.digest)
+    assert record is not None
+    world.journal.plans.update(record, status=PlanStatus.ABANDONED)
+    Detector(simulator, world.journal, world.settings, WHO).look()
+    assert len(simulator.reassignments()) == 2
+    assert world.journal.tree.children(paths.REASSIGNMENTS) == []
+
+
+def test_a_rate_that_is_set_too_late_is_owed_by_the_plan_that_set_it() -> None:
+    gate = Gate()
+    runner(place(throttle=300), gate).step()
+    here = place(throttle=300)
+
+    def meanwhile() -> None:
+        here.simulator.now_ms += LOCK_TICKS * 1000
+        cancelled_meanwhile(here)
+
+    runner(here, Gate(gate.calls.index("cluster.change_broker_configs"), meanwhile)).step()
+    assert here.simulator.broker_settings[4] == {RATE: "300"}
+    assert here.process(Faults())[1].tree.get(paths.borrowed("broker", "4", RATE)) is not None
+    as_it_was(here, "the rate")
