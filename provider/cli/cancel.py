@@ -43,9 +43,12 @@ def verbs() -> tuple[ActionCommand, ...]:
     anyway = Arg(
         ("--even-if-disabled",), help="Take a plan back although reassignments are disabled", action="store_true"
     )
+    order = Arg(
+        ("--restore-order",), help="Restore the order of replicas that someone else's cancel lost", action="store_true"
+    )
     on = "--cluster kafka_production"
     examples = [f"cancel {on} --reason 'traffic peak'", f"cancel 3f2a91c0 --scope plan {on} --reason 'wrong racks'"]
-    args = (PLAN_UNDER_WAY, scope, REASON, anyway, THROTTLE)
+    args = (PLAN_UNDER_WAY, scope, REASON, anyway, order, THROTTLE)
     return (verb("cancel", "Stop a plan, or take all of it back", _cancel, args, examples=examples, details=_CANCEL),)
 
 
@@ -84,6 +87,7 @@ def take_back(call: Call, opened: Opened, record: PlanRecord, asked: CancelReque
     undo = Undo(
         opened.cluster, opened.journal, record.digest, opened.settings, call.who,
         scope=scope, reason=asked.reason or "someone asked for it", even_if_disabled=asked.even_if_disabled,
+        restore_order=getattr(call.arguments, "restore_order", False),
     )  # fmt: skip
     progress = carry_out(call, undo, record.digest, opened.settings, interrupt)
     left_alone, ended = undo.left_alone, opened.journal.plans.get(record.digest)

@@ -14,12 +14,14 @@ from kafka_steward.execution.decisions.stalling import BY_SOMEONE
 from kafka_steward.execution.decisions.strides import halfway, may_go_back, stage_of
 from kafka_steward.execution.deeds import Deeds
 from kafka_steward.execution.ledger import Decision, Ledger
+from kafka_steward.execution.owner import new_owner
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.retracting import Retraction
-from kafka_steward.journal.audit import Action
+from kafka_steward.journal.audit import Action, Who
 from kafka_steward.journal.moves import Cause, MoveRow
+from kafka_steward.journal.open import Journal
 
-__all__ = ["Restoring"]
+__all__ = ["Restoring", "reordered_by_others", "restore_orders"]
 
 _LOST = "the cancel lost the order of the replicas"
 _UNHEARD = "it got no answer, and must not begin later"
@@ -88,3 +90,36 @@ class Restoring:
         """Carry on someone else's cancel of a stride to the strides before it."""
         rows = [each.row for each in findings if each.standing is Standing.CANCELLED_HALFWAY]
         self._ledger.cancelling([(row, BY_SOMEONE, Cause.CANCELLED_ELSEWHERE) for row in rows])
+
+
+def reordered_by_others(cluster: ClusterPort, journal: Journal, plan: str) -> list[MoveRow]:
+    """Return the moves that someone else cancelled, and of which Kafka lost the order of the replicas."""
+    rows = [row for row in journal.plans.rows(plan) if row.cause is Cause.CANCELLED_ELSEWHERE]
+    found = cluster.snapshot(sorted({row.move.topic for row in rows})).partitions if rows else {}
+    return [row for row in rows if row.topic_partition in found and _reordered(row, found[row.topic_partition])]
+
+
+def restore_orders(cluster: ClusterPort, journal: Journal, plan: str, who: Who) -> None:
+    """Give the replicas of what someone else cancelled the order back that they had. Raises ClusterError, LockLost."""
+    rows = {row.topic_partition: row for row in reordered_by_others(cluster, journal, plan)}
+    if not rows:
+        return
+    with journal.step_lock(new_owner()) as fence:
+        ledger = Ledger(journal, plan, who, fence)
+        now_s = journal.now_ms() // 1000
+        entries = {
+            name: [ledger.entry(Action.REORDER, row, _LOST, attempt=now_s, after=list(row.move.before))]
+            for name, row in rows.items()
+        }
+        Deeds(journal.audit, fence).do(
+            entries,
+            lambda batch: cluster.alter({name: rows[name].move.before for name in batch}),
+            late=lambda batch: Retraction(cluster, journal, plan, who).of_late(
+                {name: rows[name].move.before for name in batch}
+            ),
+        )
+
+
+def _reordered(row: MoveRow, now: Partition) -> bool:
+    lost = now.replicas != row.move.before and frozenset(now.replicas) == frozenset(row.move.before)
+    return lost and not now.reassigning

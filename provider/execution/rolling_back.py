@@ -11,7 +11,7 @@ from kafka_steward.execution.ending import hand_on, owner_after_ends
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.visibility import with_hidden
 from kafka_steward.journal.audit import Action, Code, Entry, Who
-from kafka_steward.journal.moves import MoveRow, MoveState
+from kafka_steward.journal.moves import Cause, MoveRow, MoveState
 from kafka_steward.journal.open import Journal
 from kafka_steward.journal.plans import PlanRecord, PlanStatus
 from kafka_steward.planning.files.digest import plan_digest
@@ -85,19 +85,27 @@ def mark_rolled_back(journal: Journal, record: PlanRecord) -> None:
     It counts as rolled back when nothing was left alone; else it keeps its status, and says how much was.
     """
     undone = journal.plans.get(str(record.extra.get(ROLLS_BACK) or "none"))
-    if undone is None or not undone.status.finished or undone.status is PlanStatus.ROLLED_BACK:
-        return
+    if undone is None or not undone.status.finished or undone.rolled_back_by not in {None, record.digest}:
+        return  # another rollback was published since
     if record.status is not PlanStatus.COMPLETED:
         _note_rollback(journal, undone, record)
         return
     if undone.rolled_back_by == record.digest and undone.not_taken_back is not None:
         return
     alone = len(_left_alone(journal, record.digest))
-    status = undone.status if alone else PlanStatus.ROLLED_BACK
+    status = _without_rollback(journal, undone) if alone else PlanStatus.ROLLED_BACK
     told = f"taken back in part by plan {record.digest[:12]}, {alone} partitions left alone"
     reason = told if alone else f"rolled back by plan {record.digest[:12]}"
     with suppress(VersionConflict):  # another process that saw it ended does this too
         journal.plans.update(undone, status=status, reason=reason, rolled_back_by=record.digest, not_taken_back=alone)
+
+
+def _without_rollback(journal: Journal, undone: PlanRecord) -> PlanStatus:
+    """Return how a plan ended by itself, also when an earlier rollback took all of it back."""
+    if undone.status is not PlanStatus.ROLLED_BACK:
+        return undone.status
+    cancelled = any(row.cause is Cause.REQUESTED for row in journal.plans.rows(undone.digest))
+    return PlanStatus.CANCELLED if cancelled else PlanStatus.COMPLETED
 
 
 def _left_alone(journal: Journal, rollback: str) -> set[TopicPartition]:

@@ -155,3 +155,6 @@ def test_an_order_that_someone_elses_cancel_lost_fails_the_cancel(
     half.simulator.cancel([TopicPartition("t", 1)])
     assert half.call("cancel", "--reason", "traffic peak") == 1
     assert "t-1 was left alone: someone else cancelled it; its replicas are [2, 1, 3] now" in capsys.readouterr().err
+    again = ["cancel", half.plan.digest, "--reason", "traffic peak", "--restore-order"]
+    assert half.call(*again) == 0
+    assert half.replicas() == [(4, 2, 3), *BEFORE[1:]]

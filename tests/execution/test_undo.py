@@ -341,3 +341,18 @@ def test_a_throttle_that_a_dead_broker_holds_is_named_and_given_back_when_asked_
     finished(world, again)
     assert again.owing == []
     assert (world.throttles(), world.borrowed()) == ([], [])
+
+
+def test_a_second_rollback_that_must_leave_something_alone_says_so(world: World) -> None:
+    finished(world, undo(world))
+    is_as_it_was(world)
+    # Kafka applies, much later, what it was asked for t-3; and someone dislikes what t-0 has.
+    world.journal.plans.mark(world.digest, [TopicPartition("t", 3)], MoveState.COMPLETED, fence=None)
+    world.simulator.alter({TopicPartition("t", 3): (2, 1, 4), TopicPartition("t", 0): (4, 2, 1)})
+    world.simulator.run()
+    again = undo(world)
+    finished(world, again)
+    assert [each.partition for each in again.left_alone] == [0]
+    assert (record(world).status, record(world).not_taken_back) == (PlanStatus.CANCELLED, 1)
+    assert replicas(world)[1:] == ORIGINALS[1:]
+    assert open_undos(world.journal) == []

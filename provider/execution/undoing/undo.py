@@ -27,10 +27,11 @@ from kafka_steward.execution.intervening import resume_plan
 from kafka_steward.execution.mending import mending
 from kafka_steward.execution.owner import new_owner
 from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.execution.restoring import reordered_by_others, restore_orders
 from kafka_steward.execution.rolling_back import mark_rolled_back, publish_rollback, what_goes_back
 from kafka_steward.execution.runner import Runner
 from kafka_steward.journal.audit import Action, Code, Who
-from kafka_steward.journal.moves import Cause, MoveState
+from kafka_steward.journal.moves import MoveState
 from kafka_steward.journal.open import Journal
 from kafka_steward.journal.plans import PlanRecord, PlanStatus
 from kafka_steward.settings import Settings
@@ -54,7 +55,9 @@ class Undo:
     """Steps a plan's cancel, and with scope "plan" its rollback too, to the end; the same face as `Runner`.
 
     The first step writes the request. With `even_if_disabled` a rollback goes on though reassignments are switched off;
-    the cancel of what is pending always does. Keep one for a loop; not for several threads at once.
+    the cancel of what is pending always does. With `restore_order`, the replicas of moves that someone else cancelled
+    get their order back, which Kafka's cancel loses; a rollback does that anyway. Keep one for a loop; not for several
+    threads at once.
     """
 
     def __init__(
@@ -68,7 +71,9 @@ class Undo:
         scope: Scope = "pending",
         reason: str,
         even_if_disabled: bool = False,
+        restore_order: bool = False,
     ) -> None:
+        self._restore_order = restore_order
         self._cluster = cluster
         self._journal = journal
         self._digest = digest
@@ -97,6 +102,8 @@ class Undo:
         progress = self._next_step()
         if progress.ended:
             self._return_throttles()
+            if self._restore_order and self._scope == "pending":
+                restore_orders(self._cluster, self._journal, self._digest, self._who)
         return progress
 
     def _next_step(self) -> Progress:
@@ -123,7 +130,8 @@ class Undo:
         """
         rollback = self.rollback
         if self._scope == "pending" and rollback is None:
-            return _left_reordered(self._cluster, self._journal, self._digest)
+            rows = reordered_by_others(self._cluster, self._journal, self._digest)
+            return tuple(LeftAlone(row.move.topic, row.move.partition, row.detail) for row in rows)
         return left_alone(self._journal, rollback)
 
     @property
@@ -237,19 +245,6 @@ def left_alone(journal: Journal, rollback: str | None) -> tuple[LeftAlone, ...]:
     }
     lost = (row for row in journal.plans.rows(rollback) if row.state in {MoveState.DROPPED, MoveState.FAILED})
     return tuple(sorted(found | {LeftAlone(row.move.topic, row.move.partition, row.detail) for row in lost}))
-
-
-def _left_reordered(cluster: ClusterPort, journal: Journal, digest: str) -> tuple[LeftAlone, ...]:
-    """Return the moves that someone else cancelled, and of which Kafka lost the order of the replicas."""
-    rows = [row for row in journal.plans.rows(digest) if row.cause is Cause.CANCELLED_ELSEWHERE]
-    found = cluster.snapshot(sorted({row.move.topic for row in rows})).partitions if rows else {}
-    return tuple(
-        LeftAlone(row.move.topic, row.move.partition, row.detail)
-        for row in rows
-        if (now := found.get(row.topic_partition)) is not None
-        and now.replicas != row.move.before
-        and frozenset(now.replicas) == frozenset(row.move.before)
-    )
 
 
 def open_undos(journal: Journal) -> list[PlanRecord]:
