@@ -14,6 +14,7 @@ from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
 from kafka_steward.cluster.throttles import Side, rates, set_rates
 from kafka_steward.execution.decisions.holds import HoldReason
+from kafka_steward.execution.intervening import change_throttle
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import Runner
 from kafka_steward.journal.audit import Who
@@ -159,7 +160,7 @@ def producing(sandbox: Sandbox, topic: str) -> Iterator[None]:
 
 
 def test_a_throttle_below_what_producers_write_is_detected_and_said_with_the_rate_that_would_do(
-    run: Callable[..., Runner], sandbox: Sandbox, cluster: KafkaCluster, topic: str
+    run: Callable[..., Runner], sandbox: Sandbox, cluster: KafkaCluster, journal: Journal, topic: str
 ) -> None:
     throttle = 50_000
     sandbox.create_topics(topic, assignments={0: BEFORE})
@@ -171,8 +172,38 @@ def test_a_throttle_below_what_producers_write_is_detected_and_said_with_the_rat
         rate = int(progress.sentence.split("; ")[1].split()[0])
         assert progress.sentence.endswith(f"; {rate} bytes/s into broker 4 would do.")
         assert rate > throttle
-    let_go(cluster, 4)
+    change_throttle(journal, progress.digest, 50_000_000, WHO, "that would not do")
     assert step_until(runner, lambda each: each.ended, within=120).completed == 1
+    assert rates(cluster, FOLLOWER, [4]) == {4: None}
+
+
+def test_a_changed_throttle_reaches_its_broker_within_two_steps_and_what_someone_clears_is_set_again(
+    run: Callable[..., Runner], sandbox: Sandbox, cluster: KafkaCluster, journal: Journal, topic: str
+) -> None:
+    sandbox.create_topics(topic, assignments={0: BEFORE})
+    sandbox.fill(topic, 4_000_000)
+    runner = run(moves_of(topic, 1), Settings(throttle=30_000))
+    digest = runner.step().digest
+    assert rates(cluster, FOLLOWER, [4]) == {4: 30_000}
+    change_throttle(journal, digest, 20_000, WHO, "peak hour")
+    for _ in range(2):
+        runner.step()
+    assert rates(cluster, FOLLOWER, [4]) == {4: 20_000}
+
+    # What `kafka-reassign-partitions --verify` of somebody else does to the topics and brokers that it names.
+    cluster.change_topic_configs({topic: [ConfigChange(FOLLOWER.replicas_key, ConfigOp.DELETE)]})
+    let_go(cluster, 4)
+    for _ in range(2):
+        runner.step()
+    assert rates(cluster, FOLLOWER, [4]) == {4: 20_000}
+    assert cluster.topic_configs([topic], [FOLLOWER.replicas_key], own_only=True) == {
+        topic: {FOLLOWER.replicas_key: "0:4"}
+    }
+
+    change_throttle(journal, digest, 0, WHO, "it may hurry")
+    assert step_until(runner, lambda each: each.ended, within=120).completed == 1
+    assert rates(cluster, FOLLOWER, [4]) == {4: None}
+    assert cluster.topic_configs([topic], [FOLLOWER.replicas_key], own_only=True) == {topic: {}}
 
 
 # a partition outside the plan is under its min ISR
