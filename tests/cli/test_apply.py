@@ -77,6 +77,18 @@ def test_what_is_wrong_is_one_sentence_and_changes_nothing(
     assert len(scene.simulator.reassignments()) == 1
 
 
+def test_a_cordoned_broker_keeps_what_it_has_and_is_given_nothing(
+    scene: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scene.simulator.cordoned |= {1, 4}
+    assert scene.call("apply", scene.file("t-0: 423")) == 1
+    assert (
+        "The reassignment of t-0 names broker 4, which is cordoned and receives nothing; take its directories out of "
+        "cordoned.log.dirs, or name another broker."
+    ) in capsys.readouterr().err
+    assert scene.call("apply", scene.file("t-0: 312")) == 0
+
+
 @pytest.mark.parametrize(("file", "code"), [("t-0: 124", 1), ("t-3: 214", 1), ("t-3: 134", 0), ("t-3: 213", 0)])
 def test_a_replica_of_a_dead_broker_stays_or_goes(
     scene: Scene, capsys: pytest.CaptureFixture[str], file: str, code: int

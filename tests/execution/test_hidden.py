@@ -36,6 +36,7 @@ def test_what_flies_outlives_an_acl_that_is_taken_away(simulator: Simulator) -> 
     simulator.run()
     for _ in range(3):
         runner.step()
+    world.new_runner().step()  # a process that has seen nothing of it before
     assert [row.state for row in world.rows()] == [MoveState.SUBMITTED] * 2
     simulator.hidden.clear()
     assert world.run().completed == 2

@@ -216,6 +216,22 @@ def test_what_has_to_be_seen_as_a_whole_is_planned_alike_in_one_piece(spark: Spa
 
 
 @pytest.mark.spark
+@pytest.mark.parametrize("operation", [Operation.HEAL, Operation.REBALANCE])
+def test_failed_log_directories_and_cordoned_brokers_are_planned_alike(
+    spark: SparkSession, tmp_path: Path, operation: Operation
+) -> None:
+    whole = Case(operation, {}).snapshot
+    brokers = [row | {"cordoned": row["broker"] == 2 or None} for row in whole.brokers.to_pylist()]
+    rows = whole.partitions.to_pylist()
+    lost = [row | {"offline": row["replicas"][:1] if row["partition"] % 3 == 0 else None} for row in rows]
+    uri = written(snapshot_of(brokers, lost if operation is Operation.HEAL else rows), tmp_path / "snapshot")
+    assert_alike(spark, uri, tmp_path, Case(operation, {}), slice_rows=FEW)
+    plan = read_plan(f"{tmp_path}/plan")
+    assert plan.moves
+    assert 2 not in {broker for move in plan.moves for broker in move.adding}
+
+
+@pytest.mark.spark
 @pytest.mark.parametrize("topics", [["t: 12 13"], []], ids=["nothing lost", "no partition"])
 def test_a_plan_with_nothing_in_it_is_made_alike(spark: SparkSession, tmp_path: Path, topics: list[str]) -> None:
     uri = written(cluster("1 2 3 4!", *topics), tmp_path / "snapshot")

@@ -15,6 +15,7 @@ from typing import Protocol
 from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster.state import Partition, Snapshot
 from kafka_steward.errors import KafkaRefused, KafkaTimeout, RequestError
+from kafka_steward.execution.cordons import cordoned_brokers
 from kafka_steward.execution.filling.debtbook import debts, forget, settle_debts, write_down
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.journal.audit import Action, Entry, Outcome, Who
@@ -112,7 +113,8 @@ def create_topic(cluster: TopicMaker, journal: Journal, wanted: WantedTopic, *, 
         settle_debts(cluster, journal, snapshot, who)
         return _there_already(journal, wanted, there, snapshot)
     min_isr = _min_isr(cluster, wanted, snapshot)
-    assignments = creation_of(wanted, snapshot.live, allowed=allowed, min_isr=min_isr)
+    able = snapshot.live - cordoned_brokers(cluster, snapshot.live)
+    assignments = creation_of(wanted, able, allowed=allowed, min_isr=min_isr)
     owed = _owed(wanted, assignments or ())
     reason = f"{len(snapshot.live)} brokers are live, and {wanted.replication_factor} replicas were asked for"
     new = write_down(journal, owed, reason, who)

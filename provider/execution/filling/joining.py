@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from kafka_steward.assignment import Operation
 from kafka_steward.errors import NodeExists, NodeMissing, VersionConflict
+from kafka_steward.execution.cordons import cordoned_brokers
 from kafka_steward.execution.decisions.owed import Debt, Standing, takers
 from kafka_steward.execution.filling.adding import asked_partitions
 from kafka_steward.execution.filling.debtbook import settle_debts
@@ -53,6 +54,7 @@ def look_for_joined(
     snapshot = cluster.snapshot()
     owing = settle_debts(cluster, journal, snapshot, who)
     able = takers(owing, snapshot) | (snapshot.live if asked_partitions(journal, snapshot) else frozenset())
+    able -= cordoned_brokers(cluster, able)
     now_ms = journal.now_ms()
     due = _due(journal, able, settings, now_ms) if announce else ()
     missing = sum(debt.missing for debt in owing if not debt.over)

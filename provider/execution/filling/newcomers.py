@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from kafka_steward.assignment import Operation
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.errors import NodeExists, NodeMissing, VersionConflict
+from kafka_steward.execution.cordons import cordoned_brokers
 from kafka_steward.execution.decisions.owed import takers
 from kafka_steward.execution.filling.debtbook import debts
 from kafka_steward.execution.ports import ClusterPort
@@ -61,7 +62,8 @@ def look_for_newcomers(cluster: ClusterPort, journal: Journal, settings: Setting
     known, now_ms = _known(node), journal.now_ms()
     found = seen(known, snapshot)
     why = _fill_first(journal, snapshot)
-    due = () if why or now_ms - found.announced_ms < settings.heal_retry_interval * 1000 else found.waiting
+    early = now_ms - found.announced_ms < settings.heal_retry_interval * 1000
+    due = () if why or early else _ready(cluster, found)
     found = replace(found, announced_ms=now_ms) if due else found
     if found != known and not _write(journal, node, found):
         due = ()  # another watch looks
@@ -80,12 +82,18 @@ def take_up(cluster: ClusterPort, journal: Journal, run: str) -> Newcomers:
         return _newcomers(known.told, (), snapshot, "", now_ms)
     found = seen(known, snapshot)
     why = _fill_first(journal, snapshot)
-    if not why and found.waiting:
-        old = _ids(frozenset((*found.old, *found.waiting)))
-        taken = replace(found, waiting=(), old=old, run=run, told=found.waiting)
+    ready = () if why else _ready(cluster, found)
+    if ready:
+        old, later = _ids(frozenset((*found.old, *ready))), _ids(frozenset(found.waiting) - frozenset(ready))
+        taken = replace(found, waiting=later, old=old, run=run, told=ready)
         if not _write(journal, node, taken):
             raise VersionConflict(f"{paths.JOINED_BROKERS} was changed by another process; it is tried again.")
-    return _newcomers(found.waiting if not why else (), (), snapshot, why, now_ms)
+    return _newcomers(ready, (), snapshot, why, now_ms)
+
+
+def _ready(cluster: ClusterPort, found: JoinedBrokers) -> tuple[int, ...]:
+    """Those who wait and may be given something: one that is cordoned waits until it is not any more (KIP-1066)."""
+    return _ids(frozenset(found.waiting) - cordoned_brokers(cluster, found.waiting))
 
 
 def _fill_first(journal: Journal, snapshot: Snapshot) -> str:
