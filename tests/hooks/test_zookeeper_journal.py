@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from kazoo.client import KazooClient
+from kazoo.security import OPEN_ACL_UNSAFE
 
 from kafka_steward.assignment import Assignment, Move, TopicPartition
 from kafka_steward.execution.publishing import publish_plan
@@ -13,7 +14,9 @@ from kafka_steward.execution.snapshot import take_snapshot
 from kafka_steward.execution.undoing.undo import Undo
 from kafka_steward.execution.undoing.verifying import verify_undone
 from kafka_steward.hooks.steward import Opened, StewardHook
+from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Who
+from kafka_steward.journal.zk_acls import _ROOTS
 from kafka_steward.journal.zk_tree import ZkTree
 from kafka_steward.planning.files.formats import plan_table, read_plan, read_snapshot, write_plan
 from kafka_steward.sandbox import Sandbox
@@ -59,6 +62,33 @@ def test_a_plan_is_carried_out_and_taken_back_by_the_journal_in_zookeeper(
             zookeeper.delete(path, recursive=True) if zookeeper.exists(path) else None
         zookeeper.stop()
         zookeeper.close()
+
+
+def test_with_credentials_kafka_takes_away_what_was_submitted_by_its_znode(
+    connect: Connect, zookeeper_sandbox: Sandbox, topic: str, tmp_path: Path
+) -> None:
+    login = {"zookeeper_user": "steward", "zookeeper_password": "s3cret", "submission": "legacy"}
+    extra = {"zookeeper": zookeeper_sandbox.zookeeper, "workspace": str(tmp_path), **login}
+    conn_id = connect(host=zookeeper_sandbox.bootstrap, extra=extra)
+    zookeeper_sandbox.create_topics(topic, assignments={0: (1, 2, 3)})
+    zookeeper = KazooClient(zookeeper_sandbox.zookeeper, auth_data=[("digest", "steward:s3cret")])
+    zookeeper.start()
+    try:
+        with StewardHook(conn_id).open() as opened:
+            digest = published(opened, topic, tmp_path)
+            assert to_the_end(Runner(opened.cluster, opened.journal, digest, opened.settings, WHO)).ended
+            eventually(lambda: is_at(opened, TopicPartition(topic, 0), (4, 2, 3)))
+        eventually(lambda: is_gone(zookeeper, paths.REASSIGN_PARTITIONS), within=30)
+        assert zookeeper.get_acls(paths.plan(digest))[0] != zookeeper.get_acls("/admin")[0] == OPEN_ACL_UNSAFE
+    finally:
+        for path in _ROOTS:
+            zookeeper.delete(path, recursive=True) if zookeeper.exists(path) else None
+        zookeeper.stop()
+        zookeeper.close()
+
+
+def is_gone(zookeeper: KazooClient, path: str) -> None:
+    assert zookeeper.exists(path) is None
 
 
 def is_at(opened: Opened, name: TopicPartition, replicas: Assignment) -> None:
