@@ -163,18 +163,10 @@ class Ledger:
                 self._accept([replace(each.row, stage=stage) for each in several], meaning)
             note_in_flight(self._journal.tree, self._plan, [row.move for row in rows])
             return
-        for told, several in _by(findings, lambda finding: self._told(finding, meaning)):
+        taken = [row.topic_partition for row in rows] if standing is Standing.TAKEN_OVER else []
+        others = self._journal.plans.by_others(self._plan, taken)
+        for told, several in _by(findings, lambda finding: _told(finding, meaning, others)):
             self._mark([each.row for each in several], event, told, cause=CAUSES.get(standing))
-
-    def _told(self, finding: Finding, meaning: str) -> str:
-        """Return the meaning of a look: with the plan of ours that took it over, or the order that a cancel left."""
-        found, row = finding.found, finding.row
-        if found is not None and finding.standing is Standing.TAKEN_OVER:
-            by = changed_by(found, self._journal.plans.by_others(self._plan, [row.topic_partition]))
-            return meaning if by is None else f"{subject(by)} reassigned the partition"
-        order = f"; its replicas are {list(found or ())} now, and were {list(row.move.before)}"
-        reordered = found != row.move.before and finding.standing is Standing.CANCELLED_BY_SOMEONE
-        return meaning + order if reordered else meaning
 
     def _seen_flying(self, findings: Iterable[Finding]) -> None:
         """What flies was accepted, whether or not the answer came; what was whole once need not be whole again."""
@@ -229,6 +221,16 @@ def _staged(row: MoveRow, strides: Mapping[TopicPartition, Move]) -> tuple[int, 
     stride = strides[row.topic_partition]
     stage = 0 if stride == row.move else stage_of(row.move, stride.after)
     return stage, words(row.move, stage)
+
+
+def _told(finding: Finding, meaning: str, others: Mapping[TopicPartition, Sequence[tuple[str, MoveRow]]]) -> str:
+    """Return the meaning of a look: with the plan of ours that took it over, or the order that a cancel left."""
+    found, before, name = finding.found, finding.row.move.before, finding.row.topic_partition
+    by = changed_by(found, others.get(name, ())) if found is not None else None
+    if by is not None:
+        return f"{subject(by)} reassigned the partition"
+    order = f"; its replicas are {list(found or ())} now, and were {list(before)}"
+    return meaning + order if found != before and finding.standing is Standing.CANCELLED_BY_SOMEONE else meaning
 
 
 def _adopted(finding: Finding) -> int:

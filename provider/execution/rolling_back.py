@@ -11,7 +11,7 @@ from kafka_steward.execution.ending import hand_on, owner_after_ends
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.visibility import with_hidden
 from kafka_steward.journal.audit import Action, Code, Entry, Who
-from kafka_steward.journal.moves import Cause, MoveRow, MoveState
+from kafka_steward.journal.moves import Cause, MoveState
 from kafka_steward.journal.open import Journal
 from kafka_steward.journal.plans import PlanRecord, PlanStatus
 from kafka_steward.planning.files.digest import plan_digest
@@ -66,9 +66,7 @@ def publish_rollback(
 def what_goes_back(cluster: ClusterPort, journal: Journal, digest: str, settings: Settings) -> Reversal:
     """Return what a rollback of the plan would do now, and what it would leave alone. Raises ClusterError."""
     rows = journal.plans.rows(digest)
-    others: dict[TopicPartition, list[tuple[str, MoveRow]]] = {}
-    for plan, row in journal.plans.by_others(digest, [row.topic_partition for row in rows]):
-        others.setdefault(row.topic_partition, []).append((plan, row))
+    others = journal.plans.by_others(digest, [row.topic_partition for row in rows])
     snapshot = with_hidden(cluster, cluster.snapshot(), {row.move.topic for row in rows})
     return reversal(rows, snapshot, chunk_size=settings.heal_chunk_size, others=others)
 

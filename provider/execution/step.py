@@ -213,21 +213,26 @@ class Step:
             outlook = replace(outlook, unapproved=self._record.digest[:12])
         left = {row.topic_partition: ahead(row, snapshot.partitions.get(row.topic_partition)) for row in waiting}
         verdicts = [(row, preflight(left[row.topic_partition], outlook)) for row in waiting]
-        verdicts = [(row, self._named(held, snapshot)) for row, held in verdicts]
+        verdicts = self._named(verdicts, snapshot)
         self._decide([_decision(row, held) for row, held in verdicts], snapshot)
         ready = [left[row.topic_partition] for row, held in verdicts if held is None]
         chosen = self._choose([self._stride(move, snapshot) for move in ready], rows, outlook)
         refused = self._submit(chosen) if chosen else []
         return [held for _, held in verdicts if held is not None and held.reason.event is Event.HOLD] + refused
 
-    def _named(self, held: Held | None, snapshot: Snapshot) -> Held | None:
-        """Name the plan of ours that changed a partition since it was planned, if one did."""
-        if held is None or held.reason is not HoldReason.CHANGED_ELSEWHERE:
-            return held
-        name = TopicPartition(held.topic, held.partition)
-        found = snapshot.partitions[name].replicas
-        by = changed_by(found, self._journal.plans.by_others(self._record.digest, [name]))
-        return held if by is None else Held.of(name, held.reason, str(list(found)), by=subject(by))
+    def _named(
+        self, verdicts: Sequence[tuple[MoveRow, Held | None]], snapshot: Snapshot
+    ) -> list[tuple[MoveRow, Held | None]]:
+        """Name the plans of ours that changed partitions since they were planned, where it was not someone else."""
+        changed = [row for row, held in verdicts if held and held.reason is HoldReason.CHANGED_ELSEWHERE]
+        others = self._journal.plans.by_others(self._record.digest, [row.topic_partition for row in changed])
+        named = {}
+        for name, several in others.items():
+            found = snapshot.partitions[name].replicas
+            plan = changed_by(found, several)
+            if plan is not None:
+                named[name] = Held.of(name, HoldReason.CHANGED_ELSEWHERE, str(list(found)), by=subject(plan))
+        return [(row, named.get(row.topic_partition, held)) for row, held in verdicts]
 
     def _stride(self, move: Move, snapshot: Snapshot) -> Move:
         """What is submitted of it now."""

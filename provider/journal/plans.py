@@ -133,9 +133,14 @@ class Plans:
         """The rows that there are, whatever the record says: for what must go on although some are missing."""
         return self._table.rows(digest)
 
-    def by_others(self, digest: str, partitions: Collection[TopicPartition]) -> list[tuple[str, MoveRow]]:
-        """Return what other plans of this cluster have submitted of these partitions, by digest; the latest last."""
-        return self._table.by_others(digest, partitions) if partitions else []
+    def by_others(
+        self, digest: str, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, list[tuple[str, MoveRow]]]:
+        """Return what other plans have submitted of these partitions: for each, digests and rows, the latest last."""
+        found: dict[TopicPartition, list[tuple[str, MoveRow]]] = {}
+        for plan, row in self._table.by_others(digest, partitions) if partitions else ():
+            found.setdefault(row.topic_partition, []).append((plan, row))
+        return found
 
     def mark(
         self,

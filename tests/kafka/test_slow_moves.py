@@ -182,6 +182,10 @@ def test_a_changed_throttle_reaches_its_broker_within_two_steps_and_what_someone
 ) -> None:
     sandbox.create_topics(topic, assignments={0: BEFORE})
     sandbox.fill(topic, 4_000_000)
+    # Slow at the leaders' side, too, which is not ours: else all is copied in the moment without our throttle.
+    leaders = {topic: [ConfigChange(Side.LEADER.replicas_key, ConfigOp.SET, "0:1,0:2,0:3")]}
+    assert cluster.change_topic_configs(leaders) == {topic: None}
+    assert set_rates(cluster, Side.LEADER, dict.fromkeys(BEFORE, 30_000)) == dict.fromkeys(BEFORE)
     runner = run(moves_of(topic, 1), Settings(throttle=30_000))
     digest = runner.step().digest
     assert rates(cluster, FOLLOWER, [4]) == {4: 30_000}
@@ -201,6 +205,7 @@ def test_a_changed_throttle_reaches_its_broker_within_two_steps_and_what_someone
     }
 
     change_throttle(journal, digest, 0, WHO, "it may hurry")
+    assert set_rates(cluster, Side.LEADER, dict.fromkeys(BEFORE, 100_000_000)) == dict.fromkeys(BEFORE)
     assert step_until(runner, lambda each: each.ended, within=120).completed == 1
     assert rates(cluster, FOLLOWER, [4]) == {4: None}
     assert cluster.topic_configs([topic], [FOLLOWER.replicas_key], own_only=True) == {topic: {}}

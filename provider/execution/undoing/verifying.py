@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.state import LogDir, Snapshot
 from kafka_steward.cluster.throttles import Side, listed
 from kafka_steward.errors import PlanError
@@ -141,14 +142,18 @@ def _expected(
     rows: Sequence[MoveRow],
     alone: Collection[LeftAlone],
     snapshot: Snapshot,
-    later: Sequence[tuple[str, MoveRow]],
+    later: Mapping[TopicPartition, Sequence[tuple[str, MoveRow]]],
 ) -> tuple[list[MoveRow], list[LeftAlone]]:
     """The moves that must be undone, and those that others have changed since."""
     names = {(each.topic, each.partition) for each in alone}
     begun = [row for row in rows if row.attempt and row.topic_partition not in names]
     if record.status is not PlanStatus.ROLLED_BACK and record.not_taken_back is None:
         begun = [row for row in begun if row.state is MoveState.DROPPED and row.cause is Cause.REQUESTED]
-    others = {row.topic_partition: why for row in begun if (why := _by_others(row, snapshot, later)) is not None}
+    others = {
+        row.topic_partition: why
+        for row in begun
+        if (why := _by_others(row, snapshot, later.get(row.topic_partition, ()))) is not None
+    }
     expected = [row for row in begun if row.topic_partition not in others]
     return expected, [LeftAlone(*name, why) for name, why in others.items()]
 
@@ -164,8 +169,7 @@ def _by_others(row: MoveRow, snapshot: Snapshot, later: Sequence[tuple[str, Move
     if halfway(row.move, partition.replicas):
         return f"its original broker {dead[0]} is not live, so it keeps {list(partition.replicas)}" if dead else None
     if not partition.reassigning and frozenset(partition.replicas) not in known:
-        theirs = [each for each in later if each[1].topic_partition == row.topic_partition]
-        return f"{subject(changed_by(partition.replicas, theirs))} changed its replicas to {list(partition.replicas)}"
+        return f"{subject(changed_by(partition.replicas, later))} changed its replicas to {list(partition.replicas)}"
     return None
 
 
