@@ -134,10 +134,7 @@ class Runner:
             purge_old(self._journal, self._settings)
             return progress_of(record, stepped.rows)
         if starting and self._out_of_attempts(record, stepped):
-            try:
-                return self._give_up(record, fence, step, stepped)
-            except ClusterError as error:
-                return self._failed(record, fence, error)
+            return self._give_up(record, fence, step, stepped)
         return self._went_on(record, fence, stepped, why_not=why_not, resting=resting, cancelling=bool(cancelling))
 
     def _throttle(self, record: PlanRecord, *, cancelling: bool) -> int | None:
@@ -195,7 +192,10 @@ class Runner:
         why = stepped.held[0].sentence if stepped.held else "nothing could be started"
         tries = record.attempts + 1
         if record.auto_generated:
-            step.give_up(stepped.snapshot, f"{HANDED_BACK} after {tries} attempts: {why}")
+            try:
+                step.give_up(stepped.snapshot, f"{HANDED_BACK} after {tries} attempts: {why}")
+            except ClusterError as error:
+                return self._failed(record, fence, error)
             record = self._update(record, fence, attempts=0, reason=why)
             return progress_of(record, self._journal.plans.rows(self._digest), held=stepped.held)
         return self._stuck(record, fence, tries, why)

@@ -170,18 +170,8 @@ class Plans:
                 if fence is not None:
                     fence.check()
                 chunks = self._chunks_of(digest, partitions)
-                self._table.mark(
-                    digest,
-                    partitions,
-                    state,
-                    detail,
-                    attempt=attempt,
-                    isr_seen=isr_seen,
-                    phase=phase,
-                    stage=stage,
-                    cause=cause,
-                    unacknowledged=unacknowledged,
-                )
+                kept: dict[str, Any] = {"attempt": attempt, "isr_seen": isr_seen, "unacknowledged": unacknowledged}
+                self._table.mark(digest, partitions, state, detail, **kept, phase=phase, stage=stage, cause=cause)
             if state.settled:
                 self._delete_settled(digest, chunks)
 
