@@ -50,11 +50,14 @@ def respond(desk: Desk, dag_id: str, run_id: str, option: str, reason: str = "",
 
 
 def logged(desk: Desk, dag_id: str, run_id: str, task_id: str) -> str:
-    """The logs of all tries of a task."""
+    """The logs of all tries of a task; one that never began has none."""
     run = urllib.parse.quote(run_id, safe="")
     path = f"/api/v2/dags/{dag_id}/dagRuns/{run}/taskInstances/{task_id}"
-    tries = int(desk.airflow.api("GET", path)["try_number"])
-    return "\n".join(desk.log(dag_id, run_id, task_id, number) for number in range(1, tries + 1))
+    told = []
+    for number in range(1, int(desk.airflow.api("GET", path)["try_number"]) + 1):
+        with suppress(AirflowFailed):
+            told.append(desk.log(dag_id, run_id, task_id, number))
+    return "\n".join(told)
 
 
 def ended(desk: Desk, dag_id: str, run_id: str, state: str = "success") -> None:

@@ -52,7 +52,7 @@ def refused_by_the_first_task(desk: Desk, dag_id: str, conf: dict[str, Any], sen
     run_id = desk.trigger(dag_id, conf, "ann")
     ended(desk, dag_id, run_id, "failed")
     assert desk.tasks(dag_id, run_id)["gate"] == "failed"
-    assert sentence in desk.log(dag_id, run_id, "gate")
+    assert sentence in logged(desk, dag_id, run_id, "gate")
 
 
 def approve_in_vain(desk: Desk, dag_id: str, run_id: str, user: str) -> None:
