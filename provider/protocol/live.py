@@ -122,6 +122,8 @@ class Protocol:
 
     def _queue(self, looked: Looked) -> None:
         paper = read_queue(self._journal.tree)
+        # First: of two queues, what the second names again would pass for under way, and then go with the first.
+        self._take_out(paper)
         if paper is not None:
             fresh = self._fresh(paper)
             if fresh.asked or paper.fault:
@@ -131,30 +133,35 @@ class Protocol:
             if paper.fault:
                 delete_as_read(self._journal.tree, paper.node)
                 return
-        self._tidy_queue(paper)
+            self._shorten(paper)
 
     def _fresh(self, paper: Paper) -> Paper:
-        """What is in the queue and in no plan yet: all of it, or what someone has added since."""
+        """What is in the queue and in no plan yet: all of it, or what someone has added or changed since."""
         plans = [plan for plan in self._plans.asked if paper.source in plan.sources]
         if not plans and self._plans.knows(paper.source):
             return replace(paper, asked=())  # its plan has ended, and a look died before it emptied the queue
-        known = {row.topic_partition for plan in plans for row in self._journal.plans.rows(plan.digest)}
-        return replace(paper, asked=[each for each in paper.asked if each.partition not in known])
+        rows = [row for plan in plans for row in self._journal.plans.rows(plan.digest)]
+        known = {(row.topic_partition, row.move.after) for row in rows}
+        return replace(paper, asked=[each for each in paper.asked if (each.partition, each.replicas) not in known])
 
-    def _tidy_queue(self, paper: Paper | None) -> None:
-        source = None if paper is None else paper.source
-        waiting = set()
+    def _take_out(self, paper: Paper | None) -> None:
+        """Withdraw what waits and was taken out of the queue, or changed there, or whose queue was taken away."""
         for plan in self._plans.asked:
             if not any(each.startswith(f"{paths.REASSIGN_QUEUE}@") for each in plan.sources):
                 continue
-            rows = self._journal.plans.rows(plan.digest)
-            if source in plan.sources:
-                waiting |= {row.topic_partition for row in rows} - started(rows)
-            out = taken_out(rows, paper.node if paper and source in plan.sources else None)
+            node = paper.node if paper is not None and paper.source in plan.sources else None
+            out = taken_out(self._journal.plans.rows(plan.digest), node)
             if out:
                 self._withdraw(plan, out)
-        if paper is not None and not paper.fault:
-            shorten(self._journal.tree, paper.node, waiting)
+
+    def _shorten(self, paper: Paper) -> None:
+        """Leave in the queue what waits."""
+        waiting = set()
+        for plan in self._plans.asked:
+            if paper.source in plan.sources:
+                rows = self._journal.plans.rows(plan.digest)
+                waiting |= {row.topic_partition for row in rows} - started(rows)
+        shorten(self._journal.tree, paper.node, waiting)
 
     def _others(self, looked: Looked) -> None:
         if self._zookeeper:

@@ -66,13 +66,15 @@ def started(rows: Iterable[MoveRow]) -> set[TopicPartition]:
 
 
 def taken_out(rows: Iterable[MoveRow], queue: Node | None) -> set[TopicPartition]:
-    """The partitions that wait though the queue does not name them any more. Pure."""
+    """The partitions that wait though the queue does not name them any more, or names another target. Pure."""
     try:
         asked = () if queue is None else Request.from_node(queue).partitions
     except DocumentError:
         return set()  # whoever garbled it may mend it
-    named = {each.topic_partition for each in asked}
-    return {row.topic_partition for row in rows if row.state in OPEN} - named
+    named = {(each.topic_partition, each.replicas) for each in asked}
+    return {
+        row.topic_partition for row in rows if row.state in OPEN and (row.topic_partition, row.move.after) not in named
+    }
 
 
 def shorten(tree: Tree, queue: Node, keep: set[TopicPartition]) -> None:

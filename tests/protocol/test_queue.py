@@ -79,6 +79,48 @@ def test_what_is_removed_before_it_begins_does_not_start() -> None:
     assert yard.journal.plans.latest(1)[0].status is PlanStatus.COMPLETED
 
 
+def test_what_waits_is_done_as_the_queue_has_it_when_someone_changes_it() -> None:
+    yard = Yard(max_in_flight=1)
+    queue_add(yard.journal, THREE, who=WHO)
+    yard.look()
+    node = yard.journal.tree.get(paths.REASSIGN_QUEUE)
+    assert node is not None
+    yard.journal.tree.set(node.path, document(["t-1 235", "t-2 345"]), version=node.version)
+    yard.look()
+    assert queued(yard) == ["t-1", "t-2"]
+    yard.run()
+    assert [yard.replicas(f"t-{n}") for n in range(3)] == [(2, 3), (2, 3, 5), (3, 4, 5)]
+    assert yard.journal.tree.get(paths.REASSIGN_QUEUE) is None
+
+
+def test_what_a_second_queue_names_again_is_not_lost_with_the_first() -> None:
+    yard = Yard(max_in_flight=1)
+    queue_add(yard.journal, THREE, who=WHO)
+    yard.look()
+    queue_remove(yard.journal, who=WHO)
+    queue_add(yard.journal, document(["t-1 234"]), who=WHO)
+    yard.look()
+    assert queued(yard) == ["t-1"]
+    yard.run()
+    assert [yard.replicas(f"t-{n}") for n in range(3)] == [(2, 3), (2, 3, 4), (3, 1, 2)]
+
+
+def test_what_waits_of_several_plans_stays_in_the_queue() -> None:
+    yard = Yard(max_in_flight=1)
+    yard.ask("t-0 23")
+    yard.look()  # what is in flight is not the queue's
+    queue_add(yard.journal, document(["t-1 234"]), who=WHO)
+    assert yard.look().rings == {"request"}
+    node = yard.journal.tree.get(paths.REASSIGN_QUEUE)
+    assert node is not None
+    yard.journal.tree.set(node.path, document(["t-1 234", "t-2 345"]), version=node.version)
+    yard.look()
+    assert (queued(yard), yard.flying()) == (["t-1", "t-2"], ["t-0"])
+    assert queue_remove(yard.journal, who=WHO)
+    yard.run()
+    assert [yard.replicas(f"t-{n}") for n in range(3)] == [(2, 3), (2, 3, 1), (3, 1, 2)]
+
+
 def test_what_is_added_to_it_by_hand_is_done_too() -> None:
     yard = Yard(max_in_flight=1)
     queue_add(yard.journal, document(["t-0 23", "t-1 234"]), who=WHO)
@@ -155,6 +197,19 @@ def test_a_queue_that_someone_changes_meanwhile_is_left_to_the_next_look(keep: s
     tree.delete(node.path, version=1)
     shorten(tree, node, keep)
     assert tree.get(node.path) is None
+
+
+def test_what_is_wrong_with_it_is_told_whoever_queues_it() -> None:
+    for text, words in (
+        ("[]", "The reassignment holds a list where an object belongs; mend or delete it."),
+        (
+            document([]),
+            'The reassignment lists no partition; it should be {"version": 1, "partitions": [...]}.',
+        ),
+    ):
+        with pytest.raises((DocumentError, RequestError)) as refused:
+            queue_add(Yard().journal, text, who=WHO)
+        assert str(refused.value) == words
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"partitions": []}', '{"version": 1}'])

@@ -112,13 +112,14 @@ def test_what_a_later_request_cancels_and_drops_names_that_request() -> None:
 
 def test_the_queue_that_someone_adds_and_takes_away() -> None:
     yard = Yard()
-    queue_add(yard.journal, document(["t-0 23", "t-1 234"]), who=WHO)
+    queue_add(yard.journal, document([f"t-{number} 23" for number in range(60)]), who=WHO)
     node = yard.journal.tree.get(paths.REASSIGN_QUEUE)
     assert node is not None
+    assert len(node.data) > 2000
     queue_remove(yard.journal, who=WHO)
     assert rows(yard, Action.REQUEST) == [
-        (Entry(Action.REQUEST, "queued 2 partitions", who=WHO), Outcome.DONE, ""),
-        (Entry(Action.REQUEST, "took the queue away", before=node.data, who=WHO), Outcome.DONE, ""),
+        (Entry(Action.REQUEST, "queued 60 partitions", who=WHO), Outcome.DONE, ""),
+        (Entry(Action.REQUEST, "took the queue away", before=node.data[:2000], who=WHO), Outcome.DONE, ""),
     ]
 
 
@@ -163,6 +164,24 @@ def test_the_signal_is_heard_for_whoever_wrote_it() -> None:
     asked, heard = rows(yard, Action.REQUEST)
     assert (asked[0].plan, asked[0].who) == (record.digest, asker)
     assert heard == (Entry(Action.REQUEST, said[0], after=CANCEL_SIGNAL, who=asker), Outcome.DONE, "")
+
+
+def test_plans_and_what_others_started_are_told_together() -> None:
+    yard = Yard()
+    yard.ask("t-1 234")
+    yard.look()
+    (record,) = yard.journal.plans.unfinished()
+    foreign(yard, (3, 2), (1, 2))
+    said = heed(yard, CancelRequest(reason="maintenance"), record.digest)
+    assert said == [f"Plan {record.digest[:12]} is cancelled: maintenance.", "t-0 is as it was before."]
+
+
+def test_all_that_is_as_it_was_before_is_told() -> None:
+    yard = Yard(f"t: {' '.join(['12'] * 9)}")
+    for number in range(9):
+        note_foreign(yard.journal.tree, TopicPartition("t", number), InFlight((1, 2), (2, 3), legacy=True))
+    assert heed(yard, CancelRequest()) == [f"t-{number} is as it was before." for number in range(9)]
+    assert yard.journal.tree.children(paths.reassignments_of("t")) == []
 
 
 def test_a_signal_without_words_has_its_path_for_a_reason() -> None:

@@ -1,0 +1,50 @@
+"""One look of the watch at everything: whatever is told is told, and in the order in which it is looked at."""
+
+from __future__ import annotations
+
+from kafka_steward.assignment import TopicPartition
+from kafka_steward.journal import paths
+from kafka_steward.protocol.live import Protocol
+from tests.protocol.yard import WATCH, Yard, document
+
+
+def test_each_part_of_a_look_is_told() -> None:
+    yard = Yard(zookeeper=True, mode="zookeeper")
+    tree = yard.journal.tree
+    tree.create(paths.CANCEL_IN_PROGRESS, "")
+    request = yard.ask("t-0 19")
+    tree.create(paths.REASSIGN_QUEUE, document(["t-1 239"]))
+    tree.create(paths.REASSIGN_PARTITIONS, "[]")
+    looked = yard.look()
+    assert looked.sentences == [
+        "/admin/cancel_reassignment_in_progress was created, and there was nothing to cancel.",
+        f"{request.path} asks to move t-0 to [1, 9]: refused, the cluster has no broker 9.",
+        "/admin/reassign_partitions_queue asks to move t-1 to [2, 3, 9]: refused, the cluster has no broker 9.",
+        "Left to Kafka: /admin/reassign_partitions holds a list where an object belongs; mend or delete it.",
+    ]
+    assert looked.rings == {"cancel", "request"}
+    assert looked.pause_s is None
+
+
+def test_while_switched_off_what_waits_and_what_others_do_is_told() -> None:
+    yard = Yard(zookeeper=True, mode="zookeeper")
+    tree = yard.journal.tree
+    off = tree.create(paths.REASSIGN_CANCEL, "")
+    yard.look()
+    request = yard.ask("t-0 23")
+    tree.create(paths.REASSIGN_PARTITIONS, "[]")
+    yard.simulator.alter({TopicPartition("t", 1): (2, 3, 4)})
+    since = "reassignments are switched off by someone unnamed since 1970-01-01 00:16:40 UTC"
+    assert yard.look().sentences == [
+        f"{request.path} waits: {since}.",
+        "Left to Kafka: /admin/reassign_partitions holds a list where an object belongs; mend or delete it.",
+        f"Someone reassigns t-1 though {since}; it is left alone.",
+    ]
+    assert tree.get(off.path) == off
+
+
+def test_only_where_the_tree_is_the_brokers_own_is_kafkas_node_looked_at() -> None:
+    yard = Yard()
+    yard.journal.tree.create(paths.REASSIGN_PARTITIONS, "[]")
+    watch = Protocol(yard.simulator, yard.journal, yard.settings, WATCH)
+    assert watch.look().sentences == []
