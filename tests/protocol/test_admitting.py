@@ -9,14 +9,16 @@ import pytest
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import ClusterUnreachable, LockLost
 from kafka_steward.execution.inflight import note_foreign
+from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.documents import InFlight
 from kafka_steward.journal.moves import MoveState
-from kafka_steward.protocol.admitting import known_flights
+from kafka_steward.protocol.admitting import Admission, known_flights
 from kafka_steward.protocol.asked_plans import AskedPlans
 from kafka_steward.protocol.asking import Flight
+from kafka_steward.protocol.papers import read_requests
 from kafka_steward.protocol.withdrawing import Withdrawal
-from tests.protocol.yard import WATCH, Yard
+from tests.protocol.yard import WATCH, Yard, document
 from tests.simulator import Simulator
 
 T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
@@ -95,6 +97,31 @@ def test_what_each_is_worth_is_what_its_leader_has_where_that_is_told(told: bool
     yard.look()
     (record,) = yard.journal.plans.unfinished()
     assert [row.move.size_bytes for row in yard.journal.plans.rows(record.digest)] == sizes
+
+
+class Silent:
+    """A cluster that is asked for nothing but its snapshot."""
+
+    def __init__(self, simulator: Simulator) -> None:
+        self.snapshot = simulator.snapshot
+
+
+def test_where_nothing_can_be_read_no_topic_is_asked_for() -> None:
+    yard = Yard()
+    yard.protocol = yard.new_watch(Silent(yard.simulator))
+    yard.journal.tree.create_sequential(paths.REQUEST_PREFIX, "[]")
+    assert len(yard.look().sentences) == 1
+
+
+def test_what_someone_mends_while_it_is_refused_is_theirs() -> None:
+    yard = Yard()
+    node = yard.journal.tree.create_sequential(paths.REQUEST_PREFIX, "[]")
+    papers = read_requests(yard.journal.tree)
+    mended = yard.journal.tree.set(node.path, document(["t-0 23"]), version=0)
+    admitted = Admission(yard.simulator, yard.journal, yard.settings, WATCH).admit(papers, AskedPlans(yard.journal))
+    fault = f"{node.path} holds a list where an object belongs; mend or delete it."
+    assert admitted.sentences == [f"{node.path} was not carried out: {fault}"]
+    assert yard.journal.tree.get(node.path) == mended
 
 
 # Taking partitions out of a plan again

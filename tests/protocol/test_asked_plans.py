@@ -78,6 +78,17 @@ def test_the_same_documents_by_another_route_or_with_another_target_are_another_
     assert len(yard.journal.plans.latest(9)) == 4
 
 
+def test_what_one_release_published_the_next_one_knows_again() -> None:
+    """By its digest: a process that dies between plan and document is gone on with after an upgrade, too."""
+    yard = Yard()
+    moves = [replace(move("t-0", "12", "23"), topic_id="id-1")]
+    record = publish_asked(yard.journal, moves, sources=[REQUEST], legacy=False, who=WATCH)
+    assert (yard.journal.cluster_id, record.digest) == (
+        "simulated",
+        "8ce3e46439719b32b2e2eb986d807f73e26c028f61e3500d055565f119e89d89",
+    )
+
+
 def test_the_one_that_was_published_last_has_the_cluster_and_the_others_get_it_back() -> None:
     yard = Yard()
     records = [asked(yard, name, REQUEST) for name in ("t-0", "t-1")]
@@ -118,8 +129,10 @@ def test_what_has_ended_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("text", ["{", '{"version": 9}'])
-def test_a_record_that_cannot_be_read_hides_no_other(text: str) -> None:
+def test_a_record_that_cannot_be_read_hides_no_other(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     yard = Yard()
+    children = yard.journal.tree.children
+    monkeypatch.setattr(yard.journal.tree, "children", lambda path: [*children(path), "deleted-meanwhile"])
     yard.journal.tree.create(paths.plan("0"), text)
     yard.journal.tree.create(paths.plan("f" * 64), text)
     record = asked(yard, "t-0", REQUEST)
@@ -172,17 +185,19 @@ def test_documents_wait_while_eight_plans_of_theirs_are_under_way() -> None:
 def test_whoever_does_it_is_in_the_record() -> None:
     yard = Yard()
     who = Who(task_id="watch", person="ada")
-    record = publish_asked(yard.journal, [move("t-0", "12", "23")], sources=[QUEUE, REQUEST], legacy=False, who=who)
+    by_hand = "/admin/reassignment_requests/me@home@7"
+    sources = [QUEUE, REQUEST, by_hand]
+    record = publish_asked(yard.journal, [move("t-0", "12", "23")], sources=sources, legacy=False, who=who)
     expected = PlanRecord(
         record.digest,
         yard.journal.cluster_id,
         "apply",
-        reason=f"asked for by {QUEUE[:-2]}, {REQUEST[:-2]}",
+        reason=f"asked for by {QUEUE[:-2]}, {by_hand[:-2]}, {REQUEST[:-2]}",
         who=who,
         partitions=1,
         published_ms=yard.simulator.now_ms,
         stepped_ms=yard.simulator.now_ms,
         chunks=record.chunks,
-        extra={"asked": {"sources": [QUEUE, REQUEST], "legacy": False}},
+        extra={"asked": {"sources": [QUEUE, by_hand, REQUEST], "legacy": False}},
     )
     assert replace(record, source=None) == expected

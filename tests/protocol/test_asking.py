@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -77,12 +79,20 @@ CASES = [
         ("supersede", ""),
     ),
     (asked("145"), Sight(snapshot(), min_isr={"u": 4}), ("move", "")),
+    (asked("145"), Sight(snapshot(), {T0: Flight((2, 3, 4), (), plan="p")}), ("supersede", "")),
 ]
 
 
 @pytest.mark.parametrize(("one", "sight", "expected"), CASES)
 def test_what_becomes_of_one(one: Asked, sight: Sight, expected: tuple[str, str]) -> None:
     assert fate(one, sight) == expected
+
+
+def test_a_replica_may_stay_on_a_broker_that_is_gone_altogether() -> None:
+    seen = snapshot(3)
+    seen = replace(seen, brokers={broker: each for broker, each in seen.brokers.items() if broker != 3})
+    assert fate(asked("312"), Sight(seen)) == ("move", "")
+    assert fate(asked("312", T1), Sight(seen)) == ("move", "")
 
 
 def test_of_two_that_ask_at_once_the_later_counts() -> None:

@@ -205,9 +205,12 @@ def test_what_holds_up_one_plan_and_another_is_told_of_both() -> None:
         yard.look()
         yard.simulator.topics[TopicPartition("t", number)].isr = {3}
     yard.simulator.kill(1)
+    garbled = yard.journal.tree.create_sequential(paths.REQUEST_PREFIX, "[]")
     yard.ask("t-0 25", "t-1 25")
     why = "KIP-236: none of the original replicas is in sync, and going back would take it offline"
-    assert {f"t-0 waits: {why}.", f"t-1 waits: {why}."} <= set(yard.look().sentences)
+    said = yard.look().sentences
+    assert {f"t-0 waits: {why}.", f"t-1 waits: {why}."} <= set(said)
+    assert [line for line in said if line.startswith(f"{garbled.path} was not carried out: ")]
 
 
 def test_while_another_process_steps_what_is_left_to_do_waits_for_the_next_look() -> None:

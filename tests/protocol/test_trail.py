@@ -257,6 +257,16 @@ def test_of_what_has_arrived_or_is_gone_nothing_is_changed(originals: tuple[int,
     assert yard.record("u-0") is None
 
 
+def test_each_of_several_that_others_start_has_its_own_row() -> None:
+    yard = Yard()
+    yard.journal.tree.create(paths.REASSIGN_CANCEL, "")
+    yard.look()
+    yard.simulator.alter({TopicPartition("t", number): (4, 5) for number in range(3)})
+    said = yard.look().sentences
+    assert [entry.reason for entry, _, _ in rows(yard, Action.FOREIGN)] == said
+    assert [line.split()[2] for line in said] == ["t-0", "t-1", "t-2"]
+
+
 # What others start while reassignments are switched off
 
 
