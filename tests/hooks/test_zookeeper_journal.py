@@ -27,11 +27,12 @@ from tests.stepping import to_the_end
 WHO = Who(person="ada")
 
 
-def published(opened: Opened, topic: str, folder: Path) -> str:
+def published(opened: Opened, topic: str, folder: Path, partitions: int = 1) -> str:
     take_snapshot(opened.cluster, str(folder / "snapshot"), failed=(), now_ms=opened.journal.now_ms())
     snapshot = read_snapshot(str(folder / "snapshot"))
+    moves = [Move(topic, each, (1, 2, 3), (4, 2, 3), 0, each, "given") for each in range(partitions)]
     proof = {"cluster_id": snapshot.cluster_id, "snapshot_digest": snapshot.digest, "operation": "apply", "options": {}}
-    write_plan(str(folder / "plan"), plan_table([Move(topic, 0, (1, 2, 3), (4, 2, 3), 0, 0, "given")]), proof)
+    write_plan(str(folder / "plan"), plan_table(moves), proof)
     plan = read_plan(str(folder / "plan"))
     return publish_plan(opened.cluster, opened.journal, plan, settings=opened.settings, who=WHO).digest
 
@@ -70,12 +71,13 @@ def test_with_credentials_kafka_takes_away_what_was_submitted_by_its_znode(
     login = {"zookeeper_user": "steward", "zookeeper_password": "s3cret", "submission": "legacy"}
     extra = {"zookeeper": zookeeper_sandbox.zookeeper, "workspace": str(tmp_path), **login}
     conn_id = connect(host=zookeeper_sandbox.bootstrap, extra=extra)
-    zookeeper_sandbox.create_topics(topic, assignments={0: (1, 2, 3)})
+    zookeeper_sandbox.create_topics(topic, assignments=dict.fromkeys(range(3), (1, 2, 3)))
     zookeeper = KazooClient(zookeeper_sandbox.zookeeper, auth_data=[("digest", "steward:s3cret")])
     zookeeper.start()
     try:
         with StewardHook(conn_id).open() as opened:
-            digest = published(opened, topic, tmp_path)
+            # Kafka makes the node shorter when the first has arrived, and deletes it after the last.
+            digest = published(opened, topic, tmp_path, partitions=3)
             assert to_the_end(Runner(opened.cluster, opened.journal, digest, opened.settings, WHO)).ended
             eventually(lambda: is_at(opened, TopicPartition(topic, 0), (4, 2, 3)))
         eventually(lambda: is_gone(zookeeper, paths.REASSIGN_PARTITIONS), within=30)
