@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
 from kafka_steward.errors import JournalError, JournalUnreachable, SettingError
-from kafka_steward.journal import engine
+from kafka_steward.journal import engine, postgres
 from kafka_steward.journal.audit import Action, Entry
 from kafka_steward.journal.database import IDS, Database, as_journal_error, insert_once
 from kafka_steward.journal.engine import open_database
@@ -157,26 +157,25 @@ class Asked(Exception):
     """Told how a connection was asked for, instead of being connected."""
 
 
-def connection_arguments(url: str) -> Mapping[str, Any]:
+def connection_arguments(url: str, monkeypatch: pytest.MonkeyPatch) -> Mapping[str, Any]:
     """What the driver is given when a connection is opened."""
     asked: dict[str, Any] = {}
-    made = engine._engine(engine._parsed(url))
 
-    @sa.event.listens_for(made, "do_connect", insert=True)
-    def connect(_dialect: Any, _record: Any, _arguments: Any, named: Mapping[str, Any]) -> None:
+    def connect(**named: Any) -> None:
         asked.update(named)
         raise Asked
 
+    monkeypatch.setattr(postgres.BoundedConnection, "connect", connect)
     with pytest.raises(Asked):
-        made.connect()
+        engine._engine(engine._parsed(url)).connect()
     return asked
 
 
 @pytest.mark.parametrize("scheme", ["postgresql://", "postgres://", "postgresql+psycopg://"])
 def test_postgresql_ends_a_statement_after_a_quarter_of_a_minute_and_what_was_stopped_in_the_middle_after_one(
-    scheme: str,
+    scheme: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = connection_arguments(f"{scheme}ann:{SECRET}@db:5432/steward")
+    asked = connection_arguments(f"{scheme}ann:{SECRET}@db:5432/steward", monkeypatch)
     assert {key: asked[key] for key in ("user", "password", "host", "port", "dbname")} == {
         "user": "ann",
         "password": SECRET,

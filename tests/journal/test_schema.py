@@ -131,7 +131,8 @@ def test_the_folder_of_the_migrations_may_have_any_name(tmp_path: Path, monkeypa
     shutil.copytree(Path(schema.__file__).parent, folder)
     monkeypatch.setattr(upgrade, "__file__", str(folder / "upgrade.py"))
     with open_journal(f"sqlite:///{tmp_path}/journal.db", "c", host="h") as journal:
-        assert journal.tree.children("/") == []
+        journal.tree.create("/a/b", "x")
+        assert journal.tree.children("/a") == ["b"]
 
 
 def test_the_journal_lives_beside_other_tables(fresh_url: str) -> None:

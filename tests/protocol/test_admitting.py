@@ -116,7 +116,7 @@ def test_where_nothing_can_be_read_no_topic_is_asked_for() -> None:
 def test_what_someone_mends_while_it_is_refused_is_theirs() -> None:
     yard = Yard()
     node = yard.journal.tree.create_sequential(paths.REQUEST_PREFIX, "[]")
-    papers = read_requests(yard.journal.tree)
+    papers, _ = read_requests(yard.journal.tree)
     mended = yard.journal.tree.set(node.path, document(["t-0 23"]), version=0)
     admitted = Admission(yard.simulator, yard.journal, yard.settings, WATCH).admit(papers, AskedPlans(yard.journal))
     fault = f"{node.path} holds a list where an object belongs; mend or delete it."

@@ -9,7 +9,7 @@ import pytest
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.execution.inflight import note_foreign
 from kafka_steward.journal import paths
-from kafka_steward.journal.audit import Action, Entry, Outcome, Who
+from kafka_steward.journal.audit import Action, Code, Entry, Outcome, Who
 from kafka_steward.journal.documents import InFlight
 from kafka_steward.journal.requests import CancelRequest
 from kafka_steward.protocol.queueing import queue_add, queue_remove
@@ -238,7 +238,7 @@ def test_why_one_was_not_cancelled_is_written_down_once() -> None:
     (said,) = heed(yard, CancelRequest())
     rule = said.removeprefix("t-0 was not cancelled: ").removesuffix(".")
     assert rows(yard, Action.CANCEL, Action.REORDER, Action.SKIP) == [
-        (Entry(Action.SKIP, rule, topic="t", partition=0, who=CALLER), Outcome.DONE, "")
+        (Entry(Action.SKIP, rule, topic="t", partition=0, who=CALLER, code=Code.FORBIDDEN), Outcome.DONE, "")
     ]
 
 
