@@ -269,6 +269,18 @@ def test_the_same_name_is_no_way_in(timed: MemoryTree, clock: Clock) -> None:
         first.check()
 
 
+@pytest.mark.parametrize("anew", [False, True])
+def test_a_lock_that_someone_deleted_is_lost_even_when_it_is_made_anew_as_it_was(timed: MemoryTree, anew: bool) -> None:
+    fence = StepLock(timed, "one").acquire()
+    node = timed.get(paths.STEP_LOCK)
+    assert node is not None
+    timed.delete(node.path, version=node.version)
+    if anew:
+        timed.create(node.path, node.data)
+    with pytest.raises(LockLost):
+        fence.check()
+
+
 def test_a_long_step_keeps_its_lock_by_checking(timed: MemoryTree, clock: Clock) -> None:
     fence = StepLock(timed, "slow").acquire()
     for _ in range(10):
