@@ -12,11 +12,13 @@ from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.state import Directory, LogDir
 from kafka_steward.execution.decisions.disks import judge_disks
 from kafka_steward.execution.decisions.failures import Sight
+from kafka_steward.execution.ending import _whole
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import Runner
 from kafka_steward.execution.snapshot import take_snapshot
 from kafka_steward.execution.watching.detector import Detector, Verdict
 from kafka_steward.execution.watching.examining import ailments, checked_limits, examine, health_sentence
+from kafka_steward.journal.moves import MoveRow
 from kafka_steward.journal.open import Journal
 from kafka_steward.planning.files.formats import read_snapshot
 from kafka_steward.settings import Settings
@@ -133,6 +135,13 @@ def test_a_move_whose_receiver_loses_its_disk_is_taken_back_and_begins_again(sim
     cancels = [row.entry.reason for row in world.journal.audit.rows() if row.entry.action.value == "cancel"]
     assert cancels == ["a log directory of broker 4 of its target failed"]
     assert world.run().completed == 1
+
+
+def test_a_heal_that_leaves_a_replica_in_a_failed_directory_has_something_left(simulator: Simulator) -> None:
+    row = MoveRow(move("t-0", "123", "423"))
+    assert _whole(row, simulator.snapshot())
+    simulator.fail_disk(2, T0)
+    assert not _whole(row, simulator.snapshot())
 
 
 def sight(*failed: int, **lost: int) -> Sight:

@@ -11,7 +11,7 @@ from kafka_steward.errors import RequestError
 from kafka_steward.execution.cancelling import request_cancel
 from kafka_steward.execution.decisions.holds import Held, HoldReason
 from kafka_steward.execution.decisions.owed import Standing as Owed
-from kafka_steward.execution.decisions.reverse import HIDDEN
+from kafka_steward.execution.decisions.reverse import HIDDEN, reversal
 from kafka_steward.execution.filling.debtbook import settle_debts, write_down
 from kafka_steward.execution.snapshot import take_snapshot
 from kafka_steward.execution.undoing.verifying import verify_undone
@@ -74,6 +74,14 @@ def test_a_cancel_waits_for_what_it_cannot_see(simulator: Simulator) -> None:
     simulator.hidden.add("t")
     verified = verify_undone(simulator, world.journal, world.digest)
     assert [each.why for each in verified.left_alone] == [HIDDEN]
+
+
+def test_a_rollback_leaves_alone_what_it_cannot_see(simulator: Simulator) -> None:
+    world = apply(simulator, move("t-0", "123", "423"))
+    world.run()
+    simulator.hidden.add("t")
+    back = reversal(world.rows(), with_hidden(simulator, simulator.snapshot(), ["t"]), chunk_size=50)
+    assert (list(back.moves), [why for _, why in back.left_alone]) == ([], [HIDDEN])
 
 
 def test_a_debt_of_a_hidden_topic_is_not_struck_out(simulator: Simulator) -> None:
