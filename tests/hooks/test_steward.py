@@ -104,9 +104,14 @@ def test_only_a_cluster_in_zookeeper_must_be_found_there(
     hook = StewardHook(connect(extra={"zookeeper": "z:2181/kafka"}))
     cluster = SimpleNamespace(cluster_id="c1", zookeeper_mode=zookeeper_mode)
     monkeypatch.setattr(hook, "cluster", lambda: cluster)
-    monkeypatch.setattr("kafka_steward.hooks.steward.open_journal", lambda *_, **given: asked.update(given))
+
+    def opened(*_: object, **given: Any) -> Any:
+        asked.update(given)
+        return SimpleNamespace(identity=None)
+
+    monkeypatch.setattr("kafka_steward.hooks.steward.open_journal", opened)
     hook.open()
-    assert asked == {"zookeeper": ZooKeeperOptions("z:2181/kafka", kafkas=zookeeper_mode)}
+    assert asked["zookeeper"] == ZooKeeperOptions("z:2181/kafka", kafkas=zookeeper_mode)
 
 
 def test_airflows_own_database_is_refused(connect: Connect, tmp_path: Path) -> None:
