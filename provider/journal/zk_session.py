@@ -131,8 +131,8 @@ class _Answers:
     def _answer(self, asked: Any, timeout: float) -> Any:
         try:
             return asked.get(timeout=timeout)
-        except NoNodeError:
-            return None
+        except (NoNodeError, NoAuthError):
+            return None  # gone, or somebody's who lets nobody read it: it must not hide the others
 
 
 class _NoSecrets(logging.Filter):

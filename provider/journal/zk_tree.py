@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from kazoo.exceptions import NotEmptyError
+from kazoo.exceptions import NoAuthError, NotEmptyError
 from kazoo.protocol.states import ZnodeStat
 from kazoo.security import ACL
 
@@ -207,6 +207,10 @@ class ZkTree:
             found: list[str] = self._session.repeat(lambda client: client.get_children_async(path))
         except NodeMissing:
             return []
+        except JournalError as error:
+            if isinstance(error.__cause__, NoAuthError):
+                return []
+            raise
         return sorted(found)
 
     def _refuse_wildcard(self, path: str, version: int) -> None:

@@ -56,7 +56,7 @@ def _read(tree: Tree, names: Sequence[str]) -> list[Node]:
     found: list[Node] = []
     size = 0
     for name in names:
-        node = tree.get(f"{paths.REASSIGNMENT_REQUESTS}/{name}") if size < MAX_BYTES else None
+        node = tree.read([f"{paths.REASSIGNMENT_REQUESTS}/{name}"])[0] if size < MAX_BYTES else None
         if node is not None:
             found.append(node)
             size += len(node.data)

@@ -6,6 +6,7 @@ import logging
 from typing import Any
 
 import pytest
+from kazoo.security import make_digest_acl
 
 from kafka_steward.journal import listing, paths
 from kafka_steward.journal.audit import Action, Who
@@ -14,6 +15,10 @@ from kafka_steward.journal.listing import BOUNCES, FAILED_BROKERS, IN_FLIGHT, RE
 from kafka_steward.journal.open import Journal
 from kafka_steward.journal.quarantine import QUARANTINE, MovedAside
 from kafka_steward.journal.tree import MAX_BYTES, Tree
+from kafka_steward.journal.zk_options import ZooKeeperOptions
+from kafka_steward.journal.zk_tree import ZkTree
+from tests.journal.conftest import PATIENT_S
+from tests.journal.zookeeper import ZooKeeperServer
 
 WATCH = Who(task_id="watch")
 GOOD = FailedBroker(5).to_json()
@@ -164,3 +169,12 @@ def put(tree: Any, path: str, data: str) -> None:
         assert sql_writer(tree.database.engine, tree.database.cluster_id)([node]) == 1
     else:
         tree._session.call(lambda client: client.create_async(path, data.encode(), makepath=True))
+
+
+def test_a_node_that_we_may_not_read_hides_no_other(zookeeper: ZooKeeperServer, cluster_id: str) -> None:
+    tree = ZkTree(ZooKeeperOptions(f"{zookeeper.hosts}/{cluster_id}", timeout_s=PATIENT_S))
+    tree.create("/admin/failed_brokers/3", GOOD)
+    theirs = [make_digest_acl("somebody", "else", all=True)]
+    tree._session.call(lambda client: client.create_async("/admin/failed_brokers/5", b"{}", acl=theirs))
+    assert [each.key for each in FAILED_BROKERS.found(tree)] == [(3,)]
+    tree.close()
