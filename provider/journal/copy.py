@@ -77,8 +77,9 @@ def _documents(tree: Tree, path: str) -> Iterator[Node]:
     if path in _LEFT_OUT:
         return
     names = tree.children(path)
-    for name in names:
-        yield from _documents(tree, f"{path}/{name}")
+    # What has a name that no document can have is left behind: the watch of the old journal has it in quarantine.
+    for below in filter(paths.is_path, (f"{path}/{name}" for name in names)):
+        yield from _documents(tree, below)
     node = None if names else tree.get(path)
     if node is not None and (node.data or path in _MAY_BE_EMPTY):
         yield node

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,9 +11,10 @@ from kazoo.security import make_digest_acl
 
 from kafka_steward.journal import listing, paths
 from kafka_steward.journal.audit import Action, Who
+from kafka_steward.journal.copy import copy_journal
 from kafka_steward.journal.documents import FailedBroker, InFlight
 from kafka_steward.journal.listing import BOUNCES, FAILED_BROKERS, IN_FLIGHT, REQUESTS, WRITTEN, sweep, unreadable
-from kafka_steward.journal.open import Journal
+from kafka_steward.journal.open import Journal, open_journal
 from kafka_steward.journal.quarantine import QUARANTINE, MovedAside
 from kafka_steward.journal.tree import MAX_BYTES, Tree
 from kafka_steward.journal.zk_options import ZooKeeperOptions
@@ -178,3 +180,14 @@ def test_a_node_that_we_may_not_read_hides_no_other(zookeeper: ZooKeeperServer, 
     tree._session.call(lambda client: client.create_async("/admin/failed_brokers/5", b"{}", acl=theirs))
     assert [each.key for each in FAILED_BROKERS.found(tree)] == [(3,)]
     tree.close()
+
+
+def test_a_copy_leaves_behind_what_has_a_name_that_no_document_can_have(sqlite_url: str, tmp_path: Path) -> None:
+    with (
+        open_journal(sqlite_url, "copied") as source,
+        open_journal(f"sqlite:///{tmp_path}/new.db", "copied") as target,
+    ):
+        source.tree.create("/admin/failed_brokers/3", GOOD)
+        put(source.tree, "/admin/failed_brokers/3\n", GOOD)
+        copy_journal(source, target, owner="test")
+        assert target.tree.children("/admin/failed_brokers") == ["3"]
