@@ -50,7 +50,8 @@ class Scene:
         if self.down is not None:
             raise self.down
         access = SimpleNamespace(workspace=f"{self.folder}/workspace", zookeeper=None)
-        yield SimpleNamespace(cluster=self.simulator, journal=self.journal, settings=settings, access=access)
+        opened = {"cluster": self.simulator, "journal": self.journal, "settings": settings, "access": access}
+        yield SimpleNamespace(**opened, origin=None)
 
     @contextmanager
     def _opened_journal(self, cluster_id: str) -> Any:
