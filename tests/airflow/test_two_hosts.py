@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from kazoo.client import KazooClient
 
 from kafka_steward.journal.moves import MoveState
 from kafka_steward.sandbox import Sandbox
@@ -17,6 +15,7 @@ from kafka_steward.sandbox.airflow import LocalAirflow
 from kafka_steward.sandbox.java import java
 from tests.airflow.conftest import Desk
 from tests.eventually import eventually
+from tests.journal.zookeeper import forget_journal
 from tests.postgres import PostgresServer
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.ci]
@@ -44,11 +43,10 @@ def homes(tmp_path: Path) -> dict[str, Path]:
 @pytest.fixture
 def desk(homes: dict[str, Path], sandbox: Sandbox, postgres: PostgresServer) -> Iterator[Desk]:
     """An Airflow whose triggerer shares its database with the others, and no file but the DAGs'."""
-    chroot = made_in(sandbox.zookeeper) if sandbox.zookeeper else ""
     apart = {
         part: {
             "AIRFLOW_HOME": str(home),
-            f"AIRFLOW_CONN_{CONN_ID.upper()}": json.dumps(connection(sandbox, home, chroot)),
+            f"AIRFLOW_CONN_{CONN_ID.upper()}": json.dumps(connection(sandbox, home)),
         }
         for part, home in (("triggerer", homes["triggerer"]), ("scheduler", homes["worker"]))
     }
@@ -58,24 +56,15 @@ def desk(homes: dict[str, Path], sandbox: Sandbox, postgres: PostgresServer) -> 
         desk = Desk(airflow, CONN_ID, sandbox.bootstrap, f"sqlite:///{homes['worker']}/kafka_steward/journal.db")
         desk.add_dags("heal", DAGS, HEAL)
         yield desk
+    if sandbox.zookeeper:
+        forget_journal(sandbox.zookeeper)
 
 
-def made_in(zookeeper: str) -> str:
-    """A chroot of this test's own."""
-    client = KazooClient(zookeeper)
-    client.start()
-    chroot = f"/steward-{secrets.token_hex(4)}"
-    client.create(chroot)
-    client.stop()
-    client.close()
-    return chroot
-
-
-def connection(sandbox: Sandbox, home: Path, chroot: str) -> dict[str, Any]:
+def connection(sandbox: Sandbox, home: Path) -> dict[str, Any]:
     """With the default journal; beside ZooKeeper, where that is refused, with a file of each host."""
     extra: dict[str, Any] = dict(QUICK)
     if sandbox.mode == "zookeeper":
-        extra |= {"zookeeper": f"{sandbox.zookeeper}{chroot}", "journal": f"sqlite:///{home}/rows.db"}
+        extra |= {"zookeeper": sandbox.zookeeper, "journal": f"sqlite:///{home}/rows.db"}
     return {"conn_type": "kafka_steward", "host": sandbox.bootstrap, "extra": extra}
 
 

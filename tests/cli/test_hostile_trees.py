@@ -150,7 +150,7 @@ def on_zookeeper(server: ZooKeeperServer, url: str) -> Iterator[Place]:
     client.start(timeout=PATIENT_S)
     try:
         client.ensure_path(f"/{cluster_id}")
-        options = ZooKeeperOptions(f"{server.hosts}/{cluster_id}", timeout_s=PATIENT_S)
+        options = ZooKeeperOptions(server.at(cluster_id), timeout_s=PATIENT_S)
         with open_journal(url, cluster_id, zookeeper=options) as journal:
             yield journal, kazoo_writer(client, f"/{cluster_id}")
     finally:

@@ -174,7 +174,7 @@ def put(tree: Any, path: str, data: str) -> None:
 
 
 def test_a_node_that_we_may_not_read_hides_no_other(zookeeper: ZooKeeperServer, cluster_id: str) -> None:
-    tree = ZkTree(ZooKeeperOptions(f"{zookeeper.hosts}/{cluster_id}", timeout_s=PATIENT_S))
+    tree = ZkTree(ZooKeeperOptions(zookeeper.at(cluster_id), timeout_s=PATIENT_S))
     tree.create("/admin/failed_brokers/3", GOOD)
     theirs = [make_digest_acl("somebody", "else", all=True)]
     tree._session.call(lambda client: client.create_async("/admin/failed_brokers/5", b"{}", acl=theirs))

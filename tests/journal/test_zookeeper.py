@@ -24,6 +24,7 @@ from kafka_steward.errors import (
 from kafka_steward.journal import paths
 from kafka_steward.journal.open import open_journal
 from kafka_steward.journal.plans import MoveState
+from kafka_steward.journal.quarantine import QUARANTINE
 from kafka_steward.journal.zk_acls import ClosedNodes, our_acl
 from kafka_steward.journal.zk_options import ZooKeeperOptions
 from kafka_steward.journal.zk_tree import ZkTree
@@ -85,11 +86,15 @@ def test_deep_parents_go_with_their_last_child(tree: ZkTree) -> None:
     assert tree.children("/admin") == ["reassignments"]
 
 
-def test_a_node_with_others_below_is_not_deleted(tree: ZkTree) -> None:
+def test_what_others_put_below_a_node_keeps_nobody_from_deleting_it_and_is_kept(tree: ZkTree) -> None:
     tree.create("/a/b", "x")
-    tree.create("/a/b/c", "x")
-    with pytest.raises(JournalError, match="/a/b has others below it"):
-        tree.delete("/a/b", version=0)
+    tree.create("/a/b/c", "theirs")
+    tree.delete("/a/b", version=0)
+    assert tree.get("/a/b") is None
+    (kept,) = tree.children(QUARANTINE)
+    text = tree.get(f"{QUARANTINE}/{kept}/text")
+    assert text is not None
+    assert text.data == "theirs"
 
 
 def test_a_lost_session_costs_nothing(tree: ZkTree, zookeeper: ZooKeeperServer) -> None:

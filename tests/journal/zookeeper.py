@@ -126,3 +126,12 @@ class ZooKeeperServer:
         finally:
             client.stop()
             client.close()
+
+
+def forget_journal(servers: str) -> None:
+    """Take our documents out of a ZooKeeper that the next test's journal shares: they carry this one's id."""
+    client = KazooClient(servers)
+    client.start(timeout=_STEADY_S)
+    client.delete("/steward", recursive=True)
+    client.stop()
+    client.close()
