@@ -94,5 +94,5 @@ def _read_or_none(node: Node, read: Callable[[Node], T]) -> T | None:
     try:
         return read(node)
     except DocumentError as error:
-        warn_once(f"{node.path}@{node.modified_id}", f"Left out: {error}")
+        warn_once(f"{node.path}@{node.modified_id}@{node.modified_ms}", f"Left out: {error}")
         return None
