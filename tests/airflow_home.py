@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -31,7 +31,7 @@ Connect = Callable[..., str]
 
 
 @pytest.fixture
-def connect(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Connect:
+def connect(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Connect]:
     """Make an Airflow connection for this test: `connect("id", host=..., extra={...})`; returns the id."""
 
     def make(conn_id: str = "kafka_test", *, conn_type: str = "kafka_steward", **given: Any) -> str:
@@ -42,7 +42,9 @@ def connect(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Connect:
         monkeypatch.setenv(f"AIRFLOW_CONN_{conn_id.upper()}", json.dumps(connection))
         return conn_id
 
-    return make
+    yield make
+    # At each new secret Airflow's masker compiles all those that the process has seen: soon a tenth of a second.
+    import_module("airflow.sdk._shared.secrets_masker").reset_secrets_masker()
 
 
 def context(*, params: dict[str, Any] | None = None, person: str | None = None, **ti: Any) -> Any:

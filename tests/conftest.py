@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.pace import slowdown_at_start
@@ -19,6 +20,15 @@ settings.register_profile("searching", derandomize=False, print_blob=True, **unh
 settings.load_profile("steady")
 
 pytest_plugins = ["kafka_steward.sandbox.pytest_plugin", "tests.modes", "tests.rings", "tests.unstable"]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Try some of a property's examples where not every case is asked for."""
+    from tests.rings import tried  # pytest rewrites the asserts of a plugin that is not imported before it is loaded
+
+    if not config.getoption("--every-case"):
+        settings.register_profile("some", settings.get_profile("steady"), max_examples=tried(100))
+        settings.load_profile("some")
 
 
 def pytest_sessionstart() -> None:

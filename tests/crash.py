@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-import pytest
-
 from kafka_steward.errors import ClusterUnreachable, JournalUnreachable, KafkaTimeout
 
 #: Reads change nothing: dying after one is dying before the next call.
@@ -40,8 +38,6 @@ READS = {
 }
 #: Clocks and closing are no points at which anything can be lost.
 FREE = {"now_ms", "close", "cluster_id", "place"}
-#: All faults of a scenario, and before CI every ninth: nine shares no factor with the kinds of faults.
-SHARES = pytest.mark.parametrize("every", [pytest.param(9, id="some"), pytest.param(1, id="all", marks=pytest.mark.ci)])
 
 
 class Died(BaseException):

@@ -33,7 +33,7 @@ _BUILD = _ROOT / "build"
 #: What mutmut's exit codes mean; any other than these ends the run.
 _OUTCOMES = {0: "survived", 33: "survived", 5: "survived", 1: "killed", 3: "killed", -24: "timed out", 24: "timed out"}
 _OUTCOMES |= {36: "timed out", 152: "timed out", 255: "timed out", -9: "timed out"}
-_PYTEST = ("--quick", "-p", "no:cacheprovider", "-p", "tests.mutants")
+_PYTEST = ("--quick", "--every-case", "-p", "no:cacheprovider", "-p", "tests.mutants")
 _COLUMNS = ("tried", "killed", "survived", "timed out")
 #: A quoted sentence: its words are tested where they matter, not letter by letter.
 _SENTENCE = re.compile(r"""(["'])(?:(?!\1).)*\s(?:(?!\1).)*\1""")

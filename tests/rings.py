@@ -5,6 +5,9 @@
 - `.ci/run`: also `ci`.
 - `make slow`: only `slow`.
 
+Before CI, a test with `before_ci("kraft")` runs in that mode alone, and a part of the random cases and of the points of
+fault sweeps is tried; with `--every-case`, which CI gives, all are.
+
 In `make quick` (`--quick`), a test that connects, listens or starts a process fails, and says which mark it needs.
 """
 
@@ -16,7 +19,7 @@ from typing import Any
 
 import pytest
 
-__all__ = ["NEEDY", "tried"]
+__all__ = ["NEEDY", "one_in", "tried"]
 
 #: A test with one of these marks is not in the quick ring.
 NEEDY = ("process", "kraft", "zookeeper", "airflow", "spark", "ci", "slow")
@@ -24,24 +27,43 @@ NEEDY = ("process", "kraft", "zookeeper", "airflow", "spark", "ci", "slow")
 _EVENTS = frozenset({"socket.connect", "socket.bind", "subprocess.Popen"})
 #: What the running test has done that a test of the quick ring may not do; None while anything is allowed.
 _seen: list[str] | None = None
-_quick = False
+_every_case = False
 
 
 def tried(cases: int) -> int:
-    """Return how many of so many random cases this ring tries: the quick one a third, the others all."""
-    return -(-cases // 3) if _quick else cases
+    """Return how many of so many random cases are tried: a third, or all with `--every-case`."""
+    return cases if _every_case else -(-cases // 3)
+
+
+def one_in(number: int) -> int:
+    """Return the distance between two points of a fault sweep: `number`, or 1 with `--every-case`.
+
+    It should share no factor with the number of kinds of faults: then each kind has its turn.
+    """
+    return 1 if _every_case else number
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--quick", action="store_true", help="the tests that need no process, no server and no socket")
+    parser.addoption("--every-case", action="store_true", help="all random cases, and all points of fault sweeps")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    global _quick  # noqa: PLW0603 - test modules ask while they are imported
-    _quick = config.getoption("--quick")
-    if _quick:
+    global _every_case  # noqa: PLW0603 - test modules ask while they are imported
+    _every_case = config.getoption("--every-case")
+    config.addinivalue_line("markers", "before_ci(mode): in the other mode it runs in CI only")
+    if config.getoption("--quick"):
         config.option.markexpr = " and ".join(f"not {mark}" for mark in NEEDY)
         sys.addaudithook(_watch)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what is left to CI, before pytest looks which marks are asked for."""
+    for item in items:
+        mark = item.get_closest_marker("before_ci")
+        if mark and not item.get_closest_marker(mark.args[0]):
+            item.add_marker(pytest.mark.ci)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -52,3 +52,29 @@ def test_the_quick_ring_leaves_out_every_test_with_a_mark(tmp_path: Path) -> Non
     done = run(tmp_path, text, "--quick")
     assert done.returncode == 0, done.stdout
     assert f"1 passed, {len(NEEDY)} deselected" in done.stdout
+
+
+IN_BOTH_MODES = """
+import pytest
+MODES = [pytest.param(mode, marks=getattr(pytest.mark, mode)) for mode in ("kraft", "zookeeper")]
+@pytest.mark.before_ci("kraft")
+@pytest.mark.parametrize("mode", MODES)
+def test_it(mode): pass
+"""
+
+
+def test_before_ci_a_test_may_run_in_one_mode_only(tmp_path: Path) -> None:
+    assert "test_it[kraft] PASSED" in (before := run(tmp_path, IN_BOTH_MODES, "-v", "-m", "not ci").stdout)
+    assert "1 passed, 1 deselected" in before
+    assert "2 passed" in run(tmp_path, IN_BOTH_MODES).stdout
+
+
+CASES = """
+from tests.rings import one_in, tried
+def test_it(): assert (tried(10), one_in(7)) == {expected}
+"""
+
+
+def test_all_cases_and_points_are_tried_where_it_is_asked_for(tmp_path: Path) -> None:
+    assert run(tmp_path, CASES.format(expected=(4, 7))).returncode == 0
+    assert run(tmp_path, CASES.format(expected=(10, 1)), "--every-case").returncode == 0

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from enum import Enum
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from kafka_steward.errors import DocumentError
@@ -142,6 +143,13 @@ class PlanRecord(Document):
                 f"{node.path} holds the record of another plan, {record.digest[:12]}; mend or delete it."
             )
         return record
+
+    @classmethod
+    @lru_cache(maxsize=1024)
+    def from_json(cls, text: str, path: str = "the document") -> Self:
+        """Read the record found at `path`. Raises DocumentError, naming the path and what is wrong."""
+        # Each step and each poll reads the same records again, most of them as they were.
+        return super().from_json(text, path)
 
     def values(self) -> dict[str, Any]:
         """All fields but the revision, which is the node's."""

@@ -36,6 +36,7 @@ SENTENCES = {
 }
 
 
+@pytest.mark.ci
 def test_a_wrong_or_missing_connection_is_told_at_once_and_not_tried_again(
     desk: Desk, kraft_sandbox: Sandbox, guarded: str
 ) -> None:

@@ -39,6 +39,7 @@ def test_only_the_loopback_address_is_listened_on(airflow: LocalAirflow) -> None
     assert {host for host, _ in found} == {"127.0.0.1"}
 
 
+@pytest.mark.ci
 def test_a_new_dag_file_is_seen_and_a_named_user_runs_it(airflow: LocalAirflow) -> None:
     dag = new_dag(airflow, "greeting", user="ann")
     run_id = dag.trigger({"name": "steward"})
@@ -55,6 +56,7 @@ def test_what_a_user_may_not_do_is_refused(airflow: LocalAirflow) -> None:
         AirflowDag(airflow, "guarded", user="victor").trigger()
 
 
+@pytest.mark.ci
 def test_a_killed_scheduler_can_be_started_again(airflow: LocalAirflow) -> None:
     dag = new_dag(airflow, "again")
     airflow.signal_part("scheduler", signal.SIGKILL)

@@ -167,7 +167,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
 
-@settings(unhurried, max_examples=tried(30))
+@settings(unhurried, max_examples=tried(12))
 @given(nodes=trees())
 def test_on_sqlite_whatever_lies_in_the_tree(nodes: list[HostileNode], folder: Path) -> None:
     with on_database(f"sqlite:///{folder}/journal.db") as (journal, write):
@@ -177,6 +177,7 @@ def test_on_sqlite_whatever_lies_in_the_tree(nodes: list[HostileNode], folder: P
 @pytest.mark.process
 @settings(unhurried, max_examples=10)
 @given(nodes=trees())
+@pytest.mark.ci
 def test_on_postgresql_whatever_lies_in_the_tree(nodes: list[HostileNode], postgres_url: str, folder: Path) -> None:
     with on_database(postgres_url) as (journal, write):
         holds(journal, write, nodes, folder)
@@ -185,6 +186,7 @@ def test_on_postgresql_whatever_lies_in_the_tree(nodes: list[HostileNode], postg
 @pytest.mark.process
 @settings(unhurried, max_examples=10)
 @given(nodes=trees())
+@pytest.mark.ci
 def test_on_zookeeper_whatever_lies_in_the_tree(
     nodes: list[HostileNode], zookeeper: ZooKeeperServer, folder: Path
 ) -> None:

@@ -86,6 +86,7 @@ def throttled(opened: Opened, topic: str) -> bool:
     return ":4" in of[f"{topic}-large"][Side.FOLLOWER.replicas_key]
 
 
+@pytest.mark.ci
 def test_a_killed_apply_is_taken_back_by_another_process(
     sandbox: Sandbox, conn_id: str, topic: str, foreign: dict[str, dict[str, str]], killed: str
 ) -> None:

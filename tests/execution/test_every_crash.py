@@ -29,8 +29,9 @@ from kafka_steward.journal.sql_audit import AuditTable
 from kafka_steward.journal.sql_moves import MoveTable
 from kafka_steward.journal.tree import Tree
 from kafka_steward.settings import Settings
-from tests.crash import FREE, SHARES, Died, Faults, points
+from tests.crash import FREE, Died, Faults, points
 from tests.places import LOCK_TICKS, Place, persist
+from tests.rings import one_in
 from tests.simulator import Simulator
 from tests.worlds import WHO, heal_moves, move, plan_of
 
@@ -109,14 +110,13 @@ def verify(place: Place, progress: Progress) -> None:
     assert len(told) == sum(row.state is MoveState.COMPLETED for row in moves.rows(place.plan.digest))
 
 
-@SHARES
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_whatever_dies_or_is_lost_the_next_process_ends_the_plan(name: str, every: int) -> None:
+def test_whatever_dies_or_is_lost_the_next_process_ends_the_plan(name: str) -> None:
     scenario = SCENARIOS[name]
     quiet, place = Faults(), scenario()
     verify(place, go(place, quiet))
     assert len(list(points(quiet.calls))) > 2 * len(quiet.calls)
-    for at, kind, call in points(quiet.calls, every=every):
+    for at, kind, call in points(quiet.calls, every=one_in(17)):
         place = scenario()
         try:
             try:
@@ -182,16 +182,15 @@ def verify_taken_back(place: Place, progress: Progress) -> None:
     assert told.count(Action.PUBLISH) == 1
 
 
-@SHARES
 @pytest.mark.parametrize(
     "ticks", [pytest.param(2, id="in the middle"), pytest.param(9, id="when it had ended", marks=pytest.mark.ci)]
 )
-def test_whatever_dies_or_is_lost_a_plan_is_taken_back_exactly(ticks: int, every: int) -> None:
+def test_whatever_dies_or_is_lost_a_plan_is_taken_back_exactly(ticks: int) -> None:
     quiet, place = Faults(), moving_three(ticks)
     begun = [row.state for row in place.stores[1].rows(place.plan.digest)]
     assert begun.count(MoveState.COMPLETED) == (1 if ticks == 2 else 3)
     verify_taken_back(place, take_back(place, quiet))
-    for at, kind, call in points(quiet.calls, every=every):
+    for at, kind, call in points(quiet.calls, every=one_in(17)):
         place = moving_three(ticks)
         try:
             try:

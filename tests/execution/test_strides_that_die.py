@@ -12,8 +12,9 @@ from kafka_steward.execution.runner import Runner
 from kafka_steward.journal.moves import MoveState
 from kafka_steward.journal.plans import PlanStatus
 from kafka_steward.settings import Settings
-from tests.crash import SHARES, Died, Faults, points
+from tests.crash import Died, Faults, points
 from tests.places import LOCK_TICKS, Place, persist
+from tests.rings import one_in
 from tests.simulator import Simulator
 from tests.worlds import FOLLOWERS, WHO, move, plan_of
 
@@ -59,16 +60,13 @@ def verify(place: Place, move: Move) -> None:
     assert [path for path in place.stores[0]._nodes if not path.startswith(kept)] == []
 
 
-@SHARES
 @pytest.mark.parametrize("cancel_at", [None, 2], ids=["to its end", "cancelled in the middle"])
-def test_whatever_dies_or_is_lost_the_next_process_goes_on_with_the_next_stride(
-    cancel_at: int | None, every: int
-) -> None:
+def test_whatever_dies_or_is_lost_the_next_process_goes_on_with_the_next_stride(cancel_at: int | None) -> None:
     quiet, place = Faults(), staggered()
     status = go(place, quiet, cancel_at=cancel_at).status
     assert status is (PlanStatus.COMPLETED if cancel_at is None else PlanStatus.CANCELLED)
     verify(place, place.moves[0])
-    for at, kind, call in points(quiet.calls, every=every):
+    for at, kind, call in points(quiet.calls, every=one_in(17)):
         place = staggered()
         try:
             try:

@@ -46,6 +46,7 @@ def seconds_until_noticed(call: Callable[[], object]) -> float:
     return time.monotonic() - began
 
 
+@pytest.mark.ci
 def test_a_server_that_falls_silent_between_two_calls_is_noticed_and_the_lock_given_up_in_time(
     opened: Journal, silent: PostgresServer
 ) -> None:
@@ -59,6 +60,7 @@ def test_a_server_that_falls_silent_between_two_calls_is_noticed_and_the_lock_gi
     opened.tree.create("/a/b", "x")
 
 
+@pytest.mark.ci
 def test_a_server_that_falls_silent_is_noticed_in_the_middle_of_a_transaction(
     opened: Journal, silent: PostgresServer
 ) -> None:

@@ -20,6 +20,7 @@ from kafka_steward.journal import engine, schema
 from kafka_steward.journal.engine import open_database
 from kafka_steward.journal.open import open_journal
 from kafka_steward.journal.schema import tables, upgrade
+from tests.rings import tried
 
 
 def engine_of(url: str) -> sa.Engine:
@@ -100,7 +101,7 @@ def _prepare(path: str, barrier: Any, said: multiprocessing.Queue[str]) -> None:
 
 def test_a_new_file_is_switched_to_wal_by_all_that_open_it_at_the_same_moment(tmp_path: Path) -> None:
     context = multiprocessing.get_context("fork")
-    for attempt in range(20):
+    for attempt in range(tried(20)):
         said, barrier = context.Queue(), context.Barrier(4)
         given = f"{tmp_path}/{attempt}.db", barrier, said
         children = [context.Process(target=_prepare, args=given) for _ in range(4)]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from kafka_steward.assignment import Move
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.execution.publishing import publish_plan
@@ -19,6 +21,7 @@ WHO = Who(person="ada")
 PAUSE_S = 1.5
 
 
+@pytest.mark.before_ci("kraft")
 def test_a_chunk_begins_when_all_of_the_one_before_has_ended_and_the_pause_is_over(
     sandbox: Sandbox, topic: str, tmp_path: Path
 ) -> None:

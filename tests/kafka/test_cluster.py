@@ -88,6 +88,7 @@ def test_kafkas_own_words_are_kept_for_each_refused_partition(
     assert results[good] is None
 
 
+@pytest.mark.before_ci("kraft")
 def test_more_partitions_than_fit_in_one_request_are_all_answered(
     sandbox: Sandbox, cluster: KafkaCluster, topic: str
 ) -> None:
@@ -100,6 +101,7 @@ def test_more_partitions_than_fit_in_one_request_are_all_answered(
     assert cluster.elect_leaders(list(targets)) == dict.fromkeys(targets)
 
 
+@pytest.mark.before_ci("zookeeper")
 def test_a_move_is_never_shown_half_way_without_being_in_flight(
     sandbox: Sandbox, cluster: KafkaCluster, topic: str
 ) -> None:
@@ -114,6 +116,7 @@ def test_a_move_is_never_shown_half_way_without_being_in_flight(
         assert eventually(lambda: unmoving(cluster, name), every=0.0) == replicas
 
 
+@pytest.mark.before_ci("kraft")
 def test_another_client_does_not_see_half_a_move_either(sandbox: Sandbox, cluster: KafkaCluster, topic: str) -> None:
     name, replicas = TopicPartition(topic, 0), (1, 2, 3)
     sandbox.create_topics(topic, assignments={0: replicas})

@@ -163,6 +163,7 @@ def verify_audit(script: Script, digest: str, *, moved: int) -> None:
     assert {row.entry.action for row in script.journal.audit.rows()} >= {Action.DETECT, Action.ANNOUNCE, Action.CLEAR}
 
 
+@pytest.mark.before_ci("kraft")
 def test_a_broker_that_returns_within_the_grace_period_is_not_healed(
     script: Script, sandbox: Sandbox, topic: str
 ) -> None:
@@ -188,6 +189,7 @@ def _cleared(verdict: Verdict) -> Verdict:
     return verdict
 
 
+@pytest.mark.before_ci("kraft")
 def test_the_broker_comes_back_in_the_middle_and_the_rest_is_dropped(
     script: Script, sandbox: Sandbox, topic: str
 ) -> None:
@@ -236,6 +238,7 @@ def test_a_target_that_dies_in_the_middle_is_waited_for_with_everything_as_it_wa
     assert script.throttles() == []
 
 
+@pytest.mark.before_ci("zookeeper")
 def test_a_topic_deleted_in_the_middle_is_dropped(script: Script, sandbox: Sandbox, topic: str) -> None:
     doomed = f"{topic}-doomed"
     sandbox.create_topics([topic, doomed], assignments={0: [1, 2, 3]})

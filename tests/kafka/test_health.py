@@ -23,6 +23,7 @@ RATE = "follower.replication.throttled.rate"
 LISTED = "follower.replication.throttled.replicas"
 
 
+@pytest.mark.before_ci("kraft")
 def test_a_reassignment_does_not_raise_the_under_replicated_count_and_a_killed_broker_does(
     script: Script, sandbox: Sandbox, topic: str
 ) -> None:

@@ -24,6 +24,7 @@ def cluster(sandbox: Sandbox) -> Iterator[KafkaCluster]:
         cluster.change_broker_configs(dict.fromkeys(sandbox.brokers, clear))
 
 
+@pytest.mark.before_ci("kraft")
 def test_true_lag_is_seen_where_kafkas_offset_lag_says_none(
     sandbox: Sandbox, cluster: KafkaCluster, topic: str
 ) -> None:

@@ -16,6 +16,7 @@ from tests.stepping import to_the_end
 __all__ = ["script"]
 
 
+@pytest.mark.ci
 def test_what_can_be_is_healed_and_the_rest_when_a_broker_joins(
     script: Script, kraft_sandbox: Sandbox, topic: str
 ) -> None:

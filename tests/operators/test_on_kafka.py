@@ -172,6 +172,7 @@ def assert_behind(wait: IsrCatchUpSensor) -> None:
     assert not wait.poke(context()).is_done
 
 
+@pytest.mark.before_ci("kraft")
 def test_a_deferrable_task_defers_what_takes_time(conn_id: str, topic: str, victim: Callable[[], int]) -> None:
     victim()
     wait = IsrCatchUpSensor(task_id="wait", conn_id=conn_id, partitions=[f"{topic}-{n}" for n in range(8)])

@@ -48,6 +48,7 @@ def plan_of(snapshot: Any, **more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.spark
+@pytest.mark.ci
 def test_it_plans_on_the_worker_and_says_what_moves(connect: Connect, snapshot: dict[str, str]) -> None:
     connect(extra={"heal_chunk_size": 4})
     told = plan_of(snapshot)

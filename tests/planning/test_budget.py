@@ -9,6 +9,7 @@ from kafka_steward.planning.files.formats import PlanFolder
 from kafka_steward.planning.files.options import Options
 from tests.builders import cluster, planned
 from tests.planning.solver import carried_out, random_plan
+from tests.rings import tried
 
 UNEVEN = cluster("1a 2b 3c 4a+", "t: " + " ".join(["12", "23", "31"] * 6), "u: 14 21")
 
@@ -37,7 +38,7 @@ def test_a_budget_of_bytes() -> None:
     assert plan.proof["bytes_moved"] == 2000
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(tried(20)))
 def test_nights_add_up_to_the_moves_of_one_plan(seed: int) -> None:
     snapshot, plan = random_plan(seed)
     needed = plan.proof["replicas_moved"]

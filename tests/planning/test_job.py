@@ -31,6 +31,7 @@ STRANGE = {"partitions": [{**ENTRY, "replicas": [1, 9]}]}
 
 
 @pytest.mark.spark
+@pytest.mark.ci
 def test_the_types_and_the_optional_columns_of_the_file_change_no_plan(spark: SparkSession, tmp_path: Path) -> None:
     snapshot = written(SNAPSHOT, tmp_path / "snapshot")
     file = tmp_path / "snapshot" / "partitions.parquet"
@@ -122,6 +123,7 @@ def test_a_snapshot_without_one_of_its_files_is_no_plan(tmp_path: Path, name: st
 
 
 @pytest.mark.spark
+@pytest.mark.ci
 def test_a_plan_from_the_files_of_kafkas_own_tool_and_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     entries = [{"topic": "t", "partition": number, "replicas": [1 + number % 2, 3]} for number in range(8)]
     (tmp_path / "current.json").write_text(json.dumps({"version": 1, "partitions": entries}))

@@ -18,7 +18,7 @@ from tests.planning.solver import MIB, fewest, fewest_leader_changes, random_cas
 from tests.planning.test_heal import given_instances, snapshot_of_instance
 from tests.rings import tried
 
-CASES = tried(200)
+CASES = tried(150)
 
 
 class Seen(TypedDict, total=False):

@@ -13,6 +13,7 @@ from kafka_steward.assignment import Operation
 from kafka_steward.planning.files.formats import SnapshotFolder
 from tests.builders import planned
 from tests.planning.solver import carried_out, random_case
+from tests.rings import tried
 
 OPERATIONS = [operation.value for operation in Operation if operation is not Operation.ROLLBACK]
 
@@ -34,7 +35,7 @@ def asked(operation: str, snapshot: SnapshotFolder) -> dict[str, Any]:
 def test_once_a_plan_is_carried_out_the_next_one_is_empty(operation: str, slice_rows: int, cases: int) -> None:
     moved = 0
     # The most for the operation that decides everything anew.
-    for seed in range(3 * cases if operation == "rebalance" else cases):
+    for seed in range(tried(3 * cases if operation == "rebalance" else cases)):
         snapshot = random_case(seed)
         options = asked(operation, snapshot)
         plan = planned(snapshot, operation, options, slice_rows)
@@ -48,7 +49,7 @@ def test_once_a_plan_is_carried_out_the_next_one_is_empty(operation: str, slice_
 @pytest.mark.parametrize("operation", OPERATIONS)
 @pytest.mark.parametrize("slice_rows", [30_000, 4], ids=["one slice", "some slices"])
 def test_the_order_of_rows_and_brokers_changes_no_plan(operation: str, slice_rows: int) -> None:
-    for seed in range(6):
+    for seed in range(tried(6)):
         snapshot = random_case(seed)
         options = asked(operation, snapshot)
         order = list(range(len(snapshot.partitions)))

@@ -73,6 +73,7 @@ def legacy_of(site: Site, number: int) -> bool:
     return True
 
 
+@pytest.mark.before_ci("zookeeper")
 def test_236_a_later_request_changes_the_reassignment_and_leaves_no_intermediate_replica(site: Site) -> None:
     site.create("12", large=True)
     with site.watch():
@@ -90,6 +91,7 @@ def test_236_a_later_request_changes_the_reassignment_and_leaves_no_intermediate
         eventually(gone(site.hands, f"/admin/reassignments/{site.topic}/0"))
 
 
+@pytest.mark.before_ci("zookeeper")
 def test_236_the_signal_takes_what_is_pending_back_to_its_originals_in_order(site: Site) -> None:
     site.create("12", "23", large=True)
     with site.watch():
@@ -109,6 +111,7 @@ def unthrottled(site: Site) -> None:
     assert not any(site.cluster.topic_configs(topics, [Side.FOLLOWER.replicas_key], own_only=True).values())
 
 
+@pytest.mark.before_ci("kraft")
 def test_236_with_the_scope_of_a_plan_the_signal_takes_back_what_is_complete_too(site: Site) -> None:
     small = f"{site.topic}-small"
     site.create("123", large=True)
@@ -174,6 +177,7 @@ def unclean(rows: set[tuple[int | None, str, str]]) -> None:
     assert [number for number, _, words in rows if "it would require an unclean leader election" in words] == [1]
 
 
+@pytest.mark.before_ci("kraft")
 def test_236_while_reassign_cancel_is_there_nothing_starts(site: Site) -> None:
     site.create("123")
     with site.watch():
@@ -186,6 +190,7 @@ def test_236_while_reassign_cancel_is_there_nothing_starts(site: Site) -> None:
         site.eventually_at([4, 2, 3])
 
 
+@pytest.mark.before_ci("kraft")
 def test_236_what_others_begin_while_reassign_cancel_is_there_is_cancelled_if_so_set(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -207,6 +212,7 @@ def next_saying(site: Site, words: str) -> str:
     return found[0]
 
 
+@pytest.mark.before_ci("zookeeper")
 def test_236_the_queue_is_emptied_as_its_partitions_start(site: Site) -> None:
     site.create("12", "23", large=True)
     with site.watch(max_in_flight=1):
@@ -228,6 +234,7 @@ def test_236_the_queue_is_emptied_as_its_partitions_start(site: Site) -> None:
         eventually(gone(site.hands, QUEUE))
 
 
+@pytest.mark.before_ci("zookeeper")
 def test_236_failover_what_was_written_and_what_was_in_flight_while_nobody_looked_is_gone_on_with(site: Site) -> None:
     site.create("12", "23", "34", large=True)
     with site.watch(abandon=True, max_in_flight=1):
@@ -247,6 +254,7 @@ def test_236_failover_what_was_written_and_what_was_in_flight_while_nobody_looke
     )
 
 
+@pytest.mark.before_ci("kraft")
 def test_46_failed_brokers_are_entered_one_unannounced_is_due_at_once_and_the_entries_go_when_they_are_back(
     site: Site,
 ) -> None:
@@ -371,6 +379,7 @@ def slow_down(site: Site, replicas: str) -> None:
     eventually(lambda: same(rates(site.cluster, Side.FOLLOWER, [4]), told), within=30)
 
 
+@pytest.mark.before_ci("zookeeper")
 def test_46_the_list_of_failed_brokers_survives_a_new_controller_and_a_new_watch(
     zookeeper_sandbox: Sandbox, site: Site
 ) -> None:

@@ -38,6 +38,7 @@ def foreground(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], dict[st
 
 
 @pytest.mark.parametrize("mode", MODES)
+@pytest.mark.before_ci("kraft")
 def test_the_json_line_tells_the_truth_and_sigterm_leaves_nothing(mode: str) -> None:
     with foreground("--mode", mode, "--brokers", "2", "--racks", "2") as (process, known):
         assert sorted(known) == ["bootstrap", "brokers", "mode", "zookeeper"]
@@ -59,6 +60,7 @@ def test_the_json_line_tells_the_truth_and_sigterm_leaves_nothing(mode: str) -> 
 
 
 @pytest.mark.parametrize("mode", MODES)
+@pytest.mark.before_ci("zookeeper")
 def test_nothing_survives_when_the_parent_is_killed(mode: str, tmp_path: Path) -> None:
     with foreground("--mode", mode, "--brokers", "1", "--folder", str(tmp_path)) as (process, _):
         children = descendants(process.pid)
@@ -86,6 +88,7 @@ def test_ctrl_c_while_it_starts_ends_it_cleanly(tmp_path: Path) -> None:
 
 
 @pytest.mark.zookeeper
+@pytest.mark.ci
 def test_a_zookeeper_that_dies_is_said_with_the_end_of_its_log() -> None:
     with foreground("--mode", "zookeeper", "--brokers", "1") as (process, known):
         (service,) = descendants(process.pid) - {broker["pid"] for broker in known["brokers"]}
