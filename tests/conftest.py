@@ -12,6 +12,8 @@ from tests.pace import slowdown_at_start
 
 # Its comings and goings would bury what a failed test says.
 logging.getLogger("kafka").setLevel(logging.CRITICAL)
+# It says goodbye when the process ends, and pytest has closed its streams by then.
+logging.getLogger("py4j").setLevel(logging.WARNING)
 # A machine that is busy is no failure.
 unhurried: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 # The same cases each time: what fails, fails because of a change. `make slow` looks for new ones.

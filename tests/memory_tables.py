@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from kafka_steward.assignment import Move, TopicPartition
@@ -32,7 +32,7 @@ class MemoryMoves:
         digest: str,
         partitions: Collection[TopicPartition],
         state: MoveState,
-        detail: str,
+        detail: str | Mapping[TopicPartition, str],
         *,
         attempt: int | None,
         isr_seen: bool | None,
@@ -40,14 +40,15 @@ class MemoryMoves:
         stage: int = 0,
         cause: Cause | None = None,
         unacknowledged: bool | None = None,
-    ) -> None:
-        rows, now_ms = self._plans[digest], self._clock()
-        for name in partitions:
+    ) -> int:
+        rows, now_ms = self._plans.get(digest, {}), self._clock()
+        known = [name for name in set(partitions) if name in rows]
+        for name in known:
             row = rows[name]
             rows[name] = replace(
                 row,
                 state=state,
-                detail=detail,
+                detail=detail if isinstance(detail, str) else detail[name],
                 settled_ms=now_ms if state.settled else None,
                 submitted_ms=now_ms if state is MoveState.SUBMITTED else row.submitted_ms,
                 attempt=row.attempt if attempt is None else attempt,
@@ -57,14 +58,10 @@ class MemoryMoves:
                 cause=cause,
                 unacknowledged=row.unacknowledged if unacknowledged is None else unacknowledged,
             )
+        return len(known)
 
-    def chunks_of(self, digest: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        rows = self._plans.get(digest, {})
-        return {name: rows[name].move.chunk for name in partitions if name in rows}
-
-    def settled_chunks(self, digest: str, chunks: Iterable[int]) -> list[int]:
-        unsettled = {row.move.chunk for row in self.rows(digest) if not row.state.settled}
-        return sorted(set(chunks) - unsettled)
+    def unsettled_chunks(self, digest: str) -> set[int]:
+        return {row.move.chunk for row in self.rows(digest) if not row.state.settled}
 
     def by_others(self, digest: str, partitions: Collection[TopicPartition]) -> list[tuple[str, MoveRow]]:
         others = [(plan, row) for plan, rows in self._plans.items() if plan != digest for row in rows.values()]

@@ -1,12 +1,13 @@
 """What the journal is told about moves: their states, the audit rows of what was decided, KIP-236's documents.
 
-Each method is one transaction where the journal is one database, and idempotent where it is not: the state of a move is
-then the last to be written of what settles it, and the first of what submits it. Every write compares the fence.
+Each method writes up to 500 moves in a transaction where the journal is one database, and is idempotent where it
+is not: the state of a move is then the last to be written of what settles it, and the first of what submits it. Every
+write compares the fence, which renews the step lock.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -24,6 +25,9 @@ from kafka_steward.journal.moves import Cause, MoveRow, MoveState, Phase
 from kafka_steward.journal.open import Journal
 
 __all__ = ["Decision", "Ledger"]
+
+#: Moves that are written in one transaction: some tenths of a second.
+_AT_ONCE = 500
 
 _ACTIONS = {
     Event.COMPLETE: Action.SETTLE,
@@ -84,12 +88,13 @@ class Ledger:
 
     def settle(self, findings: Sequence[Finding]) -> None:
         """Write down what a look told about submitted moves."""
-        with self._journal.together():
-            for standing, several in _grouped(findings):
-                if standing in MEANING:
-                    self._settle(standing, several)
-                elif standing is Standing.FLYING:
-                    self._seen_flying(several)
+        for some in _at_once(findings):
+            with self._journal.together():
+                for standing, several in _grouped(some):
+                    if standing in MEANING:
+                        self._settle(standing, several)
+                    elif standing is Standing.FLYING:
+                        self._seen_flying(several)
 
     def submit(self, rows: Sequence[MoveRow], strides: Mapping[TopicPartition, Move]) -> list[MoveRow]:
         """Write down what is about to be asked of Kafka; the rows as they are then, with their new attempt."""
@@ -117,45 +122,43 @@ class Ledger:
         """Kafka refused these; they may go on later."""
         with self._journal.together():
             forget_in_flight(self._journal.tree, self._plan, [row.topic_partition for row in rows])
-            for row, why in zip(rows, held, strict=True):
-                self._mark([row], Event.REFUSE, why.sentence, unacknowledged=False)
+            told = {row.topic_partition: why.sentence for row, why in zip(rows, held, strict=True)}
+            self._mark(rows, Event.REFUSE, told, unacknowledged=False)
 
     def cancelling(self, cancels: Sequence[tuple[MoveRow, str, Cause | None]]) -> None:
         """Write down that these are about to be cancelled, or to go back from their `stage`; and why.
 
         One that has not begun as far as is known has had its cancel answered: nothing older of it begins any more.
         """
-        with self._journal.together():
-            for row, sentence, cause in cancels:
-                said = words(row.move, row.stage)
-                told = Phase.CANCELLING.because(f"{sentence} ({said})" if said else sentence)
-                answered = None if row.state is MoveState.SUBMITTED else False
-                self._mark(
-                    [row],
-                    Event.SUBMIT,
-                    told,
-                    phase=Phase.CANCELLING,
-                    stage=row.stage,
-                    cause=cause,
-                    unacknowledged=answered,
-                )
+        for some in _at_once(cancels):
+            with self._journal.together():
+                for (state, stage, cause), several in _by(some, lambda each: (each[0].state, each[0].stage, each[2])):
+                    self._mark(
+                        [row for row, _, _ in several],
+                        Event.SUBMIT,
+                        {row.topic_partition: _cancelling(row, sentence) for row, sentence, _ in several},
+                        phase=Phase.CANCELLING,
+                        stage=stage,
+                        cause=cause,
+                        unacknowledged=None if state is MoveState.SUBMITTED else False,
+                    )
 
     def decide(self, decisions: Sequence[Decision]) -> None:
         """Write down what was decided of moves that have not begun; what is as it was before is not written again."""
-        news = [each for each in decisions if not _known(each)]
-        with self._journal.together():
-            for (event, sentence, cause), several in _by(news, lambda each: each[1:]):
-                rows = [each.row for each in several]
-                self._note(rows, event, sentence)
-                self._mark(rows, event, sentence, cause=cause)
+        for some in _at_once([each for each in decisions if not _known(each)]):
+            with self._journal.together():
+                for (event, cause), several in _by(some, lambda each: (each.event, each.cause)):
+                    rows, told = [each.row for each in several], _sentences(several)
+                    self._note(rows, event, told)
+                    self._mark(rows, event, told, cause=cause)
 
     def _settle(self, standing: Standing, findings: Sequence[Finding]) -> None:
         event, meaning = MEANING[standing]
         rows = [finding.row for finding in findings]
         outcome = Outcome.UNKNOWN if event is Event.NEVER_BEGAN else Outcome.DONE
         self._journal.audit.complete([self.submit_entry(row) for row in rows], outcome, meaning)
-        for finding in findings:
-            self._note([finding.row], event, meaning, finding)
+        found = {finding.row.topic_partition: finding.found for finding in findings if finding.found is not None}
+        self._note(rows, event, meaning, found)
         if event is not Event.SUBMIT:
             forget_in_flight(self._journal.tree, self._plan, [row.topic_partition for row in rows])
         if event is Event.SUBMIT:
@@ -165,17 +168,19 @@ class Ledger:
             return
         taken = [row.topic_partition for row in rows] if standing is Standing.TAKEN_OVER else []
         others = self._journal.plans.by_others(self._plan, taken)
-        for told, several in _by(findings, lambda finding: _told(finding, meaning, others)):
-            self._mark([each.row for each in several], event, told, cause=CAUSES.get(standing))
+        told = {finding.row.topic_partition: _told(finding, meaning, others) for finding in findings}
+        self._mark(rows, event, told, cause=CAUSES.get(standing))
 
     def _seen_flying(self, findings: Iterable[Finding]) -> None:
         """What flies was accepted, whether or not the answer came; what was whole once need not be whole again."""
-        for finding in findings:
-            row, whole = finding.row, finding.isr_whole
-            news = phase_of(row) is Phase.INTENDED or (whole and not row.isr_seen)
-            if news:
-                self._journal.audit.complete([self.submit_entry(row)], Outcome.DONE, "seen in flight")
-                self._accept([row], isr_seen=whole or row.isr_seen)
+        news = [
+            (finding.row, finding.isr_whole or finding.row.isr_seen)
+            for finding in findings
+            if phase_of(finding.row) is Phase.INTENDED or (finding.isr_whole and not finding.row.isr_seen)
+        ]
+        self._journal.audit.complete([self.submit_entry(row) for row, _ in news], Outcome.DONE, "seen in flight")
+        for whole, several in _by(news, lambda each: each[1]):
+            self._accept([row for row, _ in several], isr_seen=whole)
 
     def _accept(self, rows: Sequence[MoveRow], meaning: str = "", **more: Any) -> None:
         for (stage, said), several in _by(rows, lambda row: (row.stage, words(row.move, row.stage))):
@@ -190,23 +195,52 @@ class Ledger:
                 **more,
             )
 
-    def _note(self, rows: Sequence[MoveRow], event: Event, sentence: str, finding: Finding | None = None) -> None:
+    def _note(
+        self,
+        rows: Sequence[MoveRow],
+        event: Event,
+        told: str | Mapping[TopicPartition, str],
+        found: Mapping[TopicPartition, Sequence[int]] | None = None,
+    ) -> None:
         if event not in _ACTIONS:
             return
+        entries = []
         for row in rows:
-            after = None if finding is None or finding.found is None else list(finding.found)
-            entry = self.entry(_ACTIONS[event], row, sentence, before=list(row.move.before), after=after)
-            self._journal.audit.note(entry)
+            name = row.topic_partition
+            after = list(found[name]) if found and name in found else None
+            said = told if isinstance(told, str) else told[name]
+            entries.append(self.entry(_ACTIONS[event], row, said, before=list(row.move.before), after=after))
+        self._journal.audit.note_all(entries)
 
-    def _mark(self, rows: Sequence[MoveRow], event: Event, detail: str, **more: Any) -> None:
+    def _mark(
+        self, rows: Sequence[MoveRow], event: Event, detail: str | Mapping[TopicPartition, str], **more: Any
+    ) -> None:
         for state, several in _by(rows, lambda row: next_state(row.state, event)):
             self._write(several, state, detail, **more)
             self.steps_ahead += len(several) if state.settled or event in {Event.HAND_BACK, Event.GO_ON} else 0
 
-    def _write(self, rows: Sequence[MoveRow], state: MoveState, detail: str, **more: Any) -> None:
+    def _write(
+        self, rows: Sequence[MoveRow], state: MoveState, detail: str | Mapping[TopicPartition, str], **more: Any
+    ) -> None:
         names = [row.topic_partition for row in rows]
         self._rows = None
         self._journal.plans.mark(self._plan, names, state, detail, fence=self._fence, **more)
+
+
+def _at_once(things: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    """Yield as many as one transaction takes, so that a cancel, and whoever else writes, waits for a moment only."""
+    for start in range(0, len(things), _AT_ONCE):
+        yield things[start : start + _AT_ONCE]
+
+
+def _sentences(decisions: Iterable[Decision]) -> dict[TopicPartition, str]:
+    return {each.row.topic_partition: each.sentence for each in decisions}
+
+
+def _cancelling(row: MoveRow, sentence: str) -> str:
+    """Return the `detail` of a move that is cancelled, or taken back from a stage."""
+    said = words(row.move, row.stage)
+    return Phase.CANCELLING.because(f"{sentence} ({said})" if said else sentence)
 
 
 def _known(decision: Decision) -> bool:

@@ -171,6 +171,10 @@ class Audit:
         """Write down what was decided rather than done: one row, complete at once."""
         self._table.insert([entry], Outcome(outcome), detail)
 
+    def note_all(self, entries: Sequence[Entry]) -> None:
+        """Write down several decisions, each in a row that is complete at once."""
+        self._table.insert(entries, Outcome.DONE, "")
+
     def adopt(self, rows: Sequence[AuditRow]) -> int:
         """Take over the history of another journal of this cluster, as it was: all rows older than the oldest here.
 

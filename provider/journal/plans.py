@@ -7,7 +7,7 @@ it, and `purge` sweeps it once it is old. On one SQL database all of it is one t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -147,7 +147,7 @@ class Plans:
         digest: str,
         partitions: Collection[TopicPartition],
         state: MoveState,
-        detail: str = "",
+        detail: str | Mapping[TopicPartition, str] = "",
         *,
         fence: Fence | None,
         attempt: int | None = None,
@@ -159,7 +159,7 @@ class Plans:
     ) -> None:
         """Set how far some partitions are; `attempt`, `isr_seen` and `unacknowledged` stay where None is given.
 
-        A chunk whose partitions are all settled is deleted (KIP-46).
+        `detail` is the same for all, or one for each. A chunk whose partitions are all settled is deleted (KIP-46).
 
         Raises PlanError for a partition that the plan does not move, LockLost when the fence fell.
         """
@@ -169,11 +169,12 @@ class Plans:
             with self._rows_together():
                 if fence is not None:
                     fence.check()
-                chunks = self._chunks_of(digest, partitions)
                 kept: dict[str, Any] = {"attempt": attempt, "isr_seen": isr_seen, "unacknowledged": unacknowledged}
-                self._table.mark(digest, partitions, state, detail, **kept, phase=phase, stage=stage, cause=cause)
+                kept |= {"phase": phase, "stage": stage, "cause": cause}
+                if self._table.mark(digest, partitions, state, detail, **kept) != len(set(partitions)):
+                    raise self._stranger(digest, partitions)
             if state.settled:
-                self._delete_settled(digest, chunks)
+                self._delete_settled(digest)
 
     def purge(self, before_ms: int) -> list[str]:
         """Delete plans that ended before a moment of the journal's clock, with their rows; returns their digests.
@@ -216,18 +217,15 @@ class Plans:
         self._chunks.delete(tuple(set(names) - set(known.chunks)))
         return known
 
-    def _chunks_of(self, digest: str, partitions: Collection[TopicPartition]) -> set[int]:
-        chunks = self._table.chunks_of(digest, partitions)
-        strangers = sorted(set(partitions) - set(chunks))
-        if strangers:
-            raise PlanError(f"Plan {digest[:12]} does not move {strangers[0]}; nothing was marked.")
-        return set(chunks.values())
+    def _stranger(self, digest: str, partitions: Collection[TopicPartition]) -> PlanError:
+        strangers = sorted(set(partitions) - {row.topic_partition for row in self._table.rows(digest)})
+        return PlanError(f"Plan {digest[:12]} does not move {strangers[0]}; nothing was marked.")
 
-    def _delete_settled(self, digest: str, chunks: set[int]) -> None:
-        settled = self._table.settled_chunks(digest, chunks)
-        record = self.get(digest) if settled else None
+    def _delete_settled(self, digest: str) -> None:
+        record = self.get(digest)
         if record is not None:
-            self._chunks.delete(tuple(record.chunks[chunk] for chunk in settled if chunk < len(record.chunks)))
+            unsettled = self._table.unsettled_chunks(digest)
+            self._chunks.delete([name for chunk, name in enumerate(record.chunks) if chunk not in unsettled])
 
     def _is_done(self, digest: str) -> bool:
         record = self.get(digest)

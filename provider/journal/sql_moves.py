@@ -6,7 +6,7 @@ The rows live here from publication on, whatever the tree is kept in, so that a 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -57,7 +57,7 @@ class MoveTable:
         digest: str,
         partitions: Collection[TopicPartition],
         state: MoveState,
-        detail: str,
+        detail: str | Mapping[TopicPartition, str],
         *,
         attempt: int | None,
         isr_seen: bool | None,
@@ -65,40 +65,34 @@ class MoveTable:
         stage: int = 0,
         cause: Cause | None = None,
         unacknowledged: bool | None = None,
-    ) -> None:
-        """Set the state of some rows. `attempt`, `isr_seen` and `unacknowledged` stay where None is given."""
-        changes: dict[str, Any] = {"state": state.value, "detail": detail.replace("\x00", "")}
+    ) -> int:
+        """Set the state of some rows, and return how many of them there are.
+
+        `attempt`, `isr_seen` and `unacknowledged` stay where None is given; `detail` is the same for all, or one each.
+        """
+        changes: dict[str, Any] = {"state": state.value}
         changes |= {"phase": phase and phase.value, "stage": stage, "cause": cause and cause.value}
         changes["settled_ms"] = now_ms() if state.settled else None
         if state is MoveState.SUBMITTED:
             changes["submitted_ms"] = now_ms()
         kept = {"attempt": attempt, "isr_seen": isr_seen, "unacknowledged": unacknowledged}
         changes |= {name: value for name, value in kept.items() if value is not None}
+        this = (_move.c.topic == sa.bindparam("of_topic")) & (_move.c.partition == sa.bindparam("of_partition"))
+        update = sa.update(_move).where(self._of(digest) & this).values(changes | {"detail": sa.bindparam("told")})
+        rows = [
+            {"of_topic": name.topic, "of_partition": name.partition, "told": _clean(told)}
+            for name, told in _each(partitions, detail)
+        ]
+        # Row by row, by the key: a list of names PostgreSQL compares with each row of the plan, one by one.
         with self.database.transaction() as connection:
-            for some in _batches(partitions):
-                connection.execute(sa.update(_move).where(self._of(digest) & _among(some)).values(changes))
+            return connection.execute(update, rows).rowcount if rows else 0
 
-    def chunks_of(self, digest: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """The chunk that each of these partitions belongs to; those that the plan does not move are left out."""
-        query = sa.select(_move.c.topic, _move.c.partition, _move.c.chunk).where(self._of(digest))
-        chunks: dict[TopicPartition, int] = {}
-        with self.database.reading() as connection:
-            for some in _batches(partitions):
-                for topic, partition, chunk in connection.execute(query.where(_among(some))):
-                    chunks[TopicPartition(topic, partition)] = chunk
-        return chunks
-
-    def settled_chunks(self, digest: str, chunks: Iterable[int]) -> list[int]:
-        """Those of the chunks in which every partition is settled."""
+    def unsettled_chunks(self, digest: str) -> set[int]:
+        """Return the chunks in which a partition is not settled."""
         settled = [state.value for state in MoveState if state.settled]
-        asked = sorted(chunks)
-        still_open = sa.select(_move.c.chunk).where(self._of(digest) & _move.c.state.not_in(settled)).distinct()
-        unsettled: set[int] = set()
+        query = sa.select(_move.c.chunk).where(self._of(digest) & _move.c.state.not_in(settled)).distinct()
         with self.database.reading() as connection:
-            for start in range(0, len(asked), _BATCH):
-                some = asked[start : start + _BATCH]
-                unsettled.update(connection.execute(still_open.where(_move.c.chunk.in_(some))).scalars())
-        return [chunk for chunk in asked if chunk not in unsettled]
+            return set(connection.execute(query).scalars())
 
     def by_others(self, digest: str, partitions: Collection[TopicPartition]) -> list[tuple[str, MoveRow]]:
         """Return what other plans have submitted of these partitions, with their digests; the latest last."""
@@ -127,6 +121,17 @@ def _batches(partitions: Collection[TopicPartition]) -> Iterator[list[TopicParti
 
 def _among(partitions: Sequence[TopicPartition]) -> sa.ColumnElement[bool]:
     return sa.tuple_(_move.c.topic, _move.c.partition).in_([tuple(name) for name in partitions])
+
+
+def _each(
+    partitions: Collection[TopicPartition], detail: str | Mapping[TopicPartition, str]
+) -> Iterator[tuple[TopicPartition, str]]:
+    for name in sorted(set(partitions)):
+        yield name, detail if isinstance(detail, str) else detail[name]
+
+
+def _clean(text: str) -> str:
+    return text.replace("\x00", "")
 
 
 def _columns(cluster_id: str, digest: str, row: MoveRow) -> dict[str, Any]:

@@ -17,7 +17,6 @@ from kafka_steward.journal import engine, postgres
 from kafka_steward.journal.audit import Action, Entry
 from kafka_steward.journal.database import IDS, Database, as_journal_error, insert_once
 from kafka_steward.journal.engine import open_database
-from kafka_steward.journal.moves import MoveState
 from kafka_steward.journal.open import open_journal
 from kafka_steward.journal.schema import tables
 from tests.journal.test_plans import moves_of, record_of
@@ -141,9 +140,7 @@ def test_no_statement_has_more_than_five_hundred_rows(statements: list[str], tmp
         table = journal.plans._table
         uses: list[tuple[str, Callable[[], object]]] = [
             ("INSERT INTO steward_plan_move", lambda: table.insert_missing("d1", moves)),
-            ("UPDATE steward_plan_move", lambda: table.mark("d1", names, MoveState.HELD, "", attempt=1, isr_seen=None)),
-            ("SELECT steward_plan_move", lambda: table.chunks_of("d1", names)),
-            ("SELECT DISTINCT steward_plan_move", lambda: table.settled_chunks("d1", range(1001))),
+            ("SELECT steward_plan_move", lambda: table.by_others("d2", names)),
             ("INSERT INTO steward_audit", lambda: journal.audit.intend(entries)),
         ]
         for beginning, use in uses:

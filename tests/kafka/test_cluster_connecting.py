@@ -110,6 +110,7 @@ def token_module(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 @pytest.mark.kraft
+@pytest.mark.ci
 def test_a_token_opens(bearer: str, token_module: ModuleType, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     given: list[str] = []

@@ -63,7 +63,7 @@ def test_when_the_controller_dies_lists_and_alters_still_work(
     eventually(lambda: same(set(cluster.log_dirs(sandbox.brokers)), set(sandbox.brokers)))
 
 
-@pytest.mark.before_ci("kraft")
+@pytest.mark.before_ci("zookeeper")
 def test_a_killed_broker_has_failed_once_the_others_say_so_and_not_before(
     sandbox: Sandbox, cluster: KafkaCluster, topic: str
 ) -> None:

@@ -93,6 +93,7 @@ def failed(cluster: KafkaCluster, disk: str) -> None:
 
 
 @pytest.mark.kraft
+@pytest.mark.ci
 def test_a_broker_whose_directories_are_all_cordoned_gets_nothing(tmp_path: Path) -> None:
     with start("kraft", brokers=4) as own:
         own.create_topics("t", partitions=6, assignments={number: [1, 2, 3] for number in range(6)})

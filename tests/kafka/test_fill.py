@@ -80,6 +80,7 @@ def test_partitions_that_find_too_few_brokers_wait_for_one(
     assert [len(replicas) for replicas in script.replicas(topic).values()] == [4, 4]
 
 
+@pytest.mark.ci
 def test_on_kraft_a_broker_that_is_away_takes_its_place_in_new_partitions_and_kafka_fills_it(
     script: Script, kraft_sandbox: Sandbox, topic: str
 ) -> None:

@@ -32,7 +32,7 @@ from tests.worlds import WHO
 
 __all__ = ["secured"]
 
-pytestmark = pytest.mark.kraft
+pytestmark = [pytest.mark.kraft, pytest.mark.ci]
 PAGE = (Path(__file__).parents[2] / "docs/permissions.md").read_text()
 #: The page's tables: rights by the heading above them.
 ROWS = re.findall(r"^\| `(Cluster|Topic \*)` \| `(\w+)` \| ([a-z, ]+) \|", PAGE, re.MULTILINE)

@@ -44,6 +44,7 @@ def test_tests_of_all_files_are_ordered_so_that_each_cluster_starts_once(tmp_pat
     assert (found[:1], sorted(found[1:5]), sorted(found[5:])) == (["test_b"], KRAFT, ZOOKEEPER)
 
 
+@pytest.mark.ci
 def test_a_mode_can_be_left_out_by_its_mark(tmp_path: Path) -> None:
     assert sorted(collected(tmp_path, "-m", "zookeeper", "--strict-markers")) == ZOOKEEPER
 

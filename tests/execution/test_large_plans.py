@@ -1,0 +1,81 @@
+"""What concerns every move of a large plan is written in few statements, and in transactions that end soon."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from kafka_steward.assignment import Move
+from kafka_steward.execution.undoing.undo import Undo
+from kafka_steward.journal.audit import Action
+from kafka_steward.journal.moves import Cause, MoveState
+from kafka_steward.journal.open import open_journal
+from kafka_steward.settings import Settings
+from tests.simulator import Simulator
+from tests.worlds import WHO, World
+
+MANY = 1_200
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    simulator = Simulator.of("1a 2b 3c 4a 5b", "t: " + " ".join(["123"] * MANY))
+    moves = [
+        Move(*name, (1, 2, 3), (4, 2, 3), at // 400, at % 400, "test", None, 100)
+        for at, name in enumerate(sorted(simulator.topics))
+    ]
+    with open_journal(f"sqlite:///{tmp_path}/journal.db", simulator.cluster_id) as journal:
+        made = World(simulator, journal, moves, Settings(throttle=0, max_in_per_broker=1), auto_generated=False)
+        made.step()
+        yield made
+
+
+@pytest.fixture
+def statements(world: World) -> list[str]:
+    """What the database was told, with the number of rows that each change was given."""
+    engine, told = world.journal.plans._table.database.engine, []
+
+    def listen(_connection: Any, _cursor: Any, statement: str, given: Any, _context: Any, many: bool) -> None:
+        told.append(f"{statement.split(maxsplit=1)[0]} {len(given) if many else 1}")
+
+    sa.event.listen(engine, "before_cursor_execute", listen)
+    return told
+
+
+def verify_small(statements: list[str]) -> None:
+    # One by one, there would be a row of the audit trail, a change, and a look at the lock for each.
+    assert len(statements) < MANY / 4
+    writes = [int(each.split()[1]) for each in statements if each.startswith(("INSERT", "UPDATE"))]
+    assert sum(writes) > 2 * (MANY - 10)
+    assert max(writes) <= 500
+    assert statements.count("BEGIN 1") > 3
+
+
+def test_all_that_waits_is_held_and_goes_on(world: World, statements: list[str]) -> None:
+    waiting = [row for row in world.rows() if row.state is MoveState.WAITING]
+    world.simulator.kill(4)
+    world.simulator.tick()
+    world.step()
+    verify_small(statements)
+    assert {row.state for row in world.rows()} == {MoveState.HELD, MoveState.SUBMITTED}
+    held = world.journal.audit.rows(plan=world.digest, action=Action.HOLD)
+    assert {row.entry.partition for row in held} >= {row.move.partition for row in waiting}
+    assert {row.entry.reason for row in held} == {row.detail for row in world.rows() if row.state is MoveState.HELD}
+
+    world.simulator.restart(4)
+    world.simulator.tick()
+    world.step()
+    assert MoveState.HELD not in {row.state for row in world.rows()}
+
+
+def test_all_that_waits_is_dropped_by_a_cancel(world: World, statements: list[str]) -> None:
+    undo = Undo(world.simulator, world.journal, world.digest, world.settings, WHO, scope="pending", reason="enough")
+    undo.step()
+    verify_small(statements)
+    dropped = [row for row in world.rows() if row.state is MoveState.DROPPED]
+    assert len(dropped) >= MANY - 2
+    assert {row.cause for row in dropped} == {Cause.REQUESTED}
