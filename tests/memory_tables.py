@@ -8,6 +8,7 @@ from dataclasses import replace
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.journal.audit import Action, AuditRow, Entry, Outcome
 from kafka_steward.journal.moves import Cause, MoveRow, MoveState, Phase
+from kafka_steward.journal.records import ENDED, PlanRecord
 
 
 class MemoryMoves:
@@ -67,6 +68,30 @@ class MemoryMoves:
         others = [(plan, row) for plan, rows in self._plans.items() if plan != digest for row in rows.values()]
         found = [(plan, row) for plan, row in others if row.attempt and row.topic_partition in partitions]
         return sorted(found, key=lambda each: (each[1].submitted_ms or 0, each[0]))
+
+    def forget(self, digest: str) -> None:
+        self._plans.pop(digest, None)
+
+
+class MemoryEnded:
+    """What `EndedPlans` does."""
+
+    def __init__(self) -> None:
+        self._plans: dict[str, tuple[PlanRecord, int]] = {}
+
+    def put(self, record: PlanRecord, ended_ms: int) -> None:
+        self._plans[record.digest] = replace(record, revision=ENDED), ended_ms
+
+    def get(self, digest: str) -> PlanRecord | None:
+        return self._plans[digest][0] if digest in self._plans else None
+
+    def latest(self, n: int) -> list[PlanRecord]:
+        records = [record for record, _ in self._plans.values()]
+        return sorted(records, key=lambda record: (-record.published_ms, record.digest))[:n]
+
+    def digests(self, *, ended_before_ms: int | None = None) -> list[str]:
+        plans = self._plans.items()
+        return sorted(digest for digest, (_, at) in plans if ended_before_ms is None or at < ended_before_ms)
 
     def forget(self, digest: str) -> None:
         self._plans.pop(digest, None)

@@ -14,7 +14,7 @@ from kafka_steward.journal.open import Journal
 from kafka_steward.planning.files.formats import PlanFolder
 from kafka_steward.settings import Settings
 from tests.crash import Faults
-from tests.memory_tables import MemoryAudit, MemoryMoves
+from tests.memory_tables import MemoryAudit, MemoryEnded, MemoryMoves
 from tests.memory_tree import MemoryTree
 from tests.simulator import Simulator
 from tests.worlds import journal_over
@@ -38,6 +38,7 @@ class Place:
     def __post_init__(self) -> None:
         clock = lambda: self.simulator.now_ms  # noqa: E731
         self.stores = (MemoryTree(clock), MemoryMoves(clock), MemoryAudit(self.simulator.cluster_id, clock))
+        self.ended = MemoryEnded()
         self.ticks = 0
 
     def process(self, faults: Faults) -> tuple[Any, Journal]:
@@ -45,7 +46,7 @@ class Place:
         tree, moves, audit = self.stores
         cluster = faults.around("cluster", Guarded(self.simulator, audit))
         wrapped = faults.around("tree", tree), faults.around("moves", moves), faults.around("audit", audit)
-        return cluster, journal_over(self.simulator.cluster_id, *wrapped)
+        return cluster, journal_over(self.simulator.cluster_id, *wrapped, faults.around("ended", self.ended))
 
     def tick(self, times: int = 1) -> None:
         for _ in range(times):

@@ -20,10 +20,11 @@ from kafka_steward.journal.moves import MoveRow, MoveState
 from kafka_steward.journal.open import Journal
 from kafka_steward.journal.plans import PlanRecord, Plans
 from kafka_steward.journal.sql_audit import AuditTable
+from kafka_steward.journal.sql_ended import EndedPlans
 from kafka_steward.journal.sql_moves import MoveTable
 from kafka_steward.planning.files.formats import PlanFolder
 from kafka_steward.settings import Settings
-from tests.memory_tables import MemoryAudit, MemoryMoves
+from tests.memory_tables import MemoryAudit, MemoryEnded, MemoryMoves
 from tests.memory_tree import MemoryTree
 from tests.simulator import Simulator
 
@@ -38,7 +39,8 @@ def journal_of(simulator: Simulator, folder: Path) -> Journal:
     simulator.cluster_id = f"simulated-{next(_cluster_ids)}"
     database = open_database(f"sqlite:///{folder}/journal.db", simulator.cluster_id, "here")
     tree = MemoryTree(lambda: simulator.now_ms)
-    return journal_over(simulator.cluster_id, tree, MoveTable(database), AuditTable(database), database.transaction)
+    tables = MoveTable(database), AuditTable(database), EndedPlans(database)
+    return journal_over(simulator.cluster_id, tree, *tables, together=database.transaction)
 
 
 def memory_journal(simulator: Simulator) -> Journal:
@@ -49,10 +51,10 @@ def memory_journal(simulator: Simulator) -> Journal:
 
 
 def journal_over(
-    cluster_id: str, tree: Any, moves: Any, audit: Any, together: Callable[[], Any] = nullcontext
+    cluster_id: str, tree: Any, moves: Any, audit: Any, ended: Any = None, *, together: Callable[[], Any] = nullcontext
 ) -> Journal:
     """A journal over these parts, which need not be one database: then nothing that they do is one transaction."""
-    plans = Plans(tree, moves, cluster_id, together)
+    plans = Plans(tree, moves, ended or MemoryEnded(), cluster_id, together)
     return Journal(cluster_id, tree=tree, audit=Audit(audit), plans=plans, together=together, close=lambda: None)
 
 

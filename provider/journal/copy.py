@@ -58,7 +58,7 @@ def copy_journal(source: Journal, target: Journal, *, owner: str) -> Copied:
         )
     with source.step_lock(owner) as fence:
         audit_rows = target.audit.adopt(source.audit.rows())
-        plans = sum(_copy_plan(source, target, digest, fence) for digest in source.tree.children(paths.PLANS))
+        plans = sum(_copy_plan(source, target, digest, fence) for digest in source.plans.digests())
         numbered = _copy_numbered(source.tree, target.tree)
         named = sum(_copy_node(target.tree, node) for root in _ROOTS for node in _documents(source.tree, root))
         fence.check()

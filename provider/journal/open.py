@@ -144,6 +144,7 @@ def open_journal(
 
 def _in_sql(database: Database, compare: bool) -> Journal:
     from kafka_steward.journal.sql_audit import AuditTable  # noqa: PLC0415
+    from kafka_steward.journal.sql_ended import EndedPlans  # noqa: PLC0415
     from kafka_steward.journal.sql_health import HealthRows  # noqa: PLC0415
     from kafka_steward.journal.sql_moves import MoveTable  # noqa: PLC0415
     from kafka_steward.journal.sql_tree import SqlTree  # noqa: PLC0415
@@ -154,7 +155,7 @@ def _in_sql(database: Database, compare: bool) -> Journal:
         database.cluster_id,
         tree=tree,
         audit=Audit(AuditTable(database)),
-        plans=Plans(tree, MoveTable(database), database.cluster_id, together),
+        plans=Plans(tree, MoveTable(database), EndedPlans(database), database.cluster_id, together),
         together=together,
         close=database.close,
         health=HealthRows(database),
@@ -167,6 +168,7 @@ def _in_sql(database: Database, compare: bool) -> Journal:
 
 def _in_zookeeper(database: Database, options: ZooKeeperOptions, compare: bool) -> Journal:
     from kafka_steward.journal.sql_audit import AuditTable  # noqa: PLC0415
+    from kafka_steward.journal.sql_ended import EndedPlans  # noqa: PLC0415
     from kafka_steward.journal.sql_guard import SqlGuard  # noqa: PLC0415
     from kafka_steward.journal.sql_health import HealthRows  # noqa: PLC0415
     from kafka_steward.journal.sql_moves import MoveTable  # noqa: PLC0415
@@ -180,7 +182,8 @@ def _in_zookeeper(database: Database, options: ZooKeeperOptions, compare: bool) 
     except BaseException:
         tree.close()
         raise
-    plans = Plans(tree, MoveTable(database), database.cluster_id, nullcontext, rows_together=database.transaction)
+    tables = MoveTable(database), EndedPlans(database)
+    plans = Plans(tree, *tables, database.cluster_id, nullcontext, rows_together=database.transaction)
     return Journal(
         database.cluster_id,
         tree=tree,

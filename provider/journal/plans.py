@@ -13,16 +13,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from kafka_steward.assignment import Move, TopicPartition
-from kafka_steward.errors import NodeExists, PlanError
+from kafka_steward.errors import NodeExists, PlanError, VersionConflict
 from kafka_steward.journal import paths
 from kafka_steward.journal.chunks import Chunks
 from kafka_steward.journal.document import delete_as_read, readable
 from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.moves import Cause, MoveRow, MoveState, Phase
-from kafka_steward.journal.records import PlanRecord, PlanStatus
+from kafka_steward.journal.records import ENDED, PlanRecord, PlanStatus
 from kafka_steward.journal.tree import Node, Tree
 
 if TYPE_CHECKING:
+    from kafka_steward.journal.sql_ended import EndedPlans
     from kafka_steward.journal.sql_moves import MoveTable
 
 __all__ = ["MoveRow", "MoveState", "PlanRecord", "PlanStatus", "Plans"]
@@ -39,6 +40,7 @@ class Plans:
         self,
         tree: Tree,
         table: MoveTable,
+        ended: EndedPlans,
         cluster_id: str,
         together: Callable[[], AbstractContextManager[object]],
         *,
@@ -47,6 +49,7 @@ class Plans:
         self._tree = tree
         self._chunks = Chunks(tree)
         self._table = table
+        self._ended = ended
         self._cluster_id = cluster_id
         self._together = together
         self._rows_together = rows_together or together
@@ -75,8 +78,11 @@ class Plans:
         self._check(record, moves)
         with self._together():
             self._table.adopt(record.digest, rows)
-            if self._tree.get(paths.plan(record.digest)) is not None:
+            if self.get(record.digest) is not None:
                 return False
+            if record.revision == ENDED:
+                self._ended.put(record, record.stepped_ms)
+                return True
             open_chunks = set() if record.status.finished else {row.move.chunk for row in rows if not row.state.settled}
             names = self._chunks.write(record, moves, only=open_chunks)
             self._tree.create(paths.plan(record.digest), replace(record, chunks=names).to_json())
@@ -85,18 +91,33 @@ class Plans:
     def get(self, digest: str) -> PlanRecord | None:
         """The plan's record; None when there is no such plan. Raises DocumentError when it cannot be read."""
         node = self._tree.get(paths.plan(digest)) if paths.is_digest(digest) else None
-        return None if node is None else _record(node)
+        if node is not None:
+            return _record(node)
+        return self._ended.get(digest) if paths.is_digest(digest) else None
+
+    def recent(self) -> list[PlanRecord]:
+        """Plans that have not ended, and those that ended lately or are still needed, the oldest first."""
+        return [record for _, record in self._all()]
 
     def unfinished(self) -> list[PlanRecord]:
         """Plans that have not ended, the oldest first."""
-        return [record for _, record in self._all() if not record.status.finished]
+        return [record for record in self.recent() if not record.status.finished]
 
     def latest(self, n: int) -> list[PlanRecord]:
         """The `n` plans that were published last, the newest first."""
-        return [record for _, record in reversed(self._all())][:n]
+        recent = self.recent()[::-1]
+        digests = {record.digest for record in recent}
+        archived = [record for record in self._ended.latest(n) if record.digest not in digests]
+        return sorted([*recent, *archived], key=lambda record: -record.published_ms)[:n]
+
+    def digests(self) -> list[str]:
+        """The digests of all plans whose records can be read."""
+        return sorted({*(record.digest for record in self.recent()), *self._ended.digests()})
 
     def update(self, record: PlanRecord, *, fence: Fence | None = None, **changes: Any) -> PlanRecord:
         """Change fields of a plan that is still as `record` has it. When it ends, its chunk documents go (KIP-46).
+
+        One that is among the ended plans is among those that each look reads from then on.
 
         Raises VersionConflict when someone else changed it since, LockLost when the fence fell.
         """
@@ -104,7 +125,7 @@ class Plans:
         with self._together():
             if fence is not None:
                 fence.check()
-            node = self._tree.set(paths.plan(record.digest), changed.to_json(), version=record.revision)
+            node = self._written(record, changed)
             if changed.status.finished:
                 self._chunks.delete(changed.chunks)
         return replace(changed, revision=node.version)
@@ -176,6 +197,22 @@ class Plans:
             if state.settled:
                 self._delete_settled(digest)
 
+    def archive(self, before_ms: int, *, is_needed: Callable[[PlanRecord], bool], most: int) -> list[str]:
+        """Move at most `most` plans that ended before a moment out of what each look reads; returns their digests.
+
+        Those that `is_needed` names stay.
+        """
+        gone: list[str] = []
+        for node, record in self._all():
+            over = record.status.finished and node.modified_ms < before_ms
+            if over and len(gone) < most and not is_needed(record):
+                with self._together():
+                    # A process that dies in between leaves both; then the one in the tree counts.
+                    self._ended.put(record, node.modified_ms)
+                    delete_as_read(self._tree, node)
+                gone.append(record.digest)
+        return gone
+
     def purge(self, before_ms: int) -> list[str]:
         """Delete plans that ended before a moment of the journal's clock, with their rows; returns their digests.
 
@@ -187,6 +224,10 @@ class Plans:
                 self._table.forget(record.digest)
                 delete_as_read(self._tree, node)
                 gone.append(record.digest)
+        for digest in self._ended.digests(ended_before_ms=before_ms):
+            self._table.forget(digest)
+            self._ended.forget(digest)
+            gone.append(digest)
         self._chunks.sweep(self._is_done)
         return gone
 
@@ -209,6 +250,17 @@ class Plans:
         except NodeExists:
             return self._published_meanwhile(record.digest, names)
         return written
+
+    def _written(self, record: PlanRecord, changed: PlanRecord) -> Node:
+        path = paths.plan(record.digest)
+        if record.revision != ENDED:
+            return self._tree.set(path, changed.to_json(), version=record.revision)
+        try:
+            node = self._tree.create(path, changed.to_json())
+        except NodeExists:
+            raise VersionConflict(f"Plan {record.digest[:12]} was changed by someone else; read it again.") from None
+        self._ended.forget(record.digest)
+        return node
 
     def _published_meanwhile(self, digest: str, names: tuple[str, ...]) -> PlanRecord:
         known = self.get(digest)

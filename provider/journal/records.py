@@ -21,7 +21,13 @@ from kafka_steward.journal.tree import Node
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["Borrowed", "Lock", "Ownership", "PlanRecord", "PlanStatus"]
+__all__ = ["ASKED", "ENDED", "Borrowed", "Lock", "Ownership", "PlanRecord", "PlanStatus"]
+
+
+#: In the record of a plan that documents asked for: which ones, and by which route.
+ASKED = "asked"
+#: The revision of a record that is kept with the ended plans, and has no node.
+ENDED = -1
 
 
 class PlanStatus(str, Enum):
@@ -101,6 +107,12 @@ class PlanRecord(Document):
     revision: int = field(default=0, compare=False)
     #: What someone else added to `who`: written back.
     who_extra: Mapping[str, Any] = field(default_factory=dict, hash=False, repr=False)
+
+    @property
+    def sources(self) -> frozenset[str]:
+        """The documents that asked for it: path, `@` and the id with which the node was created."""
+        asked = self.extra.get(ASKED)
+        return frozenset(map(str, asked.get("sources", ()))) if isinstance(asked, Mapping) else frozenset()
 
     @classmethod
     def read(cls, fields: Fields, source: str | None) -> Self:

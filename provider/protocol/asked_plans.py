@@ -17,14 +17,13 @@ from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Entry, Who
 from kafka_steward.journal.open import Journal
 from kafka_steward.journal.plans import PlanRecord
+from kafka_steward.journal.records import ASKED
 from kafka_steward.journal.tree import Node
 from kafka_steward.planning.files.digest import plan_digest
 from kafka_steward.planning.files.formats import plan_table
 
 __all__ = ["AskedPlan", "AskedPlans", "publish_asked", "source_of", "why_not_now"]
 
-#: In the record of such a plan: the documents, and the route.
-_ASKED = "asked"
 #: So many may be under way at once; what is asked for beyond that waits in the tree.
 _MOST = 8
 
@@ -60,16 +59,16 @@ class AskedPlans:
 
     def read(self) -> None:
         """Look again. May raise JournalError."""
-        names = self._journal.tree.children(paths.PLANS)
-        self._ended = {name: sources for name, sources in self._ended.items() if name in set(names)}
-        records = [record for name in names if name not in self._ended for record in self._record(name)]
+        names = frozenset(self._journal.tree.children(paths.PLANS))
+        self._ended = {name: sources for name, sources in self._ended.items() if name in names}
+        records = [record for name in sorted(names - self._ended.keys()) for record in self._record(name)]
         for record in records:
             if record.status.finished:
                 self._ended[record.digest] = _asked_of(record).sources
                 self._to_roll_back |= record.cancel is not None and record.cancel.scope == "plan"
         running = sorted((each for each in records if not each.status.finished), key=lambda each: each.published_ms)
-        self.asked = [_asked_of(record) for record in running if _ASKED in record.extra]
-        self.others = [record for record in running if _ASKED not in record.extra]
+        self.asked = [_asked_of(record) for record in running if ASKED in record.extra]
+        self.others = [record for record in running if ASKED not in record.extra]
 
     def knows(self, source: str) -> bool:
         """Whether some plan, ended or not, carries out this document."""
@@ -110,7 +109,7 @@ def publish_asked(
     digest = plan_digest(journal.cluster_id, "", Operation.APPLY.value, options, plan_table(moves))
     reason = "asked for by " + ", ".join(sorted(source.rpartition("@")[0] for source in sources)[:3])
     record = PlanRecord(
-        digest, journal.cluster_id, Operation.APPLY.value, reason=reason, who=who, extra={_ASKED: dict(options)}
+        digest, journal.cluster_id, Operation.APPLY.value, reason=reason, who=who, extra={ASKED: dict(options)}
     )
     published = journal.plans.publish(record, moves)
     journal.slot.yield_to(digest)
@@ -122,6 +121,6 @@ def publish_asked(
 
 
 def _asked_of(record: PlanRecord) -> AskedPlan:
-    asked = record.extra.get(_ASKED)
+    asked = record.extra.get(ASKED)
     values = asked if isinstance(asked, Mapping) else {}
-    return AskedPlan(record, frozenset(map(str, values.get("sources", ()))), bool(values.get("legacy")))
+    return AskedPlan(record, record.sources, bool(values.get("legacy")))

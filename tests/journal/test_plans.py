@@ -306,7 +306,7 @@ def _plans_on(journal: Journal, changes: int) -> Plans:
     from contextlib import nullcontext
 
     tree = DyingTree(journal.tree, changes)
-    return Plans(tree, journal.plans._table, journal.cluster_id, nullcontext)  # type: ignore[arg-type]  # by __getattr__
+    return Plans(tree, journal.plans._table, journal.plans._ended, journal.cluster_id, nullcontext)  # type: ignore[arg-type]  # by __getattr__
 
 
 def test_publishing_again_writes_nothing(sql_journal: Journal) -> None:

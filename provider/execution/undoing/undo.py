@@ -36,10 +36,7 @@ from kafka_steward.journal.open import Journal
 from kafka_steward.journal.plans import PlanRecord, PlanStatus
 from kafka_steward.settings import Settings
 
-__all__ = ["LeftAlone", "Scope", "Undo", "left_alone", "open_undos"]
-
-#: Plans that are looked through for one whose undoing was begun.
-_PLANS = 200
+__all__ = ["LeftAlone", "Scope", "Undo", "is_open", "left_alone", "open_undos"]
 
 
 @dataclass(frozen=True, order=True)
@@ -249,10 +246,11 @@ def left_alone(journal: Journal, rollback: str | None) -> tuple[LeftAlone, ...]:
 
 def open_undos(journal: Journal) -> list[PlanRecord]:
     """Plans whose undoing was asked for and has not ended; whoever finds one may go on with an `Undo` of its scope."""
-    return [record for record in journal.plans.latest(_PLANS) if _is_open(journal, record)]
+    return [record for record in journal.plans.recent()[::-1] if is_open(journal, record)]
 
 
-def _is_open(journal: Journal, record: PlanRecord) -> bool:
+def is_open(journal: Journal, record: PlanRecord) -> bool:
+    """Whether a cancel or rollback of this plan was asked for and has not ended."""
     if record.cancel is None:
         return False
     if not record.status.finished:

@@ -19,6 +19,7 @@ from kafka_steward.execution.decisions.disks import DiskJudgement, disk_sentence
 from kafka_steward.execution.decisions.failures import Failure, Judgement, Sight, handled_brokers, judge
 from kafka_steward.execution.mending import mending
 from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.execution.watching.archiving import archive_ended
 from kafka_steward.execution.watching.debts import give_back_debts, sweep_notes
 from kafka_steward.execution.watching.disks import look_at_disks
 from kafka_steward.execution.watching.sighting import Sighting
@@ -139,14 +140,18 @@ class Detector:
             entries=entries.keys(),
             noted=failures.keys(),
             announced_ms={broker: at_ms for broker, at_ms in announced.items() if at_ms is not None},
-            handled=handled_brokers(
-                self._journal.plans.latest(_PLANS), sight, now_ms, self._settings, first_seen_ms=first_seen_ms
-            ),
+            handled=self._handled(sight, first_seen_ms, now_ms),
             bouncing=frozenset(broker for broker, bounce in bouncing.items() if bounce.holds(now_ms)),
             now_ms=now_ms,
             settings=self._settings,
             stated_ms={broker: bounce.until_ms for broker, bounce in bouncing.items() if bounce.until_ms is not None},
         )
+
+    def _handled(self, sight: Sight, first_seen_ms: Mapping[int, int], now_ms: int) -> frozenset[int]:
+        if not (sight.failed or first_seen_ms):
+            return frozenset()
+        plans = self._journal.plans.latest(_PLANS)
+        return handled_brokers(plans, sight, now_ms, self._settings, first_seen_ms=first_seen_ms)
 
     def _entries(self, now_ms: int) -> dict[int, int]:
         """KIP-46's entries: broker to the time of failure. One that cannot be, or be read, dates from its writing."""
@@ -159,10 +164,11 @@ class Detector:
         return {each.key[0]: each.document for each in _FAILED.found(self._journal.tree)}
 
     def _sweep(self, now_ms: int) -> None:
-        """Move aside what cannot be read, now and then: it was left out of everything else meanwhile."""
+        """Move aside, now and then, what cannot be read, and plans that have ended: no look needs them."""
         if self._swept_ms is None or not 0 <= now_ms - self._swept_ms < SWEEP_MS:
             for sentence in sweep(self._journal, _SWEPT, self._who):
                 _log.warning("%s", printable(sentence))
+            archive_ended(self._journal)
             self._swept_ms = now_ms
 
     def _write(

@@ -7,7 +7,19 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-__all__ = ["audit", "counter", "health", "host", "journal", "look", "metadata", "node", "opened", "plan_move"]
+__all__ = [
+    "audit",
+    "counter",
+    "ended_plan",
+    "health",
+    "host",
+    "journal",
+    "look",
+    "metadata",
+    "node",
+    "opened",
+    "plan_move",
+]
 
 metadata = sa.MetaData()
 
@@ -73,6 +85,18 @@ plan_move = sa.Table(
     sa.Column("cause", sa.Text),
     sa.Column("unacknowledged", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.Index("steward_plan_move_order", "cluster_id", "plan", "chunk", "position"),
+)
+
+#: Records of plans that ended a while ago, as they were in the tree.
+ended_plan = sa.Table(
+    "steward_ended_plan",
+    metadata,
+    _name("cluster_id", key=True),
+    _name("digest", key=True),
+    _number("published_ms"),
+    _number("ended_ms"),
+    sa.Column("record", sa.Text, nullable=False),
+    sa.Index("steward_ended_plan_latest", "cluster_id", "published_ms"),
 )
 
 #: The audit trail. In the key, '' and -1 stand for "none": NULLs would never be equal.

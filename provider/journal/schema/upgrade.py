@@ -13,7 +13,7 @@ from kafka_steward.journal.urls import shown_url
 __all__ = ["KNOWN", "VERSION_TABLE", "upgrade"]
 
 #: Every migration's id, the oldest first; a test compares them with `versions/`.
-KNOWN = ("0001", "0002", "0003", "0004")
+KNOWN = ("0001", "0002", "0003", "0004", "0005")
 #: Alembic's table of the version reached: our own, so that a database may be shared with others.
 VERSION_TABLE = "steward_version"
 #: What PostgreSQL's advisory lock is called: any number that nobody else uses.

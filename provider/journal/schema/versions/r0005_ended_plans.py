@@ -1,0 +1,25 @@
+"""Records of plans that ended a while ago, in a table: a look reads only what is in the tree."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0005"
+down_revision = "0004"
+
+_Name = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
+
+
+def upgrade() -> None:
+    """Create the table, which the watch fills."""
+    op.create_table(
+        "steward_ended_plan",
+        sa.Column("cluster_id", _Name, nullable=False),
+        sa.Column("digest", _Name, nullable=False),
+        sa.Column("published_ms", sa.BigInteger, nullable=False),
+        sa.Column("ended_ms", sa.BigInteger, nullable=False),
+        sa.Column("record", sa.Text, nullable=False),
+        sa.PrimaryKeyConstraint("cluster_id", "digest"),
+    )
+    op.create_index("steward_ended_plan_latest", "steward_ended_plan", ["cluster_id", "published_ms"])
