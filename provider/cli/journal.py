@@ -1,12 +1,15 @@
-"""The journal as a whole: `journal copy` takes it along to another backend, `journal pair` ties its halves together."""
+"""The journal as a whole: `journal copy`, `journal pair`, `journal archive`."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 
 from airflow.cli.cli_config import Arg, GroupCommand
 
+from kafka_steward.cli.arguments import moment_ms, time_ago
 from kafka_steward.cli.exits import Exit
+from kafka_steward.cli.facts import audit_facts
 from kafka_steward.cli.verb import Call, verb
 from kafka_steward.errors import RequestError
 
@@ -15,6 +18,14 @@ __all__ = ["verbs"]
 _PAIR = """The documents (in ZooKeeper, with the setting zookeeper) and the rows (in the database that the setting
 journal names) carry one id, and a journal whose halves differ is refused. Only when one half is lost for good: stop
 Airflow, set both settings as they are to stay, and call this once."""
+
+
+_BEFORE = Arg(
+    ("--before",), help="What is older: 90d, or 2026-01-01 (UTC)", type=time_ago, required=True, metavar="TIME"
+)
+_ARCHIVE = """Rows of plans that the journal still knows stay, whatever their age: a rollback reads them. Each line
+of the file is a row as `audit --output json` prints it, with its number. The file is whole before a row is deleted, and
+the audit trail names it."""
 
 
 def verbs() -> tuple[GroupCommand, ...]:
@@ -33,8 +44,27 @@ def verbs() -> tuple[GroupCommand, ...]:
         examples=["journal pair --cluster kafka_production"],
         details=_PAIR,
     )
-    about = "Move the journal to another database or out of ZooKeeper, or tie its halves together"
-    return (GroupCommand("journal", about, (copy, pair)),)
+    archive = verb(
+        "archive",
+        "Write old rows of the audit trail to a file, and delete them from the journal",
+        _archive,
+        (Arg(("file",), help="A new file of JSON lines; with .gz at its end, compressed", type=Path), _BEFORE),
+        examples=["journal archive audit-2025.jsonl.gz --before 2026-01-01 --cluster kafka_production"],
+        details=_ARCHIVE,
+    )
+    about = "Move the journal to another database or out of ZooKeeper, tie its halves together, or archive its past"
+    return (GroupCommand("journal", about, (copy, pair, archive)),)
+
+
+def _archive(call: Call) -> Exit:
+    from kafka_steward.journal.archive import archive_audit
+
+    file: Path = call.arguments.file
+    with call.hook.journal(call.hook.cluster_id()) as journal:
+        before_ms = moment_ms(call.arguments.before, journal.now_ms())
+        rows = archive_audit(journal, before_ms, file, as_values=audit_facts, who=call.who)
+    call.out.facts({"rows": rows, "file": str(file)}, [f"{rows} rows of the audit trail are in {file} from now on."])
+    return Exit.DONE
 
 
 def _pair(call: Call) -> Exit:

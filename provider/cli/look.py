@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
-import re
-from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from airflow.cli.cli_config import ActionCommand, Arg, positive_int
 
-from kafka_steward.cli.arguments import PLAN
+from kafka_steward.cli.arguments import PLAN, moment_ms, time_ago
 from kafka_steward.cli.facts import audit_facts, look_facts, move_facts, opening_facts, plan_facts
 from kafka_steward.cli.naming import plan_named
 from kafka_steward.cli.verb import Call, verb
@@ -21,7 +18,6 @@ __all__ = ["verbs"]
 
 #: What `status` tells in lines of its own.
 _APART = ("plans", "hosts", "looks")
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def verbs() -> tuple[ActionCommand, ...]:
@@ -30,7 +26,7 @@ def verbs() -> tuple[ActionCommand, ...]:
     chosen = (
         Arg(("--plan",), help="Only this plan: its digest, or the beginning of it"),
         Arg(("--topic",), help="Only this topic"),
-        Arg(("--since",), help="Only since then: 30m, 2h, 1d, or 2026-11-21T08:00 (UTC)", type=_since),
+        Arg(("--since",), help="Only since then: 30m, 2h, 1d, or 2026-11-21T08:00 (UTC)", type=time_ago),
     )
     trail = ["audit --plan 3f2a91c0 --cluster kafka_production", "audit --topic orders --since 2h --output csv"]
     return (
@@ -108,27 +104,9 @@ def _audit(call: Call) -> None:
     given = call.arguments
     with call.hook.journal(call.hook.cluster_id()) as journal:
         plan = plan_named(journal, given.plan).digest if given.plan else None
-        since_ms = None if given.since is None else _since_ms(given.since, journal.now_ms())
+        since_ms = None if given.since is None else moment_ms(given.since, journal.now_ms())
         rows = journal.audit.rows(plan=plan, topic=given.topic, since_ms=since_ms, limit=given.limit)
     call.out.rows([audit_facts(row) for row in rows], audit_table(rows))
-
-
-def _since(text: str) -> int | datetime:
-    """Milliseconds ago, or a moment; one without a time zone is UTC."""
-    ago = re.fullmatch(r"(\d+)([smhd])", text)
-    if ago:
-        return int(ago[1]) * _SECONDS[ago[2]] * 1000
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is neither like 2h (s, m, h, d) nor like 2026-11-21T08:00"
-        ) from error
-    return moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
-
-
-def _since_ms(since: int | datetime, now_ms: int) -> int:
-    return now_ms - since if isinstance(since, int) else int(since.timestamp() * 1000)
 
 
 def _text(value: Any) -> str:

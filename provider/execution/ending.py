@@ -14,6 +14,7 @@ from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.moves import Cause, MoveRow, MoveState
 from kafka_steward.journal.open import Journal
 from kafka_steward.journal.records import PlanRecord, PlanStatus
+from kafka_steward.journal.retention import forget_old
 from kafka_steward.settings import Settings
 
 __all__ = ["Ending", "ending_of", "end_plan", "hand_on", "owner_after_ends", "purge_old"]
@@ -86,9 +87,14 @@ def hand_on(journal: Journal, digest: str, who: Who) -> None:
 
 
 def purge_old(journal: Journal, settings: Settings) -> None:
-    """Forget plans that ended longer ago than `plan_retention`; an hour at least, for whoever still reads them."""
+    """Forget plans that ended longer ago than `plan_retention`; an hour at least, for whoever still reads them.
+
+    Their approvals go with them, and what was moved aside as long ago.
+    """
     kept_ms = max(int(settings.plan_retention * _DAY_MS), _HOUR_MS)
-    journal.plans.purge(journal.now_ms() - kept_ms)
+    before_ms = journal.now_ms() - kept_ms
+    journal.plans.purge(before_ms)
+    forget_old(journal.tree, before_ms, is_known=lambda digest: journal.plans.get(digest) is not None)
 
 
 def owner_after_ends(journal: Journal, who: Who) -> str | None:

@@ -1,7 +1,8 @@
 """The audit trail: what was done, why, by whom, and what came of it.
 
 A row is written before a change to Kafka (`intended`) and completed after it; a decision that changes nothing is one
-row, completed at once. Rows are never changed again, nor deleted. What a plan does is written once per (plan, chunk,
+row, completed at once. Rows are never changed again, and deleted only by a
+person who archives them. What a plan does is written once per (plan, chunk,
 partition, broker, action, attempt): a step that is done again after a crash adds no second row.
 """
 
@@ -174,6 +175,14 @@ class Audit:
     def note_all(self, entries: Sequence[Entry]) -> None:
         """Write down several decisions, each in a row that is complete at once."""
         self._table.insert(entries, Outcome.DONE, "")
+
+    def older(self, before_ms: int, *, after_id: int = 0, limit: int = 500) -> list[AuditRow]:
+        """The rows that were written before a moment, in the order of their ids, from the one after `after_id` on."""
+        return self._table.older(before_ms, after_id, limit)
+
+    def remove(self, ids: Sequence[int]) -> None:
+        """Delete rows that were archived elsewhere."""
+        self._table.remove(ids)
 
     def adopt(self, rows: Sequence[AuditRow]) -> int:
         """Take over the history of another journal of this cluster, as it was: all rows older than the oldest here.

@@ -1,4 +1,4 @@
-"""The audit trail's table: rows are added once and completed once, nothing else."""
+"""The audit trail's table: rows are added once, completed once, and removed when a person has archived them."""
 
 from __future__ import annotations
 
@@ -66,6 +66,20 @@ class AuditTable:
             for start in range(0, len(older), _BATCH):
                 connection.execute(sa.insert(_audit), older[start : start + _BATCH])
         return len(older)
+
+    def older(self, before_ms: int, after_id: int, limit: int) -> list[AuditRow]:
+        """Rows that were written before a moment, in the order of their ids."""
+        mine = (_audit.c.cluster_id == self._database.cluster_id) & (_audit.c.when_ms < before_ms)
+        query = sa.select(_audit).where(mine & (_audit.c.id > after_id)).order_by(_audit.c.id).limit(limit)
+        with self._database.reading() as connection:
+            return [_row(values) for values in connection.execute(query).mappings()]
+
+    def remove(self, ids: Sequence[int]) -> None:
+        """Delete rows by their ids."""
+        mine = _audit.c.cluster_id == self._database.cluster_id
+        for start in range(0, len(ids), _BATCH):
+            with self._database.transaction() as connection:
+                connection.execute(sa.delete(_audit).where(mine & _audit.c.id.in_(ids[start : start + _BATCH])))
 
     def select(
         self, *, plan: str | None, action: Action | None, topic: str | None, since_ms: int | None, limit: int | None

@@ -121,6 +121,20 @@ def test_a_journal_is_copied_to_another_backend(
     assert "Copied 0 plans, 0 documents and 0 rows" in capsys.readouterr().out
 
 
+def test_old_rows_are_archived(connect: Connect, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    conn_id, file = connect(extra={"cluster_id": "c1"}), tmp_path / "audit.jsonl"
+    with open_journal(f"sqlite:///{tmp_path}/journal.db", "c1") as journal:
+        journal.audit.note(Entry(Action.DETECT, "Broker 3 is gone.", broker=3))
+    assert run("journal", "archive", str(file), "--before", "1h", "--cluster", conn_id) == 0
+    assert "0 rows" in capsys.readouterr().out
+    file.unlink()
+    assert run("journal", "archive", str(file), "--before", "2100-01-01", "--cluster", conn_id) == 0
+    assert "rows of the audit trail are in" in capsys.readouterr().out
+    assert json.loads(file.read_text().splitlines()[0])["reason"] == "Broker 3 is gone."
+    assert run("journal", "archive", str(file), "--before", "2100-01-01", "--cluster", conn_id) == 1
+    assert "nothing was deleted" in one_sentence(capsys)
+
+
 def test_a_copy_stays_with_its_own_cluster(
     connect: Connect, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

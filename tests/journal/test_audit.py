@@ -180,8 +180,8 @@ def test_of_two_that_intend_and_complete_at_once_one_row_remains(open_sql: Calla
     assert [row.outcome for row in journals[0].audit.rows()] == [Outcome.DONE]
 
 
-def test_the_api_offers_no_way_to_change_or_delete() -> None:
-    public = {"intend", "complete", "note", "note_all", "adopt", "rows"}
+def test_the_api_offers_no_way_to_change_a_row() -> None:
+    public = {"intend", "complete", "note", "note_all", "older", "remove", "adopt", "rows"}
     assert {name for name in vars(Audit) if not name.startswith("_")} == public
 
 

@@ -1,0 +1,58 @@
+"""Taking old rows of the audit trail out of the journal, into a file."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+from kafka_steward.errors import JournalError, RequestError
+from kafka_steward.journal.audit import Action, AuditRow, Entry, Who
+from kafka_steward.journal.open import Journal
+
+__all__ = ["archive_audit"]
+
+
+def archive_audit(
+    journal: Journal, before_ms: int, file: Path, *, as_values: Callable[[AuditRow], Mapping[str, Any]], who: Who
+) -> int:
+    """Write the rows from before a moment to a new file, one JSON object per line, then delete them; returns how many.
+
+    Rows of plans that the journal knows stay. Killed in between, rows are in both; the next archive has them again.
+    Raises RequestError when the file exists or cannot be written: then nothing was deleted.
+    """
+    known = frozenset(journal.plans.digests())
+    try:
+        ids = _write(file, (row for row in _older(journal, before_ms) if row.entry.plan not in known), as_values)
+    except JournalError:
+        raise  # one that is unreachable is an OSError, too
+    except OSError as error:
+        why = error.strerror or type(error).__name__
+        raise RequestError(f"{file} cannot be written ({why}); nothing was deleted: name another.") from error
+    journal.audit.remove(ids)
+    told = f"{len(ids)} rows of the audit trail went to {file}"
+    journal.audit.note(Entry(Action.REQUEST, told, after={"rows": len(ids), "before_ms": before_ms}, who=who))
+    return len(ids)
+
+
+def _older(journal: Journal, before_ms: int) -> Iterator[AuditRow]:
+    last = 0
+    while rows := journal.audit.older(before_ms, after_id=last):
+        yield from rows
+        last = rows[-1].id
+
+
+def _write(file: Path, rows: Iterator[AuditRow], as_values: Callable[[AuditRow], Mapping[str, Any]]) -> list[int]:
+    ids = []
+    with file.open("xb") as raw:
+        with gzip.GzipFile(fileobj=raw, mode="wb") if file.suffix == ".gz" else nullcontext(raw) as out:
+            for row in rows:
+                out.write(json.dumps({"id": row.id, **as_values(row)}).encode() + b"\n")
+                ids.append(row.id)
+        raw.flush()
+        os.fsync(raw.fileno())
+    return ids

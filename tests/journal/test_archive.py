@@ -1,0 +1,90 @@
+"""Old rows of the audit trail go to a file, whole, before one of them is deleted."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from kafka_steward.cli.facts import audit_facts
+from kafka_steward.errors import JournalUnreachable, RequestError
+from kafka_steward.journal.archive import archive_audit
+from kafka_steward.journal.audit import Action, Audit, Entry, Who
+from kafka_steward.journal.open import Journal
+from tests.journal.test_plans import moves_of, record_of
+
+ME = Who(person="ada")
+
+
+def told(journal: Journal) -> list[str]:
+    return [row.entry.reason for row in journal.audit.rows()]
+
+
+def archive(journal: Journal, file: Path, before_ms: int | None = None) -> int:
+    before_ms = journal.now_ms() + 1 if before_ms is None else before_ms
+    return archive_audit(journal, before_ms, file, as_values=audit_facts, who=ME)
+
+
+@pytest.fixture
+def history(sql_journal: Journal) -> Journal:
+    """A row of a plan that is known, one of a plan that is not, and more than are read at once of none."""
+    sql_journal.plans.publish(record_of(sql_journal, "d1"), moves_of(1))
+    sql_journal.audit.note_all([Entry(Action.PUBLISH, f"of {plan}", plan=plan) for plan in ("d1", "d0")])
+    sql_journal.audit.note_all([Entry(Action.DETECT, f"row {at}", broker=at) for at in range(600)])
+    return sql_journal
+
+
+@pytest.mark.parametrize("name", ["audit.jsonl", "audit.jsonl.gz"])
+def test_all_but_the_rows_of_known_plans_are_in_the_file_and_in_the_journal_no_more(
+    history: Journal, tmp_path: Path, name: str
+) -> None:
+    before = {row.entry.reason: row for row in history.audit.rows()}
+    file = tmp_path / name
+    assert archive(history, file) == 601
+    assert told(history) == ["of d1", f"601 rows of the audit trail went to {file}"]
+    text = gzip.decompress(file.read_bytes()).decode() if name.endswith(".gz") else file.read_text()
+    lines = [json.loads(line) for line in text.splitlines()]
+    assert [line["reason"] for line in lines] == ["of d0", *(f"row {at}" for at in range(600))]
+    assert all(line == {"id": before[line["reason"]].id, **audit_facts(before[line["reason"]])} for line in lines)
+
+
+def test_what_is_younger_stays(history: Journal, tmp_path: Path) -> None:
+    oldest_ms = min(row.when_ms for row in history.audit.rows())
+    assert archive(history, tmp_path / "audit.jsonl", before_ms=oldest_ms) == 0
+    assert len(told(history)) == 603
+
+
+def test_another_clusters_rows_stay(history: Journal, tmp_path: Path) -> None:
+    other = Entry(Action.DETECT, "elsewhere", broker=1)
+    database = history.audit._table._database
+    elsewhere = type(history.audit._table)(type(database)(database.engine, f"{database.cluster_id}-2", database.host))
+    Audit(elsewhere).note(other)
+    archive(history, tmp_path / "audit.jsonl")
+    assert [row.entry for row in Audit(elsewhere).rows()] == [other]
+
+
+def test_a_file_that_is_there_is_left_and_nothing_is_deleted(history: Journal, tmp_path: Path) -> None:
+    file = tmp_path / "audit.jsonl"
+    file.write_text("precious")
+    with pytest.raises(RequestError, match="nothing was deleted"):
+        archive(history, file)
+    assert file.read_text() == "precious"
+    assert len(told(history)) == 602
+
+
+def test_nothing_is_deleted_before_all_is_written(
+    history: Journal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = history.audit.older
+
+    def fails_in_the_middle(before_ms: int, *, after_id: int = 0, limit: int = 500) -> object:
+        if after_id:
+            raise JournalUnreachable("The database is gone.")
+        return real(before_ms, limit=limit)
+
+    monkeypatch.setattr(history.audit, "older", fails_in_the_middle)
+    with pytest.raises(JournalUnreachable):
+        archive(history, tmp_path / "audit.jsonl")
+    assert len(told(history)) == 602

@@ -1,0 +1,42 @@
+"""What nothing reads any more goes with the plans of its time."""
+
+from __future__ import annotations
+
+from kafka_steward.journal import paths
+from kafka_steward.journal.approvals import Approval
+from kafka_steward.journal.open import Journal
+from kafka_steward.journal.quarantine import QUARANTINE, move_aside
+from kafka_steward.journal.retention import forget_old
+
+KNOWN, FORGOTTEN = "a" * 64, "b" * 64
+
+
+def approve(journal: Journal) -> None:
+    for digest in (KNOWN, FORGOTTEN):
+        journal.tree.create(paths.approval(digest), Approval(digest, "ada").to_json())
+
+
+def forget(journal: Journal, before_ms: int) -> None:
+    forget_old(journal.tree, before_ms, is_known=lambda digest: digest == KNOWN)
+
+
+def test_approvals_go_when_their_plan_is_not_known_any_more(journal: Journal) -> None:
+    approve(journal)
+    forget(journal, journal.now_ms() + 1)
+    assert journal.tree.children(paths.APPROVALS) == [KNOWN]
+
+
+def test_what_was_moved_aside_goes_with_its_texts(journal: Journal) -> None:
+    node = journal.tree.create("/admin/reassignment_requests/request_1", "{" * 300_000)
+    move_aside(journal.tree, node, "no JSON", None)
+    forget(journal, journal.now_ms() + 1)
+    assert journal.tree.children(QUARANTINE) == []
+
+
+def test_what_is_younger_stays(journal: Journal) -> None:
+    before_ms = journal.now_ms() - 60_000
+    approve(journal)
+    move_aside(journal.tree, journal.tree.create("/a/b", "{"), "no JSON", None)
+    forget(journal, before_ms)
+    assert journal.tree.children(paths.APPROVALS) == [KNOWN, FORGOTTEN]
+    assert len(journal.tree.children(QUARANTINE)) == 1
