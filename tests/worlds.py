@@ -54,7 +54,8 @@ def journal_over(
     cluster_id: str, tree: Any, moves: Any, audit: Any, ended: Any = None, *, together: Callable[[], Any] = nullcontext
 ) -> Journal:
     """A journal over these parts, which need not be one database: then nothing that they do is one transaction."""
-    plans = Plans(tree, moves, ended or MemoryEnded(), cluster_id, together)
+    stand_in: Any = MemoryEnded()
+    plans = Plans(tree, moves, ended or stand_in, cluster_id, together)
     return Journal(cluster_id, tree=tree, audit=Audit(audit), plans=plans, together=together, close=lambda: None)
 
 

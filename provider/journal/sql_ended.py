@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -54,7 +55,7 @@ class EndedPlans:
         with self._database.transaction() as connection:
             connection.execute(sa.delete(_ended).where(self._of(digest)))
 
-    def _read(self, query: sa.Select[tuple[str]]) -> list[PlanRecord]:
+    def _read(self, query: sa.Select[Any]) -> list[PlanRecord]:
         with self._database.reading() as connection:
             return _readable(connection.execute(query).scalars().all())
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from kafka_steward.assignment import TopicPartition
@@ -14,7 +16,7 @@ from kafka_steward.journal.plans import PlanRecord, PlanStatus
 from tests.journal.test_plans import moves_of, record_of
 
 
-def ended(journal: Journal, digest: str = "d1", **changes: object) -> PlanRecord:
+def ended(journal: Journal, digest: str = "d1", **changes: Any) -> PlanRecord:
     """A plan that is complete."""
     record = journal.plans.publish(record_of(journal, digest), moves_of(2))
     journal.plans.mark(digest, [move.topic_partition for move in moves_of(2)], MoveState.COMPLETED, fence=None)
