@@ -22,13 +22,16 @@ __all__ = ["script"]
 RATE = "follower.replication.throttled.rate"
 LISTED = "follower.replication.throttled.replicas"
 
+#: Bytes of a partition that take four minutes at the throttle of 100,000 a second: a busy machine must not find the move over.
+LONG = 24_000_000
+
 
 @pytest.mark.before_ci("kraft")
 def test_a_reassignment_does_not_raise_the_under_replicated_count_and_a_killed_broker_does(
     script: Script, sandbox: Sandbox, topic: str
 ) -> None:
     sandbox.create_topics(topic, assignments={0: (1, 2, 3), 1: (2, 3, 1)})
-    sandbox.fill(topic, 6_000_000)
+    sandbox.fill(topic, 2 * LONG)
     script.cluster.change_topic_configs({topic: [ConfigChange(LISTED, ConfigOp.SET, "0:4")]})
     script.cluster.change_broker_configs({4: [ConfigChange(RATE, ConfigOp.SET, "100000")]})
     eventually(lambda: slow(script, 4), within=30)
@@ -53,7 +56,7 @@ def test_a_replication_factor_that_grows_is_under_min_isr_as_long_as_kafka_refus
 ) -> None:
     name = TopicPartition(topic, 0)
     kraft_sandbox.create_topics(topic, assignments={0: (1,)}, configs={"min.insync.replicas": "2"})
-    kraft_sandbox.fill(topic, 6_000_000)
+    kraft_sandbox.fill(topic, LONG)
     script.cluster.change_topic_configs({topic: [ConfigChange(LISTED, ConfigOp.SET, "0:2,0:3")]})
     script.cluster.change_broker_configs({id_: [ConfigChange(RATE, ConfigOp.SET, "100000")] for id_ in (2, 3)})
     eventually(lambda: slow(script, 2, 3), within=30)
