@@ -74,7 +74,7 @@ def _cancel(call: Call) -> Exit:
 
 def _first(opened: Opened, record: PlanRecord) -> PlanRecord:
     """Who repeats the command after an interruption wants the first plan taken back, not its rollback."""
-    from kafka_steward.execution.rolling_back import ROLLS_BACK
+    from kafka_steward.journal.records import ROLLS_BACK
 
     return opened.journal.plans.get(str(record.extra.get(ROLLS_BACK) or "none")) or record
 

@@ -7,9 +7,9 @@ write is judged where it is read, and left out there with a sentence.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from kafka_steward.assignment import Operation
 from kafka_steward.errors import DocumentError
@@ -19,12 +19,14 @@ from kafka_steward.journal.listing import RATES, THROTTLED_TOPICS
 from kafka_steward.journal.locks import LIFE_MS
 from kafka_steward.journal.open import Journal
 from kafka_steward.journal.quarantine import is_newer, move_aside
-from kafka_steward.journal.records import Borrowed, Lock, Ownership, PlanRecord, PlanStatus
+from kafka_steward.journal.records import ASKED, ROLLS_BACK, Borrowed, Lock, Ownership, PlanRecord, PlanStatus
 from kafka_steward.journal.tree import Node
 
 __all__ = ["mend_documents", "mending"]
 
 T = TypeVar("T")
+#: Plans among which the rollback of one is looked for.
+_PLANS = 1000
 
 
 def mending(journal: Journal, who: Who, act: Callable[[], T]) -> T:
@@ -99,8 +101,24 @@ def _plan(journal: Journal, digest: str) -> str | None:
         stepped_ms=journal.now_ms(),
         who=published.who if published is not None else Who(),
         partitions=len(rows),
+        left=facts.get("left", 0),
+        rolled_back_by=_rollback(journal, digest),
         needs_approval=facts.get("needs_approval") is True,
+        extra=_extra(facts),
     ).to_json()
+
+
+def _extra(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """What it takes back, or which documents asked for it: else those would be carried out once more."""
+    undone = {ROLLS_BACK: facts[ROLLS_BACK]} if ROLLS_BACK in facts else {}
+    asked = {name: facts[name] for name in ("sources", "legacy") if name in facts}
+    return {**undone, **({ASKED: asked} if asked else {})}
+
+
+def _rollback(journal: Journal, digest: str) -> str | None:
+    """The plan that was published last to take this one back."""
+    found = (record.digest for record in journal.plans.latest(_PLANS) if record.extra.get(ROLLS_BACK) == digest)
+    return next(found, None)
 
 
 def _slot(journal: Journal) -> str:

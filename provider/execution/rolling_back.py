@@ -14,14 +14,12 @@ from kafka_steward.journal.audit import Action, Code, Entry, Who
 from kafka_steward.journal.moves import Cause, MoveState
 from kafka_steward.journal.open import Journal
 from kafka_steward.journal.plans import PlanRecord, PlanStatus
+from kafka_steward.journal.records import ROLLS_BACK
 from kafka_steward.planning.files.digest import plan_digest
 from kafka_steward.planning.files.formats import plan_table
 from kafka_steward.settings import Settings
 
-__all__ = ["ROLLS_BACK", "mark_rolled_back", "publish_rollback", "rollback_of", "what_goes_back"]
-
-#: In the record of a rollback, the digest of the plan that it undoes.
-ROLLS_BACK = "rolls_back"
+__all__ = ["mark_rolled_back", "publish_rollback", "rollback_of", "what_goes_back"]
 
 
 def publish_rollback(
@@ -167,4 +165,5 @@ def _tell(journal: Journal, record: PlanRecord, back: Reversal, who: Who) -> Non
             )
         )
     reason = f"{record.reason}: {len(back.moves)} partitions to take back, {len(back.left_alone)} left alone"
-    journal.audit.note(Entry(Action.PUBLISH, reason, plan=record.digest, who=who))
+    told = {"operation": record.operation, ROLLS_BACK: record.extra[ROLLS_BACK], "left": record.left}
+    journal.audit.note(Entry(Action.PUBLISH, reason, plan=record.digest, after=told, who=who))

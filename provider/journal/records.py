@@ -21,11 +21,13 @@ from kafka_steward.journal.tree import Node
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["ASKED", "ENDED", "Borrowed", "Lock", "Ownership", "PlanRecord", "PlanStatus"]
+__all__ = ["ASKED", "ENDED", "ROLLS_BACK", "Borrowed", "Lock", "Ownership", "PlanRecord", "PlanStatus"]
 
 
 #: In the record of a plan that documents asked for: which ones, and by which route.
 ASKED = "asked"
+#: In the record of a rollback: the plan that it takes back.
+ROLLS_BACK = "rolls_back"
 #: The revision of a record that is kept with the ended plans, and has no node.
 ENDED = -1
 

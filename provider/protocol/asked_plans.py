@@ -113,7 +113,7 @@ def publish_asked(
     )
     published = journal.plans.publish(record, moves)
     journal.slot.yield_to(digest)
-    told = {"operation": Operation.APPLY.value, **options, "sources": sorted(sources)[:20]}
+    told = {"operation": Operation.APPLY.value, **options}
     journal.audit.note(
         Entry(Action.PUBLISH, f"{len(moves)} partitions to move, {reason}", plan=digest, after=told, who=who)
     )

@@ -14,6 +14,7 @@ from kafka_steward.journal.audit import Action
 from kafka_steward.journal.plans import PlanStatus
 from kafka_steward.journal.quarantine import QUARANTINE, MovedAside
 from kafka_steward.settings import Settings
+from tests.protocol.yard import Yard
 from tests.simulator import Simulator
 from tests.worlds import FOLLOWERS, RATE, WHO, World, memory_journal, move
 
@@ -95,6 +96,38 @@ def test_it_is_taken_back_all_the_same(world: World, which: int) -> None:
     assert progress.ended
     assert [world.replicas(f"t-{n}") for n in range(3)] == [(1, 2, 3), (2, 3, 1), (3, 1, 2)]
     assert world.throttles() == ["4:70"]
+
+
+def test_a_rollback_is_known_as_one_and_its_plan_as_taken_back_by_it(world: World) -> None:
+    undo = Undo(world.simulator, world.journal, world.digest, Settings(throttle=900), WHO, scope="plan", reason="x")
+    while undo.rollback is None:
+        undo.step()
+        world.simulator.tick()
+    before = world.journal.plans.get(undo.rollback), world.journal.plans.get(world.digest)
+    for digest in (undo.rollback, world.digest):
+        garble(world, paths.plan(digest), "{")
+        mend_documents(world.journal, WHO)
+    after = world.journal.plans.get(undo.rollback), world.journal.plans.get(world.digest)
+    assert [(each.operation, each.extra, each.rolled_back_by, each.left) for each in after if each] == [
+        (each.operation, each.extra, each.rolled_back_by, each.left) for each in before if each
+    ]
+    assert len([each for each in after if each]) == 2
+
+
+def test_documents_that_asked_for_a_plan_are_known_and_not_carried_out_again() -> None:
+    yard = Yard("t: " + " ".join(["12"] * 25))
+    for at in range(25):
+        yard.ask(f"t-{at} 23")
+    yard.look()
+    (before,) = yard.journal.plans.unfinished()
+    assert len(before.sources) > 20
+    node = yard.journal.tree.get(paths.plan(before.digest))
+    assert node is not None
+    yard.journal.tree.set(node.path, "{", version=node.version)
+    mend_documents(yard.journal, WHO)
+    after = yard.journal.plans.get(before.digest)
+    assert after is not None
+    assert (after.sources, after.extra) == (before.sources, before.extra)
 
 
 @pytest.mark.parametrize("which", range(5), ids=["slot", "lock", "plan", "rate", "list"])

@@ -22,7 +22,7 @@ __all__ = ["script"]
 RATE = "follower.replication.throttled.rate"
 LISTED = "follower.replication.throttled.replicas"
 
-#: Bytes of a partition that take four minutes at the throttle of 100,000 a second: a busy machine must not find the move over.
+#: Bytes of a partition that take four minutes at 100,000 a second: no machine is so busy that it finds the move over.
 LONG = 24_000_000
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from kafka_steward.errors import PlanError
 from kafka_steward.execution.cancelling import Scope
-from kafka_steward.execution.rolling_back import ROLLS_BACK
 from kafka_steward.execution.undoing.undo import open_undos
 from kafka_steward.journal.audit import Action, Who
 from kafka_steward.journal.open import Journal
+from kafka_steward.journal.records import ROLLS_BACK
 
 __all__ = ["plan_to_undo"]
 
