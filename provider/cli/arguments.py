@@ -44,7 +44,7 @@ PLAN = Arg(("plan",), help="Its digest, or the beginning of it", metavar="PLAN")
 PLAN_UNDER_WAY = Arg(
     ("plan",), help="Its digest, or the beginning of it; without: the plan under way", nargs="?", metavar="PLAN"
 )
-REASON = Arg(("--reason",), help="Why, for the audit trail", required=True)
+REASON = Arg(("--reason",), help="Why, for those who read the audit trail", default="")
 RATE = Arg(("rate",), help="Bytes per second into one broker: 50000000 or 50M; 0: none", type=_bytes, metavar="RATE")
 THROTTLE = Arg(
     ("--throttle",), help="Bytes per second into one broker: 50000000 or 50M; 0: none", type=_bytes, metavar="BYTES"

@@ -92,7 +92,7 @@ def _how_to_go_on(call: Call, digest: str) -> tuple[str, ...]:
     return (
         f"Plan {name} has not ended. What is in flight goes on in Kafka; go on with the rest, or stop it all:",
         f"  {call.command(f'resume {name}')}",
-        f"  {call.command(f'cancel {name}')} --reason '...'",
+        f"  {call.command(f'cancel {name}')}",
     )
 
 

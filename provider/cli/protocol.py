@@ -38,7 +38,8 @@ def _span(text: str) -> int:
 
 def verbs() -> tuple[ActionCommand | GroupCommand, ...]:
     """The verbs of this module."""
-    why = Arg(("--reason",), help="Why, for the audit trail", default="")
+    #: Whoever is held up by the switch wants to know.
+    needed = Arg(("--reason",), help="Why, for whoever is held up by it", required=True)
     broker = Arg(("broker",), help="Its id", type=int, metavar="BROKER")
     span = Arg(("--for",), help="How long it may be away, such as 2h; without: its grace period", type=_span, dest="ms")
     bounced = [f"bounce 3 --for 2h {_ON}"]
@@ -46,10 +47,10 @@ def verbs() -> tuple[ActionCommand | GroupCommand, ...]:
         "Carry out what documents ask for, until Ctrl-C; the triggerer does it while a DAG that listens is unpaused"
     )
     return (
-        verb("disable", "Let no reassignment start; what runs is let finish", _disable, (REASON,), examples=[
+        verb("disable", "Let no reassignment start; what runs is let finish", _disable, (needed,), examples=[
             f"disable {_ON} --reason 'moving racks'"
         ]),
-        verb("enable", "Let reassignments start again", _enable, (why,), examples=[f"enable {_ON}"]),
+        verb("enable", "Let reassignments start again", _enable, (REASON,), examples=[f"enable {_ON}"]),
         verb("bounce", "Announce that a broker is about to be restarted", _bounce, (broker, span), examples=bounced),
         verb("watch", watched, _watch, examples=[f"watch {_ON}"]),
         GroupCommand("queue", "What waits until it starts (KIP-236)", _queue_verbs()),
