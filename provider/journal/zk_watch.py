@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from kazoo.exceptions import KazooException
 from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.handlers.utils import wrap
 
 from kafka_steward.errors import JournalUnreachable
 from kafka_steward.journal import paths
@@ -69,10 +70,17 @@ class TreeWatch:
     def _begin(self, timeout_s: float) -> None:
         for path in _PARENTS:
             EnsuredPath(self._client, path).get(timeout_s)
+        # The client's watches read what they watch, and wait for the answer without a limit of their own.
+        answer = self._client.handler.async_result()
+        self._client.handler.spawn(wrap(answer)(self._watch))
+        answer.get(timeout=timeout_s)
+
+    def _watch(self) -> bool:
         for path in (*_PARENTS, _BROKERS):
             self._client.DataWatch(path, partial(self._parent_changed, path))
         for path in _NODES:
             self._client.DataWatch(path, partial(self._changed, path))
+        return True  # None is no answer to kazoo
 
     def _parent_changed(self, path: str, _: object, stat: Any, *__: object) -> None:
         # The client's watch of children ends with their parent: one that is created anew needs another.

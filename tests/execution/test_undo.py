@@ -12,12 +12,12 @@ from kafka_steward.execution.cancelling import request_cancel
 from kafka_steward.execution.decisions.progress import Progress
 from kafka_steward.execution.intervening import abandon_plan
 from kafka_steward.execution.loop import run_to_end
-from kafka_steward.execution.rolling_back import ROLLS_BACK
 from kafka_steward.execution.undoing.undo import LeftAlone, Scope, Undo, open_undos
 from kafka_steward.execution.undoing.verifying import verify_undone
 from kafka_steward.journal import paths
 from kafka_steward.journal.moves import MoveState
 from kafka_steward.journal.plans import PlanRecord, PlanStatus
+from kafka_steward.journal.records import ROLLS_BACK
 from kafka_steward.settings import Settings
 from tests.simulator import Simulator
 from tests.worlds import WHO, World, memory_journal, move

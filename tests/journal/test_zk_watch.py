@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from threading import Timer
 
 import pytest
 from kazoo.client import KazooClient
 from kazoo.security import OPEN_ACL_UNSAFE
 
 from kafka_steward.errors import JournalUnreachable, SettingError
-from kafka_steward.journal.zk_acls import our_acl
+from kafka_steward.journal.zk_acls import EnsuredPath, our_acl
 from kafka_steward.journal.zk_options import ZooKeeperOptions
 from kafka_steward.journal.zk_watch import TreeWatch
 from tests.eventually import eventually
@@ -164,6 +165,29 @@ def same(found: object, expected: object) -> None:
 def test_a_server_that_does_not_answer_is_named() -> None:
     with pytest.raises(JournalUnreachable, match=r"ZooKeeper at 127\.0\.0\.1:1 does not answer .*; try again when it"):
         TreeWatch(ZooKeeperOptions("127.0.0.1:1", timeout_s=1), Changes())
+
+
+def test_a_server_that_falls_silent_while_the_watch_begins_is_given_up(
+    zookeeper: ZooKeeperServer, cluster_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = ZooKeeperOptions(zookeeper.at(cluster_id), timeout_s=2)
+    answered = EnsuredPath.get
+
+    def then_silence(each: EnsuredPath, timeout: float) -> None:
+        answered(each, timeout)
+        if each._path == "/admin/rolling_bounce":
+            zookeeper.pause()
+
+    monkeypatch.setattr(EnsuredPath, "get", then_silence)
+    in_vain = Timer(30, zookeeper.resume)
+    in_vain.start()
+    try:
+        with pytest.raises(JournalUnreachable, match="does not answer"):
+            TreeWatch(options, Changes())
+        assert in_vain.is_alive()
+    finally:
+        in_vain.cancel()
+        zookeeper.resume()
 
 
 def test_a_chroot_that_does_not_exist_is_told(zookeeper: ZooKeeperServer) -> None:
