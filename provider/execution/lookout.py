@@ -11,6 +11,7 @@ from kafka_steward.execution.decisions.moves import OPEN
 from kafka_steward.execution.decisions.outlook import Arriving, Outlook, rooms_of, strained
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.switch import why_off
+from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.moves import MoveRow, MoveState
 from kafka_steward.journal.open import Journal
 from kafka_steward.journal.tree import Tree
@@ -18,6 +19,8 @@ from kafka_steward.journal.tree import Tree
 __all__ = ["bouncing_brokers", "look_out"]
 
 _MIN_ISR = "min.insync.replicas"
+#: Topics of which the settings are read between two looks at the step lock.
+_TOPICS = 1000
 
 
 def look_out(
@@ -27,11 +30,12 @@ def look_out(
     snapshot: Snapshot,
     log_dirs: Mapping[int, LogDir],
     *,
+    fence: Fence,
     auto_generated: bool,
     min_free: float,
 ) -> Outlook:
-    """The outlook for the moves of `rows`. May raise ClusterError, JournalError."""
-    min_isr = _min_isr(cluster, rows, snapshot)
+    """The outlook for the moves of `rows`. May raise ClusterError, JournalError, LockLost."""
+    min_isr = _min_isr(cluster, rows, snapshot, fence)
     flying = [row for row in rows if row.state is MoveState.SUBMITTED]
     waiting = [row for row in rows if row.state in OPEN]
     sizes = _sizes(cluster, [*flying, *waiting], snapshot, log_dirs)
@@ -56,12 +60,17 @@ def bouncing_brokers(tree: Tree) -> frozenset[int]:
     return frozenset(broker for broker, bounce in bounces(tree).items() if bounce.holds(now_ms))
 
 
-def _min_isr(cluster: ClusterPort, rows: Sequence[MoveRow], snapshot: Snapshot) -> dict[str, int]:
+def _min_isr(cluster: ClusterPort, rows: Sequence[MoveRow], snapshot: Snapshot, fence: Fence) -> dict[str, int]:
     """min.insync.replicas of the topics that wait, and of those that miss a replica."""
     topics = {row.move.topic for row in rows if row.state in OPEN}
     topics |= {name.topic for name, each in snapshot.partitions.items() if len(each.isr) < len(each.replicas)}
-    values = cluster.topic_configs(sorted(topics), [_MIN_ISR])
-    return {topic: int(of[_MIN_ISR]) for topic, of in values.items() if _MIN_ISR in of}
+    asked, found = sorted(topics), {}
+    for start in range(0, len(asked), _TOPICS):
+        # Of a hundred thousand topics Kafka tells for longer than the step lock lives: looked at, it is renewed.
+        fence.check()
+        values = cluster.topic_configs(asked[start : start + _TOPICS], [_MIN_ISR])
+        found |= {topic: int(of[_MIN_ISR]) for topic, of in values.items() if _MIN_ISR in of}
+    return found
 
 
 def _sizes(

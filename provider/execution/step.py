@@ -101,6 +101,7 @@ class Step:
         self._cancelling = cancelling
         self._throttle = throttle
         self._stalled = frozenset(stalled)
+        self._fence = fence
         self._ledger = Ledger(journal, record.digest, who, fence)
         self._deeds = Deeds(journal.audit, fence)
         self._retraction = Retraction(cluster, journal, record.digest, who)
@@ -204,6 +205,7 @@ class Step:
             rows,
             snapshot,
             log_dirs,
+            fence=self._fence,
             auto_generated=self._record.auto_generated,
             min_free=self._settings.min_free,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from contextlib import suppress
 from typing import Any
 
@@ -116,3 +117,26 @@ def test_a_live_stepper_beside_another_does_nothing_at_any_point() -> None:
         assert unchanged or not busy, calls[at]
         to_the_end(here)
         verify(here, calls[at])
+
+
+def test_a_step_that_reads_the_settings_of_many_topics_keeps_its_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    topics = [f"topic-{at}: 123" for at in range(2_500)]
+    simulator = Simulator.of("1a 2b 3c 4a", *topics)
+    simulator.kill(1)
+    moves = heal_moves(simulator, 1, 4, chunk_size=500)
+    here = Place(simulator, moves, Settings(), plan_of(simulator, moves, failed=(1,)))
+    cluster, journal = here.process(Faults())
+    publish_plan(cluster, journal, here.plan, settings=here.settings, who=WHO)
+    read, meanwhile = simulator.topic_configs, []
+
+    def slowly(topics: Collection[str], names: Collection[str], **more: bool) -> dict[str, dict[str, str]]:
+        if "min.insync.replicas" in names:
+            simulator.now_ms += 40 * len(topics)
+            with monkeypatch.context() as quick:
+                quick.setattr(simulator, "topic_configs", read)
+                meanwhile.append(runner(here, Faults()).step().busy)
+        return read(topics, names, **more)
+
+    monkeypatch.setattr(simulator, "topic_configs", slowly)
+    assert not runner(here, Faults()).step().busy
+    assert meanwhile == [True, True, True]
