@@ -64,7 +64,8 @@ def _min_isr(cluster: ClusterPort, rows: Sequence[MoveRow], snapshot: Snapshot, 
     """min.insync.replicas of the topics that wait, and of those that miss a replica."""
     topics = {row.move.topic for row in rows if row.state in OPEN}
     topics |= {name.topic for name, each in snapshot.partitions.items() if len(each.isr) < len(each.replicas)}
-    asked, found = sorted(topics), {}
+    asked = sorted(topics)
+    found: dict[str, int] = {}
     for start in range(0, len(asked), _TOPICS):
         # Of a hundred thousand topics Kafka tells for longer than the step lock lives: looked at, it is renewed.
         fence.check()

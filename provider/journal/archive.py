@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,8 @@ def archive_audit(
     """
     known = frozenset(journal.plans.digests())
     try:
-        ids = _write(file, (row for row in _older(journal, before_ms) if row.entry.plan not in known), as_values)
+        old = chain.from_iterable(journal.audit.pages(before_ms))
+        ids = _write(file, (row for row in old if row.entry.plan not in known), as_values)
     except JournalError:
         raise  # one that is unreachable is an OSError, too
     except OSError as error:
@@ -37,13 +39,6 @@ def archive_audit(
     told = f"{len(ids)} rows of the audit trail went to {file}"
     journal.audit.note(Entry(Action.REQUEST, told, after={"rows": len(ids), "before_ms": before_ms}, who=who))
     return len(ids)
-
-
-def _older(journal: Journal, before_ms: int) -> Iterator[AuditRow]:
-    last = 0
-    while rows := journal.audit.older(before_ms, after_id=last):
-        yield from rows
-        last = rows[-1].id
 
 
 def _write(file: Path, rows: Iterator[AuditRow], as_values: Callable[[AuditRow], Mapping[str, Any]]) -> list[int]:

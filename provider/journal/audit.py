@@ -9,7 +9,7 @@ partition, broker, action, attempt): a step that is done again after a crash add
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from kafka_steward.journal.sql_audit import AuditTable
 
 __all__ = ["Action", "Audit", "AuditRow", "Code", "Entry", "Outcome", "Who"]
+
+
+#: Rows that are read at once of a trail that may be long.
+_PAGE = 500
 
 
 class Action(str, Enum):
@@ -176,20 +180,23 @@ class Audit:
         """Write down several decisions, each in a row that is complete at once."""
         self._table.insert(entries, Outcome.DONE, "")
 
-    def older(self, before_ms: int, *, after_id: int = 0, limit: int = 500) -> list[AuditRow]:
-        """The rows that were written before a moment, in the order of their ids, from the one after `after_id` on."""
-        return self._table.older(before_ms, after_id, limit)
-
     def remove(self, ids: Sequence[int]) -> None:
         """Delete rows that were archived elsewhere."""
         self._table.remove(ids)
 
-    def adopt(self, rows: Sequence[AuditRow]) -> int:
+    def pages(self, before_ms: int | None = None) -> Iterator[list[AuditRow]]:
+        """Yield all rows, or those from before a moment, in the order of their ids, some hundreds at a time."""
+        last = 0
+        while rows := self._table.older(before_ms, last, _PAGE):
+            yield rows
+            last = rows[-1].id
+
+    def adopt(self, pages: Iterable[Sequence[AuditRow]]) -> int:
         """Take over the history of another journal of this cluster, as it was: all rows older than the oldest here.
 
         Returns how many there were: all of them, or none once they were taken over.
         """
-        return self._table.adopt(rows)
+        return self._table.adopt(pages)
 
     def rows(
         self,

@@ -57,7 +57,7 @@ def copy_journal(source: Journal, target: Journal, *, owner: str) -> Copied:
             f"The journals are of two clusters, {source.cluster_id} and {target.cluster_id}; a copy stays with its own."
         )
     with source.step_lock(owner) as fence:
-        audit_rows = target.audit.adopt(source.audit.rows())
+        audit_rows = target.audit.adopt(source.audit.pages())
         plans = sum(_copy_plan(source, target, digest, fence) for digest in source.plans.digests())
         numbered = _copy_numbered(source.tree, target.tree)
         named = sum(_copy_node(target.tree, node) for root in _ROOTS for node in _documents(source.tree, root))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -56,21 +56,25 @@ class AuditTable:
         with self._database.transaction() as connection:
             connection.execute(statement, keys)
 
-    def adopt(self, rows: Sequence[AuditRow]) -> int:
-        """Add rows as they were, those older than the oldest here."""
+    def adopt(self, pages: Iterable[Sequence[AuditRow]]) -> int:
+        """Add rows as they were, those older than the oldest here. They come in pages: nobody holds all of them."""
         mine = _audit.c.cluster_id == self._database.cluster_id
         with self._database.transaction() as connection:
             oldest_ms = connection.execute(sa.select(sa.func.min(_audit.c.when_ms)).where(mine)).scalar_one()
-            older = [_as_it_was(self._database.cluster_id, row) for row in rows]
-            older = [values for values in older if oldest_ms is None or values["when_ms"] < oldest_ms]
-            for start in range(0, len(older), _BATCH):
-                connection.execute(sa.insert(_audit), older[start : start + _BATCH])
-        return len(older)
+            adopted = 0
+            for page in pages:
+                older = [_as_it_was(self._database.cluster_id, row) for row in page]
+                older = [values for values in older if oldest_ms is None or values["when_ms"] < oldest_ms]
+                for start in range(0, len(older), _BATCH):
+                    connection.execute(sa.insert(_audit), older[start : start + _BATCH])
+                adopted += len(older)
+        return adopted
 
-    def older(self, before_ms: int, after_id: int, limit: int) -> list[AuditRow]:
-        """Rows that were written before a moment, in the order of their ids."""
-        mine = (_audit.c.cluster_id == self._database.cluster_id) & (_audit.c.when_ms < before_ms)
-        query = sa.select(_audit).where(mine & (_audit.c.id > after_id)).order_by(_audit.c.id).limit(limit)
+    def older(self, before_ms: int | None, after_id: int, limit: int) -> list[AuditRow]:
+        """Rows from before a moment, or all, in the order of their ids, from the one after `after_id` on."""
+        mine = (_audit.c.cluster_id == self._database.cluster_id) & (_audit.c.id > after_id)
+        mine &= sa.true() if before_ms is None else _audit.c.when_ms < before_ms
+        query = sa.select(_audit).where(mine).order_by(_audit.c.id).limit(limit)
         with self._database.reading() as connection:
             return [_row(values) for values in connection.execute(query).mappings()]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from kafka_steward.cli.facts import audit_facts
 from kafka_steward.errors import JournalUnreachable, RequestError
 from kafka_steward.journal.archive import archive_audit
-from kafka_steward.journal.audit import Action, Audit, Entry, Who
+from kafka_steward.journal.audit import Action, Audit, AuditRow, Entry, Who
 from kafka_steward.journal.open import Journal
 from tests.journal.test_plans import moves_of, record_of
 
@@ -77,14 +78,13 @@ def test_a_file_that_is_there_is_left_and_nothing_is_deleted(history: Journal, t
 def test_nothing_is_deleted_before_all_is_written(
     history: Journal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = history.audit.older
+    real = history.audit.pages
 
-    def fails_in_the_middle(before_ms: int, *, after_id: int = 0, limit: int = 500) -> object:
-        if after_id:
-            raise JournalUnreachable("The database is gone.")
-        return real(before_ms, limit=limit)
+    def fails_in_the_middle(before_ms: int) -> Iterator[list[AuditRow]]:
+        yield next(real(before_ms))
+        raise JournalUnreachable("The database is gone.")
 
-    monkeypatch.setattr(history.audit, "older", fails_in_the_middle)
+    monkeypatch.setattr(history.audit, "pages", fails_in_the_middle)
     with pytest.raises(JournalUnreachable):
         archive(history, tmp_path / "audit.jsonl")
     assert len(told(history)) == 602

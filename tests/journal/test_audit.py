@@ -181,7 +181,7 @@ def test_of_two_that_intend_and_complete_at_once_one_row_remains(open_sql: Calla
 
 
 def test_the_api_offers_no_way_to_change_a_row() -> None:
-    public = {"intend", "complete", "note", "note_all", "older", "remove", "adopt", "rows"}
+    public = {"intend", "complete", "note", "note_all", "pages", "remove", "adopt", "rows"}
     assert {name for name in vars(Audit) if not name.startswith("_")} == public
 
 
