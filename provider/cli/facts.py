@@ -25,6 +25,7 @@ def plan_facts(record: PlanRecord) -> dict[str, Any]:
         "partitions": record.partitions,
         "left": record.left,
         "failed_brokers": list(record.failed_brokers),
+        "throttle": record.throttle,
         "published": _time(record.published_ms),
         "stepped": _time(record.stepped_ms),
         "reason": record.reason,

@@ -58,6 +58,9 @@ def plan_lines(record: PlanRecord, rows: Sequence[MoveRow]) -> list[str]:
         f"  partitions: {counted or 'none'}",
         f"  published {utc(record.published_ms)}, last stepped {utc(record.stepped_ms)}",
     ]
+    if record.throttle is not None:
+        rate = f"{record.throttle:,} bytes/s into each broker" if record.throttle else "none"
+        lines.append(f"  throttle {rate}, as a person asked for it")
     return lines + ([f"  {record.reason}"] if record.reason else [])
 
 

@@ -99,6 +99,9 @@ def test_the_throttle_of_a_plan_is_changed(flying: Scene, capsys: pytest.Capture
     assert flying.plan.throttle == 3000
     (entry,) = [row.entry for row in flying.journal.audit.rows(plan=digest) if row.entry.after == {"throttle": 3000}]
     assert (entry.reason, entry.before) == ("throttle: the night is quiet", 10)
+    capsys.readouterr()
+    assert flying.call("status") == 0
+    assert "  throttle 3,000 bytes/s into each broker, as a person asked for it\n" in capsys.readouterr().out
     assert entry.who.person
     rates: list[dict[str, str]] = []
     flying.interfere = lambda _: rates.append(dict(flying.simulator.broker_settings[4]))
