@@ -46,7 +46,7 @@ def _version(engine: sa.Engine, connection: sa.Connection) -> str | None:
         where = shown_url(engine.url)
         raise JournalError(
             f"The journal at {where} was written by a newer Kafka Steward (schema {found}; this one knows up to "
-            f"{KNOWN[-1]}); upgrade this one."
+            f"{KNOWN[-1]}); stop this process, and upgrade the workers, the triggerer and whatever else opens it."
         )
     return found
 
