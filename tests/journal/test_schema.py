@@ -63,7 +63,7 @@ def test_a_newer_schema_is_refused(fresh_url: str) -> None:
             sa.update(sa.table(upgrade.VERSION_TABLE, sa.column("version_num"))).values(version_num="9999")
         )
     with pytest.raises(
-        JournalError, match=rf"written by a newer Kafka Steward \(schema 9999; .* up to {upgrade.KNOWN[-1]}\); upgrade"
+        JournalError, match=rf"written by a newer Kafka Steward \(schema 9999; .* up to {upgrade.KNOWN[-1]}\); stop this"
     ):
         open_journal(fresh_url, "c", host="host")
 
