@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from kafka_steward.journal import paths
@@ -10,6 +11,7 @@ from kafka_steward.journal.tree import Node, Tree
 
 __all__ = ["forget_old"]
 
+_MOVED_ASIDE = re.compile(re.escape(QUARANTINE) + r"/doc_\d{1,19}")
 #: Nodes of each kind that are deleted at once.
 _MOST = 1000
 
@@ -23,9 +25,10 @@ def forget_old(tree: Tree, before_ms: int, *, is_known: Callable[[str], bool]) -
         if not is_known(node.path.rpartition("/")[2]):
             tree.discard(node)
     for node in _older(tree, QUARANTINE, before_ms):
-        for text in tree.below(node.path):
-            tree.discard(text)
-        tree.discard(node)
+        if _MOVED_ASIDE.fullmatch(node.path):  # else somebody else's, whatever it is named
+            for text in tree.below(node.path):
+                tree.discard(text)
+            tree.discard(node)
 
 
 def _older(tree: Tree, parent: str, before_ms: int) -> list[Node]:

@@ -26,6 +26,7 @@ from kafka_steward.journal.plans import PlanStatus
 from kafka_steward.journal.quarantine import QUARANTINE
 from kafka_steward.journal.requests import CancelRequest
 from kafka_steward.journal.sql_audit import AuditTable
+from kafka_steward.journal.sql_ended import EndedPlans
 from kafka_steward.journal.sql_moves import MoveTable
 from kafka_steward.journal.tree import Tree
 from kafka_steward.settings import Settings
@@ -206,7 +207,11 @@ def test_whatever_dies_or_is_lost_a_plan_is_taken_back_exactly(ticks: int) -> No
 #: Calls that no step and no look makes.
 NEVER_IN_A_STEP = {
     "audit.adopt": "copies a journal; a copy can be repeated",
-    "moves.adopt": "the same",
+    "audit.older": "read for a copy or an archive",
+    "audit.remove": "archives the trail; what is in the file already can be archived again",
+    "moves.adopt": "as that of the audit trail",
+    "ended.put": "an hour after the end of a plan: `test_ended_plans` dies there",
+    "ended.forget": "purges what ended long ago",
     "moves.forget": "purges what ended long ago; a purge can be repeated",
     "cluster.elect_leaders": "a task after the heal; electing again is no error",
     "cluster.hidden_topics": "asked only where a topic is not to be seen",
@@ -224,7 +229,7 @@ def test_every_call_that_a_seam_has_is_made_by_some_scenario() -> None:
     place = healing()
     place.stores[0].create("/admin/failed_brokers/not-a-broker", "{}")
     Detector(*place.process(Faults(calls=counted.calls)), place.settings, WHO).look()
-    seams = {"cluster": ClusterPort, "tree": Tree, "moves": MoveTable, "audit": AuditTable}
+    seams = {"cluster": ClusterPort, "tree": Tree, "moves": MoveTable, "audit": AuditTable, "ended": EndedPlans}
     there = {f"{seam}.{name}" for seam, kind in seams.items() for name in dir(kind) if not name.startswith("_")}
     free = {f"{seam}.{name}" for seam in seams for name in FREE}
     assert there - free - set(counted.calls) == set(NEVER_IN_A_STEP)

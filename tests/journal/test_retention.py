@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sqlalchemy as sa
+
 from kafka_steward.journal import paths
 from kafka_steward.journal.approvals import Approval
 from kafka_steward.journal.open import Journal
 from kafka_steward.journal.quarantine import QUARANTINE, move_aside
 from kafka_steward.journal.retention import forget_old
+from kafka_steward.journal.schema import tables
 
 KNOWN, FORGOTTEN = "a" * 64, "b" * 64
 
@@ -40,3 +43,14 @@ def test_what_is_younger_stays(journal: Journal) -> None:
     forget(journal, before_ms)
     assert journal.tree.children(paths.APPROVALS) == [KNOWN, FORGOTTEN]
     assert len(journal.tree.children(QUARANTINE)) == 1
+
+
+def test_what_others_put_there_stays_whatever_its_name(sql_journal: Journal) -> None:
+    tree = sql_journal.tree
+    tree.create(f"{QUARANTINE}/notes", "mine")
+    node = tree.create(f"{QUARANTINE}/doc_x", "mine too")
+    rename = sa.update(tables.node).where(tables.node.c.path == node.path).values(path=f"{QUARANTINE}/\x84")
+    with tree.database.transaction() as connection:  # type: ignore[attr-defined]  # SqlTree's
+        connection.execute(rename)
+    forget(sql_journal, sql_journal.now_ms() + 1)
+    assert tree.children(QUARANTINE) == ["notes", "\x84"]

@@ -63,7 +63,8 @@ def test_a_newer_schema_is_refused(fresh_url: str) -> None:
             sa.update(sa.table(upgrade.VERSION_TABLE, sa.column("version_num"))).values(version_num="9999")
         )
     with pytest.raises(
-        JournalError, match=rf"written by a newer Kafka Steward \(schema 9999; .* up to {upgrade.KNOWN[-1]}\); stop this"
+        JournalError,
+        match=rf"written by a newer Kafka Steward \(schema 9999; .* up to {upgrade.KNOWN[-1]}\); stop",
     ):
         open_journal(fresh_url, "c", host="host")
 
