@@ -52,6 +52,7 @@ def pytest_configure(config: pytest.Config) -> None:
     global _every_case  # noqa: PLW0603 - test modules ask while they are imported
     _every_case = config.getoption("--every-case")
     config.addinivalue_line("markers", "before_ci(mode): in the other mode it runs in CI only")
+    config.addinivalue_line("markers", "in_ci(mode): in the other mode it is left to `make slow`")
     if config.getoption("--quick"):
         config.option.markexpr = " and ".join(f"not {mark}" for mark in NEEDY)
         sys.addaudithook(_watch)
@@ -59,11 +60,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what is left to CI, before pytest looks which marks are asked for."""
+    """Mark what is left to CI, or to `make slow`, before pytest looks which marks are asked for."""
     for item in items:
-        mark = item.get_closest_marker("before_ci")
-        if mark and not item.get_closest_marker(mark.args[0]):
-            item.add_marker(pytest.mark.ci)
+        for name, ring in (("before_ci", pytest.mark.ci), ("in_ci", pytest.mark.slow)):
+            mark = item.get_closest_marker(name)
+            if mark and not item.get_closest_marker(mark.args[0]):
+                item.add_marker(ring)
 
 
 @pytest.hookimpl(wrapper=True)

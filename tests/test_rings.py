@@ -60,13 +60,18 @@ MODES = [pytest.param(mode, marks=getattr(pytest.mark, mode)) for mode in ("kraf
 @pytest.mark.before_ci("kraft")
 @pytest.mark.parametrize("mode", MODES)
 def test_it(mode): pass
+@pytest.mark.in_ci("zookeeper")
+@pytest.mark.parametrize("mode", MODES)
+def test_in_ci(mode): pass
 """
 
 
 def test_before_ci_a_test_may_run_in_one_mode_only(tmp_path: Path) -> None:
-    assert "test_it[kraft] PASSED" in (before := run(tmp_path, IN_BOTH_MODES, "-v", "-m", "not ci").stdout)
-    assert "1 passed, 1 deselected" in before
-    assert "2 passed" in run(tmp_path, IN_BOTH_MODES).stdout
+    assert "test_it[kraft] PASSED" in (before := run(tmp_path, IN_BOTH_MODES, "-v", "-m", "not ci and not slow").stdout)
+    assert "2 passed, 2 deselected" in before
+    assert "test_in_ci[zookeeper] PASSED" in (in_ci := run(tmp_path, IN_BOTH_MODES, "-v", "-m", "not slow").stdout)
+    assert "3 passed, 1 deselected" in in_ci
+    assert "4 passed" in run(tmp_path, IN_BOTH_MODES).stdout
 
 
 CASES = """

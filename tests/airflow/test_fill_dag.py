@@ -41,6 +41,7 @@ def opened(desk: Desk) -> Iterator[Opened]:
         yield opened
 
 
+@pytest.mark.in_ci("zookeeper")
 def test_a_broker_that_joins_starts_the_fill_which_settles_the_debt(
     desk: Desk, sandbox: Sandbox, opened: Opened, topic: str
 ) -> None:
