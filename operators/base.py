@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk import BaseOperator
@@ -88,5 +89,14 @@ def skip_rest(task: BaseOperator, context: Context, sentence: str) -> NoReturn:
 def folder_of(opened: Opened, context: Context, what: str) -> str:
     """Where this try of this run puts its snapshot or plan: no other try writes there."""
     task = context["ti"]
-    run = "/".join(_UNSAFE.sub("_", part) for part in (opened.cluster.cluster_id, task.dag_id, task.run_id))
-    return f"{opened.access.workspace}/{run}/{_UNSAFE.sub('_', task.task_id)}-{what}-{task.try_number}"
+    run = "/".join(map(_folder_name, (opened.cluster.cluster_id, task.dag_id, task.run_id)))
+    return f"{opened.access.workspace}/{run}/{_folder_name(task.task_id)}-{what}-{task.try_number}"
+
+
+def _folder_name(text: str) -> str:
+    """Return the name of a folder that any file system takes, and that no other text has."""
+    name = _UNSAFE.sub("_", text)
+    if name == text and name.strip("."):
+        return name
+    # `a:b` and `a+b` are two runs, and `..` is none that may lead out of the workspace.
+    return f"{name}-{sha256(text.encode()).hexdigest()[:12]}"

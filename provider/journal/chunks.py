@@ -6,13 +6,17 @@ from collections.abc import Callable, Collection, Sequence
 from itertools import groupby
 
 from kafka_steward.assignment import Move
+from kafka_steward.errors import PlanError
 from kafka_steward.journal import codec, paths
 from kafka_steward.journal.document import delete_as_read, readable
 from kafka_steward.journal.documents import Chunk, ChunkPartition
 from kafka_steward.journal.records import PlanRecord
 from kafka_steward.journal.tree import Node, Tree
 
-__all__ = ["ORPHAN_MS", "Chunks"]
+__all__ = ["MOST_CHUNKS", "ORPHAN_MS", "Chunks"]
+
+#: Chunks of one plan: its record, a document, names all of them.
+MOST_CHUNKS = 20_000
 
 #: Age at which a chunk that no plan names counts as left behind by a crash, in milliseconds.
 ORPHAN_MS = 3_600_000
@@ -27,11 +31,17 @@ class Chunks:
     def write(self, record: PlanRecord, moves: Sequence[Move], only: Collection[int] | None = None) -> tuple[str, ...]:
         """Write a plan's chunks, or those among `only`; what an earlier attempt left behind is used.
 
-        Returns the names of their nodes, in order; those that are not written have none.
+        Returns the names of their nodes, in order; those that are not written have none. Raises PlanError for too many.
         """
+        wanted_chunks = _chunks(record, moves)
+        if len(wanted_chunks) > MOST_CHUNKS:
+            raise PlanError(
+                f"Plan {record.digest[:12]} has {len(wanted_chunks)} chunks, and a plan may have {MOST_CHUNKS}; make "
+                "it anew with a larger chunk_size (heal_chunk_size for a heal)."
+            )
         left_behind = {chunk: node.path for node, chunk in self._nodes() if chunk.plan == record.digest}
         names = []
-        for wanted in _chunks(record, moves):
+        for wanted in wanted_chunks:
             path = left_behind.get(wanted, "")
             if not path and (only is None or wanted.chunk in only):
                 path = self._tree.create_sequential(paths.CHUNK_PREFIX, wanted.to_json()).path

@@ -91,6 +91,6 @@ def checked_data(path: str, data: str) -> bytes:
     if len(encoded) > MAX_BYTES:
         raise DocumentError(
             f"What was to be written to {path} has {len(encoded)} bytes, more than the {MAX_BYTES} that a journal "
-            "document may have; cut it into smaller parts, for instance with a smaller heal_chunk_size."
+            "document may have; cut it into smaller parts (a plan: by a smaller chunk_size, or heal_chunk_size)."
         )
     return encoded

@@ -10,6 +10,7 @@ from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.errors import JournalUnreachable, LockLost, PlanError, VersionConflict
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Who
+from kafka_steward.journal.chunks import MOST_CHUNKS
 from kafka_steward.journal.documents import Chunk, ChunkPartition
 from kafka_steward.journal.open import Journal
 from kafka_steward.journal.plans import MoveRow, MoveState, PlanRecord, Plans, PlanStatus
@@ -329,3 +330,20 @@ def test_on_one_database_a_publication_is_all_or_nothing(sql_journal: Journal, m
         journal.plans.publish(record_of(journal), moves_of(5))
     assert chunks_left(journal) == []
     assert journal.plans.rows("d1") == []
+
+
+def test_a_plan_of_more_chunks_than_its_record_can_name_is_refused_with_the_remedy(
+    sql_journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kafka_steward.journal.chunks.MOST_CHUNKS", 2)
+    with pytest.raises(PlanError, match=r"has 3 chunks, and a plan may have 2; .* larger chunk_size"):
+        sql_journal.plans.publish(record_of(sql_journal), moves_of(3, size=1))
+    assert (chunks_left(sql_journal), sql_journal.plans.get("d1")) == ([], None)
+    sql_journal.plans.publish(record_of(sql_journal), moves_of(3, size=2))
+
+
+def test_the_record_of_a_plan_with_the_most_chunks_is_a_document(sql_journal: Journal) -> None:
+    names = tuple(f"chunk_{number:010d}" for number in range(MOST_CHUNKS))
+    record = record_of(sql_journal, "d" * 64, chunks=names, reason="x" * 10_000)
+    sql_journal.tree.create(paths.plan(record.digest), record.to_json())
+    assert sql_journal.plans.get(record.digest) == record

@@ -178,7 +178,7 @@ def test_the_largest_document_fits(tree: Tree) -> None:
 @pytest.mark.parametrize(
     ("data", "sentence"),
     [
-        ("x" * (MAX_BYTES + 1), "1000001 bytes, more than the 1000000 .* smaller heal_chunk_size"),
+        ("x" * (MAX_BYTES + 1), "1000001 bytes, more than the 1000000 .* smaller chunk_size"),
         ("ü" * (MAX_BYTES // 2 + 1), "1000002 bytes"),
         ("a\x00b", "NUL"),
         ("\ud800", "not valid Unicode"),

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -30,15 +31,29 @@ def test_who_is_the_try_and_the_person() -> None:
     }
 
 
-def test_each_try_has_a_folder_of_its_own_that_any_file_system_takes() -> None:
-    opened = cast(
-        "Any",
-        SimpleNamespace(
-            access=SimpleNamespace(workspace="s3://bucket/steward"), cluster=SimpleNamespace(cluster_id="Abc-1_x")
-        ),
+def folder(run_id: str) -> str:
+    opened = SimpleNamespace(
+        access=SimpleNamespace(workspace="s3://bucket/steward"), cluster=SimpleNamespace(cluster_id="Abc-1_x")
     )
-    folder = folder_of(opened, context(task_id="group.snapshot", try_number=2), "snapshot")
-    assert folder == ("s3://bucket/steward/Abc-1_x/heal/manual__2026-11-21T08_00_00_00_00/group.snapshot-snapshot-2")
+    task = context(task_id="group.snapshot", try_number=2, run_id=run_id)
+    return folder_of(cast("Any", opened), task, "snapshot")
+
+
+def test_each_try_has_a_folder_of_its_own_that_any_file_system_takes() -> None:
+    assert folder("manual__1") == "s3://bucket/steward/Abc-1_x/heal/manual__1/group.snapshot-snapshot-2"
+    found = re.fullmatch(
+        r"s3://bucket/steward/Abc-1_x/heal/manual__2026-11-21T08_00_00_00_00-[0-9a-f]{12}/group.snapshot-snapshot-2",
+        folder("manual__2026-11-21T08:00:00+00:00"),
+    )
+    assert found
+
+
+def test_two_runs_never_share_a_folder_and_none_leaves_the_workspace() -> None:
+    names = ["a:b", "a+b", "a_b", ".", "..", "...", "../x", "a/b", "", "é"]
+    folders = [folder(name) for name in names]
+    assert len(set(folders)) == len(names)
+    assert not any(part.strip(".") == "" for each in folders for part in each.removeprefix("s3://").split("/"))
+    assert {each.count("/") for each in folders} == {folder("plain").count("/")}
 
 
 def test_constructing_an_operator_looks_nothing_up() -> None:
