@@ -114,7 +114,8 @@ class PlanRecord(Document):
     def sources(self) -> frozenset[str]:
         """The documents that asked for it: path, `@` and the id with which the node was created."""
         asked = self.extra.get(ASKED)
-        return frozenset(map(str, asked.get("sources", ()))) if isinstance(asked, Mapping) else frozenset()
+        sources = asked.get("sources") if isinstance(asked, Mapping) else None
+        return frozenset(map(str, sources)) if isinstance(sources, list | tuple) else frozenset()
 
     @classmethod
     def read(cls, fields: Fields, source: str | None) -> Self:

@@ -71,3 +71,13 @@ def test_one_of_which_a_document_is_left_is_polled_until_it_is_gone(world: World
     if kept is not None:
         world.journal.tree.delete(path, version=kept.version)
     assert look(world) == []
+
+
+@pytest.mark.parametrize("asked", [5, {"sources": 5}, {"sources": "x"}, {"sources": ["no path", 7, None]}, None])
+def test_what_somebody_wrote_into_a_record_holds_up_no_look(world: World, asked: object) -> None:
+    record = world.journal.plans.get(world.digest)
+    assert record is not None
+    world.journal.plans.update(record, extra={ASKED: asked})
+    world.run()
+    world.simulator.now_ms += HOUR_MS + 1
+    assert look(world) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kafka_steward.execution.undoing.undo import is_open
+from kafka_steward.journal import paths
 from kafka_steward.journal.open import Journal
 from kafka_steward.journal.records import PlanRecord
 
@@ -28,5 +29,5 @@ def archive_ended(journal: Journal) -> list[str]:
 
 def _is_there(journal: Journal, source: str) -> bool:
     path, _, created_id = source.rpartition("@")
-    node = journal.tree.get(path)
+    node = journal.tree.get(path) if paths.is_path(path) else None
     return node is not None and str(node.created_id) == created_id
