@@ -26,6 +26,7 @@ from kafka_steward.sandbox.mending import mend
 from kafka_steward.triggers.watch import WatchTrigger
 from tests.airflow_home import Connect
 from tests.eventually import eventually
+from tests.pace import Deadline
 from tests.protocol.hands import Hands, KazooHands, SqlHands
 from tests.protocol.yard import document
 
@@ -65,7 +66,9 @@ class Site:
                 eventually(self.free, within=60)  # throttles are given back at a plan's end
         finally:
             loop.call_soon_threadsafe(task.cancel)
-            thread.join(30)
+            limit = Deadline(30)
+            while thread.is_alive() and not limit.passed():
+                thread.join(0.5)
             loop.run_until_complete(trigger.cleanup())
             loop.close()
 
