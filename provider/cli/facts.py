@@ -58,6 +58,7 @@ def audit_facts(row: AuditRow) -> dict[str, Any]:
         "completed": _time(row.completed_ms),
         **{name: getattr(entry, name) for name in told},
         "action": entry.action.value,
+        "code": None if entry.code is None else entry.code.value,
         "outcome": row.outcome.value,
         "detail": row.detail,
         **asdict(entry.who),

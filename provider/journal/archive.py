@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from kafka_steward.errors import JournalError, RequestError
 from kafka_steward.journal.audit import Action, AuditRow, Entry, Who
@@ -42,12 +42,26 @@ def archive_audit(
 
 
 def _write(file: Path, rows: Iterator[AuditRow], as_values: Callable[[AuditRow], Mapping[str, Any]]) -> list[int]:
-    ids = []
     with file.open("xb") as raw:
-        with gzip.GzipFile(fileobj=raw, mode="wb") if file.suffix == ".gz" else nullcontext(raw) as out:
-            for row in rows:
-                out.write(json.dumps({"id": row.id, **as_values(row)}).encode() + b"\n")
-                ids.append(row.id)
-        raw.flush()
-        os.fsync(raw.fileno())
+        try:
+            return _write_rows(raw, rows, as_values, compressed=file.suffix == ".gz")
+        except BaseException:
+            file.unlink()  # half of it is of no use, and would be in the way of the next try
+            raise
+
+
+def _write_rows(
+    raw: BinaryIO,
+    rows: Iterator[AuditRow],
+    as_values: Callable[[AuditRow], Mapping[str, Any]],
+    *,
+    compressed: bool,
+) -> list[int]:
+    ids = []
+    with gzip.GzipFile(fileobj=raw, mode="wb") if compressed else nullcontext(raw) as out:
+        for row in rows:
+            out.write(json.dumps({"id": row.id, **as_values(row)}).encode() + b"\n")
+            ids.append(row.id)
+    raw.flush()
+    os.fsync(raw.fileno())
     return ids

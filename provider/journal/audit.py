@@ -1,9 +1,9 @@
 """The audit trail: what was done, why, by whom, and what came of it.
 
 A row is written before a change to Kafka (`intended`) and completed after it; a decision that changes nothing is one
-row, completed at once. Rows are never changed again, and deleted only by a
-person who archives them. What a plan does is written once per (plan, chunk,
-partition, broker, action, attempt): a step that is done again after a crash adds no second row.
+row, completed at once. Rows are never changed again, and deleted only by a person who archives them. What a plan does
+is written once per (plan, chunk, partition, broker, action, attempt): a step that is done again after a crash adds no
+second row.
 """
 
 from __future__ import annotations

@@ -225,9 +225,11 @@ class Plans:
                 delete_as_read(self._tree, node)
                 gone.append(record.digest)
         for digest in self._ended.digests(ended_before_ms=before_ms):
-            self._table.forget(digest)
+            # A process that died while the plan came back to the tree left this: its rows are still needed.
+            if self._tree.get(paths.plan(digest)) is None:
+                self._table.forget(digest)
+                gone.append(digest)
             self._ended.forget(digest)
-            gone.append(digest)
         self._chunks.sweep(self._is_done)
         return gone
 

@@ -85,6 +85,8 @@ def test_nothing_is_deleted_before_all_is_written(
         raise JournalUnreachable("The database is gone.")
 
     monkeypatch.setattr(history.audit, "pages", fails_in_the_middle)
+    file = tmp_path / "audit.jsonl"
     with pytest.raises(JournalUnreachable):
-        archive(history, tmp_path / "audit.jsonl")
+        archive(history, file)
     assert len(told(history)) == 602
+    assert not file.exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -108,6 +109,18 @@ def test_a_process_that_dies_in_between_leaves_it_where_it_was(
     assert journal.plans.recent() == journal.plans.latest(9) == [before]
     assert archive(journal) == ["d1"]
     assert journal.plans.latest(9) == [before]
+
+
+def test_a_process_that_dies_while_it_comes_back_loses_none_of_its_rows(journal: Journal) -> None:
+    ended(journal)
+    archive(journal)
+    found = journal.plans.get("d1")
+    assert found is not None
+    # As where tree and rows are two stores: the node is there again, and the old row still is.
+    journal.tree.create(paths.plan("d1"), replace(found, status=PlanStatus.RUNNING).to_json())
+    assert journal.plans.purge(journal.now_ms() + 1) == []
+    assert len(journal.plans.rows("d1")) == 2
+    assert journal.plans._ended.digests() == []
 
 
 def test_a_copy_has_it_too(journal: Journal, tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -10,6 +10,7 @@ from kafka_steward.journal.open import Journal
 from kafka_steward.journal.quarantine import QUARANTINE, move_aside
 from kafka_steward.journal.retention import forget_old
 from kafka_steward.journal.schema import tables
+from kafka_steward.journal.sql_tree import SqlTree
 
 KNOWN, FORGOTTEN = "a" * 64, "b" * 64
 
@@ -50,7 +51,8 @@ def test_what_others_put_there_stays_whatever_its_name(sql_journal: Journal) -> 
     tree.create(f"{QUARANTINE}/notes", "mine")
     node = tree.create(f"{QUARANTINE}/doc_x", "mine too")
     rename = sa.update(tables.node).where(tables.node.c.path == node.path).values(path=f"{QUARANTINE}/\x84")
-    with tree.database.transaction() as connection:  # type: ignore[attr-defined]  # SqlTree's
+    assert isinstance(tree, SqlTree)
+    with tree.database.transaction() as connection:
         connection.execute(rename)
     forget(sql_journal, sql_journal.now_ms() + 1)
     assert tree.children(QUARANTINE) == ["notes", "\x84"]

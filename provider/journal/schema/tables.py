@@ -84,7 +84,6 @@ plan_move = sa.Table(
     sa.Column("stage", sa.BigInteger, nullable=False, server_default="0", autoincrement=False),
     sa.Column("cause", sa.Text),
     sa.Column("unacknowledged", sa.Boolean, nullable=False, server_default=sa.false()),
-    sa.Index("steward_plan_move_order", "cluster_id", "plan", "chunk", "position"),
 )
 
 #: Records of plans that ended a while ago, as they were in the tree.
