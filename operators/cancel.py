@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, cast
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
 __all__ = ["CancelReassignmentOperator"]
 
 _SCOPES = ("pending", "plan")
-#: Seconds between two looks whether abandoned replicas are gone: Kafka deletes them by and by.
-_LOOK_S = 2.0
 
 
 class CancelReassignmentOperator(CarryingOperator):
@@ -38,8 +35,9 @@ class CancelReassignmentOperator(CarryingOperator):
 
     At the end it looks whether everything is as it was: assignments in order, leaders, no log left on a broker that was
     abandoned, throttles; and fails, retryably, if that is not so within `verify_timeout`. Returns what was found:
-    `{"plan", "rollback", "status", "sentence", "partitions", "as_before", "left_alone", "skipped", ...}`, where
-    `skipped` lists the partitions that a rule of KIP-236 forbids to cancel, each with its rule.
+    `{"plan", "rollback", "status", "sentence", "partitions", "as_before", "returned", "left_alone", "skipped", ...}`:
+    `returned` lists the partitions that went back, each with its `target` and its `originals`, and `skipped` those that
+    a rule of KIP-236 forbids to cancel, each with its rule.
 
     >>> CancelReassignmentOperator(task_id="cancel", plan="3f2a91c0", reason="wrong racks")
     <Task(CancelReassignmentOperator): cancel>
@@ -113,16 +111,17 @@ class CancelReassignmentOperator(CarryingOperator):
         return found
 
     def _verified(self, opened: Opened, digest: str) -> dict[str, Any]:
-        from kafka_steward.execution.undoing.verifying import verify_undone
+        from kafka_steward.execution.undoing.verifying import until_undone, verify_undone
 
-        until_s = time.monotonic() + self.verify_timeout.total_seconds()
-        while True:
-            found = verify_undone(opened.cluster, opened.journal, digest)
-            if found.ok:
-                return found.to_json()
-            if time.monotonic() > until_s:
-                raise AirflowException(f"Not everything is as it was: {found.sentence}")
-            self._wait(_LOOK_S)
+        within_s = self.verify_timeout.total_seconds()
+        found = until_undone(
+            lambda: verify_undone(opened.cluster, opened.journal, digest), self._wait, within_s=within_s
+        )
+        if not found.ok:
+            raise AirflowException(f"Not everything is as it was: {found.sentence}")
+        for each in found.returned:
+            self.log.info("%s", each.sentence)
+        return found.to_json()
 
     def _scope(self) -> Scope:
         if self.scope not in _SCOPES:

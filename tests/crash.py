@@ -23,6 +23,7 @@ READS = {
     "rows",
     "by_others",
     "unsettled_chunks",
+    "in_flight",
     "select",
     "snapshot",
     "live_brokers",

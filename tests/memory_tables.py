@@ -64,6 +64,10 @@ class MemoryMoves:
     def unsettled_chunks(self, digest: str) -> set[int]:
         return {row.move.chunk for row in self.rows(digest) if not row.state.settled}
 
+    def in_flight(self) -> list[str]:
+        plans = self._plans.items()
+        return sorted(plan for plan, rows in plans if any(row.state is MoveState.SUBMITTED for row in rows.values()))
+
     def by_others(self, digest: str, partitions: Collection[TopicPartition]) -> list[tuple[str, MoveRow]]:
         others = [(plan, row) for plan, rows in self._plans.items() if plan != digest for row in rows.values()]
         found = [(plan, row) for plan, row in others if row.attempt and row.topic_partition in partitions]

@@ -1,22 +1,28 @@
-"""Stopping a plan, and taking all of it back: cancel, and what `resume` goes on with of it (KIP-236)."""
+"""Stopping a plan, all of them, and taking them back: cancel, and what `resume` goes on with of it (KIP-236)."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from airflow.cli.cli_config import ActionCommand, Arg
 
 from kafka_steward.cli.arguments import PLAN_UNDER_WAY, REASON, THROTTLE
 from kafka_steward.cli.exits import Exit
-from kafka_steward.cli.foreground import carry_out, ending
+from kafka_steward.cli.foreground import carry_out, ending, judged, patiently
 from kafka_steward.cli.interrupt import Interrupt, interruptible
 from kafka_steward.cli.naming import plan_meant
 from kafka_steward.cli.output import complain
 from kafka_steward.cli.verb import Call, verb
 
 if TYPE_CHECKING:
-    from kafka_steward.execution.undoing.undo import Scope
+    from kafka_steward.assignment import TopicPartition
+    from kafka_steward.execution.decisions.progress import Progress
+    from kafka_steward.execution.external import ExternalCancel
+    from kafka_steward.execution.undoing.undo import LeftAlone, Scope
+    from kafka_steward.execution.undoing.verifying import Verified
     from kafka_steward.hooks.steward import Opened
     from kafka_steward.journal.records import PlanRecord
     from kafka_steward.journal.requests import CancelRequest
@@ -28,7 +34,16 @@ What is in flight goes back to its original replicas, in their order, and its th
 arrived stays. With --scope plan what has arrived goes back too, within the throttle, as a plan of its own; that
 may be asked of a plan that has ended. What someone else has changed since is left alone and listed. Works whoever
 began the plan, a DAG or a terminal, and whether or not that process still lives. Interrupted, it is resumed or
-simply repeated."""
+simply repeated.
+
+With --all, everything that is pending is cancelled: every plan that has not ended, and what others have in flight,
+as by kafka-reassign-partitions or Cruise Control. Those go back to their replicas less the ones being added.
+
+At the end it is looked up in Kafka whether everything is as it was. Each partition that went back is named, from
+what to what; each that did not, with the reason, and then the exit code is 1."""
+#: With --all, looks until Kafka shows the end of each cancel, and seconds between two.
+_LOOKS, _SOON_S = 30, 1.0
+_STAYS = "Ctrl-C stops; the cancels that were asked for by then go on."
 
 
 def verbs() -> tuple[ActionCommand, ...]:
@@ -39,6 +54,9 @@ def verbs() -> tuple[ActionCommand, ...]:
         choices=("pending", "plan"),
         default="pending",
     )
+    everything = Arg(
+        ("--all",), help="Cancel all that is pending, also what others have in flight", action="store_true"
+    )
     anyway = Arg(
         ("--even-if-disabled",), help="Take a plan back although reassignments are disabled", action="store_true"
     )
@@ -46,8 +64,12 @@ def verbs() -> tuple[ActionCommand, ...]:
         ("--restore-order",), help="Restore the order of replicas that someone else's cancel lost", action="store_true"
     )
     on = "--cluster kafka_production"
-    examples = [f"cancel {on} --reason 'traffic peak'", f"cancel 3f2a91c0 --scope plan {on} --reason 'wrong racks'"]
-    args = (PLAN_UNDER_WAY, scope, REASON, anyway, order, THROTTLE)
+    examples = [
+        f"cancel {on} --reason 'traffic peak'",
+        f"cancel 3f2a91c0 --scope plan {on} --reason 'wrong racks'",
+        f"cancel --all {on} --reason 'a broker is on fire'",
+    ]
+    args = (PLAN_UNDER_WAY, everything, scope, REASON, anyway, order, THROTTLE)
     return (verb("cancel", "Stop a plan, or take all of it back", _cancel, args, examples=examples, details=_CANCEL),)
 
 
@@ -61,8 +83,15 @@ def _cancel(call: Call) -> Exit:
     from kafka_steward.journal.requests import CancelRequest
 
     given, reason = call.arguments, reason_of(call)
-    asked = CancelRequest(scope=given.scope, reason=reason, even_if_disabled=given.even_if_disabled)
+    if given.all and given.plan is not None:
+        complain("Name a plan, or say --all; not both.")
+        return Exit.USAGE
+    asked = CancelRequest(
+        person=call.who.person, scope=given.scope, reason=reason, even_if_disabled=given.even_if_disabled
+    )
     with call.hook.open() as opened, interruptible() as interrupt:
+        if given.all:
+            return _cancel_everything(call, opened, asked, interrupt)
         record = plan_meant(call, opened.journal, "cancel")
         if given.plan is None and given.scope == "plan":
             record = _first(opened, record)
@@ -77,8 +106,60 @@ def _first(opened: Opened, record: PlanRecord) -> PlanRecord:
 
 
 def take_back(call: Call, opened: Opened, record: PlanRecord, asked: CancelRequest, interrupt: Interrupt) -> Exit:
-    """Do what `asked` says, to the end, and print how it ended."""
+    """Do what `asked` says, to the end, look in Kafka whether it is so, and print what was found."""
+    undone = _undo(call, opened, record, asked, interrupt)
+    undone.complain()
+    code = ending(call, undone.progress, done=undone.done, lines=undone.lines, facts=undone.facts)
+    if asked.scope != "plan" and undone.progress.completed and code is Exit.DONE:
+        complain(
+            "What had arrived stays where it is. To take that back too:",
+            f"  {call.command(f'cancel {record.digest[:12]} --scope plan')}",
+        )
+    return code
+
+
+@dataclass(frozen=True)
+class _Undone:
+    """How the undoing of a plan ended; `found` is what was seen in Kafka then, None where it has not ended."""
+
+    progress: Progress
+    found: Verified | None
+    left_alone: Sequence[LeftAlone]
+    owing: Sequence[int]
+
+    @property
+    def done(self) -> bool:
+        """Whether everything that was to be as before is, and nothing was left where it was."""
+        found = self.found
+        return found is not None and found.ok and not (found.skipped or self.left_alone or self.progress.failed)
+
+    @property
+    def lines(self) -> list[str]:
+        """Each partition that went back, for people."""
+        return [each.sentence for each in self.found.returned] if self.found else []
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """The same and more, for programs."""
+        return {"found": self.found.to_json() if self.found else None}
+
+    def complain(self) -> None:
+        """Name what did not go back, with the reason."""
+        for kind, several in (
+            ("was left alone", self.left_alone),
+            ("was not cancelled", self.found.skipped if self.found else ()),
+            ("is not as it was", self.found.wrong if self.found else ()),
+        ):
+            complain(*(f"{each.topic}-{each.partition} {kind}: {each.why}" for each in several))
+        if self.found is not None and self.found.throttles:
+            complain(f"Still there: {', '.join(self.found.throttles)}.")
+        if self.progress.ended and self.owing:
+            complain(f"The throttle of broker {', '.join(map(str, self.owing))} is given back when it returns.")
+
+
+def _undo(call: Call, opened: Opened, record: PlanRecord, asked: CancelRequest, interrupt: Interrupt) -> _Undone:
     from kafka_steward.execution.undoing.undo import Undo
+    from kafka_steward.execution.undoing.verifying import until_undone, verify_undone
 
     scope: Scope = "plan" if asked.scope == "plan" else "pending"
     undo = Undo(
@@ -87,17 +168,52 @@ def take_back(call: Call, opened: Opened, record: PlanRecord, asked: CancelReque
         restore_order=getattr(call.arguments, "restore_order", False),
     )  # fmt: skip
     progress = carry_out(call, undo, record.digest, opened.settings, interrupt)
-    left_alone, ended = undo.left_alone, opened.journal.plans.get(record.digest)
+    ended = opened.journal.plans.get(record.digest)
     if ended is not None and (ended.status.value == "rolled_back" or ended.not_taken_back is not None):
         progress = replace(progress, sentence=f"Plan {ended.digest[:12]} was {ended.reason}.")
-    for one in left_alone:
-        complain(f"{one.topic}-{one.partition} was left alone: {one.why}")
-    if progress.ended and (owing := undo.owing):
-        complain(f"The throttle of broker {', '.join(map(str, owing))} is given back when it returns.")
-    code = ending(call, progress, done=progress.ended and not left_alone and not progress.failed)
-    if scope == "pending" and progress.completed and code is Exit.DONE:
-        complain(
-            "What had arrived stays where it is. To take that back too:",
-            f"  {call.command(f'cancel {record.digest[:12]} --scope plan')}",
-        )
-    return code
+    if not progress.ended:
+        return _Undone(progress, None, (), ())
+    look = partial(verify_undone, opened.cluster, opened.journal, record.digest)
+    found = until_undone(lambda: patiently(look, interrupt.wait, stays="the plan has ended."), interrupt.wait)
+    left_alone = sorted({*undo.left_alone, *found.left_alone})
+    return _Undone(progress, found, left_alone, undo.owing)
+
+
+def _cancel_everything(call: Call, opened: Opened, asked: CancelRequest, interrupt: Interrupt) -> Exit:
+    plans, external = _ask_everything(call, opened, asked, interrupt)
+    stay = [each for each in external if each.state.stays]
+    complain(*(each.sentence for each in stay))
+    if call.out.form == "table":
+        went = [each.sentence for each in external if each not in stay]
+        call.out.facts({}, went if plans or external else ["Nothing is under way, so nothing was cancelled."])
+    codes, facts = [Exit.FAILED if stay else Exit.DONE], []
+    for record in filter(None, map(opened.journal.plans.get, plans)):
+        undone = _undo(call, opened, record, asked, interrupt)
+        undone.complain()
+        if call.out.form == "table":
+            codes.append(ending(call, undone.progress, done=undone.done, lines=undone.lines))
+        else:
+            facts.append({**undone.progress.to_json(), **undone.facts})
+            codes.append(judged(call, undone.progress, done=undone.done))
+    if call.out.form != "table":
+        call.out.facts({"plans": facts, "external": [each.to_json() for each in external]}, ())
+    return max(codes)
+
+
+def _ask_everything(
+    call: Call, opened: Opened, asked: CancelRequest, interrupt: Interrupt
+) -> tuple[list[str], list[ExternalCancel]]:
+    """Ask each plan for its cancel and cancel what others have in flight; again while Kafka does not show its end."""
+    from kafka_steward.execution.cancel_signal import cancel_everything
+
+    ask = partial(cancel_everything, opened.cluster, opened.journal, asked, call.who)
+    plans: dict[str, None] = {}
+    external: dict[TopicPartition, ExternalCancel] = {}
+    for _ in range(_LOOKS):
+        outcome = patiently(ask, interrupt.wait, stays=_STAYS)
+        plans |= dict.fromkeys(outcome.plans)
+        external |= {each.reassignment.partition: each for each in outcome.external}
+        if not outcome.pending:
+            break
+        interrupt.wait(_SOON_S)
+    return list(plans), list(external.values())

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kafka_steward.cli.exits import Exit
 from kafka_steward.cli.following import followed
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kafka_steward.execution.loop import Stepper
     from kafka_steward.settings import Settings
 
-__all__ = ["Patient", "carry_out", "ending", "patiently"]
+__all__ = ["Patient", "carry_out", "ending", "judged", "patiently"]
 
 T = TypeVar("T")
 
@@ -96,10 +96,26 @@ def _how_to_go_on(call: Call, digest: str) -> tuple[str, ...]:
     )
 
 
-def ending(call: Call, progress: Progress, *, done: bool) -> Exit:
-    """Print how it ended; `done` says whether that is what was asked for. If not, standard error has the sentence."""
-    if done or call.out.form != "table":
-        call.out.facts(progress.to_json(), [progress.sentence])
+def ending(
+    call: Call,
+    progress: Progress,
+    *,
+    done: bool,
+    lines: Sequence[str] = (),
+    facts: Mapping[str, Any] | None = None,
+) -> Exit:
+    """Print how it ended; `done` says whether that is what was asked for. If not, standard error has the sentence.
+
+    `lines` go before the sentence, and `facts` beside those of the progress.
+    """
+    if done or lines or call.out.form != "table":
+        shown = [*lines, progress.sentence] if done else lines
+        call.out.facts({**progress.to_json(), **(facts or {})}, shown)
+    return judged(call, progress, done=done)
+
+
+def judged(call: Call, progress: Progress, *, done: bool) -> Exit:
+    """Return the exit code; what is not done is said on standard error, with how to go on."""
     if done:
         return Exit.DONE
     complain(progress.sentence)

@@ -1,27 +1,21 @@
 """Asking for a cancel (KIP-236), and for the rollback of a whole plan. The Runner's steps do the work.
 
 A request is kept in the record of the plan that it is for, so that one plan's cancel never waits for another's, and so
-that it ends with the plan in one write. KIP-236's `/admin/cancel_reassignment_in_progress` is how others ask: the next
-step of the plan that it means takes it into that record, and deletes it.
+that it ends with the plan in one write. KIP-236's signal, by which others ask, is read in cancel_signal.py.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Literal
 
-from kafka_steward.errors import DocumentError, PlanError, VersionConflict
+from kafka_steward.errors import PlanError, VersionConflict
 from kafka_steward.execution.decisions.moves import unsettled
-from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Entry, Who
-from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.open import Journal
 from kafka_steward.journal.plans import PlanRecord, PlanStatus
-from kafka_steward.journal.quarantine import delete_as_heard
 from kafka_steward.journal.requests import CancelRequest
-from kafka_steward.journal.tree import Node
 
-__all__ = ["Scope", "adopt_request", "request_cancel"]
+__all__ = ["Scope", "request_cancel"]
 
 #: What is asked for: to cancel what is pending of a plan (KIP-236), or to take all of it back.
 Scope = Literal["pending", "plan"]
@@ -61,31 +55,6 @@ def request_cancel(
         except VersionConflict:
             continue  # a step changed it in between
     raise PlanError(f"Plan {digest[:12]} is changed by others all the time, and was not cancelled; try again.")
-
-
-def adopt_request(journal: Journal, record: PlanRecord, fence: Fence | None = None) -> PlanRecord:
-    """Take KIP-236's request into the record of the plan that it means; one that names no plan means the slot's owner.
-
-    Raises VersionConflict when the record was changed since it was read; then the request is still there.
-    """
-    node = journal.tree.get(paths.CANCEL_IN_PROGRESS)
-    request = None if node is None else _request(node)
-    if node is None or request is None or (request.plan or journal.slot.owner()) != record.digest:
-        return record
-    if not record.status.finished or (request.scope == "plan" and record.status is not PlanStatus.ROLLED_BACK):
-        wanted = replace(request, plan=None)
-        both = wanted if record.cancel is None else record.cancel.with_(wanted)
-        record = journal.plans.update(record, fence=fence, cancel=both)
-    # Changed since it was read, someone asks anew: then the next step hears it.
-    delete_as_heard(journal.tree, node, CancelRequest.from_node)
-    return record
-
-
-def _request(node: Node) -> CancelRequest:
-    try:
-        return CancelRequest.from_node(node)
-    except DocumentError:
-        return CancelRequest()  # whoever wrote it wants a cancel: the KIP's own node is empty
 
 
 def _judged(journal: Journal, digest: str, scope: Scope) -> PlanRecord:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import AuthenticationFailed, ClusterError, LockLost, PlanError, VersionConflict, WrongCluster
-from kafka_steward.execution.cancelling import adopt_request
+from kafka_steward.execution.cancel_signal import consume_cancel_signal
 from kafka_steward.execution.decisions.catchup import Track, copied_bytes, counted_bytes, stalled
 from kafka_steward.execution.decisions.progress import Progress, progress_of
 from kafka_steward.execution.decisions.resting import why_resting
@@ -93,12 +93,18 @@ class Runner:
         """What a process that died right after the end of the plan left to do."""
         hand_on(self._journal, self._digest, self._who)
         mark_rolled_back(self._journal, record)
-        with suppress(VersionConflict):
-            record = adopt_request(self._journal, record)
-        return progress_of(record, self._journal.plans.rows(self._digest))
+        with suppress(LockLost):
+            self._consume_cancel_signal()
+        return progress_of(self._record(), self._journal.plans.rows(self._digest))
+
+    def _consume_cancel_signal(self, fence: Fence | None = None) -> None:
+        # What Kafka does not answer: the plans are asked all the same, and the signal stays for the next step.
+        with suppress(ClusterError):
+            consume_cancel_signal(self._cluster, self._journal, self._who, fence=fence)
 
     def _step(self, fence: Fence) -> Progress:
-        record = adopt_request(self._journal, self._record(), fence)
+        self._consume_cancel_signal(fence)
+        record = self._record()
         request = None if record.status.finished else record.cancel
         cancelling = "" if request is None else f"cancelled: {request.reason or 'someone asked for it'}"
         starting, why_not = (False, f"Plan {self._digest[:12]} is being {cancelling}.")
@@ -126,16 +132,23 @@ class Runner:
         except ClusterError as error:
             return self._failed(record, fence, error)
         if ended:
-            # A cancel that came when all had arrived has cancelled nothing.
-            cancelled = bool(cancelling) and any(row.state is MoveState.DROPPED for row in stepped.rows)
-            ending = ending_of(record, stepped.rows, stepped.snapshot, owing, cancelled=cancelled)
-            record = end_plan(self._journal, record, ending, who=self._who, fence=fence)
-            mark_rolled_back(self._journal, record)
-            purge_old(self._journal, self._settings)
-            return progress_of(record, stepped.rows)
+            return self._end(record, fence, stepped, owing, cancelling=bool(cancelling))
         if starting and self._out_of_attempts(record, stepped):
             return self._give_up(record, fence, step, stepped)
         return self._went_on(record, fence, stepped, why_not=why_not, resting=resting, cancelling=bool(cancelling))
+
+    def _end(
+        self, record: PlanRecord, fence: Fence, stepped: Stepped, owing: Sequence[int], *, cancelling: bool
+    ) -> Progress:
+        # A cancel that came when all had arrived has cancelled nothing.
+        cancelled = cancelling and any(row.state is MoveState.DROPPED for row in stepped.rows)
+        ending = ending_of(record, stepped.rows, stepped.snapshot, owing, cancelled=cancelled)
+        record = end_plan(self._journal, record, ending, who=self._who, fence=fence)
+        mark_rolled_back(self._journal, record)
+        purge_old(self._journal, self._settings)
+        # Nobody need step it again, and what Kafka did not answer above must not be left to the next plan's steps.
+        self._consume_cancel_signal(fence)
+        return progress_of(record, stepped.rows)
 
     def _throttle(self, record: PlanRecord, *, cancelling: bool) -> int | None:
         """Return the rate for the plan's moves: what was asked for of this plan, else what the settings say.

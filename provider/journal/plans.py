@@ -154,6 +154,10 @@ class Plans:
         """The rows that there are, whatever the record says: for what must go on although some are missing."""
         return self._table.rows(digest)
 
+    def in_flight(self) -> list[str]:
+        """Return the digests of the plans, ended or not, of which a partition is submitted."""
+        return self._table.in_flight()
+
     def by_others(
         self, digest: str, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, list[tuple[str, MoveRow]]]:

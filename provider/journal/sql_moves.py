@@ -94,6 +94,14 @@ class MoveTable:
         with self.database.reading() as connection:
             return set(connection.execute(query).scalars())
 
+    def in_flight(self) -> list[str]:
+        """Return the digests of the plans of which a row is submitted."""
+        submitted = (_move.c.cluster_id == self.database.cluster_id) & (_move.c.state == MoveState.SUBMITTED.value)
+        with self.database.reading() as connection:
+            return list(
+                connection.execute(sa.select(_move.c.plan).where(submitted).distinct().order_by("plan")).scalars()
+            )
+
     def by_others(self, digest: str, partitions: Collection[TopicPartition]) -> list[tuple[str, MoveRow]]:
         """Return what other plans have submitted of these partitions, with their digests; the latest last."""
         theirs = (_move.c.cluster_id == self.database.cluster_id) & (_move.c.plan != digest) & (_move.c.attempt > 0)

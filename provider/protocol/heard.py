@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from kafka_steward.execution.cancel_signal import CANCEL_SIGNAL
 from kafka_steward.journal.audit import Action, AuditRow
 from kafka_steward.journal.open import Journal
-from kafka_steward.protocol.signalling import CANCEL_SIGNAL
 
 __all__ = ["Ears"]
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import LockLost, NodeExists, NodeMissing, VersionConflict
+from kafka_steward.execution.cancel_signal import consume_cancel_signal
 from kafka_steward.execution.mending import mending
 from kafka_steward.execution.owner import new_owner
 from kafka_steward.execution.ports import ClusterPort
@@ -22,8 +23,6 @@ from kafka_steward.journal.audit import Who
 from kafka_steward.journal.document import delete_as_read
 from kafka_steward.journal.listing import SWEEP_MS, WRITTEN, sweep
 from kafka_steward.journal.open import Journal
-from kafka_steward.journal.quarantine import delete_as_heard
-from kafka_steward.journal.requests import CancelRequest
 from kafka_steward.protocol.admitting import Admission, known_flights
 from kafka_steward.protocol.asked_plans import AskedPlan, AskedPlans, why_not_now
 from kafka_steward.protocol.driving import SOON_S, Driver, Looked
@@ -31,7 +30,6 @@ from kafka_steward.protocol.intruders import Intruders
 from kafka_steward.protocol.legacy import follow_legacy
 from kafka_steward.protocol.papers import Paper, read_queue, read_requests
 from kafka_steward.protocol.queueing import shorten, started, taken_out
-from kafka_steward.protocol.signalling import heed_signal, signalled
 from kafka_steward.protocol.withdrawing import Withdrawal
 from kafka_steward.settings import Settings
 
@@ -94,15 +92,15 @@ class Protocol:
         self._driver.undo(looked)
 
     def _signal(self, looked: Looked) -> None:
-        found = signalled(self._journal)
-        if found is None:
+        if self._journal.tree.get(paths.CANCEL_IN_PROGRESS) is None:
             return
-        node, request = found
-        plans = [plan.digest for plan in self._plans.asked] + [record.digest for record in self._plans.others]
-        looked.sentences += heed_signal(self._cluster, self._journal, request, plans, who=self._who)
-        delete_as_heard(self._journal.tree, node, CancelRequest.from_node)
-        looked.rings.add("cancel")
         self._driver.look_for_undos()
+        outcome = consume_cancel_signal(self._cluster, self._journal, self._who)
+        if outcome is None:
+            looked.soon(SOON_S)
+        else:
+            looked.sentences += outcome.sentences
+            looked.rings.add("cancel")
 
     def _requests(self, looked: Looked) -> None:
         papers, more = read_requests(self._journal.tree)

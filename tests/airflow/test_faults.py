@@ -60,6 +60,7 @@ def test_a_wrong_or_missing_connection_is_told_at_once_and_not_tried_again(
     assert time.monotonic() - began_s < 120, "the retries would have taken a quarter of an hour"
 
 
+@pytest.mark.ci
 def test_a_statsd_hears_the_watch(desk: Desk, kraft_sandbox: Sandbox, statsd: StatsD) -> None:
     watched = f"watched_{desk.conn_id}"
     desk.add_dags("watched", WATCHED.format(conn_id=desk.conn_id), watched)

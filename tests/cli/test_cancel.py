@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -12,6 +14,7 @@ from kafka_steward.assignment import TopicPartition
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.records import PlanStatus
 from tests.cli.scene import CLUSTER, Scene
+from tests.worlds import move
 
 BEFORE = [(1, 2, 3), (2, 3, 1), (3, 1, 2), (1, 3, 2)]
 ALL = ("t-0: 423", "t-1: 241", "t-2: 412", "t-3: 342")
@@ -40,7 +43,12 @@ def test_what_is_pending_is_cancelled(half: Scene, capsys: pytest.CaptureFixture
     assert half.replicas() == [(4, 2, 3), *BEFORE[1:]]
     assert half.plan.status is PlanStatus.CANCELLED
     told = capsys.readouterr()
-    assert told.out == f"Plan {half.plan.digest[:12]} is cancelled: 1 of 4 partitions moved, 3 dropped.\n"
+    assert told.out.splitlines() == [
+        "t-1: [2, 4, 1] back to [2, 3, 1]",
+        "t-2: [4, 1, 2] back to [3, 1, 2]",
+        "t-3: [3, 4, 2] back to [1, 3, 2]",
+        f"Plan {half.plan.digest[:12]} is cancelled: 1 of 4 partitions moved, 3 dropped.",
+    ]
     assert f"\n  airflow kafka-steward cancel {half.plan.digest[:12]} --scope plan --cluster {CLUSTER}" in told.err
 
 
@@ -156,3 +164,80 @@ def test_an_order_that_someone_elses_cancel_lost_fails_the_cancel(
     again = ["cancel", half.plan.digest, "--reason", "traffic peak", "--restore-order"]
     assert half.call(*again) == 0
     assert half.replicas() == [(4, 2, 3), *BEFORE[1:]]
+
+
+def test_what_a_rule_of_kip_236_forbids_is_named_and_fails_the_cancel(
+    half: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    half.simulator.topics[TopicPartition("t", 1)].isr = {4}
+    assert half.call("cancel", "--reason", "traffic peak") == 1
+    told = capsys.readouterr()
+    assert "t-1 was not cancelled: KIP-236: none of the original replicas is in sync" in told.err
+    assert "t-2: [4, 1, 2] back to [3, 1, 2]\n" in told.out
+    assert "t-1" not in told.out
+
+
+def test_what_cannot_be_seen_to_be_as_before_fails_the_cancel(half: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    half.simulator.mute = {4}
+    assert half.call("cancel", "--reason", "traffic peak") == 1
+    told = capsys.readouterr()
+    assert "t-1 is not as it was: broker 4 does not say whether it keeps a log of it" in told.err
+    assert "back to" not in told.out
+
+
+def test_programs_are_told_each_partition_too(half: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    assert half.call("cancel", "--reason", "traffic peak", "--output", "json") == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["status"], facts["found"]["as_before"]) == ("cancelled", True)
+    assert facts["found"]["returned"][0] == {
+        "topic": "t",
+        "partition": 1,
+        "target": [2, 4, 1],
+        "originals": [2, 3, 1],
+    }
+
+
+# Everything
+
+
+def test_all_cancels_every_plan_and_what_others_have_in_flight(half: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    first = half.plan.digest
+    half.journal.plans.publish(replace(half.plan, digest="e" * 64, chunks=()), [move("u-0", "12", "23")])
+    half.simulator.create("u", [(1, 2)])
+    half.simulator.alter({TopicPartition("u", 0): (4, 3)})
+    assert half.call("cancel", "--all", "--reason", "fire") == 0
+    assert half.replicas() == [(4, 2, 3), *BEFORE[1:]]
+    assert (half.replicas("u"), half.simulator.reassignments()) == ([(1, 2)], {})
+    told = capsys.readouterr().out.splitlines()
+    assert told[0] == "u-0, which someone else was reassigning to [4, 3], is back at [1, 2]."
+    assert f"Plan {first[:12]} is cancelled: 1 of 4 partitions moved, 3 dropped." in told
+    assert "Plan eeeeeeeeeeee is cancelled: 0 of 1 partitions moved, 1 dropped." in told
+    assert {each.status for each in half.journal.plans.latest(5)} == {PlanStatus.CANCELLED}
+    (entry,) = [row.entry for row in half.journal.audit.rows(action=Action.CANCEL) if row.entry.topic == "u"]
+    assert entry.reason == "someone else's reassignment: fire"
+
+
+def test_what_others_have_in_flight_and_may_not_be_cancelled_is_named(
+    half: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    half.simulator.create("u", [(1,)])
+    half.simulator.alter({TopicPartition("u", 0): (4,)})
+    half.simulator.topics[TopicPartition("u", 0)].isr = {4}
+    assert half.call("cancel", "--all", "--output", "json") == 1
+    told = capsys.readouterr()
+    assert "u-0, which someone else was reassigning to [4], was not cancelled: KIP-236: none of the" in told.err
+    facts = json.loads(told.out)
+    assert [plan["status"] for plan in facts["plans"]] == ["cancelled"]
+    (one,) = facts["external"]
+    assert (one["topic"], one["partition"], one["target"], one["state"]) == ("u", 0, [4], "skipped")
+
+
+def test_when_nothing_is_under_way_there_is_nothing_to_cancel(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    assert scene.call("cancel", "--all") == 0
+    assert capsys.readouterr().out == "Nothing is under way, so nothing was cancelled.\n"
+
+
+def test_a_plan_and_all_are_not_said_together(half: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    assert half.call("cancel", half.plan.digest, "--all") == 2
+    assert capsys.readouterr().err == "Name a plan, or say --all; not both.\n"
+    assert half.plan.cancel is None

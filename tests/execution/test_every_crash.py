@@ -80,10 +80,10 @@ def came_back() -> Place:
 
 
 def cancelled() -> Place:
-    """Someone asks for a cancel in the middle: one flies, one waits."""
+    """Someone asks for a cancel of everything in the middle: one flies, one waits."""
     place = healing()
     place.settings = Settings(throttle=80, max_in_per_broker=1)
-    request = CancelRequest(plan=place.plan.digest, reason="enough").to_json()
+    request = CancelRequest(reason="enough").to_json()
     place.happenings = {1: lambda _: place.stores[0].create(paths.CANCEL_IN_PROGRESS, request)}
     return place
 

@@ -101,7 +101,7 @@ def test_more_partitions_than_fit_in_one_request_are_all_answered(
     assert cluster.elect_leaders(list(targets)) == dict.fromkeys(targets)
 
 
-@pytest.mark.before_ci("zookeeper")
+@pytest.mark.ci
 def test_a_move_is_never_shown_half_way_without_being_in_flight(
     sandbox: Sandbox, cluster: KafkaCluster, topic: str
 ) -> None:

@@ -26,7 +26,7 @@ from tests.stepping import to_the_end
 __all__ = ["script"]
 
 
-@pytest.mark.before_ci("zookeeper")
+@pytest.mark.ci
 def test_a_topic_made_while_a_broker_is_away_gets_its_replica_when_one_joins(
     script: Script, sandbox: Sandbox, topic: str
 ) -> None:

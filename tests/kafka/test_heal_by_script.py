@@ -163,7 +163,7 @@ def verify_audit(script: Script, digest: str, *, moved: int) -> None:
     assert {row.entry.action for row in script.journal.audit.rows()} >= {Action.DETECT, Action.ANNOUNCE, Action.CLEAR}
 
 
-@pytest.mark.before_ci("kraft")
+@pytest.mark.ci
 def test_a_broker_that_returns_within_the_grace_period_is_not_healed(
     script: Script, sandbox: Sandbox, topic: str
 ) -> None:

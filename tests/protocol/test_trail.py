@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from kafka_steward.assignment import TopicPartition
+from kafka_steward.execution.cancel_signal import CANCEL_SIGNAL, consume_cancel_signal
 from kafka_steward.execution.inflight import note_foreign
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Code, Entry, Outcome, Who
 from kafka_steward.journal.documents import InFlight
 from kafka_steward.journal.requests import CancelRequest
 from kafka_steward.protocol.queueing import queue_add, queue_remove
-from kafka_steward.protocol.signalling import CANCEL_SIGNAL, heed_signal
 from tests.protocol.yard import WATCH, Yard, document
 from tests.worlds import WHO
 
@@ -137,11 +137,15 @@ def test_what_is_taken_out_of_the_queue_before_it_began() -> None:
 
 # The signal
 
+BACK = "t-0, which someone else was reassigning to [3, 2], is back at [1, 2]."
 CALLER = Who("kafka_steward_watch", "manual__1", "watch", 2, "airflow")
 
 
-def heed(yard: Yard, request: CancelRequest, *plans: str) -> list[str]:
-    return heed_signal(yard.simulator, yard.journal, request, plans, who=CALLER)
+def heed(yard: Yard, request: CancelRequest) -> list[str]:
+    yard.journal.tree.create(paths.CANCEL_IN_PROGRESS, request.to_json())
+    outcome = consume_cancel_signal(yard.simulator, yard.journal, CALLER)
+    assert outcome is not None
+    return list(outcome.sentences)
 
 
 def foreign(yard: Yard, target: tuple[int, ...], originals: tuple[int, ...] | None) -> None:
@@ -155,7 +159,7 @@ def test_the_signal_is_heard_for_whoever_wrote_it() -> None:
     yard.look()
     (record,) = yard.journal.plans.unfinished()
     request = CancelRequest(scope="plan", person="ada", reason="maintenance", even_if_disabled=True)
-    said = heed(yard, request, record.digest)
+    said = heed(yard, request)
     assert said == [f"Plan {record.digest[:12]} is cancelled: maintenance."]
     changed = yard.journal.plans.get(record.digest)
     assert changed is not None
@@ -172,15 +176,17 @@ def test_plans_and_what_others_started_are_told_together() -> None:
     yard.look()
     (record,) = yard.journal.plans.unfinished()
     foreign(yard, (3, 2), (1, 2))
-    said = heed(yard, CancelRequest(reason="maintenance"), record.digest)
-    assert said == [f"Plan {record.digest[:12]} is cancelled: maintenance.", "t-0 is as it was before."]
+    said = heed(yard, CancelRequest(reason="maintenance"))
+    assert said == [f"Plan {record.digest[:12]} is cancelled: maintenance.", BACK]
 
 
 def test_all_that_is_as_it_was_before_is_told() -> None:
     yard = Yard(f"t: {' '.join(['12'] * 9)}")
     for number in range(9):
         note_foreign(yard.journal.tree, TopicPartition("t", number), InFlight((1, 2), (2, 3), legacy=True))
-    assert heed(yard, CancelRequest()) == [f"t-{number} is as it was before." for number in range(9)]
+    assert heed(yard, CancelRequest()) == [
+        f"t-{number}, which someone else was reassigning to [2, 3], is back at [1, 2]." for number in range(9)
+    ]
     assert yard.journal.tree.children(paths.reassignments_of("t")) == []
 
 
@@ -190,7 +196,7 @@ def test_a_signal_without_words_has_its_path_for_a_reason() -> None:
     yard.look()
     (record,) = yard.journal.plans.unfinished()
     reason = "/admin/cancel_reassignment_in_progress was created"
-    assert heed(yard, CancelRequest(), record.digest) == [f"Plan {record.digest[:12]} is cancelled: {reason}."]
+    assert heed(yard, CancelRequest()) == [f"Plan {record.digest[:12]} is cancelled: {reason}."]
     changed = yard.journal.plans.get(record.digest)
     assert changed is not None
     assert changed.cancel == CancelRequest(reason=reason)
@@ -214,9 +220,7 @@ def test_a_signal_for_one_plan_leaves_the_others_and_what_others_started() -> No
     yard.look()
     (record,) = yard.journal.plans.unfinished()
     foreign(yard, (3, 2), (1, 2))
-    assert heed(yard, CancelRequest(plan="0000"), record.digest) == [
-        "Plan 0000 cannot be cancelled: there is no such plan."
-    ]
+    assert heed(yard, CancelRequest(plan="0000")) == ["Plan 0000 cannot be cancelled: there is no such plan."]
     assert yard.flying() == ["t-0", "t-1"]
     assert yard.journal.plans.get(record.digest) == record
 
@@ -224,11 +228,11 @@ def test_a_signal_for_one_plan_leaves_the_others_and_what_others_started() -> No
 def test_what_came_by_the_old_route_is_cancelled_and_put_in_order() -> None:
     yard = Yard()
     foreign(yard, (3, 2), (1, 2))
-    assert heed(yard, CancelRequest(reason="maintenance")) == ["t-0 is as it was before."]
-    lost = "the cancel lost the order of the replicas"
+    assert heed(yard, CancelRequest(reason="maintenance")) == [BACK]
+    of: dict[str, Any] = {"topic": "t", "partition": 0, "before": [3, 2], "after": [1, 2], "who": CALLER}
     assert rows(yard, Action.CANCEL, Action.REORDER, Action.SKIP) == [
-        (Entry(Action.CANCEL, "maintenance", topic="t", partition=0, who=CALLER), Outcome.DONE, ""),
-        (Entry(Action.REORDER, lost, topic="t", partition=0, who=CALLER), Outcome.DONE, ""),
+        (Entry(Action.CANCEL, "someone else's reassignment: maintenance", **of), Outcome.DONE, ""),
+        (Entry(Action.REORDER, "the cancel lost the order of the replicas", **of), Outcome.DONE, ""),
     ]
 
 
@@ -236,10 +240,11 @@ def test_why_one_was_not_cancelled_is_written_down_once() -> None:
     yard = Yard()
     foreign(yard, (3, 2), None)
     (said,) = heed(yard, CancelRequest())
-    rule = said.removeprefix("t-0 was not cancelled: ").removesuffix(".")
-    assert rows(yard, Action.CANCEL, Action.REORDER, Action.SKIP) == [
-        (Entry(Action.SKIP, rule, topic="t", partition=0, who=CALLER, code=Code.FORBIDDEN), Outcome.DONE, "")
-    ]
+    rule = said.partition(" was not cancelled: ")[2].removesuffix(".")
+    skipped = Entry(
+        Action.SKIP, rule, topic="t", partition=0, before=[3, 2], after=None, who=CALLER, code=Code.FORBIDDEN
+    )
+    assert rows(yard, Action.CANCEL, Action.REORDER, Action.SKIP) == [(skipped, Outcome.DONE, "")]
 
 
 @pytest.mark.parametrize("originals", [(1, 2), None])
@@ -251,10 +256,13 @@ def test_of_what_has_arrived_or_is_gone_nothing_is_changed(originals: tuple[int,
     note_foreign(yard.journal.tree, u0, InFlight((1, 2), (3, 2), legacy=True, top=2))
     yard.simulator.run()
     yard.simulator.delete("u")
-    assert heed(yard, CancelRequest()) == ["t-0 had arrived.", "u-0 is as it was before."]
+    assert heed(yard, CancelRequest()) == [
+        "t-0, which someone else was reassigning to [3, 2], had arrived already.",
+        "u-0, which someone else was reassigning to [3, 2], does not exist any more.",
+    ]
     assert yard.replicas("t-0") == (3, 2)
     assert rows(yard, Action.CANCEL, Action.REORDER, Action.SKIP) == []
-    assert yard.record("u-0") is None
+    assert (yard.record("t-0"), yard.record("u-0")) == (None, None)
 
 
 def test_each_of_several_that_others_start_has_its_own_row() -> None:

@@ -7,11 +7,11 @@ set is left, but on a broker that is dead: Kafka lets nobody change that one.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from kafka_steward.assignment import TopicPartition
+from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster.state import LogDir, Snapshot
 from kafka_steward.cluster.throttles import Side, listed
 from kafka_steward.errors import PlanError
@@ -28,24 +28,43 @@ from kafka_steward.journal.open import Journal
 from kafka_steward.journal.plans import PlanRecord, PlanStatus
 from kafka_steward.journal.records import Borrowed
 
-__all__ = ["Verified", "differences", "verify_undone"]
+__all__ = ["Returned", "Verified", "differences", "until_undone", "verify_undone"]
 
 #: Partitions of each kind that are told in full; the rest is counted.
 _TOLD = 20
+#: Seconds between two looks whether abandoned replicas are gone: Kafka deletes them by and by.
+_LOOK_S = 2.0
+
+
+@dataclass(frozen=True, order=True)
+class Returned:
+    """A partition that the plan was taking, or had taken, to `target`, and that is back at its `originals`."""
+
+    topic: str
+    partition: int
+    target: Assignment
+    originals: Assignment
+
+    @property
+    def sentence(self) -> str:
+        """For a person."""
+        return f"{self.topic}-{self.partition}: {list(self.target)} back to {list(self.originals)}"
 
 
 @dataclass(frozen=True)
 class Verified:
-    """What was found. `partitions` had to be as they were before; `wrong` are not, and why.
+    """What was found. `partitions` had to be as they were before; `returned` are, and `wrong` are not, and why.
 
     `left_alone` had not to be: someone else changed them, or they cannot go back. `skipped` were not cancelled, by a
-    rule of KIP-236. `throttles` are ours and still there, `owed` those of them that wait for a dead broker.
+    rule of KIP-236, and are where the plan took them. `throttles` are ours and still there, `owed` those of them that
+    wait for a dead broker.
     """
 
     plan: str
     rollback: str | None
     status: str
     partitions: int
+    returned: tuple[Returned, ...]
     wrong: tuple[LeftAlone, ...]
     left_alone: tuple[LeftAlone, ...]
     skipped: tuple[LeftAlone, ...]
@@ -60,8 +79,8 @@ class Verified:
     @property
     def sentence(self) -> str:
         """For a person."""
-        right = self.partitions - len({(each.topic, each.partition) for each in self.wrong})
-        told = [f"{right} of {self.partitions} partitions that plan {self.plan[:12]} had begun are exactly as before"]
+        right, plan = len(self.returned), self.plan[:12]
+        told = [f"{right} of {self.partitions} partitions that plan {plan} had begun are exactly as before"]
         told += [f"{each.topic}-{each.partition}: {each.why}" for each in self.wrong[:1]]
         told += [f"{len(self.left_alone)} left alone"] if self.left_alone else []
         told += [f"{len(self.skipped)} not cancelled by a rule of KIP-236"] if self.skipped else []
@@ -77,7 +96,17 @@ class Verified:
         return {**plain, "as_before": self.ok, **lists, **counts, "owed": list(self.owed[:_TOLD])}
 
 
-_LISTS = ("left_alone", "skipped", "wrong")
+_LISTS = ("returned", "left_alone", "skipped", "wrong")
+
+
+def until_undone(look: Callable[[], Verified], wait: Callable[[float], None], *, within_s: float = 300.0) -> Verified:
+    """Look until everything that had to be as before is, for so many seconds at most; returns what was found last."""
+    for _ in range(int(within_s / _LOOK_S)):
+        found = look()
+        if found.ok:
+            return found
+        wait(_LOOK_S)
+    return look()
 
 
 def verify_undone(cluster: ClusterPort, journal: Journal, digest: str) -> Verified:
@@ -95,15 +124,25 @@ def verify_undone(cluster: ClusterPort, journal: Journal, digest: str) -> Verifi
     later = journal.plans.by_others(digest, [row.topic_partition for row in rows if row.attempt])
     expected, others = _expected(record, rows, alone, snapshot, later)
     log_dirs = cluster.log_dirs(sorted({broker for row in expected for broker in row.move.adding} & snapshot.live))
+    wrong = differences(expected, snapshot, log_dirs)
+    astray = {(each.topic, each.partition) for each in wrong}
+    returned = [
+        Returned(*row.topic_partition, row.move.after, row.move.before)
+        for row in expected
+        if row.topic_partition not in astray
+    ]
+    back = {(each.topic, each.partition) for each in returned}
     left, owed = _throttles(cluster, journal, [digest, *filter(None, [record.rolled_back_by])], snapshot.live)
     return Verified(
         digest,
         record.rolled_back_by,
         record.status.value,
         partitions=len(expected),
-        wrong=tuple(differences(expected, snapshot, log_dirs)),
+        returned=tuple(sorted(returned)),
+        wrong=tuple(wrong),
         left_alone=tuple(sorted({*alone, *others})),
-        skipped=_skipped(journal, digest),
+        # A rule may have forbidden it for a while only.
+        skipped=tuple(each for each in _skipped(journal, digest) if (each.topic, each.partition) not in back),
         throttles=tuple(left),
         owed=tuple(owed),
     )

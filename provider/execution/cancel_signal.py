@@ -1,0 +1,140 @@
+"""Cancelling everything that is pending, and the one reader of KIP-236's `/admin/cancel_reassignment_in_progress`.
+
+An empty node, the KIP's own form, means everything: each plan that has not ended, what abandoned plans left in flight,
+and what others have in flight. Whichever process sees the node first, the watch or a step of any plan, does the same:
+the request is written into the record of each plan, others' reassignments are cancelled, and only then the node goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from kafka_steward.errors import DocumentError, PlanError
+from kafka_steward.execution.cancelling import Scope, request_cancel
+from kafka_steward.execution.external import ExternalCancel, ExternalState, cancel_external, find_external
+from kafka_steward.execution.owner import new_owner
+from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.journal import paths
+from kafka_steward.journal.audit import Action, Entry, Who
+from kafka_steward.journal.locks import Fence
+from kafka_steward.journal.open import Journal
+from kafka_steward.journal.plans import PlanStatus
+from kafka_steward.journal.quarantine import delete_as_heard
+from kafka_steward.journal.requests import CancelRequest
+from kafka_steward.journal.tree import Node
+
+__all__ = ["CANCEL_SIGNAL", "CancelOutcome", "cancel_everything", "consume_cancel_signal", "pending_plans"]
+
+#: In the audit trail, the `after` of the row that says that the signal was consumed.
+CANCEL_SIGNAL = "cancel signal"
+#: How long the signal is kept, in milliseconds, while the cluster does not show the end of a cancel.
+_PENDING_MS = 30_000
+
+
+@dataclass(frozen=True)
+class CancelOutcome:
+    """What a cancel came to: the digests of the plans that are cancelled from now on, and others' reassignments."""
+
+    plans: tuple[str, ...] = ()
+    external: tuple[ExternalCancel, ...] = ()
+    sentences: tuple[str, ...] = ()
+
+    @property
+    def pending(self) -> bool:
+        """Whether Kafka does not show the end of a cancel yet."""
+        return any(each.state is ExternalState.PENDING for each in self.external)
+
+
+def consume_cancel_signal(
+    cluster: ClusterPort, journal: Journal, who: Who, *, fence: Fence | None = None
+) -> CancelOutcome | None:
+    """Carry out the cancel signal and delete it; None when there is none, or it is not carried out yet.
+
+    One that cannot be read is as good as the KIP's own, which is empty: whoever wrote it wants a cancel. `fence` is the
+    step lock of the caller; without it, the lock is taken when someone else's reassignment is to be cancelled.
+
+    Raises ClusterError, JournalError, LockLost: the plans are asked by then, and the signal stays for the next reader.
+    """
+    node = journal.tree.get(paths.CANCEL_IN_PROGRESS)
+    if node is None:
+        return None
+    request = _request(node)
+    request = replace(request, reason=request.reason or f"{paths.CANCEL_IN_PROGRESS} was created")
+    if request.plan:
+        outcome = _ask(journal, [request.plan], request, who)
+    else:
+        outcome = cancel_everything(cluster, journal, request, who, fence=fence)
+    if outcome.pending and journal.tree.now_ms() - node.modified_ms < _PENDING_MS:
+        return None
+    told = outcome.sentences or (f"{paths.CANCEL_IN_PROGRESS} was created, and there was nothing to cancel.",)
+    entry = Entry(Action.REQUEST, " ".join(told)[:2000], after=CANCEL_SIGNAL, who=_asker(request, who))
+    journal.audit.note(entry)
+    # Changed since it was read, someone asks anew: then it stays for the next one.
+    delete_as_heard(journal.tree, node, CancelRequest.from_node)
+    return replace(outcome, sentences=told)
+
+
+def cancel_everything(
+    cluster: ClusterPort, journal: Journal, request: CancelRequest, who: Who, *, fence: Fence | None = None
+) -> CancelOutcome:
+    """Ask each pending plan for its cancel, and cancel what others have in flight; steps do the rest of the plans.
+
+    `who` does it, `request.person` asks for it. Done again, it asks for nothing twice. Raises as the above.
+    """
+    plans = pending_plans(journal)
+    outcome = _ask(journal, plans, request, who)
+    external = find_external(cluster, journal, plans)
+    if not external:
+        return outcome
+    cancel = partial(cancel_external, cluster, journal, external, reason=_reason(request), who=who)
+    if fence is not None:
+        cancelled = cancel(fence=fence)
+    else:
+        with journal.step_lock(new_owner()) as own_fence:
+            cancelled = cancel(fence=own_fence)
+    told = (*outcome.sentences, *(each.sentence for each in cancelled))
+    return CancelOutcome(outcome.plans, tuple(cancelled), told)
+
+
+def pending_plans(journal: Journal) -> list[str]:
+    """Return the digests of the plans that have not ended, and of those that were abandoned with moves in flight."""
+    unfinished = [record.digest for record in journal.plans.unfinished()]
+    flying = [digest for digest in journal.plans.in_flight() if digest not in unfinished]
+    records = (journal.plans.get(digest) for digest in flying)
+    return unfinished + [each.digest for each in records if each is not None and each.status is PlanStatus.ABANDONED]
+
+
+def _ask(journal: Journal, plans: Sequence[str], request: CancelRequest, who: Who) -> CancelOutcome:
+    refusals = {digest: _refusal(journal, digest, request, who) for digest in plans}
+    reason = _reason(request)
+    told = [refusal or f"Plan {digest[:12]} is cancelled: {reason}." for digest, refusal in refusals.items()]
+    return CancelOutcome(tuple(digest for digest in plans if not refusals[digest]), (), tuple(told))
+
+
+def _refusal(journal: Journal, digest: str, request: CancelRequest, who: Who) -> str:
+    """Ask one plan; returns why it cannot be cancelled, or nothing."""
+    scope: Scope = "plan" if request.scope == "plan" else "pending"
+    how: Mapping[str, Any] = {"scope": scope, "even_if_disabled": request.even_if_disabled}
+    try:
+        request_cancel(journal, digest, who=_asker(request, who), reason=_reason(request), **how)
+    except PlanError as error:
+        return str(error)
+    return ""
+
+
+def _reason(request: CancelRequest) -> str:
+    return request.reason or "someone asked for it"
+
+
+def _asker(request: CancelRequest, who: Who) -> Who:
+    return Who(dag_id=who.dag_id, task_id=who.task_id, person=request.person)
+
+
+def _request(node: Node) -> CancelRequest:
+    try:
+        return CancelRequest.from_node(node)
+    except DocumentError:
+        return CancelRequest()

@@ -1,0 +1,236 @@
+"""Reassignments that others have in flight: finding them, and cancelling them by KIP-236's rules.
+
+What came through the Admin API (`kafka-reassign-partitions --bootstrap-server`, Cruise Control) goes back to its
+replicas less the adding ones, in the order in which Kafka lists them: that is what Kafka knows of the originals. What
+came by `/admin/reassign_partitions` goes back to the `original_replicas` that are recorded of it, in their order; the
+KIP skips it where none are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from kafka_steward.assignment import Assignment, TopicPartition
+from kafka_steward.cluster.state import Partition, Snapshot
+from kafka_steward.errors import DocumentError
+from kafka_steward.execution.altering import alter_from
+from kafka_steward.execution.decisions.reverse import why_not_cancelled
+from kafka_steward.execution.decisions.settle import Standing, settle
+from kafka_steward.execution.deeds import Deeds
+from kafka_steward.execution.inflight import flights, forget_in_flight
+from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.journal import paths
+from kafka_steward.journal.audit import Action, Code, Entry, Who
+from kafka_steward.journal.documents import InFlight
+from kafka_steward.journal.locks import Fence
+from kafka_steward.journal.open import Journal
+from kafka_steward.journal.requests import Request
+
+__all__ = ["ExternalCancel", "ExternalReassignment", "ExternalState", "cancel_external", "find_external"]
+
+#: Looks in one call: the cancel, its order, and three for a cluster that is slow to show them.
+_ROUNDS = 5
+#: A partition that a plan of ours has in flight stands at one of these.
+_OURS = {Standing.FLYING, Standing.ADOPTED, Standing.CANCELLING, Standing.RETURNING}
+
+
+@dataclass(frozen=True)
+class ExternalReassignment:
+    """A reassignment of someone else: to `target`, from `originals`; None where they are not known."""
+
+    partition: TopicPartition
+    target: Assignment
+    originals: Assignment | None
+
+
+class ExternalState(str, Enum):
+    """What became of someone else's reassignment."""
+
+    CANCELLED = "cancelled"
+    #: A rule of KIP-236 forbids it.
+    SKIPPED = "skipped"
+    #: It was complete already.
+    COMPLETED = "completed"
+    DELETED = "deleted"
+    #: Kafka was asked, and does not show the end of it yet.
+    PENDING = "pending"
+
+    @property
+    def stays(self) -> bool:
+        """Whether it goes on, as far as Kafka shows."""
+        return self in {ExternalState.SKIPPED, ExternalState.PENDING}
+
+
+@dataclass(frozen=True)
+class ExternalCancel:
+    """What became of `reassignment`; `why` is the rule by which it was skipped."""
+
+    reassignment: ExternalReassignment
+    state: ExternalState
+    why: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """For a person."""
+        name, target = self.reassignment.partition, list(self.reassignment.target)
+        whose = f"{name}, which someone else was reassigning to {target},"
+        return {
+            ExternalState.CANCELLED: f"{whose} is back at {list(self.reassignment.originals or ())}.",
+            ExternalState.SKIPPED: f"{whose} was not cancelled: {self.why}.",
+            ExternalState.COMPLETED: f"{whose} had arrived already.",
+            ExternalState.DELETED: f"{whose} does not exist any more.",
+            ExternalState.PENDING: f"{whose} is being cancelled, and Kafka does not show the end of it yet.",
+        }[self.state]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        asked = self.reassignment
+        named = {"topic": asked.partition.topic, "partition": asked.partition.partition, "target": list(asked.target)}
+        back = None if asked.originals is None else list(asked.originals)
+        return {**named, "originals": back, "state": self.state.value, "why": self.why}
+
+
+def find_external(cluster: ClusterPort, journal: Journal, plans: Iterable[str]) -> list[ExternalReassignment]:
+    """Return what is in flight, and neither belongs to one of `plans` nor is noted as one of ours, by partition.
+
+    Raises ClusterError, JournalError.
+    """
+    snapshot, noted = cluster.snapshot(), flights(journal.tree)
+    recorded = _recorded(journal, noted)
+    ours = _ours(journal, plans, snapshot, noted)
+    flying = {name: each for name, each in snapshot.partitions.items() if each.reassigning and name not in ours}
+    # At rest by now, it may have lost its order, if whoever cancelled it died; and the note of it is to go.
+    resting = {name: each for name, each in noted.items() if each.plan is None and name not in flying.keys() | ours}
+    found = [
+        *(ExternalReassignment(name, _target(each), recorded.get(name, _kept(each))) for name, each in flying.items()),
+        *(ExternalReassignment(name, each.replicas, each.original_replicas) for name, each in resting.items()),
+    ]
+    return sorted(found, key=lambda each: each.partition)
+
+
+def cancel_external(
+    cluster: ClusterPort,
+    journal: Journal,
+    found: Iterable[ExternalReassignment],
+    *,
+    reason: str,
+    who: Who,
+    fence: Fence,
+) -> list[ExternalCancel]:
+    """Cancel these, restore the order of their replicas, and return what became of each, in the order of `found`.
+
+    Killed anywhere, it is done again by whoever is next. Raises ClusterError, JournalError, LockLost.
+    """
+    return _Cancelling(cluster, journal, Deeds(journal.audit, fence), reason, who).run(list(found))
+
+
+@dataclass(frozen=True)
+class _Cancelling:
+    cluster: ClusterPort
+    journal: Journal
+    deeds: Deeds
+    reason: str
+    who: Who
+
+    def run(self, found: list[ExternalReassignment]) -> list[ExternalCancel]:
+        ended: dict[TopicPartition, ExternalCancel] = {}
+        for _ in range(_ROUNDS):
+            pending = [each for each in found if each.partition not in ended]
+            if not pending:
+                break
+            snapshot = self.cluster.snapshot(sorted({each.partition.topic for each in pending}))
+            judged = {each.partition: _judged(each, snapshot) for each in pending}
+            ended |= {name: self._noted(each) for name, each in judged.items() if each is not None}
+            self._go_on([each for each in pending if each.partition not in ended], snapshot)
+        return [ended.get(each.partition) or ExternalCancel(each, ExternalState.PENDING) for each in found]
+
+    def _noted(self, cancel: ExternalCancel) -> ExternalCancel:
+        if cancel.state is ExternalState.SKIPPED:
+            self.journal.audit.note(self._entry(Action.SKIP, cancel.reassignment, cancel.why, Code.FORBIDDEN))
+        else:
+            forget_in_flight(self.journal.tree, None, [cancel.reassignment.partition])
+        return cancel
+
+    def _go_on(self, pending: list[ExternalReassignment], snapshot: Snapshot) -> None:
+        flying = {each.partition: each for each in pending if snapshot.partitions[each.partition].reassigning}
+        whose = f"someone else's reassignment: {self.reason}"
+        self.deeds.do(
+            {name: [self._entry(Action.CANCEL, each, whose)] for name, each in flying.items()}, self.cluster.cancel
+        )
+        resting = {each.partition: each for each in pending if each.partition not in flying}
+        lost = "the cancel lost the order of the replicas"
+        self.deeds.do(
+            {name: [self._entry(Action.REORDER, each, lost)] for name, each in resting.items()},
+            lambda batch: alter_from(
+                self.cluster,
+                {name: resting[name].originals or () for name in batch},
+                {name: snapshot.partitions[name].replicas for name in batch},
+            ),
+        )
+
+    def _entry(self, action: Action, each: ExternalReassignment, reason: str, code: Code | None = None) -> Entry:
+        return Entry(
+            action,
+            reason,
+            topic=each.partition.topic,
+            partition=each.partition.partition,
+            before=list(each.target),
+            after=None if each.originals is None else list(each.originals),
+            who=self.who,
+            code=code,
+        )
+
+
+def _judged(each: ExternalReassignment, snapshot: Snapshot) -> ExternalCancel | None:
+    """What has become of it; None while there is something to be done. Pure."""
+    partition, originals = snapshot.partitions.get(each.partition), each.originals
+    if partition is None:
+        return ExternalCancel(each, ExternalState.DELETED)
+    if partition.reassigning:
+        rule = why_not_cancelled(originals, partition, snapshot.live)
+        return ExternalCancel(each, ExternalState.SKIPPED, rule) if rule else None
+    if partition.replicas == originals:
+        return ExternalCancel(each, ExternalState.CANCELLED)
+    return None if _same(partition.replicas, originals) else ExternalCancel(each, ExternalState.COMPLETED)
+
+
+def _recorded(journal: Journal, noted: Mapping[TopicPartition, InFlight]) -> dict[TopicPartition, Assignment | None]:
+    """The originals that are written down of others' reassignments; None for the old route without any (KIP-236)."""
+    node = journal.tree.get(paths.REASSIGN_PARTITIONS)
+    try:
+        asked = () if node is None else Request.from_node(node).partitions
+    except DocumentError:
+        asked = ()  # Kafka's own reader cannot read it either
+    by_node = {each.topic_partition: each.original_replicas for each in asked}
+    theirs = {name: each for name, each in noted.items() if each.plan is None}
+    by_note = {name: each.original_replicas for name, each in theirs.items() if each.legacy or each.original_replicas}
+    return by_node | by_note
+
+
+def _ours(
+    journal: Journal, plans: Iterable[str], snapshot: Snapshot, noted: Mapping[TopicPartition, InFlight]
+) -> set[TopicPartition]:
+    found = (finding for digest in plans for finding in settle(journal.plans.rows_found(digest), snapshot))
+    by_plan = {finding.row.topic_partition for finding in found if finding.standing in _OURS}
+    by_note = {name for name, each in noted.items() if each.plan is not None and _flies_to(name, each, snapshot)}
+    return by_plan | by_note
+
+
+def _flies_to(name: TopicPartition, noted: InFlight, snapshot: Snapshot) -> bool:
+    partition = snapshot.partitions.get(name)
+    return partition is not None and _target(partition) == noted.replicas
+
+
+def _same(replicas: Assignment, originals: Assignment | None) -> bool:
+    return originals is not None and frozenset(replicas) == frozenset(originals)
+
+
+def _target(partition: Partition) -> Assignment:
+    return tuple(broker for broker in partition.replicas if broker not in partition.removing)
+
+
+def _kept(partition: Partition) -> Assignment:
+    return tuple(broker for broker in partition.replicas if broker not in partition.adding)

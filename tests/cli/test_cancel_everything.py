@@ -1,0 +1,68 @@
+"""`cancel --all` on a real cluster: a plan of ours that nobody steps, and what someone else began."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafka_steward.assignment import TopicPartition
+from kafka_steward.cluster.client import KafkaCluster
+from kafka_steward.cluster.configs import ConfigChange, ConfigOp
+from kafka_steward.cluster.throttles import Side
+from kafka_steward.execution.runner import Runner
+from kafka_steward.hooks.steward import StewardHook
+from kafka_steward.journal.audit import Who
+from kafka_steward.journal.moves import MoveState
+from kafka_steward.journal.records import PlanRecord
+from kafka_steward.sandbox import Sandbox
+from tests.airflow_home import Connect
+from tests.cli.airflow_command import assignments, call
+from tests.eventually import eventually
+from tests.worlds import move
+
+BEFORE = {0: (1, 2, 3), 1: (2, 3, 1)}
+
+
+@pytest.mark.before_ci("kraft")
+def test_all_that_is_pending_goes_back_and_is_named(sandbox: Sandbox, connect: Connect, topic: str) -> None:
+    ours, theirs = f"{topic}-ours", f"{topic}-theirs"
+    sandbox.create_topics([ours, theirs], assignments=BEFORE)
+    sandbox.fill(ours, 6_000_000)
+    sandbox.fill(theirs, 6_000_000)
+    conn_id = connect(host=sandbox.bootstrap, extra={"bootstrap_timeout_ms": 10_000, "throttle": 100_000})
+    with StewardHook(conn_id).open() as opened:
+        _begin_theirs(opened.cluster, theirs)
+        digest = "d" * 64
+        record = PlanRecord(digest, opened.cluster.cluster_id, "apply", who=Who(person="ada"))
+        opened.journal.plans.publish(record, [move(f"{ours}-0", "123", "423", size=3_000_000)])
+        runner = Runner(opened.cluster, opened.journal, digest, opened.settings, Who(person="ada"))
+        runner.step()
+        assert [row.state for row in opened.journal.plans.rows(digest)] == [MoveState.SUBMITTED]
+        listed = opened.cluster.snapshot([theirs]).partitions[TopicPartition(theirs, 1)]
+        kept = [broker for broker in listed.replicas if broker not in listed.adding]
+        done = call("cancel", "--all", "--reason", "fire", "--cluster", conn_id)
+        assert done.returncode == 0, (done.stdout, done.stderr)
+        assert done.stdout.splitlines() == [
+            f"{theirs}-1, which someone else was reassigning to [4, 1, 3], is back at {kept}.",
+            f"{ours}-0: [4, 2, 3] back to [1, 2, 3]",
+            f"Plan {digest[:12]} is cancelled: 0 of 1 partitions moved, 1 dropped.",
+        ]
+        assert not opened.cluster.reassignments()
+        _throttle(opened.cluster, theirs, None)
+    assert assignments(sandbox, topic) == {ours: BEFORE, theirs: {**BEFORE, 1: tuple(kept)}}
+
+
+def _begin_theirs(cluster: KafkaCluster, topic: str) -> None:
+    _throttle(cluster, topic, "100000")
+    assert cluster.alter({TopicPartition(topic, 1): (4, 1, 3)}) == {TopicPartition(topic, 1): None}
+
+    def flies() -> None:
+        assert cluster.snapshot([topic]).partitions[TopicPartition(topic, 1)].reassigning
+
+    eventually(flies, within=30)
+
+
+def _throttle(cluster: KafkaCluster, topic: str, rate: str | None) -> None:
+    """Slow down what arrives at broker 4, by hand; with None, no more."""
+    op = ConfigOp.SET if rate else ConfigOp.DELETE
+    cluster.change_topic_configs({topic: [ConfigChange(Side.FOLLOWER.replicas_key, op, "1:4" if rate else None)]})
+    cluster.change_broker_configs({4: [ConfigChange(Side.FOLLOWER.rate_key, op, rate)]})
