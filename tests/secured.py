@@ -1,12 +1,16 @@
-"""A KRaft cluster with ACLs (StandardAuthorizer), and a second listener that takes SCRAM over TLS."""
+"""A cluster with ACLs, and two more listeners: one takes SCRAM over TLS, the other asks for a client's certificate."""
 
 from __future__ import annotations
 
 import datetime
 import ipaddress
+import re
 import secrets
+import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -25,44 +29,63 @@ from kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
+from kafka_steward.cluster.client import KafkaCluster
+from kafka_steward.errors import AuthenticationFailed
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.sandbox.cluster import MODES
 from kafka_steward.sandbox.kraft import KRaft
 from kafka_steward.sandbox.layout import BrokerPlace, Layout
 from kafka_steward.sandbox.ports import pick_ports
 from kafka_steward.sandbox.readiness import admin
+from kafka_steward.sandbox.zookeeper import ZooKeeper
+from tests.eventually import eventually
 
-__all__ = ["Secured", "secured"]
+__all__ = ["PASSWORD", "Entry", "Secured", "ROWS", "rights_of", "secured", "secured_cluster"]
 
 PASSWORD = "open-sesame"
 LOGIN = "org.apache.kafka.common.security.scram.ScramLoginModule"
-#: The plain listener is the brokers' own, and the administrator's: who comes by it may do anything.
-AUTHORIZED = {
-    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-    "super.users": "User:ANONYMOUS",
+#: Each mode's own authorizer.
+AUTHORIZERS = {
+    "kraft": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "zookeeper": "kafka.security.authorizer.AclAuthorizer",
 }
 #: Resource and operation, as docs/permissions.md writes them.
 Entry = tuple[str, str]
+_PAGE = (Path(__file__).parents[1] / "docs/permissions.md").read_text()
+#: The page's tables: rights, and those who need them.
+ROWS = re.findall(r"^\| `(Cluster|Topic \*)` \| `(\w+)` \| ([a-z, ]+) \|", _PAGE, re.MULTILINE)
+
+
+def rights_of(workflow: str) -> list[Entry]:
+    """What docs/permissions.md lists for a workflow: look, move or create."""
+    found = [(resource, operation) for resource, operation, for_whom in ROWS if workflow in for_whom.split(", ")]
+    assert found
+    return found
 
 
 @dataclass
 class Secured:
-    """The cluster, and what a principal needs to connect to it."""
+    """The cluster, and what a principal needs to connect to it; at `mutual` it needs a certificate."""
 
     sandbox: Sandbox
     addresses: Sequence[str]
-    authority: Path
+    mutual: Sequence[str]
+    authority: Authority
 
     def principal(self, *entries: Entry) -> str:
         """A new user who may do exactly this."""
         name = f"steward-{secrets.token_hex(4)}"
-        with admin(self.sandbox.bootstrap) as client:
-            created = client.alter_user_scram_credentials(
-                [UserScramCredentialUpsertion(name, "SCRAM-SHA-512", PASSWORD)]
-            )
-            assert created == {name: None}
-            self.allow(name, *entries)
+        self.allow(name, *entries)
+        # Each broker hears of a new user in its own time, and a wrong password is told for good.
+        eventually(partial(self._let_in, name), within=30, errors=(AuthenticationFailed,))
         return name
+
+    def _let_in(self, name: str) -> None:
+        # kafka-python asks any broker; of a ZooKeeper cluster only the controller does it, and no other one says so.
+        with admin(self.sandbox.bootstrap) as client:
+            client.alter_user_scram_credentials([UserScramCredentialUpsertion(name, "SCRAM-SHA-512", PASSWORD)])
+        for address in self.addresses:
+            KafkaCluster({**self.config(name), "bootstrap_servers": [address]}).close()
 
     def allow(self, name: str, *entries: Entry) -> None:
         """Give more rights."""
@@ -82,7 +105,16 @@ class Secured:
             "sasl_mechanism": "SCRAM-SHA-512",
             "sasl_plain_username": name,
             "sasl_plain_password": PASSWORD,
-            "ssl_cafile": str(self.authority),
+            "ssl_cafile": str(self.authority.certificate),
+        }
+
+    def config_with_certificate(self, name: str) -> dict[str, Any]:
+        """How the holder of a certificate for `name` connects; as a principal of Kafka, `CN=name`."""
+        return {
+            "bootstrap_servers": list(self.mutual),
+            "security_protocol": "SSL",
+            "ssl_cafile": str(self.authority.certificate),
+            "ssl_certfile": str(self.authority.client(name)),
         }
 
 
@@ -98,60 +130,117 @@ def _in_kafka(operation: str) -> str:
     return "".join(f"_{each}" if each.isupper() else each.upper() for each in operation).lstrip("_")
 
 
-class SecuredKRaft(KRaft):
-    """Brokers with a second listener."""
+class _Listeners:
+    """Brokers with two more listeners; mixed into how a mode's brokers are prepared."""
 
-    ports: Mapping[int, int] = MappingProxyType({})
-    keystore = Path()
+    ports: Mapping[int, tuple[int, int]] = MappingProxyType({})
+    authority: Authority
 
     def prepare_broker(self, place: BrokerPlace) -> Path:
         """Write a broker's files; what is written last in a properties file wins."""
-        config = super().prepare_broker(place)
-        listeners = f"PLAINTEXT://{place.address},SECURED://127.0.0.1:{self.ports[place.id]}"
+        config: Path = super().prepare_broker(place)  # type: ignore[misc]
+        scram, mutual = self.ports[place.id]
+        listeners = f"PLAINTEXT://{place.address},SECURED://127.0.0.1:{scram},MUTUAL://127.0.0.1:{mutual}"
+        protocols = {"PLAINTEXT": "PLAINTEXT", "CONTROLLER": "PLAINTEXT", "SECURED": "SASL_SSL", "MUTUAL": "SSL"}
         more = {
             "listeners": listeners,
             "advertised.listeners": listeners,
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURED:SASL_SSL",
+            "listener.security.protocol.map": ",".join(f"{name}:{protocol}" for name, protocol in protocols.items()),
             "sasl.enabled.mechanisms": "SCRAM-SHA-512",
             "listener.name.secured.scram-sha-512.sasl.jaas.config": f"{LOGIN} required;",
+            "listener.name.mutual.ssl.client.auth": "required",
             "ssl.keystore.type": "PEM",
-            "ssl.keystore.location": str(self.keystore),
+            "ssl.keystore.location": self.authority.keystore,
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": self.authority.certificate,
         }
         config.write_text(config.read_text() + "".join(f"{name}={value}\n" for name, value in more.items()))
         return config
 
 
-@pytest.fixture(scope="module")
-def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+class _KRaft(_Listeners, KRaft):
+    pass
+
+
+class _ZooKeeper(_Listeners, ZooKeeper):
+    pass
+
+
+_KINDS: dict[str, type[KRaft | ZooKeeper]] = {"kraft": _KRaft, "zookeeper": _ZooKeeper}
+#: `MODES` is changed for as long as a sandbox is being made.
+_making = threading.Lock()
+
+
+@contextmanager
+def secured_cluster(mode: str, folder: Path) -> Iterator[Secured]:
     """Four brokers that know no one but those whom a test makes known."""
-    folder = tmp_path_factory.mktemp("secured")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(MODES, "kraft", SecuredKRaft)
-        ports = dict(enumerate(pick_ports(4), start=1))
-        authority, keystore = certified(folder)
-        patch.setattr(SecuredKRaft, "ports", ports)
-        patch.setattr(SecuredKRaft, "keystore", keystore)
-        layout = Layout.of(folder / "cluster", brokers=4, racks=3, session_timeout_ms=3000, overrides=AUTHORIZED)
-        (folder / "cluster").mkdir()
-        with Sandbox("kraft", layout, temporary=False) as sandbox:
-            sandbox.start()
-            yield Secured(sandbox, [f"127.0.0.1:{port}" for port in ports.values()], authority)
+    numbers = pick_ports(8)
+    ports = {broker: (numbers[2 * broker - 2], numbers[2 * broker - 1]) for broker in range(1, 5)}
+    authority = Authority(folder)
+    # The plain listener is the brokers' own, and the administrator's: who comes by it may do anything.
+    rules = {"authorizer.class.name": AUTHORIZERS[mode], "super.users": "User:ANONYMOUS"}
+    (folder / "cluster").mkdir()
+    kind = type(f"Secured{mode}", (_KINDS[mode],), {"ports": ports, "authority": authority})
+    with _making, pytest.MonkeyPatch.context() as patch:
+        patch.setitem(MODES, mode, kind)
+        session_timeout_ms = MODES[mode].session_timeout_ms
+        layout = Layout.of(
+            folder / "cluster", brokers=4, racks=3, session_timeout_ms=session_timeout_ms, overrides=rules
+        )
+        sandbox = Sandbox(mode, layout, temporary=False)
+    with sandbox:
+        sandbox.start()
+        scram, mutual = ([f"127.0.0.1:{port[which]}" for port in ports.values()] for which in (0, 1))
+        yield Secured(sandbox, scram, mutual, authority)
 
 
-def certified(folder: Path) -> tuple[Path, Path]:
-    """A certificate for 127.0.0.1 that is its own authority; its file, and one with the key before it."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
-    now = datetime.datetime.now(datetime.timezone.utc)
-    address = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
-    builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
-    builder = builder.serial_number(x509.random_serial_number()).not_valid_before(now - datetime.timedelta(hours=1))
-    builder = builder.not_valid_after(now + datetime.timedelta(days=1)).add_extension(address, critical=False)
-    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-    text = builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
-    plain = serialization.NoEncryption()
-    secret = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain)
-    authority, keystore = folder / "authority.pem", folder / "keystore.pem"
-    authority.write_bytes(text)
-    keystore.write_bytes(secret + text)
-    return authority, keystore
+@pytest.fixture(scope="module", params=[pytest.param(mode, marks=getattr(pytest.mark, mode)) for mode in AUTHORIZERS])
+def secured(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    """A cluster of each mode, for the tests of a module."""
+    with secured_cluster(request.param, tmp_path_factory.mktemp("secured")) as found:
+        yield found
+
+
+class Authority:
+    """Signs certificates: its own, which is the brokers' for 127.0.0.1 too, and clients'."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self.certificate, self.keystore = folder / "authority.pem", folder / "keystore.pem"
+        address = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+        constraints = x509.BasicConstraints(ca=True, path_length=None)
+        own = self._begun(_AUTHORITY, self._key.public_key())
+        own = own.add_extension(address, critical=False).add_extension(constraints, critical=True)
+        text = self._signed(own)
+        self.certificate.write_bytes(text)
+        self.keystore.write_bytes(_plain(self._key) + text)
+
+    def client(self, name: str) -> Path:
+        """A client's certificate and its key, in one file."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        file = self._folder / f"{name}.pem"
+        file.write_bytes(_plain(key) + self._signed(self._begun(name, key.public_key())))
+        return file
+
+    def _begun(self, name: str, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+        now = datetime.datetime.now(datetime.timezone.utc)
+        builder = x509.CertificateBuilder().subject_name(_named(name)).issuer_name(_named(_AUTHORITY)).public_key(key)
+        builder = builder.serial_number(x509.random_serial_number())
+        lives = datetime.timedelta(hours=1), datetime.timedelta(days=1)
+        return builder.not_valid_before(now - lives[0]).not_valid_after(now + lives[1])
+
+    def _signed(self, builder: x509.CertificateBuilder) -> bytes:
+        return builder.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
+
+_AUTHORITY = "127.0.0.1"
+
+
+def _named(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+
+
+def _plain(key: ec.EllipticCurvePrivateKey) -> bytes:
+    encoding = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    return key.private_bytes(*encoding)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -30,6 +31,11 @@ REFUSED = (
     kafka.errors.SaslAuthenticationFailedError,
     kafka.errors.UnsupportedSaslMechanismError,
     kafka.errors.IllegalSaslStateError,
+)
+#: What TLS says, on either side, when a certificate is not accepted: no waiting mends that.
+_CERTIFICATE = re.compile(
+    "CERTIFICATE_VERIFY_FAILED|CERTIFICATE_REQUIRED"
+    "|ALERT_(BAD_CERTIFICATE|CERTIFICATE_EXPIRED|CERTIFICATE_REVOKED|CERTIFICATE_UNKNOWN|UNKNOWN_CA)"
 )
 #: These write passwords at DEBUG: the whole configuration, each request, each byte sent.
 _TELLTALES = ("kafka.admin.client", "kafka.net.connection", "kafka.protocol.parser")
@@ -83,6 +89,10 @@ class Session:
             self._admin.close()
 
 
+class _CertificateRefused(kafka.errors.SaslAuthenticationFailedError):  # type: ignore[misc]
+    """A certificate was not accepted; a refused authentication to kafka-python, which would try again for long."""
+
+
 class _Manager(KafkaConnectionManager):  # type: ignore[misc]  # kafka-python has no types
     """kafka-python's connection manager, which ends the bootstrap when a server refuses to authenticate us."""
 
@@ -92,8 +102,11 @@ class _Manager(KafkaConnectionManager):  # type: ignore[misc]  # kafka-python ha
         super().__init__(net, **config)
 
     def get_connection(self, node_id: Any, timeout_ms: float | None = None, **options: Any) -> Any:
-        if not self.bootstrapped and isinstance(self.failures.get(node_id), REFUSED):
-            raise self.failures[node_id]
+        failure = self.failures.get(node_id)
+        if not self.bootstrapped and isinstance(failure, REFUSED):
+            raise failure
+        if not self.bootstrapped and failure is not None and _CERTIFICATE.search(str(failure)):
+            raise _CertificateRefused(str(failure.args[0] if failure.args else failure))
         longest_ms = self._longest_ms if timeout_ms is None else min(timeout_ms, self._longest_ms)
         connection = super().get_connection(node_id, timeout_ms=longest_ms, **options)
         connection.close_future.add_errback(partial(self.failures.__setitem__, node_id))
@@ -163,6 +176,11 @@ def _try_aws() -> None:
 
 def _sentence(error: Exception, failures: list[Exception], config: Mapping[str, Any]) -> ClusterError | SettingError:
     servers = ", ".join(config["bootstrap_servers"])
+    if isinstance(error, _CertificateRefused):
+        return AuthenticationFailed(
+            f"A certificate was not accepted at {servers} ({error.args[0]}); check ssl_cafile, which vouches for the "
+            "brokers, and ssl_certfile, where they ask for ours."
+        )
     if isinstance(error, REFUSED):
         return authentication_failed(error, servers)
     if isinstance(error, kafka.errors.KafkaConfigurationError):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import secrets
 import urllib.parse
-from collections.abc import Generator, Iterator
-from dataclasses import dataclass
+from collections.abc import Generator, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,12 +66,18 @@ def airflow(
 
 @dataclass(frozen=True)
 class Desk:
-    """Airflow and one cluster behind the connection `conn_id`, as a person at a desk meets them."""
+    """Airflow and one cluster behind the connection `conn_id`, as a person at a desk meets them.
+
+    `login` and `password` are the connection's; `extra` says how it is secured, and where its documents are.
+    """
 
     airflow: LocalAirflow
     conn_id: str
     bootstrap: str
     journal: str
+    login: str | None = None
+    password: str | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
 
     def connect(self, conn_id: str, **fields: Any) -> None:
         """Create or change a connection."""
@@ -84,8 +90,9 @@ class Desk:
     def configure(self, **settings: Any) -> None:
         """Make, or change, the connection of the cluster."""
         quick = {"heal_failure_interval": 5, "heal_retry_interval": 15, "step_interval": 1, "watch_interval": 1}
-        extra = json.dumps({**quick, **settings, "journal": self.journal})
-        self.connect(self.conn_id, conn_type="kafka_steward", host=self.bootstrap, extra=extra)
+        extra = json.dumps({**quick, **self.extra, **settings, "journal": self.journal})
+        login = {"login": self.login, "password": self.password} if self.login else {}
+        self.connect(self.conn_id, conn_type="kafka_steward", host=self.bootstrap, extra=extra, **login)
 
     def add_dags(self, name: str, text: str, *dag_ids: str) -> None:
         """Write a DAG file, and wait until the dag-processor has found its DAGs."""
@@ -148,10 +155,11 @@ class Desk:
         from kafka_steward.hooks.steward import Opened
         from kafka_steward.journal.open import open_journal
 
-        given = Given(self.conn_id, host=self.bootstrap, extra={"journal": self.journal})
+        extra = {**self.extra, "journal": self.journal}
+        given = Given(self.conn_id, host=self.bootstrap, login=self.login, password=self.password, extra=extra)
         access = access_of(given, None, {}, {}, Path("/nowhere"))
         cluster = KafkaCluster(access.client)
-        return Opened(access, cluster, open_journal(self.journal, cluster.cluster_id))
+        return Opened(access, cluster, open_journal(self.journal, cluster.cluster_id, zookeeper=access.zookeeper))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,7 +1,8 @@
 """An evening of one cluster in a real Airflow: every workflow in turn, as people, schedules and events start it.
 
-One step finds the cluster as the one before it left it, so that nothing is made twice: broker 4 is drained, dies empty,
-and comes back to what is owed to it and to its share of the rest.
+The connection may do what docs/permissions.md lists, and nothing else. One step finds the cluster as the one before it
+left it, so that nothing is made twice: broker 4 is drained, dies empty, and comes back to what is owed to it and to its
+share of the rest.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ from typing import Any
 from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.hooks.steward import Opened
 from kafka_steward.journal import paths
-from kafka_steward.sandbox import Sandbox, start
+from kafka_steward.sandbox import Sandbox
 from kafka_steward.sandbox.airflow import AirflowFailed, LocalAirflow
 from kafka_steward.sandbox.mending import delete_topics
 from tests.airflow.conftest import Desk
 from tests.airflow.people import answer, asked, ended, reported
 from tests.eventually import eventually
+from tests.secured import PASSWORD, Secured, rights_of, secured_cluster
 
 __all__ = ["BEFORE", "STEPS", "Evening"]
 
@@ -70,10 +72,12 @@ class Evening:
 
     def run(self) -> None:
         """Do every step, on a cluster of its own; what fails fails every step that was to come."""
+        folder = self._airflow.home / f"evening_{self._mode}"
+        folder.mkdir()
         try:
-            with start(self._mode) as self.sandbox:
-                journal = f"sqlite:///{self._airflow.home}/kafka_steward/evening_{self._mode}.db"
-                self.desk = Desk(self._airflow, f"evening_{self._mode}", self.sandbox.bootstrap, journal)
+            with secured_cluster(self._mode, folder) as secured:
+                self.sandbox = secured.sandbox
+                self.desk = self._desk(secured)
                 self.desk.configure()
                 with self.desk.opened() as self.opened:
                     for step in STEPS:
@@ -82,6 +86,21 @@ class Evening:
             for told in self._told.values():
                 if not told.done():
                     told.set_exception(error)
+
+    def _desk(self, secured: Secured) -> Desk:
+        """A connection by SCRAM over TLS, whose principal has the rights that docs/permissions.md lists, and no other.
+
+        On a ZooKeeper cluster the documents are in ZooKeeper, and nobody else's to change.
+        """
+        journal = f"sqlite:///{self._airflow.home}/kafka_steward/evening_{self._mode}.db"
+        name = secured.principal(*rights_of("create"))
+        config = secured.config(name)
+        extra = {key: config[key] for key in ("security_protocol", "sasl_mechanism", "ssl_cafile")}
+        if self._mode == "zookeeper":
+            extra |= {"zookeeper": secured.sandbox.zookeeper, "zookeeper_user": "steward"}
+            extra |= {"zookeeper_password": PASSWORD}
+        bootstrap = ",".join(secured.addresses)
+        return Desk(self._airflow, f"evening_{self._mode}", bootstrap, journal, name, PASSWORD, extra)
 
     def _step(self, name: str) -> Callable[[], dict[str, Any]]:
         found: Callable[[], dict[str, Any]] = getattr(self, f"_{name}")

@@ -1,8 +1,8 @@
-"""docs/permissions.md: its ACLs are enough for each workflow, by SCRAM over TLS, and each of them is needed."""
+"""docs/permissions.md: its ACLs are enough for each workflow, by SCRAM and by certificate; each is needed."""
 
 from __future__ import annotations
 
-import re
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -14,7 +14,7 @@ import pytest
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
-from kafka_steward.errors import ClusterError, KafkaRefused, RequestError
+from kafka_steward.errors import AuthenticationFailed, ClusterError, KafkaRefused, RequestError
 from kafka_steward.execution.electing import elect_preferred
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import Runner
@@ -26,24 +26,14 @@ from kafka_steward.planning.files.formats import read_snapshot
 from kafka_steward.settings import Settings
 from tests.eventually import eventually
 from tests.planned import plan_folder
-from tests.secured import Entry, Secured, secured
+from tests.secured import ROWS, Entry, Secured, rights_of, secured
 from tests.stepping import to_the_end
 from tests.worlds import WHO
 
 __all__ = ["secured"]
 
-pytestmark = [pytest.mark.kraft, pytest.mark.ci]
-PAGE = (Path(__file__).parents[2] / "docs/permissions.md").read_text()
-#: The page's tables: rights by the heading above them.
-ROWS = re.findall(r"^\| `(Cluster|Topic \*)` \| `(\w+)` \| ([a-z, ]+) \|", PAGE, re.MULTILINE)
+pytestmark = pytest.mark.ci
 SETTINGS = Settings(heal_failure_interval=1, throttle=20_000_000, max_failed_fraction=0.5, min_free=0.0)
-
-
-def rights(workflow: str) -> list[Entry]:
-    """What the page lists for it."""
-    found = [(resource, operation) for resource, operation, for_whom in ROWS if workflow in for_whom.split(", ")]
-    assert found
-    return found
 
 
 @contextmanager
@@ -69,7 +59,7 @@ def carried_out(cluster: KafkaCluster, journal: Journal, folder: Path, operation
 
 def test_what_the_page_lists_is_enough_to_look_and_for_nothing_else(secured: Secured, tmp_path: Path) -> None:
     secured.sandbox.create_topics("look", partitions=2, replication_factor=2)
-    with opened(secured, secured.principal(*rights("look")), tmp_path) as (cluster, journal):
+    with opened(secured, secured.principal(*rights_of("look")), tmp_path) as (cluster, journal):
         health, _ = eventually(lambda: looked(cluster, journal), within=30, errors=(ClusterError,))
         assert health.hidden_topics == ()
         assert Detector(cluster, journal, SETTINGS, WHO).look().down == ()
@@ -102,7 +92,7 @@ def code(refusal: object) -> int:
 def test_what_the_page_lists_is_enough_to_rebalance_and_to_heal(secured: Secured, tmp_path: Path) -> None:
     secured.sandbox.create_topics("moved", partitions=6, assignments={number: [1, 2, 3] for number in range(6)})
     secured.sandbox.fill("moved", 600_000)
-    with opened(secured, secured.principal(*rights("move")), tmp_path) as (cluster, journal):
+    with opened(secured, secured.principal(*rights_of("move")), tmp_path) as (cluster, journal):
         eventually(lambda: looked(cluster, journal), within=30, errors=(ClusterError,))
         assert carried_out(cluster, journal, tmp_path, "rebalance") > 0
         elect_preferred(cluster, journal, who=WHO)
@@ -123,7 +113,7 @@ def test_what_the_page_lists_is_enough_to_rebalance_and_to_heal(secured: Secured
 
 
 def test_topics_are_created_and_extended_with_what_the_page_lists(secured: Secured, tmp_path: Path) -> None:
-    with opened(secured, secured.principal(*rights("create")), tmp_path) as (cluster, _):
+    with opened(secured, secured.principal(*rights_of("create")), tmp_path) as (cluster, _):
         assert eventually(lambda: cluster.create_topic("made", 1, 2), within=30, errors=(ClusterError,)) is None
         eventually(lambda: more(cluster), within=30)
 
@@ -141,7 +131,7 @@ def refusal(cluster: KafkaCluster, folder: Path) -> str:
 
 def test_a_topic_that_may_not_be_described_is_noticed_and_refuses_plans(secured: Secured, tmp_path: Path) -> None:
     secured.sandbox.create_topics(["seen", "guarded"], partitions=1, replication_factor=2)
-    name = secured.principal(*(entry for entry in rights("move") if entry[0] == "Cluster"))
+    name = secured.principal(*(entry for entry in rights_of("move") if entry[0] == "Cluster"))
     secured.allow(name, ("Topic seen", "Describe"), ("Topic seen", "DescribeConfigs"))
     with opened(secured, name, tmp_path) as (cluster, journal):
         eventually(lambda: same(cluster.snapshot().topics, {"seen"}), within=30, errors=(ClusterError,))
@@ -213,3 +203,22 @@ def test_every_right_of_the_page_is_needed(secured: Secured) -> None:
 
 def _is_refused(secured: Secured, name: str, probe: Callable[[KafkaCluster], Any], wanted: set[int]) -> None:
     assert code_of(secured, name, probe) in wanted
+
+
+def test_a_client_with_a_certificate_may_do_what_its_name_may(secured: Secured, tmp_path: Path) -> None:
+    secured.sandbox.create_topics("certified", partitions=2, replication_factor=2)
+    secured.allow("CN=steward", *rights_of("look"))
+    config = secured.config_with_certificate("steward")
+    with KafkaCluster(config) as cluster, open_journal(f"sqlite:///{tmp_path}/j.db", cluster.cluster_id) as journal:
+        eventually(lambda: looked(cluster, journal), within=30, errors=(ClusterError,))
+        with pytest.raises(KafkaRefused, match=r"\(error 31\)"):
+            cluster.alter({TopicPartition("certified", 0): (3, 4)})
+
+
+@pytest.mark.parametrize("without", ["ssl_certfile", "ssl_cafile"])
+def test_a_certificate_that_is_not_accepted_is_told_at_once(secured: Secured, without: str) -> None:
+    config = secured.config_with_certificate("nobody")
+    began_s = time.monotonic()
+    with pytest.raises(AuthenticationFailed, match=r"^A certificate was not accepted at .*; check ssl_cafile, which"):
+        KafkaCluster({name: value for name, value in config.items() if name != without})
+    assert time.monotonic() - began_s < 6  # of 8 s that it would try
