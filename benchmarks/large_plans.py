@@ -1,0 +1,169 @@
+"""`python -m benchmarks.large_plans`: what concerns each move of a large plan, by where the journal is.
+
+A plan of so many moves waits; the broker that all of them go to dies (they are held), comes back (they are released),
+and the plan is cancelled (they are dropped): one step each, on a simulated cluster, with a real journal. Meanwhile
+another process writes a row of the audit trail every tenth of a second: how long it waits is how long anyone's cancel
+would.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import sqlalchemy as sa
+
+from benchmarks.report import table, write_between
+from kafka_steward.assignment import Move
+from kafka_steward.execution.undoing.undo import Undo
+from kafka_steward.journal.audit import Action, Entry
+from kafka_steward.journal.moves import MoveState
+from kafka_steward.journal.open import Journal, open_journal
+from kafka_steward.journal.zk_options import ZooKeeperOptions
+from kafka_steward.settings import Settings
+from tests.journal.zookeeper import ZooKeeperServer
+from tests.postgres import PostgresServer
+from tests.simulator import Simulator
+from tests.worlds import WHO, World
+
+_PLACES = ("sqlite", "postgres", "zookeeper")
+_EVERY_S = 0.1
+Opener = Callable[[str], Journal]
+
+
+@dataclass(frozen=True)
+class Took:
+    """One of the three: the moves that it concerned, seconds, the longest transaction, the longest wait of others."""
+
+    place: str
+    what: str
+    moves: int
+    seconds: float
+    longest_s: float
+    others_s: float
+
+
+def main() -> None:
+    options = _parser().parse_args()
+    rows = [took for place in options.places for moves in options.moves for took in _measured(place, moves)]
+    text = _table(rows)
+    print(text)
+    if options.write:
+        write_between("large plans", text)
+
+
+def _measured(place: str, moves: int) -> Iterator[Took]:
+    simulator = Simulator.of("1a 2b 3c 4a 5b", "t: " + " ".join(["123"] * moves))
+    with _opener(place) as opener, opener(simulator.cluster_id) as journal, opener(simulator.cluster_id) as other:
+        wanted = [
+            Move(*name, (1, 2, 3), (4, 2, 3), at // 500, at % 500, "benchmark", None, 100)
+            for at, name in enumerate(sorted(simulator.topics))
+        ]
+        world = World(simulator, journal, wanted, Settings(throttle=0, max_in_per_broker=1), auto_generated=False)
+        world.step()
+        simulator.kill(4)
+        simulator.tick()
+        took = partial(_timed, place, journal, other)
+        yield took("hold", world.step, _counted(world, MoveState.HELD))
+        simulator.restart(4)
+        simulator.tick()
+        yield took("release", world.step, _counted(world, MoveState.WAITING))
+        undo = Undo(simulator, journal, world.digest, world.settings, WHO, scope="pending", reason="enough")
+        yield took("cancel", undo.step, _counted(world, MoveState.DROPPED))
+
+
+def _counted(world: World, state: MoveState) -> Callable[[], int]:
+    return lambda: sum(row.state is state for row in world.rows())
+
+
+def _timed(  # noqa: PLR0917 - what is timed, and where
+    place: str, journal: Journal, other: Journal, what: str, act: Callable[[], object], count: Callable[[], int]
+) -> Took:
+    engine = journal.plans._table.database.engine  # noqa: SLF001 - the transactions of this journal are its engine's
+    began: dict[int, float] = {}
+    lasted = [0.0]
+
+    def begin(connection: sa.Connection) -> None:
+        began[id(connection)] = time.monotonic()
+
+    def end(connection: sa.Connection) -> None:
+        lasted.append(time.monotonic() - began.pop(id(connection), time.monotonic()))
+
+    listeners = (("begin", begin), ("commit", end), ("rollback", end))
+    for name, listener in listeners:
+        sa.event.listen(engine, name, listener)
+    with _another_writer(other) as waited:
+        began_s = time.monotonic()
+        act()
+        seconds = time.monotonic() - began_s
+    for name, listener in listeners:
+        sa.event.remove(engine, name, listener)
+    return Took(place, what, count(), seconds, max(lasted), max(waited))
+
+
+@contextmanager
+def _another_writer(journal: Journal) -> Iterator[list[float]]:
+    """Another process' writes, in a thread and by a connection of its own; the seconds that each took."""
+    waited, over = [0.0], threading.Event()
+
+    def write() -> None:
+        while not over.wait(_EVERY_S):
+            began_s = time.monotonic()
+            journal.audit.note(Entry(Action.REQUEST, "another one"))
+            waited.append(time.monotonic() - began_s)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        yield waited
+    finally:
+        over.set()
+        thread.join()
+
+
+@contextmanager
+def _opener(place: str) -> Iterator[Opener]:
+    with tempfile.TemporaryDirectory() as name:
+        file = f"sqlite:///{Path(name)}/journal.db"
+        if place == "postgres":
+            with PostgresServer() as server:
+                url = server.new_database()
+                yield lambda cluster_id: open_journal(url, cluster_id)
+        elif place == "zookeeper":
+            with ZooKeeperServer() as zookeeper:
+                options = ZooKeeperOptions(zookeeper.at("journal"))
+                yield lambda cluster_id: open_journal(file, cluster_id, zookeeper=options)
+        else:
+            yield lambda cluster_id: open_journal(file, cluster_id)
+
+
+def _table(rows: list[Took]) -> str:
+    head = ("journal", "what", "moves", "s", "longest transaction, s", "others waited, s")
+    names = {"sqlite": "SQLite", "postgres": "PostgreSQL", "zookeeper": "ZooKeeper, rows in SQLite"}
+    return table(
+        head,
+        [
+            (names[row.place], row.what, str(row.moves), *(f"{each:.2f}" for each in (row.seconds, row.longest_s)),
+             f"{row.others_s:.2f}")
+            for row in rows
+        ],
+    )  # fmt: skip
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--places", nargs="+", default=list(_PLACES), choices=_PLACES, help="where the journal is")
+    parser.add_argument("--moves", nargs="+", type=int, default=[1000, 20_000], help="sizes of the plan")
+    parser.add_argument("--write", action="store_true", help="write the table into docs/benchmarks.md")
+    return parser
+
+
+if __name__ == "__main__":
+    main()
