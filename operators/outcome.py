@@ -134,6 +134,7 @@ class ReportPlanOperator(StewardOperator):
         return facts
 
     def _facts(self, opened: Opened) -> dict[str, Any]:
+        from kafka_steward.execution.decisions.aftermath import what_became
         from kafka_steward.execution.decisions.outcome import outcome_of
 
         numbers = {name: self.plan.get(name, 0) for name in ("partitions", "replicas_moved", "lower_bound")}
@@ -144,7 +145,11 @@ class ReportPlanOperator(StewardOperator):
             digest = self.submitted["digest"]
             outcome = outcome_of(opened.journal.plans.rows(digest))
             status, left = self.submitted["status"], list(outcome.not_done)
-            sentence = f"Plan {digest[:12]}, {status}: {outcome.sentence}"
+            record = opened.journal.plans.get(digest)
+            became = "" if record is None else what_became(record)
+            sentence = became or f"Plan {digest[:12]}, {status}: {outcome.sentence}"
+            if record is not None and record.status.value != "rolled_back" and became:
+                sentence = f"{became} {outcome.sentence}"
             audit = len(opened.journal.audit.rows(plan=digest))
         emptiness = self._emptiness(opened, complete=status == "completed" and not left)
         told = " ".join(part for part in (sentence, self._unplaced(), emptiness.sentence if emptiness else "") if part)

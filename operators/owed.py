@@ -103,15 +103,19 @@ class ReportFillOperator(StewardOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Settle, tell, and notify."""
+        from kafka_steward.execution.decisions.aftermath import what_became
+
         with self.open(context) as opened:
             _, judged = _settled(opened, context)
+            record = opened.journal.plans.get(str(self.plan.get("digest")))
+        became = "" if record is None else what_became(record)
         _say(self, judged)
         settled, dropped = (sum(debt.standing.value == what for debt in judged) for what in ("settled", "dropped"))
         owed = _missing(judged)
         left = f"{owed} replicas are still owed, and are added when brokers join." if owed else "No replica is owed."
         moved, partitions = self.plan.get("replicas_moved"), self.submitted.get("partitions")
         facts = {
-            "sentence": f"Filled {moved} replicas of {partitions} partitions. {left}",
+            "sentence": f"{became or f'Filled {moved} replicas of {partitions} partitions.'} {left}",
             "settled": settled,
             "dropped": dropped,
             "owed": owed,

@@ -61,7 +61,7 @@ class ReportHealOperator(StewardOperator):
 
     `brokers` are the ids that were healed, `plan` and `submitted` what those tasks returned. Fails, retryably, while a
     partition that the plan healed is not in sync. Returns `{"sentence", "brokers", "partitions", "replicas_moved",
-    "lower_bound", "under_replicated", "left", "audit"}`.
+    "lower_bound", "under_replicated", "left", "audit", "cancelled"}`: the sentence says what a cancel made of the plan.
 
     >>> ReportHealOperator(task_id="report", brokers=[3], plan={"digest": "3f2a"}, submitted={"left": 0})
     <Task(ReportHealOperator): report>
@@ -92,12 +92,14 @@ class ReportHealOperator(StewardOperator):
             facts = self._facts(opened)
         self.log.info("%s", facts["sentence"])
         self.log.info("Audit trail of plan %s: %s", self.plan["digest"][:12], facts["audit"])
-        healed = facts["under_replicated"] == 0 and facts["left"] == 0
+        healed = facts["under_replicated"] == 0 and facts["left"] == 0 and not facts["cancelled"]
         notifiers, event = (self.on_healed, "healed") if healed else (self.on_not_healable, "not_healable")
         notify(notifiers, context, event, facts)
         return facts
 
     def _facts(self, opened: Opened) -> dict[str, Any]:
+        from kafka_steward.execution.decisions.aftermath import what_became
+
         snapshot = opened.cluster.snapshot()
         behind = sum(partition.under_replicated for partition in snapshot.partitions.values())
         rows = opened.journal.audit.rows(plan=self.plan["digest"])
@@ -112,7 +114,9 @@ class ReportHealOperator(StewardOperator):
             "left": self.submitted["left"],
             "audit": ", ".join(f"{count} {action}" for action, count in sorted(actions.items())),
         }
-        return {**facts, "sentence": _heal_sentence(facts, _dead(snapshot))}
+        record = opened.journal.plans.get(self.plan["digest"])
+        became = "" if record is None else what_became(record)
+        return {**facts, "sentence": _heal_sentence(facts, _dead(snapshot), became), "cancelled": bool(became)}
 
 
 def _plan_sentence(plan: Mapping[str, Any]) -> str:
@@ -123,10 +127,12 @@ def _plan_sentence(plan: Mapping[str, Any]) -> str:
     return told
 
 
-def _heal_sentence(facts: Mapping[str, Any], dead: Collection[int]) -> str:
+def _heal_sentence(facts: Mapping[str, Any], dead: Collection[int], became: str) -> str:
     brokers = ", ".join(str(broker) for broker in facts["brokers"])
     told = f"Healed broker {brokers}: {facts['replicas_moved']} replicas of {facts['partitions']} partitions moved."
-    if not facts["under_replicated"] and not facts["left"]:
+    if became:
+        told = f"Not all of broker {brokers} was healed. {became}"
+    elif not facts["under_replicated"] and not facts["left"]:
         return f"{told} Every partition of the cluster is whole."
     told += f" {facts['under_replicated']} partitions are still under-replicated, {facts['left']} that this plan left."
     return f"{told} Dead brokers: {', '.join(str(broker) for broker in sorted(dead)) or 'none'}."

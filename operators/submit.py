@@ -35,6 +35,7 @@ class SubmitReassignmentOperator(CarryingOperator):
     person marked it so, not when they cleared it. What a process that dies at once cannot do, the cancel DAG can.
     With `require_approval`, a plan is refused for good unless the journal holds the approval of its digest, which
     ApprovePlanOperator writes.
+    A plan that somebody cancels ends the task: at once, or with its rollback where that was asked for.
     Returns `{"digest", "status", "sentence", "partitions", "left"}`. Fails when the plan stalls (a retry goes on), and
     for good when it is stuck and waits for a person.
 
@@ -61,10 +62,12 @@ class SubmitReassignmentOperator(CarryingOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Publish the plan unless it is known, then carry it out, or wait for the trigger that does."""
+        from kafka_steward.execution.undoing.undo import is_open
+
         with self.open(context) as opened:
             with told_at_once() if self.require_approval else nullcontext():
                 record = self._published(opened, context)
-            if record.status.finished:
+            if record.status.finished and not is_open(opened.journal, record):
                 self.log.info("Nothing is left to do: %s", record.reason)
                 return _result(record.digest, record.status.value, record.reason, record.partitions, record.left)
             if self.deferrable:
@@ -109,9 +112,9 @@ class SubmitReassignmentOperator(CarryingOperator):
         self.defer(trigger=trigger, method_name="execute_complete", timeout=self.plan_timeout)
 
     def _carried_out(self, opened: Opened, digest: str, context: Context) -> dict[str, Any]:
-        from kafka_steward.execution.runner import Runner
+        from kafka_steward.execution.undoing.plan_run import PlanRun
 
-        runner = Runner(opened.cluster, opened.journal, digest, opened.settings, who_of(context))
+        runner = PlanRun(opened.cluster, opened.journal, digest, opened.settings, who_of(context))
 
         def killed() -> None:
             if self.when_killed == "cancel" and task_is_over(who_fields(context), _map_index(context)):

@@ -48,18 +48,17 @@ class CreateTopicOperator(StewardOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Create it, or find it."""
-        from kafka_steward.execution.filling.creating import (
-            WantedTopic,
-            create_topic,
-        )
+        from kafka_steward.execution.filling.creating import WantedTopic, create_topic
+        from kafka_steward.execution.filling.unwatched import why_unwatched
 
         config = {name: str(value) for name, value in self.config.items()}
         with told_at_once(), self.open(context) as opened:
             wanted = WantedTopic(self.topic, int(self.partitions), int(self.replication_factor), config)
             allowed = opened.settings.enable_under_replicated_topic_creation
             made = create_topic(opened.cluster, opened.journal, wanted, allowed=allowed, who=who_of(context))
-        self.log.info("%s", made.sentence)
-        return {"topic": self.topic, "existed": made.existed, "owed": made.owed, "sentence": made.sentence}
+            notice = why_unwatched(opened.journal) if made.owed else ""
+        sentence = _told(self, made.sentence, notice)
+        return {"topic": self.topic, "existed": made.existed, "owed": made.owed, "sentence": sentence}
 
 
 class CreatePartitionsOperator(StewardOperator):
@@ -86,10 +85,20 @@ class CreatePartitionsOperator(StewardOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Add them, or leave the request."""
         from kafka_steward.execution.filling.adding import add_partitions
+        from kafka_steward.execution.filling.unwatched import why_unwatched
 
         with told_at_once(), self.open(context) as opened:
             added = add_partitions(
                 opened.cluster, opened.journal, self.topic, int(self.count), later=self.later, who=who_of(context)
             )
-        self.log.info("%s", added.sentence)
-        return {"topic": self.topic, "done": added.done, "waits": added.waits, "sentence": added.sentence}
+            notice = why_unwatched(opened.journal) if added.waits else ""
+        sentence = _told(self, added.sentence, notice)
+        return {"topic": self.topic, "done": added.done, "waits": added.waits, "sentence": sentence}
+
+
+def _told(operator: StewardOperator, sentence: str, notice: str) -> str:
+    """Log what came of it and, if so, that nobody comes for what is left; returns both."""
+    operator.log.info("%s", sentence)
+    if notice:
+        operator.log.warning("%s", notice)
+    return f"{sentence} {notice}".rstrip()

@@ -33,6 +33,7 @@ _ATTEMPTS = 40
 class RunPlanTrigger(BaseTrigger):
     """Steps the plan `digest` of the cluster behind `conn_id` in a thread; fires when it ends, fails or stalls.
 
+    A plan that is cancelled with the rollback of all of it ends with its rollback.
     `overrides` are settings as strings and numbers, `who` the fields of journal.audit.Who. Stopping the trigger leaves
     at most one step running to its end, which the step lock makes harmless; by itself it cancels nothing, because
     Airflow also stops triggers that another triggerer goes on with. With `when_killed="cancel"` the plan's cancel is
@@ -130,10 +131,10 @@ class RunPlanTrigger(BaseTrigger):
         return self._runner[1].step(), opened.settings.step_interval
 
     def _new_runner(self, opened: Opened) -> Stepper:
-        from kafka_steward.execution.runner import Runner
+        from kafka_steward.execution.undoing.plan_run import PlanRun
         from kafka_steward.journal.audit import Who
 
-        return Runner(opened.cluster, opened.journal, self.digest, opened.settings, Who(**self.who))
+        return PlanRun(opened.cluster, opened.journal, self.digest, opened.settings, Who(**self.who))
 
     async def _wait(self, seconds: float) -> None:
         if seconds > 0:

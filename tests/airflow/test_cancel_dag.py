@@ -118,7 +118,11 @@ def the_cancel_dag_in_the_middle_of_a_heal(
     assert described(sandbox, f"{topic}-large") == printed(LARGE)
     eventually(lambda: assert_state(desk, heal, run_id, "submit", "success"), within=60)
     # What was complete is left alone: so the plan was cancelled, and not rolled back.
-    assert (desk.xcom(heal, run_id, "submit")["status"], told["status"]) == ("cancelled", "cancelled")
+    submitted = desk.xcom(heal, run_id, "submit")
+    assert (submitted["status"], told["status"]) == ("cancelled", "cancelled")
+    assert (
+        f"was cancelled by ann (too slow), and taken back by plan {told['rollback'][:12]}, but" in submitted["sentence"]
+    )
 
     sandbox.restart(4)
     told = cancelled(desk, {"plan": digest[:12]})

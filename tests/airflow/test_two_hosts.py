@@ -23,10 +23,22 @@ pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.ci]
 CONN_ID = "kafka_apart"
 HEAL = "heal_kafka_apart"
 DAGS = """\
-# An Airflow DAG of a cluster.
-from kafka_steward.dags import heal
-heal(conn_id="kafka_apart", retries=0)
+# Airflow DAGs of a cluster.
+from airflow.sdk import DAG
+from kafka_steward.dags import apply, cancel, fill, heal, health, rebalance
+from kafka_steward.operators.topics import CreateTopicOperator
+conn_id, nobody = "kafka_apart", 10**12
+heal(conn_id, retries=0)
+health(conn_id, retries=0)
+apply(conn_id, retries=0, approve_above=nobody)
+rebalance(conn_id, retries=0, approve_above=nobody)
+cancel(conn_id, retries=0)
+fill(conn_id, retries=0)
+with DAG("topic_kafka_apart", schedule=None):
+    allowed = dict(enable_under_replicated_topic_creation=True)
+    CreateTopicOperator(task_id="create", conn_id=conn_id, topic="{topic}", replication_factor=4, settings=allowed)
 """
+WORKFLOWS = ("heal", "health", "apply", "rebalance", "cancel", "fill", "topic")
 #: Settings of a watch that need not wait for long.
 QUICK = {"heal_failure_interval": 5, "heal_retry_interval": 15, "step_interval": 1, "watch_interval": 1}
 
@@ -41,7 +53,7 @@ def homes(tmp_path: Path) -> dict[str, Path]:
 
 
 @pytest.fixture
-def desk(homes: dict[str, Path], sandbox: Sandbox, postgres: PostgresServer) -> Iterator[Desk]:
+def desk(homes: dict[str, Path], sandbox: Sandbox, postgres: PostgresServer, topic: str) -> Iterator[Desk]:
     """An Airflow whose triggerer shares its database with the others, and no file but the DAGs'."""
     apart = {
         part: {
@@ -54,10 +66,14 @@ def desk(homes: dict[str, Path], sandbox: Sandbox, postgres: PostgresServer) -> 
     database = postgres.new_database()
     with LocalAirflow(homes["worker"], environment=shared, part_environment=apart, database=database) as airflow:
         desk = Desk(airflow, CONN_ID, sandbox.bootstrap, f"sqlite:///{homes['worker']}/kafka_steward/journal.db")
-        desk.add_dags("heal", DAGS, HEAL)
+        desk.add_dags("apart", DAGS.replace("{topic}", f"{topic}-owed"), *(dag_of(name) for name in WORKFLOWS))
         yield desk
     if sandbox.zookeeper:
         forget_journal(sandbox.zookeeper)
+
+
+def dag_of(workflow: str) -> str:
+    return f"{workflow}_{CONN_ID}"
 
 
 def connection(sandbox: Sandbox, home: Path) -> dict[str, Any]:
@@ -89,6 +105,52 @@ def test_a_heal_says_that_the_watch_has_another_journal(
         (plan,) = opened.journal.plans.unfinished()
         assert {row.state for row in opened.journal.plans.rows(plan.digest)} == {MoveState.WAITING}
         assert not opened.cluster.reassignments()
+
+
+@pytest.mark.slow
+def test_each_other_workflow_says_so_too_or_works(
+    desk: Desk, kraft_sandbox: Sandbox, homes: dict[str, Path], topic: str
+) -> None:
+    kraft_sandbox.create_topics(topic, assignments={number: [1, 2, 3] for number in range(4)})
+
+    def run(workflow: str, **conf: Any) -> tuple[str, str]:
+        """The run's id and how it ended, begun by a person."""
+        desk.pause(dag_of(workflow), paused=False)
+        number = len(desk.runs(dag_of(workflow)))
+        run_id = desk.trigger(dag_of(workflow), conf, "admin")
+        return run_id, desk.ended(dag_of(workflow), number)["state"]
+
+    def assert_refused(workflow: str, task: str, **conf: Any) -> None:
+        run_id, state = run(workflow, **conf)
+        assert state == "failed"
+        told = desk.log(dag_of(workflow), run_id, task)
+        assert_told(told, "begun with the journal at", homes["worker"], homes["triggerer"])
+
+    assert run("health")[1] == "success"
+    moved = {"topic": topic, "partition": 0, "replicas": [4, 2, 3]}
+    assert_refused("apply", "submit", reassignment={"version": 1, "partitions": [moved]})
+    # Nothing of it is in flight, so that the cancel has no need of the triggerer.
+    assert run("cancel", reason="wrong host")[1] == "success"
+    assert_refused("rebalance", "submit")
+    assert run("cancel", reason="wrong host")[1] == "success"
+    with desk.opened() as opened:
+        assert not opened.cluster.reassignments()
+        assert opened.journal.plans.unfinished() == []
+
+    kraft_sandbox.kill(4)
+    eventually(lambda: _assert_live(desk, 1, 2, 3), within=60)
+    run_id, state = run("topic")
+    assert state == "success"
+    # The watch of the fill reads another journal, where nothing is owed: whoever owes it here is told so.
+    told = desk.xcom(dag_of("topic"), run_id, "create")
+    assert "No watch has looked into this journal ever, so nothing is filled by itself" in told["sentence"]
+    kraft_sandbox.restart(4)
+    assert_refused("fill", "submit")
+
+
+def _assert_live(desk: Desk, *brokers: int) -> None:
+    with desk.opened() as opened:
+        assert set(opened.cluster.live_brokers()) == set(brokers)
 
 
 def test_documents_that_are_shared_are_not_read_with_rows_that_are_not(

@@ -12,6 +12,8 @@ from airflow.sdk.exceptions import DownstreamTasksSkipped
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.state import Broker, Partition, Snapshot
 from kafka_steward.hooks.steward import StewardHook
+from kafka_steward.journal.records import PlanRecord, PlanStatus
+from kafka_steward.journal.requests import CancelRequest
 from kafka_steward.operators.report import ReportHealOperator, TellPlanOperator
 from tests.airflow_home import context
 
@@ -52,19 +54,26 @@ def test_a_report_tells_what_cannot_be_healed_and_a_heal_leaves_it_to_its_end() 
 
 
 @pytest.mark.parametrize(
-    ("isr", "left", "event", "end"),
+    ("isr", "status", "event", "end"),
     [
-        ({1, 2}, 0, "healed", "Every partition of the cluster is whole."),
-        ({1}, 1, "not_healable", "still under-replicated, 1 that this plan left. Dead brokers: 2."),
+        ({1, 2}, PlanStatus.COMPLETED, "healed", "Every partition of the cluster is whole."),
+        ({1}, PlanStatus.COMPLETED, "not_healable", "under-replicated, 1 that this plan left. Dead brokers: 2."),
+        ({1, 2}, PlanStatus.CANCELLED, "not_healable", "Dead brokers: none."),
     ],
 )
-def test_the_report_at_the_end(monkeypatch: pytest.MonkeyPatch, isr: set[int], left: int, event: str, end: str) -> None:
+def test_the_report_at_the_end(
+    monkeypatch: pytest.MonkeyPatch, isr: set[int], status: PlanStatus, event: str, end: str
+) -> None:
+    cancelled, left = status is PlanStatus.CANCELLED, 2 - len(isr)
+    record = PlanRecord("3f2a", "c", "heal", status=status, cancel=CancelRequest(person="ann", reason="not now"))
     partition = Partition("orders", 0, (1, 2), frozenset(isr), 1)
     brokers = {number: Broker(number, "h", 1, fenced=number not in isr) for number in (1, 2)}
     snapshot = Snapshot("c", 1, brokers, {TopicPartition("orders", 0): partition})
     opened = SimpleNamespace(
         cluster=SimpleNamespace(snapshot=lambda: snapshot),
-        journal=SimpleNamespace(audit=SimpleNamespace(rows=lambda **_: [])),
+        journal=SimpleNamespace(
+            audit=SimpleNamespace(rows=lambda **_: []), plans=SimpleNamespace(get=lambda _: record)
+        ),
     )
     monkeypatch.setattr(StewardHook, "open", lambda _: nullcontext(opened))
     people = People()
@@ -73,6 +82,7 @@ def test_the_report_at_the_end(monkeypatch: pytest.MonkeyPatch, isr: set[int], l
         on_healed=people, on_not_healable=people,
     )  # fmt: skip
     facts = report.execute(context())
-    assert facts["sentence"].startswith("Healed broker 3: 6 replicas of 5 partitions moved. ")
+    begins = "Not all of broker 3 was healed. Plan 3f2a was cancelled by ann (not now); what had arrived stays."
+    assert facts["sentence"].startswith(begins if cancelled else "Healed broker 3: 6 replicas of 5 partitions moved. ")
     assert facts["sentence"].endswith(end)
     assert people.events == [event]

@@ -1,0 +1,52 @@
+"""A plan as its own run sees it: to its end, and through its rollback when somebody asked for that in the middle."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kafka_steward.execution.decisions.aftermath import what_became
+from kafka_steward.execution.decisions.progress import Progress, progress_of
+from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.execution.runner import Runner
+from kafka_steward.execution.undoing.undo import Undo, is_open
+from kafka_steward.journal.audit import Who
+from kafka_steward.journal.open import Journal
+from kafka_steward.journal.plans import PlanRecord
+from kafka_steward.settings import Settings
+
+__all__ = ["PlanRun"]
+
+
+class PlanRun:
+    """Steps a plan, then the rollback that was asked for; the same face as `Runner`. Keep one for a loop.
+
+    Whoever asked steps the rollback too, and may have died. The last progress is the plan's own, and says what became
+    of it in the end.
+    """
+
+    def __init__(self, cluster: ClusterPort, journal: Journal, digest: str, settings: Settings, who: Who) -> None:
+        self._cluster, self._journal, self._digest = cluster, journal, digest
+        self._settings, self._who = settings, who
+        self._runner = Runner(cluster, journal, digest, settings, who)
+        self._undo: Undo | None = None
+
+    def step(self) -> Progress:
+        """Take one step of what comes next. Raises as `Runner.step` and `Undo.step`."""
+        progress = self._runner.step() if self._undo is None else self._undo.step()
+        record = self._journal.plans.get(self._digest) if progress.ended else None
+        if self._undo is None and record is not None and is_open(self._journal, record):
+            self._undo = self._undo_of(record)
+            progress = self._undo.step()
+            record = self._journal.plans.get(self._digest) if progress.ended else None
+        return progress if record is None else self._ended(record, progress)
+
+    def _undo_of(self, record: PlanRecord) -> Undo:
+        reason = (record.cancel.reason if record.cancel else None) or "someone asked for it"
+        return Undo(self._cluster, self._journal, self._digest, self._settings, self._who, scope="plan", reason=reason)
+
+    def _ended(self, record: PlanRecord, progress: Progress) -> Progress:
+        became = what_became(record)
+        if not became:
+            return progress
+        own = progress_of(record, self._journal.plans.rows(self._digest))
+        return replace(own, sentence=became)
