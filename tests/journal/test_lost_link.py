@@ -20,7 +20,7 @@ def _may_cut_links() -> bool:
 
 
 @pytest.mark.process
-@pytest.mark.ci
+@pytest.mark.slow
 @pytest.mark.skipif(not _may_cut_links(), reason="only root may make a network namespace, with iproute2 and util-linux")
 @pytest.mark.parametrize("server", ["postgres", "zookeeper"])
 def test_a_link_that_drops_every_packet_is_noticed_in_time(server: str) -> None:
