@@ -14,6 +14,7 @@ from kafka_steward.sandbox import Sandbox
 from kafka_steward.sandbox.airflow import LocalAirflow
 from kafka_steward.sandbox.java import java
 from tests.airflow.conftest import Desk
+from tests.airflow.people import answer, asked
 from tests.eventually import eventually
 from tests.journal.zookeeper import forget_journal
 from tests.postgres import PostgresServer
@@ -24,16 +25,14 @@ CONN_ID = "kafka_apart"
 HEAL = "heal_kafka_apart"
 DAGS = """\
 # Airflow DAGs of a cluster.
+from datetime import timedelta
 from airflow.sdk import DAG
 from kafka_steward.dags import apply, cancel, fill, heal, health, rebalance
 from kafka_steward.operators.topics import CreateTopicOperator
-conn_id, nobody = "kafka_apart", 10**12
+conn_id = "kafka_apart"
 heal(conn_id, retries=0)
-health(conn_id, retries=0)
-apply(conn_id, retries=0, approve_above=nobody)
-rebalance(conn_id, retries=0, approve_above=nobody)
-cancel(conn_id, retries=0)
-fill(conn_id, retries=0)
+for workflow in (apply, cancel, fill, health, rebalance):
+    workflow(conn_id, retry_delay=timedelta(seconds=5))
 with DAG("topic_kafka_apart", schedule=None):
     allowed = dict(enable_under_replicated_topic_creation=True)
     CreateTopicOperator(task_id="create", conn_id=conn_id, topic="{topic}", replication_factor=4, settings=allowed)
@@ -113,39 +112,45 @@ def test_each_other_workflow_says_so_too_or_works(
 ) -> None:
     kraft_sandbox.create_topics(topic, assignments={number: [1, 2, 3] for number in range(4)})
 
-    def run(workflow: str, **conf: Any) -> tuple[str, str]:
-        """The run's id and how it ended, begun by a person."""
-        desk.pause(dag_of(workflow), paused=False)
-        number = len(desk.runs(dag_of(workflow)))
-        run_id = desk.trigger(dag_of(workflow), conf, "admin")
-        return run_id, desk.ended(dag_of(workflow), number)["state"]
-
-    def assert_refused(workflow: str, task: str, **conf: Any) -> None:
-        run_id, state = run(workflow, **conf)
-        assert state == "failed"
-        told = desk.log(dag_of(workflow), run_id, task)
-        assert_told(told, "begun with the journal at", homes["worker"], homes["triggerer"])
-
-    assert run("health")[1] == "success"
+    assert run(desk, "health")[1] == "success"
     moved = {"topic": topic, "partition": 0, "replicas": [4, 2, 3]}
-    assert_refused("apply", "submit", reassignment={"version": 1, "partitions": [moved]})
+    assert_refused(desk, homes, "apply", "submit", reassignment={"version": 1, "partitions": [moved]})
     # Nothing of it is in flight, so that the cancel has no need of the triggerer.
-    assert run("cancel", reason="wrong host")[1] == "success"
-    assert_refused("rebalance", "submit")
-    assert run("cancel", reason="wrong host")[1] == "success"
+    assert run(desk, "cancel", reason="wrong host")[1] == "success"
+    assert_refused(desk, homes, "rebalance", "submit")
+    assert run(desk, "cancel", reason="wrong host")[1] == "success"
     with desk.opened() as opened:
         assert not opened.cluster.reassignments()
         assert opened.journal.plans.unfinished() == []
 
     kraft_sandbox.kill(4)
     eventually(lambda: _assert_live(desk, 1, 2, 3), within=60)
-    run_id, state = run("topic")
+    run_id, state = run(desk, "topic")
     assert state == "success"
     # The watch of the fill reads another journal, where nothing is owed: whoever owes it here is told so.
     told = desk.xcom(dag_of("topic"), run_id, "create")
     assert "No watch has looked into this journal ever, so nothing is filled by itself" in told["sentence"]
     kraft_sandbox.restart(4)
-    assert_refused("fill", "submit")
+    assert_refused(desk, homes, "fill", "submit")
+
+
+def run(desk: Desk, workflow: str, **conf: Any) -> tuple[str, str]:
+    """The run's id and how it ended, begun by a person, who approves where that is asked for."""
+    desk.pause(dag_of(workflow), paused=False)
+    number = len(desk.runs(dag_of(workflow)))
+    run_id = desk.trigger(dag_of(workflow), conf, "admin")
+    if workflow in {"apply", "rebalance"}:
+        asked(desk, dag_of(workflow), run_id)
+        answer(desk, dag_of(workflow), run_id, "Approve", user="admin")
+    return run_id, desk.ended(dag_of(workflow), number)["state"]
+
+
+def assert_refused(desk: Desk, homes: dict[str, Path], workflow: str, task: str, **conf: Any) -> None:
+    """The run fails where it would leave its plan to the triggerer, and names both journals."""
+    run_id, state = run(desk, workflow, **conf)
+    assert state == "failed"
+    told = desk.log(dag_of(workflow), run_id, task)
+    assert_told(told, "begun with the journal at", homes["worker"], homes["triggerer"])
 
 
 def _assert_live(desk: Desk, *brokers: int) -> None:
