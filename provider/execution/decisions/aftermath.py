@@ -11,7 +11,7 @@ def what_became(record: PlanRecord) -> str:
     """Return one sentence for a person; nothing for a plan that nobody cancelled, or that had arrived before."""
     if record.status not in {PlanStatus.CANCELLED, PlanStatus.ROLLED_BACK} and record.not_taken_back is None:
         return ""
-    asked, rollback = record.cancel, (record.rolled_back_by or "")[:12]
+    asked, rollback = record.cancel, str(record.rolled_back_by)[:12]
     by = f" by {asked.person}" if asked is not None and asked.person else ""
     why = f" ({asked.reason})" if asked is not None and asked.reason else ""
     told = f"Plan {record.digest[:12]} was cancelled{by}{why}"
