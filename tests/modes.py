@@ -23,6 +23,7 @@ _ORDER = (
     "kraft",
     "airflow",
     "tests/airflow/test_crashes",
+    "tests/airflow/test_two_hosts",
     "tests/kafka",
     "tests/protocol/test_on_kafka",
     "tests/cli/test_killed",

@@ -19,7 +19,8 @@ from tests.eventually import eventually
 from tests.journal.zookeeper import forget_journal
 from tests.postgres import PostgresServer
 
-pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.ci]
+#: Each test starts an Airflow of its own, so that a process of its own costs nothing more.
+pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.ci, pytest.mark.apart]
 
 CONN_ID = "kafka_apart"
 HEAL = "heal_kafka_apart"
