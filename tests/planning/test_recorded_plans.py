@@ -14,7 +14,7 @@ from kafka_steward.planning.spark.slices import SLICE_ROWS
 from tests.planned import planned
 from tests.planning.test_spark_agrees import CASES, FEW, Case
 
-RECORDED = Path(__file__).parent / "data" / "recorded_plans.json"
+RECORDED = Path(__file__).parent / "recorded_plans.json"
 PLANS = {f"{case}, {name}": (case, rows) for case in CASES for name, rows in (("one", SLICE_ROWS), ("several", FEW))}
 
 
