@@ -11,7 +11,7 @@ from kafka_steward.errors import DocumentError, NodeExists, PlanError
 from kafka_steward.journal import paths
 from kafka_steward.journal.approvals import Approval
 from kafka_steward.journal.audit import Action, Entry, Who
-from kafka_steward.journal.document import delete_as_read
+from kafka_steward.journal.changes import remove
 from kafka_steward.journal.open import Journal
 
 __all__ = ["approval_of", "approve", "goes_without", "is_approved", "refuse_unapproved", "reject"]
@@ -43,7 +43,7 @@ def approve(journal: Journal, approval: Approval, who: Who) -> Approval:
     path = paths.approval(approval.plan)
     there = journal.tree.get(path)
     if there is not None and approval_of(journal, approval.plan) is None:
-        delete_as_read(journal.tree, there)
+        remove(journal.tree, there)
     with suppress(NodeExists):
         journal.tree.create(path, approval.to_json())
     return refuse_unapproved(journal, approval.plan)

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from kafka_steward.errors import NodeExists, NodeMissing, RequestError, VersionConflict
+from kafka_steward.errors import RequestError
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Entry, Who
-from kafka_steward.journal.document import delete_as_read
+from kafka_steward.journal.changes import put, remove
 from kafka_steward.journal.documents import RollingBounce
 from kafka_steward.journal.listing import BOUNCES
 from kafka_steward.journal.open import Journal
@@ -47,7 +47,7 @@ def announce_bounce(journal: Journal, broker: int, *, who: Who, lasts_ms: int | 
         raise RequestError(f"A bounce cannot last {lasts_ms} ms; say how long the broker may be away.")
     path, now_ms = paths.rolling_bounce(broker), journal.now_ms()
     until_ms = None if lasts_ms is None else now_ms + lasts_ms
-    _put(journal.tree, path, RollingBounce(now_ms, until_ms).to_json())
+    put(journal.tree, path, journal.tree.get(path), RollingBounce(now_ms, until_ms).to_json())
     told = "its grace period" if lasts_ms is None else f"{lasts_ms / 1000:.0f} s"
     sentence = f"Broker {broker} announced a restart: it has {told} to come back, and receives nothing until then."
     journal.audit.note(Entry(Action.REQUEST, sentence, broker=broker, after=until_ms, who=who))
@@ -78,7 +78,7 @@ def collect_bounces(journal: Journal, live: Collection[int], settings: Settings,
     """Delete the announcements that have lapsed; returns a sentence for each."""
     told = []
     for broker, bounce in lapsed(bounces(journal.tree), live, journal.now_ms(), settings).items():
-        delete_as_read(journal.tree, bounce.node)
+        remove(journal.tree, bounce.node)
         sentence = f"broker {broker} is live, and the time that it announced for its restart is over"
         journal.audit.note(Entry(Action.CLEAR, sentence, broker=broker, who=who))
         told.append(sentence)
@@ -88,14 +88,3 @@ def collect_bounces(journal: Journal, live: Collection[int], settings: Settings,
 def _read(node: Node, written: RollingBounce) -> Bounce:
     # A clock that runs ahead must not make an announcement outlive its time: it dates from its writing at the latest.
     return Bounce(node, min(written.timestamp_ms, node.modified_ms), written.expiry_ms)
-
-
-def _put(tree: Tree, path: str, text: str) -> None:
-    node = tree.get(path)
-    try:
-        if node is None:
-            tree.create(path, text)
-        else:
-            tree.set(path, text, version=node.version)
-    except (NodeExists, NodeMissing, VersionConflict):
-        return  # announced, or collected, by someone else this very moment

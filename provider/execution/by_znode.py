@@ -12,9 +12,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from kafka_steward.assignment import Assignment, TopicPartition
-from kafka_steward.errors import KafkaRefused, NodeExists
+from kafka_steward.errors import KafkaRefused
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.journal import paths
+from kafka_steward.journal.changes import put_new
 from kafka_steward.journal.documents import ChunkPartition
 from kafka_steward.journal.requests import Request
 from kafka_steward.journal.tree import Tree
@@ -57,11 +58,7 @@ class ByZnode:
     def _created(self, batch: Mapping[TopicPartition, Assignment]) -> bool:
         if self._cluster.reassignments():
             return False  # whoever began it: Kafka would ignore a second node while the first is under way
-        try:
-            self._tree.create(paths.REASSIGN_PARTITIONS, _text(batch))
-        except NodeExists:
-            return False
-        return True
+        return put_new(self._tree, paths.REASSIGN_PARTITIONS, _text(batch)) is not None
 
 
 def _batch(targets: Mapping[TopicPartition, Assignment]) -> dict[TopicPartition, Assignment]:

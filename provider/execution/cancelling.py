@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from kafka_steward.errors import PlanError, VersionConflict
+from kafka_steward.errors import PlanError
 from kafka_steward.execution.decisions.moves import unsettled
 from kafka_steward.journal.audit import Action, Entry, Who
 from kafka_steward.journal.open import Journal
@@ -50,10 +50,9 @@ def request_cancel(
         now_s = journal.now_ms() // 1000
         words = "cancel" if scope == "pending" else "cancel, and take back what is complete"
         journal.audit.note(Entry(Action.REQUEST, f"{words}: {reason}", plan=digest, attempt=now_s, who=who))
-        try:
-            return journal.plans.update(record, cancel=both, status=status)
-        except VersionConflict:
-            continue  # a step changed it in between
+        updated = journal.plans.try_update(record, cancel=both, status=status)
+        if updated is not None:
+            return updated
     raise PlanError(f"Plan {digest[:12]} is changed by others all the time, and was not cancelled; try again.")
 
 

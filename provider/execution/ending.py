@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from kafka_steward.assignment import Operation
 from kafka_steward.cluster.state import Snapshot
-from kafka_steward.errors import VersionConflict
 from kafka_steward.journal.audit import Action, Entry, Who
 from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.moves import Cause, MoveRow, MoveState
@@ -80,10 +79,7 @@ def hand_on(journal: Journal, digest: str, who: Who) -> None:
         return
     sentence = f"plan {digest[:12]}, which it made way for, has ended"
     journal.audit.note(Entry(Action.RESUME, sentence, plan=record.digest, attempt=journal.now_ms() // 1000, who=who))
-    try:
-        journal.plans.update(record, status=PlanStatus.RUNNING, reason=sentence)
-    except VersionConflict:
-        return  # someone steps it already
+    journal.plans.try_update(record, status=PlanStatus.RUNNING, reason=sentence)  # unless someone steps it already
 
 
 def purge_old(journal: Journal, settings: Settings) -> None:

@@ -10,8 +10,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from kafka_steward.assignment import Assignment, Move, TopicPartition
-from kafka_steward.errors import DocumentError, NodeExists, NodeMissing, VersionConflict
+from kafka_steward.errors import DocumentError
 from kafka_steward.journal import paths
+from kafka_steward.journal.changes import put, remove
 from kafka_steward.journal.documents import InFlight
 from kafka_steward.journal.listing import IN_FLIGHT
 from kafka_steward.journal.tree import Node, Tree
@@ -68,10 +69,7 @@ def forget_in_flight(tree: Tree, plan: str | None, partitions: Iterable[TopicPar
         known = None if node is None else _read(node)
         if node is None or known is None or known.plan != plan:
             continue
-        try:
-            tree.delete(node.path, version=node.version)
-        except (NodeMissing, VersionConflict):
-            continue  # changed by someone else in between: theirs
+        remove(tree, node)  # changed by someone else in between, it is theirs
 
 
 def flights(tree: Tree) -> dict[TopicPartition, InFlight]:
@@ -92,10 +90,6 @@ def _read(node: Node) -> InFlight | None:
 
 
 def _write(tree: Tree, partition: TopicPartition, node: Node | None, text: str) -> None:
-    try:
-        if node is None:
-            tree.create(paths.reassignment(partition), text)
-        elif node.data != text:
-            tree.set(node.path, text, version=node.version)
-    except (NodeExists, NodeMissing, VersionConflict):
-        return  # someone else writes it this very moment; the next step looks again
+    if node is None or node.data != text:
+        # What someone else writes this very moment is left to the next step.
+        put(tree, paths.reassignment(partition), node, text)

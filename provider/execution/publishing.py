@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from kafka_steward.assignment import Operation
-from kafka_steward.errors import NodeMissing, PlanError, SlotTaken, VersionConflict
+from kafka_steward.errors import PlanError, SlotTaken
 from kafka_steward.execution.approving import refuse_unapproved
 from kafka_steward.execution.decisions.failures import is_abandoned
 from kafka_steward.execution.intervening import abandon_plan
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Entry, Who
-from kafka_steward.journal.document import delete_as_read
+from kafka_steward.journal.changes import remove
 from kafka_steward.journal.open import Journal
 from kafka_steward.journal.plans import PlanRecord, PlanStatus
 from kafka_steward.planning.checker.check import check
@@ -150,10 +150,8 @@ def _take_slot(journal: Journal, record: PlanRecord, who: Who) -> None:
         return
     sentence = f"it made way for the heal {record.digest[:12]}"
     journal.audit.note(Entry(Action.PAUSE, sentence, plan=other.digest, attempt=journal.now_ms() // 1000, who=who))
-    try:
-        journal.plans.update(other, status=PlanStatus.PAUSED, reason=f"Plan {other.digest[:12]} waits: {sentence}.")
-    except VersionConflict:
-        return  # it is being stepped this moment: its next step finds that it has not the cluster any more
+    # One that is being stepped this moment finds at its next step that it has not the cluster any more.
+    journal.plans.try_update(other, status=PlanStatus.PAUSED, reason=f"Plan {other.digest[:12]} waits: {sentence}.")
 
 
 def _forget_failures(journal: Journal, record: PlanRecord, brokers: Sequence[int], who: Who) -> None:
@@ -161,13 +159,9 @@ def _forget_failures(journal: Journal, record: PlanRecord, brokers: Sequence[int
     for broker in brokers:
         bounce = journal.tree.get(paths.rolling_bounce(broker))
         if bounce is not None:
-            delete_as_read(journal.tree, bounce)
+            remove(journal.tree, bounce)
         node = journal.tree.get(paths.failed_broker(broker))
-        if node is None:
-            continue
-        try:
-            journal.tree.delete(node.path, version=node.version)
-        except (NodeMissing, VersionConflict):
+        if node is None or not remove(journal.tree, node):
             continue  # a look took it, or changed it, in between: the next look decides
         reason = f"broker {broker} is being healed by plan {record.digest[:12]}"
         journal.audit.note(Entry(Action.CLEAR, reason, plan=record.digest, broker=broker, who=who))

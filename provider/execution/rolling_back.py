@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 from kafka_steward.assignment import Operation, TopicPartition
-from kafka_steward.errors import PlanError, SlotTaken, VersionConflict
+from kafka_steward.errors import PlanError, SlotTaken
 from kafka_steward.execution.decisions.reverse import Reversal, reversal
 from kafka_steward.execution.ending import hand_on, owner_after_ends
 from kafka_steward.execution.ports import ClusterPort
@@ -92,8 +90,8 @@ def mark_rolled_back(journal: Journal, record: PlanRecord) -> None:
     status = _without_rollback(journal, undone) if alone else PlanStatus.ROLLED_BACK
     told = f"taken back in part by plan {record.digest[:12]}, {alone} partitions left alone"
     reason = told if alone else f"rolled back by plan {record.digest[:12]}"
-    with suppress(VersionConflict):  # another process that saw it ended does this too
-        journal.plans.update(undone, status=status, reason=reason, rolled_back_by=record.digest, not_taken_back=alone)
+    # Another process that saw it ended does this too.
+    journal.plans.try_update(undone, status=status, reason=reason, rolled_back_by=record.digest, not_taken_back=alone)
 
 
 def _without_rollback(journal: Journal, undone: PlanRecord) -> PlanStatus:

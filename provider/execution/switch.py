@@ -5,11 +5,11 @@ Anyone may throw it by creating that node, empty or not, with whatever is at han
 
 from __future__ import annotations
 
-from kafka_steward.errors import DocumentError, NodeExists, RequestError
+from kafka_steward.errors import DocumentError, RequestError
 from kafka_steward.escaping import utc
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Entry, Who
-from kafka_steward.journal.document import delete_as_read
+from kafka_steward.journal.changes import put_new, remove
 from kafka_steward.journal.open import Journal
 from kafka_steward.journal.requests import SwitchedOff
 from kafka_steward.journal.tree import Node, Tree
@@ -30,9 +30,8 @@ def switch_off(journal: Journal, *, who: Who, reason: str) -> str:
     """
     if not reason.strip():
         raise RequestError("Say why reassignments are switched off: whoever is held up by it will want to know.")
-    try:
-        node = journal.tree.create(paths.REASSIGN_CANCEL, SwitchedOff(who.person, reason).to_json())
-    except NodeExists:
+    node = put_new(journal.tree, paths.REASSIGN_CANCEL, SwitchedOff(who.person, reason).to_json())
+    if node is None:
         return f"Reassignments are switched off already, {why_off(journal.tree)}."
     journal.audit.note(Entry(Action.REQUEST, f"switched off: {reason}", after="disabled", who=who))
     return f"Reassignments are switched off {_told(node)}; what is in flight is let finish."
@@ -43,7 +42,7 @@ def switch_on(journal: Journal, *, who: Who, reason: str = "") -> str:
     node = journal.tree.get(paths.REASSIGN_CANCEL)
     if node is None:
         return "Reassignments are allowed already."
-    delete_as_read(journal.tree, node)
+    remove(journal.tree, node)
     words = f"switched on again: {reason}" if reason else "switched on again"
     journal.audit.note(Entry(Action.REQUEST, words, before=_told(node), after="enabled", who=who))
     return f"Reassignments are allowed again; they were switched off {_told(node)}."

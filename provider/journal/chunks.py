@@ -8,7 +8,8 @@ from itertools import groupby
 from kafka_steward.assignment import Move
 from kafka_steward.errors import PlanError
 from kafka_steward.journal import codec, paths
-from kafka_steward.journal.document import delete_as_read, readable
+from kafka_steward.journal.changes import remove
+from kafka_steward.journal.document import readable
 from kafka_steward.journal.documents import Chunk, ChunkPartition
 from kafka_steward.journal.records import PlanRecord
 from kafka_steward.journal.tree import Node, Tree
@@ -56,14 +57,14 @@ class Chunks:
         for name in sorted(set(names) & set(there)):
             node = self._tree.get(paths.chunk(name))
             if node is not None:
-                delete_as_read(self._tree, node)
+                remove(self._tree, node)
 
     def sweep(self, is_done: Callable[[str], bool]) -> None:
         """Delete old chunks of plans that are done or never came to be; those that a person wrote stay."""
         oldest_ms = self._tree.now_ms() - ORPHAN_MS
         for node, chunk in self._nodes():
             if chunk.plan is not None and node.modified_ms < oldest_ms and is_done(chunk.plan):
-                delete_as_read(self._tree, node)
+                remove(self._tree, node)
 
     def _nodes(self) -> list[tuple[Node, Chunk]]:
         return readable(self._tree.below(paths.REASSIGN_CHUNKS), Chunk.from_node)

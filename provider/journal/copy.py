@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from kafka_steward.errors import NodeExists, RequestError
+from kafka_steward.errors import RequestError
 from kafka_steward.journal import paths
+from kafka_steward.journal.changes import put_new
 from kafka_steward.journal.document import readable
 from kafka_steward.journal.documents import Chunk
 from kafka_steward.journal.locks import Fence
@@ -86,11 +87,7 @@ def _documents(tree: Tree, path: str) -> Iterator[Node]:
 
 
 def _copy_node(target: Tree, node: Node) -> bool:
-    try:
-        target.create(node.path, node.data)
-    except NodeExists:
-        return False
-    return True
+    return put_new(target, node.path, node.data) is not None
 
 
 def _copy_numbered(source: Tree, target: Tree) -> int:

@@ -9,15 +9,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from kafka_steward.errors import DocumentError, NodeMissing, VersionConflict
+from kafka_steward.errors import DocumentError
 from kafka_steward.escaping import printable
 from kafka_steward.journal.fields import COMPACT, Fields, read_object, render
-from kafka_steward.journal.tree import Node, Tree
+from kafka_steward.journal.tree import Node
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["Document", "delete_as_read", "readable", "warn_once"]
+__all__ = ["Document", "readable", "warn_once"]
 
 _log = logging.getLogger(__name__)
 #: What was warned of, the newest last.
@@ -67,14 +67,6 @@ class Document(ABC):
     @abstractmethod
     def values(self) -> dict[str, Any]:
         """The fields that this code knows, in the order in which they are written; None leaves a field out."""
-
-
-def delete_as_read(tree: Tree, node: Node) -> None:
-    """Delete a node that is still as it was read; what someone else changed is left to them."""
-    try:
-        tree.delete(node.path, version=node.version)
-    except (VersionConflict, NodeMissing):
-        _log.info("%s was changed or deleted by someone else: left as it is.", node.path)
 
 
 def readable(nodes: Iterable[Node], read: Callable[[Node], T]) -> list[tuple[Node, T]]:

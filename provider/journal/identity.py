@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from kafka_steward.errors import DocumentError, NodeExists, WrongJournal
+from kafka_steward.errors import DocumentError, WrongJournal
 from kafka_steward.journal import paths
+from kafka_steward.journal.changes import put_new
 from kafka_steward.journal.database import Database, insert_once, now_ms
 from kafka_steward.journal.document import Document
 from kafka_steward.journal.schema import tables
@@ -126,10 +127,7 @@ def identify(database: Database, tree: Tree, place: str | None = None) -> Identi
             f"{place or rows}; {_ONE_FOR_ALL}, mend the setting zookeeper, {_OR_PAIR}."
         )
     if node is None:
-        try:
-            node = tree.create(paths.JOURNAL, _Name(known, rows).to_json())
-        except NodeExists:
-            node = tree.get(paths.JOURNAL)
+        node = put_new(tree, paths.JOURNAL, _Name(known, rows).to_json()) or tree.get(paths.JOURNAL)
     theirs = _name(node.data) if node is not None else None
     if theirs is None or theirs.id != known:
         where = theirs.rows if theirs is not None else "no known database"

@@ -20,12 +20,10 @@ from kafka_steward.errors import (
     DocumentError,
     JournalError,
     LockLost,
-    NodeExists,
-    NodeMissing,
     SlotTaken,
-    VersionConflict,
 )
 from kafka_steward.journal import paths
+from kafka_steward.journal.changes import put
 from kafka_steward.journal.process import is_dead
 from kafka_steward.journal.records import Lock, Ownership
 from kafka_steward.journal.tree import Node, Tree
@@ -96,15 +94,7 @@ class Slot:
         return node, Ownership() if node is None else Ownership.from_node(node)
 
     def _write(self, node: Node | None, ownership: Ownership) -> bool:
-        return _swap(self._tree, paths.SLOT, node, ownership.to_json()) is not None
-
-
-def _swap(tree: Tree, path: str, read: Node | None, data: str) -> Node | None:
-    """Change what is still as it was read; None when it is not."""
-    try:
-        return tree.create(path, data) if read is None else tree.set(path, data, version=read.version)
-    except (NodeExists, VersionConflict, NodeMissing):
-        return None
+        return put(self._tree, paths.SLOT, node, ownership.to_json()) is not None
 
 
 def _without(claims: tuple[str | None, ...], digest: str) -> tuple[str, ...]:
@@ -157,7 +147,7 @@ class Fence:
             self._guard.check(self.token)
         if self._tree.now_ms() - node.modified_ms <= self._claim.life_ms // 2:
             return
-        if _swap(self._tree, paths.STEP_LOCK, node, node.data) is None:
+        if put(self._tree, paths.STEP_LOCK, node, node.data) is None:
             raise _lost(self._tree)
 
     def release(self) -> None:
@@ -167,7 +157,7 @@ class Fence:
         except LockLost:
             return
         # Should another process be quicker, the lock is its own, and stays so.
-        _swap(self._tree, paths.STEP_LOCK, node, replace(self._claim, owner=None).to_json())
+        put(self._tree, paths.STEP_LOCK, node, replace(self._claim, owner=None).to_json())
 
     def _held(self) -> Node:
         node = self._tree.get(paths.STEP_LOCK)
@@ -194,7 +184,7 @@ class StepLock:
         node = self._tree.get(paths.STEP_LOCK)
         last = 0 if node is None else self._claim_to_follow(node)
         claim = Lock(self._owner, self._life_ms, last + 1)
-        taken = _swap(self._tree, paths.STEP_LOCK, node, claim.to_json())
+        taken = put(self._tree, paths.STEP_LOCK, node, claim.to_json())
         if taken is None:
             raise LockLost("Another process was quicker to step the plan; this one does nothing now, and tries again.")
         if self._guard is not None:

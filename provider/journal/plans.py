@@ -13,10 +13,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from kafka_steward.assignment import Move, TopicPartition
-from kafka_steward.errors import NodeExists, PlanError, VersionConflict
+from kafka_steward.errors import PlanError, VersionConflict
 from kafka_steward.journal import paths
+from kafka_steward.journal.changes import put_new, remove
 from kafka_steward.journal.chunks import Chunks
-from kafka_steward.journal.document import delete_as_read, readable
+from kafka_steward.journal.document import readable
 from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.moves import Cause, MoveRow, MoveState, Phase
 from kafka_steward.journal.records import ENDED, PlanRecord, PlanStatus
@@ -130,6 +131,13 @@ class Plans:
                 self._chunks.delete(changed.chunks)
         return replace(changed, revision=node.version)
 
+    def try_update(self, record: PlanRecord, **changes: Any) -> PlanRecord | None:
+        """Change fields of a plan that is still as `record` has it; None when a step, or someone else, changed it."""
+        try:
+            return self.update(record, **changes)
+        except VersionConflict:
+            return None
+
     def tidy(self, digest: str) -> None:
         """Delete the chunk documents of a plan that has ended, if a process that died at its end left any."""
         record = self.get(digest)
@@ -213,7 +221,7 @@ class Plans:
                 with self._together():
                     # A process that dies in between leaves both; then the one in the tree counts.
                     self._ended.put(record, node.modified_ms)
-                    delete_as_read(self._tree, node)
+                    remove(self._tree, node)
                 gone.append(record.digest)
         return gone
 
@@ -226,7 +234,7 @@ class Plans:
         for node, record in self._all():
             if record.status.finished and node.modified_ms < before_ms:
                 self._table.forget(record.digest)
-                delete_as_read(self._tree, node)
+                remove(self._tree, node)
                 gone.append(record.digest)
         for digest in self._ended.digests(ended_before_ms=before_ms):
             # A process that died while the plan came back to the tree left this: its rows are still needed.
@@ -251,9 +259,7 @@ class Plans:
         written = replace(
             record, chunks=names, partitions=len(moves), published_ms=now_ms, stepped_ms=now_ms, revision=0
         )
-        try:
-            self._tree.create(paths.plan(record.digest), written.to_json())
-        except NodeExists:
+        if put_new(self._tree, paths.plan(record.digest), written.to_json()) is None:
             return self._published_meanwhile(record.digest, names)
         return written
 
@@ -261,10 +267,9 @@ class Plans:
         path = paths.plan(record.digest)
         if record.revision != ENDED:
             return self._tree.set(path, changed.to_json(), version=record.revision)
-        try:
-            node = self._tree.create(path, changed.to_json())
-        except NodeExists:
-            raise VersionConflict(f"Plan {record.digest[:12]} was changed by someone else; read it again.") from None
+        node = put_new(self._tree, path, changed.to_json())
+        if node is None:
+            raise VersionConflict(f"Plan {record.digest[:12]} was changed by someone else; read it again.")
         self._ended.forget(record.digest)
         return node
 

@@ -11,10 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kafka_steward.errors import DocumentError, NodeMissing, VersionConflict
+from kafka_steward.errors import DocumentError
 from kafka_steward.escaping import printable
+from kafka_steward.journal.changes import remove, replace_text
 from kafka_steward.journal.codec import MAX_BYTES, newer_version
-from kafka_steward.journal.document import Document, delete_as_read
+from kafka_steward.journal.document import Document
 from kafka_steward.journal.fields import Fields
 from kafka_steward.journal.tree import Node, Tree
 
@@ -81,11 +82,7 @@ def move_aside(tree: Tree, node: Node, reason: str, replacement: str | None) -> 
 def _replaced(tree: Tree, node: Node, replacement: str | None) -> bool:
     if replacement is None:
         return tree.discard(node)
-    try:
-        tree.set(node.path, replacement, version=node.version)
-    except (NodeMissing, VersionConflict):
-        return False
-    return True
+    return replace_text(tree, node, replacement) is not None
 
 
 def delete_as_heard(tree: Tree, node: Node, read: Callable[[Node], object]) -> None:
@@ -95,4 +92,4 @@ def delete_as_heard(tree: Tree, node: Node, read: Callable[[Node], object]) -> N
     except DocumentError as error:
         move_aside(tree, node, str(error), None)
     else:
-        delete_as_read(tree, node)
+        remove(tree, node)

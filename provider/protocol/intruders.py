@@ -22,7 +22,8 @@ from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.switch import why_off
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Entry, Who
-from kafka_steward.journal.document import Document, delete_as_read
+from kafka_steward.journal.changes import remove
+from kafka_steward.journal.document import Document
 from kafka_steward.journal.fields import Fields
 from kafka_steward.journal.open import Journal
 from kafka_steward.journal.tree import Node
@@ -75,7 +76,7 @@ class Intruders:
         switch, seen = self._journal.tree.get(paths.REASSIGN_CANCEL), self._journal.tree.get(paths.SWITCH_SEEN)
         if switch is None:
             if seen is not None:
-                delete_as_read(self._journal.tree, seen)
+                remove(self._journal.tree, seen)
             self._at_rest = {}
             return []
         snapshot = self._cluster.snapshot()

@@ -20,7 +20,7 @@ from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.switch import why_off
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Who
-from kafka_steward.journal.document import delete_as_read
+from kafka_steward.journal.changes import remove
 from kafka_steward.journal.listing import SWEEP_MS, WRITTEN, sweep
 from kafka_steward.journal.open import Journal
 from kafka_steward.protocol.admitting import Admission, known_flights
@@ -111,12 +111,12 @@ class Protocol:
         fresh = [paper for paper in papers if not self._plans.knows(paper.source)]
         for paper in papers:
             if paper not in fresh:
-                delete_as_read(self._journal.tree, paper.node)  # its plan is there: a look died before this line
+                remove(self._journal.tree, paper.node)  # its plan is there: a look died before this line
         if fresh:
             looked.rings.add("request")
             if self._admitted(fresh, looked):
                 for paper in fresh:
-                    delete_as_read(self._journal.tree, paper.node)
+                    remove(self._journal.tree, paper.node)
 
     def _queue(self, looked: Looked) -> None:
         paper = read_queue(self._journal.tree)
@@ -129,7 +129,7 @@ class Protocol:
                 if not self._admitted([fresh], looked):
                     return
             if paper.fault:
-                delete_as_read(self._journal.tree, paper.node)
+                remove(self._journal.tree, paper.node)
                 return
             self._shorten(paper)
 

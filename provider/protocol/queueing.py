@@ -10,11 +10,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.errors import DocumentError, NodeExists, NodeMissing, RequestError, VersionConflict
+from kafka_steward.errors import DocumentError, RequestError
 from kafka_steward.execution.decisions.moves import OPEN
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Entry, Who
-from kafka_steward.journal.document import delete_as_read
+from kafka_steward.journal.changes import put_new, remove, replace_text
 from kafka_steward.journal.documents import ChunkPartition
 from kafka_steward.journal.moves import MoveRow
 from kafka_steward.journal.open import Journal
@@ -32,13 +32,11 @@ def queue_add(journal: Journal, text: str, *, who: Who) -> int:
     asked = Request.from_json(text, "The reassignment")
     if not asked.partitions:
         raise RequestError('The reassignment lists no partition; it should be {"version": 1, "partitions": [...]}.')
-    try:
-        journal.tree.create(paths.REASSIGN_QUEUE, Request(asked.partitions).to_json())
-    except NodeExists:
+    if put_new(journal.tree, paths.REASSIGN_QUEUE, Request(asked.partitions).to_json()) is None:
         raise RequestError(
             f"{paths.REASSIGN_QUEUE} exists: what was queued before has not all started; wait until it is gone, or "
             "remove it."
-        ) from None
+        )
     reason = f"queued {len(asked.partitions)} partitions"
     journal.audit.note(Entry(Action.REQUEST, reason, who=who))
     return len(asked.partitions)
@@ -55,7 +53,7 @@ def queue_remove(journal: Journal, *, who: Who) -> bool:
     node = journal.tree.get(paths.REASSIGN_QUEUE)
     if node is None:
         return False
-    delete_as_read(journal.tree, node)
+    remove(journal.tree, node)
     journal.audit.note(Entry(Action.REQUEST, "took the queue away", before=node.data[:2000], who=who))
     return True
 
@@ -82,9 +80,6 @@ def shorten(tree: Tree, queue: Node, keep: set[TopicPartition]) -> None:
     asked = Request.from_node(queue)
     left = tuple(each for each in asked.partitions if each.topic_partition in keep)
     if not left:
-        delete_as_read(tree, queue)
+        remove(tree, queue)
     elif len(left) < len(asked.partitions):
-        try:
-            tree.set(queue.path, replace(asked, partitions=left).to_json(), version=queue.version)
-        except (VersionConflict, NodeMissing):
-            return
+        replace_text(tree, queue, replace(asked, partitions=left).to_json())

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from kafka_steward.journal import quarantine
-from kafka_steward.journal.document import delete_as_read
+from kafka_steward.journal.changes import remove
 from kafka_steward.journal.quarantine import QUARANTINE, MovedAside, delete_as_heard, is_newer, move_aside
 from kafka_steward.journal.requests import CancelRequest
 from kafka_steward.journal.tree import Node
@@ -118,6 +118,6 @@ def test_what_someone_changed_or_deleted_meanwhile_is_left_and_told(
     changed = tree.set(PATH, '{"plan":"d1"}', version=0)
     if meanwhile == "deleted":
         tree.delete(PATH, version=1)
-    delete_as_read(tree, read)
+    remove(tree, read)
     assert tree.get(PATH) == (changed if meanwhile == "changed" else None)
     assert caplog.messages == ["/steward/slot was changed or deleted by someone else: left as it is."]

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.state import Partition, Snapshot
-from kafka_steward.errors import KafkaTimeout, NodeExists, NodeMissing, RequestError, VersionConflict
+from kafka_steward.errors import KafkaTimeout, RequestError
 from kafka_steward.execution.filling.creating import TopicMaker
 from kafka_steward.execution.filling.debtbook import debts, forget, write_down
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Entry, Outcome, Who
-from kafka_steward.journal.document import delete_as_read
+from kafka_steward.journal.changes import put, remove
 from kafka_steward.journal.listing import ASKED_PARTITIONS
 from kafka_steward.journal.open import Journal
 from kafka_steward.journal.owed import AskedPartitions, OwedReplicas
@@ -90,7 +90,7 @@ def carry_out_asked(cluster: TopicMaker, journal: Journal, who: Who) -> list[str
             told.append(_added(cluster, journal, topic, asked.count, snapshot, who=who).sentence)
         node = journal.tree.get(paths.partitions_asked(topic))
         if node is not None:
-            delete_as_read(journal.tree, node)
+            remove(journal.tree, node)
     return told
 
 
@@ -153,16 +153,11 @@ def _owed(
 
 def _leave(journal: Journal, asked: AskedPartitions, topic: str) -> None:
     path = paths.partitions_asked(topic)
-    try:
-        journal.tree.create(path, asked.to_json())
-    except NodeExists:
-        node = journal.tree.get(path)
-        if node is None or AskedPartitions.from_node(node).count >= asked.count:
-            return
-        try:
-            journal.tree.set(path, asked.to_json(), version=node.version)
-        except (VersionConflict, NodeMissing) as error:
-            raise RequestError(f"Someone else asks for partitions of topic {topic} just now; ask again.") from error
+    node = journal.tree.get(path)
+    if node is not None and AskedPartitions.from_node(node).count >= asked.count:
+        return
+    if put(journal.tree, path, node, asked.to_json()) is None:
+        raise RequestError(f"Someone else asks for partitions of topic {topic} just now; ask again.")
 
 
 def _partitions(snapshot: Snapshot, topic: str) -> list[Partition]:

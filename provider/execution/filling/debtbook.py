@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 
 from kafka_steward.assignment import Assignment, Operation, TopicPartition
 from kafka_steward.cluster.state import Snapshot
-from kafka_steward.errors import NodeExists, NodeMissing, VersionConflict
 from kafka_steward.execution.decisions.owed import Debt, Standing, judge
 from kafka_steward.execution.decisions.strides import stops
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.visibility import with_hidden
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Entry, Who
+from kafka_steward.journal.changes import put_new, remove, replace_text
 from kafka_steward.journal.listing import OWED
 from kafka_steward.journal.moves import MoveState
 from kafka_steward.journal.open import Journal
@@ -42,11 +42,11 @@ def settle_debts(cluster: ClusterPort, journal: Journal, snapshot: Snapshot, who
     """
     judged = _judged(journal, with_hidden(cluster, snapshot, journal.tree.children(paths.OWED)))
     for node, debt in judged:
-        if debt.over and _delete(journal.tree, node):
+        if debt.over and remove(journal.tree, node):
             action = Action.SETTLE if debt.standing is Standing.SETTLED else Action.DROP
             journal.audit.note(_entry(action, debt.partition, debt.sentence, who, debt.owed))
         elif debt.owed.to_json() != node.data:
-            _set(journal.tree, node, debt.owed)
+            replace_text(journal.tree, node, debt.owed.to_json())
     return [debt for _, debt in judged]
 
 
@@ -56,9 +56,7 @@ def write_down(
     """Write down what is about to be owed; returns what was not written there before."""
     new = []
     for name, document in owed.items():
-        try:
-            journal.tree.create(paths.owed(name), document.to_json())
-        except NodeExists:
+        if put_new(journal.tree, paths.owed(name), document.to_json()) is None:
             continue  # an earlier try, which may have got further than that
         journal.audit.note(_entry(Action.OWE, name, reason, who, document))
         new.append(name)
@@ -70,7 +68,7 @@ def forget(journal: Journal, names: Sequence[TopicPartition]) -> None:
     for name in names:
         node = journal.tree.get(paths.owed(name))
         if node is not None:
-            _delete(journal.tree, node)
+            remove(journal.tree, node)
 
 
 def _judged(journal: Journal, snapshot: Snapshot) -> list[tuple[Node, Debt]]:
@@ -102,18 +100,3 @@ def _filled(journal: Journal) -> dict[TopicPartition, list[Assignment]]:
 
 def _entry(action: Action, name: TopicPartition, reason: str, who: Who, owed: OwedReplicas) -> Entry:
     return Entry(action, reason, topic=name.topic, partition=name.partition, after=list(owed.replicas), who=who)
-
-
-def _delete(tree: Tree, node: Node) -> bool:
-    try:
-        tree.delete(node.path, version=node.version)
-    except (VersionConflict, NodeMissing):
-        return False
-    return True
-
-
-def _set(tree: Tree, node: Node, owed: OwedReplicas) -> None:
-    try:
-        tree.set(node.path, owed.to_json(), version=node.version)
-    except (VersionConflict, NodeMissing):
-        return

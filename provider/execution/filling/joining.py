@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kafka_steward.assignment import Operation
-from kafka_steward.errors import NodeExists, NodeMissing, VersionConflict
 from kafka_steward.execution.cordons import cordoned_brokers
 from kafka_steward.execution.decisions.owed import Debt, Standing, takers
 from kafka_steward.execution.filling.adding import asked_partitions
@@ -17,7 +16,8 @@ from kafka_steward.execution.filling.debtbook import settle_debts
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Who
-from kafka_steward.journal.document import delete_as_read, readable
+from kafka_steward.journal.changes import put, remove
+from kafka_steward.journal.document import readable
 from kafka_steward.journal.open import Journal
 from kafka_steward.journal.owed import FillAnnounced
 from kafka_steward.journal.tree import Node
@@ -74,14 +74,16 @@ def _due(journal: Journal, able: frozenset[int], settings: Settings, now_ms: int
     told = _announced(node)
     if not able:
         if node is not None:
-            delete_as_read(journal.tree, node)
+            remove(journal.tree, node)
         return ()
     if _is_being_filled(journal):
         return ()
     waited = told is None or now_ms - told.announced_ms >= settings.heal_retry_interval * 1000
     if told is not None and not waited and able <= set(told.brokers):
         return ()
-    return tuple(sorted(able)) if _write(journal, node, FillAnnounced(now_ms, tuple(sorted(able)))) else ()
+    announced = FillAnnounced(now_ms, tuple(sorted(able)))
+    written = put(journal.tree, paths.FILL_ANNOUNCED, node, announced.to_json())
+    return tuple(sorted(able)) if written is not None else ()
 
 
 def _is_being_filled(journal: Journal) -> bool:
@@ -91,17 +93,6 @@ def _is_being_filled(journal: Journal) -> bool:
 def _announced(node: Node | None) -> FillAnnounced | None:
     found = [] if node is None else readable([node], FillAnnounced.from_node)
     return found[0][1] if found else None
-
-
-def _write(journal: Journal, node: Node | None, announced: FillAnnounced) -> bool:
-    try:
-        if node is None:
-            journal.tree.create(paths.FILL_ANNOUNCED, announced.to_json())
-        else:
-            journal.tree.set(node.path, announced.to_json(), version=node.version)
-    except (NodeExists, NodeMissing, VersionConflict):
-        return False  # another watch rings
-    return True
 
 
 def _sentence(owing: list[Debt], missing: int, able: frozenset[int]) -> str:

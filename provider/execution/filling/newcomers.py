@@ -13,12 +13,13 @@ from dataclasses import dataclass, replace
 
 from kafka_steward.assignment import Operation
 from kafka_steward.cluster.state import Snapshot
-from kafka_steward.errors import NodeExists, NodeMissing, VersionConflict
+from kafka_steward.errors import VersionConflict
 from kafka_steward.execution.cordons import cordoned_brokers
 from kafka_steward.execution.decisions.owed import takers
 from kafka_steward.execution.filling.debtbook import debts
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.journal import paths
+from kafka_steward.journal.changes import put
 from kafka_steward.journal.document import readable
 from kafka_steward.journal.joined import JoinedBrokers
 from kafka_steward.journal.open import Journal
@@ -65,7 +66,7 @@ def look_for_newcomers(cluster: ClusterPort, journal: Journal, settings: Setting
     early = now_ms - found.announced_ms < settings.heal_retry_interval * 1000
     due = () if why or early else _ready(cluster, found)
     found = replace(found, announced_ms=now_ms) if due else found
-    if found != known and not _write(journal, node, found):
+    if found != known and put(journal.tree, paths.JOINED_BROKERS, node, found.to_json()) is None:
         due = ()  # another watch looks
     return _newcomers(found.waiting, due, snapshot, why, now_ms)
 
@@ -86,7 +87,7 @@ def take_up(cluster: ClusterPort, journal: Journal, run: str) -> Newcomers:
     if ready:
         old, later = _ids(frozenset((*found.old, *ready))), _ids(frozenset(found.waiting) - frozenset(ready))
         taken = replace(found, waiting=later, old=old, run=run, told=ready)
-        if not _write(journal, node, taken):
+        if put(journal.tree, paths.JOINED_BROKERS, node, taken.to_json()) is None:
             raise VersionConflict(f"{paths.JOINED_BROKERS} was changed by another process; it is tried again.")
     return _newcomers(ready, (), snapshot, why, now_ms)
 
@@ -117,14 +118,3 @@ def _ids(brokers: frozenset[int]) -> tuple[int, ...]:
 def _known(node: Node | None) -> JoinedBrokers:
     found = [] if node is None else readable([node], JoinedBrokers.from_node)
     return found[0][1] if found else JoinedBrokers()
-
-
-def _write(journal: Journal, node: Node | None, found: JoinedBrokers) -> bool:
-    try:
-        if node is None:
-            journal.tree.create(paths.JOINED_BROKERS, found.to_json())
-        else:
-            journal.tree.set(node.path, found.to_json(), version=node.version)
-    except (NodeExists, NodeMissing, VersionConflict):
-        return False
-    return True

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from kafka_steward.errors import ClusterError, DocumentError, LockLost, NodeExists, NodeMissing, VersionConflict
+from kafka_steward.errors import ClusterError, DocumentError, LockLost
 from kafka_steward.escaping import printable
 from kafka_steward.execution.bouncing import bounces, collect_bounces
 from kafka_steward.execution.decisions.disks import DiskJudgement, disk_sentence
@@ -26,6 +26,7 @@ from kafka_steward.execution.watching.sighting import Sighting
 from kafka_steward.execution.watching.tending import tend_abandoned
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Entry, Who
+from kafka_steward.journal.changes import put_new, remove, replace_text
 from kafka_steward.journal.codec import BROKER
 from kafka_steward.journal.documents import FailedBroker
 from kafka_steward.journal.listing import FAILED_BROKERS, SWEEP_MS, WRITTEN, Collection, sweep
@@ -197,9 +198,7 @@ class Detector:
         known = {each.key[0]: each for each in _FAILED.found(self._journal.tree)} if judgement.announce else {}
         for broker in filter(known.get, judgement.announce):
             node, text = known[broker].node, replace(known[broker].document, announced_ms=now_ms).to_json()
-            try:
-                self._journal.tree.set(node.path, text, version=node.version)
-            except (VersionConflict, NodeMissing):
+            if replace_text(self._journal.tree, node, text) is None:
                 continue  # another look announces it
             self._note(Action.ANNOUNCE, broker, f"broker {broker} is gone longer than the grace period")
 
@@ -222,20 +221,13 @@ class Detector:
         give_back_debts(self._cluster, self._journal, live, self._who)
 
     def _create(self, path: str, text: str) -> bool:
-        try:
-            self._journal.tree.create(path, text)
-        except NodeExists:
-            return False  # an earlier look, or another process: its time stays
-        return True
+        # Of an earlier look, or of another process, the time stays.
+        return put_new(self._journal.tree, path, text) is not None
 
     def _delete(self, path: str) -> None:
         node = self._journal.tree.get(path)
-        if node is None:
-            return
-        try:
-            self._journal.tree.delete(path, version=node.version)
-        except (VersionConflict, NodeMissing):
-            return  # another look has it
+        if node is not None:
+            remove(self._journal.tree, node)  # unless another look has it
 
     def _note(self, action: Action, broker: int | None, reason: str, *, after: object = None) -> None:
         self._journal.audit.note(Entry(action, reason, broker=broker, after=after, who=self._who))

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kafka_steward.errors import DocumentError, NodeExists, NodeMissing, VersionConflict
+from kafka_steward.errors import DocumentError
 from kafka_steward.execution.decisions.disks import DiskJudgement, judge_disks
 from kafka_steward.execution.decisions.failures import Failure, Sight, handled_brokers, is_outage
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Entry, Who
+from kafka_steward.journal.changes import put_new, remove, replace_text
 from kafka_steward.journal.open import Journal
 from kafka_steward.journal.tree import Node
 from kafka_steward.settings import Settings
@@ -73,9 +74,7 @@ def _readable(node: Node) -> Failure:
 
 
 def _create(journal: Journal, sight: Sight, broker: int, now_ms: int, who: Who) -> None:
-    try:
-        journal.tree.create(f"{paths.FAILED_LOG_DIRS}/{broker}", Failure(now_ms).to_json())
-    except NodeExists:
+    if put_new(journal.tree, f"{paths.FAILED_LOG_DIRS}/{broker}", Failure(now_ms).to_json()) is None:
         return  # another look: its time stays
     named = ", ".join(sight.disks.get(broker, ())) or "a log directory"
     _note(
@@ -84,9 +83,7 @@ def _create(journal: Journal, sight: Sight, broker: int, now_ms: int, who: Who) 
 
 
 def _delete(journal: Journal, node: Node, broker: int, who: Who) -> None:
-    try:
-        journal.tree.delete(node.path, version=node.version)
-    except (VersionConflict, NodeMissing):
+    if not remove(journal.tree, node):
         return  # another look has it
     _note(journal, Action.CLEAR, broker, f"broker {broker} has no replica in a failed log directory any more", who)
 
@@ -95,10 +92,8 @@ def _announce(journal: Journal, broker: int, now_ms: int, who: Who) -> None:
     node = journal.tree.get(f"{paths.FAILED_LOG_DIRS}/{broker}")
     if node is None:
         return
-    try:
-        text = replace(_readable(node), announced_ms=now_ms).to_json()
-        journal.tree.set(node.path, text, version=node.version)
-    except (VersionConflict, NodeMissing):
+    text = replace(_readable(node), announced_ms=now_ms).to_json()
+    if replace_text(journal.tree, node, text) is None:
         return  # another look announces it
     _note(
         journal,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kafka_steward.errors import ClusterError, VersionConflict
+from kafka_steward.errors import ClusterError
 from kafka_steward.execution.decisions.failures import is_idle
 from kafka_steward.execution.decisions.progress import Progress
 from kafka_steward.execution.ports import ClusterPort
@@ -50,9 +50,7 @@ def _paused(journal: Journal, record: PlanRecord, settings: Settings, who: Who) 
         f"Plan {record.digest[:12]} was paused: nobody has stepped it for {settings.abandoned_after:.0f} s. What is in "
         "flight goes on; to go on with the rest, clear or retry its task, or resume it; or cancel it."
     )
-    try:
-        journal.plans.update(record, status=PlanStatus.PAUSED, reason=sentence)
-    except VersionConflict:
+    if journal.plans.try_update(record, status=PlanStatus.PAUSED, reason=sentence) is None:
         return []  # somebody steps it after all
     journal.audit.note(Entry(Action.PAUSE, sentence, plan=record.digest, attempt=journal.now_ms() // 1000, who=who))
     return [sentence]
