@@ -43,6 +43,8 @@ BEFORE = {0: (1, 2, 3), 1: (2, 3, 1)}
 AFTER = {0: (4, 2, 3), 1: (2, 4, 1)}
 #: What is written into each partition: enough to fly for a moment.
 BYTES = 300_000
+#: Between two steps: how many of them only wait depends on how fast Kafka is, and each has its own points.
+_PAUSE_S = 0.3
 
 
 @pytest.fixture(autouse=True)
@@ -141,7 +143,7 @@ def to_the_end(stepper: Stepper, *, within_s: float = 60) -> None:
         if progress.ended:
             return
         assert not deadline.passed(), progress
-        time.sleep(0.05)
+        time.sleep(_PAUSE_S)
 
 
 def by_turns(calls: list[str], *, every: int) -> list[tuple[int, str, str]]:
@@ -152,6 +154,19 @@ def by_turns(calls: list[str], *, every: int) -> list[tuple[int, str, str]]:
     return each[::every]
 
 
+def undisturbed(site: Site) -> list[list[str]]:
+    """The calls of a plan and of its way back. The first time a cluster is slow: of two runs, the shorter counts."""
+    runs = []
+    for _ in range(2):
+        counted, plan = (Faults(), Faults()), site.plan()
+        site.carry_out(plan, counted[0])
+        site.verify(AFTER, plan, PlanStatus.COMPLETED)
+        site.take_back(plan, counted[1])
+        site.verify(BEFORE, plan, PlanStatus.ROLLED_BACK)
+        runs.append([each.calls for each in counted])
+    return [min(calls, key=len) for calls in zip(*runs, strict=True)]
+
+
 #: A quarter of an hour for all; a ninth in CI.
 @pytest.mark.apart
 @pytest.mark.parametrize(
@@ -160,13 +175,7 @@ def by_turns(calls: list[str], *, every: int) -> list[tuple[int, str, str]]:
 def test_wherever_a_process_dies_the_next_ends_the_plan_and_takes_it_back(
     site: Site, sandbox: Sandbox, every: int
 ) -> None:
-    counted = Faults(), Faults()
-    plan = site.plan()
-    site.carry_out(plan, counted[0])
-    site.verify(AFTER, plan, PlanStatus.COMPLETED)
-    site.take_back(plan, counted[1])
-    site.verify(BEFORE, plan, PlanStatus.ROLLED_BACK)
-    forth, back = (by_turns(each.calls, every=every) for each in counted)
+    forth, back = (by_turns(calls, every=every) for calls in undisturbed(site))
     met = 0
     for way, undone in itertools.zip_longest(forth, back, fillvalue=(None, "", "")):
         plan, faults = site.plan(), (Faults(way[0], way[1]), Faults(undone[0], undone[1]))
