@@ -62,6 +62,13 @@ def test_another_kind_is_told_with_what_belongs_there(kind: str, value: Any, bel
     assert str(refused.value) == f"/x has 'key' = {json.dumps(value)} where {belongs} belongs; mend or delete it."
 
 
+def test_a_number_may_be_as_large_as_the_limit_and_no_larger() -> None:
+    fields = Fields("/x", {"key": 7, "more": 8})
+    assert fields.integer("key", high=7) == 7
+    with pytest.raises(DocumentError, match=r"has 'more' = 8 where a whole number of at most 7 belongs"):
+        fields.integer("more", high=7)
+
+
 @pytest.mark.parametrize("kind", ["brokers", "replicas"])
 def test_a_broker_that_is_named_twice_is_told(kind: str) -> None:
     with pytest.raises(DocumentError) as refused:

@@ -14,6 +14,7 @@ from kafka_steward.journal.chunks import MOST_CHUNKS
 from kafka_steward.journal.documents import Chunk, ChunkPartition
 from kafka_steward.journal.open import Journal
 from kafka_steward.journal.plans import MoveRow, MoveState, PlanRecord, Plans, PlanStatus
+from tests.eventually import eventually
 
 
 def moves_of(count: int, size: int = 2, topic: str = "orders") -> list[Move]:
@@ -347,3 +348,55 @@ def test_the_record_of_a_plan_with_the_most_chunks_is_a_document(sql_journal: Jo
     record = record_of(sql_journal, "d" * 64, chunks=names, reason="x" * 10_000)
     sql_journal.tree.create(paths.plan(record.digest), record.to_json())
     assert sql_journal.plans.get(record.digest) == record
+
+
+# Moves of other plans
+
+
+def test_what_other_plans_submitted_of_a_partition_is_found_the_latest_last(journal: Journal) -> None:
+    for digest in ("mine", "first", "second", "unbegun"):
+        journal.plans.publish(record_of(journal, digest), moves_of(2))
+    names = [move.topic_partition for move in moves_of(2)]
+    journal.plans.mark("mine", names, MoveState.SUBMITTED, fence=None, attempt=1)
+    journal.plans.mark("second", names, MoveState.SUBMITTED, fence=None, attempt=1)
+    began_ms = journal.now_ms()
+    eventually(lambda: passed(journal, began_ms))
+    journal.plans.mark("first", names[:1], MoveState.SUBMITTED, fence=None, attempt=1)
+    found = journal.plans.by_others("mine", names)
+    assert {name: [digest for digest, _ in several] for name, several in found.items()} == {
+        names[0]: ["second", "first"],
+        names[1]: ["second"],
+    }
+    assert all(row.topic_partition == name for name, several in found.items() for _, row in several)
+    assert journal.plans.by_others("mine", []) == {}
+
+
+def passed(journal: Journal, moment_ms: int) -> None:
+    assert journal.now_ms() > moment_ms
+
+
+def test_plans_with_a_submitted_move_are_found_by_their_digests(journal: Journal) -> None:
+    for digest in ("zeta", "alpha", "done"):
+        journal.plans.publish(record_of(journal, digest), moves_of(2))
+    names = [move.topic_partition for move in moves_of(2)]
+    assert journal.plans.in_flight() == []
+    journal.plans.mark("zeta", names, MoveState.SUBMITTED, fence=None)
+    journal.plans.mark("alpha", names[:1], MoveState.SUBMITTED, fence=None)
+    journal.plans.mark("done", names, MoveState.COMPLETED, fence=None)
+    assert journal.plans.in_flight() == ["alpha", "zeta"]
+
+
+def test_each_move_may_have_a_detail_of_its_own(journal: Journal) -> None:
+    journal.plans.publish(record_of(journal), moves_of(2))
+    names = [move.topic_partition for move in moves_of(2)]
+    details = {name: f"held: {name}" for name in names}
+    journal.plans.mark("d1", names, MoveState.HELD, details, fence=None)
+    assert {row.topic_partition: row.detail for row in journal.plans.rows("d1")} == details
+
+
+def test_how_much_a_rollback_left_alone_is_kept(journal: Journal) -> None:
+    published = journal.plans.publish(record_of(journal), moves_of(1))
+    journal.plans.update(published, not_taken_back=3)
+    found = journal.plans.get("d1")
+    assert found is not None
+    assert found.not_taken_back == 3
