@@ -1,4 +1,4 @@
-"""The apply workflow: a reassignment that a person wrote by hand is checked, proven, approved and carried out."""
+"""The apply workflow: validates, plans, approves and executes a manually written reassignment."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def apply(
     on_done: Notifiers = None,
     **dag_options: Any,
 ) -> DAG:
-    """A DAG that carries out a reassignment written by hand on the cluster behind `conn_id`, when a person triggers it.
+    """Return a manually triggered DAG that executes a manually written reassignment on the cluster behind `conn_id`.
 
-    `settings` override the connection's, and a run's own parameters override both. A plan that nobody approves within
-    `approval_timeout` is rejected; `approvers` and `self_approval` say who may approve it, as ApprovePlanOperator has
-    them. `on_approval_asked` takes Airflow's notifiers; the others are called with the task's context, to which
-    `kafka_steward` is added. `dag_options` are those of airflow.sdk.DAG. Raises SettingError, when the DAG file is
-    parsed, for a wrong setting.
+    `settings` override the connection's, and a run's own parameters override both. A plan that is not approved within
+    `approval_timeout` is rejected; `approvers` and `self_approval` determine who may approve it, as in
+    ApprovePlanOperator. `on_approval_asked` takes Airflow's notifiers; the others are called with the task's context,
+    to which `kafka_steward` is added. `dag_options` are those of airflow.sdk.DAG. Raises SettingError, when the DAG
+    file is parsed, for a wrong setting.
     """
     given = dict(settings or {})
     refuse_wrong_settings(given)

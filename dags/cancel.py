@@ -1,4 +1,4 @@
-"""The cancel DAG: a person stops a plan, and gets back what was there."""
+"""The cancel workflow: stops a plan and restores the original assignment."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def cancel(
     on_failed: Notifiers = None,
     **dag_options: Any,
 ) -> DAG:
-    """A DAG that cancels or rolls back a plan of the cluster behind `conn_id`, when a person triggers it.
+    """Return a manually triggered DAG that cancels or rolls back a plan of the cluster behind `conn_id`.
 
-    It is not paused when it is new: it does nothing by itself, and who needs it has no time to look for a switch.
+    The DAG is created unpaused: it does nothing by itself, and in an emergency nobody should have to unpause it first.
     `settings` override the connection's, and a run's own parameters override both. Notifiers are called with the task's
     context, to which `kafka_steward` is added. `dag_options` are those of airflow.sdk.DAG. Raises SettingError, when
     the DAG file is parsed, for a wrong setting.

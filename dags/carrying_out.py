@@ -1,4 +1,4 @@
-"""What rebalance and apply share: a plan is shown, approved, carried out, and accounted for."""
+"""Common tasks of rebalance and apply: show, approve, execute and report a plan."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from kafka_steward.sensors.replication import IsrCatchUpSensor
 
 __all__ = ["LONGEST_PLANNING", "Approval", "How", "carry_out"]
 
-#: A Spark job that hangs must not hold a run for ever; the largest plans take minutes.
+#: A Spark job that stalls must not block a run indefinitely; the largest plans take minutes.
 LONGEST_PLANNING = timedelta(hours=2)
 _LONGEST_CATCH_UP = timedelta(days=1)
 
 
 @dataclass(frozen=True)
 class Approval:
-    """Who approves a plan, and when nobody needs to: as ApprovePlanOperator has them."""
+    """The approvers of a plan and the exemption from approval, as in ApprovePlanOperator."""
 
     timeout: timedelta
     on_asked: Any = None
@@ -37,7 +37,7 @@ class Approval:
 
 @dataclass(frozen=True)
 class How:
-    """How a plan is made, approved and carried out."""
+    """Options for planning, approval and execution."""
 
     spark_conn_id: str | None
     deferrable: bool
@@ -49,7 +49,7 @@ class How:
 def carry_out(
     snapshot: BaseOperator, plan: BaseOperator, shared: Mapping[str, Any], how: How, *, draining_brokers: Any = None
 ) -> None:
-    """The tasks after `plan`. The report runs whenever the plan was shown: what was skipped is what it tells."""
+    """Add the tasks after `plan`. The report runs whenever the plan was shown: it also reports skipped tasks."""
     made = {"plan": plan.output, "snapshot": snapshot.output}
     show = ShowPlanOperator(task_id="show_plan", only_show=plan.dag.param("dry_run"), **made, **shared)
     approve = _approve(made, shared, how.approval)

@@ -1,4 +1,4 @@
-"""Assets of the KIPs' documents: what a DAG is scheduled on that is to do more when one was taken up."""
+"""Assets of the KIPs' documents, for DAGs that react to an accepted document."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ _DEFAULT = "kafka_steward_default"
 
 
 def cancel_asked(conn_id: str = _DEFAULT, settings: Mapping[str, Any] | None = None) -> Asset:
-    """Its events say that KIP-236's cancel signal was heard; the watch cancels by itself, whether or not a DAG runs.
+    """Return the asset whose events report that KIP-236's cancel signal was consumed.
 
-    Any DAG may be scheduled on it: `cancel(schedule=[cancel_asked()])`, or one that tells people.
+    The watch cancels by itself, even if no DAG runs. Any DAG may be scheduled on the asset:
+    `cancel(schedule=[cancel_asked()])`, or one that sends notifications.
     """
     return _asset(conn_id, "cancel", settings)
 
 
 def work_asked(conn_id: str = _DEFAULT, settings: Mapping[str, Any] | None = None) -> Asset:
-    """Its events say that a request or a queue was taken up (KIP-236); the watch carries it out by itself."""
+    """Return the asset whose events report an accepted request or queue (KIP-236); the watch executes it by itself."""
     return _asset(conn_id, "request", settings)
 
 

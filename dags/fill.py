@@ -1,4 +1,4 @@
-"""The fill workflow: replicas that are owed to under-replicated topics are added when brokers join (KIP-409)."""
+"""The fill workflow: adds the pending replicas of under-replicated topics when brokers join (KIP-409)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from kafka_steward.triggers.watch import WatchTrigger
 
 __all__ = ["broker_joined", "fill"]
 
-#: A Spark job that hangs must not hold a fill for ever; the largest plans take minutes.
+#: A Spark job that stalls must not block a fill indefinitely; the largest plans take minutes.
 _LONGEST_PLANNING = timedelta(hours=2)
 _LONGEST_CATCH_UP = timedelta(days=1)
 _DOC = """
@@ -34,7 +34,10 @@ It starts by itself when a broker can take what is owed. Started by hand, it fil
 
 
 def broker_joined(conn_id: str = DEFAULT_CONN_ID, settings: Mapping[str, Any] | None = None) -> Asset:
-    """The asset whose events say that a live broker can take what is owed; any DAG may be scheduled on it (KIP-409)."""
+    """Return the asset whose events report that a live broker can take pending replicas (KIP-409).
+
+    Any DAG may be scheduled on it.
+    """
     watcher = AssetWatcher(
         name=f"watch-{conn_id}-broker-joined", trigger=WatchTrigger(conn_id, settings, "broker-joined")
     )
@@ -55,9 +58,9 @@ def fill(
     on_filled: Notifiers = None,
     **dag_options: Any,
 ) -> DAG:
-    """A DAG that adds the replicas that are owed in the cluster behind `conn_id`. Paused until someone unpauses it.
+    """Return a DAG that adds the pending replicas of the cluster behind `conn_id`. It is created paused.
 
-    Its watch runs in the triggerer while it is unpaused. `settings` override the connection's, and a run's own
+    While it is unpaused, its watch runs in the triggerer. `settings` override the connection's, and a run's own
     parameters override both. Notifiers are called with the task's context, to which `kafka_steward` is added.
     `dag_options` are those of airflow.sdk.DAG, such as a `schedule` of your own. Raises SettingError, when the DAG file
     is parsed, for a wrong setting.

@@ -1,4 +1,4 @@
-"""The heal workflow: a broker's failure is due, and the cluster is made whole (KIP-46)."""
+"""The heal workflow: restores full replication when a broker failure is due (KIP-46)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from kafka_steward.triggers.watch import WatchTrigger
 
 __all__ = ["broker_failed", "heal"]
 
-#: A Spark job that hangs must not hold a heal for ever; the largest plans take minutes.
+#: A Spark job that stalls must not block a heal indefinitely; the largest plans take minutes.
 _LONGEST_PLANNING = timedelta(hours=2)
 _LONGEST_CATCH_UP = timedelta(days=1)
 _DOC = """
@@ -39,7 +39,10 @@ is due; with `ignore_grace`, what is dead now. With `mode` *report* it plans, te
 
 
 def broker_failed(conn_id: str = DEFAULT_CONN_ID, settings: Mapping[str, Any] | None = None) -> Asset:
-    """The asset whose events say that a broker of this cluster is due to be healed; any DAG may be scheduled on it."""
+    """Return the asset whose events report that a broker failure of this cluster is due to be healed.
+
+    Any DAG may be scheduled on it.
+    """
     watcher = AssetWatcher(name=f"watch-{conn_id}", trigger=WatchTrigger(conn_id, settings))
     uri = f"kafka-steward://{quote(conn_id, safe='')}/broker-failed"
     return Asset(name=f"kafka-steward:{conn_id}:broker-failed", uri=uri, group="kafka-steward", watchers=[watcher])
@@ -62,13 +65,13 @@ def heal(
     on_healed: Notifiers = None,
     **dag_options: Any,
 ) -> DAG:
-    """A DAG that makes the cluster behind `conn_id` whole after a broker's failure. Paused until someone unpauses it.
+    """Return a DAG that restores full replication of the cluster behind `conn_id` after a broker failure.
 
-    Its watch runs in the triggerer while it is unpaused. `mode="report"` plans and tells, and submits nothing.
-    `settings` override the connection's, and a run's own parameters override both. The defaults of `retries` outlast an
-    outage of Airflow's API server. With `on_kill="cancel"` the plan is cancelled when a person marks the task `submit`.
-    Notifiers are called with the task's context, to which `kafka_steward` is added.
-    `dag_options` are those of airflow.sdk.DAG. Raises SettingError, when the DAG file is parsed, for a wrong setting.
+    The DAG is created paused. While it is unpaused, its watch runs in the triggerer. `mode="report"` plans and reports,
+    and submits nothing. `settings` override the connection's, and a run's own parameters override both. The defaults of
+    `retries` cover an outage of Airflow's API server. With `on_kill="cancel"` the plan is cancelled when a user marks
+    the task `submit`. Notifiers are called with the task's context, to which `kafka_steward` is added. `dag_options`
+    are those of airflow.sdk.DAG. Raises SettingError, when the DAG file is parsed, for a wrong setting.
     """
     given = dict(settings or {})
     _refuse_wrong(mode, given)

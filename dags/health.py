@@ -1,4 +1,4 @@
-"""The health workflow: how a cluster is, on demand or on a schedule (KIP-352)."""
+"""The health workflow: reports the health of a cluster, on demand or on a schedule (KIP-352)."""
 
 from __future__ import annotations
 
@@ -37,11 +37,12 @@ def health(
     on_failed: Notifiers = None,
     **dag_options: Any,
 ) -> DAG:
-    """A DAG that reports on the cluster behind `conn_id`; on demand, or with `schedule="@hourly"` on a schedule.
+    """Return a DAG that reports the health of the cluster behind `conn_id`.
 
-    `limits` and `when_unhealthy` ("report" or "fail") are those of ReportHealthOperator. `on_unhealthy` is called with
-    the task's context, to which `kafka_steward` is added: the sentence and the measures. `dag_options` are those of
-    airflow.sdk.DAG. Raises SettingError, when the DAG file is parsed, for a wrong setting.
+    It runs on demand, or with `schedule="@hourly"` on a schedule. `limits` and `when_unhealthy` ("report" or "fail")
+    are those of ReportHealthOperator. `on_unhealthy` is called with the task's context, to which `kafka_steward` is
+    added, with the message and the measures. `dag_options` are those of airflow.sdk.DAG. Raises SettingError, when the
+    DAG file is parsed, for a wrong setting.
     """
     given = dict(settings or {})
     refuse_wrong_settings(given)

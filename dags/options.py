@@ -1,4 +1,4 @@
-"""What the workflows' DAGs share: their names, and the options that they are made with."""
+"""Common parts of the workflows' DAGs: their ids and their options."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from kafka_steward.settings import Settings
 __all__ = ["DEFAULT_CONN_ID", "dag_id_of", "options_of", "refuse_wrong_settings"]
 
 DEFAULT_CONN_ID = "kafka_steward_default"
-#: All of Airflow's but backfills: a plan is made for the cluster as it is now.
+#: All run types of Airflow except backfills: a plan is made for the current state of the cluster.
 _RUN_TYPES = ("manual", "scheduled", "asset_triggered", "asset_materialization", "operator_triggered")
 
 
 def dag_id_of(workflow: str, conn_id: str) -> str:
-    """The DAG's id: the workflow's name, and the connection's unless that is the default one."""
+    """Return the DAG id: the workflow's name, plus the connection's unless that is the default one."""
     return workflow if conn_id == DEFAULT_CONN_ID else f"{workflow}_{re.sub(r'[^A-Za-z0-9._-]', '_', conn_id)}"
 
 
 def options_of(given: Mapping[str, Any], retries: int, retry_delay: timedelta, **ours: Any) -> dict[str, Any]:
-    """The options of a DAG: `ours`, over which those `given` by its author win, and retries that grow apart."""
+    """Return the options of a DAG: `ours`, overridden by its author's `given`, with exponential retry backoff."""
     patience = {
         "retries": retries,
         "retry_delay": retry_delay,
@@ -38,7 +38,7 @@ def options_of(given: Mapping[str, Any], retries: int, retry_delay: timedelta, *
 def refuse_wrong_settings(settings: Mapping[str, Any]) -> None:
     """Raise SettingError for a setting that does not exist, or a value that it does not take.
 
-    What the connection and the configuration add is not known while a DAG is parsed.
+    Values from the connection and the configuration are not known while a DAG is parsed.
     """
     for name in settings:
         if name not in SETTINGS:

@@ -1,4 +1,4 @@
-"""Every knob of a run, once, as a typed Param: the UI makes a form of them, in which an empty field is no override."""
+"""The parameters of a run, as typed Params: the UI builds a form from them; an empty field is no override."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["apply_params", "cancel_params", "fill_params", "heal_params", "rebal
 #: The title of the form's second part.
 SECTION = "Settings (empty: as configured)"
 _TYPES = {"float": "number", "integer": "integer", "boolean": "boolean", "string": "string"}
-#: Read by the watch, which no run can change, or by upkeep.
+#: Settings read by the watch, which a run cannot change, or by maintenance of the journal.
 _NOT_OF_A_RUN = frozenset(
     {
         "heal_failure_interval",
@@ -34,7 +34,7 @@ _NOT_OF_A_RUN = frozenset(
         "plan_retention",
     }
 )
-#: A heal, a fill and a cancel wait for no window.
+#: Heal, fill and cancel ignore the maintenance window.
 _WINDOW = frozenset({"maintenance_window", "maintenance_timezone"})
 _BROKER_IDS: dict[str, Any] = {"items": {"type": "integer", "minimum": 0}, "uniqueItems": True}
 _PATTERNS: dict[str, Any] = {"items": {"type": "string", "minLength": 1, "maxLength": 500}}
@@ -42,7 +42,7 @@ _GOALS, _BUDGET = "Goals", "Budget"
 
 
 def heal_params(mode: str, settings: Mapping[str, Any]) -> dict[str, Param]:
-    """The form of a heal: what to do first, then the settings."""
+    """Return the form of a heal: first the mode and the brokers, then the settings."""
     return {
         "mode": Param(
             mode,
@@ -62,7 +62,7 @@ def heal_params(mode: str, settings: Mapping[str, Any]) -> dict[str, Param]:
 
 
 def cancel_params(settings: Mapping[str, Any]) -> dict[str, Param]:
-    """The form of a cancel: what, how much of it, and why; then the settings, which a rollback heeds."""
+    """Return the form of a cancel: the plan, scope and reason; then the settings, which apply to a rollback."""
     return {
         "plan": Param(
             None,
@@ -85,22 +85,22 @@ def cancel_params(settings: Mapping[str, Any]) -> dict[str, Param]:
 
 
 def fill_params(settings: Mapping[str, Any]) -> dict[str, Param]:
-    """The form of a fill: the settings."""
+    """Return the form of a fill: the settings."""
     return setting_params(settings, without=_WINDOW)
 
 
 def rebalance_params(given: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Param]:
-    """The form of a rebalance: what, with which goals, how much of it; then the settings.
+    """Return the form of a rebalance: the operation, its goals and its budget; then the settings.
 
-    `given` are the DAG author's values of fields. Raises SettingError for a field that there is not, or a value that
-    its field refuses.
+    `given` are the DAG author's values of fields. Raises SettingError for a field that does not exist, or a value that
+    its field rejects.
     """
     fields_of_it = {**_what(), **_goals(), **_budget()}
     return {**_with_values(fields_of_it, given), **setting_params(settings)}
 
 
 def apply_params(settings: Mapping[str, Any]) -> dict[str, Param]:
-    """The form of an apply: the reassignment, which has no default; then the settings."""
+    """Return the form of an apply: the reassignment, which has no default; then the settings."""
     entry = {
         "type": "object",
         "required": ["topic", "partition", "replicas"],
@@ -232,7 +232,7 @@ def _with_values(form: Mapping[str, Param], given: Mapping[str, Any]) -> dict[st
 
 
 def setting_params(settings: Mapping[str, Any], *, without: Collection[str] = ()) -> dict[str, Param]:
-    """One Param for each setting that a run can override; `settings` are the DAG author's values."""
+    """Return one Param for each setting that a run can override; `settings` are the DAG author's values."""
     knobs = [knob for knob in fields(Settings) if knob.name not in {*_NOT_OF_A_RUN, *without}]
     return {knob.name: _param(knob, settings.get(knob.name)) for knob in knobs}
 

@@ -1,4 +1,4 @@
-"""The rebalance workflow: brokers are made even, new ones filled, others emptied, or topics given more replicas."""
+"""The rebalance workflow: balances brokers, fills new ones, drains others, or changes replication factors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from kafka_steward.triggers.watch import WatchTrigger
 
 __all__ = ["broker_new", "rebalance"]
 
-#: What the form of a DAG that starts when a broker joins begins with.
+#: Initial values of the form of a DAG that starts when a broker joins.
 _JOINING = {"operation": "expand", "when_busy": "wait"}
 _DOC = """
 Makes the brokers of a Kafka cluster even (*rebalance*), fills new ones (*expand*), empties others (*drain*), or gives
@@ -36,9 +36,9 @@ the plan. The last task, `report`, says what was moved, what was held back and w
 
 
 def broker_new(conn_id: str = DEFAULT_CONN_ID, settings: Mapping[str, Any] | None = None) -> Asset:
-    """The asset whose events say that a broker has joined which holds nothing; any DAG may be scheduled on it.
+    """Return the asset whose events report that an empty broker has joined; any DAG may be scheduled on it.
 
-    Its watch rings again every `heal_retry_interval` until a FindJoinedOperator has taken the broker up.
+    Its watch emits the event again every `heal_retry_interval` until a FindJoinedOperator has claimed the broker.
     """
     watcher = AssetWatcher(name=f"watch-{conn_id}-broker-new", trigger=WatchTrigger(conn_id, settings, "broker-new"))
     uri = f"kafka-steward://{quote(conn_id, safe='')}/broker-new"
@@ -67,12 +67,13 @@ def rebalance(
     on_done: Notifiers = None,
     **dag_options: Any,
 ) -> DAG:
-    """A DAG that rebalances, expands, drains, or sets the replication factor of the cluster behind `conn_id`.
+    """Return a DAG that rebalances, expands, drains, or sets the replication factor of the cluster behind `conn_id`.
 
-    Without a `schedule` a person triggers it; a scheduled run moves at most a tenth of the cluster's bytes unless its
-    `fields`, values of the form's, say otherwise. With `on_join` it is `expand`, and starts when brokers join empty.
+    Without a `schedule` it is triggered manually. A scheduled run moves at most a tenth of the cluster's bytes unless
+    its `fields`, values of the form's fields, set another budget. With `on_join` it is `expand`, and starts when empty
+    brokers join.
 
-    `settings` override the connection's, and a run's own parameters override both, but never who approves:
+    `settings` override the connection's, and a run's own parameters override both. Neither can override the approval:
     `approve_above`, `approvers`, `self_approval` and `approval_timeout`, as in ApprovePlanOperator. `on_approval_asked`
     takes Airflow's notifiers, the others are called with the task's context and `kafka_steward`. Raises SettingError.
     """

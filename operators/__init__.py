@@ -1,1 +1,1 @@
-"""What a DAG does."""
+"""The operators of the provider."""

@@ -1,4 +1,4 @@
-"""A person approves exactly one plan, in the Airflow UI, and the journal says who did, and when."""
+"""Approval of exactly one plan in the Airflow UI; the answer is recorded in the journal with its author and time."""
 
 from __future__ import annotations
 
@@ -30,23 +30,26 @@ __all__ = ["ApprovePlanOperator"]
 
 T = TypeVar("T")
 
-#: While the journal does not answer, it is asked again after so many seconds: a task that fails asks the person anew.
+#: Seconds between retries while the journal is unreachable. A failed task would request approval again.
 _PAUSES_S = (5.0, 10.0, 20.0, 40.0, 80.0, 160.0)
 
 
 class ApprovePlanOperator(ApprovalOperator):
-    """Shows a plan (proof, moves by broker, predicted duration, what it breaks), and writes down the yes or the no.
+    """Shows a plan (proof, moves by broker, predicted duration, constraint regressions) and records the answer.
 
-    `plan` and `snapshot` are what the tasks that made them return. The plan is checked against the snapshot first. The
-    answer is for the digest that was shown, whatever becomes of those tasks meanwhile, and goes from Airflow into the
-    journal here, and by no XCom. A request that nobody answers within `response_timeout` is rejected.
+    `plan` and `snapshot` are the results of the tasks that made them. The plan is checked against the snapshot first.
+    The answer applies to the digest that was shown, even if those tasks run again meanwhile. It is written from Airflow
+    into the journal here and is never read from an XCom. A request without an answer within `response_timeout` is
+    rejected.
 
-    A scheduled run's plan that moves at most `approve_above` bytes goes on without a person; None asks always. Only
-    `approvers` may answer, ids of Airflow's users or `{"id", "name"}`; None leaves it to whoever may answer for the
-    DAG. Without `self_approval`, whoever triggered the run may reject its plan and not approve it: others are asked.
+    A scheduled run's plan that moves at most `approve_above` bytes proceeds without a request; None always requests
+    approval. Only `approvers` may answer: ids of Airflow's users, or `{"id", "name"}`. With None, every user who may
+    answer for the DAG may approve. Without `self_approval`, the user who triggered the run may reject its plan but not
+    approve it; the request then stays open for other users.
 
-    What was rejected is skipped from here on. SubmitReassignmentOperator(require_approval=True) carries out only plans
-    whose approval was written down so. Returns `{"digest", "approved", "asked", "person", "reason", "answered_ms"}`.
+    If the plan is rejected, the task and its downstream tasks are skipped.
+    SubmitReassignmentOperator(require_approval=True) executes only plans whose approval is recorded here.
+    Returns `{"digest", "approved", "asked", "person", "reason", "answered_ms"}`.
 
     >>> ApprovePlanOperator(task_id="approve", plan={"uri": "/plan"}, snapshot={"uri": "/snapshot"}).defaults
     ['Reject']
@@ -83,7 +86,7 @@ class ApprovePlanOperator(ApprovalOperator):
         self.self_approval = self_approval
 
     def execute(self, context: Context) -> Any:
-        """Show the plan and wait, or go on where no person is needed, or one has approved it already."""
+        """Show the plan and wait for an answer; return at once if it is already approved or needs no approval."""
         from kafka_steward.execution.approving import approval_of, goes_without
         from kafka_steward.execution.publishing import refuse_invalid
         from kafka_steward.journal.approvals import Approval
@@ -102,10 +105,10 @@ class ApprovePlanOperator(ApprovalOperator):
         return _answer(approval, approved=True, asked=approval.person is not None)
 
     def execute_complete(self, context: Context, event: dict[str, Any], digest: str = "") -> Any:
-        """Write the answer down; ask anew when it is that of a person who may not approve, and skip after a no."""
+        """Record the answer. Request approval again if the user may not approve; skip after a rejection."""
         from kafka_steward.journal.approvals import Approval
 
-        # Not the base's way: it would skip before the answer is written down.
+        # Not ApprovalOperator's method, which would skip before the answer is recorded.
         answer = HITLOperator.execute_complete(self, context, event)
         approved = answer["chosen_options"] == [self.APPROVE]
         person = answer["responded_by_user"] or {}
@@ -130,7 +133,7 @@ class ApprovePlanOperator(ApprovalOperator):
         self.body = briefing(plan, snapshot)
         self.assigned_users = self._others(context)
         self.log.info("%s\n%s", self.subject, self.body)
-        # A task that is cleared keeps the page of its first request, which may be that of another plan.
+        # A cleared task keeps the page of its first request, which may show another plan.
         if request_shown(self, context) != (self.subject, self.body, self.assigned_users or []):
             raise AirflowFailException(
                 f"Plan {plan.digest[:12]} cannot be approved in this run: Airflow still shows what was asked before "
@@ -144,11 +147,11 @@ class ApprovePlanOperator(ApprovalOperator):
         raise AssertionError("Airflow's own operator waits by raising.")
 
     def _barred(self, context: Context) -> str | None:
-        """Return the name of the person who may not approve: who started the run, unless that is allowed."""
+        """Return the name of the user who may not approve: without `self_approval`, the one who started the run."""
         return None if self.self_approval else getattr(context["dag_run"], "triggering_user_name", None)
 
     def _others(self, context: Context) -> list[Any] | None:
-        """Return the approvers without the person who may not approve. Fails for good when nobody is left."""
+        """Return the approvers without the user who may not approve. Fails without a retry when none is left."""
         barred = self._barred(context)
         left = [user for user in self.assigned_users or () if barred not in (user["id"], user["name"])]
         if self.assigned_users and not left:
@@ -176,7 +179,7 @@ class ApprovePlanOperator(ApprovalOperator):
         raise AirflowSkipException(sentence)
 
     def _written(self, context: Context, write: Callable[[Opened], T]) -> T:
-        """Write into the journal, and again while it does not answer. Raises what the last time raised."""
+        """Write into the journal, and retry while it is unreachable. Raises the error of the last attempt."""
         for pause_s in _PAUSES_S:
             with self._patiently(pause_s), opened_by(hook_of(self, context)) as opened:
                 return write(opened)

@@ -1,4 +1,4 @@
-"""What every operator here shares: which cluster, with which settings, on whose behalf."""
+"""Common parts of the operators: the cluster, the settings, and the actor for the audit trail."""
 
 from __future__ import annotations
 
@@ -45,14 +45,15 @@ class StewardOperator(BaseOperator):
         self.settings = dict(settings or {})
 
     def open(self, context: Context) -> Opened:
-        """The cluster and its journal, connected: a context manager. Raises as `opened_by` does."""
+        """Return the connected cluster and its journal, as a context manager. Raises as `opened_by` does."""
         return opened_by(hook_of(self, context))
 
 
 def opened_by(hook: StewardHook) -> Opened:
-    """What the hook opens. Raises a StewardError that a retry may mend, AirflowFailException with any other's sentence.
+    """Return the hook's open cluster and journal. Raises a StewardError that a retry may resolve.
 
-    A wrong password or a missing connection is told at once, and not again and again while retries wait.
+    Every other StewardError becomes an AirflowFailException with its message: a wrong password or a missing connection
+    fails the task at once instead of on every retry.
     """
     try:
         return hook.open()
@@ -64,9 +65,9 @@ def opened_by(hook: StewardHook) -> Opened:
 
 @contextmanager
 def told_at_once(*, but: tuple[type[RequestError], ...] = ()) -> Iterator[None]:
-    """A request that cannot be granted fails the task for good with its sentence: no retry would change it.
+    """Turn a RequestError into an AirflowFailException with its message: no retry would change the result.
 
-    What is `but` is raised as it is: a later try may find it mended.
+    Errors of the types in `but` are re-raised unchanged, because a later try may succeed.
     """
     try:
         yield
@@ -77,9 +78,9 @@ def told_at_once(*, but: tuple[type[RequestError], ...] = ()) -> Iterator[None]:
 
 
 def skip_rest(task: BaseOperator, context: Context, sentence: str) -> NoReturn:
-    """Skip this task and what follows, and say why: in its log, and as its XCom `sentence`.
+    """Skip this task and its downstream tasks; write the reason to the log and to the XCom `sentence`.
 
-    Airflow drops the sentence of a skip exception.
+    Airflow discards the message of a skip exception.
     """
     task.log.info("%s", sentence)
     context["ti"].xcom_push("sentence", sentence)
@@ -87,16 +88,16 @@ def skip_rest(task: BaseOperator, context: Context, sentence: str) -> NoReturn:
 
 
 def folder_of(opened: Opened, context: Context, what: str) -> str:
-    """Where this try of this run puts its snapshot or plan: no other try writes there."""
+    """Return the folder in which this try of this run puts its snapshot or plan: no other try writes there."""
     task = context["ti"]
     run = "/".join(map(_folder_name, (opened.cluster.cluster_id, task.dag_id, task.run_id)))
     return f"{opened.access.workspace}/{run}/{_folder_name(task.task_id)}-{what}-{task.try_number}"
 
 
 def _folder_name(text: str) -> str:
-    """Return the name of a folder that any file system takes, and that no other text has."""
+    """Return a folder name that every file system accepts and that no other text maps to."""
     name = _UNSAFE.sub("_", text)
     if name == text and name.strip("."):
         return name
-    # `a:b` and `a+b` are two runs, and `..` is none that may lead out of the workspace.
+    # `a:b` and `a+b` are two different runs, and `..` must not lead out of the workspace.
     return f"{name}-{sha256(text.encode()).hexdigest()[:12]}"

@@ -1,4 +1,4 @@
-"""KIP-46's announcement from a DAG: before it restarts a broker, it says so."""
+"""KIP-46's announcement of a broker restart, written from a DAG before it restarts the broker."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = ["AnnounceBounceOperator"]
 
 
 class AnnounceBounceOperator(StewardOperator):
-    """Writes `/admin/rolling_bounce/<broker>` (KIP-46): the broker is about to be restarted on purpose.
+    """Writes `/admin/rolling_bounce/<broker>` (KIP-46): an announcement that the broker is about to be restarted.
 
-    Until it is back it has its grace period, or the time that `lasts` states, and receives no replica; with
-    `heal_fast_detection`, only brokers that did not announce it are healed at once. Returns the sentence.
+    Until it is back, the broker has its grace period, or the duration `lasts`, and receives no replica. With
+    `heal_fast_detection`, only brokers without an announcement are healed at once. Returns the message.
 
     >>> AnnounceBounceOperator(task_id="announce", broker=3, lasts=timedelta(minutes=20))
     <Task(AnnounceBounceOperator): announce>
@@ -33,7 +33,7 @@ class AnnounceBounceOperator(StewardOperator):
         self.lasts = lasts
 
     def execute(self, context: Context) -> str:
-        """Announce it. Raises RequestError for what is no broker id."""
+        """Write the announcement. Raises RequestError if `broker` is not a broker id."""
         from kafka_steward.errors import RequestError
         from kafka_steward.execution.bouncing import announce_bounce
 

@@ -26,18 +26,20 @@ _SCOPES = ("pending", "plan")
 
 
 class CancelReassignmentOperator(CarryingOperator):
-    """Cancels what a plan has pending (KIP-236), or with `scope="plan"` takes back what it has completed too.
+    """Cancels the pending reassignments of a plan (KIP-236); with `scope="plan"`, also reverts its completed moves.
 
-    `plan` is a plan's digest, or the beginning of it; without one, the plan that has the cluster is meant. The request
-    is in the journal first, so that whoever dies, the next try or another process goes on; a plan's own task ends when
-    its plan is cancelled. It works while reassignments are switched off, but for a rollback: that goes on then only
-    with `even_if_disabled`. A rollback waits until no other plan has the cluster, and says so.
+    `plan` is a plan's digest or a prefix of it; without one, the plan that holds the plan slot is cancelled. The
+    request is written into the journal first, so that after a crash the next try or another process resumes it. The
+    plan's own task ends when its plan is cancelled. The operator works while reassignments are disabled, except for a
+    rollback, which then continues only with `even_if_disabled`. A rollback waits until no other plan holds the plan
+    slot, and reports that.
 
-    At the end it looks whether everything is as it was: assignments in order, leaders, no log left on a broker that was
-    abandoned, throttles; and fails, retryably, if that is not so within `verify_timeout`. Returns what was found:
-    `{"plan", "rollback", "status", "sentence", "partitions", "as_before", "returned", "left_alone", "skipped", ...}`:
-    `returned` lists the partitions that went back, each with its `target` and its `originals`, and `skipped` those that
-    a rule of KIP-236 forbids to cancel, each with its rule.
+    At the end the operator verifies that the former state is restored: replica order, leaders, no log left on a broker
+    that a cancelled move would have added, throttles. It fails, with retries, if that is not so within
+    `verify_timeout`. Returns the result of that check: `{"plan", "rollback", "status", "sentence", "partitions",
+    "as_before", "returned", "left_alone", "skipped", ...}`. `returned` lists the partitions that were moved back, each
+    with its `target` and its `originals`; `skipped` lists the partitions that a rule of KIP-236 forbids to cancel, each
+    with its rule.
 
     >>> CancelReassignmentOperator(task_id="cancel", plan="3f2a91c0", reason="wrong racks")
     <Task(CancelReassignmentOperator): cancel>
@@ -65,7 +67,7 @@ class CancelReassignmentOperator(CarryingOperator):
         self.on_cancelled = as_notifiers(on_cancelled)
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Ask for it, then see it done, or wait for the trigger that does."""
+        """Request the cancel, then run it to its end, or defer to the trigger that does."""
         from kafka_steward.execution.undoing.choosing import plan_to_undo
         from kafka_steward.execution.undoing.undo import Undo
 
@@ -94,7 +96,7 @@ class CancelReassignmentOperator(CarryingOperator):
             return self._found(opened, digest, progress.to_json(), context)
 
     def execute_complete(self, context: Context, event: Mapping[str, Any], digest: str) -> dict[str, Any]:
-        """Go on after the trigger."""
+        """Verify the cancel after the trigger, and return the result."""
         progress = self.ended(event)
         with self.open(context) as opened:
             return self._found(opened, digest, progress, context)

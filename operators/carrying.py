@@ -1,4 +1,4 @@
-"""What carrying out and undoing a plan share: steps to an end, in the triggerer or in the worker."""
+"""Common parts of executing and cancelling a plan: run the steps to the end, in the triggerer or in the worker."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ __all__ = ["CarryingOperator", "refuse"]
 
 
 def _nothing() -> None:
-    """Do nothing: the plan stays as it is, for whoever goes on with it."""
+    """Do nothing: the plan stays in the journal, where another process can resume it."""
 
 
 class CarryingOperator(StewardOperator):
-    """An operator that steps something to its end: in the triggerer, or with `deferrable=False` in the worker.
+    """An operator that runs the steps of a plan to the end: in the triggerer, or with `deferrable=False` in the worker.
 
-    `plan_timeout` is for the deferral: past it, the task fails, and a retry goes on. Killing the task stops its steps.
+    `plan_timeout` limits the deferral: when it is exceeded the task fails, and a retry resumes the plan. Killing the
+    task stops its steps.
     """
 
     def __init__(self, *, deferrable: bool = True, plan_timeout: timedelta = timedelta(days=7), **kwargs: Any) -> None:
@@ -39,13 +40,14 @@ class CarryingOperator(StewardOperator):
         self._killed = threading.Event()
 
     def on_kill(self) -> None:
-        """Stop stepping. The cluster is left as it is: Airflow also kills tasks that another try goes on with."""
+        """Stop stepping and leave the cluster as it is: Airflow also kills tasks that another try continues."""
         self._killed.set()
 
     def to_the_end(self, opened: Opened, stepper: Stepper, *, killed: Callable[[], None] = _nothing) -> Progress:
-        """Step in this process until it has ended. Raises AirflowException for a stall, and for good when stuck.
+        """Step in this process until the plan has ended. Raises AirflowException for a stall.
 
-        `killed` is called once the task was killed, in this thread and not in the signal's.
+        Raises AirflowFailException (no retry) for a plan that is blocked. If the task is killed, `killed` is called in
+        this thread, not in the signal handler.
         """
         from kafka_steward.execution.loop import run_to_end
 
@@ -70,7 +72,7 @@ class CarryingOperator(StewardOperator):
         return progress
 
     def ended(self, event: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The progress that a trigger's event tells of what has ended. Raises as `to_the_end` for what has not."""
+        """Return the progress in a trigger's event if the plan has ended. Otherwise raise as `to_the_end` does."""
         progress: Mapping[str, Any] | None = event["progress"]
         if progress is None:
             refuse(event["sentence"], for_good=event.get("for_good", False))
@@ -85,5 +87,5 @@ class CarryingOperator(StewardOperator):
 
 
 def refuse(sentence: str, *, for_good: bool) -> NoReturn:
-    """Fail the task; `for_good`, without the retries that are left."""
+    """Fail the task; with `for_good`, without the remaining retries."""
     raise (AirflowFailException if for_good else AirflowException)(sentence)

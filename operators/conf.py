@@ -1,4 +1,4 @@
-"""What a run was given is looked at before its first task does anything: Airflow itself takes unknown keys."""
+"""Validation of a run's conf before its first task acts: Airflow itself accepts unknown keys."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 __all__ = ["refuse_unknown_keys", "unknown_keys"]
 
-#: Airflow's TriggerDagRunOperator adds it to whatever it was given.
+#: Airflow's TriggerDagRunOperator adds this key to every conf.
 _AIRFLOWS_OWN = frozenset({"openlineage"})
 
 
 def refuse_unknown_keys(context: Context) -> None:
-    """Fail the task for good when the run's conf has a key that is no parameter of its DAG.
+    """Fail the task without a retry when the run's conf has a key that is not a parameter of its DAG.
 
-    To be the `pre_execute` of a DAG's first task: it asks neither Kafka nor the journal.
+    Meant as the `pre_execute` of a DAG's first task: it calls neither Kafka nor the journal.
     """
     dag = context["dag"]
     sentence = unknown_keys(getattr(context["dag_run"], "conf", None) or {}, tuple(dag.params), dag.dag_id)
@@ -29,7 +29,7 @@ def refuse_unknown_keys(context: Context) -> None:
 
 
 def unknown_keys(conf: Mapping[str, Any], known: Collection[str], dag_id: str) -> str:
-    """Return the sentence that refuses the keys of `conf` that are not `known`; empty when all are. Pure."""
+    """Return the message that rejects the keys of `conf` that are not `known`; empty when all are known. Pure."""
     unknown = sorted(str(key) for key in conf if key not in known and key not in _AIRFLOWS_OWN)
     if not unknown:
         return ""

@@ -1,4 +1,4 @@
-"""Which failed brokers are to be healed now: the first task of a heal."""
+"""Detection of the failed brokers to heal now: the first task of a heal."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ __all__ = ["FindFailuresOperator"]
 
 
 class FindFailuresOperator(StewardOperator):
-    """Reads cluster and journal for brokers that are past their grace period and that no plan heals yet (KIP-46).
+    """Finds failed brokers whose grace period has expired and that no plan heals yet (KIP-46).
 
-    Of the event that started the run only the journal is read: Airflow doubles some events and swallows others. With
-    nothing to heal now, or while reassignments are switched off (KIP-236), the task and all after it are skipped; its
-    log and its XCom `sentence` say why. It fails for good in an outage, where nothing is healed until some brokers are
-    back, and for a broker that the cluster does not have. `brokers` narrows it to some ids; `ignore_grace` heals what
-    is dead now. Returns `{"brokers": [ids], "sentence", "cluster_id"}`.
+    The cluster and the journal are read. Of the event that started the run only the journal's address is used: Airflow
+    may duplicate or drop trigger events. If nothing is to be healed now, or while reassignments are disabled (KIP-236),
+    the task and its downstream tasks are skipped; its log and its XCom `sentence` give the reason. The task fails
+    without a retry during an outage, in which nothing is healed until some brokers are back, and for a broker id that
+    the cluster does not have. `brokers` restricts the result to some ids; `ignore_grace` heals brokers that are dead
+    now. Returns `{"brokers": [ids], "sentence", "cluster_id"}`.
 
     >>> FindFailuresOperator(task_id="find_failures", brokers=[3], ignore_grace=True)
     <Task(FindFailuresOperator): find_failures>
@@ -51,7 +52,7 @@ class FindFailuresOperator(StewardOperator):
         self.on_not_healable = as_notifiers(on_not_healable)
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Look, and skip what follows when nothing is to be healed."""
+        """Detect failed brokers; skip the downstream tasks when nothing is to be healed."""
         from kafka_steward.execution.switch import why_off
 
         with self._open(context) as opened:

@@ -1,4 +1,4 @@
-"""The plan and the snapshot that earlier tasks made, read back and held against what those tasks returned."""
+"""Readers for the plan and the snapshot of earlier tasks, which verify them against the results of those tasks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["address_of", "plan_at", "snapshot_at"]
 
 
 def address_of(made: Any, what: str = "plan") -> tuple[str, str | None]:
-    """Return URI and digest of what a task returned; of a URI alone, no digest. Raises PlanError for anything else."""
+    """Return the URI and digest in a task's result; for a URI alone, no digest. Raises PlanError for anything else."""
     if isinstance(made, str):
         return made, None
     if not isinstance(made, Mapping) or not isinstance(made.get("uri"), str):
@@ -23,7 +23,7 @@ def address_of(made: Any, what: str = "plan") -> tuple[str, str | None]:
 
 
 def plan_at(made: Any) -> PlanFolder:
-    """Read the plan that a task returned. Raises PlanError: missing, edited, or not the one that the task made."""
+    """Read the plan that a task returned. Raises PlanError if it is missing, edited, or another plan than that one."""
     from kafka_steward.planning.files.formats import read_plan
 
     uri, digest = address_of(made)
@@ -34,7 +34,7 @@ def plan_at(made: Any) -> PlanFolder:
 
 
 def snapshot_at(made: Any) -> SnapshotFolder:
-    """Read the snapshot that a task returned. Raises PlanError: missing or edited."""
+    """Read the snapshot that a task returned. Raises PlanError if it is missing or edited."""
     from kafka_steward.planning.files.formats import read_snapshot
 
     return read_snapshot(address_of(made, "snapshot")[0])

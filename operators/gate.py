@@ -1,4 +1,4 @@
-"""Whether a workflow may begin now: the first task of what can wait."""
+"""A check that a workflow may start now: the first task of workflows that can wait."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ __all__ = ["GateOperator"]
 
 
 class GateOperator(StewardOperator):
-    """Lets work begin only on a whole, quiet cluster; changes nothing.
+    """Lets a workflow start only on a fully replicated, idle cluster; changes nothing.
 
-    Open means: no partition is under-replicated, no broker that hosts replicas is gone, nothing is being reassigned, no
-    plan has the cluster, and reassignments are not switched off (KIP-236). Else, with `when_busy="skip"` the task and
-    all after it are skipped, with the reason in its log; with `when_busy="wait"` it waits, in the triggerer or with
-    `deferrable=False` in the worker, at most `wait_timeout`, asking every `poke_interval`. Returns the sentence.
+    The condition: no partition is under-replicated, no broker that hosts replicas is down, no reassignment is in
+    progress, no plan holds the plan slot, and reassignments are not disabled (KIP-236). If it is not met,
+    `when_busy="skip"` skips the task and its downstream tasks, with the reason in the log. `when_busy="wait"` waits, in
+    the triggerer or with `deferrable=False` in the worker, for at most `wait_timeout`, with a check every
+    `poke_interval`. Returns the message.
 
     >>> GateOperator(task_id="gate", conn_id="kafka_production", when_busy="wait")
     <Task(GateOperator): gate>
@@ -52,7 +53,7 @@ class GateOperator(StewardOperator):
         self._killed = threading.Event()
 
     def execute(self, context: Context) -> str:
-        """Look; then go on, skip what follows, or wait."""
+        """Check the cluster; then return, skip the downstream tasks, or wait."""
         with told_at_once():
             if self.when_busy not in ("skip", "wait"):
                 raise SettingError(f"A gate's when_busy is {self.when_busy!r}; it takes skip or wait.")
@@ -66,9 +67,9 @@ class GateOperator(StewardOperator):
         return self._waited(context)
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> str:  # noqa: ARG002 - Airflow's
-        """Go on after the trigger."""
+        """Return the message of the trigger's event. Fails without a retry if waiting cannot resolve the error."""
         if not event["done"]:
-            raise AirflowFailException(event["sentence"])  # no waiting would mend it
+            raise AirflowFailException(event["sentence"])  # waiting would not resolve it
         return str(event["sentence"])
 
     def on_kill(self) -> None:

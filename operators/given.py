@@ -1,4 +1,4 @@
-"""A reassignment that someone wrote by hand is looked at before anything is planned."""
+"""Validation of a manually written reassignment before anything is planned."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ __all__ = ["CheckReassignmentOperator"]
 
 
 class CheckReassignmentOperator(StewardOperator):
-    """Checks a reassignment in the format of kafka-reassign-partitions against the cluster; changes nothing.
+    """Validates a reassignment in the format of kafka-reassign-partitions against the cluster; changes nothing.
 
-    `reassignment` is the document, or its text. Fails, for good and with a sentence for each thing that is wrong: no
-    such topic, partition or broker, a broker that is not live, a partition or a broker twice. Returns `{"reassignment",
-    "partitions"}`, the document as the planner takes it.
+    `reassignment` is the document, or its text. The task fails without a retry, with a message for each fault: a topic,
+    partition or broker that does not exist, a broker that is not live, a partition or a broker that is listed twice.
+    Returns `{"reassignment", "partitions"}`: the document in the planner's format, and the number of partitions.
 
     >>> CheckReassignmentOperator(
     ...     task_id="check",
@@ -35,7 +35,7 @@ class CheckReassignmentOperator(StewardOperator):
         self.reassignment = reassignment
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Read it, and hold it against the cluster."""
+        """Parse the reassignment and validate it against the cluster."""
         from kafka_steward.execution.decisions.given import read_given, refuse_impossible
 
         with told_at_once():

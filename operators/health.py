@@ -1,4 +1,4 @@
-"""How a cluster is, for a person and for a dashboard (KIP-352)."""
+"""A health check of a cluster, for the task log and for metrics (KIP-352)."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ __all__ = ["ReportHealthOperator"]
 
 
 class ReportHealthOperator(StewardOperator):
-    """Looks at the cluster, says how it is, and emits that as metrics; changes nothing.
+    """Checks the health of the cluster, logs it, and emits it as metrics; changes nothing.
 
-    Under-replicated as KIP-352 has it: replicas that a reassignment is adding do not count. `limits` say what a healthy
-    cluster has at most, by measure; by default no partition under-replicated, under min ISR or offline, no failed log
-    directory, and no topic that brokers hold and Kafka does not let us describe. When a measure
-    is above its limit, `on_unhealthy` is notified, and with `when_unhealthy="fail"` the task fails for good. While
-    something is reassigning, bytes per second are measured for `sample_s` seconds. Returns
-    `{"healthy", "above", "sentence", "measures"}`: `above` names the measures that are.
+    Under-replicated partitions are counted as in KIP-352: replicas that a reassignment is adding do not count. `limits`
+    are the highest healthy values, by measure. By default no partition may be under-replicated, under min ISR or
+    offline, no log directory failed, and no topic hidden (hosted by brokers, but without permission to describe it).
+    When a measure exceeds its limit, `on_unhealthy` is notified, and with `when_unhealthy="fail"` the task fails
+    without a retry. During a reassignment, bytes per second are measured over `sample_s` seconds. Returns `{"healthy",
+    "above", "sentence", "measures"}`; `above` names the measures that exceed their limits.
 
     >>> ReportHealthOperator(task_id="health", when_unhealthy="fail", limits={"offline_partitions": 0})
     <Task(ReportHealthOperator): health>
@@ -55,7 +55,7 @@ class ReportHealthOperator(StewardOperator):
         self.on_unhealthy = as_notifiers(on_unhealthy)
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Look, tell, notify, and fail if that was asked for."""
+        """Check, log, emit and notify; fail if that was requested."""
         from kafka_steward.execution.watching.examining import (
             ailments,
             checked_limits,

@@ -1,4 +1,4 @@
-"""Which brokers have joined, for a DAG that their joining has started."""
+"""Claim of empty new brokers, for a DAG that starts when brokers join."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ __all__ = ["FindJoinedOperator"]
 
 
 class FindJoinedOperator(StewardOperator):
-    """Takes up the brokers that joined and hold nothing, and says which operation brings them in.
+    """Claims the brokers that joined empty, and returns the operation that gives them replicas.
 
-    The event that started the run is not read: Airflow doubles some and swallows others. With no such broker, or while
-    replicas are owed that a fill is to add first (KIP-409), the task and all after it are skipped; the watch rings
-    again after the fill. A run that a person started takes up nobody, and does what its form says, `operation`.
-    Returns `{"operation", "brokers", "sentence"}`: `expand`, or `rebalance` once a fill has given each some replicas.
+    The event that started the run is not read: Airflow may duplicate or drop trigger events. Without an empty broker,
+    or while a fill has to place pending replicas first (KIP-409), the task and its downstream tasks are skipped; the
+    watch emits the event again after the fill. A run that a user started claims no broker, and returns the `operation`
+    of its form. Returns `{"operation", "brokers", "sentence"}`: `expand`, or `rebalance` once a fill has given each of
+    the brokers some replicas.
 
     >>> FindJoinedOperator(task_id="find_joined", conn_id="kafka_production")
     <Task(FindJoinedOperator): find_joined>
@@ -33,7 +34,7 @@ class FindJoinedOperator(StewardOperator):
         self.operation = operation
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Look, and take up, or skip what follows."""
+        """Claim the empty brokers; skip the downstream tasks when there are none."""
         from kafka_steward.execution.filling.newcomers import take_up
 
         if not is_scheduled(context):

@@ -1,4 +1,4 @@
-"""The preferred leaders lead again."""
+"""Election of the preferred leaders."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["ElectLeadersOperator"]
 class ElectLeadersOperator(StewardOperator):
     """Elects the preferred leaders of the partitions of a `plan` (its digest), or of the whole cluster without one.
 
-    A partition whose preferred leader is not in the ISR keeps the leader that it has. Returns
+    A partition whose preferred leader is not in the ISR keeps its current leader. Returns
     `{"elected": n, "refused": n, "sentence"}`.
 
     >>> ElectLeadersOperator(task_id="elect_leaders", conn_id="kafka_production")
@@ -34,7 +34,7 @@ class ElectLeadersOperator(StewardOperator):
         self.plan = plan
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Elect them."""
+        """Elect the leaders, and log each partition that keeps its leader."""
         from kafka_steward.execution.electing import elect_preferred
 
         with self.open(context) as opened:

@@ -1,4 +1,4 @@
-"""Telling people: notifiers are called with the task's context and what happened."""
+"""Calls of the configured notifiers, with the task's context and the facts of the event."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ Notifiers: TypeAlias = "Callable[[Any], Any] | Sequence[Callable[[Any], Any]] | 
 
 
 def as_notifiers(given: Notifiers) -> list[Callable[[Any], Any]]:
-    """As a list, whatever was given."""
+    """Return the notifiers as a list, whether none, one or several are given."""
     if given is None:
         return []
     return [given] if callable(given) else list(given)
 
 
 def notify(notifiers: Sequence[Callable[[Any], Any]], context: Context, event: str, facts: Mapping[str, Any]) -> None:
-    """Call each with the context, to which `kafka_steward` is added: `{"event", "sentence", ...}`.
+    """Call each notifier with the context plus the key `kafka_steward`: `{"event", "sentence", ...}`.
 
-    One that fails is logged and costs nothing more: a cluster is not left broken because a message did not go out.
+    A notifier that fails is only logged: an undelivered notification must not stop the repair of a cluster.
     """
     told = {**context, "kafka_steward": {"event": event, **facts}}
     for notifier in notifiers:
@@ -38,5 +38,5 @@ def notify(notifiers: Sequence[Callable[[Any], Any]], context: Context, event: s
 def _call(notifier: Callable[[Any], Any], told: Mapping[str, Any]) -> None:
     try:
         notifier(told)
-    except Exception as error:  # noqa: BLE001 - it is a user's code, and may raise anything
+    except Exception as error:  # noqa: BLE001 - user code may raise anything
         log.warning("A notifier failed", notifier=repr(notifier), error=repr(error))

@@ -1,4 +1,4 @@
-"""A plan that people asked for: shown before it is carried out, and accounted for afterwards."""
+"""Review of a requested plan before its execution, and the report after it."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 
 __all__ = ["ReportPlanOperator", "ShowPlanOperator"]
 
-#: Partitions not moved that a report lists; the rest is counted.
+#: The most partitions not moved that a report lists; the rest is only counted.
 _LISTED = 50
-#: Kafka deletes what was abandoned by and by: how long it is given, and how often it is asked, in seconds.
+#: Kafka deletes removed replicas asynchronously: seconds to wait for that, and seconds between two polls.
 _DELETED_WITHIN_S, _LOOK_S = 120.0, 2.0
 
 
 class ShowPlanOperator(StewardOperator):
-    """Shows a plan in its log, and stops there when nothing is to be done, or with `only_show`.
+    """Logs a plan; stops the workflow when there is nothing to do, or with `only_show`.
 
-    `plan` and `snapshot` are what the tasks that made them return. Stopping is a success: the tasks after it that need
-    all before them to succeed are skipped; one with another trigger rule, such as the report, still runs. Returns
-    `{"sentence", "stop"}`, where `stop` is nothing, dry_run, or empty.
+    `plan` and `snapshot` are the results of the tasks that made them. Stopping is a success: downstream tasks with the
+    trigger rule `all_success` are skipped; those with another trigger rule, such as the report, still run. Returns
+    `{"sentence", "stop"}`, where `stop` is `nothing`, `dry_run`, or empty.
 
     >>> ShowPlanOperator(task_id="show_plan", plan={"uri": "/plan"}, snapshot={"uri": "/snapshot"}, only_show=True)
     <Task(ShowPlanOperator): show_plan>
@@ -54,7 +54,7 @@ class ShowPlanOperator(StewardOperator):
         self.only_show = only_show
 
     def execute(self, context: Context) -> dict[str, str]:
-        """Show it, and stop here or go on."""
+        """Log the plan, then return or skip the downstream tasks."""
         sentence = self._sentence()
         stop = "" if self.plan["partitions"] else "nothing"
         stop = stop or ("dry_run" if self.only_show else "")
@@ -84,11 +84,11 @@ class ShowPlanOperator(StewardOperator):
 
 
 class ReportPlanOperator(StewardOperator):
-    """Says what became of a plan: what was moved, what was held back and why, what is left to do.
+    """Reports the outcome of a plan: the moves made, the moves held and the reasons, and the work that remains.
 
-    `plan`, `shown`, `answer` and `submitted` are what the tasks that plan, show, ask for approval and submit return;
-    those that were skipped may be missing. `draining_brokers` are looked for in Kafka: they must be empty, on disk too,
-    unless the plan left something on them, which is then said. Returns `{"sentence", "status", "partitions",
+    `plan`, `shown`, `answer` and `submitted` are the results of the tasks that plan, show, request approval and submit;
+    those of skipped tasks may be missing. `draining_brokers` are checked in Kafka: they must be empty, on disk too,
+    unless the plan left replicas on them, which the report then states. Returns `{"sentence", "status", "partitions",
     "replicas_moved", "lower_bound", "not_done", "not_done_count", "empty", "audit"}`.
 
     >>> ReportPlanOperator(task_id="report", plan={"partitions": 0}, shown={"sentence": "Nothing to do.", "stop": "nothing"})
@@ -124,7 +124,7 @@ class ReportPlanOperator(StewardOperator):
         self.on_done = as_notifiers(on_done)
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Look, tell, and notify."""
+        """Collect the outcome, log it, and notify."""
         with self.open(context) as opened:
             facts = self._facts(opened)
         self.log.info("%s", facts["sentence"])
@@ -171,7 +171,10 @@ class ReportPlanOperator(StewardOperator):
         return f"{self.plan['unplaced']} partitions could not be placed; proof.json at {self.plan['uri']} says why."
 
     def _emptiness(self, opened: Opened, *, complete: bool) -> Emptiness | None:
-        """How empty the drained brokers are; what Kafka has still to delete is waited for."""
+        """Return the drain status of the drained brokers; wait while Kafka still has logs to delete.
+
+        Raises AirflowException when logs remain after `_DELETED_WITHIN_S` seconds.
+        """
         from kafka_steward.execution.decisions.draining import emptiness_of
 
         brokers = sorted(int(broker) for broker in self.draining_brokers or ())

@@ -1,4 +1,4 @@
-"""What is owed to under-replicated topics (KIP-409), from the look for it to the settled debt."""
+"""Pending replicas of under-replicated topics (KIP-409): their detection, the fill's snapshot, and the final report."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ if TYPE_CHECKING:
 
 __all__ = ["FindOwedOperator", "ReportFillOperator", "SnapshotOwedOperator"]
 
-#: Debts that a log line names before it only counts.
+#: The most pending partitions that the log names; the rest is only counted.
 _NAMED = 5
 
 
 class FindOwedOperator(StewardOperator):
-    """Reads which replicas are owed, drops what is owed no more, and carries out requests for partitions that waited.
+    """Finds pending replicas, drops obsolete entries, and executes deferred requests for new partitions.
 
-    The event that started the run is not read: Airflow doubles some and swallows others. With nothing that a live
-    broker can take, the task and all after it are skipped, and its log says why. Returns
-    `{"owed", "partitions", "sentence"}`: replicas, and partitions that can be filled now.
+    The event that started the run is not read: Airflow may duplicate or drop trigger events. If no live broker can take
+    a pending replica, the task and its downstream tasks are skipped, with the reason in the log. Returns `{"owed",
+    "partitions", "sentence"}`: the number of pending replicas, and of partitions that can be filled now.
 
     >>> FindOwedOperator(task_id="find_owed")
     <Task(FindOwedOperator): find_owed>
     """
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Look, and skip what follows when nothing can be filled."""
+        """Find pending replicas; skip the downstream tasks when nothing can be filled."""
         from kafka_steward.execution.decisions.owed import payable
         from kafka_steward.execution.filling.adding import carry_out_asked
 
@@ -52,10 +52,10 @@ class FindOwedOperator(StewardOperator):
 
 
 class SnapshotOwedOperator(StewardOperator):
-    """Writes a snapshot in which each partition's target is the number of replicas that it shall have, owed ones too.
+    """Writes a snapshot in which each partition's target is its wanted number of replicas, pending ones included.
 
-    For PlanReassignmentOperator with `operation="fill"`. Partitions with a replica on a dead broker keep what they
-    have: those are heal's. Returns `{"uri", "digest"}`.
+    The snapshot is for PlanReassignmentOperator with `operation="fill"`. Partitions with a replica on a dead broker
+    keep their current replicas: they are left to a heal. Returns `{"uri", "digest"}`.
 
     >>> SnapshotOwedOperator(task_id="snapshot")
     <Task(SnapshotOwedOperator): snapshot>
@@ -77,10 +77,10 @@ class SnapshotOwedOperator(StewardOperator):
 
 
 class ReportFillOperator(StewardOperator):
-    """Settles what the fill has paid, and says what is still owed.
+    """Reconciles the pending replicas after the fill, and reports how many are still pending.
 
-    `plan` and `submitted` are what those tasks returned. Returns `{"sentence", "settled", "dropped", "owed",
-    "partitions", "replicas_moved", "lower_bound"}`; `owed` counts replicas, the first two partitions.
+    `plan` and `submitted` are the results of those tasks. Returns `{"sentence", "settled", "dropped", "owed",
+    "partitions", "replicas_moved", "lower_bound"}`; `owed` counts replicas, `settled` and `dropped` count partitions.
 
     >>> ReportFillOperator(task_id="report", plan={"replicas_moved": 2}, submitted={"partitions": 2})
     <Task(ReportFillOperator): report>
@@ -102,7 +102,7 @@ class ReportFillOperator(StewardOperator):
         self.on_filled = as_notifiers(on_filled)
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Settle, tell, and notify."""
+        """Reconcile the pending replicas, report, and notify."""
         from kafka_steward.execution.decisions.aftermath import what_became
 
         with self.open(context) as opened:

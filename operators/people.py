@@ -1,4 +1,4 @@
-"""Who may approve, as a DAG's author says it, and what Airflow shows them."""
+"""The approvers and limits that a DAG author sets, and the approval request as Airflow shows it."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Approvers", "approvers_of", "checked_bytes", "request_shown"]
 
-#: Ids of Airflow's users, or `{"id", "name"}` of each; None is whoever may answer for the DAG.
+#: Ids of Airflow's users, or `{"id", "name"}` of each; None allows every user who may answer for the DAG.
 Approvers: TypeAlias = "Collection[str | Mapping[str, str]] | None"
 
 
 def approvers_of(given: Approvers) -> list[HITLUser] | None:
-    """Return the approvers as Airflow takes them, each once. Raises SettingError for anything else, or none at all.
+    """Return the approvers in Airflow's format, without duplicates. Raises SettingError for an empty or invalid value.
 
-    An id is what Airflow's auth manager has for it: the name with SimpleAuthManager, a number with the FAB provider's.
+    The id format depends on Airflow's auth manager: the name with SimpleAuthManager, a number with the FAB provider's.
     """
     if given is None:
         return None
@@ -41,9 +41,9 @@ def _user(given: Any) -> HITLUser:
 
 
 def checked_bytes(approve_above: Any) -> int | None:
-    """Return `approve_above` as given. Raises SettingError unless it is a number of bytes or None.
+    """Return `approve_above` unchanged. Raises SettingError unless it is a number of bytes or None.
 
-    It is the DAG author's own: no field of a run's form, or other result of a run, can take its place.
+    Only a literal of the DAG author is accepted: no field of a run's form and no other result of a run can replace it.
     """
     if approve_above is None or (type(approve_above) is int and approve_above >= 0):
         return approve_above
@@ -51,11 +51,12 @@ def checked_bytes(approve_above: Any) -> int | None:
 
 
 def request_shown(operator: HITLOperator, context: Context) -> tuple[str, str | None, list[HITLUser]]:
-    """Ask for input as HITLOperator does, and return what Airflow shows then: subject, body, and who may answer.
+    """Request input as HITLOperator does; return the subject, body and approvers that Airflow then shows.
 
-    Airflow keeps one request for each task of a run, and shows the first, whatever a later try asks.
+    Airflow keeps one request for each task of a run, and shows the first one even if a later try requests something
+    else.
     """
-    # Airflow's own way sends the same and drops what comes back.
+    # HITLOperator sends the same message, but discards the response.
     from airflow.sdk.api.datamodels._generated import HITLUser as User
     from airflow.sdk.execution_time.comms import CreateHITLDetailPayload
     from airflow.sdk.execution_time.task_runner import SUPERVISOR_COMMS

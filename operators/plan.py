@@ -1,4 +1,4 @@
-"""A snapshot becomes a plan, by a Spark job."""
+"""Planning: a Spark job turns a snapshot into a plan."""
 
 from __future__ import annotations
 
@@ -40,16 +40,15 @@ _LOG_LINE = re.compile(r"\d\d/\d\d/\d\d \d\d:\d\d:\d\d (TRACE|DEBUG|INFO|WARN) "
 class PlanReassignmentOperator(SparkSubmitOperator):
     """Plans `operation` for a snapshot with Spark; changes nothing on the cluster, and never connects to it.
 
-    `snapshot` is what SnapshotClusterOperator returns. Without `spark_conn_id` the job runs on the worker (local[*]);
-    whatever else SparkSubmitOperator takes (`conf`, `driver_memory`, `py_files`, ...) is passed on. `options` are
-    the planner's. A cluster whose Python lacks `kafka_steward` and OR-tools gets them by `archive`: the address of
-    what `python -m kafka_steward.planning --make-archive` writes, as the submitting machine can read it.
+    `snapshot` is the result of SnapshotClusterOperator. Without `spark_conn_id` the job runs on the worker (local[*]).
+    Other arguments of SparkSubmitOperator (`conf`, `driver_memory`, `py_files`, ...) are passed on. `options` are the
+    planner's. A Spark cluster whose Python lacks `kafka_steward` and OR-tools gets them from `archive`: the address of
+    the output of `python -m kafka_steward.planning --make-archive`, readable from the submitting machine.
 
-    The plan is written beside the snapshot, read back from there, its digest verified, and checked against the
-    snapshot by a checker that trusts no solver.
-
-    Returns `{"uri", "digest", "replicas_moved", "bytes_moved", "lower_bound", "partitions", "unplaced"}`. Raises
-    PlanningFailed when the job ends without a plan, SettingError when it could not work.
+    The plan is written beside the snapshot and read back from there. Its digest is verified, and a checker that does
+    not trust the solver checks it against the snapshot. Returns `{"uri", "digest", "replicas_moved", "bytes_moved",
+    "lower_bound", "partitions", "unplaced"}`. Raises PlanningFailed when the job ends without a plan, and SettingError
+    for a configuration that cannot work.
 
     >>> PlanReassignmentOperator(task_id="plan", snapshot={"uri": "/snapshot"}, operation="heal")
     <Task(PlanReassignmentOperator): plan>
@@ -87,7 +86,7 @@ class PlanReassignmentOperator(SparkSubmitOperator):
         self.archive = archive
 
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]  # theirs returns nothing
-        """Run the job, and read what it wrote."""
+        """Run the job, and return the plan that it wrote."""
         from kafka_steward.planning.files.formats import read_plan, read_snapshot
 
         snapshot = read_snapshot(self.snapshot["uri"])
@@ -104,7 +103,7 @@ class PlanReassignmentOperator(SparkSubmitOperator):
         master = master_of(self.spark_conn_id)
         _refuse_unreachable(master, uri)
         given = self.conf or {}
-        # This machine's own Python has what the archive holds.
+        # The Python of this machine already has the contents of the archive.
         archived = {} if master.is_local else _archived(self.archive, given)
         self.conf = {**QUIET_CONF, **(LOCAL_CONF if master.is_local else {}), **given, **archived}
         if master.is_local:
@@ -136,7 +135,7 @@ class PlanReassignmentOperator(SparkSubmitOperator):
 
 
 def _archived(archive: str | None, conf: Mapping[str, str]) -> dict[str, str]:
-    """The configuration that puts the archive on the executors' path, with what the task's own has of the same."""
+    """Return the configuration that adds the archive to the executors' path, merged with the task's own values."""
     from kafka_steward.planning.spark.archive import archive_conf
 
     if archive is None:
@@ -149,7 +148,7 @@ def _archived(archive: str | None, conf: Mapping[str, str]) -> dict[str, str]:
 
 
 def _job() -> str:
-    # Found, not imported: the worker itself needs no Spark session.
+    # Located, not imported: the worker itself needs no Spark session.
     spec = find_spec("kafka_steward.planning.spark.job")
     if spec is None or spec.origin is None:
         raise PlanningFailed("The planner is missing: install airflow-provider-kafka-steward anew on the worker.")
@@ -180,7 +179,7 @@ def _check(snapshot: SnapshotFolder, plan: PlanFolder) -> None:
 
 
 def _last_words(error: Exception) -> str:
-    """The last line that is none of Spark's own log: the job's sentence, or the exception that ended it."""
+    """Return the last line that is not from Spark's own log: the job's message, or the exception that ended it."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     said = [line for line in lines if not _LOG_LINE.match(line)]
     return (said or lines or [type(error).__name__])[-1]

@@ -1,4 +1,4 @@
-"""A rebalance, an expand, a drain or another replication factor is planned, as a form or a schedule asks for it."""
+"""Planning of a rebalance, expand, drain or change of the replication factor, from the fields of a form."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["WISHES", "PlanRebalanceOperator", "refuse_wrong_form"]
 
-#: The fields of the form that say what is to be planned.
+#: The fields of the form that define the plan.
 WISHES = (
     "operation",
     "brokers",
@@ -35,15 +35,15 @@ WISHES = (
 
 
 class PlanRebalanceOperator(PlanReassignmentOperator):
-    """Plans what `wishes` ask for, from a snapshot; changes nothing on the cluster, and never connects to it.
+    """Plans the operation that `wishes` describe, from a snapshot; does not change or connect to the cluster.
 
     `wishes` are the fields of the form of the DAG `rebalance`, by name: `operation` (rebalance, expand, drain,
     set-replication-factor), `brokers` to drain, `topics` and `exclude` as regular expressions, `exclude_brokers`,
     `replication_factor`, `rack_aware`, `balance`, `tolerance`, `internal_topics`, `max_moves`, `max_bytes`. A scheduled
-    run without a budget moves at most a tenth of the cluster's bytes. Everything else as PlanReassignmentOperator.
+    run without a budget moves at most a tenth of the cluster's bytes. All else is as in PlanReassignmentOperator.
 
-    Where the snapshot alone tells that there is nothing to do, no job is run, and `uri` and `digest` are None. Returns
-    what PlanReassignmentOperator does, and `operation` and `nothing` (why there is nothing to do, or empty).
+    If the snapshot alone shows that there is nothing to do, no job is run, and `uri` and `digest` are None. Returns the
+    result of PlanReassignmentOperator plus `operation` and `nothing` (the reason why there is nothing to do, or empty).
 
     >>> PlanRebalanceOperator(
     ...     task_id="plan", snapshot={"uri": "/snapshot"}, wishes={"operation": "drain", "brokers": [4]}
@@ -58,7 +58,7 @@ class PlanRebalanceOperator(PlanReassignmentOperator):
         self.wishes = wishes
 
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]  # as its base, SparkSubmit's
-        """Work out the options, and plan unless there is nothing to do."""
+        """Derive the planner's options, and plan unless there is nothing to do."""
         from kafka_steward.execution.decisions.wishes import nothing_to_do, options_for
         from kafka_steward.planning.files.formats import read_snapshot
 
@@ -74,9 +74,9 @@ class PlanRebalanceOperator(PlanReassignmentOperator):
 
 
 def refuse_wrong_form(context: Context) -> None:
-    """Fail the task for good when the run's conf has unknown keys, or its form's fields do not go together.
+    """Fail the task without a retry when the run's conf has unknown keys, or fields of its form contradict each other.
 
-    To be the `pre_execute` of the first task of the DAG `rebalance`: it asks neither Kafka nor the journal.
+    Meant as the `pre_execute` of the first task of the DAG `rebalance`: it calls neither Kafka nor the journal.
     """
     from kafka_steward.execution.decisions.wishes import refuse_wrong
 

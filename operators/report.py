@@ -1,4 +1,4 @@
-"""Telling what a plan would do, and what a heal has done."""
+"""The review of a heal's plan, and the report after the heal."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["ReportHealOperator", "TellPlanOperator"]
 
 
 class TellPlanOperator(StewardOperator):
-    """Says what a plan moves and what it cannot heal; with `mode="report"`, all tasks after it are skipped.
+    """Logs a plan's moves and the partitions it cannot heal; with `mode="report"`, all downstream tasks are skipped.
 
     >>> TellPlanOperator(task_id="tell_plan", plan={"digest": "3f2a", "unplaced": 0}, mode="report")
     <Task(TellPlanOperator): tell_plan>
@@ -43,11 +43,11 @@ class TellPlanOperator(StewardOperator):
         self.on_not_healable = as_notifiers(on_not_healable)
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Tell, and stop here when only a report was asked for."""
+        """Log the plan; skip the downstream tasks if only a report was requested."""
         facts = {**self.plan, "sentence": _plan_sentence(self.plan)}
         self.log.info("%s", facts["sentence"])
         if self.mode == "report":
-            # Otherwise the report at the end says what is left: people are told once.
+            # Otherwise the final report covers it: one notification for each run.
             if self.plan["unplaced"]:
                 notify(self.on_not_healable, context, "not_healable", facts)
             self.log.info("mode is report: nothing is submitted. The plan is at %s.", self.plan["uri"])
@@ -57,11 +57,11 @@ class TellPlanOperator(StewardOperator):
 
 
 class ReportHealOperator(StewardOperator):
-    """Looks at the cluster after a heal and says how it is: whole, or what is left and why.
+    """Checks the cluster after a heal and reports whether it is fully replicated, or what remains and why.
 
-    `brokers` are the ids that were healed, `plan` and `submitted` what those tasks returned. Fails, retryably, while a
-    partition that the plan healed is not in sync. Returns `{"sentence", "brokers", "partitions", "replicas_moved",
-    "lower_bound", "under_replicated", "left", "audit", "cancelled"}`: the sentence says what a cancel made of the plan.
+    `brokers` are the ids that were healed; `plan` and `submitted` are the results of those tasks. Returns `{"sentence",
+    "brokers", "partitions", "replicas_moved", "lower_bound", "under_replicated", "left", "audit", "cancelled"}`; after
+    a cancel, `sentence` states its effect on the plan.
 
     >>> ReportHealOperator(task_id="report", brokers=[3], plan={"digest": "3f2a"}, submitted={"left": 0})
     <Task(ReportHealOperator): report>
@@ -87,7 +87,7 @@ class ReportHealOperator(StewardOperator):
         self.on_not_healable = as_notifiers(on_not_healable)
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Look, tell, and notify."""
+        """Check the cluster, log the report, and notify."""
         with self.open(context) as opened:
             facts = self._facts(opened)
         self.log.info("%s", facts["sentence"])

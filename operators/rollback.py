@@ -1,4 +1,4 @@
-"""A whole plan is taken back, what it has completed included (KIP-236)."""
+"""Rollback of a whole plan, completed moves included (KIP-236)."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ __all__ = ["RollbackReassignmentOperator"]
 
 
 class RollbackReassignmentOperator(CancelReassignmentOperator):
-    """Takes every partition of a plan back to its original assignment, order included; running or ended alike.
+    """Restores the original assignment, replica order included, of every partition of a running or ended plan.
 
-    What is pending is cancelled; what is complete goes back in chunks, throttled as any plan, the last first. What
-    someone else changed since, what was created anew, and what would need a dead broker is left alone and listed. It is
-    CancelReassignmentOperator with `scope="plan"`, and takes its other arguments.
+    Pending reassignments are cancelled. Completed moves are reverted in chunks, the last first, throttled like any
+    plan. Partitions that were changed externally since, were re-created, or would need a dead broker are left unchanged
+    and listed. The operator is CancelReassignmentOperator with `scope="plan"`, and takes its other arguments.
 
     >>> RollbackReassignmentOperator(task_id="undo", plan="3f2a91c0").scope
     'plan'

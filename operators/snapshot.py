@@ -1,4 +1,4 @@
-"""What the cluster looks like now, as a folder of files."""
+"""Snapshot of the cluster's current state, as a folder of files."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ __all__ = ["SnapshotClusterOperator"]
 class SnapshotClusterOperator(StewardOperator):
     """Writes a snapshot of the cluster into the workspace; changes nothing on the cluster.
 
-    `failed_brokers` are the ids that the snapshot marks as failed, whatever else is dead; of one that lives, with the
-    setting `heal_failed_disks`, only its replicas in log directories that have failed are. `draining_brokers` are those
-    of live brokers that a drain is to empty, which fails for good when one is not live, or none would be left. Returns
-    `{"uri", "digest"}`. Raises the cluster's own errors.
+    Only the brokers in `failed_brokers` are marked as failed, even if others are dead too. If such a broker is live and
+    `heal_failed_disks` is set, only its replicas in failed log directories are marked. `draining_brokers` are live
+    brokers that a drain is to empty; the task fails without a retry when one of them is not live, or when no other live
+    broker would remain. Returns `{"uri", "digest"}`. Raises ClusterError.
 
     >>> SnapshotClusterOperator(task_id="snapshot", conn_id="kafka_production", draining_brokers=[4])
     <Task(SnapshotClusterOperator): snapshot>
@@ -46,7 +46,7 @@ class SnapshotClusterOperator(StewardOperator):
         failed, draining = ([int(broker) for broker in of or ()] for of in (self.failed_brokers, self.draining_brokers))
         with self.open(context) as opened:
             uri, now_ms = folder_of(opened, context, "snapshot"), opened.journal.now_ms()
-            with told_at_once(but=(PlanError,)):  # storage that was away may be back
+            with told_at_once(but=(PlanError,)):  # the storage may be reachable again on a retry
                 digest = take_snapshot(
                     opened.cluster,
                     uri,

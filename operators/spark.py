@@ -1,4 +1,4 @@
-"""Where a Spark job runs: on this machine with the PySpark of this Python, or where an Airflow connection says."""
+"""The Spark master of a job: this machine with the PySpark of this Python, or the one of an Airflow connection."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ __all__ = [
     "offer_local_connection",
 ]
 
-#: The connection that stands for this machine. SparkSubmitHook would take a missing one for YARN.
+#: The connection that represents this machine. SparkSubmitHook would use YARN for a missing connection.
 LOCAL_CONN_ID = "kafka_steward_local_spark"
-#: What Spark says of itself at its default level would bury what the job says.
+#: At Spark's default level its own messages would hide those of the job.
 QUIET_CONF: Mapping[str, str] = {"spark.log.level": "WARN"}
-#: A local job listens nowhere but on the loopback interface, and shows no page. Its JVM lives for seconds, and gains
-#: nothing from the second compiler or from collecting garbage in parallel.
+#: A local job listens on the loopback interface only, and has no web UI. Its JVM lives for seconds, so the C2
+#: compiler and a parallel garbage collector would not pay off.
 LOCAL_CONF: Mapping[str, str] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -47,12 +47,12 @@ class Master:
 
     @property
     def is_local(self) -> bool:
-        """Whether the whole job runs in one process of this machine."""
+        """Return whether the whole job runs in one process of this machine."""
         return self.url.startswith("local")
 
 
 def master_of(spark_conn_id: str | None) -> Master:
-    """The master that the connection names; this machine when there is none. Raises SettingError."""
+    """Return the master that the connection names; this machine without a connection. Raises SettingError."""
     if spark_conn_id is None:
         return Master("local[*]")
     try:
@@ -66,14 +66,14 @@ def master_of(spark_conn_id: str | None) -> Master:
 
 
 def offer_local_connection() -> None:
-    """Make LOCAL_CONN_ID known in this process, by the environment variable that Airflow reads connections from."""
+    """Define LOCAL_CONN_ID for this process, through the environment variable that Airflow reads connections from."""
     os.environ[f"AIRFLOW_CONN_{LOCAL_CONN_ID.upper()}"] = json.dumps({"conn_type": "spark", "host": "local[*]"})
 
 
 def local_environment() -> dict[str, str]:
-    """What spark-submit needs in its environment to run here, with this very Python and its PySpark.
+    """Return the environment variables that spark-submit needs to run here, with this Python and its PySpark.
 
-    Raises PlanningFailed, with the command that mends it, when PySpark is missing or is the client without jars.
+    Raises PlanningFailed, with the command that repairs it, when PySpark is missing or is the client without jars.
     """
     home = os.environ.get("SPARK_HOME") or _pyspark_home()
     if not (Path(home) / "jars").is_dir():

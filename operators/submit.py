@@ -1,4 +1,4 @@
-"""A plan is carried out, to its end."""
+"""Execution of a plan to its end."""
 
 from __future__ import annotations
 
@@ -23,21 +23,20 @@ __all__ = ["SubmitReassignmentOperator"]
 
 
 class SubmitReassignmentOperator(CarryingOperator):
-    """Carries out a plan in throttled chunks, and ends when all of it is submitted and settled.
+    """Executes a plan in throttled chunks, and ends when every move is submitted and complete.
 
-    `plan` is what PlanReassignmentOperator returns, or a plan folder's URI; it is checked against the `snapshot` that
-    it was made from, if that is given. The plan is written into the journal first; from then on a retry, a second run
-    or another process goes on where the last one stopped, and a plan that has ended is recognised and not done again.
-    Deferred, the steps are taken in the triggerer (RunPlanTrigger); with `deferrable=False`, in the worker.
+    `plan` is the result of PlanReassignmentOperator, or a plan folder's URI. If `snapshot` is given, the plan is
+    checked against it. The plan is written into the journal first; from then on a retry, a second run or another
+    process resumes it, and a plan that has ended is recognised and not executed again. When deferred, the steps run in
+    the triggerer (RunPlanTrigger); with `deferrable=False`, in the worker.
 
-    Killing the task cancels nothing: what is in flight goes on in Kafka, and clearing the task goes on with the plan.
-    With `on_kill="cancel"` the plan is cancelled when Airflow says that the task is failed, success or skipped: when a
-    person marked it so, not when they cleared it. What a process that dies at once cannot do, the cancel DAG can.
-    With `require_approval`, a plan is refused for good unless the journal holds the approval of its digest, which
-    ApprovePlanOperator writes.
-    A plan that somebody cancels ends the task: at once, or with its rollback where that was asked for.
-    Returns `{"digest", "status", "sentence", "partitions", "left"}`. Fails when the plan stalls (a retry goes on), and
-    for good when it is stuck and waits for a person.
+    Killing the task cancels nothing: reassignments in flight continue in Kafka, and clearing the task resumes the plan.
+    With `on_kill="cancel"` the plan is cancelled when Airflow reports the task as failed, success or skipped, that is,
+    when a user marked it so, and not when a user cleared it. A process that is killed at once cannot do that; use the
+    cancel DAG then. With `require_approval`, a plan is rejected without a retry unless the journal holds the approval
+    of its digest, which ApprovePlanOperator writes. If the plan is cancelled externally the task ends: at once, or
+    after the rollback if one was requested. Returns `{"digest", "status", "sentence", "partitions", "left"}`. Fails
+    when the plan stalls (a retry resumes it), and without a retry when it is blocked and needs operator action.
 
     >>> SubmitReassignmentOperator(task_id="submit", plan="/workspace/plan", require_approval=True)
     <Task(SubmitReassignmentOperator): submit>
@@ -61,7 +60,7 @@ class SubmitReassignmentOperator(CarryingOperator):
         self.when_killed = checked_on_kill(on_kill)
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Publish the plan unless it is known, then carry it out, or wait for the trigger that does."""
+        """Publish the plan unless the journal has it; then execute it, or defer to the trigger that does."""
         from kafka_steward.execution.undoing.undo import is_open
 
         with self.open(context) as opened:
@@ -75,7 +74,7 @@ class SubmitReassignmentOperator(CarryingOperator):
             return self._carried_out(opened, record.digest, context)
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - Airflow's
-        """Go on after the trigger."""
+        """Return the result from the trigger's event. Raises as `ended` does."""
         progress = self.ended(event)
         total, left = progress["partitions_total"], progress["left"]
         return _result(progress["digest"], progress["status"], event["sentence"], total, left)

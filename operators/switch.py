@@ -1,4 +1,4 @@
-"""KIP-236's switch from a DAG: around maintenance, no reassignment of the cluster may start."""
+"""KIP-236's reassignment kill switch, used from a DAG: no reassignment may start during maintenance."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ __all__ = ["DisableReassignmentOperator", "EnableReassignmentOperator"]
 
 
 class DisableReassignmentOperator(StewardOperator):
-    """Creates `/admin/reassign_cancel` (KIP-236): nothing starts until it is gone, and what runs is let finish.
+    """Creates `/admin/reassign_cancel` (KIP-236): no reassignment starts until it is deleted; running ones complete.
 
-    `reason` is told to everyone whom it holds up. Returns the sentence. Harmless when it is there already.
+    `reason` is shown wherever work is blocked. Returns the message. Does no harm when the node exists already.
 
     >>> DisableReassignmentOperator(task_id="off", reason="the racks are being rewired")
     <Task(DisableReassignmentOperator): off>
@@ -30,18 +30,18 @@ class DisableReassignmentOperator(StewardOperator):
         self.reason = reason
 
     def execute(self, context: Context) -> str:
-        """Switch them off."""
+        """Disable reassignments."""
         from kafka_steward.execution.switch import switch_off
 
         hook = hook_of(self, context)
-        with hook.journal(hook.cluster_id()) as journal:  # a cluster that is down can be switched off too
+        with hook.journal(hook.cluster_id()) as journal:  # works while the cluster is down too
             sentence = switch_off(journal, who=who_of(context), reason=self.reason)
         self.log.info("%s", sentence)
         return sentence
 
 
 class EnableReassignmentOperator(StewardOperator):
-    """Deletes `/admin/reassign_cancel` (KIP-236). Returns the sentence. Harmless when it is gone already.
+    """Deletes `/admin/reassign_cancel` (KIP-236). Returns the message. Does no harm when the node does not exist.
 
     >>> EnableReassignmentOperator(task_id="on")
     <Task(EnableReassignmentOperator): on>
@@ -54,11 +54,11 @@ class EnableReassignmentOperator(StewardOperator):
         self.reason = reason
 
     def execute(self, context: Context) -> str:
-        """Switch them on."""
+        """Enable reassignments."""
         from kafka_steward.execution.switch import switch_on
 
         hook = hook_of(self, context)
-        with hook.journal(hook.cluster_id()) as journal:  # a cluster that is down can be switched off too
+        with hook.journal(hook.cluster_id()) as journal:  # works while the cluster is down too
             sentence = switch_on(journal, who=who_of(context), reason=self.reason)
         self.log.info("%s", sentence)
         return sentence

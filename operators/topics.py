@@ -1,4 +1,4 @@
-"""New topics, and new partitions of topics, also while brokers are away (KIP-409)."""
+"""Creation of topics and of partitions, also while brokers are down (KIP-409)."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ __all__ = ["CreatePartitionsOperator", "CreateTopicOperator"]
 class CreateTopicOperator(StewardOperator):
     """Creates a topic; with `enable_under_replicated_topic_creation`, also with fewer brokers than replicas.
 
-    KIP-409: as long as min(`min.insync.replicas`, `replication_factor`) brokers are live, the topic is created on
-    those, and the replicas that are missing are written down as owed: the `fill` DAG adds them when brokers join.
-    `config` are the topic's own settings. A topic that is there already, with the same numbers, is left as it is;
-    with others, the task fails for good. Returns `{"topic", "existed", "owed", "sentence"}`; `owed` counts replicas.
+    KIP-409: if at least min(`min.insync.replicas`, `replication_factor`) brokers are live, the topic is created on
+    those, and the missing replicas are recorded as pending: the `fill` DAG adds them when brokers join. `config` are
+    the topic's own settings. An existing topic with the same partition count and replication factor is left unchanged;
+    if they differ, the task fails without a retry. Returns `{"topic", "existed", "owed", "sentence"}`; `owed` counts
+    pending replicas.
 
     >>> CreateTopicOperator(
     ...     task_id="orders", topic="orders", partitions=12, config={"min.insync.replicas": "2"},
@@ -47,7 +48,7 @@ class CreateTopicOperator(StewardOperator):
         self.config = dict(config or {})
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Create it, or find it."""
+        """Create the topic, or find the existing one."""
         from kafka_steward.execution.filling.creating import WantedTopic, create_topic
         from kafka_steward.execution.filling.unwatched import why_unwatched
 
@@ -62,13 +63,13 @@ class CreateTopicOperator(StewardOperator):
 
 
 class CreatePartitionsOperator(StewardOperator):
-    """Lets a topic have `count` partitions in all.
+    """Increases the number of a topic's partitions to `count`.
 
-    Kafka wants as many replicas of new partitions as the others have. On KRaft, brokers that are registered and away
-    may take their place, and Kafka fills them when they are back. With too few even so, the task fails for good; with
-    `later=True` it leaves a request in the journal, which the `fill` DAG carries out when a broker joins. A request
-    for a topic that was deleted or created anew meanwhile is dropped, with a reason in the audit trail.
-    Returns `{"topic", "done", "waits", "sentence"}`.
+    Kafka requires as many replicas for new partitions as the existing ones have. On KRaft, registered brokers that are
+    down may be assigned, and Kafka fills their replicas when they are back. If there are too few brokers even so, the
+    task fails without a retry. With `later=True` it instead leaves a deferred request in the journal, which the `fill`
+    DAG executes when a broker joins. A request for a topic that was deleted or re-created since is dropped, with a
+    reason in the audit trail. Returns `{"topic", "done", "waits", "sentence"}`.
 
     >>> CreatePartitionsOperator(task_id="grow", topic="orders", count=24, later=True)
     <Task(CreatePartitionsOperator): grow>
@@ -83,7 +84,7 @@ class CreatePartitionsOperator(StewardOperator):
         self.later = later
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Add them, or leave the request."""
+        """Add the partitions, or leave the deferred request."""
         from kafka_steward.execution.filling.adding import add_partitions
         from kafka_steward.execution.filling.unwatched import why_unwatched
 
@@ -97,7 +98,7 @@ class CreatePartitionsOperator(StewardOperator):
 
 
 def _told(operator: StewardOperator, sentence: str, notice: str) -> str:
-    """Log what came of it and, if so, that nobody comes for what is left; returns both."""
+    """Log the result and, if the remaining work has no consumer, the notice about that; return both as one text."""
     operator.log.info("%s", sentence)
     if notice:
         operator.log.warning("%s", notice)

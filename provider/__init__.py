@@ -1,4 +1,4 @@
-"""Kafka Steward: keeps Kafka clusters whole and even, as an Apache Airflow provider."""
+"""Kafka Steward: an Apache Airflow provider that keeps Kafka partitions fully replicated and balanced."""
 
 from __future__ import annotations
 

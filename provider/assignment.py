@@ -1,4 +1,4 @@
-"""The shared vocabulary: partitions, their replicas, and moves. Knows nothing of Kafka's API, Spark or Airflow."""
+"""Shared types: partitions, their replicas, and moves. Independent of Kafka's API, Spark and Airflow."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Assignment = tuple[int, ...]
 
 
 class TopicPartition(NamedTuple):
-    """A partition of a topic; prints as Kafka does, `orders-7`, and sorts by topic, then number."""
+    """A partition of a topic; printed as in Kafka, `orders-7`, and sorted by topic, then number."""
 
     topic: str
     partition: int
@@ -23,7 +23,7 @@ class TopicPartition(NamedTuple):
 
 
 class Operation(str, Enum):
-    """Why a plan is made."""
+    """The purpose of a plan."""
 
     HEAL = "heal"
     REBALANCE = "rebalance"
@@ -36,13 +36,13 @@ class Operation(str, Enum):
 
 
 class MoveReason(str, Enum):
-    """Why one partition moves; a plan's `reason` column holds the value."""
+    """The reason why a partition moves; a plan's `reason` column holds the value."""
 
     #: A replica was on a broker that failed (KIP-46).
     BROKER_FAILED = "broker_failed"
-    #: A replica was in a log directory that failed, of a broker that lives.
+    #: A replica was in a failed log directory of a live broker.
     LOG_DIR_FAILED = "log_dir_failed"
-    #: A replica was on a broker that is to be emptied.
+    #: A replica was on a broker that is to be drained.
     BROKER_DRAINING = "broker_draining"
     #: It had fewer replicas than its target (KIP-409), or more.
     REPLICATION_FACTOR = "replication_factor"
@@ -50,14 +50,14 @@ class MoveReason(str, Enum):
     RACK_SPREAD = "rack_spread"
     #: Another broker held less than its fair share.
     BALANCE = "balance"
-    #: A person or a file asked for exactly this.
+    #: A user or a file requested exactly this assignment.
     GIVEN = "given"
     #: The replicas are the same, in another order.
     REORDER = "reorder"
 
     @staticmethod
     def in_words(reason: str) -> str:
-        """A reason for a person, as a clause; what is none of these stays as it is."""
+        """Return a reason as a readable clause; an unknown reason is returned unchanged."""
         return _WORDS.get(reason, reason)
 
 
@@ -75,10 +75,10 @@ _WORDS: dict[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One partition's way from one assignment to another, with its place in the plan.
+    """The change of one partition from one assignment to another, with its place in the plan.
 
-    `size_bytes` is the partition's size on its leader, None when unknown. `chunk` counts from 0, and `position`
-    counts from 0 within its chunk; together they are the plan's order.
+    `size_bytes` is the partition's size on its leader, None when unknown. `chunk` counts from 0, and `position` counts
+    from 0 within its chunk; together they are the plan's order.
     """
 
     topic: str
@@ -103,5 +103,5 @@ class Move:
 
     @property
     def removing(self) -> frozenset[int]:
-        """Brokers that give up their replica."""
+        """Brokers that lose their replica."""
         return frozenset(self.before) - frozenset(self.after)

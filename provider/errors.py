@@ -1,30 +1,30 @@
-"""Every error that Kafka Steward raises, by whose fault it was.
+"""Every error that Kafka Steward raises, grouped by the side at fault.
 
 ::
 
     StewardError
-    ├── RequestError             what was asked for cannot be done: mend the request
+    ├── RequestError             the request cannot be fulfilled: correct it
     │   ├── SettingError           a setting is missing, unknown or out of range
     │   ├── PlanError              a plan is unknown, edited, unproven, or of another cluster
     │   └── DocumentError          a journal document cannot be read
-    ├── ClusterError             Kafka cannot, or will not: mend the cluster, or wait
+    ├── ClusterError             Kafka cannot comply, or refuses to: repair the cluster, or wait
     │   ├── ClusterUnreachable     no bootstrap server answers
-    │   ├── AuthenticationFailed   they answer, and refuse the credentials
+    │   ├── AuthenticationFailed   they answer, and reject the credentials
     │   ├── WrongCluster           the address answers with another cluster's id
     │   ├── BrokerUnreachable      one broker does not answer
-    │   ├── KafkaTimeout           no answer in time: it may have been done all the same
-    │   └── KafkaRefused           Kafka said no; carries Kafka's own words
+    │   ├── KafkaTimeout           no answer in time: the change may have been applied nevertheless
+    │   └── KafkaRefused           Kafka rejected the request; carries Kafka's own message
     ├── JournalError             the durable record
     │   ├── JournalUnreachable     its database or ZooKeeper does not answer
     │   ├── NodeExists, NodeMissing, VersionConflict
     │   │                          a tree operation met another state than it expected
-    │   ├── WrongJournal           another journal than was meant, or one half of it
-    │   ├── SlotTaken              another plan owns the cluster
+    │   ├── WrongJournal           another journal than intended, or one half of it
+    │   ├── SlotTaken              another plan holds the plan slot
     │   └── LockLost               another process steps the plan: this one must stop
     ├── PlanningFailed           the Spark job ended without a plan
-    └── SandboxFailed            a local cluster for demo and tests could not be had, or did not do as asked
+    └── SandboxFailed            a local cluster for demo and tests could not start or misbehaved
 
-The message of each is one sentence for a person: what is wrong, where, and what to do.
+Each message is one readable sentence: the fault, its place, and the remedy.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ __all__ = [
 
 
 class StewardError(Exception):
-    """Anything that Kafka Steward raises on purpose."""
+    """Any error that Kafka Steward raises deliberately."""
 
 
 class RequestError(StewardError, ValueError):
-    """What was asked for cannot be done."""
+    """A request that cannot be fulfilled."""
 
 
 class SettingError(RequestError):
@@ -76,7 +76,7 @@ class DocumentError(RequestError):
 
 
 class ClusterError(StewardError, RuntimeError):
-    """Kafka cannot, or will not."""
+    """Kafka cannot comply with a request, or refuses to."""
 
 
 class ClusterUnreachable(ClusterError, ConnectionError):
@@ -84,7 +84,7 @@ class ClusterUnreachable(ClusterError, ConnectionError):
 
 
 class AuthenticationFailed(ClusterError, PermissionError):
-    """The servers answer and refuse the credentials."""
+    """The servers answer and reject the credentials."""
 
 
 class WrongCluster(ClusterError):
@@ -100,11 +100,11 @@ class BrokerUnreachable(ClusterError, ConnectionError):
 
 
 class KafkaTimeout(ClusterError, TimeoutError):
-    """Kafka gave no answer in time. The change may have been applied all the same: list before believing."""
+    """Kafka gave no answer in time. The change may have been applied nevertheless: check the state before retrying."""
 
 
 class KafkaRefused(ClusterError):
-    """Kafka refused; `message` is in Kafka's own words, `code` is its error code."""
+    """Kafka rejected a request; `message` is Kafka's own text, `code` is its error code."""
 
     def __init__(self, code: int, message: str, sentence: str) -> None:
         super().__init__(sentence)
@@ -113,7 +113,7 @@ class KafkaRefused(ClusterError):
 
 
 class JournalError(StewardError, RuntimeError):
-    """The durable record failed, or holds something else than was expected."""
+    """The durable record failed, or its content differs from what was expected."""
 
 
 class JournalUnreachable(JournalError, ConnectionError):
@@ -121,23 +121,23 @@ class JournalUnreachable(JournalError, ConnectionError):
 
 
 class NodeExists(JournalError):
-    """A node was to be created, and exists."""
+    """A node was to be created, but exists already."""
 
 
 class NodeMissing(JournalError):
-    """A node was to be changed, and does not exist."""
+    """A node was to be changed, but does not exist."""
 
 
 class VersionConflict(JournalError):
-    """A node was changed by someone else since it was read."""
+    """A node was changed by another process since it was read."""
 
 
 class WrongJournal(JournalError):
-    """Another journal than was meant, or one half of it without the other."""
+    """Another journal than intended, or one half of it without the other."""
 
 
 class SlotTaken(JournalError):
-    """Another plan owns the cluster; `owner` is its digest."""
+    """Another plan holds the plan slot of the cluster; `owner` is its digest."""
 
     def __init__(self, owner: str, sentence: str) -> None:
         super().__init__(sentence)
@@ -145,7 +145,7 @@ class SlotTaken(JournalError):
 
 
 class LockLost(JournalError):
-    """Another process steps the plan now; this one must change nothing more."""
+    """Another process steps the plan now; this one must make no further changes."""
 
 
 class PlanningFailed(StewardError, RuntimeError):
@@ -153,4 +153,4 @@ class PlanningFailed(StewardError, RuntimeError):
 
 
 class SandboxFailed(StewardError, RuntimeError):
-    """A local cluster could not be had, or did not do as asked."""
+    """A local cluster could not start, or did not behave as requested."""

@@ -1,7 +1,7 @@
-"""Text from outside on its way out: to logs and terminals, into CSV, into Markdown. One function for each exit. Pure.
+"""Escaping of external text for its output: logs and terminals, CSV, Markdown. One function for each target. Pure.
 
-Topics, reasons, persons, plan names, host names and Kafka's own messages were written by others. None of them may move
-a cursor, begin a line that was never logged, reverse the reading direction, or become a formula or a heading.
+Topics, reasons, user names, plan names, host names and Kafka's own messages come from outside. None of them may move a
+cursor, forge a log line, reverse the reading direction, or become a formula or a heading.
 """
 
 from __future__ import annotations
@@ -11,45 +11,45 @@ from datetime import datetime, timezone
 
 __all__ = ["UNPRINTABLE", "csv_cell", "markdown", "moment", "printable", "utc"]
 
-#: What no text of a person needs: control characters (C0, C1), line and paragraph separators, marks and overrides of
-#: the reading direction, invisible marks and tags, and halves of surrogate pairs.
+#: Characters that no readable text needs: control characters (C0, C1), line and paragraph separators, marks and
+#: overrides of the reading direction, invisible marks and tags, and halves of surrogate pairs.
 UNPRINTABLE = re.compile(
     "[\x00-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff"
     "\U000e0000-\U000e007f]"
 )
-#: A spreadsheet takes a cell that begins so for a formula; full-width forms count where a locale writes them.
+#: A spreadsheet reads a cell with such a prefix as a formula; full-width forms count in locales that use them.
 _FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20", "\t", "\r")
 _MARKDOWN = re.compile(r"([\\`*_\[\]<>|~&])")
-#: At the beginning of a line these make a list, a rule or a heading.
+#: At the start of a line these begin a list, a rule or a heading.
 _MARKDOWN_BEGINS = re.compile(r"^(\s*[0-9]*)([-+=#.)])(?=[\s#=-]|$)")
 _LAST_MS = 253_402_300_799_999
 
 
 def printable(text: str) -> str:
-    r"""Return `text` for one line of a log or terminal: what cannot be printed is written as Python does, `\x1b`."""
+    r"""Return `text` for one line of a log or terminal: unprintable characters are escaped as in Python, `\x1b`."""
     return UNPRINTABLE.sub(_escaped, text)
 
 
 def csv_cell(text: str) -> str:
-    r"""Return `text` for a cell of a CSV file: as `printable`, and an apostrophe before what would be a formula."""
+    r"""Return `text` for a cell of a CSV file: as `printable`, with an apostrophe before a formula prefix."""
     line = printable(text)
     return f"'{line}" if text.lstrip(" ").startswith(_FORMULA) else line
 
 
 def markdown(text: str) -> str:
-    """Return `text` for a line or table cell of Markdown: as `printable`, and every mark of Markdown escaped."""
+    """Return `text` for a line or table cell of Markdown: as `printable`, with every Markdown mark escaped."""
     line = _MARKDOWN.sub(r"\\\1", printable(text))
     return _MARKDOWN_BEGINS.sub(r"\1\\\2", line)
 
 
 def utc(ms: int) -> str:
-    """Return the moment `ms`, milliseconds since 1970, as `2026-11-22 08:00:00`; one that no calendar has, as it is."""
+    """Return `ms`, milliseconds since 1970, as `2026-11-22 08:00:00`; a value outside the calendar as `<ms> ms`."""
     found = moment(ms)
     return f"{ms} ms" if found is None else found.strftime("%Y-%m-%d %H:%M:%S")
 
 
 def moment(ms: int) -> datetime | None:
-    """Return the moment `ms`, milliseconds since 1970, in UTC; None for one that no calendar has."""
+    """Return `ms`, milliseconds since 1970, as a datetime in UTC; None for a value outside the calendar."""
     return datetime.fromtimestamp(ms / 1000, timezone.utc) if 0 <= ms <= _LAST_MS else None
 
 

@@ -1,8 +1,8 @@
-"""Maintenance windows: when work that can wait may begin. Pure: the time is passed in.
+"""Maintenance windows: the times at which deferrable work may begin. Pure: the time is passed in.
 
-A window is written as people say it: `22:00-06:00`, with days `mon-fri 22:00-06:00` (the days on which it opens), and
-several of them as `mon-fri 22:00-06:00; sat,sun 00:00-24:00`. Its times are those of the wall clock of a time zone, so
-that it moves with summer time; a span that summer time swallows whole does not open on that day.
+A window is written as `22:00-06:00`, with days as `mon-fri 22:00-06:00` (the days on which it opens), and several of
+them as `mon-fri 22:00-06:00; sat,sun 00:00-24:00`. Its times are wall-clock times of a time zone, so they follow
+daylight saving time; a span that falls completely into the skipped hour does not open on that day.
 """
 
 from __future__ import annotations
@@ -19,44 +19,44 @@ __all__ = ["PATTERN", "MaintenanceWindow", "window_of"]
 
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _SPAN = r"(?:[a-z,-]+ )?\d{1,2}:\d\d-\d{1,2}:\d\d"
-#: What a form accepts before the sentences here are asked; empty: always open.
+#: Pattern for a form, checked before the detailed errors of this module; empty: always open.
 PATTERN = rf"^\s*(?:{_SPAN}(?:\s*;\s*{_SPAN})*)?\s*$"
 _PARTS = re.compile(r"(?:(?P<days>[a-z,-]+) )?(?P<begin>\d{1,2}:\d\d)-(?P<end>\d{1,2}:\d\d)")
 _A_DAY = 24 * 60
-#: Days to look ahead for the next opening: a week, and more for a span that summer time swallowed.
+#: Days to search for the next opening: a week, and more for a span that daylight saving time skips.
 _AHEAD = 16
 
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """Minutes of the day at which it opens and closes, and the weekdays (0: Monday) on which it opens."""
+    """Minutes of the day at which a span opens and closes, and the weekdays (0: Monday) on which it opens."""
 
     days: frozenset[int]
     begin: int
     end: int
 
     def on(self, day: date, zone: ZoneInfo) -> tuple[int, int]:
-        """When it opens and closes if it opens on that day, in milliseconds since 1970."""
+        """Return the opening and closing time if the span opens on that day, in milliseconds since 1970."""
         return _moment_ms(day, self.begin, zone), _moment_ms(day, self.end, zone)
 
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceWindow:
-    """A window as it was written, and its time zone. Construct through `window_of`, which validates."""
+    """A window in its written form, with its time zone. Construct through `window_of`, which validates."""
 
     text: str
     zone: ZoneInfo
     spans: Sequence[_Span]
 
     def closed_until_ms(self, now_ms: int) -> int | None:
-        """When it opens next, in milliseconds since 1970; None while it is open."""
+        """Return the next opening time, in milliseconds since 1970; None while the window is open."""
         openings = list(self._around(now_ms))
         if any(opens <= now_ms < closes for opens, closes in openings):
             return None
         return min(opens for opens, _ in openings if opens > now_ms)
 
     def sentence(self, opens_ms: int) -> str:
-        """That it is closed, and when it opens."""
+        """Return the message that the window is closed, with its next opening time."""
         opens = datetime.fromtimestamp(opens_ms / 1000, self.zone).strftime("%Y-%m-%d %H:%M")
         return (
             f"Nothing new is submitted outside the maintenance window {self.text}; it opens {opens} ({self.zone.key})."
@@ -73,7 +73,7 @@ class MaintenanceWindow:
 
 
 def window_of(text: str, zone: str) -> MaintenanceWindow | None:
-    """The window that `text` describes in the time zone of that name; None for an empty text: always open.
+    """Return the window that `text` describes in the named time zone; None for an empty text: always open.
 
     Raises SettingError for a time, a day or a zone that does not exist, and for a window that never opens.
     """
@@ -128,5 +128,5 @@ def _day(name: str) -> int:
 def _moment_ms(day: date, minutes: int, zone: ZoneInfo) -> int:
     days, rest = divmod(minutes, _A_DAY)
     local = datetime.combine(day + timedelta(days=days), time(rest // 60, rest % 60), zone)
-    # By way of UTC: differences of two local times of one zone leave summer time out.
+    # Through UTC: the difference of two local times in one zone ignores daylight saving time.
     return int(local.astimezone(timezone.utc).timestamp() * 1000)

@@ -1,4 +1,4 @@
-"""What Airflow asks of a provider. Imports nothing: Airflow reads it in every one of its processes."""
+"""The metadata that Airflow requires of a provider. Imports nothing: every Airflow process reads it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["SETTINGS", "get_provider_info"]
 
 _NAME = "Kafka Steward"
 
-#: Name of a setting: type, default, what it means. `kafka_steward.settings` validates; a test compares the two.
+#: By name of a setting: type, default, description. `kafka_steward.settings` validates; a test compares the two.
 SETTINGS: dict[str, tuple[str, str, str]] = {
     "heal_failure_interval": (
         "float",
@@ -107,7 +107,7 @@ _PLACES: dict[str, tuple[str, str]] = {
     ),
 }
 
-#: Defaults as the form's switches show them.
+#: Labels of boolean defaults, as in the form.
 _DEFAULT_WORDS = {"False": "off", "True": "on"}
 _JSON_TYPES = {"float": "number", "integer": "integer", "boolean": "boolean", "string": "string"}
 
@@ -142,7 +142,7 @@ _OPERATORS = (
 
 
 def get_provider_info() -> dict[str, Any]:
-    """The provider's parts, for `airflow providers get` and the connection form."""
+    """Return the provider's parts, for `airflow providers get` and the connection form."""
     return {
         "package-name": "airflow-provider-kafka-steward",
         "name": _NAME,
@@ -173,7 +173,7 @@ def _options() -> dict[str, Any]:
         name: {"description": text, "version_added": "0.1.0", "type": "string", "example": example, "default": ""}
         for name, (text, example) in _PLACES.items()
     }
-    # A URL may hold a password: Airflow hides such an option, and takes it from `journal_cmd` and `journal_secret` too.
+    # A URL may contain a password: Airflow hides a sensitive option, and also reads `journal_cmd` and `journal_secret`.
     places["journal"]["sensitive"] = True
     knobs = {
         name: {"description": text, "version_added": "0.1.0", "type": kind, "example": None, "default": default}
@@ -230,7 +230,7 @@ def _field(label: str, description: str, kind: str = "string", **schema: Any) ->
 
 
 def _knob_field(name: str, kind: str, default: str, text: str) -> dict[str, Any]:
-    # Told, not filled in: the form would store it in the connection, where it would win over [kafka_steward].
+    # In the description, not as a value: the form would store it in the connection, which overrides [kafka_steward].
     text += f" Default: {_DEFAULT_WORDS.get(default, default.removesuffix('.0'))}." if default else ""
     schema = {"enum": _CHOICES[name]} if name in _CHOICES else {}
     return _field(name.replace("_", " ").capitalize(), text, _JSON_TYPES[kind], **schema)

@@ -1,7 +1,7 @@
-"""Every knob, once: its name, unit, default and range, and the order of the sources that may set it.
+"""Every setting, defined once: its name, unit, default and range, and the precedence of its sources.
 
-A DAG's parameter wins over the connection's extra, which wins over the `[kafka_steward]` section, which wins over the
-default here. The connection's extra also takes the KIPs' dotted names (`kafka.heal.chunk.size`).
+A DAG's parameter overrides the connection's extra, which overrides the `[kafka_steward]` section, which overrides the
+default here. The connection's extra also accepts the KIPs' dotted names (`kafka.heal.chunk.size`).
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from kafka_steward.values import finite_number, shown, switch, whole_number
 
 __all__ = ["Settings"]
 
-#: Seconds: ten years; days: a hundred years. Their milliseconds still fit wherever a time is kept.
+#: Seconds: ten years; days: a hundred years. Their milliseconds still fit every field that stores a time.
 _LONGEST_S, _LONGEST_DAYS = 315_360_000, 36_500
-#: As Kafka keeps rates, and as it keeps counts.
+#: Kafka's types of rates and of counts.
 _LONG, _INT = 2**63 - 1, 2**31 - 1
-#: KIP-46: such a heal_failure_interval switches healing off.
+#: KIP-46: this heal_failure_interval disables healing.
 _NEVER = -1
 
 
@@ -43,23 +43,23 @@ class Settings:
     heal_failure_interval: float = _knob(1800.0, low=-1, high=_LONGEST_S)
     #: Partitions in one chunk (KIP-46's kafka.heal.chunk.size).
     heal_chunk_size: int = _knob(50, low=1, high=5000)
-    #: Whether a broker that vanished unannounced is due at once (KIP-46, fast detection).
+    #: A broker that disappears without an announcement is due at once (KIP-46, fast detection).
     heal_fast_detection: bool = _knob(False)
-    #: Whether replicas in a failed log directory of a live broker are moved to other brokers, as a dead broker's are.
+    #: Replicas in a failed log directory of a live broker are moved to other brokers, as those of a dead broker are.
     heal_failed_disks: bool = _knob(False)
     #: Seconds after which an unhandled failure is announced again.
     heal_retry_interval: float = _knob(600.0, low=1, high=_LONGEST_S)
     #: More failed brokers than this is an outage: reported, not healed.
     max_failed_brokers: int = _knob(10, low=1, high=_INT)
-    #: The same as a fraction of the brokers that there were.
+    #: The same as a fraction of the known brokers.
     max_failed_fraction: float = _knob(0.4, low=0, high=1)
     #: Bytes per second that reassignment may bring into one broker; 0: no throttle.
     throttle: int = _knob(50_000_000, low=0, high=_LONG)
     #: Bytes per second of a broker's network, for `throttle_fraction`; 0: not stated.
     network_bandwidth: int = _knob(0, low=0, high=_LONG)
-    #: The throttle as a fraction of `network_bandwidth`; 0: as `throttle` says. What is set nearer to a run wins.
+    #: The throttle as a fraction of `network_bandwidth`; 0: use `throttle`. The source with higher precedence wins.
     throttle_fraction: float = _knob(0.0, low=0, high=1)
-    #: Whether the leaders' side is throttled too, as the peers do; it slows ordinary catch-up.
+    #: Throttle the leaders' side too, as comparable tools do; this slows ordinary catch-up.
     throttle_leaders: bool = _knob(False)
     #: Fraction of the volume of each log directory that must stay free.
     min_free: float = _knob(0.15, low=0, high=1)
@@ -69,44 +69,44 @@ class Settings:
     max_out_per_broker: int = _knob(5, low=1, high=_INT)
     #: Partitions in flight at once, in the whole cluster.
     max_in_flight: int = _knob(100, low=1, high=_INT)
-    #: Whether a move that adds several replicas adds one after the other (KIP-236's staggering).
+    #: A move that adds several replicas adds one after the other (KIP-236's staggering).
     one_replica_at_a_time: bool = _knob(False)
-    #: Whether the next move starts when one ends ("sliding"), or when its whole chunk has ended ("chunk", KIP-46).
+    #: The next move starts when one ends ("sliding"), or when its whole chunk has ended ("chunk", KIP-46).
     window: str = _knob("sliding", choices=("sliding", "chunk"))
     #: Seconds to wait between chunks.
     chunk_pause: float = _knob(0.0, low=0, high=_LONGEST_S)
-    #: When plans that can wait may begin moves, such as "mon-fri 22:00-06:00"; empty: always.
+    #: Times at which deferrable plans may begin moves, such as "mon-fri 22:00-06:00"; empty: always.
     maintenance_window: str = _knob("", pattern=PATTERN)
     #: The time zone of that window.
     maintenance_timezone: str = _knob("UTC")
     #: Seconds without progress after which a move counts as stalled.
     stall_after: float = _knob(600.0, low=1, high=_LONGEST_S)
-    #: What becomes of a stalled move: it is waited for, it alone is cancelled, or the run fails and a retry goes on.
+    #: Action for a stalled move: keep waiting, cancel only this move, or fail the run, which a retry resumes.
     when_stalled: str = _knob("fail", choices=("wait", "cancel", "fail"))
-    #: Seconds after which a plan that nobody steps is paused, and its throttles given back once nothing of it moves.
+    #: Seconds without a step after which a plan is paused; its throttle leases are released once no move is in flight.
     abandoned_after: float = _knob(600.0, low=1, high=_LONGEST_S)
-    #: Steps that failed in a row after which a plan is stuck and waits for a person.
+    #: Consecutive failed steps after which a plan is blocked and needs operator action.
     max_attempts: int = _knob(100, low=1, high=_INT)
     #: Seconds between two steps of a plan.
     step_interval: float = _knob(2.0, low=0.1, high=_LONGEST_S)
-    #: Seconds between two looks of the watch.
+    #: Seconds between two polls of the watch.
     watch_interval: float = _knob(2.0, low=0.1, high=_LONGEST_S)
-    #: Seconds between two looks of the watch at the cluster's health (KIP-352); 0: none.
+    #: Seconds between two health checks of the watch (KIP-352); 0: none.
     health_interval: float = _knob(60.0, low=0, high=_LONGEST_S)
-    #: Days that the watch keeps what it saw of the cluster's health, for plots.
+    #: Days for which the watch keeps its health measurements, for plots.
     health_retention: float = _knob(7.0, low=0, high=_LONGEST_DAYS)
-    #: How reassignments are submitted: by the Admin API, or by /admin/reassign_partitions ("legacy", ZooKeeper only).
+    #: Submission path: the Admin API, or the legacy znode /admin/reassign_partitions ("legacy", ZooKeeper only).
     submission: str = _knob("admin", choices=("admin", "legacy"))
-    #: What becomes of a reassignment that others start while reassignments are switched off (KIP-236).
+    #: Action for an external reassignment that starts while reassignments are disabled (KIP-236).
     foreign_while_disabled: str = _knob("report", choices=("report", "cancel"))
-    #: Whether topics are created while fewer brokers than replicas are live (KIP-409); what is missing is owed.
+    #: Topics are created while fewer brokers than replicas are live (KIP-409); the missing replicas are pending.
     enable_under_replicated_topic_creation: bool = _knob(False)
-    #: Days that a finished plan's rows are kept.
+    #: Days for which the rows of a finished plan are kept.
     plan_retention: float = _knob(30.0, low=0, high=_LONGEST_DAYS)
 
     @classmethod
     def of(cls, *sources: Mapping[str, Any]) -> Settings:
-        """Settings from the given sources, the first of which wins. Names of other things are left alone.
+        """Return settings from the given sources, the first of which has precedence. Other names are ignored.
 
         Raises SettingError, naming the setting, when a value is of the wrong type or out of range, when two settings
         contradict each other, and for a maintenance window that never opens.
@@ -114,7 +114,7 @@ class Settings:
         merged: dict[str, Any] = {}
         for source in map(_known, reversed(sources)):
             if "throttle" in source:
-                merged.pop("throttle_fraction", None)  # the one that is nearer to the run wins
+                merged.pop("throttle_fraction", None)  # the source with higher precedence wins
             merged.update(source)
         settings = cls(**{name: _checked(name, value) for name, value in merged.items()})
         window_of(settings.maintenance_window, settings.maintenance_timezone)
@@ -123,9 +123,9 @@ class Settings:
 
     @classmethod
     def refuse_wrong(cls, source: Mapping[str, Any]) -> None:
-        """Raise SettingError for what is wrong in `source` whatever the other sources say.
+        """Raise SettingError for a fault in `source` that no other source can correct.
 
-        A setting that needs another one is held against it only if `source` has both.
+        A setting that depends on another one is checked only if `source` has both.
         """
         given = _known(source)
         settings = cls(**{name: _checked(name, value) for name, value in given.items()})
@@ -135,14 +135,14 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class _Pair:
-    """Two settings that need each other: whether they fit, and what is said of `given` when they do not."""
+    """Two settings that depend on each other: the check of `given`, and the message when it fails."""
 
     names: frozenset[str]
     fit: Callable[[Settings], bool]
     sentence: str
 
 
-#: A plan is seen at its steps only: what is to be told from one step to the next takes two of them.
+#: A plan is observed only at its steps, so a period that is measured between steps must span at least two of them.
 _PAIRS = (
     _Pair(
         frozenset({"abandoned_after", "step_interval"}),
@@ -178,7 +178,7 @@ def _refuse_contradictions(settings: Settings, given: set[str]) -> None:
 
 
 def _throttled(settings: Settings) -> Settings:
-    """With the fraction of the network as bytes per second."""
+    """Return the settings with the fraction of the network converted to bytes per second."""
     if not settings.throttle_fraction:
         return settings
     if not settings.network_bandwidth:
@@ -190,7 +190,10 @@ def _throttled(settings: Settings) -> Settings:
 
 
 def _known(source: Mapping[str, Any]) -> dict[str, Any]:
-    """What `source` sets, by our names. Raises SettingError when it sets one by two names, to two values."""
+    """Return the settings in `source`, by canonical name.
+
+    Raises SettingError when `source` sets one by two names, to two values.
+    """
     names = {knob.name for knob in fields(Settings)}
     known: dict[str, Any] = {}
     for key, value in source.items():
@@ -224,7 +227,7 @@ def _text(value: object) -> str:
     return value
 
 
-#: By the type of a setting's default: how its value is read, and what it takes.
+#: By the type of a setting's default: the reader of its value, and a description of the accepted values.
 _READERS: Mapping[type, tuple[Callable[[object], Any], str]] = {
     bool: (switch, "true or false"),
     int: (whole_number, "a whole number"),

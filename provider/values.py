@@ -1,4 +1,4 @@
-"""Reading numbers and switches as people write them: in JSON, in a form, in a configuration file, in Python."""
+"""Readers for numbers and booleans as they are written in JSON, a form, a configuration file or Python."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from decimal import Decimal, InvalidOperation
 __all__ = ["finite_number", "shown", "switch", "whole_number"]
 
 _SWITCHES = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
-#: No whole number has more digits: an exponent must not be written out before it is known to be small.
+#: The most digits of a whole number: the exponent is checked before the number is expanded.
 _MOST_DIGITS = 40
 _LONGEST = 80
 
@@ -19,7 +19,7 @@ def whole_number(value: object) -> int:
     Raises ValueError for everything else: true and false, a fraction, NaN, infinity, more than 40 digits.
     """
     if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise ValueError("not a whole number")  # noqa: TRY004 - one kind of refusal, whatever was given
+        raise ValueError("not a whole number")  # noqa: TRY004 - one type of error for every input
     try:
         number = Decimal(value)
     except InvalidOperation as error:
@@ -43,7 +43,7 @@ def finite_number(value: object) -> float:
 
 
 def switch(value: object) -> bool:
-    """Return what `value` switches: true or false, or one of the words of configuration files. Raises ValueError."""
+    """Return `value` as a boolean: true or false, or one of the words of configuration files. Raises ValueError."""
     word = str(value).lower() if isinstance(value, bool | int | str) else ""
     if word not in _SWITCHES:
         raise ValueError("neither true nor false")
@@ -51,9 +51,9 @@ def switch(value: object) -> bool:
 
 
 def shown(value: object) -> str:
-    """Return `value` as an error shows it, cut after 80 characters."""
+    """Return `value` as text for an error message, cut after 80 characters."""
     try:
         text = repr(value)
     except ValueError:
-        return "a number of thousands of digits"  # Python refuses to write it
+        return "a number of thousands of digits"  # Python refuses to convert it
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

@@ -1,1 +1,1 @@
-"""What a DAG waits for."""
+"""The sensors of the provider."""

@@ -1,4 +1,4 @@
-"""What both sensors share: one question, asked by the worker or by the triggerer in the same words."""
+"""Common base of the sensors: one check, evaluated by the worker or by the triggerer with the same code."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ __all__ = ["StewardSensor"]
 
 
 class StewardSensor(BaseSensorOperator):
-    """Waits until the answer to `question` is yes, and returns the answer's value.
+    """Waits until the check `question` is met, and returns its value.
 
-    A cluster or journal that does not answer for a while is waited for too; what no waiting mends, fails at once and
-    for good. `deferrable` (default) waits in the triggerer, else the worker does.
+    A cluster or journal that is temporarily unreachable is waited for too. An error that waiting cannot resolve fails
+    the task at once and without a retry. With `deferrable` (the default) the triggerer waits, else the worker does.
     """
 
     question: str
@@ -45,11 +45,11 @@ class StewardSensor(BaseSensorOperator):
         self.deferrable = deferrable
 
     def arguments(self, context: Context) -> dict[str, Any]:
-        """The question's arguments, as JSON values."""
+        """Return the arguments of the check, as JSON values."""
         raise NotImplementedError
 
     def execute(self, context: Context) -> Any:
-        """Ask once; then wait for the trigger, or go on asking."""
+        """Evaluate the check once; if it is not met, defer to the trigger, or keep poking."""
         if not self.deferrable:
             return super().execute(context)
         answer, journal = self._answer(context)
@@ -58,14 +58,14 @@ class StewardSensor(BaseSensorOperator):
         return answer.value
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> Any:  # noqa: ARG002 - Airflow's
-        """Go on after the trigger."""
+        """Return the value of the trigger's event, or fail without a retry."""
         if not event["done"]:
-            raise AirflowFailException(event["sentence"])  # no waiting would mend it
+            raise AirflowFailException(event["sentence"])  # waiting would not resolve it
         self.log.info("%s", event["sentence"])
         return event["value"]
 
     def poke(self, context: Context) -> PokeReturnValue:
-        """Ask once."""
+        """Evaluate the check once."""
         answer, _ = self._answer(context)
         return PokeReturnValue(answer.done, answer.value)
 

@@ -1,4 +1,4 @@
-"""Waiting for a broker to fail, or to join."""
+"""Sensors for the failure and for the join of a broker."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ __all__ = ["BrokerFailureSensor", "BrokerJoinSensor"]
 
 
 class BrokerFailureSensor(StewardSensor):
-    """Waits until a broker is gone for longer than `heal_failure_interval`, and no plan heals it (KIP-46).
+    """Waits until a broker has been down for longer than `heal_failure_interval` and no plan heals it (KIP-46).
 
-    The same detector as the watch's, with the same entries in the journal. `brokers` narrows it to some ids. Returns
-    the failed brokers' ids.
+    It uses the same detector as the watch, with the same entries in the journal. `brokers` restricts it to some ids.
+    Returns the failed brokers' ids.
 
     >>> BrokerFailureSensor(task_id="failure", brokers=[3, 4], poke_interval=30)
     <Task(BrokerFailureSensor): failure>
@@ -32,15 +32,15 @@ class BrokerFailureSensor(StewardSensor):
         self.brokers = brokers
 
     def arguments(self, context: Context) -> dict[str, Any]:
-        """Which brokers, and who looks."""
+        """Return the broker ids and the actor for the audit trail."""
         brokers = None if self.brokers is None else [int(broker) for broker in self.brokers]
         return {"brokers": brokers, "who": who_fields(context)}
 
 
 class BrokerJoinSensor(StewardSensor):
-    """Waits until a broker has joined: one that can take replicas that are owed (KIP-409), or that holds nothing yet.
+    """Waits until a broker has joined: one that can take pending replicas (KIP-409), or one that is still empty.
 
-    With `brokers`, until all of these are live. Returns the ids of the brokers that it waited for.
+    With `brokers`, waits until all of these are live. Returns the ids of the brokers that met the condition.
 
     >>> BrokerJoinSensor(task_id="joined", brokers=[4])
     <Task(BrokerJoinSensor): joined>
@@ -54,6 +54,6 @@ class BrokerJoinSensor(StewardSensor):
         self.brokers = brokers
 
     def arguments(self, context: Context) -> dict[str, Any]:
-        """Which brokers, and who looks."""
+        """Return the broker ids and the actor for the audit trail."""
         brokers = None if self.brokers is None else [int(broker) for broker in self.brokers]
         return {"brokers": brokers, "who": who_fields(context)}

@@ -1,4 +1,4 @@
-"""Waiting for a cluster to be healthy."""
+"""Sensor for the health of a cluster."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["ClusterHealthSensor"]
 
 
 class ClusterHealthSensor(StewardSensor):
-    """Waits until no measure of the cluster is above its limit (KIP-352).
+    """Waits until no measure of the cluster exceeds its limit (KIP-352).
 
     By default: no partition is under-replicated, under min ISR or offline. Replicas that a reassignment is adding do
     not make a partition under-replicated. `limits` are given by measure, such as `{"reassigning_partitions": 0,
@@ -32,5 +32,5 @@ class ClusterHealthSensor(StewardSensor):
         self.limits = limits
 
     def arguments(self, context: Context) -> dict[str, Any]:  # noqa: ARG002 - for sensors that need it
-        """What to wait for."""
+        """Return the limits."""
         return {"limits": None if self.limits is None else dict(self.limits)}

@@ -1,4 +1,4 @@
-"""Waiting for replicas to be in sync."""
+"""Sensor for replicas that catch up with their leader."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ __all__ = ["IsrCatchUpSensor"]
 class IsrCatchUpSensor(StewardSensor):
     """Waits until every replica is in the ISR: of `partitions` (`"orders-7"`), of a `plan` (its digest), or of all.
 
-    A plan's replicas on brokers that died since are not waited for: they are the next failure's matter. Its log says
-    how many replicas of how many partitions are missing. Returns `{"partitions": n, "missing": 0}`.
+    A plan's replicas on brokers that have failed since are not waited for: the heal of that failure replaces them. The
+    log states how many replicas of how many partitions are missing. Returns `{"partitions": n, "missing": 0}`.
 
     >>> IsrCatchUpSensor(task_id="catch_up", partitions=["orders-7"])
     <Task(IsrCatchUpSensor): catch_up>
@@ -35,7 +35,7 @@ class IsrCatchUpSensor(StewardSensor):
         self.plan = plan
 
     def arguments(self, context: Context) -> dict[str, Any]:  # noqa: ARG002 - for sensors that need it
-        """What to wait for."""
+        """Return the partitions or the plan. Raises RequestError if both are given, or for an invalid name."""
         if self.partitions is None:
             return {"plan": self.plan}
         if self.plan:

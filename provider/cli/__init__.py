@@ -1,9 +1,9 @@
-"""`airflow kafka-steward`: the command line for the person on call, without a scheduler and without the UI.
+"""`airflow kafka-steward`: the command line for the operator on call, without a scheduler and without the UI.
 
 ::
 
     commands.py    the group that Airflow adds, from the verbs of the modules below
-    verb.py        how a verb is called: one cluster, one sentence on failure, an exit code
+    verb.py        the execution of a verb: one cluster, one message on failure, an exit code
     look.py        status, plans, show, audit            decide.py   verify, abandon
     drive.py       apply, resume                         cancel.py   cancel
     journal.py     journal copy

@@ -22,7 +22,7 @@ def _bytes(text: str) -> int:
 
 
 def time_ago(text: str) -> int | datetime:
-    """Milliseconds ago, or a moment; one without a time zone is UTC."""
+    """Parse a duration, as milliseconds ago, or a point in time; a time without a time zone is UTC."""
     ago = re.fullmatch(r"(\d+)([smhd])", text)
     if ago:
         return int(ago[1]) * _SECONDS[ago[2]] * 1000
@@ -36,7 +36,7 @@ def time_ago(text: str) -> int | datetime:
 
 
 def moment_ms(time: int | datetime, now_ms: int) -> int:
-    """What `time_ago` read, in milliseconds since 1970."""
+    """Return a value of `time_ago` as milliseconds since 1970."""
     return now_ms - time if isinstance(time, int) else int(time.timestamp() * 1000)
 
 

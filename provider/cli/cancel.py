@@ -1,4 +1,4 @@
-"""Stopping a plan, all of them, and taking them back: cancel, and what `resume` goes on with of it (KIP-236)."""
+"""The verb cancel: cancel or roll back one plan, or cancel everything; `resume` uses it for open cancels (KIP-236)."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ as by kafka-reassign-partitions or Cruise Control. Those go back to their replic
 
 At the end it is looked up in Kafka whether everything is as it was. Each partition that went back is named, from
 what to what; each that did not, with the reason, and then the exit code is 1."""
-#: With --all, looks until Kafka shows the end of each cancel, and seconds between two.
+#: With --all, the maximum number of polls until Kafka shows the end of each cancel, and the seconds between two polls.
 _LOOKS, _SOON_S = 30, 1.0
 _STAYS = "Ctrl-C stops; the cancels that were asked for by then go on."
 
 
 def verbs() -> tuple[ActionCommand, ...]:
-    """The verbs of this module."""
+    """Return the verbs of this module."""
     scope = Arg(
         ("--scope",),
         help="pending: stop, and take back what is in flight. plan: take back all of it (default: pending)",
@@ -74,7 +74,7 @@ def verbs() -> tuple[ActionCommand, ...]:
 
 
 def reason_of(call: Call) -> str:
-    """The reason that was given, or words that say that none was."""
+    """Return the given reason, or a text that says that none was given."""
     reason: str = call.arguments.reason.strip()
     return reason or "no reason was given"
 
@@ -99,14 +99,17 @@ def _cancel(call: Call) -> Exit:
 
 
 def _first(opened: Opened, record: PlanRecord) -> PlanRecord:
-    """Who repeats the command after an interruption wants the first plan taken back, not its rollback."""
+    """Return the plan that `record` rolls back, or `record` if it is no rollback.
+
+    A user who repeats the command after an interruption means the original plan, not its rollback.
+    """
     from kafka_steward.journal.records import ROLLS_BACK
 
     return opened.journal.plans.get(str(record.extra.get(ROLLS_BACK) or "none")) or record
 
 
 def take_back(call: Call, opened: Opened, record: PlanRecord, asked: CancelRequest, interrupt: Interrupt) -> Exit:
-    """Do what `asked` says, to the end, look in Kafka whether it is so, and print what was found."""
+    """Execute the cancel request `asked` to the end, verify it against Kafka, and print the result."""
     undone = _undo(call, opened, record, asked, interrupt)
     undone.complain()
     code = ending(call, undone.progress, done=undone.done, lines=undone.lines, facts=undone.facts)
@@ -120,7 +123,7 @@ def take_back(call: Call, opened: Opened, record: PlanRecord, asked: CancelReque
 
 @dataclass(frozen=True)
 class _Undone:
-    """How the undoing of a plan ended; `found` is what was seen in Kafka then, None where it has not ended."""
+    """The result of a cancel or rollback; `found` is the verification against Kafka, None if it has not ended."""
 
     progress: Progress
     found: Verified | None
@@ -129,22 +132,22 @@ class _Undone:
 
     @property
     def done(self) -> bool:
-        """Whether everything that was to be as before is, and nothing was left where it was."""
+        """Return whether the verification succeeded and no partition was skipped, left alone or failed."""
         found = self.found
         return found is not None and found.ok and not (found.skipped or self.left_alone or self.progress.failed)
 
     @property
     def lines(self) -> list[str]:
-        """Each partition that went back, for people."""
+        """A line of text for each partition that went back."""
         return [each.sentence for each in self.found.returned] if self.found else []
 
     @property
     def facts(self) -> Mapping[str, Any]:
-        """The same and more, for programs."""
+        """The full verification result, as JSON values."""
         return {"found": self.found.to_json() if self.found else None}
 
     def complain(self) -> None:
-        """Name what did not go back, with the reason."""
+        """Print the partitions that did not go back, with the reasons, and the throttles that are left."""
         for kind, several in (
             ("was left alone", self.left_alone),
             ("was not cancelled", self.found.skipped if self.found else ()),
@@ -203,7 +206,7 @@ def _cancel_everything(call: Call, opened: Opened, asked: CancelRequest, interru
 def _ask_everything(
     call: Call, opened: Opened, asked: CancelRequest, interrupt: Interrupt
 ) -> tuple[list[str], list[ExternalCancel]]:
-    """Ask each plan for its cancel and cancel what others have in flight; again while Kafka does not show its end."""
+    """Request the cancel of each plan and cancel external reassignments; repeat until Kafka shows their end."""
     from kafka_steward.execution.cancel_signal import cancel_everything
 
     ask = partial(cancel_everything, opened.cluster, opened.journal, asked, call.who)

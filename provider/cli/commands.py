@@ -1,4 +1,4 @@
-"""The group `kafka-steward`, as Airflow adds it to its command line."""
+"""The command group `kafka-steward`, which Airflow adds to its command line."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _EPILOG = f"""examples:
 
 
 def get_kafka_steward_commands() -> list[GroupCommand]:
-    """What `airflow` adds to its command line."""
+    """Return the command groups that `airflow` adds to its command line."""
     return [GroupCommand("kafka-steward", "Keep Kafka clusters whole", _verbs(), _ABOUT, _EPILOG)]
 
 
 def _verbs() -> tuple[ActionCommand | GroupCommand, ...]:
-    """Each module's verbs; a module of new ones is added here."""
+    """Return the verbs of all modules. Register a new module of verbs here."""
     modules = (look, owed, drive, cancel, decide, journal, protocol)
     return tuple(verb for module in modules for verb in module.verbs())

@@ -1,4 +1,4 @@
-"""What a person finds out and decides about a plan without stepping it: verify, throttle, abandon."""
+"""Verbs that inspect or manage a plan without stepping it: verify, throttle, abandon."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ arrived."""
 
 
 def verbs() -> tuple[ActionCommand, ...]:
-    """The verbs of this module."""
+    """Return the verbs of this module."""
     told = "Its digest, or the beginning of it; without: the plan under way, or the last"
     last = Arg(("plan",), help=told, nargs="?", metavar="PLAN")
     on = "--cluster kafka_production"
@@ -99,9 +99,10 @@ def _plan(call: Call, journal: Journal) -> PlanRecord:
 
 
 def _settle_throttles(call: Call, opened: Opened) -> tuple[list[str], list[str]]:
-    """Give back what ended plans have borrowed: the plans of which it was, and those that still owe some.
+    """Release the throttle leases of ended plans.
 
-    Not while anything of theirs is in flight, as an abandoned plan leaves it: it would go on without a throttle.
+    Returns the plans whose leases were released, and the plans that still have leases. Nothing is released while any of
+    their reassignments is in flight, as after an abandoned plan: it would continue without a throttle.
     """
     from kafka_steward.execution.watching.debts import debtors, give_back_debts
 
@@ -134,7 +135,7 @@ def _abandon(call: Call) -> Exit:
     from kafka_steward.execution.intervening import abandon_plan
 
     reason = reason_of(call)
-    # The journal alone: a cluster that does not answer is a reason to abandon a plan.
+    # Use the journal only: an unresponsive cluster is a reason to abandon a plan.
     with call.hook.journal(call.hook.cluster_id()) as journal:
         record = plan_named(journal, call.arguments.plan)
         ended = abandon_plan(journal, record.digest, call.who, reason)

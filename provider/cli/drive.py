@@ -1,4 +1,4 @@
-"""What moves replicas, in the foreground: apply, resume. The same Runner, journal and locks as the DAGs use."""
+"""Verbs that move replicas in the foreground: apply, resume. They use the Runner, journal and locks of the DAGs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _ON = "--cluster kafka_production"
 
 
 def verbs() -> tuple[ActionCommand, ...]:
-    """The verbs of this module."""
+    """Return the verbs of this module."""
     file = Arg(("file",), help="What kafka-reassign-partitions takes", metavar="FILE.json")
     given, waiting = (file, THROTTLE), (PLAN_UNDER_WAY, THROTTLE)
     applied, resumed = [f"apply reassignment.json --throttle 20M {_ON}"], [f"resume 3f2a91c0 {_ON}"]
@@ -87,7 +87,10 @@ def _apply(call: Call) -> Exit:
 
 
 def _owner(journal: Journal) -> str | None:
-    """The plan that has the cluster: asked before there is one to compare with, because it explains what is moving."""
+    """Return the unfinished plan that holds the plan slot; None if there is none.
+
+    This is checked before planning, because that plan explains which partitions are being reassigned.
+    """
     owner = journal.slot.owner()
     record = None if owner is None else journal.plans.get(owner)
     return None if record is None or record.status.finished else owner
@@ -103,7 +106,7 @@ def _taken(call: Call, owner: str) -> Exit:
 
 
 def _planned(opened: Opened, document: Any, interrupt: Interrupt) -> tuple[PlanFolder, SnapshotFolder]:
-    """The plan, and the snapshot that it was made from, in a folder of their own. Raises PlanError."""
+    """Create a snapshot and a plan from it, in a new folder; returns the plan and the snapshot. Raises PlanError."""
     from kafka_steward.execution.snapshot import begun_moves, take_snapshot
     from kafka_steward.planning.by_hand import apply_here
     from kafka_steward.planning.files.formats import read_snapshot
@@ -130,7 +133,7 @@ def _resume(call: Call) -> Exit:
     with call.hook.open() as opened, interruptible() as interrupt:
         undone = {record.digest: record for record in open_undos(opened.journal)}
         if call.arguments.plan is None and not opened.journal.plans.unfinished() and undone:
-            # Between the end of a cancel and its rollback no plan is under way, and all the same something is to come.
+            # Between the end of a cancel and its rollback no plan is unfinished, but the rollback is still to follow.
             record = next(iter(undone.values()))
         else:
             record = plan_meant(call, opened.journal, "resume")
@@ -144,7 +147,7 @@ def _resume(call: Call) -> Exit:
 
 
 def _keep_throttle(call: Call, journal: Journal, digest: str) -> None:
-    """Keep a rate that was given with the plan: another process that steps it has settings of its own."""
+    """Persist a throttle that was given on the command line: other processes that step the plan have other settings."""
     from kafka_steward.execution.intervening import change_throttle
 
     if call.arguments.throttle is not None:
@@ -158,5 +161,5 @@ def _runner(opened: Opened, call: Call, digest: str) -> Stepper:
 
 
 def _complete(progress: Progress) -> bool:
-    """Whether all that the plan was to do is done."""
+    """Return whether the plan completed, and no partition was left, dropped or failed."""
     return progress.status.value == "completed" and not (progress.left or progress.dropped or progress.failed)

@@ -1,4 +1,4 @@
-"""What a script may learn from a verb's exit code."""
+"""Exit codes of the verbs, for scripts."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ __all__ = ["EXIT_CODES", "Exit"]
 
 
 class Exit(IntEnum):
-    """The exit codes. Whatever is not DONE comes with a sentence on standard error."""
+    """The exit codes. Every code except DONE comes with a message on standard error."""
 
-    #: All that was asked for is done.
+    #: The request was completed.
     DONE = 0
-    #: It could not be done, or not all of it.
+    #: The request failed, or was completed only in part.
     FAILED = 1
-    #: The command line itself is wrong; argparse uses the same code.
+    #: The command line is invalid; argparse uses the same code.
     USAGE = 2
-    #: It is still in progress, or waits for a person: nothing is lost, and `resume` goes on.
+    #: The plan is in progress, or needs operator action: nothing is lost, and `resume` continues it.
     UNFINISHED = 3
-    #: Ctrl-C, or a polite kill: the plan, if one was published, can be resumed or cancelled.
+    #: Ctrl-C or SIGTERM: the plan, if one was published, can be resumed or cancelled.
     INTERRUPTED = 130
 
 

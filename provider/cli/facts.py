@@ -1,4 +1,4 @@
-"""Plans, moves and the audit trail as plain values, for programs: nothing cut, times in ISO 8601 (UTC)."""
+"""Serialize plans, moves and the audit trail to plain values for programs: untruncated, times in ISO 8601 (UTC)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["audit_facts", "look_facts", "move_facts", "opening_facts", "plan_fac
 
 
 def plan_facts(record: PlanRecord) -> dict[str, Any]:
-    """A plan's record."""
+    """Return a plan's record as plain values."""
     return {
         "plan": record.digest,
         "operation": record.operation,
@@ -34,7 +34,7 @@ def plan_facts(record: PlanRecord) -> dict[str, Any]:
 
 
 def move_facts(row: MoveRow) -> dict[str, Any]:
-    """One partition of a plan, and how far it is."""
+    """Return one move of a plan and its state as plain values."""
     move = row.move
     return {
         "topic": move.topic,
@@ -50,7 +50,7 @@ def move_facts(row: MoveRow) -> dict[str, Any]:
 
 
 def audit_facts(row: AuditRow) -> dict[str, Any]:
-    """One row of the audit trail, in full."""
+    """Return one row of the audit trail, in full, as plain values."""
     entry = row.entry
     told = ("action", "plan", "chunk", "topic", "partition", "broker", "attempt", "before", "after", "reason")
     return {
@@ -66,12 +66,12 @@ def audit_facts(row: AuditRow) -> dict[str, Any]:
 
 
 def opening_facts(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A host that opened the journal, and when it did so first and last."""
+    """Return a host that opened the journal, and the times when it first and last did so."""
     return {"host": row["host"], "first": _time(row["first_ms"]), "last": _time(row["last_ms"])}
 
 
 def look_facts(row: Mapping[str, Any]) -> dict[str, Any]:
-    """When a watch last looked for one kind of thing, and where: `seconds` ago."""
+    """Return the kind, host and time of a watch's last poll of one kind; `seconds` is its age."""
     told = {"kind": row["kind"], "host": row["host"], "last": _time(row["at_ms"])}
     return {**told, "seconds": row["age_ms"] / 1000}
 

@@ -1,4 +1,4 @@
-"""What a person sees while a plan is stepped: a bar on a terminal, now and then a line elsewhere. On standard error."""
+"""Progress display while a plan is stepped, on standard error: a bar on a terminal, periodic lines elsewhere."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _UNITS = ("B", "kB", "MB", "GB", "TB")
 
 @contextmanager
 def followed() -> Iterator[Report]:
-    """What to call with each step's progress."""
+    """Yield a function to call with each step's progress."""
     if not sys.stderr.isatty():
         yield ProgressLog(complain, time.monotonic).tell
         return
@@ -38,14 +38,14 @@ def followed() -> Iterator[Report]:
 
 
 def _share(progress: Progress) -> float:
-    """How much is done, from 0 to 1: by bytes where there are any, because partitions may be of any size."""
+    """Return the completed fraction, from 0 to 1: by bytes if there are any, because partitions differ in size."""
     if progress.bytes_total:
         return progress.bytes_done / progress.bytes_total
     return progress.partitions_settled / progress.partitions_total if progress.partitions_total else 1.0
 
 
 def bar_text(progress: Progress) -> str:
-    """What stands beside the bar: `12 of 60 partitions, 1.2 of 8.0 GB at 48.1 MB/s, 2 min 21 s left. ...`."""
+    """Return the text beside the bar: `12 of 60 partitions, 1.2 of 8.0 GB at 48.1 MB/s, 2 min 21 s left. ...`."""
     parts = [f"{progress.partitions_settled} of {progress.partitions_total} partitions"]
     if progress.bytes_total:
         parts.append(_bytes_text(progress))

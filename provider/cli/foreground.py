@@ -1,4 +1,4 @@
-"""A plan is stepped in the foreground, to its end, by whatever steps it: what `apply`, `resume` and `cancel` share."""
+"""Step a plan in the foreground to its end, with any `Stepper`: shared by `apply`, `resume` and `cancel`."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ __all__ = ["Patient", "carry_out", "ending", "judged", "patiently"]
 
 T = TypeVar("T")
 
-#: While the journal or Kafka does not answer: seconds between attempts, and how many there are.
+#: While the journal or Kafka does not answer: seconds between attempts, and the maximum number of attempts.
 _RETRY_S = 5.0
 _ATTEMPTS = 24
 
 
 @dataclass(frozen=True)
 class Patient:
-    """Steps, and waits out what passes: a database that is restarted must not end what a person watches."""
+    """Steps a plan and retries transient errors: a database restart must not end a plan that runs in the foreground."""
 
     stepper: Stepper
     wait: Callable[[float], None]
     say: Callable[[str], None] = complain
 
     def step(self) -> Progress:
-        """One step. Raises what does not pass at once, and what passes after some two minutes."""
+        """Take one step. Raises permanent errors at once, and transient errors after about two minutes."""
         stays = "Ctrl-C stops, and the plan stays as it is."
         return _going_on(patiently(self.stepper.step, self.wait, stays=stays, say=self.say))
 
@@ -44,9 +44,9 @@ class Patient:
 def patiently(
     act: Callable[[], T], wait: Callable[[float], None], *, stays: str, say: Callable[[str], None] = complain
 ) -> T:
-    """Do `act`, again while the journal or Kafka does not answer; `stays` says what a person may do meanwhile.
+    """Call `act`, and retry while the journal or Kafka does not answer; `stays` tells the user the options meanwhile.
 
-    Raises what does not pass at once, and what passes after some two minutes.
+    Raises permanent errors at once, and transient errors after about two minutes.
     """
     from kafka_steward.triggers.questions import passes
 
@@ -63,7 +63,7 @@ def patiently(
 
 
 def _going_on(progress: Progress) -> Progress:
-    """A heal goes first and gives the cluster back: who waits in the foreground can wait for that too."""
+    """Report a paused plan as running and busy: a heal preempts the slot and releases it, so the loop waits for it."""
     from kafka_steward.journal.records import PlanStatus
 
     paused = progress.status is PlanStatus.PAUSED
@@ -71,10 +71,9 @@ def _going_on(progress: Progress) -> Progress:
 
 
 def carry_out(call: Call, stepper: Stepper, digest: str, settings: Settings, interrupt: Interrupt) -> Progress:
-    """Step until the plan has ended or waits for a person.
+    """Step until the plan has ended or needs operator action.
 
-    When it is stopped, by a signal or because something does not answer, it says how to go on and raises what stopped
-    it.
+    On a signal, or an error of the cluster or the journal, print how to continue, and re-raise.
     """
     from kafka_steward.execution.loop import run_to_end
 
@@ -104,9 +103,10 @@ def ending(
     lines: Sequence[str] = (),
     facts: Mapping[str, Any] | None = None,
 ) -> Exit:
-    """Print how it ended; `done` says whether that is what was asked for. If not, standard error has the sentence.
+    """Print the result and return the exit code. `done` says whether the request was completed.
 
-    `lines` go before the sentence, and `facts` beside those of the progress.
+    If it was not, the message goes to standard error. `lines` are printed before the message, and `facts` are added to
+    those of the progress.
     """
     if done or lines or call.out.form != "table":
         shown = [*lines, progress.sentence] if done else lines
@@ -115,7 +115,10 @@ def ending(
 
 
 def judged(call: Call, progress: Progress, *, done: bool) -> Exit:
-    """Return the exit code; what is not done is said on standard error, with how to go on."""
+    """Return the exit code; if the request was not completed, print the message to standard error.
+
+    If the plan needs operator action, print how to continue, too.
+    """
     if done:
         return Exit.DONE
     complain(progress.sentence)

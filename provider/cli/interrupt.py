@@ -1,4 +1,4 @@
-"""Ctrl-C in the foreground: a step that has begun is finished, then the loop stops; a second one stops at once."""
+"""Ctrl-C in the foreground: the current step is finished, then the loop stops; a second Ctrl-C stops at once."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ __all__ = ["Interrupt", "interruptible"]
 
 
 class Interrupt:
-    """Takes signals, and is what a loop waits with. Only for the main thread, where Python handles signals."""
+    """Handles signals and provides the `wait` of a loop. Only for the main thread, where Python handles signals."""
 
     def __init__(self) -> None:
         self._asked = self._waiting = False
 
     def wait(self, seconds: float) -> None:
-        """Sleep. Raises KeyboardInterrupt when a signal came, or comes."""
+        """Sleep. Raises KeyboardInterrupt if a signal arrived before, or arrives during the sleep."""
         self._waiting = True
         try:
             if self._asked:
@@ -30,7 +30,7 @@ class Interrupt:
             self._waiting = False
 
     def take(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - what Python calls a handler with
-        """Handle a signal. Raises KeyboardInterrupt where nothing is under way, and the second time anywhere."""
+        """Handle a signal. Raises KeyboardInterrupt during `wait`, and for a second signal at any point."""
         if self._waiting or self._asked:
             raise KeyboardInterrupt
         self._asked = True
@@ -39,7 +39,7 @@ class Interrupt:
 
 @contextmanager
 def interruptible() -> Iterator[Interrupt]:
-    """Handle SIGINT and SIGTERM by an Interrupt for as long as the block lasts."""
+    """Handle SIGINT and SIGTERM by an Interrupt inside the block."""
     interrupt = Interrupt()
     before = {number: signal.signal(number, interrupt.take) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

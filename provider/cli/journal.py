@@ -1,4 +1,4 @@
-"""The journal as a whole: `journal copy`, `journal pair`, `journal archive`."""
+"""Verbs for the journal as a whole: `journal copy`, `journal pair`, `journal archive`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ the audit trail names it."""
 
 
 def verbs() -> tuple[GroupCommand, ...]:
-    """The verbs of this module."""
+    """Return the verbs of this module."""
     to = Arg(
         ("--to",), help="Another connection of the same cluster, with the new journal", required=True, metavar="CONN_ID"
     )

@@ -1,4 +1,4 @@
-"""What a cluster, its plans and its audit trail look like: status, plans, show, audit. Nothing here changes them."""
+"""Read-only verbs for a cluster, its plans and its audit trail: status, plans, show, audit."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 __all__ = ["verbs"]
 
-#: What `status` tells in lines of its own.
+#: The facts for which `status` prints separate lines.
 _APART = ("plans", "hosts", "looks")
 
 
 def verbs() -> tuple[ActionCommand, ...]:
-    """The verbs of this module."""
+    """Return the verbs of this module."""
     limit = Arg(("--limit",), help="How many of the newest", type=positive_int(allow_zero=False), default=50)
     chosen = (
         Arg(("--plan",), help="Only this plan: its digest, or the beginning of it"),

@@ -1,4 +1,4 @@
-"""Which plan is meant: by its digest, by the beginning of it, or the one that is under way."""
+"""Resolve a plan by its digest, by a prefix of the digest, or as the unfinished plan."""
 
 from __future__ import annotations
 
@@ -13,17 +13,20 @@ if TYPE_CHECKING:
 
 __all__ = ["plan_meant", "plan_named"]
 
-#: How far back the beginning of a digest is looked for.
+#: The number of latest plans that are searched for a digest prefix.
 _REMEMBERED = 1000
 
 
 def plan_meant(call: Call, journal: Journal, to: str) -> PlanRecord:
-    """The plan that the call names, or else the one under way. `to` says what it is wanted for. Raises PlanError."""
+    """Return the plan that the call names, or else the unfinished one.
+
+    Raises PlanError; `to` is the verb that its text names.
+    """
     return plan_named(journal, call.arguments.plan) if call.arguments.plan else _under_way(journal, to)
 
 
 def plan_named(journal: Journal, beginning: str) -> PlanRecord:
-    """The plan whose digest is, or begins with, `beginning`. Raises PlanError: none, or several."""
+    """Return the plan whose digest is, or starts with, `beginning`. Raises PlanError for none or several."""
     known = journal.plans.get(beginning)
     if known is not None:
         return known
@@ -35,7 +38,10 @@ def plan_named(journal: Journal, beginning: str) -> PlanRecord:
 
 
 def _under_way(journal: Journal, to: str) -> PlanRecord:
-    """The plan that has not ended; of several, the one that has the cluster."""
+    """Return the unfinished plan; of several, the one that holds the plan slot.
+
+    Raises PlanError for none, or for several of which none holds the slot.
+    """
     unfinished = journal.plans.unfinished()
     if not unfinished:
         raise PlanError(f"Nothing is under way on cluster {journal.cluster_id}: there is no plan to {to}; see `plans`.")

@@ -1,4 +1,4 @@
-"""Answers on standard output, in the form that was asked for; everything else that is said goes to standard error."""
+"""Print results to standard output, in the requested format; all other messages go to standard error."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ __all__ = ["Output", "complain"]
 
 
 def complain(*lines: str) -> None:
-    """Say what a person must know although it is not the answer."""
+    """Print messages that are not part of the result to standard error."""
     print(*map(printable, lines), sep="\n", file=sys.stderr, flush=True)
 
 
 @dataclass(frozen=True)
 class Output:
-    """Prints in `form`: table, json or csv."""
+    """Prints results in the format `form`: table, json or csv."""
 
     form: str
 
     def rows(self, rows: Sequence[Mapping[str, Any]], table: Table) -> None:
-        """Several things of a kind: `table` for people; `rows` as a JSON list, or as CSV with a line of headings."""
+        """Print several items: `table` as text; `rows` as a JSON list, or as CSV with a header line."""
         if self.form == "json":
             print(json.dumps(rows))
         elif self.form == "csv":
@@ -36,7 +36,7 @@ class Output:
             _print_lines(table.lines())
 
     def facts(self, facts: Mapping[str, Any], lines: Iterable[str]) -> None:
-        """One thing: `lines` for people; `facts` as a JSON object, or as CSV with one line under its headings."""
+        """Print one item: `lines` as text; `facts` as a JSON object, or as CSV with a header and one line."""
         if self.form == "json":
             print(json.dumps(facts))
         elif self.form == "csv":
@@ -58,6 +58,6 @@ def _print_csv(rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _cell(value: Any) -> Any:
-    """Lists and objects as JSON; what is unknown is empty."""
+    """Return the CSV cell for a value: lists and objects become JSON; None stays None, which is an empty cell."""
     text = json.dumps(value) if isinstance(value, list | dict | tuple) else value
     return csv_cell(text) if isinstance(text, str) else text

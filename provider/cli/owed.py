@@ -1,4 +1,4 @@
-"""What is owed to under-replicated topics (KIP-409): the verb owed. Changes nothing."""
+"""The verb owed: list the pending replicas of under-replicated topics (KIP-409). Read-only."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _COLUMNS = ("partition", "has", "owed", "standing", "why")
 
 
 def verbs() -> tuple[ActionCommand, ...]:
-    """The verbs of this module."""
+    """Return the verbs of this module."""
     topic = Arg(("--topic",), help="Only this topic")
     examples = ["owed --cluster kafka_production", "owed --topic orders --output json"]
     about = "The replicas that are owed to under-replicated topics, by partition"

@@ -1,4 +1,4 @@
-"""The KIPs' documents by name: the switch, announced bounces, the queue; and a watch that carries documents out."""
+"""Verbs for the KIPs' documents: disable and enable, announced restarts, the queue, and a watch that executes them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["verbs"]
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _ON = "--cluster kafka_production"
-#: Seconds between two looks of the watch while nothing is under way.
+#: Maximum number of seconds between two polls of the watch.
 _POLL_S = 5.0
 
 
@@ -37,8 +37,8 @@ def _span(text: str) -> int:
 
 
 def verbs() -> tuple[ActionCommand | GroupCommand, ...]:
-    """The verbs of this module."""
-    #: Whoever is held up by the switch wants to know.
+    """Return the verbs of this module."""
+    #: Required, because operators who are blocked by the disabled reassignments need the reason.
     needed = Arg(("--reason",), help="Why, for whoever is held up by it", required=True)
     broker = Arg(("broker",), help="Its id", type=int, metavar="BROKER")
     span = Arg(("--for",), help="How long it may be away, such as 2h; without: its grace period", type=_span, dest="ms")

@@ -1,4 +1,4 @@
-"""How a verb is called: one cluster's hook, an answer on standard output, one sentence on failure, an exit code."""
+"""Execution of a verb: one cluster's hook, the result on standard output, one message on failure, an exit code."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ _OUTPUT = Arg(
 
 @dataclass
 class Call:
-    """One call of a verb: what was asked for, of which cluster, by whom, and where the answer goes."""
+    """One call of a verb: its arguments, the cluster's hook, the actor, and the output."""
 
     arguments: Namespace
 
     @cached_property
     def hook(self) -> StewardHook:
-        """The cluster's connection; `--throttle` wins over what it says."""
+        """The hook of the cluster's connection; `--throttle` overrides its setting."""
         from kafka_steward.hooks.steward import StewardHook
 
         throttle = getattr(self.arguments, "throttle", None)
@@ -59,37 +59,38 @@ class Call:
 
     @cached_property
     def out(self) -> Output:
-        """Where the answer goes, in the form that was asked for."""
+        """The output for the result, in the requested format."""
         from kafka_steward.cli.output import Output
 
         return Output(self.arguments.output)
 
     @property
     def who(self) -> Who:
-        """The person at the terminal, as the operating system names them, for the audit trail."""
+        """The operating-system user at the terminal, as the actor for the audit trail."""
         from kafka_steward.journal.audit import Who
 
         try:
             return Who(person=getpass.getuser())
         except (KeyError, OSError):
-            # A container may run under an id that nobody gave a name.
+            # A container may run under a user id without a name.
             return Who(person=f"uid {os.getuid()}")
 
     def command(self, words: str) -> str:
-        """A command line that the person may type next, for the same cluster."""
+        """Return a command line for the same cluster, which the user may run next."""
         return f"airflow kafka-steward {words} --cluster {shlex.quote(self.arguments.cluster)}"
 
 
-#: What a verb does. Raises a StewardError, which is one sentence; None means that all was done.
+#: The function of a verb. Raises StewardError, whose text is one message; None means that the request was completed.
 Act = Callable[[Call], Exit | None]
 
 
 def verb(
     name: str, about: str, act: Act, args: Sequence[Any] = (), *, examples: Sequence[str] = (), details: str = ""
 ) -> ActionCommand:
-    """A verb as Airflow takes it. `args` come before those that every verb has; `examples` without `airflow ...`.
+    """Create a verb as an Airflow command. `args` precede the arguments that every verb has.
 
-    `about` is its line in the list of verbs; `details` go below that in its own help.
+    `examples` omit `airflow kafka-steward`. `about` is the verb's line in the list of verbs; `details` follow it in the
+    help of the verb.
     """
     told = f"{about}.\n\n{details}" if details else None
     shown = "".join(f"\n  airflow kafka-steward {example}" for example in examples)
@@ -102,7 +103,7 @@ class _Command:
     act: Act
 
     def __call__(self, arguments: Namespace) -> None:
-        # Airflow logs to standard output, into the middle of what is printed there.
+        # Airflow logs to standard output, which would mix log lines into the result.
         from airflow.utils.cli import suppress_logs_and_warning
 
         suppress_logs_and_warning(lambda given: _act(self.act, Call(given)))(arguments)
@@ -119,7 +120,7 @@ def _act(act: Act, call: Call) -> None:
     except KeyboardInterrupt as error:
         raise SystemExit(Exit.INTERRUPTED) from error
     except BrokenPipeError as error:
-        # The reader, such as `head`, has seen enough. Python would complain once more when it closes the stream.
+        # The reader, such as `head`, closed the pipe. Python would report the error again when it closes the stream.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(Exit.FAILED) from error
     if code:
@@ -128,7 +129,8 @@ def _act(act: Act, call: Call) -> None:
 
 @contextmanager
 def _metadata_database() -> Iterator[None]:
-    # A command of `airflow` is no task: unless it says so, as Airflow's own do, connections of the UI are not found.
+    # An `airflow` command is not a task. Without this variable, which Airflow's own commands set too, connections from
+    # the UI are not found.
     before = os.environ.get(_PROCESS_CONTEXT)
     os.environ[_PROCESS_CONTEXT] = "server"
     try:

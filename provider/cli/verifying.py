@@ -1,4 +1,4 @@
-"""Where a plan's partitions stand, in the words of `kafka-reassign-partitions --verify`, which scripts look for."""
+"""The status of a plan's partitions, in the format of `kafka-reassign-partitions --verify`, which scripts parse."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _BEGINS = "Reassignment of partition"
 
 @dataclass(frozen=True)
 class Standing:
-    """One partition: `code` is the exit code that it alone would give, `sentence` Kafka's own where it has one."""
+    """One partition: `code` is its own exit code, `sentence` is Kafka's own wording if Kafka has one."""
 
     partition: TopicPartition
     code: Exit
@@ -31,12 +31,12 @@ class Standing:
 
 
 def standings(record: PlanRecord, rows: Sequence[MoveRow], found: Mapping[TopicPartition, Partition]) -> list[Standing]:
-    """Each partition of the plan, against what the cluster says of it now. Pure."""
+    """Return the status of each partition of the plan, compared with the cluster's current state. Pure."""
     return [Standing(row.topic_partition, *_judged(record, row, found.get(row.topic_partition))) for row in rows]
 
 
 def exit_of(standings: Sequence[Standing]) -> Exit:
-    """In progress as long as anything is; else failed if anything is not where it should be; else done."""
+    """Return UNFINISHED if any partition is in progress; else FAILED if any is not where it should be; else DONE."""
     codes = {standing.code for standing in standings}
     return next((code for code in (Exit.UNFINISHED, Exit.FAILED) if code in codes), Exit.DONE)
 

@@ -1,1 +1,1 @@
-"""Kafka itself: its state, the Admin API, lag, throttles, health."""
+"""Access to Kafka: cluster state, the Admin API, lag, throttles, health."""

@@ -1,12 +1,12 @@
-"""Requests to any broker, to the controller, to each broker by itself; and what to do when no answer comes.
+"""Requests to any broker, to the controller, or to each broker separately, with retries and failover.
 
-kafka-python caches the controller and keeps asking it after its death, lets one broker that hangs use up a call's
-time, and does not know brokers that came after its last look. Here each attempt has its own time, another broker is
-tried when one fails, and the client is made anew when its table of brokers is of no more use.
+kafka-python caches the controller and keeps sending requests to it after it failed. It lets one stalled broker use up a
+call's time. It does not know brokers that joined after its last metadata refresh. Here each attempt has its own
+time-out, another broker is tried when one fails, and the client is re-created when its broker table is outdated.
 
-A request that was sent and not answered may have been carried out. A change is tried again when the connection failed
-(the same targets, the same entries: twice is as good as once), and never after a time-out. A creation is not: the
-second one is refused for what the first one made. It is asked once, and who asked looks at what became of it.
+A request that was sent and not answered may have been executed. A change is retried when the connection failed, because
+it is idempotent (the same targets, the same entries), but never after a time-out. A creation is not retried: the second
+attempt would be refused because of what the first one created. It is sent once, and the caller checks the result.
 """
 
 from __future__ import annotations
@@ -41,19 +41,20 @@ from kafka_steward.errors import (
 
 __all__ = ["Calls", "batches"]
 
-#: A ZooKeeper-mode controller takes about 15 ms for each partition of a request, and the request has one time-out.
+#: The maximum number of items per request: a ZooKeeper-mode controller needs about 15 ms for each partition of a
+#: request, and the request has one time-out.
 BATCH = 50
 
-#: A read is tried on this many brokers within the time of one request.
+#: The number of attempts at a read, on different brokers, within the time of one request.
 READ_ATTEMPTS = 3
 _PAUSE_S = 0.2
-#: Even the last attempt has this long.
+#: The minimum time of an attempt, even of the last one.
 _LEAST_MS = 1000
 Item = TypeVar("Item")
 
 
 class Calls:
-    """The way to one cluster, known by its id: an answer from another one raises WrongCluster."""
+    """The transport to one cluster, identified by its id: a response of another cluster raises WrongCluster."""
 
     def __init__(self, config: Mapping[str, Any], expected_cluster_id: str | None) -> None:
         self.servers = ", ".join(config["bootstrap_servers"])
@@ -67,7 +68,7 @@ class Calls:
         self.session()
 
     def session(self) -> Session:
-        """The live client; made anew when there is none, or when this process is a fork of the one that made it."""
+        """Return the live client; create it if there is none, or if this process is a fork of its creator."""
         with self._lock:
             if self._closed:
                 raise ClusterUnreachable(f"The connection to {self.servers} was closed; open another one.")
@@ -77,52 +78,61 @@ class Calls:
 
     @property
     def server_timeout_ms(self) -> int:
-        """What Kafka is told to take at most: less than we wait, so that its own answer arrives."""
+        """The time-out that is sent to Kafka: less than our own, so that Kafka's time-out response arrives."""
         return self.timeout_ms * 9 // 10
 
     def close(self) -> None:
-        """End the client."""
+        """Close the client; it cannot be opened again."""
         with self._lock:
             self._drop_session()
             self._closed = True
 
     def metadata(self, topics: Collection[str] | None) -> Any:
-        """A Metadata answer, from the right cluster."""
+        """Return a Metadata response of the expected cluster; None requests all topics.
+
+        Raises KafkaRefused, and WrongCluster if another cluster responds.
+        """
         response = self.any(lambda: requests.metadata_request(topics))
         if response.error_code:
-            # Without this, a refusal would pass for a cluster without topics.
+            # Without this check, a refused request would look like a cluster without topics.
             raise requests.refusal(int(response.error_code), None, "describing the cluster's topics")
         self.recognise(response.cluster_id)
         return response
 
     def any(self, request: Request) -> Any:
-        """The answer of any broker to a read."""
+        """Return the response of any broker to a read request."""
         return self._insist(request, self._least_loaded, self.timeout_ms // READ_ATTEMPTS, change=False)
 
     def controller(self, request: Request, *, change: bool, once: bool = False) -> Any:
-        """Return the controller's answer; what is asked `once` is not asked again when it may have been heard.
+        """Return the controller's response; a request with `once` is not retried if it may have been received.
 
-        Raises KafkaTimeout: a change may have been carried out all the same.
+        Raises KafkaTimeout: a change may have been executed all the same.
         """
         attempt_ms = self.timeout_ms if change else self.timeout_ms // READ_ATTEMPTS
         if once:
-            self._controller = None  # one that has died since would cost the only attempt
+            self._controller = None  # a cached controller that has failed since would use up the only attempt
         return self._insist(request, self._find_controller, attempt_ms, change=change, once=once)
 
     def each(self, asked: Mapping[int, Request], *, timeout_ms: int | None = None) -> dict[int, Any]:
-        """Each broker's answer, all asked at once; a BrokerUnreachable or KafkaTimeout for one that gives none."""
+        """Return the response of each broker, requested concurrently.
+
+        The result is a BrokerUnreachable or KafkaTimeout for a broker that does not respond.
+        """
         wait_ms = timeout_ms or self.timeout_ms
         manager = self.session().manager
         answers = manager.run(answers_of, manager, asked, wait_ms)
         unknown = {broker: asked[broker] for broker, answer in answers.items() if is_unknown(answer)}
         if unknown:
-            # They may have joined since kafka-python's last look.
+            # These brokers may have joined since kafka-python's last metadata refresh.
             manager.run(refresh_nodes, manager, wait_ms)
             answers |= manager.run(answers_of, manager, unknown, wait_ms)
         return {broker: self._broker_answer(broker, answer) for broker, answer in answers.items()}
 
     def recognise(self, cluster_id: str | None) -> None:
-        """Hold an answer's cluster id against the one that we know. Raises WrongCluster."""
+        """Compare a response's cluster id with the known one, or record it if none is known yet.
+
+        Raises WrongCluster if they differ, and ClusterUnreachable if the response contains no id.
+        """
         if not cluster_id:
             raise ClusterUnreachable(f"The cluster at {self.servers} has no id yet; try again when it has started.")
         self.cluster_id = self.cluster_id or str(cluster_id)
@@ -149,7 +159,7 @@ class Calls:
         change: bool,
         once: bool = False,
     ) -> Any:
-        """Ask the broker that `choose` names, others after it, until one answers or the time is up."""
+        """Send the request to the broker that `choose` returns, then to others, until one responds or time runs out."""
         deadline = time.monotonic() + self.timeout_ms / 1000
         tried: set[int] = set()
         sent = False
@@ -167,7 +177,7 @@ class Calls:
                 if last or not isinstance(error, RETRIABLE):
                     self._give_up(error, change=change and sent)
             except ClusterUnreachable as error:
-                # The whole cluster went away between two attempts.
+                # The whole cluster became unreachable between two attempts.
                 if change and sent:
                     self._give_up(error, change=True)
                 raise
@@ -190,7 +200,7 @@ class Calls:
         if best is not None and best not in tried:
             return int(best)
         if not others:
-            # Nobody in the table answers: ask the bootstrap servers who is there.
+            # No broker in the table responds: get the current brokers from the bootstrap servers.
             self._drop_session()
             tried.clear()
             others = [broker.node_id for broker in self.session().manager.cluster.brokers()]
@@ -241,5 +251,5 @@ class Calls:
 
 
 def batches(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
-    """`items` in pieces that one request can carry."""
+    """Split `items` into batches of at most `BATCH`, each small enough for one request."""
     return (items[start : start + BATCH] for start in range(0, len(items), BATCH))

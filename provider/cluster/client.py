@@ -1,7 +1,7 @@
-"""KafkaCluster: what Kafka Steward asks of Kafka, in its own words and dataclasses.
+"""KafkaCluster: the Kafka requests of Kafka Steward, with its own names and dataclasses.
 
-One code path serves ZooKeeper-mode and KRaft clusters. Where an answer is awaited, how often it is tried and what a
-silence means is in `calls`; what requests and answers look like is in `requests` and `configs`.
+The same code supports ZooKeeper-mode and KRaft clusters. `calls` implements waiting, retries and the handling of
+missing responses; `requests` and `configs` build requests and parse responses.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from kafka_steward.errors import ClusterError, KafkaRefused
 
 __all__ = ["KafkaCluster"]
 
-#: Twice the longest that a broker was measured to lag behind the controller.
+#: The metadata propagation delay: twice the longest measured lag of a broker behind the controller.
 _NEWS_S = 0.5
-#: API keys by which a broker shows what it is.
+#: API keys whose support identifies the kind of a broker.
 _DESCRIBE_QUORUM, _DESCRIBE_CLUSTER = 55, 60
 
 
@@ -38,8 +38,8 @@ class KafkaCluster:
     """A connection to one Kafka cluster, used as a context manager. Create it after a fork: it owns a thread.
 
     `config` holds kafka-python's keyword arguments (`bootstrap_servers`, `security_protocol`, …). Raises
-    ClusterUnreachable, AuthenticationFailed (at once), WrongCluster when `expected_cluster_id` is not what the servers
-    answer with, and SettingError for a configuration that cannot work.
+    ClusterUnreachable, AuthenticationFailed (immediately), WrongCluster when the servers respond with an id other than
+    `expected_cluster_id`, and SettingError for an invalid configuration.
     """
 
     def __init__(
@@ -67,24 +67,25 @@ class KafkaCluster:
         self.close()
 
     def close(self) -> None:
-        """End the connections and their thread."""
+        """Close the connections and stop their thread."""
         self._calls.close()
 
     @property
     def cluster_id(self) -> str:
-        """Kafka's own id of the cluster; every later answer is held against it."""
+        """Kafka's own id of the cluster; every later response is compared with it."""
         return self._calls.cluster_id
 
     @property
     def zookeeper_mode(self) -> bool:
-        """Whether ZooKeeper keeps this cluster's metadata: such brokers know no quorum to describe."""
+        """True if ZooKeeper keeps this cluster's metadata: its brokers do not support DescribeQuorum."""
         return not self._calls.session().supports(_DESCRIBE_QUORUM)
 
     def snapshot(self, topics: Collection[str] | None = None) -> Snapshot:
-        """Brokers, partitions and what is in flight, without sizes; of `topics` only, where given.
+        """Return brokers, partitions and reassignments in flight, without sizes; only of `topics`, if given.
 
-        What is in flight is the controller's word; a broker that shows something older is not believed (see `recent`).
-        Just after a topic was created in KRaft, its ISR is claimed to be full while logs are still being made.
+        The controller is the source of truth for reassignments in flight; older state shown by a broker is corrected
+        (see `recent`). Just after a topic was created in KRaft, Kafka reports a full ISR while logs are still being
+        created.
         """
         taken_ms = self._now_ms()
         self.reassignments()
@@ -95,11 +96,11 @@ class KafkaCluster:
         return Snapshot(self.cluster_id, taken_ms, self._brokers(), reconciled, internal)
 
     def live_brokers(self) -> dict[int, Broker]:
-        """The brokers that serve: registered and not fenced."""
+        """Return the live brokers: registered and not fenced."""
         return {broker.id: broker for broker in self._brokers().values() if not broker.fenced}
 
     def live_views(self, brokers: Collection[int], *, timeout_s: float = 2.0) -> dict[int, frozenset[int]]:
-        """What each of `brokers` itself lists as live, asked of that broker; one that does not answer is left out."""
+        """Return the live brokers as each of `brokers` itself lists them; brokers that do not respond are left out."""
         answers = self._calls.each(
             dict.fromkeys(brokers, partial(requests.metadata_request, ())), timeout_ms=int(timeout_s * 1000)
         )
@@ -109,7 +110,7 @@ class KafkaCluster:
         return {broker: frozenset(requests.live_in_metadata(answer)) for broker, answer in views.items()}
 
     def reassignments(self) -> dict[TopicPartition, Reassignment]:
-        """Everything in flight, whoever started it (KIP-455)."""
+        """Return all reassignments in flight, including external ones (KIP-455)."""
         response = self._calls.controller(partial(requests.list_request, self._calls.server_timeout_ms), change=False)
         raise_refusal(response, "listing reassignments")
         listed = requests.listed(response)
@@ -119,28 +120,30 @@ class KafkaCluster:
     def alter(
         self, targets: Mapping[TopicPartition, Assignment], *, keep_factor: bool = False
     ) -> dict[TopicPartition, KafkaRefused | None]:
-        """Ask for new assignments, in batches; per partition None, or Kafka's refusal in its own words.
+        """Submit new assignments, in batches; return None, or Kafka's refusal with its own message, per partition.
 
-        With `keep_factor` Kafka refuses, with code 38, what would change a replication factor (KIP-860), such as one
-        that somebody has changed since we looked. Kafka before 4.1 does not know this guard, and takes such a target.
+        With `keep_factor` Kafka refuses, with code 38, a target that would change a replication factor (KIP-860), for
+        example because another client has changed the factor since our last poll. Kafka before 4.1 does not support
+        this check, and accepts such a target.
 
-        Raises KafkaTimeout when a batch was not confirmed: it, and those before it, may have been applied. Never used
-        to revert what is in flight, which wedges a KRaft partition: `cancel` first.
+        Raises KafkaTimeout when a batch was not confirmed: it, and the batches before it, may have been applied. Do not
+        use it to revert a reassignment in flight, which wedges a KRaft partition: `cancel` first.
         """
-        if self.zookeeper_mode:  # its brokers hear of topics' settings late, and do not slow what begins before that
+        # ZooKeeper-mode brokers learn of topic settings late, and do not throttle copies that begin before that.
+        if self.zookeeper_mode:
             time.sleep(max(0.0, self._listed_s + _NEWS_S - time.monotonic()))
         return self._alter(dict(targets), "the new assignment", keep_factor=keep_factor)
 
     def cancel(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, KafkaRefused | None]:
-        """Cancel what is in flight, at once; code 85 means that nothing was.
+        """Cancel the reassignments in flight of these partitions; code 85 means that there was none.
 
-        The set of replicas is restored, their order is not, and so neither is the preferred leader: `alter` to the
+        Kafka restores the set of replicas, but not their order, and therefore not the preferred leader: `alter` to the
         original order afterwards. Raises KafkaTimeout as `alter` does.
         """
         return self._alter(dict.fromkeys(partitions), "the cancellation")
 
     def elect_leaders(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, KafkaRefused | None]:
-        """Make the preferred leaders lead; None where they do, or already did."""
+        """Elect the preferred leaders; return None per partition if its preferred leader leads, else the refusal."""
         results: dict[TopicPartition, KafkaRefused | None] = {}
         for batch in batches(list(partitions)):
             request = partial(requests.elect_request, batch, self._calls.server_timeout_ms)
@@ -150,20 +153,20 @@ class KafkaCluster:
         return results
 
     def log_dirs(self, brokers: Collection[int], *, assigned: Snapshot | None = None) -> dict[int, LogDir]:
-        """Bytes by replica, and the disks' space, of each of `brokers`. One that does not answer is left out.
+        """Return bytes by replica, and disk space, of each of `brokers`. Brokers that do not respond are left out.
 
-        A broker that was away may still hold replicas that were moved off it: with `assigned`, only replicas that this
-        snapshot assigns to the broker count.
+        A broker that was offline may still hold replicas that were moved off it: with `assigned`, only replicas that
+        this snapshot assigns to the broker count.
         """
         dirs = self._described(dict.fromkeys(brokers))
         return dirs if assigned is None else {broker: belonging(dirs[broker], assigned, broker) for broker in dirs}
 
     def directories(self, brokers: Collection[int], *, timeout_s: float = 2.0) -> dict[int, LogDir]:
-        """The log directories of each of `brokers` without what is in them; one that does not answer is left out."""
+        """Return the log directories of each of `brokers`, without replicas; leave out brokers that do not respond."""
         return self._described(dict.fromkeys(brokers, ()), timeout_ms=int(timeout_s * 1000))
 
     def log_sizes(self, held: Mapping[int, Collection[TopicPartition]]) -> dict[tuple[TopicPartition, int], int]:
-        """Bytes of `held`'s partitions on those brokers; what a broker does not hold or tell is left out."""
+        """Return the bytes of `held`'s partitions on those brokers; leave out sizes that a broker does not report."""
         asked = {broker: partitions for broker, partitions in held.items() if partitions}
         return {
             (partition, broker): size
@@ -172,13 +175,14 @@ class KafkaCluster:
         }
 
     def hidden_topics(self, topics: Collection[str]) -> frozenset[str]:
-        """Those of `topics` that we may not describe: of them, nobody can say whether they exist."""
+        """Return the elements of `topics` that we may not describe: it is unknown whether they exist."""
         return requests.hidden_in_metadata(self._calls.metadata(sorted(topics))) if topics else frozenset()
 
     def log_ends(self, held: Mapping[int, Collection[TopicPartition]]) -> dict[tuple[TopicPartition, int], int]:
-        """Where the logs of `held`'s partitions end on those brokers, leaders or not; what cannot be read is left out.
+        """Return the log end offsets of `held`'s partitions on those brokers, leaders or followers.
 
-        The difference between the leader's end and a follower's is its true lag: see `lag`.
+        Offsets that cannot be read are left out. The difference between the leader's end and a follower's is the
+        follower's true lag: see `lag`.
         """
         asked = {
             broker: partial(log_requests.offsets_request, partitions)
@@ -195,28 +199,33 @@ class KafkaCluster:
     def topic_configs(
         self, topics: Collection[str], names: Collection[str], *, own_only: bool = False
     ) -> dict[str, dict[str, str]]:
-        """Values by topic and key; with `own_only` just those set on the topic itself. Unknown topics are left out."""
+        """Return values by topic and key; with `own_only` only those set on the topic itself.
+
+        Unknown topics are left out.
+        """
         return configs.read_topics(self._calls, topics, names, own_only=own_only)
 
     def broker_configs(
         self, brokers: Collection[int], names: Collection[str], *, own_only: bool = False
     ) -> dict[int, dict[str, str]]:
-        """Values by broker and key; with `own_only` just those set on the broker itself, not in its file or for all.
+        """Return values by broker and key; with `own_only` only those set dynamically on the broker itself.
 
-        Each broker is asked itself; one that does not answer is left out.
+        Values from the broker's file and cluster-wide values are then excluded. Each request is sent to the broker
+        itself; brokers that do not respond are left out.
         """
         return configs.read_brokers(self._calls, brokers, names, own_only=own_only)
 
     def change_topic_configs(self, changes: Mapping[str, Sequence[ConfigChange]]) -> dict[str, KafkaRefused | None]:
-        """Change topics' keys one by one (KIP-339); per topic None, or Kafka's refusal. May raise KafkaTimeout."""
+        """Change single keys of topics (KIP-339); return None, or Kafka's refusal, per topic. Raises KafkaTimeout."""
         results = configs.change_topics(self._calls, changes)
         self._listed_s = time.monotonic()
         return results
 
     def change_broker_configs(self, changes: Mapping[int, Sequence[ConfigChange]]) -> dict[int, ClusterError | None]:
-        """Change brokers' keys; per broker None, or its refusal, BrokerUnreachable or KafkaTimeout.
+        """Change keys of brokers; return None, or the refusal, BrokerUnreachable or KafkaTimeout, per broker.
 
-        Kafka takes a broker's change from that broker only: a dead one's has to wait. Returns when they show it.
+        Kafka accepts a change of a broker's setting at that broker only: the change of a failed broker has to wait.
+        Returns when the brokers show the change.
         """
         return configs.change_brokers(self._calls, changes)
 
@@ -229,7 +238,10 @@ class KafkaCluster:
         assignments: Sequence[Assignment] | None = None,
         settings: Mapping[str, str] | None = None,
     ) -> KafkaRefused | None:
-        """Create a topic; `assignments`, one for each partition, replace the two numbers. May raise KafkaTimeout."""
+        """Create a topic; return None, or Kafka's refusal. May raise KafkaTimeout.
+
+        `assignments`, one for each partition, replace `partitions` and `replication_factor`.
+        """
         return making.create(
             self._calls, topic, partitions, replication_factor, assignments=assignments, settings=settings or {}
         )
@@ -237,13 +249,19 @@ class KafkaCluster:
     def create_partitions(
         self, topic: str, count: int, assignments: Sequence[Assignment] | None = None
     ) -> KafkaRefused | None:
-        """Let a topic have `count` partitions in all; `assignments` are the new ones'. May raise KafkaTimeout."""
+        """Increase a topic to `count` partitions in total; return None, or Kafka's refusal. May raise KafkaTimeout.
+
+        `assignments` are those of the new partitions.
+        """
         return making.add_partitions(self._calls, topic, count, assignments)
 
     def _described(
         self, held: Mapping[int, Collection[TopicPartition] | None], *, timeout_ms: int | None = None
     ) -> dict[int, LogDir]:
-        """Log directories by broker, with the sizes of `held`'s partitions (None: all); silent brokers are left out."""
+        """Return log directories by broker, with the sizes of `held`'s partitions (None: all partitions).
+
+        Brokers that do not respond are left out.
+        """
         answers = self._calls.each(
             {broker: partial(log_requests.log_dirs_request, partitions) for broker, partitions in held.items()},
             timeout_ms=timeout_ms,
@@ -254,14 +272,17 @@ class KafkaCluster:
         return {broker: log_requests.log_dir(answer) for broker, answer in told.items()}
 
     def _let_news_arrive(self) -> None:
-        """What ended just before a client's first list is not in its memory: the first look waits until all know it."""
+        """Wait, before the first snapshot only, until metadata has reached all brokers.
+
+        A reassignment that ended just before the client's first list is not in its memory and could not be reconciled.
+        """
         if not self._looked:
             time.sleep(_NEWS_S)
             self._looked = True
 
     def _brokers(self) -> dict[int, Broker]:
         if not self._calls.session().supports(_DESCRIBE_CLUSTER):
-            # Kafka before 2.8, which has no fenced brokers either.
+            # Kafka before 2.8 does not support the request; it has no fenced brokers either.
             return requests.live_in_metadata(self._calls.metadata(()))
         response = self._calls.any(requests.cluster_request)
         raise_refusal(response, "describing the cluster")

@@ -1,7 +1,7 @@
 """Topic and broker configurations: read with their source, changed one key at a time (KIP-339).
 
-A value can be the topic's or broker's own, or come from the cluster's defaults or a file. Whoever lends a value and
-gives it back needs to know which: what was not set before is deleted again, not set to the default.
+A value can be set on the topic or broker itself, or come from the cluster's defaults or a file. A client that changes a
+value temporarily has to know the source: a value that was not set before is deleted afterwards, not set to the default.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ __all__ = ["ConfigChange", "ConfigOp"]
 TOPIC, BROKER = 2, 4
 #: DescribeConfigs' sources that mean "set on this very resource": DYNAMIC_TOPIC_CONFIG, DYNAMIC_BROKER_CONFIG.
 _OWN_SOURCES = frozenset({1, 2})
-#: How long a broker may take to show a change that it has accepted, and how often it is looked at, in seconds.
+#: The time-out until a broker shows a change that it has accepted, and the interval of the polls, in seconds.
 _SHOWN_WITHIN_S, _LOOK_EVERY_S = 5.0, 0.05
 
 
 class ConfigOp(str, Enum):
-    """What to do with a configuration key."""
+    """The operation on a configuration key."""
 
     SET = "set"
-    #: Back to the default.
+    #: Reset the key to the default.
     DELETE = "delete"
-    #: Add comma-separated entries to a list; those that are there already stay single.
+    #: Add comma-separated entries to a list; existing entries are not duplicated.
     APPEND = "append"
-    #: Take entries out of a list; those that are not there are no error.
+    #: Remove entries from a list; missing entries are not an error.
     SUBTRACT = "subtract"
 
 
@@ -55,7 +55,10 @@ class ConfigChange:
 def read_topics(
     calls: Calls, topics: Collection[str], keys: Collection[str], *, own_only: bool
 ) -> dict[str, dict[str, str]]:
-    """Values by topic and key, without topics that do not, or cannot, exist. Raises KafkaRefused otherwise."""
+    """Return values by topic and key; leave out topics that do not or cannot exist.
+
+    Raises KafkaRefused for any other error.
+    """
     values: dict[str, dict[str, str]] = {}
     for batch in batches(list(topics)):
         response = calls.any(partial(describe_request, TOPIC, batch, keys))
@@ -66,7 +69,7 @@ def read_topics(
 def read_brokers(
     calls: Calls, brokers: Collection[int], keys: Collection[str], *, own_only: bool, timeout_ms: int | None = None
 ) -> dict[int, dict[str, str]]:
-    """Values by broker and key, asked of each broker itself; one that does not answer is left out."""
+    """Return values by broker and key, requested from each broker itself; leave out brokers that do not respond."""
     asked = {broker: partial(describe_request, BROKER, [str(broker)], keys) for broker in brokers}
     answers = calls.each(asked, timeout_ms=timeout_ms)
     return {
@@ -77,7 +80,7 @@ def read_brokers(
 
 
 def change_topics(calls: Calls, changes: Mapping[str, Sequence[ConfigChange]]) -> dict[str, KafkaRefused | None]:
-    """Perform `changes`; per topic None, or Kafka's refusal."""
+    """Perform `changes`; return None, or Kafka's refusal, per topic."""
     results: dict[str, KafkaRefused | None] = {}
     for batch in batches(list(changes)):
         request = partial(change_request, TOPIC, {topic: changes[topic] for topic in batch})
@@ -86,10 +89,11 @@ def change_topics(calls: Calls, changes: Mapping[str, Sequence[ConfigChange]]) -
 
 
 def change_brokers(calls: Calls, changes: Mapping[int, Sequence[ConfigChange]]) -> dict[int, ClusterError | None]:
-    """Perform `changes`, each at its own broker; per broker None, or what went wrong.
+    """Perform `changes`, each at its own broker; return None, or the error, per broker.
 
-    Returns when the brokers show what they accepted. One of a ZooKeeper cluster hears of it a moment after it said yes,
-    and acts as before until then: a copy that is begun at once would not be throttled.
+    Returns when the brokers show the changes that they accepted. A broker of a ZooKeeper-mode cluster applies a change
+    a moment after it accepted it, and uses the old value until then: a copy that starts immediately would not be
+    throttled.
     """
     answers = calls.each(
         {broker: partial(change_request, BROKER, {str(broker): several}) for broker, several in changes.items()}
@@ -103,7 +107,7 @@ def change_brokers(calls: Calls, changes: Mapping[int, Sequence[ConfigChange]]) 
 
 
 def _wait_until_shown(calls: Calls, changes: Mapping[int, Sequence[ConfigChange]]) -> None:
-    """Wait while a broker that answers shows something else; not for long, for the changes were made all the same."""
+    """Wait until the responding brokers show the changes, with a short time-out, since the changes are already made."""
     deadline = time.monotonic() + _SHOWN_WITHIN_S
     keys = {change.name for several in changes.values() for change in several}
     late = dict(changes)
@@ -111,7 +115,7 @@ def _wait_until_shown(calls: Calls, changes: Mapping[int, Sequence[ConfigChange]
         try:
             shown = read_brokers(calls, late, keys, own_only=True, timeout_ms=int(_SHOWN_WITHIN_S * 1000))
         except KafkaRefused:
-            return  # whoever may change a setting may not be allowed to read it
+            return  # a principal that may change a setting is not necessarily allowed to read it
         late = {broker: late[broker] for broker in shown if not _shows(shown[broker], late[broker])}
         if not late or time.monotonic() >= deadline:
             return
@@ -124,14 +128,14 @@ def _shows(values: Mapping[str, str], changes: Sequence[ConfigChange]) -> bool:
 
 
 def describe_request(kind: int, names: Collection[str], keys: Collection[str]) -> Any:
-    """The request that reads `keys` of the resources `names`."""
+    """Return the request that reads `keys` of the resources `names`."""
     return DescribeConfigsRequest(
         resources=[(kind, name, sorted(keys)) for name in names], include_synonyms=False, include_documentation=False
     )
 
 
 def described(response: Any, *, own_only: bool, missing: Collection[int] = frozenset()) -> dict[str, dict[str, str]]:
-    """Values by resource and key; keys without a value, and resources refused with one of `missing`, are left out."""
+    """Return values by resource and key; leave out keys without a value, and resources with an error in `missing`."""
     values: dict[str, dict[str, str]] = {}
     for result in response.results:
         name, code = str(result.resource_name), int(result.error_code)
@@ -147,7 +151,7 @@ def described(response: Any, *, own_only: bool, missing: Collection[int] = froze
 
 
 def change_request(kind: int, changes: Mapping[str, Sequence[ConfigChange]]) -> Any:
-    """The request that performs `changes`, by resource."""
+    """Return the request that performs `changes`, by resource."""
     resources = [
         (kind, name, [(change.name, _OP_CODES[change.op], change.value) for change in several])
         for name, several in changes.items()
@@ -156,7 +160,7 @@ def change_request(kind: int, changes: Mapping[str, Sequence[ConfigChange]]) -> 
 
 
 def changed(response: Any) -> dict[str, KafkaRefused | None]:
-    """By resource None, or Kafka's refusal. Raises KafkaTimeout when one was not confirmed in time."""
+    """Return None, or Kafka's refusal, by resource. Raises KafkaTimeout when a change was not confirmed in time."""
     outcomes = {
         str(result.resource_name): (int(result.error_code), result.error_message) for result in response.responses
     }

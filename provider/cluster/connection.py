@@ -1,8 +1,8 @@
-"""What it takes to reach a cluster: kafka-python's settings, checked, or translated from an Airflow `kafka` connection.
+"""Client settings of a cluster: kafka-python's settings, validated, or translated from an Airflow `kafka` connection.
 
 Airflow's own `kafka` connections are written for librdkafka (`bootstrap.servers`, `sasl.username`). Most of their keys
-have a twin in kafka-python; those that concern only producers and consumers are left out; the few that cannot be
-translated are refused by name, because a security setting that is silently dropped is worse than an error.
+have an equivalent in kafka-python. Keys that concern only producers and consumers are ignored. The few keys that cannot
+be translated are refused by name, because a security setting that is silently dropped is worse than an error.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from kafka_steward.values import shown, switch, whole_number
 
 __all__ = ["Secret", "checked_config", "client_config", "is_client_key"]
 
-#: Ours, where kafka-python's default is too patient for a step that must end within a minute, or too rude to a
-#: broker that has just come back.
+#: Our defaults, where kafka-python's default time-out is too long for a step that must end within a minute, or its
+#: default back-off is unsuitable for a broker that has just restarted.
 DEFAULTS: Mapping[str, Any] = {
     "client_id": "kafka-steward",
     "request_timeout_ms": 15_000,
@@ -31,19 +31,19 @@ DEFAULTS: Mapping[str, Any] = {
 }
 _SECRETS = ("sasl_plain_password", "ssl_password", "proxy_url", "socks5_proxy")
 _FILES = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_crlfile")
-#: kafka-python's own hooks for its internals: not for a connection's extra.
+#: kafka-python's hooks for its internals: not allowed in a connection's extra.
 _INTERNAL = frozenset(
     {"kafka_client", "selector", "metric_reporters", "metrics_num_samples", "metrics_sample_window_ms"}
 )
-#: Ours: librdkafka's sasl.oauthbearer.config, which our token provider gets.
+#: Our own setting: librdkafka's sasl.oauthbearer.config, which is passed to our token provider.
 _OAUTH_CONFIG = "sasl_oauth_config"
 _KNOWN = (frozenset(KafkaAdminClient.DEFAULT_CONFIG) - _INTERNAL) | {_OAUTH_CONFIG}
-#: kafka-python's settings that are whole numbers: those whose default is one, and two whose default is the system's.
+#: kafka-python's settings that are whole numbers: those with such a default, and two with the system's default.
 _WHOLE = frozenset(
     name for name, value in KafkaAdminClient.DEFAULT_CONFIG.items() if isinstance(value, int) and value is not True
 ) & _KNOWN | {"receive_buffer_bytes", "send_buffer_bytes"}
 _MOST = 2**31 - 1
-#: A setting that would be given in vain if another key had the last word: two keys must say the same.
+#: Settings for which two keys must have the same value: otherwise one of them would be silently overridden.
 _SINGLE = ("sasl_", "ssl_", "security_", "bootstrap_servers")
 
 _TEXT: Mapping[str, str] = {
@@ -76,8 +76,8 @@ _MILLISECONDS: Mapping[str, str] = {
     "connections.max.idle.ms": "connections_max_idle_ms",
     "retry.backoff.ms": "retry_backoff_ms",
 }
-#: Beginnings of librdkafka's keys that change neither which cluster is reached nor as whom: producers', consumers',
-#: its own logging, queues and sockets.
+#: Prefixes of librdkafka's keys that affect neither the cluster nor the principal of the connection: settings of
+#: producers, consumers, and librdkafka's own logging, queues and sockets.
 _IGNORED_TEXT = (
     "acks api.version. auto. batch. broker. builtin.features check.crcs client.rack compression. consume. coordinator. "
     "debug default.topic.config delivery. dr_ enable.auto. enable.gapless. enable.idempotence enable.metrics.push "
@@ -90,7 +90,7 @@ _IGNORED = tuple(_IGNORED_TEXT.split())
 
 
 class Secret(str):
-    """A string that does not show itself in a log, a traceback or a repr."""
+    """A string whose repr hides its value, so that it does not appear in a log or a traceback."""
 
     __slots__ = ()
 
@@ -99,11 +99,11 @@ class Secret(str):
 
 
 def client_config(extra: Mapping[str, Any]) -> dict[str, Any]:
-    """kafka-python's settings from an Airflow `kafka` connection's extra (librdkafka's dotted keys).
+    """Return kafka-python's settings from an Airflow `kafka` connection's extra (librdkafka's dotted keys).
 
-    kafka-python's own names (`sasl_plain_username`) are taken as they are. Raises SettingError, naming the key, for one
-    that has no equivalent: certificates as text, PKCS#12 keystores, librdkafka's own OIDC, switched-off verification;
-    and for two keys that say different things of the servers or of the security.
+    kafka-python's own names (`sasl_plain_username`) are kept unchanged. Raises SettingError, naming the key, for a key
+    without an equivalent: certificates as text, PKCS#12 keystores, librdkafka's own OIDC, disabled verification; and
+    for two keys with different values for the same setting of servers or security.
     """
     config: dict[str, Any] = {}
     for key, value in extra.items():
@@ -117,12 +117,12 @@ def client_config(extra: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_client_key(key: str) -> bool:
-    """Whether `key` is one that `client_config` has an opinion on: translates, leaves out, or refuses."""
+    """Return whether `client_config` handles `key`: translates, ignores, or refuses it."""
     return key in _KNOWN or key in _SPECIAL or _is_ignored(key) or key.startswith(("ssl.", "sasl.", "security."))
 
 
 def checked_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """`config` with our defaults, its secrets wrapped. Raises SettingError, in one sentence, when it cannot work."""
+    """Return `config` with our defaults and its secrets wrapped in `Secret`. Raises SettingError if it is invalid."""
     unknown = sorted(set(config) - _KNOWN)
     if unknown:
         raise SettingError(
@@ -138,7 +138,7 @@ def checked_config(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _typed(name: str, value: Any) -> Any:
-    """The value as the type that kafka-python compares and counts with; None and nothing are left as they are."""
+    """Return the value converted to the type that kafka-python expects; None and "" are returned unchanged."""
     if value in (None, "") or (name not in _WHOLE and name != "ssl_check_hostname"):
         return value
     try:
@@ -152,7 +152,7 @@ def _typed(name: str, value: Any) -> Any:
 
 
 def _usable(name: str, value: Any, config: Mapping[str, Any]) -> Any:
-    """The value as kafka-python takes it; what names something is looked up now."""
+    """Return the value as kafka-python accepts it; a dotted path of a token provider is resolved now."""
     if name in _SECRETS and value:
         return Secret(value)
     if name != "sasl_oauth_token_provider" or value in (None, "") or isinstance(value, AbstractTokenProvider):

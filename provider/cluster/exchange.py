@@ -1,4 +1,4 @@
-"""One round of requests on kafka-python's own event loop: sent, waited for, and given up in time."""
+"""One round of requests on kafka-python's own event loop, with a time-out."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ __all__ = ["RETRIABLE", "TIMEOUTS", "Request", "answer_of", "answers_of", "is_un
 
 TIMEOUTS = (kafka.errors.KafkaTimeoutError, kafka.errors.RequestTimedOutError)
 RETRIABLE = (kafka.errors.RetriableError, kafka.errors.UnknownBrokerIdError)
-#: kafka-python's own timer closes a connection that hangs; ours, a little later, covers one that was never made.
+#: kafka-python's own timer closes a stalled connection; ours, a little later, covers a connection that was never made.
 _GRACE_MS = 250
-#: Makes a request: a new one for each attempt, since brokers may speak different versions.
+#: A factory of requests: each attempt needs a new one, since brokers may support different versions.
 Request = Callable[[], Any]
 
 
 async def answer_of(manager: Any, request: Any, node: int, timeout_ms: int) -> Any:
-    """One broker's answer. Raises kafka-python's errors."""
+    """Send a request to one broker and return its response. Raises kafka-python's errors."""
     sent = manager.send(request, node_id=node, request_timeout_ms=timeout_ms)
     return await manager.wait_for(sent, timeout_ms + _GRACE_MS)
 
 
 async def answers_of(manager: Any, asked: Mapping[int, Request], timeout_ms: int) -> dict[int, Any]:
-    """Answers, or kafka-python's errors, by broker: sent to all before the first is waited for."""
+    """Send requests to all brokers concurrently; return the responses, or kafka-python's errors, by broker."""
     deadline = time.monotonic() + (timeout_ms + _GRACE_MS) / 1000
     pending = {broker: _sent(manager, request, broker, timeout_ms) for broker, request in asked.items()}
     return {broker: await _settled(manager, sent, deadline) for broker, sent in pending.items()}
 
 
 async def refresh_nodes(manager: Any, timeout_ms: int) -> None:
-    """Have kafka-python look anew which brokers there are; if that fails, the unknown ones stay unknown."""
+    """Refresh kafka-python's table of brokers; if that fails, unknown brokers stay unknown."""
     try:
         await manager.wait_for(manager.call_soon(manager.cluster.refresh_metadata), timeout_ms)
     except kafka.errors.KafkaError:
@@ -40,12 +40,12 @@ async def refresh_nodes(manager: Any, timeout_ms: int) -> None:
 
 
 def is_unknown(answer: Any) -> bool:
-    """Whether kafka-python's table of brokers did not have the one that was asked for."""
+    """Return whether `answer` is the error for a broker that is missing in kafka-python's table of brokers."""
     return isinstance(answer, kafka.errors.UnknownBrokerIdError)
 
 
 def words_of(error: Exception) -> str:
-    """What an error says, without its class."""
+    """Return the message of an error, without its class; the class name if it has no message."""
     if is_unknown(error):
         return "the cluster does not list it"
     return str(error.args[0]) if error.args else type(error).__name__

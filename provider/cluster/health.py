@@ -1,12 +1,13 @@
-"""How a cluster is: which brokers have failed, and by whose word (KIP-46); what its partitions lack (KIP-352).
+"""The health of a cluster: failed brokers, by quorum (KIP-46), and partition health (KIP-352).
 
-A broker that we cannot reach may be behind a broken wire of ours. It is called failed only when the cluster says so:
-it has replicas, the cluster does not list it as live, and two other live brokers (all of them, where there are fewer),
-asked one by one, do not list it either. A cluster of which no broker answers has no failed broker: it is unreachable.
+A broker may be unreachable from here only because of a network fault on our side. It counts as failed only if the
+cluster agrees: it has replicas, the cluster does not list it as live, and two other live brokers (all of them, if there
+are fewer), queried one by one, do not list it either. If no broker of a cluster responds, the cluster has no failed
+broker: it is unreachable.
 
-A partition is under-replicated when its assigned replicas, without those that a reassignment is adding, outnumber the
-ISR: a reassignment by itself does not make a partition under-replicated (KIP-352). It may put one under min ISR: Kafka
-itself refuses acks=all while a replication factor of 1 becomes 3 and min.insync.replicas is 2.
+A partition is under-replicated if its assigned replicas, without those that a reassignment is adding, outnumber the
+ISR: a reassignment by itself does not make a partition under-replicated (KIP-352). But it may put a partition under min
+ISR: Kafka itself refuses acks=all while a replication factor of 1 becomes 3 and min.insync.replicas is 2.
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ WORDS_NEEDED = 2
 
 
 def failed_brokers(snapshot: Snapshot, views: Mapping[int, frozenset[int]]) -> frozenset[int]:
-    """The brokers that have failed. `views` is what each live broker that answered lists as live itself."""
+    """Return the failed brokers. `views` maps each live broker that responded to the brokers that it lists as live."""
     needed = min(WORDS_NEEDED, len(snapshot.live))
     words = witnesses(snapshot, views)
     return frozenset(broker for broker, by in words.items() if needed and len(by) >= needed)
 
 
 def witnesses(snapshot: Snapshot, views: Mapping[int, frozenset[int]]) -> dict[int, frozenset[int]]:
-    """Each broker that has replicas and is not live, to the live brokers that do not list it as live."""
-    # -1 in a ZooKeeper-mode assignment is a placeholder for a replica to come, not a broker.
+    """Return, for each broker that has replicas and is not live, the live brokers that do not list it as live."""
+    # -1 in a ZooKeeper-mode assignment is a placeholder for a pending replica, not a broker.
     missing = {broker for broker in snapshot.hosting - snapshot.live if broker >= 0}
     return {
         broker: frozenset(witness for witness in snapshot.live & set(views) if broker not in views[witness])
@@ -43,7 +44,7 @@ def witnesses(snapshot: Snapshot, views: Mapping[int, frozenset[int]]) -> dict[i
 
 @dataclass(frozen=True)
 class Copies:
-    """What had been copied at one moment: bytes by partition and broker that a reassignment is adding."""
+    """The progress of copying at one moment: bytes by partition and broker that a reassignment is adding."""
 
     at_ms: int
     bytes_: Mapping[tuple[TopicPartition, int], int]
@@ -51,14 +52,15 @@ class Copies:
 
 @dataclass(frozen=True)
 class Health:
-    """What a look found; sorted. The names of `measures` follow KIP-352's metrics.
+    """The result of one health check; collections are sorted. The names of `measures` follow KIP-352's metrics.
 
-    `max_lag` is how many messages the replica that is furthest behind lacks, of those being added; None while nobody
-    can tell. Bytes per second that reassignments bring into, and take out of, each live broker; empty while unknown.
-    `failed_log_dirs` are those of live brokers, by broker, with no path where a broker tells none; `cordoned` are live
-    brokers of which no log directory takes new replicas (KIP-1066); `hidden_topics` are in log directories and may not
-    be described, None where nobody looked.
-    Imbalance is how far the fullest live broker is above the mean, as a fraction of it: in replicas, and in leaders.
+    `max_lag` is the largest lag, in messages, of the replicas being added; None while it is unknown. `bytes_in` and
+    `bytes_out` are the bytes per second that reassignments copy to and from each live broker; empty while unknown.
+    `failed_log_dirs` lists the failed log directories of live brokers, by broker, without a path if a broker reports
+    none. `cordoned` lists the live brokers without a log directory that accepts new replicas (KIP-1066).
+    `hidden_topics` lists the topics that are in log directories and may not be described, None if that was not checked.
+    Imbalance is the excess of the fullest live broker over the mean, as a fraction of the mean: in replicas, and in
+    leaders.
     """
 
     partitions: int
@@ -80,7 +82,7 @@ class Health:
 
     @property
     def measures(self) -> dict[str, float]:
-        """Numbers by name; what is unknown is left out."""
+        """The measures by name; unknown ones are left out."""
         lag_known = {} if self.max_lag is None else {"reassignment_max_lag": self.max_lag}
         hidden_known = {} if self.hidden_topics is None else {"hidden_topics": len(self.hidden_topics)}
         return {
@@ -112,10 +114,11 @@ def health_of(
     disks: Mapping[int, LogDir] | None = None,
     hidden_topics: tuple[str, ...] | None = None,
 ) -> Health:
-    """The health that a look shows. `min_isr` is by topic, for those at least with a replica out of sync.
+    """Return the health of a cluster.
 
-    `disks` are the live brokers' log directories. `ends` are the ends of the logs of what is reassigning; `before` is
-    what had been copied at an earlier look.
+    `min_isr` maps topics to their min ISR; it must contain at least those with a replica out of sync. `disks` are the
+    live brokers' log directories. `ends` are the log end offsets of the reassigning partitions. `before` is the copying
+    progress at an earlier poll.
     """
     partitions = snapshot.partitions
     into, out_of = _rates(snapshot, copies, before)
@@ -140,7 +143,7 @@ def health_of(
 
 
 def copies_of(snapshot: Snapshot, log_dirs: Mapping[int, LogDir], at_ms: int) -> Copies:
-    """What has been copied to the replicas that reassignments are adding, as far as their brokers tell."""
+    """Return the bytes copied to the replicas that reassignments are adding; leave out brokers without log data."""
     return Copies(
         at_ms,
         {
@@ -153,7 +156,7 @@ def copies_of(snapshot: Snapshot, log_dirs: Mapping[int, LogDir], at_ms: int) ->
 
 
 def _failed_log_dirs(snapshot: Snapshot, disks: Mapping[int, LogDir]) -> dict[int, tuple[str, ...]]:
-    """By live broker, from its own word, or by the replicas that Kafka calls offline there."""
+    """Return failed log directories by live broker, as the broker reports them or inferred from offline replicas."""
     named = {broker: dirs.failed_paths for broker, dirs in disks.items() if dirs.failed_paths}
     return dict(sorted({**dict.fromkeys(snapshot.lost_on_live, ()), **named}.items()))
 
@@ -163,8 +166,8 @@ def _those(partitions: Iterable[Partition]) -> tuple[TopicPartition, ...]:
 
 
 def _under_min_isr(partition: Partition, min_isr: Mapping[str, int]) -> bool:
-    # As the leader decides whether it takes acks=all (Partition.effectiveMinIsr): a topic with fewer replicas than that
-    # setting needs no more than it has, and replicas that are being added count, unlike for under_replicated.
+    # The same rule by which the leader accepts acks=all (Partition.effectiveMinIsr): a topic with fewer replicas than
+    # the setting needs no more than it has, and replicas that are being added count, unlike for under_replicated.
     return len(partition.isr) < min(min_isr.get(partition.topic, 1), len(partition.replicas))
 
 
@@ -181,7 +184,7 @@ def _imbalance(snapshot: Snapshot, brokers: Iterable[int]) -> float:
 
 
 def _rates(snapshot: Snapshot, copies: Copies, before: Copies | None) -> tuple[dict[int, float], dict[int, float]]:
-    """Bytes per second in and out. What arrived at the very end of a reassignment, after the last look, is not seen."""
+    """Return bytes per second in and out. Bytes copied between the last poll and the end of a move are not counted."""
     if before is None or copies.at_ms <= before.at_ms:
         return {}, {}
     into, out_of = (dict.fromkeys(sorted(snapshot.live), 0.0) for _ in range(2))

@@ -1,8 +1,8 @@
-"""How far a replica is behind its leader: in messages, by the ends of the logs; in bytes, by their sizes.
+"""The lag of a replica behind its leader: in messages, from the log end offsets; in bytes, from the log sizes.
 
-DescribeLogDirs has a field for it, `offset_lag`, which is about 0 for every follower: it compares the follower with
-its own high watermark. The true lag is the end of the leader's log minus the end of the follower's, each asked of the
-broker that holds it (ListOffsets with the debugging replica id, which followers answer too).
+The `offset_lag` of DescribeLogDirs is about 0 for every follower, because it compares the follower with its own high
+watermark. The true lag is the leader's log end offset minus the follower's. Each offset is requested from the broker
+that holds the log (ListOffsets with the debugging replica id, which followers answer too).
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ __all__ = ["LogEnds", "belonging", "bytes_missing", "held_by", "lag", "log_ends"
 
 
 class LogEnds(Protocol):
-    """What can tell where logs end; KafkaCluster does."""
+    """A source of log end offsets, such as KafkaCluster."""
 
     def log_ends(self, held: Mapping[int, Collection[TopicPartition]]) -> dict[tuple[TopicPartition, int], int]:
-        """Where the logs of `held`'s partitions end on those brokers."""
+        """Return the log end offsets of `held`'s partitions on those brokers."""
 
 
 def log_ends(cluster: LogEnds, held: Mapping[int, Collection[TopicPartition]]) -> dict[tuple[TopicPartition, int], int]:
-    """The end of each log of `held` (broker to partitions), in messages; what cannot be read now is left out."""
+    """Return the end offset of each log of `held` (broker to partitions); unreadable ones are left out."""
     return cluster.log_ends(held)
 
 
 def held_by(partitions: Iterable[Partition]) -> dict[int, list[TopicPartition]]:
-    """Broker to partitions: everything that has to be asked for to know the lag of all replicas of `partitions`."""
+    """Return, by broker, the partitions whose log ends are needed for the lag of all replicas of `partitions`."""
     held: dict[int, list[TopicPartition]] = {}
     for partition in partitions:
         for broker in partition.replicas:
@@ -39,10 +39,10 @@ def held_by(partitions: Iterable[Partition]) -> dict[int, list[TopicPartition]]:
 
 
 def lag(ends: Mapping[tuple[TopicPartition, int], int], partition: Partition, broker: int) -> int | None:
-    """Messages that `broker`'s replica lacks of the leader's log; None while either end is unknown. Never negative.
+    """Return the lag of `broker`'s replica in messages; None while either end is unknown. Never negative.
 
-    0 for a follower means that it has caught up with the end at the time of asking; whether it is in sync is the ISR's
-    to say.
+    0 for a follower means that it had caught up with the leader's end at the time of the request. Only the ISR shows
+    whether the follower is in sync.
     """
     if partition.leader is None:
         return None
@@ -52,9 +52,9 @@ def lag(ends: Mapping[tuple[TopicPartition, int], int], partition: Partition, br
 
 
 def bytes_missing(dirs: Mapping[int, LogDir], partition: Partition, broker: int) -> int | None:
-    """Bytes that `broker` lacks of the leader's log; None while the leader's size is unknown. Never negative.
+    """Return the bytes of the leader's log that `broker` is missing; None while either is unknown. Never negative.
 
-    A broker that is reached and holds no such replica yet lacks all of it; of one that is not reached nothing is known.
+    A broker that responded and has no such replica yet is missing all bytes. If it did not respond, the result is None.
     """
     if partition.leader is None or partition.leader not in dirs or broker not in dirs:
         return None
@@ -63,9 +63,10 @@ def bytes_missing(dirs: Mapping[int, LogDir], partition: Partition, broker: int)
 
 
 def belonging(directory: LogDir, snapshot: Snapshot, broker: int) -> LogDir:
-    """`directory` without strays: replicas that `snapshot` does not assign to `broker`.
+    """Return `directory` without stray replicas, which `snapshot` does not assign to `broker`.
 
-    In ZooKeeper mode a broker that was away still reports what was moved off it, and deletes it a little later.
+    In ZooKeeper mode a broker that was offline still reports replicas that were moved off it, and deletes them a little
+    later.
     """
     kept = {
         name: size

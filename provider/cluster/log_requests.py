@@ -1,4 +1,4 @@
-"""Requests about logs, the sizes and the ends of them, which are put to the broker that holds them. No I/O."""
+"""Requests for the sizes and the end offsets of logs, which are sent to the broker that holds them. No I/O."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from kafka_steward.cluster.state import Directory, LogDir
 __all__ = ["log_dir", "log_dirs_request", "log_end_offsets", "offsets_request"]
 
 LATEST = -1
-#: A replica id that no broker has: any replica answers such a request, not the leader alone.
+#: The debugging replica id, which no broker has: any replica answers such a request, not only the leader.
 DEBUGGING_REPLICA = -2
 
 
 def log_dirs_request(partitions: Collection[TopicPartition] | None = None) -> Any:
-    """Log directories of one broker, with the sizes of `partitions` in them; None: of everything that it holds."""
+    """Return the request for one broker's log directories, with the sizes of `partitions` (None: of all partitions)."""
     kind = DescribeLogDirsRequest.DescribableLogDirTopic
     topics = None if partitions is None else by_topic((partition, None) for partition in partitions)
     return DescribeLogDirsRequest(
@@ -29,7 +29,7 @@ def log_dirs_request(partitions: Collection[TopicPartition] | None = None) -> An
 
 
 def log_dir(response: Any) -> LogDir:
-    """One broker's disks. A directory that has failed counts for nothing, a log that moves between two counts once."""
+    """Return one broker's disks. A failed directory is not counted; a log that moves between two is counted once."""
     directories = tuple(_directory(entry) for entry in response.results)
     sizes = {name: size for each in directories for name, size in each.replica_bytes.items()}
     taking = [each for each in directories if each.takes_replicas]
@@ -51,7 +51,7 @@ def _directory(entry: Any) -> Directory:
         str(entry.log_dir),
         sizes,
         logs=len(held),
-        # Kafka before 3.3 tells neither.
+        # Kafka before 3.3 reports neither value.
         total_bytes=total if total >= 0 else None,
         usable_bytes=usable if usable >= 0 else None,
         cordoned=bool(entry.is_cordoned),
@@ -59,7 +59,7 @@ def _directory(entry: Any) -> Directory:
 
 
 def offsets_request(partitions: Collection[TopicPartition]) -> Any:
-    """The ends of the logs that the asked broker itself holds, whether it leads them or not."""
+    """Return the request for the end offsets of logs on the receiving broker, whether it leads them or not."""
     topics = [
         (
             topic,
@@ -79,7 +79,7 @@ def offsets_request(partitions: Collection[TopicPartition]) -> Any:
 
 
 def log_end_offsets(response: Any) -> dict[TopicPartition, int]:
-    """Log ends by partition; those that the broker does not hold are left out."""
+    """Return log end offsets by partition; partitions that the broker does not hold are left out."""
     return {
         TopicPartition(str(topic.name), int(entry.partition_index)): int(entry.offset)
         for topic in response.topics
@@ -89,7 +89,7 @@ def log_end_offsets(response: Any) -> dict[TopicPartition, int]:
 
 
 def _total(values: Iterable[int | None]) -> int | None:
-    """The sum, or None when any directory does not tell, or there is none."""
+    """Return the sum; None if a value is unknown, or there are no values."""
     known = list(values)
     told = [value for value in known if value is not None]
     return sum(told) if told and len(told) == len(known) else None

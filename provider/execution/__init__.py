@@ -1,1 +1,1 @@
-"""Carrying a plan out. `decisions` knows nothing of the rest; the other folders stand on the modules beside them."""
+"""Execution of plans. `decisions` imports none of the rest; the other folders build on the modules beside them."""

@@ -1,4 +1,4 @@
-"""Asks for new assignments so that no replication factor changes that was not meant to (KIP-860)."""
+"""Submission of reassignments that change no replication factor by accident (KIP-860)."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ __all__ = ["alter_from"]
 def alter_from(
     cluster: ClusterPort, targets: Mapping[TopicPartition, Assignment], before: Mapping[TopicPartition, Assignment]
 ) -> dict[TopicPartition, KafkaRefused | None]:
-    """Ask for `targets`, which were chosen when the partitions had the replicas `before`; answers by partition.
+    """Submit `targets`, computed while the partitions had the replicas `before`; return the result of each partition.
 
-    A target with as many replicas as there were is guarded: Kafka refuses it if somebody has changed the factor since.
-    One with another number means to change it. Raises what `ClusterPort.alter` does.
+    The result is None, or Kafka's refusal. A target with as many replicas as `before` is submitted with `keep_factor`:
+    Kafka rejects it if the replication factor has changed since. A target with another number of replicas is meant to
+    change the factor. Raises the errors of `ClusterPort.alter`.
     """
     kept = {name: target for name, target in targets.items() if len(target) == len(before[name])}
     changing = {name: target for name, target in targets.items() if name not in kept}

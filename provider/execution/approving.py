@@ -1,4 +1,4 @@
-"""Approval, bound to a plan's digest: when one is needed, how it is written down, and that it is there."""
+"""Approvals bound to a plan's digest: exemption, recording and verification."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ __all__ = ["approval_of", "approve", "goes_without", "is_approved", "refuse_unap
 
 
 def goes_without(moves: Sequence[Move], *, unattended: bool, approve_above: int | None) -> str:
-    """Return why a plan needs no person's approval; empty when it needs one. Pure.
+    """Return the reason why a plan needs no manual approval; empty when it needs one. Pure.
 
-    Only the plan of a run that nobody started may go without: when its moves copy at most `approve_above` bytes, and
-    the size of each is known. None asks always.
+    Only the plan of an unattended run may be exempt. Its moves must copy at most `approve_above` bytes, and the size of
+    each move that copies data must be known. If `approve_above` is None, approval is always required.
     """
     if not unattended or approve_above is None:
         return ""
@@ -33,9 +33,9 @@ def goes_without(moves: Sequence[Move], *, unattended: bool, approve_above: int 
 
 
 def approve(journal: Journal, approval: Approval, who: Who) -> Approval:
-    """Write an approval down, for good; the second time, what is there stays unless it approves nothing.
+    """Store an approval and return the stored one. Raises JournalError.
 
-    Raises JournalError.
+    An existing approval is kept, unless it is unreadable or names another plan.
     """
     who = replace(who, person=approval.person)
     reason = f"approved{f': {approval.reason}' if approval.reason else ''}"
@@ -50,29 +50,29 @@ def approve(journal: Journal, approval: Approval, who: Who) -> Approval:
 
 
 def reject(journal: Journal, plan: str, who: Who, *, person: str | None, reason: str) -> None:
-    """Write down that a plan was not approved: by a person, or by nobody who answered. Raises JournalError."""
+    """Record that a plan was rejected, by a person or because nobody answered. Raises JournalError."""
     journal.audit.note(Entry(Action.REJECT, f"rejected: {reason}", plan=plan, who=replace(who, person=person)))
 
 
 def approval_of(journal: Journal, digest: str) -> Approval | None:
-    """Return the approval of the plan with this digest, if the journal holds one. Raises JournalError."""
+    """Return the approval of the plan with this digest, if the journal has one. Raises JournalError."""
     node = journal.tree.get(paths.approval(digest))
     if node is None:
         return None
     try:
         approval = Approval.from_node(node)
     except DocumentError:
-        return None  # what cannot be read approves nothing
+        return None  # an unreadable document approves nothing
     return approval if approval.plan == digest else None
 
 
 def is_approved(journal: Journal, digest: str) -> bool:
-    """Whether the journal holds the approval of the plan with this digest. Raises JournalError."""
+    """Return True if the journal has the approval of the plan with this digest. Raises JournalError."""
     return approval_of(journal, digest) is not None
 
 
 def refuse_unapproved(journal: Journal, digest: str) -> Approval:
-    """The approval of the plan with this digest. Raises PlanError when nobody has given it."""
+    """Return the approval of the plan with this digest. Raises PlanError if there is none."""
     approval = approval_of(journal, digest)
     if approval is None:
         raise PlanError(

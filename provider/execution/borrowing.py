@@ -1,10 +1,11 @@
-"""Throttles, borrowed from Kafka's configuration while replicas move, and given back. Nothing is kept in memory.
+"""Throttle leases: throttles that are acquired while replicas move and released afterwards.
 
-What is borrowed is written down before Kafka is changed: a list entry by the plan that added it, a rate with what was
-there before. What is owed at any moment is what is written down less what is still needed; so whoever steps next, or
-nobody but the watch, can give it back. A rate is shared by the plans that are written down at it, and is the
-strictest of theirs; it is put back by the last of them, and only where it is still one that we set. Each step of a plan
-sets again what someone else cleared, and brings its brokers to the rate that is asked for now (decisions/rates.py).
+No state is kept in memory. A lease is recorded in the journal before Kafka is changed: a list entry under the plan that
+added it, a rate together with the value that was set before. The leases to release are at any moment the recorded ones
+minus those still needed. The next step of the plan can therefore release them, and so can the watch if no process steps
+the plan. Several plans can have a lease on the same rate; the strictest of their rates applies. The last of these plans
+restores the previous rate, and only if the current rate is still one that we set. Each step of a plan sets throttles
+again that an external change cleared, and sets its brokers to the rate that is requested now (decisions/rates.py).
 """
 
 from __future__ import annotations
@@ -41,14 +42,15 @@ from kafka_steward.journal.tree import Node
 __all__ = ["Borrowing", "give_back_of", "rates_noted"]
 
 _UNKNOWN_TOPIC = 3
-#: How often a late note is written again when others change the same document.
+#: Attempts to record a late change while other processes change the same document.
 _TRIES = 10
 
 
 class Borrowing:
-    """What one plan borrows. Every method may raise ClusterError: then what is written down is still owed.
+    """The throttle leases of one plan.
 
-    `attempts` numbers the submissions of each partition, which tells apart their rows in the audit trail.
+    Every method may raise ClusterError; the recorded leases then remain to be released. `attempts` numbers the
+    submissions of each partition, which distinguishes their rows in the audit trail.
     """
 
     def __init__(
@@ -69,11 +71,10 @@ class Borrowing:
         self._who = who
 
     def borrow(self, need: Need, rate: int) -> None:
-        """Throttle what `need` names to `rate` bytes per second into each broker. What has it already is left.
+        """Throttle the replicas and brokers in `need` to `rate` bytes per second into each broker.
 
-        Someone else's rate that is as strict is left alone.
-
-        The rates come last: a broker of a ZooKeeper cluster that has heard of its rate has heard of the lists.
+        Throttles that are already set are left unchanged. An external rate that is at least as strict is left alone.
+        The rates are set last: a broker of a ZooKeeper cluster that has received its rate has also received the lists.
         """
         for side in Side:
             brokers = sorted(broker for broker, of in need.brokers if of is side)
@@ -81,10 +82,10 @@ class Borrowing:
             self._borrow_rates(side, brokers, str(rate))
 
     def hold(self, need: Need, rate: int | None, live: frozenset[int]) -> None:
-        """Throttle again what `need` names and someone else has cleared, and bring what is borrowed to `rate`.
+        """Set the throttles in `need` again that were cleared externally, and change the leased rates to `rate`.
 
-        With None as the rate, to what this plan asked for before. A broker that does not answer is left to the next
-        step.
+        If `rate` is None, the rate that this plan requested before is used. A broker that does not answer is left to
+        the next step.
         """
         asked = None if rate is None else str(rate)
         for side in Side:
@@ -94,9 +95,10 @@ class Borrowing:
             self._borrow_rates(side, sorted(live & brokers), asked, insist=False)
 
     def give_back(self, need: Need, live: frozenset[int]) -> list[int]:
-        """Give back all that this plan borrowed and `need` does not name; returns the brokers that still owe a rate.
+        """Release every lease of this plan that `need` does not name; return the brokers whose rate is still leased.
 
-        A broker's setting can be changed only while it lives: of a dead one it stays written down, for later.
+        A broker's configuration can be changed only while the broker is live. The lease of a dead broker stays recorded
+        and is released later.
         """
         owed = []
         for side in Side:
@@ -154,7 +156,7 @@ class Borrowing:
         changes, entries = {}, {}
         for topic, several in owed.items():
             had = listed(now.get(topic, {}).get(side.replicas_key))
-            # What is not there any more, with its topic or by someone's hand, is not ours to take away.
+            # Entries that are gone, with their topic or by an external change, are not ours to remove.
             there = sorted(several & set(had))
             if there:
                 changes[topic] = _without(side.replicas_key, had, there, mine[topic][1])
@@ -195,13 +197,16 @@ class Borrowing:
         return self._cluster.change_topic_configs({topic: [changes[topic]] for topic in batch})
 
     def _insist(self, answers: Collection[ClusterError | None]) -> None:
-        """Raise the first refusal; a topic that is gone borrows and owes nothing."""
+        """Raise the first error.
+
+        A refusal for an unknown topic is ignored: a deleted topic has no throttle to set or release.
+        """
         for error in answers:
             if error is not None and not (isinstance(error, KafkaRefused) and error.code == _UNKNOWN_TOPIC):
                 raise error
 
     def _borrowed(self, kind: str, config: str) -> list[tuple[str, Node, Borrowed]]:
-        """What this plan has written down of one setting, by broker or topic."""
+        """Return this plan's recorded leases of the setting `config`, each with its broker or topic and its node."""
         found = []
         for name in filter(is_topic, self._journal.tree.children(paths.borrowed_below(kind))):
             node = self._journal.tree.get(paths.borrowed(kind, name, config))
@@ -211,9 +216,9 @@ class Borrowing:
         return found
 
     def _note_entries(self, path: str, had: str | None, add: Collection[str]) -> None:
-        """Write down list entries that this plan is about to add; what others, or an earlier step, wrote down stays.
+        """Record list entries that this plan is about to add. Entries of other plans and of earlier steps are kept.
 
-        A list that is not there any more was cleared by someone: then it is taken away with our entries.
+        A list that no longer exists was cleared externally. In that case, releasing our entries deletes the list.
         """
         node = self._journal.tree.get(path)
         known = None if node is None else Borrowed.from_node(node)
@@ -223,7 +228,7 @@ class Borrowing:
         self._write(path, node, known, replace(noted, before=before, entries={**noted.entries, self._plan: mine}))
 
     def _note_rate(self, path: str, rate: str | None, now: str | None) -> str | None:
-        """Write down the rate that this plan asks for; returns the rate to set, None for none."""
+        """Record the rate that this plan requests; return the rate to set, or None to set none."""
         node = self._journal.tree.get(path)
         known = None if node is None else Borrowed.from_node(node)
         noted, wanted = to_set(known, self._plan, rate, now)
@@ -232,7 +237,10 @@ class Borrowing:
         return wanted
 
     def _note_late_rates(self, side: Side, late: Mapping[int, tuple[str | None, str | None]]) -> None:
-        """Write down again what was set after the lock was lost: whoever gives back what ended plans owe finds it."""
+        """Record again the rates that were set after the step lock was lost.
+
+        The process that releases the leases of ended plans then finds them.
+        """
         for broker, (rate, before) in late.items():
             path = paths.borrowed("broker", str(broker), side.rate_key)
             self._write_late(path, partial(set_late, plan=self._plan, rate=rate or "0", before=before))
@@ -248,7 +256,10 @@ class Borrowing:
             self._write_late(paths.borrowed("topic", topic, side.replicas_key), noted)
 
     def _write_late(self, path: str, noted: Callable[[Borrowed | None], Borrowed]) -> None:
-        """Write what `noted` makes of what is there: without the lock, others write it at the same time."""
+        """Apply `noted` to the current document and write the result, with retries.
+
+        Other processes write the document at the same time, because the step lock is not held.
+        """
         for _ in range(_TRIES):
             node = self._journal.tree.get(path)
             known = None if node is None else Borrowed.from_node(node)
@@ -263,7 +274,7 @@ class Borrowing:
             self._journal.tree.set(path, noted.to_json(), version=node.version)
 
     def _forget(self, node: Node, borrowed: Borrowed, owed: Collection[str]) -> None:
-        """Strike out what was given back; the last stroke takes the document."""
+        """Remove released entries from the document; delete the document with its last entry."""
         mine = tuple(entry for entry in borrowed.entries[self._plan] if entry not in owed)
         others = {plan: several for plan, several in borrowed.entries.items() if plan != self._plan}
         left = {**others, self._plan: mine} if mine else others
@@ -276,7 +287,7 @@ class Borrowing:
     def _rate_entries(
         self, action: Action, changes: Mapping[int, ConfigChange], before: Mapping[int, str | None]
     ) -> dict[int, list[Entry]]:
-        """One row for each broker; a rate that is borrowed again gets a row of its own."""
+        """Return one audit row for each broker. A rate that is leased again gets a row of its own."""
         earlier = [row.entry for row in self._journal.audit.rows(plan=self._plan, action=action)] if changes else []
         times = Counter(entry.broker for entry in earlier if entry.topic is None)
         return {
@@ -324,9 +335,9 @@ _REASONS = {
 def give_back_of(
     cluster: ClusterPort, journal: Journal, plans: Collection[str], live: frozenset[int], who: Who
 ) -> None:
-    """Give back what plans that have ended still have borrowed, as far as that can be.
+    """Release the throttles that ended plans still lease, as far as possible.
 
-    Raises ClusterError, and LockLost while a plan is being stepped: it is still written down then.
+    Raises ClusterError, and LockLost while a plan is being stepped; the leases then stay recorded.
     """
     for plan in plans:
         attempts = {row.topic_partition: row.attempt for row in journal.plans.rows_found(plan)}
@@ -336,7 +347,10 @@ def give_back_of(
 
 
 def rates_noted(journal: Journal, plans: Collection[str]) -> list[tuple[int, Side]]:
-    """Return the rates that are written down as borrowed by these plans: what was given back is struck out. Sorted."""
+    """Return the broker and side of each rate that is recorded as leased by one of these plans, sorted.
+
+    A released rate is no longer recorded.
+    """
     found = []
     for name in journal.tree.children(paths.borrowed_below("broker")):
         broker = paths.broker_of(name)
@@ -348,7 +362,10 @@ def rates_noted(journal: Journal, plans: Collection[str]) -> list[tuple[int, Sid
 
 
 def _without(key: str, now: Collection[str], owed: Collection[str], borrowed: Borrowed) -> ConfigChange:
-    """Take our entries out of a list; a list that did not exist before, and would be empty, goes with them."""
+    """Return the change that removes our entries from a list.
+
+    If the list did not exist before and would be left empty, it is deleted.
+    """
     if borrowed.before is None and set(now) <= set(owed):
         return ConfigChange(key, ConfigOp.DELETE)
     return ConfigChange(key, ConfigOp.SUBTRACT, ",".join(owed))

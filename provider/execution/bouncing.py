@@ -1,7 +1,8 @@
-"""KIP-46's announced shutdowns, `/admin/rolling_bounce/<id>`: written before a broker is restarted on purpose.
+"""KIP-46's announced shutdowns, `/admin/rolling_bounce/<id>`: written before a broker is restarted deliberately.
 
-Such a broker gets its grace period, or the time that was stated, and receives nothing meanwhile. The entry goes when
-the broker is back, or once its heal is persisted; of one that lives all along, when the time is over.
+Such a broker gets its grace period, or the stated time, and receives no replicas meanwhile. The entry is deleted when
+the broker is back, or once the heal of the broker is persisted. If the broker was live all along, the entry is deleted
+when its time is over.
 """
 
 from __future__ import annotations
@@ -21,27 +22,30 @@ from kafka_steward.settings import Settings
 
 __all__ = ["Bounce", "announce_bounce", "bounces", "collect_bounces", "lapsed"]
 
-#: How long an announcement without a stated time holds where healing is switched off, in milliseconds: KIP-46's 30 min.
+#: Validity of an announcement without a stated time while healing is disabled, in milliseconds: KIP-46's 30 min.
 _USUAL_MS = 1_800_000
 
 
 @dataclass(frozen=True)
 class Bounce:
-    """One announcement. Times are the journal's, in ms; without `until_ms` the grace period of the cluster holds."""
+    """One announcement. Times are the journal's, in ms; without `until_ms`, the grace period of the cluster applies."""
 
     node: Node
     announced_ms: int
     until_ms: int | None = None
 
     def holds(self, now_ms: int) -> bool:
-        """Whether the broker may still be on its way back; one without a stated time until someone collects it."""
+        """Return True while the broker may still be restarting.
+
+        An announcement without a stated time applies until it is deleted.
+        """
         return self.until_ms is None or self.until_ms > now_ms
 
 
 def announce_bounce(journal: Journal, broker: int, *, who: Who, lasts_ms: int | None = None) -> str:
-    """Write down that `broker` is about to be restarted, for `lasts_ms` if that is known; returns the sentence.
+    """Record that `broker` is about to be restarted, for `lasts_ms` if that is known; return the message.
 
-    Announced again, the later word counts. Raises RequestError for what is no broker id or no length of time.
+    A repeated announcement replaces the earlier one. Raises RequestError for an invalid broker id or duration.
     """
     if lasts_ms is not None and lasts_ms <= 0:
         raise RequestError(f"A bounce cannot last {lasts_ms} ms; say how long the broker may be away.")
@@ -55,16 +59,20 @@ def announce_bounce(journal: Journal, broker: int, *, who: Who, lasts_ms: int | 
 
 
 def bounces(tree: Tree) -> dict[int, Bounce]:
-    """Every announcement, by broker; one that cannot be read dates from when it was written and states no time."""
+    """Return every announcement, by broker.
+
+    An unreadable announcement is dated by the time at which it was written, and states no time.
+    """
     return {each.key[0]: _read(each.node, each.document) for each in BOUNCES.found(tree)}
 
 
 def lapsed(
     announced: Mapping[int, Bounce], live: Collection[int], now_ms: int, settings: Settings
 ) -> dict[int, Bounce]:
-    """Announcements of brokers that live though their time is over: the bounce was too quick to be seen, or never was.
+    """Return the expired announcements of live brokers. Pure.
 
-    Pure. The entry of one that is gone stays: its failure is judged by it.
+    Such a restart was too quick to be detected, or never happened. The announcement of a broker that is down is kept,
+    because the detection of its failure uses it.
     """
     grace_ms = int(settings.heal_failure_interval * 1000) if settings.heal_failure_interval >= 0 else _USUAL_MS
     over_ms = {
@@ -75,7 +83,7 @@ def lapsed(
 
 
 def collect_bounces(journal: Journal, live: Collection[int], settings: Settings, who: Who) -> list[str]:
-    """Delete the announcements that have lapsed; returns a sentence for each."""
+    """Delete the expired announcements; return a message for each."""
     told = []
     for broker, bounce in lapsed(bounces(journal.tree), live, journal.now_ms(), settings).items():
         remove(journal.tree, bounce.node)
@@ -86,5 +94,5 @@ def collect_bounces(journal: Journal, live: Collection[int], settings: Settings,
 
 
 def _read(node: Node, written: RollingBounce) -> Bounce:
-    # A clock that runs ahead must not make an announcement outlive its time: it dates from its writing at the latest.
+    # A fast clock must not extend an announcement: it is dated by the time at which it was written at the latest.
     return Bounce(node, min(written.timestamp_ms, node.modified_ms), written.expiry_ms)

@@ -1,9 +1,10 @@
-"""Submitting by `/admin/reassign_partitions`, for brokers on ZooKeeper that do not know the Admin API's calls.
+"""Submission through `/admin/reassign_partitions`, for ZooKeeper-mode brokers that lack the calls of the Admin API.
 
-A fragile way, taken only where a connection asks for it (`submission` "legacy"). The node is created and never changed:
-an outside change costs Kafka's controller its watch. So there is one batch at a time, and the rest waits. Kafka does
-not look there whether a target lives: it is looked up here. KIP-236's `original_replicas` is left out, for Kafka 3.9
-ignores a node that holds it; the originals are in `/admin/reassignments`, where they were written before.
+This legacy znode is fragile and is used only if a connection requests it (`submission` "legacy"). The node is created
+and never changed, because an external change makes Kafka's controller lose its watch. Only one batch is therefore in
+flight at a time, and the other moves wait. Kafka does not check there that a target is live; this module does.
+KIP-236's `original_replicas` is omitted, because Kafka 3.9 ignores a node that contains it. The originals are in
+`/admin/reassignments`, where they were recorded before.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from kafka_steward.journal.tree import Tree
 
 __all__ = ["MOST_BYTES", "ByZnode"]
 
-#: The largest node that is written: below ZooKeeper's limit of 1 MB.
+#: The size limit of the node in bytes: below ZooKeeper's limit of 1 MB.
 MOST_BYTES = 900_000
-#: Kafka's codes: a reassignment is in progress; a replica assignment is not valid.
+#: Kafka's error codes: a reassignment is in progress; a replica assignment is not valid.
 _IN_PROGRESS, _INVALID = 60, 39
 
 
 class ByZnode:
-    """A cluster whose reassignments are submitted by ZooKeeper; all else is asked of `cluster`. A `ClusterPort`."""
+    """A `ClusterPort` that submits reassignments through ZooKeeper and delegates every other call to `cluster`."""
 
     def __init__(self, cluster: ClusterPort, tree: Tree) -> None:
         self._cluster, self._tree = cluster, tree
@@ -40,9 +41,9 @@ class ByZnode:
     def alter(
         self, targets: Mapping[TopicPartition, Assignment], *, keep_factor: bool = False
     ) -> dict[TopicPartition, KafkaRefused | None]:
-        """Ask for new assignments, as many as one node holds; what must wait is refused, to be tried again.
+        """Submit new assignments, as many as fit into one node; refuse those that must wait, to be retried.
 
-        The node has no place for `keep_factor`.
+        The node has no field for `keep_factor`, which is ignored.
         """
         del keep_factor
         live = self._cluster.live_brokers()
@@ -57,12 +58,12 @@ class ByZnode:
 
     def _created(self, batch: Mapping[TopicPartition, Assignment]) -> bool:
         if self._cluster.reassignments():
-            return False  # whoever began it: Kafka would ignore a second node while the first is under way
+            return False  # of any origin: Kafka would ignore a second node while the first is in progress
         return put_new(self._tree, paths.REASSIGN_PARTITIONS, _text(batch)) is not None
 
 
 def _batch(targets: Mapping[TopicPartition, Assignment]) -> dict[TopicPartition, Assignment]:
-    """The first of the targets, as many as fit. Pure."""
+    """Return the first targets, as many as fit into one node. Pure."""
     chosen: dict[TopicPartition, Assignment] = {}
     left = MOST_BYTES - len(_text({}))
     for name, target in targets.items():

@@ -1,8 +1,9 @@
-"""Cancelling everything that is pending, and the one reader of KIP-236's `/admin/cancel_reassignment_in_progress`.
+"""Cancellation of everything pending, and the only reader of KIP-236's `/admin/cancel_reassignment_in_progress`.
 
-An empty node, the KIP's own form, means everything: each plan that has not ended, what abandoned plans left in flight,
-and what others have in flight. Whichever process sees the node first, the watch or a step of any plan, does the same:
-the request is written into the record of each plan, others' reassignments are cancelled, and only then the node goes.
+An empty node, the KIP's own form, requests the cancel of everything: each plan that has not ended, the moves that
+abandoned plans left in flight, and external reassignments. The watch and the steps of all plans read the node. The
+first process that finds it writes the request into the record of each plan and cancels the external reassignments. It
+deletes the node only after that.
 """
 
 from __future__ import annotations
@@ -28,15 +29,15 @@ from kafka_steward.journal.tree import Node
 
 __all__ = ["CANCEL_SIGNAL", "CancelOutcome", "cancel_everything", "consume_cancel_signal", "pending_plans"]
 
-#: In the audit trail, the `after` of the row that says that the signal was consumed.
+#: The `after` value of the audit row that records the consumption of the signal.
 CANCEL_SIGNAL = "cancel signal"
-#: How long the signal is kept, in milliseconds, while the cluster does not show the end of a cancel.
+#: Milliseconds for which the signal is kept while the cluster does not show the end of a cancel.
 _PENDING_MS = 30_000
 
 
 @dataclass(frozen=True)
 class CancelOutcome:
-    """What a cancel came to: the digests of the plans that are cancelled from now on, and others' reassignments."""
+    """The result of a cancel: digests of the plans that are now being cancelled, external reassignments, messages."""
 
     plans: tuple[str, ...] = ()
     external: tuple[ExternalCancel, ...] = ()
@@ -44,19 +45,20 @@ class CancelOutcome:
 
     @property
     def pending(self) -> bool:
-        """Whether Kafka does not show the end of a cancel yet."""
+        """Return True while Kafka does not show the end of a cancel yet."""
         return any(each.state is ExternalState.PENDING for each in self.external)
 
 
 def consume_cancel_signal(
     cluster: ClusterPort, journal: Journal, who: Who, *, fence: Fence | None = None
 ) -> CancelOutcome | None:
-    """Carry out the cancel signal and delete it; None when there is none, or it is not carried out yet.
+    """Execute the cancel signal and delete it; return None if there is none, or if it is not fully executed yet.
 
-    One that cannot be read is as good as the KIP's own, which is empty: whoever wrote it wants a cancel. `fence` is the
-    step lock of the caller; without it, the lock is taken when someone else's reassignment is to be cancelled.
+    An unreadable signal is treated like the KIP's own, which is empty: its author wants a cancel. `fence` is the
+    caller's step lock; without it, the lock is acquired if an external reassignment is to be cancelled.
 
-    Raises ClusterError, JournalError, LockLost: the plans are asked by then, and the signal stays for the next reader.
+    Raises ClusterError, JournalError, LockLost. The plans have the request by then, and the signal stays for the next
+    reader.
     """
     node = journal.tree.get(paths.CANCEL_IN_PROGRESS)
     if node is None:
@@ -72,7 +74,7 @@ def consume_cancel_signal(
     told = outcome.sentences or (f"{paths.CANCEL_IN_PROGRESS} was created, and there was nothing to cancel.",)
     entry = Entry(Action.REQUEST, " ".join(told)[:2000], after=CANCEL_SIGNAL, who=_asker(request, who))
     journal.audit.note(entry)
-    # Changed since it was read, someone asks anew: then it stays for the next one.
+    # A node that was changed since it was read is a new request: it stays for the next reader.
     delete_as_heard(journal.tree, node, CancelRequest.from_node)
     return replace(outcome, sentences=told)
 
@@ -80,9 +82,10 @@ def consume_cancel_signal(
 def cancel_everything(
     cluster: ClusterPort, journal: Journal, request: CancelRequest, who: Who, *, fence: Fence | None = None
 ) -> CancelOutcome:
-    """Ask each pending plan for its cancel, and cancel what others have in flight; steps do the rest of the plans.
+    """Request the cancel of each pending plan, and cancel external reassignments; the steps of the plans do the rest.
 
-    `who` does it, `request.person` asks for it. Done again, it asks for nothing twice. Raises as the above.
+    `who` executes the request, which `request.person` made. A repeated call requests nothing twice. Raises the errors
+    of `consume_cancel_signal`.
     """
     plans = pending_plans(journal)
     outcome = _ask(journal, plans, request, who)
@@ -100,7 +103,7 @@ def cancel_everything(
 
 
 def pending_plans(journal: Journal) -> list[str]:
-    """Return the digests of the plans that have not ended, and of those that were abandoned with moves in flight."""
+    """Return the digests of the plans that have not ended, and of the abandoned plans with moves in flight."""
     unfinished = [record.digest for record in journal.plans.unfinished()]
     flying = [digest for digest in journal.plans.in_flight() if digest not in unfinished]
     records = (journal.plans.get(digest) for digest in flying)
@@ -115,7 +118,7 @@ def _ask(journal: Journal, plans: Sequence[str], request: CancelRequest, who: Wh
 
 
 def _refusal(journal: Journal, digest: str, request: CancelRequest, who: Who) -> str:
-    """Ask one plan; returns why it cannot be cancelled, or nothing."""
+    """Request the cancel of one plan; return why it cannot be cancelled, or an empty string."""
     scope: Scope = "plan" if request.scope == "plan" else "pending"
     how: Mapping[str, Any] = {"scope": scope, "even_if_disabled": request.even_if_disabled}
     try:

@@ -1,7 +1,8 @@
-"""Asking for a cancel (KIP-236), and for the rollback of a whole plan. The Runner's steps do the work.
+"""Requests for a cancel (KIP-236), and for the rollback of a whole plan. The steps of the `Runner` execute them.
 
-A request is kept in the record of the plan that it is for, so that one plan's cancel never waits for another's, and so
-that it ends with the plan in one write. KIP-236's signal, by which others ask, is read in cancel_signal.py.
+A request is stored in the record of its plan. The cancel of one plan therefore never waits for the cancel of another,
+and the request ends with the plan in one write. `cancel_signal.py` reads KIP-236's signal, by which other tools request
+a cancel.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from kafka_steward.journal.requests import CancelRequest
 
 __all__ = ["Scope", "request_cancel"]
 
-#: What is asked for: to cancel what is pending of a plan (KIP-236), or to take all of it back.
+#: The scope of a request: cancel the pending moves of a plan (KIP-236), or also roll back its completed moves.
 Scope = Literal["pending", "plan"]
-#: How often a request is written again when a step changes the same record.
+#: Attempts to write a request while a step changes the same record.
 _TRIES = 20
 
 
@@ -32,13 +33,15 @@ def request_cancel(
     scope: Scope = "pending",
     even_if_disabled: bool = False,
 ) -> PlanRecord:
-    """Ask that what is pending of a plan be cancelled. Whoever steps the plan next does it; slots play no part.
+    """Request that the pending moves of a plan are cancelled; return the plan's record with the request.
 
-    With scope "plan", also that what it has completed be taken back: `Undo` does that, and a plan that has ended may be
-    asked for it. Asked again, a request is widened and never narrowed. What an abandoned plan left in flight is pending
-    too. Returns the plan's record as it is then.
+    The next step of the plan executes the request, whether or not the plan holds the plan slot. Scope "plan" also
+    requests the rollback of the completed moves: `Undo` does that, and the plan may have ended already. A repeated
+    request can extend an earlier one, but never narrows it. Moves that an abandoned plan left in flight are pending
+    too.
 
-    Raises PlanError for an unknown plan, or one that has ended when only what is pending is asked for.
+    Raises PlanError for an unknown plan, for one that has ended if only pending moves are to be cancelled, and if
+    others keep changing the record.
     """
     for _ in range(_TRIES):
         record = _judged(journal, digest, scope)
@@ -67,7 +70,10 @@ def _judged(journal: Journal, digest: str, scope: Scope) -> PlanRecord:
 
 
 def _reopened(journal: Journal, record: PlanRecord) -> PlanStatus:
-    """What a person gave up may still fly under Kafka: to cancel that, the plan runs again."""
+    """Return RUNNING for an abandoned plan with unsettled moves, otherwise the status of the plan.
+
+    An abandoned plan may still have reassignments in flight. To cancel them, the plan runs again.
+    """
     if record.status is PlanStatus.ABANDONED and unsettled(journal.plans.rows(record.digest)):
         return PlanStatus.RUNNING
     return record.status

@@ -1,4 +1,4 @@
-"""Which brokers are cordoned (KIP-1066): they keep what they have, and get no new replica."""
+"""Cordoned brokers (KIP-1066): they keep their replicas and receive no new ones."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ __all__ = ["cordoned_brokers"]
 
 
 def cordoned_brokers(cluster: ClusterPort, brokers: Collection[int]) -> frozenset[int]:
-    """Those of `brokers` of which no log directory takes new replicas; Kafka is not asked about none.
+    """Return those of `brokers` without a log directory that accepts new replicas. Raises ClusterError.
 
-    One that does not answer is not called cordoned. Raises ClusterError.
+    A broker that does not answer does not count as cordoned. If `brokers` is empty, Kafka is not asked.
     """
     asked = cluster.directories(sorted(brokers)) if brokers else {}
     return frozenset(broker for broker, dirs in asked.items() if dirs.cordoned)

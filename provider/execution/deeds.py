@@ -1,4 +1,4 @@
-"""How Kafka is changed: written down, fenced, done, and what came of it written down; a batch at a time."""
+"""Audited changes to Kafka, a batch at a time: write the intent, check the fence, call Kafka, write the outcome."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from kafka_steward.journal.locks import Fence
 __all__ = ["BATCH", "Deeds"]
 
 Key = TypeVar("Key")
-#: Changes in one request: a ZooKeeper-mode controller takes some 15 ms for each, and the fence is read between batches.
+#: Changes in one request: a ZooKeeper-mode controller takes some 15 ms for each. The fence is read between batches.
 BATCH = 50
 
 
 class Deeds:
-    """The one way by which execution changes Kafka.
+    """The single path by which the steps of a plan change Kafka.
 
-    A crash before the call leaves rows that stay `intended`, and so does one after it: what became of them is read
-    from Kafka by the next step. The fence is read right before each call, and again right after it. A process that was
-    stopped in between, for longer than its lock lives, has asked for something that the next one knew nothing of when
-    it went on: then `late` is called with what was asked, to take it back or to write it down, before LockLost is
-    raised. Without a fence, for what needs none: elections.
+    A crash before or after the call leaves rows in the state `intended`; the next step reads from Kafka what became of
+    them. The fence is checked directly before each call, and again directly after it. A process that was suspended in
+    between, for longer than the lifetime of its lock, has sent a request that the next process did not know of when it
+    resumed the plan. In that case `late` is called with the keys of the batch, to undo the request or to record it,
+    before LockLost is raised. `fence` is None for changes that need none, such as elections.
     """
 
     def __init__(self, audit: Audit, fence: Fence | None) -> None:
@@ -37,10 +37,10 @@ class Deeds:
         *,
         late: Callable[[list[Key]], None] | None = None,
     ) -> dict[Key, ClusterError | None]:
-        """Perform `call` on the keys of `entries`; None or the refusal of each.
+        """Execute `call` on the keys of `entries`; return None or the error of each key.
 
-        Raises LockLost before a batch that is no longer ours to do, or after one that was not any more; and what `call`
-        raises: then the outcome of that batch is unknown, and those after it were not asked for.
+        Raises LockLost before a batch if the lock is no longer held, or after a batch during which it was lost. Errors
+        of `call` propagate: the outcome of that batch is then unknown, and the batches after it were not submitted.
         """
         results: dict[Key, ClusterError | None] = {}
         keys = list(entries)

@@ -1,4 +1,4 @@
-"""Giving leadership back to preferred leaders."""
+"""Election of preferred leaders."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ __all__ = ["Elected", "elect_preferred", "misled"]
 
 @dataclass(frozen=True)
 class Elected:
-    """What came of an election: the partitions led by their preferred leader now, and Kafka's refusals."""
+    """The result of an election: the partitions now led by their preferred leader, and Kafka's refusals."""
 
     elected: tuple[TopicPartition, ...]
     refused: Mapping[TopicPartition, str] = field(default_factory=dict)
 
     @property
     def sentence(self) -> str:
-        """For the log."""
+        """The message for the log."""
         if not self.refused:
             return f"{len(self.elected)} preferred leaders elected."
         name, words = next(iter(self.refused.items()))
@@ -32,7 +32,10 @@ class Elected:
 
 
 def misled(snapshot: Snapshot, partitions: Collection[TopicPartition] | None = None) -> list[TopicPartition]:
-    """Partitions whose preferred leader is in sync and does not lead; those that are moving are left out. Pure."""
+    """Return the partitions whose preferred leader is in sync and does not lead. Pure.
+
+    Partitions that are being reassigned are left out.
+    """
     asked = snapshot.partitions.keys() if partitions is None else set(partitions) & snapshot.partitions.keys()
     return [
         name
@@ -51,9 +54,10 @@ def elect_preferred(
     partitions: Collection[TopicPartition] | None = None,
     plan: str = "",
 ) -> Elected:
-    """Elect the preferred leaders of `partitions` (all, without) where another one leads. Harmless when repeated.
+    """Elect the preferred leaders of `partitions` where another replica leads. Harmless when repeated.
 
-    Raises ClusterError, JournalError. Elections move no data and need no lock.
+    If `partitions` is None, all partitions are meant. Raises ClusterError, JournalError. Elections move no data and
+    need no lock.
     """
     snapshot = cluster.snapshot({name.topic for name in partitions} if partitions is not None else None)
     wanted = misled(snapshot, partitions)

@@ -1,4 +1,4 @@
-"""How a plan ends: what it leaves undone, what it says, and who gets the cluster next."""
+"""Completion of a plan: its unfinished partitions, its final message, and the release of the plan slot."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ __all__ = ["Ending", "ending_of", "end_plan", "hand_on", "owner_after_ends", "pu
 
 _HOUR_MS = 3_600_000
 _DAY_MS = 24 * _HOUR_MS
-#: Left by the will of someone else: a new plan would only fight it.
+#: Causes set by an external actor; a new plan would conflict with it.
 _WILLED = {Cause.CANCELLED_ELSEWHERE, Cause.REASSIGNED_ELSEWHERE}
 
 
 @dataclass(frozen=True)
 class Ending:
-    """How a plan ends. `left` counts partitions that are not whole after it.
+    """The completion of a plan. `left` counts the partitions that are not fully replicated after it.
 
-    `live_brokers` are those with which nothing more could be done, so that a broker whose heal this was counts as
-    handled until they change; empty when a new plan could do more at once.
+    `live_brokers` are the brokers with which nothing more could be done: a broker that this plan heals counts as
+    handled until the live brokers change. The field is empty when a new plan could do more at once.
     """
 
     left: int
@@ -41,10 +41,13 @@ class Ending:
 def ending_of(
     record: PlanRecord, rows: Sequence[MoveRow], snapshot: Snapshot, owing: Sequence[int], *, cancelled: bool = False
 ) -> Ending:
-    """The ending of a plan whose rows are all settled; `owing` are dead brokers that still have our throttle. Pure."""
+    """Return the completion of a plan whose rows are all settled. Pure.
+
+    `owing` are dead brokers that still have our throttle.
+    """
     status = PlanStatus.CANCELLED if cancelled else PlanStatus.COMPLETED
     broken = [row for row in rows if not _whole(row, snapshot)]
-    # What a person cancelled is not begun anew behind their back.
+    # Moves that a person cancelled must not be planned again without being requested.
     again = not cancelled and any(row.cause not in _WILLED for row in broken)
     left = record.left + len(broken)
     sentence = _sentence(record, rows, left, owing, "cancelled" if cancelled else "complete")
@@ -52,7 +55,10 @@ def ending_of(
 
 
 def end_plan(journal: Journal, record: PlanRecord, ending: Ending, *, who: Who, fence: Fence) -> PlanRecord:
-    """Write the ending down and give the cluster on. A step that dies in between is gone on with by the next."""
+    """Record the completion and release the plan slot; return the final record.
+
+    If the process crashes in between, the next step finishes it.
+    """
     entry = Entry(Action.FINISH, ending.sentence, plan=record.digest, after={"left": ending.left}, who=who)
     with journal.together():
         journal.audit.note(entry)
@@ -71,7 +77,7 @@ def end_plan(journal: Journal, record: PlanRecord, ending: Ending, *, who: Who, 
 
 
 def hand_on(journal: Journal, digest: str, who: Who) -> None:
-    """Free the cluster of a plan that has ended; a plan that made way for it goes on."""
+    """Release the plan slot of a plan that has ended; resume the plan that was preempted for it."""
     journal.plans.tidy(digest)
     following = journal.slot.free(digest)
     record = None if following is None else journal.plans.get(following)
@@ -79,13 +85,14 @@ def hand_on(journal: Journal, digest: str, who: Who) -> None:
         return
     sentence = f"plan {digest[:12]}, which it made way for, has ended"
     journal.audit.note(Entry(Action.RESUME, sentence, plan=record.digest, attempt=journal.now_ms() // 1000, who=who))
-    journal.plans.try_update(record, status=PlanStatus.RUNNING, reason=sentence)  # unless someone steps it already
+    journal.plans.try_update(record, status=PlanStatus.RUNNING, reason=sentence)  # unless a step has changed it already
 
 
 def purge_old(journal: Journal, settings: Settings) -> None:
-    """Forget plans that ended longer ago than `plan_retention`; an hour at least, for whoever still reads them.
+    """Delete the plans that ended longer ago than `plan_retention` days, but at least one hour ago.
 
-    Their approvals go with them, and what was moved aside as long ago.
+    Processes that still read them have that hour. Their approvals are deleted with them, and so are quarantined
+    documents of the same age.
     """
     kept_ms = max(int(settings.plan_retention * _DAY_MS), _HOUR_MS)
     before_ms = journal.now_ms() - kept_ms
@@ -94,7 +101,10 @@ def purge_old(journal: Journal, settings: Settings) -> None:
 
 
 def owner_after_ends(journal: Journal, who: Who) -> str | None:
-    """The plan that has the cluster; one that has ended, and whose process died before it said so, is freed first."""
+    """Return the plan that holds the plan slot, or None.
+
+    If that plan has ended and its process crashed before it released the slot, the slot is released first.
+    """
     owner = journal.slot.owner()
     record = None if owner is None else journal.plans.get(owner)
     if owner is None or (record is not None and not record.status.finished):

@@ -1,9 +1,9 @@
-"""Reassignments that others have in flight: finding them, and cancelling them by KIP-236's rules.
+"""External reassignments: finding them, and cancelling them by KIP-236's rules.
 
-What came through the Admin API (`kafka-reassign-partitions --bootstrap-server`, Cruise Control) goes back to its
-replicas less the adding ones, in the order in which Kafka lists them: that is what Kafka knows of the originals. What
-came by `/admin/reassign_partitions` goes back to the `original_replicas` that are recorded of it, in their order; the
-KIP skips it where none are.
+A reassignment submitted through the Admin API (`kafka-reassign-partitions --bootstrap-server`, Cruise Control) is
+reverted to its replicas without the adding ones, in the order in which Kafka lists them: Kafka knows no more about the
+originals. A reassignment submitted through `/admin/reassign_partitions` is reverted to the `original_replicas` that are
+recorded for it, in their order; the KIP skips it if none are recorded.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from kafka_steward.journal.requests import Request
 
 __all__ = ["ExternalCancel", "ExternalReassignment", "ExternalState", "cancel_external", "find_external"]
 
-#: Looks in one call: the cancel, its order, and three for a cluster that is slow to show them.
+#: Polls in one call: the cancel, the reorder, and three for a cluster that is slow to show them.
 _ROUNDS = 5
-#: A partition that a plan of ours has in flight stands at one of these.
+#: The standings of a partition that one of our plans has in flight.
 _OURS = {Standing.FLYING, Standing.ADOPTED, Standing.CANCELLING, Standing.RETURNING}
 
 
 @dataclass(frozen=True)
 class ExternalReassignment:
-    """A reassignment of someone else: to `target`, from `originals`; None where they are not known."""
+    """An external reassignment to `target`, from `originals`; None if they are not known."""
 
     partition: TopicPartition
     target: Assignment
@@ -47,26 +47,26 @@ class ExternalReassignment:
 
 
 class ExternalState(str, Enum):
-    """What became of someone else's reassignment."""
+    """The state of an external reassignment after an attempt to cancel it."""
 
     CANCELLED = "cancelled"
-    #: A rule of KIP-236 forbids it.
+    #: A rule of KIP-236 forbids the cancel.
     SKIPPED = "skipped"
-    #: It was complete already.
+    #: The reassignment was complete already.
     COMPLETED = "completed"
     DELETED = "deleted"
-    #: Kafka was asked, and does not show the end of it yet.
+    #: The cancel was submitted, and Kafka does not show the end of it yet.
     PENDING = "pending"
 
     @property
     def stays(self) -> bool:
-        """Whether it goes on, as far as Kafka shows."""
+        """Return True if the reassignment remains in flight, as far as Kafka shows."""
         return self in {ExternalState.SKIPPED, ExternalState.PENDING}
 
 
 @dataclass(frozen=True)
 class ExternalCancel:
-    """What became of `reassignment`; `why` is the rule by which it was skipped."""
+    """The result for `reassignment`; `why` is the rule by which it was skipped."""
 
     reassignment: ExternalReassignment
     state: ExternalState
@@ -74,7 +74,7 @@ class ExternalCancel:
 
     @property
     def sentence(self) -> str:
-        """For a person."""
+        """The message for a person."""
         name, target = self.reassignment.partition, list(self.reassignment.target)
         whose = f"{name}, which someone else was reassigning to {target},"
         return {
@@ -86,7 +86,7 @@ class ExternalCancel:
         }[self.state]
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """Return the result as plain values."""
         asked = self.reassignment
         named = {"topic": asked.partition.topic, "partition": asked.partition.partition, "target": list(asked.target)}
         back = None if asked.originals is None else list(asked.originals)
@@ -94,15 +94,17 @@ class ExternalCancel:
 
 
 def find_external(cluster: ClusterPort, journal: Journal, plans: Iterable[str]) -> list[ExternalReassignment]:
-    """Return what is in flight, and neither belongs to one of `plans` nor is noted as one of ours, by partition.
+    """Return the external reassignments, sorted by partition. Raises ClusterError, JournalError.
 
-    Raises ClusterError, JournalError.
+    They are in flight and neither belong to one of `plans` nor are recorded as ours. Recorded external reassignments
+    that are no longer in flight are included.
     """
     snapshot, noted = cluster.snapshot(), flights(journal.tree)
     recorded = _recorded(journal, noted)
     ours = _ours(journal, plans, snapshot, noted)
     flying = {name: each for name, each in snapshot.partitions.items() if each.reassigning and name not in ours}
-    # At rest by now, it may have lost its order, if whoever cancelled it died; and the note of it is to go.
+    # A recorded reassignment that is at rest may have lost its order, if the cancelling process crashed. Its record
+    # must be deleted.
     resting = {name: each for name, each in noted.items() if each.plan is None and name not in flying.keys() | ours}
     found = [
         *(ExternalReassignment(name, _target(each), recorded.get(name, _kept(each))) for name, each in flying.items()),
@@ -120,9 +122,10 @@ def cancel_external(
     who: Who,
     fence: Fence,
 ) -> list[ExternalCancel]:
-    """Cancel these, restore the order of their replicas, and return what became of each, in the order of `found`.
+    """Cancel these, restore the order of their replicas, and return the result of each, in the order of `found`.
 
-    Killed anywhere, it is done again by whoever is next. Raises ClusterError, JournalError, LockLost.
+    If the process is killed at any point, the next caller repeats the work. Raises ClusterError, JournalError,
+    LockLost.
     """
     return _Cancelling(cluster, journal, Deeds(journal.audit, fence), reason, who).run(list(found))
 
@@ -185,7 +188,7 @@ class _Cancelling:
 
 
 def _judged(each: ExternalReassignment, snapshot: Snapshot) -> ExternalCancel | None:
-    """What has become of it; None while there is something to be done. Pure."""
+    """Return the result of one cancel; None while something remains to be done. Pure."""
     partition, originals = snapshot.partitions.get(each.partition), each.originals
     if partition is None:
         return ExternalCancel(each, ExternalState.DELETED)
@@ -198,7 +201,10 @@ def _judged(each: ExternalReassignment, snapshot: Snapshot) -> ExternalCancel | 
 
 
 def _recorded(journal: Journal, noted: Mapping[TopicPartition, InFlight]) -> dict[TopicPartition, Assignment | None]:
-    """The originals that are written down of others' reassignments; None for the old route without any (KIP-236)."""
+    """Return the recorded originals of external reassignments.
+
+    The value is None for a submission through the legacy znode that has none recorded (KIP-236).
+    """
     node = journal.tree.get(paths.REASSIGN_PARTITIONS)
     try:
         asked = () if node is None else Request.from_node(node).partitions

@@ -1,4 +1,4 @@
-"""May work that can wait begin on this cluster now? What a workflow asks before it plans anything."""
+"""Readiness check: a workflow asks whether work that can wait may begin on this cluster, before it plans anything."""
 
 from __future__ import annotations
 
@@ -15,35 +15,36 @@ __all__ = ["Gate", "gate", "look_at_gate"]
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """Open when nothing is in the way; else `reasons` are clauses, the gravest first."""
+    """The readiness of a cluster. It is open without `reasons`, which are clauses, the most severe first."""
 
     reasons: Sequence[str]
 
     @property
     def open(self) -> bool:
-        """Whether work may begin."""
+        """Return True if work may begin."""
         return not self.reasons
 
     @property
     def sentence(self) -> str:
-        """For a person."""
+        """The message for a person."""
         if self.open:
             return "The cluster is whole, and nothing is in flight."
         return f"The cluster is not ready: {'; '.join(self.reasons)}."
 
 
 def gate(snapshot: Snapshot, *, disabled: str, owner: str | None) -> Gate:
-    """The gate of a cluster. Pure.
+    """Return the readiness of a cluster. Pure.
 
-    `disabled` says by whom reassignments are switched off, empty while they are not (KIP-236); `owner` is the digest of
-    the plan that has the cluster. A broker that hosts replicas and is not live closes it, failed by KIP-46 or not yet.
+    `disabled` states by whom reassignments are disabled, and is empty while they are not (KIP-236). `owner` is the
+    digest of the plan that holds the plan slot. A broker that hosts replicas and is not live closes the gate, whether
+    or not it counts as failed by KIP-46 yet.
     """
     found = (_dead(snapshot), _behind(snapshot), _moving(snapshot, owner), _off(disabled))
     return Gate(tuple(reason for reason in found if reason))
 
 
 def look_at_gate(cluster: ClusterPort, journal: Journal) -> Gate:
-    """The gate as it is now. May raise ClusterError, JournalError."""
+    """Return the current readiness of the cluster. May raise ClusterError, JournalError."""
     owner = journal.slot.owner()
     record = None if owner is None else journal.plans.get(owner)
     busy = owner if record is not None and not record.status.finished else None

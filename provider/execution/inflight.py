@@ -1,7 +1,7 @@
-"""KIP-236's `/admin/reassignments/<topic>/<partition>`: what is in flight, and its originals, for the undoing.
+"""KIP-236's `/admin/reassignments/<topic>/<partition>`: the moves in flight and their originals, for the rollback.
 
-A node's created id names the reassignment for as long as it lasts; when its target changes, the node is changed and not
-made anew, so that a differing modified id says so.
+A node's created id identifies the reassignment for its whole lifetime. When the target changes, the node is changed and
+not re-created, so that a differing modified id indicates the change.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = [
 
 
 def note_in_flight(tree: Tree, plan: str, moves: Iterable[Move]) -> None:
-    """Write down what is about to fly. What a step that died wrote down is written again."""
+    """Record moves that are about to be submitted. The records of a crashed step are written again."""
     for move in moves:
         wanted = InFlight(move.before, move.after, top=len(move.before), plan=plan)
         node = tree.get(paths.reassignment(move.topic_partition))
@@ -40,7 +40,10 @@ def note_in_flight(tree: Tree, plan: str, moves: Iterable[Move]) -> None:
 
 
 def retarget(tree: Tree, source: str, partition: TopicPartition, target: Assignment) -> None:
-    """The document at `source` asks for another target of what flies: it is that document's until a plan takes it."""
+    """Assign an in-flight reassignment to the request at `source`, which asks for another target.
+
+    It belongs to that request until a plan takes it over.
+    """
     node = tree.get(paths.reassignment(partition))
     known = None if node is None else _read(node)
     if node is not None and known is not None and known.plan != source:
@@ -48,7 +51,7 @@ def retarget(tree: Tree, source: str, partition: TopicPartition, target: Assignm
 
 
 def mark_legacy(tree: Tree, plan: str) -> None:
-    """Say of all that flies for a plan that it came by the old route."""
+    """Mark everything that a plan has in flight as submitted through the legacy znode."""
     for partition, noted in flights(tree).items():
         if noted.plan == plan and not noted.legacy:
             node = tree.get(paths.reassignment(partition))
@@ -57,28 +60,31 @@ def mark_legacy(tree: Tree, plan: str) -> None:
 
 
 def note_foreign(tree: Tree, partition: TopicPartition, noted: InFlight) -> None:
-    """Write down what someone else has in flight, unless something is noted of that partition."""
+    """Record an external reassignment in flight, unless the partition has a record already."""
     if tree.get(paths.reassignment(partition)) is None:
         _write(tree, partition, None, noted.to_json())
 
 
 def forget_in_flight(tree: Tree, plan: str | None, partitions: Iterable[TopicPartition]) -> None:
-    """Delete what flies no more, where it is this plan's; with None, where it is nobody's plan. Harmless when gone."""
+    """Delete the records of these partitions if they belong to `plan`; None stands for records without a plan.
+
+    Missing records are ignored.
+    """
     for partition in partitions:
         node = tree.get(paths.reassignment(partition))
         known = None if node is None else _read(node)
         if node is None or known is None or known.plan != plan:
             continue
-        remove(tree, node)  # changed by someone else in between, it is theirs
+        remove(tree, node)  # no effect if it was changed externally in between
 
 
 def flights(tree: Tree) -> dict[TopicPartition, InFlight]:
-    """Everything that is written down as in flight; what cannot be read is left out."""
+    """Return all in-flight records by partition; unreadable records are left out."""
     return {TopicPartition(*each.key): each.document for each in IN_FLIGHT.found(tree)}
 
 
 def noted_in_flight(tree: Tree) -> dict[TopicPartition, str | None]:
-    """Every partition that is written down as in flight, and the plan that wrote it; None for someone else."""
+    """Return every partition with an in-flight record and the plan that wrote it; None for external reassignments."""
     return {partition: noted.plan for partition, noted in flights(tree).items()}
 
 
@@ -86,10 +92,10 @@ def _read(node: Node) -> InFlight | None:
     try:
         return InFlight.from_node(node)
     except DocumentError:
-        return None  # the watch moves it aside
+        return None  # the watch quarantines it
 
 
 def _write(tree: Tree, partition: TopicPartition, node: Node | None, text: str) -> None:
     if node is None or node.data != text:
-        # What someone else writes this very moment is left to the next step.
+        # A conflict with a concurrent write is left to the next step.
         put(tree, paths.reassignment(partition), node, text)

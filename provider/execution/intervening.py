@@ -1,4 +1,4 @@
-"""What a named person may decide about a plan: that it goes on, that it is given up, how fast its moves may copy."""
+"""Decisions of a named person about a plan: to resume it, to abandon it, to change the rate of its moves."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from kafka_steward.journal.plans import PlanRecord, PlanStatus
 
 __all__ = ["abandon_plan", "change_throttle", "resume_plan"]
 
-#: How often a change is written again when a step changes the same record.
+#: Attempts to write a change while a step changes the same record.
 _TRIES = 20
 
 
 def resume_plan(journal: Journal, digest: str, who: Who, reason: str = "a person resumed it") -> PlanRecord:
-    """Let a stuck plan go on, with its attempts forgotten; one that is not stuck stays as it is.
+    """Resume a stuck plan and reset its attempts; a plan that is not stuck stays unchanged.
 
     Raises PlanError for an unknown plan or one that has ended, VersionConflict when it is changed at this moment.
     """
@@ -27,9 +27,9 @@ def resume_plan(journal: Journal, digest: str, who: Who, reason: str = "a person
 
 
 def abandon_plan(journal: Journal, digest: str, who: Who, reason: str) -> PlanRecord:
-    """Give a plan up: what it moved stays, what flies goes on under Kafka, and the cluster is free for another plan.
+    """Abandon a plan: completed moves stay, moves in flight continue under Kafka, and the plan slot is released.
 
-    Its throttles are given back by the next look of the detector. Raises as `resume_plan`.
+    The next poll of the detector releases its throttles. Raises the errors of `resume_plan`.
     """
     record = _unfinished(journal, digest)
     sentence = f"Plan {digest[:12]} was abandoned: {reason}"
@@ -40,10 +40,10 @@ def abandon_plan(journal: Journal, digest: str, who: Who, reason: str) -> PlanRe
 
 
 def change_throttle(journal: Journal, digest: str, throttle: int, who: Who, reason: str) -> PlanRecord:
-    """Let a plan's moves bring `throttle` bytes per second into one broker, 0 for no throttle.
+    """Limit a plan's moves to `throttle` bytes per second into one broker, 0 for no throttle.
 
-    It holds for this plan, whoever steps it and whatever the settings say; its next step carries it to the brokers.
-    Asked for the rate that the plan has already, nothing is changed. Raises as `resume_plan`.
+    The rate applies to this plan, regardless of the process that steps it and of the settings. The plan's next step
+    sets it on the brokers. If the plan has that rate already, nothing is changed. Raises the errors of `resume_plan`.
     """
     for _ in range(_TRIES):
         record = _unfinished(journal, digest)

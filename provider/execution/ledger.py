@@ -1,7 +1,7 @@
-"""What the journal is told about moves: their states, the audit rows of what was decided, KIP-236's documents.
+"""The journal's record of moves: their states, the audit rows of decisions, KIP-236's documents.
 
-Each method writes up to 500 moves in a transaction where the journal is one database, and is idempotent where it
-is not: the state of a move is then the last to be written of what settles it, and the first of what submits it. Every
+Each method writes up to 500 moves in a transaction if the journal is one database, and is idempotent if it is not. In
+that case, the state of a move is the last write when the move settles, and the first write when it is submitted. Every
 write compares the fence, which renews the step lock.
 """
 
@@ -26,7 +26,7 @@ from kafka_steward.journal.open import Journal
 
 __all__ = ["Decision", "Ledger"]
 
-#: Moves that are written in one transaction: some tenths of a second.
+#: Moves that are written in one transaction, which takes some tenths of a second.
 _AT_ONCE = 500
 
 _ACTIONS = {
@@ -39,7 +39,7 @@ _ACTIONS = {
 
 
 class Decision(NamedTuple):
-    """What becomes of one move: an event, the sentence for a person, and the cause of what ends it."""
+    """The decision about one move: an event, the message for a person, and the cause if the move ends."""
 
     row: MoveRow
     event: Event
@@ -50,7 +50,8 @@ class Decision(NamedTuple):
 class Ledger:
     """The rows of one plan, written by one step.
 
-    `steps_ahead` counts moves that Kafka took, that settled, or that were handed back: without any, it was no progress.
+    `steps_ahead` counts moves that Kafka accepted, that settled, that completed a stage, or that returned to the queue
+    after a cancel. If it is 0, the step made no progress.
     """
 
     def __init__(self, journal: Journal, plan: str, who: Who, fence: Fence) -> None:
@@ -62,13 +63,16 @@ class Ledger:
         self.steps_ahead = 0
 
     def rows(self) -> list[MoveRow]:
-        """All moves of the plan, in plan order; read again after each change, which only this step can make."""
+        """Return all moves of the plan, in plan order.
+
+        They are read again after each change, which only this step can make.
+        """
         if self._rows is None:
             self._rows = self._journal.plans.rows(self._plan)
         return self._rows
 
     def entry(self, action: Action, row: MoveRow, reason: str, *, attempt: int | None = None, **more: Any) -> Entry:
-        """An audit row about one move."""
+        """Return an audit row about one move."""
         return Entry(
             action,
             reason,
@@ -82,12 +86,15 @@ class Ledger:
         )
 
     def submit_entry(self, row: MoveRow, stride: Move | None = None) -> Entry:
-        """The audit row of a submission, or of one `stride`; for the step that writes it, and who completes it."""
+        """Return the audit row of a submission, or of one stage (`stride`).
+
+        It serves both to write the row and to complete it later.
+        """
         before, after = list((stride or row.move).before), list((stride or row.move).after)
         return self.entry(Action.SUBMIT, row, MoveReason.in_words(row.move.reason), before=before, after=after)
 
     def settle(self, findings: Sequence[Finding]) -> None:
-        """Write down what a look told about submitted moves."""
+        """Record the state of submitted moves that a poll found."""
         for some in _at_once(findings):
             with self._journal.together():
                 for standing, several in _grouped(some):
@@ -97,7 +104,7 @@ class Ledger:
                         self._seen_flying(several)
 
     def submit(self, rows: Sequence[MoveRow], strides: Mapping[TopicPartition, Move]) -> list[MoveRow]:
-        """Write down what is about to be asked of Kafka; the rows as they are then, with their new attempt."""
+        """Record the moves that are about to be submitted to Kafka; return their rows with the new attempt."""
         with self._journal.together():
             for (attempt, stage, said), several in _by(rows, lambda row: (row.attempt, *_staged(row, strides))):
                 self._mark(
@@ -114,21 +121,22 @@ class Ledger:
         return [row for row in self.rows() if row.topic_partition in wanted]
 
     def accepted(self, rows: Sequence[MoveRow]) -> None:
-        """Write down that Kafka took these."""
+        """Record that Kafka accepted these moves."""
         self._accept(rows)
         self.steps_ahead += len(rows)
 
     def refused(self, rows: Sequence[MoveRow], held: Sequence[Held]) -> None:
-        """Kafka refused these; they may go on later."""
+        """Record that Kafka refused these moves; they may be submitted later."""
         with self._journal.together():
             forget_in_flight(self._journal.tree, self._plan, [row.topic_partition for row in rows])
             told = {row.topic_partition: why.sentence for row, why in zip(rows, held, strict=True)}
             self._mark(rows, Event.REFUSE, told, unacknowledged=False)
 
     def cancelling(self, cancels: Sequence[tuple[MoveRow, str, Cause | None]]) -> None:
-        """Write down that these are about to be cancelled, or to go back from their `stage`; and why.
+        """Record that these moves are about to be cancelled, or rolled back from their `stage`, and the reason.
 
-        One that has not begun as far as is known has had its cancel answered: nothing older of it begins any more.
+        For a move that has not begun as far as is known, the cancel has been answered, so no earlier submission of it
+        can still take effect.
         """
         for some in _at_once(cancels):
             with self._journal.together():
@@ -144,7 +152,7 @@ class Ledger:
                     )
 
     def decide(self, decisions: Sequence[Decision]) -> None:
-        """Write down what was decided of moves that have not begun; what is as it was before is not written again."""
+        """Record decisions about moves that have not begun; unchanged rows are not written again."""
         for some in _at_once([each for each in decisions if not _known(each)]):
             with self._journal.together():
                 for (event, cause), several in _by(some, lambda each: (each.event, each.cause)):
@@ -172,7 +180,10 @@ class Ledger:
         self._mark(rows, event, told, cause=CAUSES.get(standing))
 
     def _seen_flying(self, findings: Iterable[Finding]) -> None:
-        """What flies was accepted, whether or not the answer came; what was whole once need not be whole again."""
+        """Mark moves that are seen in flight as accepted, whether or not Kafka's answer arrived.
+
+        `isr_seen` stays set: an ISR that contained the whole target once need not contain it again.
+        """
         news = [
             (finding.row, finding.isr_whole or finding.row.isr_seen)
             for finding in findings
@@ -228,7 +239,7 @@ class Ledger:
 
 
 def _at_once(things: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    """Yield as many as one transaction takes, so that a cancel, and whoever else writes, waits for a moment only."""
+    """Yield the items in batches of one transaction each, so that a cancel and other writers wait only briefly."""
     for start in range(0, len(things), _AT_ONCE):
         yield things[start : start + _AT_ONCE]
 
@@ -238,27 +249,33 @@ def _sentences(decisions: Iterable[Decision]) -> dict[TopicPartition, str]:
 
 
 def _cancelling(row: MoveRow, sentence: str) -> str:
-    """Return the `detail` of a move that is cancelled, or taken back from a stage."""
+    """Return the `detail` of a move that is cancelled, or rolled back from a stage."""
     said = words(row.move, row.stage)
     return Phase.CANCELLING.because(f"{sentence} ({said})" if said else sentence)
 
 
 def _known(decision: Decision) -> bool:
-    """Whether the row says so already; what waits need not say again what it waited for."""
+    """Return True if the row contains the decision already.
+
+    A move that stays WAITING counts as such, whatever its `detail`.
+    """
     row, event, sentence, cause = decision
     state = next_state(row.state, event)
     return (row.state is state is MoveState.WAITING) or replace(row, state=state, detail=sentence, cause=cause) == row
 
 
 def _staged(row: MoveRow, strides: Mapping[TopicPartition, Move]) -> tuple[int, str]:
-    """The stage that is submitted of a move, 0 for all of it, and the words for it."""
+    """Return the submitted stage of a move, 0 for all of it, and the words for it."""
     stride = strides[row.topic_partition]
     stage = 0 if stride == row.move else stage_of(row.move, stride.after)
     return stage, words(row.move, stage)
 
 
 def _told(finding: Finding, meaning: str, others: Mapping[TopicPartition, Sequence[tuple[str, MoveRow]]]) -> str:
-    """Return the meaning of a look: with the plan of ours that took it over, or the order that a cancel left."""
+    """Return the message for a finding.
+
+    It names the plan of ours that took the partition over, or the replica order that a cancel left.
+    """
     found, before, name = finding.found, finding.row.move.before, finding.row.topic_partition
     by = changed_by(found, others.get(name, ())) if found is not None else None
     if by is not None:
@@ -268,7 +285,7 @@ def _told(finding: Finding, meaning: str, others: Mapping[TopicPartition, Sequen
 
 
 def _adopted(finding: Finding) -> int:
-    """The stage of a stride that flies although its answer was lost."""
+    """Return the stage of a submission that is in flight although its answer was lost; 0 for the whole move."""
     move, flies = finding.row.move, finding.flies or finding.row.move
     return 0 if flies == move else stage_of(move, flies.after)
 

@@ -1,4 +1,4 @@
-"""Reads what preflight must know, from the cluster and from what was announced in the journal."""
+"""Inputs of preflight, read from the cluster and from the announcements in the journal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kafka_steward.journal.tree import Tree
 __all__ = ["bouncing_brokers", "look_out"]
 
 _MIN_ISR = "min.insync.replicas"
-#: Topics of which the settings are read between two looks at the step lock.
+#: Topics whose settings are read between two checks of the step lock.
 _TOPICS = 1000
 
 
@@ -34,7 +34,7 @@ def look_out(
     auto_generated: bool,
     min_free: float,
 ) -> Outlook:
-    """The outlook for the moves of `rows`. May raise ClusterError, JournalError, LockLost."""
+    """Return the preflight inputs for the moves of `rows`. May raise ClusterError, JournalError, LockLost."""
     min_isr = _min_isr(cluster, rows, snapshot, fence)
     flying = [row for row in rows if row.state is MoveState.SUBMITTED]
     waiting = [row for row in rows if row.state in OPEN]
@@ -55,19 +55,22 @@ def look_out(
 
 
 def bouncing_brokers(tree: Tree) -> frozenset[int]:
-    """Brokers that announced a shutdown (KIP-46), as long as the announcement holds."""
+    """Return the brokers that announced a shutdown (KIP-46), as long as the announcement applies."""
     now_ms = tree.now_ms()
     return frozenset(broker for broker, bounce in bounces(tree).items() if bounce.holds(now_ms))
 
 
 def _min_isr(cluster: ClusterPort, rows: Sequence[MoveRow], snapshot: Snapshot, fence: Fence) -> dict[str, int]:
-    """min.insync.replicas of the topics that wait, and of those that miss a replica."""
+    """Return min.insync.replicas, by topic.
+
+    The topics are those with moves that may still begin, and those with a replica out of the ISR.
+    """
     topics = {row.move.topic for row in rows if row.state in OPEN}
     topics |= {name.topic for name, each in snapshot.partitions.items() if len(each.isr) < len(each.replicas)}
     asked = sorted(topics)
     found: dict[str, int] = {}
     for start in range(0, len(asked), _TOPICS):
-        # Of a hundred thousand topics Kafka tells for longer than the step lock lives: looked at, it is renewed.
+        # Reading a hundred thousand topics takes longer than the lifetime of the step lock: the check renews it.
         fence.check()
         values = cluster.topic_configs(asked[start : start + _TOPICS], [_MIN_ISR])
         found |= {topic: int(of[_MIN_ISR]) for topic, of in values.items() if _MIN_ISR in of}
@@ -77,7 +80,10 @@ def _min_isr(cluster: ClusterPort, rows: Sequence[MoveRow], snapshot: Snapshot, 
 def _sizes(
     cluster: ClusterPort, rows: Sequence[MoveRow], snapshot: Snapshot, log_dirs: Mapping[int, LogDir]
 ) -> dict[TopicPartition, int]:
-    """What the leaders of the partitions that copy something say of their sizes; who does not tell is left out."""
+    """Return the sizes of the partitions whose moves copy data, as reported by their leaders.
+
+    A partition whose leader does not report the size is left out.
+    """
     led: dict[int, list[TopicPartition]] = {}
     for row in rows:
         partition = snapshot.partitions.get(row.topic_partition)
@@ -97,9 +103,10 @@ def _sizes(
 def _arriving(
     flying: Sequence[MoveRow], log_dirs: Mapping[int, LogDir], sizes: Mapping[TopicPartition, int]
 ) -> dict[int, list[Arriving]]:
-    """What is on its way to each broker and not there yet.
+    """Return the replicas in transfer to each broker, with the bytes that have not arrived yet.
 
-    Where the leader is silent, the size at planning counts, and where that was unknown too, the largest known one.
+    If the leader does not report the size, the size at planning is used. If that was unknown too, the largest known
+    size is used.
     """
     largest = max(sizes.values(), default=0)
     found: dict[int, list[Arriving]] = {}

@@ -1,4 +1,4 @@
-"""Stepping a plan to its end, for whoever has a process to spare: a worker, a script, the command line."""
+"""Loop that steps a plan to its end, for any process: a worker, a script, the command line."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ __all__ = ["Stepper", "run_to_end"]
 
 
 class Stepper(Protocol):
-    """What can be stepped to an end: a `Runner`, an `Undo`."""
+    """The interface of an object that can be stepped to an end: a `Runner`, an `Undo`."""
 
     def step(self) -> Progress:
-        """Take one step, and say how far it is."""
+        """Take one step and return the progress."""
 
 
 def _silent(_: Progress) -> None:
-    """Tell nobody."""
+    """Ignore the progress."""
 
 
 def run_to_end(
@@ -28,9 +28,10 @@ def run_to_end(
     interval_s: float,
     report: Callable[[Progress], None] = _silent,
 ) -> Progress:
-    """Step until the plan has ended or waits for a person; `wait` in between, at most `interval_s`; `report` each step.
+    """Step until the plan has ended or needs a person; return the last progress.
 
-    `wait` may raise to stop the loop: the plan stays resumable. Raises what its `step` raises.
+    `report` is called after each step. Between steps, `wait` is called with at most `interval_s` seconds. `wait` may
+    raise to stop the loop: the plan stays resumable. Raises the errors of `step`.
     """
     while True:
         progress = stepper.step()

@@ -1,7 +1,7 @@
-"""Our own documents, when someone garbled them: moved aside, and made anew from what else is known.
+"""Repair of our own corrupt documents: they are quarantined and rebuilt from other data.
 
-The slot, the step lock, plans' records and what was borrowed are what no step can do without. What the KIPs let others
-write is judged where it is read, and left out there with a sentence.
+The plan slot, the step lock, the plan records and the throttle leases are the documents that every step needs.
+Documents that the KIPs let others write are validated where they are read, and left out there with a message.
 """
 
 from __future__ import annotations
@@ -25,12 +25,15 @@ from kafka_steward.journal.tree import Node
 __all__ = ["mend_documents", "mending"]
 
 T = TypeVar("T")
-#: Plans among which the rollback of one is looked for.
+#: Plans that are searched for the rollback of one.
 _PLANS = 1000
 
 
 def mending(journal: Journal, who: Who, act: Callable[[], T]) -> T:
-    """Do `act`; if a document of ours cannot be read, mend it, and try again. Raises DocumentError when in vain."""
+    """Execute `act`; if one of our documents is unreadable, repair it and try again.
+
+    Raises DocumentError if that does not help.
+    """
     try:
         return act()
     except DocumentError:
@@ -40,7 +43,7 @@ def mending(journal: Journal, who: Who, act: Callable[[], T]) -> T:
 
 
 def mend_documents(journal: Journal, who: Who) -> list[str]:
-    """Move aside what cannot be read, make it anew, and write both into the audit trail; a sentence for each."""
+    """Quarantine unreadable documents, rebuild them, and write both into the audit trail; return a message for each."""
     told = (_mended(journal, who, *each) for each in _documents(journal))
     return [sentence for sentence in told if sentence is not None]
 
@@ -61,17 +64,20 @@ def _mended(
 
 
 def _documents(journal: Journal) -> Iterator[tuple[Node, Callable[[Node], object], Callable[[], str | None]]]:
-    """Each of our documents with its reader and what it would be made anew from. Plans first: the slot names them."""
+    """Yield each of our documents with its reader and the function that rebuilds it.
+
+    Plans come first, because the slot names them.
+    """
     for node in journal.tree.below(paths.PLANS):
         if not paths.is_digest(node.path.rpartition("/")[2]):
-            continue  # the watch moves it aside: no plan has such a name
+            continue  # the watch quarantines it: no plan has such a name
         yield node, PlanRecord.from_node, partial(_plan, journal, node.path.rpartition("/")[2])
     slot = journal.tree.get(paths.SLOT)
     if slot is not None:
         yield slot, Ownership.from_node, partial(_slot, journal)
     lock = journal.tree.get(paths.STEP_LOCK)
     if lock is not None:
-        # Each claim was a change of the node: its version is higher than any token that was ever given out.
+        # Each acquisition changed the node: its version is higher than any fencing token that was ever issued.
         yield lock, Lock.from_node, Lock(None, LIFE_MS, lock.version + 2).to_json
     for collection in (RATES, THROTTLED_TOPICS):
         for each in collection.listed(journal.tree).unreadable:
@@ -80,10 +86,13 @@ def _documents(journal: Journal) -> Iterator[tuple[Node, Callable[[Node], object
 
 
 def _plan(journal: Journal, digest: str) -> str | None:
-    """From its rows and what was published; it waits for a person, who knows whether it should go on."""
+    """Return the record, rebuilt from its rows and its publication; None if there are no rows.
+
+    A plan with unsettled moves becomes STUCK: a person must decide whether to resume it.
+    """
     rows, told = journal.plans.rows_found(digest), journal.audit.rows(plan=digest)
     if not rows:
-        return None  # it was never published, or moved nothing
+        return None  # it was never published, or has no moves
     published = next((row.entry for row in told if row.entry.action is Action.PUBLISH), None)
     facts = published.after if published is not None and isinstance(published.after, dict) else {}
     operation = str(facts.get("operation") or Operation.APPLY.value)
@@ -109,20 +118,23 @@ def _plan(journal: Journal, digest: str) -> str | None:
 
 
 def _extra(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """What it takes back, or which documents asked for it: else those would be carried out once more."""
+    """Return the plan that this plan rolls back, or the documents that requested this plan.
+
+    Without the latter, these documents would be executed once more.
+    """
     undone = {ROLLS_BACK: facts[ROLLS_BACK]} if ROLLS_BACK in facts else {}
     asked = {name: facts[name] for name in ("sources", "legacy") if name in facts}
     return {**undone, **({ASKED: asked} if asked else {})}
 
 
 def _rollback(journal: Journal, digest: str) -> str | None:
-    """The plan that was published last to take this one back."""
+    """Return the plan that was published last to roll this one back."""
     found = (record.digest for record in journal.plans.latest(_PLANS) if record.extra.get(ROLLS_BACK) == digest)
     return next(found, None)
 
 
 def _slot(journal: Journal) -> str:
-    """The cluster belongs to the plan that was published last among those that do not wait for another."""
+    """Return the plan slot, rebuilt: it belongs to the last published plan among those that are not paused."""
     unfinished = journal.plans.unfinished()
     paused = tuple(record.digest for record in unfinished if record.status is PlanStatus.PAUSED)
     active = [record.digest for record in unfinished if record.digest not in paused]
@@ -131,7 +143,10 @@ def _slot(journal: Journal) -> str:
 
 
 def _borrowed(journal: Journal, path: str) -> str | None:
-    """From the throttles that the audit trail says were set and not given back; what is not there is not taken away."""
+    """Return the throttle lease, rebuilt from the throttles that the audit trail records as set and not released.
+
+    A recorded entry that Kafka does not have is harmless: the release does not remove it.
+    """
     kind, name, _ = path.split("/")[-3:]
     told = [row for action in (Action.THROTTLE, Action.UNTHROTTLE) for row in journal.audit.rows(action=action)]
     told.sort(key=lambda row: row.id)
@@ -152,7 +167,11 @@ def _entries_left(told: Sequence[AuditRow]) -> Borrowed:
 
 
 def _rate_left(told: Sequence[AuditRow]) -> Borrowed:
-    """A rate is set again when it is changed, or was cleared: what was there before is what none of ours was."""
+    """Return the lease of a rate, rebuilt from its audit rows.
+
+    A rate is set again when it is changed, or was cleared. The previous rate is therefore the last one that is not
+    ours.
+    """
     before, ours = None, list[str]()
     entries: dict[str, tuple[str, ...]] = {}
     for row in told:

@@ -8,5 +8,5 @@ __all__ = ["new_owner"]
 
 
 def new_owner() -> str:
-    """Host and process for people, and a random part, so that no two steps ever share a name."""
+    """Return host and process id for people, and a random part, so that no two steps ever share a name."""
     return process_name()

@@ -1,4 +1,4 @@
-"""Publishing: a plan is checked, written down, and given the cluster."""
+"""Publication of a plan: validate it, write it to the journal, and acquire the plan slot."""
 
 from __future__ import annotations
 
@@ -33,17 +33,18 @@ def publish_plan(
     snapshot: SnapshotFolder | None = None,
     require_approval: bool = False,
 ) -> PlanRecord:
-    """Write a plan into the journal and give it the cluster; the second time, return it as it stands.
+    """Write a plan into the journal and give it the plan slot; return its record, the second time as it stands.
 
-    With the `snapshot` that it was made from, the plan is checked against it, without trusting the planner: that it is
-    valid, for the brokers that had failed, with the sums of its moves; not again that it moves least. With
-    `require_approval`, the journal must hold the approval of this plan, by its digest, now and whenever a move of it
-    begins. A heal goes before any plan that a person asked for: that one is paused, and gets the cluster back when the
-    heal ends. The entries of the brokers that a heal is for are deleted then (KIP-46): the plan stands in for them.
+    If the `snapshot` that the plan was made from is given, the plan is checked against it, independently of the
+    planner: that it is valid, for the brokers that had failed, with the sums of its moves. It is not checked again that
+    it moves least. With `require_approval`, the journal must contain the approval of this plan, by its digest, now and
+    whenever a move of it begins. A heal preempts any plan that a person requested: that plan is paused, and gets the
+    slot back when the heal ends. Publishing a heal deletes the entries of its failed brokers (KIP-46), because the plan
+    replaces them.
 
-    Raises PlanError: of another cluster, not valid, not approved, or healing more brokers than `max_failed_brokers`.
-    Raises SlotTaken while another plan, that it may not pause, has the cluster; nothing is written then. An older heal
-    that nobody has stepped for `abandoned_after` is abandoned for the new one.
+    Raises PlanError for a plan that is of another cluster, not valid, not approved, or heals more brokers than
+    `max_failed_brokers`. Raises SlotTaken while another plan, which it may not preempt, holds the plan slot; nothing is
+    written then. An older heal that no process has stepped for `abandoned_after` is abandoned for the new one.
     """
     _refuse_wrong(cluster, journal, plan, settings, snapshot)
     if require_approval:
@@ -90,9 +91,10 @@ def refuse_invalid(plan: PlanFolder, snapshot: SnapshotFolder) -> None:
 
 
 def _record(cluster: ClusterPort, plan: PlanFolder, who: Who, snapshot: SnapshotFolder | None) -> PlanRecord:
-    """The record as it begins. `live_brokers` are those that the planner could count on.
+    """Return the initial record. `live_brokers` are the brokers that the planner could use.
 
-    Partitions left out because they were moving are none that cannot be healed: for them, no broker counts.
+    If partitions were left out because they were being reassigned, `live_brokers` is empty: those partitions can still
+    be healed.
     """
     operation = str(plan.proof["operation"])
     postponed = any(each.get("reason") == "in_flight" for each in plan.proof.get("pinned", ()))
@@ -110,7 +112,7 @@ def _record(cluster: ClusterPort, plan: PlanFolder, who: Who, snapshot: Snapshot
 
 
 def _healed_brokers(plan: PlanFolder) -> tuple[int, ...]:
-    """The brokers whose replicas a heal replaces: those that failed, and live ones with failed log directories."""
+    """Return the brokers whose replicas a heal replaces: failed ones, and live ones with failed log directories."""
     return tuple(sorted({*plan.proof.get("brokers_failed", ()), *plan.proof.get("log_dirs_failed", ())}))
 
 
@@ -122,7 +124,10 @@ def _usable(cluster: ClusterPort, snapshot: SnapshotFolder | None) -> tuple[int,
 
 
 def _make_room(journal: Journal, wanted: PlanRecord, settings: Settings, who: Who) -> None:
-    """Pause or free the plan that has the cluster. Raises SlotTaken when it may not be."""
+    """Release the plan slot if its holder has ended, or is an abandoned heal that another heal replaces.
+
+    Raises SlotTaken if the holder may not be preempted.
+    """
     owner = journal.slot.owner()
     if owner is None or owner == wanted.digest:
         return
@@ -150,19 +155,19 @@ def _take_slot(journal: Journal, record: PlanRecord, who: Who) -> None:
         return
     sentence = f"it made way for the heal {record.digest[:12]}"
     journal.audit.note(Entry(Action.PAUSE, sentence, plan=other.digest, attempt=journal.now_ms() // 1000, who=who))
-    # One that is being stepped this moment finds at its next step that it has not the cluster any more.
+    # A plan that is being stepped at this moment finds at its next step that it no longer holds the plan slot.
     journal.plans.try_update(other, status=PlanStatus.PAUSED, reason=f"Plan {other.digest[:12]} waits: {sentence}.")
 
 
 def _forget_failures(journal: Journal, record: PlanRecord, brokers: Sequence[int], who: Who) -> None:
-    """KIP-46: once the plan is persisted, the entries of its failed brokers go, and what they announced."""
+    """Delete the entries and announcements of the failed brokers, once the plan is persisted (KIP-46)."""
     for broker in brokers:
         bounce = journal.tree.get(paths.rolling_bounce(broker))
         if bounce is not None:
             remove(journal.tree, bounce)
         node = journal.tree.get(paths.failed_broker(broker))
         if node is None or not remove(journal.tree, node):
-            continue  # a look took it, or changed it, in between: the next look decides
+            continue  # a poll deleted or changed it in between: the next poll decides
         reason = f"broker {broker} is being healed by plan {record.digest[:12]}"
         journal.audit.note(Entry(Action.CLEAR, reason, plan=record.digest, broker=broker, who=who))
 

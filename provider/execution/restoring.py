@@ -1,4 +1,4 @@
-"""After a cancel: the replicas get their order back, strides are taken back, and what was not heard is silenced."""
+"""After a cancel: restore the replica order, roll back completed stages, cancel submissions that got no answer."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ _UNHEARD = "it got no answer, and must not begin later"
 
 
 class Restoring:
-    """Makes partitions as they were, by the holder of the step lock. Every method may raise ClusterError, LockLost."""
+    """Restores partitions after a cancel, for the holder of the step lock.
+
+    Every method may raise ClusterError, LockLost.
+    """
 
     def __init__(self, cluster: ClusterPort, ledger: Ledger, deeds: Deeds, retraction: Retraction) -> None:
         self._cluster = cluster
@@ -37,9 +40,9 @@ class Restoring:
         self._retraction = retraction
 
     def order(self, findings: Iterable[Finding]) -> None:
-        """Kafka's cancel loses the order of replicas, and with it the preferred leader.
+        """Restore the order of the replicas, and with it the preferred leader: Kafka's cancel loses both.
 
-        What strides had brought before the cancel is let go of by the same reassignment.
+        The same reassignment removes the replicas that completed stages had added before the cancel.
         """
         lost = {each.row.topic_partition: each for each in findings if each.standing is Standing.DISORDERED}
         entries = {
@@ -59,13 +62,16 @@ class Restoring:
         )
 
     def silence(self, ends: Iterable[Decision], found: Mapping[TopicPartition, Partition]) -> frozenset[TopicPartition]:
-        """Cancel what is about to be given up and Kafka gave no answer to, though nothing of it is to be seen.
+        """Cancel moves about to be given up whose submission Kafka never answered; return their partitions.
 
-        A KRaft controller that was away carries out, once it is back, what had timed out for us. Requests keep their
-        order: once it has answered this one, nothing older comes to life any more. That there is none is no failure.
-        These are returned, and count as being cancelled: it may have begun all the same, and lost the order of its
-        replicas, so the next look decides. What someone else has in flight at this moment is left alone: the cancel
-        would be theirs.
+        This is done although no reassignment of them is visible. A KRaft controller that was unavailable executes, once
+        it is back, requests that had timed out for us. Requests are ordered, so once this cancel is answered, no
+        earlier submission can still take effect. A cancel that finds no reassignment in progress is expected and no
+        failure.
+
+        The returned partitions count as being cancelled. A move may have begun all the same, and its replicas may have
+        lost their order, so the next poll decides. A partition with an external reassignment in flight is left alone:
+        the cancel would hit that one.
         """
         unheard = [each for each in ends if each.row.state in OPEN and each.row.unacknowledged]
         asked = {}
@@ -80,27 +86,27 @@ class Restoring:
         return frozenset(asked)
 
     def from_halfway(self, rows: Sequence[MoveRow], snapshot: Snapshot, why: str, cause: Cause) -> None:
-        """Mark what rests between two strides as being cancelled: the next look finds it, and restores it."""
+        """Mark moves at rest between two stages as being cancelled: the next poll finds and restores them."""
         found = snapshot.partitions
         back = [row for row in rows if may_go_back(row, found.get(row.topic_partition), snapshot.live)]
         staged = [replace(row, stage=stage_of(row.move, found[row.topic_partition].replicas)) for row in back]
         self._ledger.cancelling([(row, why, cause) for row in staged])
 
     def after_others(self, findings: Iterable[Finding]) -> None:
-        """Carry on someone else's cancel of a stride to the strides before it."""
+        """Extend an external cancel of a stage to the stages before it."""
         rows = [each.row for each in findings if each.standing is Standing.CANCELLED_HALFWAY]
         self._ledger.cancelling([(row, BY_SOMEONE, Cause.CANCELLED_ELSEWHERE) for row in rows])
 
 
 def reordered_by_others(cluster: ClusterPort, journal: Journal, plan: str) -> list[MoveRow]:
-    """Return the moves that someone else cancelled, and of which Kafka lost the order of the replicas."""
+    """Return the moves that were cancelled externally and whose replica order Kafka lost."""
     rows = [row for row in journal.plans.rows(plan) if row.cause is Cause.CANCELLED_ELSEWHERE]
     found = cluster.snapshot(sorted({row.move.topic for row in rows})).partitions if rows else {}
     return [row for row in rows if row.topic_partition in found and _reordered(row, found[row.topic_partition])]
 
 
 def restore_orders(cluster: ClusterPort, journal: Journal, plan: str, who: Who) -> None:
-    """Give the replicas of what someone else cancelled the order back that they had. Raises ClusterError, LockLost."""
+    """Restore the replica order of moves that were cancelled externally. Raises ClusterError, LockLost."""
     rows = {row.topic_partition: row for row in reordered_by_others(cluster, journal, plan)}
     if not rows:
         return

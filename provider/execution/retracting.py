@@ -1,9 +1,10 @@
-"""Taking back what a process asked of Kafka after its plan had gone on without it.
+"""Retraction of requests that a process sent to Kafka after another process had resumed its plan.
 
-A process that is stopped between the fence and the call, for longer than its lock lives, asks for a reassignment that
-whoever went on with the plan knew nothing of. While that plan goes on, its next step finds the reassignment and adopts
-it. A plan that has ended has no next step: what was asked for is cancelled, and the order of the replicas restored.
-Until that is done it is noted in `/admin/reassignments`, so that the watch goes on with it if this process dies.
+A process that is suspended between the fence and the call, for longer than the lifetime of its lock, submits a
+reassignment that the process which resumed the plan does not know of. While that plan continues, its next step finds
+the reassignment and adopts it. A plan that has ended has no next step: the reassignment is cancelled, and the order of
+the replicas restored. Until that is done it is recorded in `/admin/reassignments`, so that the watch resumes the
+retraction if this process crashes.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ from kafka_steward.journal.plans import PlanRecord, PlanStatus
 
 __all__ = ["Retraction", "orphans", "where_it_belongs"]
 
-#: Looks in one call: the cancel, its order, and three for a cluster that is slow to tell.
+#: Polls in one call: the cancel, the reorder, and three for a cluster that is slow to report.
 _ROUNDS = 5
 _WHY = "it was asked for after its plan had ended"
 
 
 def where_it_belongs(record: PlanRecord | None, row: MoveRow | None) -> Assignment | None:
-    """Return the assignment that a plan has left a partition at for good; None while the plan may still move it. Pure.
+    """Return the final assignment of a partition after a plan; None while the plan may still move it. Pure.
 
-    Unknown plans have no rows: then nothing is known, and None is returned.
+    An unknown plan has no rows: nothing is known then, and None is returned.
     """
     if row is None or (row.state not in SETTLED and record is not None and not record.status.finished):
         return None
@@ -42,7 +43,7 @@ def where_it_belongs(record: PlanRecord | None, row: MoveRow | None) -> Assignme
 
 @dataclass(frozen=True)
 class Retraction:
-    """Takes back what was asked of Kafka for the plan `plan`. Needs no lock: it touches nothing that a plan moves."""
+    """Retracts requests that were sent to Kafka for `plan`. It needs no lock: it touches nothing that a plan moves."""
 
     cluster: ClusterPort
     journal: Journal
@@ -50,9 +51,9 @@ class Retraction:
     who: Who
 
     def of_late(self, asked: Mapping[TopicPartition, Assignment]) -> None:
-        """Take back these targets, asked for by partition, as far as the plan has ended for them.
+        """Retract these submitted targets, by partition, as far as the plan has ended for them.
 
-        Raises ClusterError, JournalError: then a note is left, and the watch goes on with it.
+        Raises ClusterError, JournalError: a record is left then, and the watch resumes the retraction.
         """
         record = self.journal.plans.get(self.plan)
         rows = {row.topic_partition: row for row in self.journal.plans.rows(self.plan)}
@@ -63,7 +64,7 @@ class Retraction:
             for name, target in asked.items()
             if (home := homes[name]) is not None
             and home != target
-            # What another plan, or someone else, has noted since is theirs.
+            # A record that another plan or an external reassignment wrote since is not ours.
             and (name not in noted or noted[name].plan == self.plan)
         ]
         if late:
@@ -71,13 +72,16 @@ class Retraction:
             self.take_back(late)
 
     def take_back(self, late: Sequence[Move]) -> None:
-        """Cancel these moves, restore the order of their replicas, and strike out their notes. Raises as `of_late`."""
+        """Cancel these moves, restore the order of their replicas, and delete their records.
+
+        Raises the errors of `of_late`.
+        """
         open_ones = {move.topic_partition: move for move in late}
         deeds = Deeds(self.journal.audit, None)
         for round_ in range(_ROUNDS):
             found = self.cluster.snapshot(sorted({name.topic for name in open_ones})).partitions
             if not round_:
-                # Whether or not it is to be seen: a request that was not answered may still begin, and not after this.
+                # Visible or not: an unanswered request may still take effect, but not after this cancel.
                 resting = {name for name, each in found.items() if not each.reassigning}
                 self._cancel(deeds, {name: move for name, move in open_ones.items() if name in resting})
             over = [name for name, move in open_ones.items() if _is_over(move, found.get(name))]
@@ -113,9 +117,9 @@ class Retraction:
 
 
 def orphans(journal: Journal, plan: str, found: Mapping[TopicPartition, Partition]) -> list[Move]:
-    """Return what is noted as in flight of a plan that has ended, and still flies to the noted target.
+    """Return the recorded moves of an ended plan that are still in flight to the recorded target.
 
-    Not of a plan that a person abandoned: what that had in flight goes on.
+    The moves of a plan that a person abandoned are not returned: they continue.
     """
     record = journal.plans.get(plan)
     if record is None or record.status is PlanStatus.ABANDONED or not record.status.finished:
@@ -136,7 +140,11 @@ def _flies_to(partition: Partition, target: Assignment) -> bool:
 
 
 def _is_over(move: Move, partition: Partition | None) -> bool:
-    """Whether nothing is to be taken back any more: it is gone, as it was, or has another set of replicas at rest."""
+    """Return True if nothing is left to retract.
+
+    The partition is then deleted, restored, being reassigned to another target, or at rest with another set of
+    replicas.
+    """
     if partition is None:
         return True
     if partition.reassigning:

@@ -1,4 +1,4 @@
-"""The plan that takes another plan's completed partitions back to their originals (KIP-236)."""
+"""The plan that rolls another plan's completed partitions back to their original replicas (KIP-236)."""
 
 from __future__ import annotations
 
@@ -29,26 +29,26 @@ def publish_rollback(
     who: Who,
     even_if_disabled: bool = False,
 ) -> tuple[PlanRecord, Reversal]:
-    """Publish the plan that takes everything a plan has completed back to its originals; a Runner carries it out.
+    """Publish the plan that rolls back everything a plan has completed; a `Runner` executes it.
 
-    What is pending must have been cancelled before; `Undo` does both. What is left alone, and why, is returned and in
-    the audit trail. A rollback that waits for its end already is the one that is returned. To be called by one process
+    Pending moves must have been cancelled before; `Undo` does both. The skipped partitions and the reasons are returned
+    and in the audit trail. If an unfinished rollback exists already, that one is returned. To be called by one process
     at a time: under the step lock.
 
-    Raises PlanError for an unknown plan or one that has not ended, SlotTaken while another plan has the cluster.
+    Raises PlanError for an unknown plan or one that has not ended, SlotTaken while another plan holds the plan slot.
     """
     undone = journal.plans.get(digest)
     if undone is None or not undone.status.finished:
         why = "there is no such plan" if undone is None else "it has not ended: cancel it first"
         raise PlanError(f"Plan {digest[:12]} cannot be rolled back: {why}.")
-    hand_on(journal, digest, who)  # a process that died right after its end left that to do
+    hand_on(journal, digest, who)  # a process that crashed right after the end has not done that
     known = rollback_of(journal, undone)
     if known is not None:
         _note_rollback(journal, undone, known)
         return known, Reversal(tuple(row.move for row in journal.plans.rows(known.digest)), ())
     back = what_goes_back(cluster, journal, digest, settings)
     record = _record(undone, back, who, even_if_disabled=even_if_disabled)
-    # Without a move there is nothing for which the cluster would be needed.
+    # Without a move, the plan slot is not needed.
     if back.moves:
         _make_room(journal, undone, who)
     _tell(journal, record, back, who)
@@ -60,7 +60,10 @@ def publish_rollback(
 
 
 def what_goes_back(cluster: ClusterPort, journal: Journal, digest: str, settings: Settings) -> Reversal:
-    """Return what a rollback of the plan would do now, and what it would leave alone. Raises ClusterError."""
+    """Return the moves that a rollback of the plan would make now, and the rows that it would skip.
+
+    Raises ClusterError.
+    """
     rows = journal.plans.rows(digest)
     others = journal.plans.by_others(digest, [row.topic_partition for row in rows])
     snapshot = with_hidden(cluster, cluster.snapshot(), {row.move.topic for row in rows})
@@ -68,15 +71,16 @@ def what_goes_back(cluster: ClusterPort, journal: Journal, digest: str, settings
 
 
 def rollback_of(journal: Journal, undone: PlanRecord) -> PlanRecord | None:
-    """The rollback of a plan that has not ended; None if there is none."""
+    """Return the unfinished rollback of a plan; None if there is none."""
     found = (each for each in journal.plans.unfinished() if each.extra.get(ROLLS_BACK) == undone.digest)
     return next(found, None)
 
 
 def mark_rolled_back(journal: Journal, record: PlanRecord) -> None:
-    """Write down in the plan that a rollback undid how that ended. Harmless for any other plan.
+    """Record the end of a rollback in the plan that it rolled back. Harmless for any other plan.
 
-    It counts as rolled back when nothing was left alone; else it keeps its status, and says how much was.
+    That plan counts as rolled back when no partition was skipped. Otherwise it keeps its status and records the number
+    of skipped partitions.
     """
     undone = journal.plans.get(str(record.extra.get(ROLLS_BACK) or "none"))
     if undone is None or not undone.status.finished or undone.rolled_back_by not in {None, record.digest}:
@@ -90,12 +94,12 @@ def mark_rolled_back(journal: Journal, record: PlanRecord) -> None:
     status = _without_rollback(journal, undone) if alone else PlanStatus.ROLLED_BACK
     told = f"taken back in part by plan {record.digest[:12]}, {alone} partitions left alone"
     reason = told if alone else f"rolled back by plan {record.digest[:12]}"
-    # Another process that saw it ended does this too.
+    # Another process that finds it ended does this too.
     journal.plans.try_update(undone, status=status, reason=reason, rolled_back_by=record.digest, not_taken_back=alone)
 
 
 def _without_rollback(journal: Journal, undone: PlanRecord) -> PlanStatus:
-    """Return how a plan ended by itself, also when an earlier rollback took all of it back."""
+    """Return the status with which a plan ended by itself, also when an earlier rollback reverted all of it."""
     if undone.status is not PlanStatus.ROLLED_BACK:
         return undone.status
     cancelled = any(row.cause is Cause.REQUESTED for row in journal.plans.rows(undone.digest))
@@ -103,7 +107,7 @@ def _without_rollback(journal: Journal, undone: PlanRecord) -> PlanStatus:
 
 
 def _left_alone(journal: Journal, rollback: str) -> set[TopicPartition]:
-    """Return what a rollback never planned to take back, and what was changed before its turn."""
+    """Return the partitions that a rollback skipped in its plan, and those that were changed before their turn."""
     told = [row.entry for row in journal.audit.rows(plan=rollback, action=Action.SKIP)]
     named = {
         TopicPartition(entry.topic, entry.partition)
@@ -130,7 +134,7 @@ def _note_rollback(journal: Journal, undone: PlanRecord, record: PlanRecord) -> 
 
 
 def _record(undone: PlanRecord, back: Reversal, who: Who, *, even_if_disabled: bool) -> PlanRecord:
-    # A rollback after one that was itself cancelled may have the same moves: it is another plan all the same.
+    # A rollback that follows a cancelled rollback may have the same moves, but is another plan.
     options = {"after": undone.rolled_back_by} if undone.rolled_back_by else {}
     operation = Operation.ROLLBACK.value
     return PlanRecord(
@@ -146,7 +150,10 @@ def _record(undone: PlanRecord, back: Reversal, who: Who, *, even_if_disabled: b
 
 
 def _tell(journal: Journal, record: PlanRecord, back: Reversal, who: Who) -> None:
-    """Before the plan is published: who finds it published need not look whether this was done."""
+    """Audit the rollback before it is published.
+
+    A process that finds it published then need not check that this was done.
+    """
     for row, why in back.left_alone:
         name = row.topic_partition
         journal.audit.note(

@@ -1,4 +1,4 @@
-"""Carrying a plan to its end, one `step()` at a time."""
+"""Execution of a plan to its end, one `step()` at a time."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from kafka_steward.settings import Settings
 
 __all__ = ["HANDED_BACK", "Runner"]
 
-#: With this begins the `detail` of a move that its plan gave up, for the next plan to take on.
+#: The beginning of the `detail` of a move that its plan deferred to the next plan.
 HANDED_BACK = "handed back"
 
 
 class Runner:
-    """Steps one plan. All that counts is in the journal and in Kafka: any process may go on where another stopped.
+    """Steps one plan. All relevant state is in the journal and in Kafka: any process may resume where another stopped.
 
-    It remembers only the byte counts of the last look, for rate, ETA and stalls; so keep one Runner for a loop. Not for
-    several threads at once. `new_owner` names this process in the step lock, anew for each step.
+    Only the byte counts of the last polls are in memory, for rate, ETA and stalls; so keep one Runner for a loop. Not
+    thread-safe. `new_owner` returns the name of this process for the step lock, a new one for each step.
     """
 
     def __init__(
@@ -61,11 +61,11 @@ class Runner:
         self._looks: list[Behind] = []
 
     def step(self) -> Progress:
-        """Look at cluster and journal, settle what has ended, start what may start, and say how far it is.
+        """Poll cluster and journal, settle moves that have ended, submit moves that may start, and return the progress.
 
-        Never sleeps. May be killed anywhere, and called by several processes at once: all but one do nothing and say
-        `busy`. A plan that has ended stays as it is. What Kafka does not answer or refuses is counted as an attempt
-        and told in the sentence; after `max_attempts` of them in a row the plan is stuck.
+        Never sleeps. May be killed anywhere, and called by several processes at once: all but one do nothing and return
+        `busy`. A plan that has ended stays unchanged. Errors and refusals of Kafka count as an attempt and are part of
+        the message; after `max_attempts` of them in a row the plan is stuck.
 
         Raises PlanError for an unknown plan, WrongCluster and AuthenticationFailed, and JournalError when the journal
         cannot be read or written.
@@ -90,7 +90,7 @@ class Runner:
         return record
 
     def _after_the_end(self, record: PlanRecord) -> Progress:
-        """What a process that died right after the end of the plan left to do."""
+        """Finish the work of a process that crashed right after the end of the plan; return the progress."""
         hand_on(self._journal, self._digest, self._who)
         mark_rolled_back(self._journal, record)
         with suppress(LockLost):
@@ -98,7 +98,7 @@ class Runner:
         return progress_of(self._record(), self._journal.plans.rows(self._digest))
 
     def _consume_cancel_signal(self, fence: Fence | None = None) -> None:
-        # What Kafka does not answer: the plans are asked all the same, and the signal stays for the next step.
+        # On an error of Kafka, the plans have the request all the same, and the signal stays for the next step.
         with suppress(ClusterError):
             consume_cancel_signal(self._cluster, self._journal, self._who, fence=fence)
 
@@ -140,27 +140,27 @@ class Runner:
     def _end(
         self, record: PlanRecord, fence: Fence, stepped: Stepped, owing: Sequence[int], *, cancelling: bool
     ) -> Progress:
-        # A cancel that came when all had arrived has cancelled nothing.
+        # A cancel that came after all moves had completed has cancelled nothing.
         cancelled = cancelling and any(row.state is MoveState.DROPPED for row in stepped.rows)
         ending = ending_of(record, stepped.rows, stepped.snapshot, owing, cancelled=cancelled)
         record = end_plan(self._journal, record, ending, who=self._who, fence=fence)
         mark_rolled_back(self._journal, record)
         purge_old(self._journal, self._settings)
-        # Nobody need step it again, and what Kafka did not answer above must not be left to the next plan's steps.
+        # This plan need not be stepped again. A signal left by an error above must not depend on the next plan's steps.
         self._consume_cancel_signal(fence)
         return progress_of(record, stepped.rows)
 
     def _throttle(self, record: PlanRecord, *, cancelling: bool) -> int | None:
-        """Return the rate for the plan's moves: what was asked for of this plan, else what the settings say.
+        """Return the rate for the plan's moves: the one requested for this plan, otherwise the one in the settings.
 
-        Who cancels a plan does not step it for long, and leaves each broker the rate that it has.
+        A process that cancels a plan steps it only for a short time, and leaves each broker its current rate.
         """
         if record.throttle is not None or cancelling:
             return record.throttle
         return self._settings.throttle
 
     def _may_start(self, record: PlanRecord) -> tuple[bool, str]:
-        """Whether new moves may be submitted, and if not, why not."""
+        """Return a flag that allows new submissions, and the reason when it is False."""
         if record.status.finished or record.status is PlanStatus.STUCK:
             return False, record.reason
         owner = self._journal.slot.owner()
@@ -201,7 +201,7 @@ class Runner:
         return replace(progress, status=record.status, eager=eager, stops=stops)
 
     def _give_up(self, record: PlanRecord, fence: Fence, step: Step, stepped: Stepped) -> Progress:
-        """A heal hands back what it cannot do, for the next one to plan anew; what people asked for waits for one."""
+        """Defer the open moves of a heal to the next plan; any other plan becomes stuck and needs a person."""
         why = stepped.held[0].sentence if stepped.held else "nothing could be started"
         tries = record.attempts + 1
         if record.auto_generated:
@@ -232,7 +232,7 @@ class Runner:
         return self._journal.plans.update(record, fence=fence, stepped_ms=self._journal.now_ms(), **changes)
 
     def _warned(self, stepped: Stepped, throttle: int) -> str:
-        """The sentences about moves that make no progress, or less than producers make."""
+        """Return the messages about moves that make no progress, or less than producers make."""
         settings, now_ms = self._settings, self._journal.now_ms()
         moves = stepped.in_flight
         if moves and (not self._looks or now_ms - self._looks[-1].at_ms >= EVERY_S * 1000):
@@ -241,7 +241,7 @@ class Runner:
             asked = {broker for move in moves for broker in move.adding} | {
                 each for each in leaders if each is not None
             }
-            with suppress(ClusterError):  # the next step looks again
+            with suppress(ClusterError):  # the next step polls again
                 log_dirs = self._cluster.log_dirs(sorted(asked & stepped.snapshot.live))
                 look = seen(stepped.snapshot, moves, log_dirs, now_ms)
                 self._looks = kept(self._looks, look, for_s=settings.stall_after)

@@ -1,4 +1,4 @@
-"""From the cluster to a snapshot folder, which the planner reads."""
+"""Export of the cluster's state to a snapshot folder, which the planner reads."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ def take_snapshot(
     begun: Mapping[TopicPartition, Move] | None = None,
     heal_failed_disks: bool = False,
 ) -> str:
-    """Write what the cluster looks like now to the folder `uri`; returns the digest.
+    """Write the current state of the cluster to the folder `uri`; return the digest.
 
-    `failed` are the brokers to be healed, by the detector's word; those of them that are live count as live,
-    and with `heal_failed_disks` their replicas in log directories that have failed are to be replaced.
-    `targets` are replication factors that partitions shall have, where that is not what they have (KIP-409).
-    `draining` are live brokers that are to be emptied. `begun` are moves that other plans have not ended: a partition
-    that rests between two of their strides counts as moving, so that nobody plans with the replicas of both sides.
-    Raises ClusterError; RequestError for brokers that cannot be drained, or for all of them, and for topics that the
-    brokers hold and Kafka does not let us describe; PlanError when the workspace cannot be written.
+    `failed` are the brokers to heal, as determined by the detector. Those of them that are live count as live; with
+    `heal_failed_disks`, their replicas in failed log directories are to be replaced. `targets` are the intended
+    replication factors of partitions that have another one (KIP-409). `draining` are live brokers that are to be
+    emptied. `begun` are moves that other plans have begun and not ended: a partition at rest between two of their
+    stages counts as moving, so that no plan is made with the replicas of both sides. Raises ClusterError; RequestError
+    for brokers that cannot be drained, or for all of them, and for topics that the brokers host and Kafka does not let
+    us describe; PlanError when the workspace cannot be written.
     """
     snapshot = cluster.snapshot()
     refuse_wrong_drain(snapshot, draining)
@@ -63,7 +63,7 @@ def take_snapshot(
 
 
 def begun_moves(journal: Journal) -> dict[TopicPartition, Move]:
-    """The moves that unfinished plans have begun and not ended. Raises JournalError."""
+    """Return the moves that unfinished plans have begun and not ended. Raises JournalError."""
     plans = [journal.plans.rows(record.digest) for record in journal.plans.unfinished()]
     return {row.topic_partition: row.move for rows in plans for row in unsettled(rows) if row.attempt}
 
@@ -71,7 +71,7 @@ def begun_moves(journal: Journal) -> dict[TopicPartition, Move]:
 def broker_rows(
     snapshot: Snapshot, log_dirs: Mapping[int, LogDir], failed: Collection[int], draining: Collection[int] = ()
 ) -> list[dict[str, Any]]:
-    """A row for each broker that lives or has replicas."""
+    """Return a row for each broker that is live or has replicas."""
     known = sorted(snapshot.live | snapshot.hosting)
     racks = {broker.id: broker.rack for broker in snapshot.brokers.values()}
     usable = {broker: dirs.usable_bytes for broker, dirs in log_dirs.items()}
@@ -91,7 +91,7 @@ def broker_rows(
 def _state(broker: int, snapshot: Snapshot, failed: Collection[int]) -> str:
     if broker in snapshot.live:
         return "live" if broker in snapshot.hosting else "new"
-    # A dead broker that has not failed yet gets nothing new and keeps what it has: to a heal, that is draining.
+    # A dead broker that has not failed yet gets no new replicas and keeps its own: a heal treats that as draining.
     return "failed" if broker in failed else "draining"
 
 
@@ -101,13 +101,13 @@ def partition_rows(
     min_isr: Mapping[str, int],
     targets: Mapping[TopicPartition, int],
 ) -> list[dict[str, Any]]:
-    """A row for each partition, in order."""
+    """Return a row for each partition, in order."""
     rows = {name: _partition_row(snapshot.partitions[name], log_dirs, min_isr) for name in sorted(snapshot.partitions)}
     return [row | ({"target_rf": targets[name]} if name in targets else {}) for name, row in rows.items()]
 
 
 def _moving(row: dict[str, Any], begun: Mapping[TopicPartition, Move]) -> dict[str, Any]:
-    """The row of a partition; one that rests halfway is told as if the next stride had begun already."""
+    """Return the row of a partition; at rest between two stages, as if the next stage had begun already."""
     move = begun.get(TopicPartition(row["topic"], row["partition"]))
     if move is None or row["adding"] or not halfway(move, row["replicas"]):
         return row
@@ -134,13 +134,13 @@ def _partition_row(partition: Partition, log_dirs: Mapping[int, LogDir], min_isr
 
 
 def _lost(row: Mapping[str, Any], snapshot: Snapshot, failed: Collection[int]) -> list[int] | None:
-    """The offline replicas of a partition on those of the brokers `failed` that live."""
+    """Return the offline replicas of a partition on the live brokers of `failed`; None if there are none."""
     partition = snapshot.partitions[TopicPartition(row["topic"], row["partition"])]
     return sorted(partition.offline & snapshot.live & frozenset(failed) & frozenset(partition.replicas)) or None
 
 
 def _size(partition: Partition, log_dirs: Mapping[int, LogDir]) -> int | None:
-    """The size on the leader; without one, the largest that a replica tells."""
+    """Return the size on the leader; without one, the largest that a replica reports."""
     told = {
         broker: log_dirs[broker].replica_bytes[partition.topic_partition]
         for broker in partition.replicas

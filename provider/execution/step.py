@@ -1,8 +1,8 @@
-"""One step of a plan: look, settle, undo what can no longer end, give back, start what may start.
+"""One step of a plan: poll, settle, cancel moves that cannot complete, release throttles, submit moves that may start.
 
-Each part reads what the part before it left in the journal, so that a step that dies anywhere is gone on with by the
-next, in whatever process. Decisions are made by pure functions elsewhere; here they are carried out, each in the order
-that makes a crash harmless: journal, fence, Kafka, journal.
+Each part reads the state that the part before it left in the journal. If a step crashes anywhere, the next step resumes
+it, in any process. Pure functions elsewhere make the decisions. This module executes them, each in the order that makes
+a crash harmless: journal, fence, Kafka, journal.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ __all__ = ["Step", "Stepped"]
 
 @dataclass(frozen=True)
 class Stepped:
-    """What a step saw and did. `owing` are brokers whose throttle cannot be given back now."""
+    """The result of a step. `owing` are brokers whose throttle cannot be released now."""
 
     snapshot: Snapshot
     rows: Sequence[MoveRow]
@@ -55,27 +55,27 @@ class Stepped:
     arrived: Mapping[TopicPartition, int]
     owing: Sequence[int]
     progressed: bool
-    #: Every move that could begin is held, and not by people's choice.
+    #: True if every move that could begin is held, and not by people's choice.
     futile: bool
 
     @property
     def flying(self) -> list[MoveRow]:
-        """Moves that are submitted."""
+        """The submitted moves."""
         return [row for row in self.rows if row.state is MoveState.SUBMITTED]
 
     @property
     def in_flight(self) -> list[Move]:
-        """What of them is in flight: the whole move, or one stride."""
+        """The part of each submitted move that is in flight: the whole move, or one stage."""
         return [flown(row, self.snapshot.partitions.get(row.topic_partition)) for row in self.flying]
 
 
 class Step:
-    """One step, by the holder of the step lock.
+    """One step, executed by the holder of the step lock.
 
-    With `starting` False nothing new is submitted. With `cancelling`, the sentence of a cancel, what has not begun is
-    dropped and what flies is cancelled (KIP-236). Of `stalled` partitions each is cancelled alone, and dropped.
-    `throttle` is the rate that the plan's moves get, in bytes per second into one broker, 0 for none; None leaves each
-    broker the rate that the plan gave it.
+    With `starting` False, nothing new is submitted. `cancelling` is the message of a cancel: moves that have not begun
+    are dropped, and moves in flight are cancelled (KIP-236). Each of the `stalled` partitions is cancelled
+    individually, and dropped. `throttle` is the rate of the plan's moves, in bytes per second into one broker, 0 for
+    none; None leaves each broker the rate that the plan gave it.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class Step:
         self._restoring = Restoring(cluster, self._ledger, self._deeds, self._retraction)
 
     def run(self) -> Stepped:
-        """Do it. Raises ClusterError, JournalError; LockLost when another process took over."""
+        """Execute the step. Raises ClusterError, JournalError; LockLost when another process took over."""
         topics = {row.move.topic for row in self._ledger.rows() if not row.state.settled}
         snapshot = with_hidden(self._cluster, self._cluster.snapshot(), topics)
         findings = settle(self._ledger.rows(), snapshot)
@@ -132,22 +132,28 @@ class Step:
         return Stepped(snapshot, rows, held, arrived, owing, progressed, not progressed and futile(rows, held))
 
     def give_all_back(self, stepped: Stepped) -> list[int]:
-        """Give back every throttle of a plan that ends; returns the brokers that cannot be reached for it."""
+        """Release every throttle of a plan that ends; return the brokers that cannot be reached for it."""
         return self._borrowing(stepped.rows).give_back(NOTHING, stepped.snapshot.live)
 
     def give_up(self, snapshot: Snapshot, sentence: str, cause: Cause | None = None) -> None:
-        """Drop the moves that have not begun. Raises ClusterError: what Kafka may still begin is cancelled first."""
+        """Drop the moves that have not begun.
+
+        Raises ClusterError: submissions that may still begin are cancelled first.
+        """
         rows = [row for row in self._ledger.rows() if row.state in OPEN]
         self._decide([Decision(row, Event.DROP, sentence, cause) for row in rows], snapshot)
 
     def _decide(self, decisions: Sequence[Decision], snapshot: Snapshot) -> None:
-        """Write decisions down. What they end, and Kafka never answered to, Kafka is asked to cancel before."""
+        """Record decisions.
+
+        Before a decision ends a move whose submission Kafka never answered, the move is cancelled.
+        """
         ends = [each for each in decisions if next_state(each.row.state, each.event).settled]
         begun = self._restoring.silence(ends, snapshot.partitions)
         self._ledger.decide([each for each in decisions if each.row.topic_partition not in begun])
 
     def _to_cancel(self, snapshot: Snapshot) -> list[tuple[MoveRow, str, Cause]]:
-        """Return the moves in flight that are to be cancelled now, and why."""
+        """Return the moves in flight that are to be cancelled now, each with the reason."""
         flying = [row for row in self._ledger.rows() if row.state is MoveState.SUBMITTED]
         if not self._cancelling:
             able = [row for row in flying if can_go_back(row, snapshot)]
@@ -168,7 +174,7 @@ class Step:
 
     def _cancel(self, chosen: Sequence[tuple[MoveRow, str, Cause]], findings: Sequence[Finding]) -> None:
         self._ledger.cancelling(chosen)
-        # A step that died between writing it down and asking Kafka left the asking to us.
+        # A step that crashed between recording a cancel and submitting it left the submission to this step.
         again = [(each.row, each.row.detail) for each in findings if each.standing is Standing.CANCELLING]
         asked = [*((row, why) for row, why, _ in chosen), *again]
         entries = {row.topic_partition: [self._ledger.entry(Action.CANCEL, row, why)] for row, why in asked}
@@ -180,7 +186,7 @@ class Step:
         return self._borrowing(rows).give_back(NOTHING if self._throttle == 0 else need, snapshot.live)
 
     def _hold_throttle(self, rows: Sequence[MoveRow], snapshot: Snapshot) -> None:
-        """Set again what someone else cleared while it is needed, and carry a changed rate to the brokers."""
+        """Set throttles again that were cleared externally while needed, and apply a changed rate to the brokers."""
         if self._throttle == 0 or all(row.state.settled for row in rows):
             return
         need = need_of(_flying(rows, snapshot), leaders=self._settings.throttle_leaders)
@@ -225,7 +231,7 @@ class Step:
     def _named(
         self, verdicts: Sequence[tuple[MoveRow, Held | None]], snapshot: Snapshot
     ) -> list[tuple[MoveRow, Held | None]]:
-        """Name the plans of ours that changed partitions since they were planned, where it was not someone else."""
+        """Name the plans of ours that changed partitions since they were planned, unless the change was external."""
         changed = [row for row, held in verdicts if held and held.reason is HoldReason.CHANGED_ELSEWHERE]
         others = self._journal.plans.by_others(self._record.digest, [row.topic_partition for row in changed])
         named = {}
@@ -237,7 +243,7 @@ class Step:
         return [(row, named.get(row.topic_partition, held)) for row, held in verdicts]
 
     def _stride(self, move: Move, snapshot: Snapshot) -> Move:
-        """What is submitted of it now."""
+        """Return the part of a move that is submitted now: all of it, or its next stage."""
         if not self._settings.one_replica_at_a_time:
             return move
         return next_stride(move, snapshot.partitions[move.topic_partition], snapshot.live)

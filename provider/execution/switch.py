@@ -1,6 +1,7 @@
-"""KIP-236's switch: while `/admin/reassign_cancel` is there, no reassignment starts; what runs is let finish.
+"""KIP-236's kill switch: while `/admin/reassign_cancel` exists, no reassignment starts, and those in flight complete.
 
-Anyone may throw it by creating that node, empty or not, with whatever is at hand. Ours says by whom and why.
+Anyone may disable reassignments by creating that node, empty or not, with any tool. Our own node states by whom and
+why.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ __all__ = ["switch_off", "switch_on", "why_off"]
 
 
 def why_off(tree: Tree) -> str:
-    """By whom, since when and why reassignments are switched off, to follow those words; empty when they are not."""
+    """Return by whom, since when and why reassignments are disabled, as a clause; empty when they are enabled."""
     node = tree.get(paths.REASSIGN_CANCEL)
     return "" if node is None else _told(node)
 
 
 def switch_off(journal: Journal, *, who: Who, reason: str) -> str:
-    """Let no reassignment start from now on; returns the sentence. When it was off already, it stays as it was.
+    """Disable new reassignments; return the message. If they are disabled already, the node is not changed.
 
-    What flies is let finish, and a cancel works all the same. Raises RequestError without a reason.
+    Reassignments in flight complete, and a cancel still works. Raises RequestError without a reason.
     """
     if not reason.strip():
         raise RequestError("Say why reassignments are switched off: whoever is held up by it will want to know.")
@@ -38,7 +39,7 @@ def switch_off(journal: Journal, *, who: Who, reason: str) -> str:
 
 
 def switch_on(journal: Journal, *, who: Who, reason: str = "") -> str:
-    """Let reassignments start again; returns the sentence. Harmless when they may already."""
+    """Enable reassignments again; return the message. Harmless when they are enabled already."""
     node = journal.tree.get(paths.REASSIGN_CANCEL)
     if node is None:
         return "Reassignments are allowed already."
@@ -53,6 +54,6 @@ def _told(node: Node) -> str:
     try:
         written = SwitchedOff.from_node(node)
     except DocumentError:
-        written = SwitchedOff()  # whoever wrote it wants them off: the KIP's own node is empty
+        written = SwitchedOff()  # its author wants them disabled: the KIP's own node is empty
     why = f" ({written.reason})" if written.reason else ""
     return f"by {written.person or 'someone unnamed'} since {since}{why}"

@@ -1,7 +1,7 @@
-"""What Kafka does not let us see: topics that an ACL hides from our principal.
+"""Topics that an ACL hides from our principal.
 
-Kafka leaves such topics out of its list without a word, so that they look as if they did not exist. The log directories
-of brokers list them all the same, and asked for one by its name, Kafka says that it may not be described.
+Kafka omits such topics from its list without an error, as if they did not exist. The log directories of brokers list
+them all the same. If a request names such a topic, Kafka answers that it may not be described.
 """
 
 from __future__ import annotations
@@ -15,20 +15,23 @@ from kafka_steward.execution.ports import ClusterPort
 
 __all__ = ["hidden_in", "refuse_hidden", "with_hidden"]
 
-#: Topics that a sentence names before it only counts.
+#: Topics that a message names; the rest is only counted.
 _NAMED = 3
 
 
 def with_hidden(cluster: ClusterPort, snapshot: Snapshot, topics: Collection[str]) -> Snapshot:
-    """`snapshot`, and which of `topics` it lacks only because we may not describe them. Raises ClusterError."""
+    """Return `snapshot` with those of the missing `topics` that we may not describe as `hidden`.
+
+    Raises ClusterError.
+    """
     lacking = frozenset(topics) - snapshot.topics
     return replace(snapshot, hidden=cluster.hidden_topics(lacking)) if lacking else snapshot
 
 
 def hidden_in(cluster: ClusterPort, snapshot: Snapshot, log_dirs: Mapping[int, LogDir]) -> dict[str, tuple[int, ...]]:
-    """Topics that the brokers hold and we may not describe, with those brokers; sorted. Raises ClusterError.
+    """Return the topics that we may not describe and brokers host, with those brokers; sorted. Raises ClusterError.
 
-    A broker may hold a topic for a moment after it was deleted: that one Kafka does not call hidden.
+    A broker may host a topic for a moment after its deletion: Kafka does not report that one as hidden.
     """
     held: dict[str, set[int]] = {}
     for broker, dirs in log_dirs.items():
@@ -39,7 +42,7 @@ def hidden_in(cluster: ClusterPort, snapshot: Snapshot, log_dirs: Mapping[int, L
 
 
 def refuse_hidden(cluster: ClusterPort, snapshot: Snapshot, log_dirs: Mapping[int, LogDir]) -> None:
-    """Raise RequestError when the brokers hold topics that we may not describe: a plan would leave them out."""
+    """Raise RequestError when the brokers host topics that we may not describe: a plan would leave them out."""
     hidden = hidden_in(cluster, snapshot, log_dirs)
     if hidden:
         first, brokers = next(iter(hidden.items()))

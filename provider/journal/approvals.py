@@ -1,4 +1,4 @@
-"""Approvals: who said yes to exactly which plan."""
+"""Approvals of plans, each bound to one plan by its digest."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = ["Approval"]
 
 @dataclass(frozen=True)
 class Approval(Document):
-    """`/steward/approvals/<digest>`: the plan with this digest, and no other, may be carried out.
+    """`/steward/approvals/<digest>`: the plan with this digest, and no other, may be executed.
 
-    `person` is who approved it; None where a rule did, which `reason` then tells. `answered_ms` is when they did, by
-    Airflow's clock, in milliseconds since 1970.
+    `person` is the user who approved it. It is None if a rule approved the plan; `reason` then names the rule.
+    `answered_ms` is the time of the approval by Airflow's clock, in milliseconds since 1970.
     """
 
     plan: str
@@ -29,7 +29,7 @@ class Approval(Document):
 
     @classmethod
     def read(cls, fields: Fields, source: str | None) -> Self:
-        """The plan is required."""
+        """Read the document; only `plan` is required."""
         fields.maybe("version", fields.integer)
         plan = fields.digest("plan")
         person, reason = (fields.maybe(key, fields.words) for key in ("person", "reason"))
@@ -37,6 +37,6 @@ class Approval(Document):
         return cls(plan, person, reason, answered_ms, extra=fields.rest(), source=source)
 
     def values(self) -> dict[str, Any]:
-        """Our own fields."""
+        """Return the fields in the order in which they are written."""
         fields = {"plan": self.plan, "person": self.person, "reason": self.reason, "answered_ms": self.answered_ms}
         return {"version": self.VERSION, **fields}

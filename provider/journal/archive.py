@@ -1,4 +1,4 @@
-"""Taking old rows of the audit trail out of the journal, into a file."""
+"""Archiving of old audit trail rows: they are moved from the journal to a file."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ __all__ = ["archive_audit"]
 def archive_audit(
     journal: Journal, before_ms: int, file: Path, *, as_values: Callable[[AuditRow], Mapping[str, Any]], who: Who
 ) -> int:
-    """Write the rows from before a moment to a new file, one JSON object per line, then delete them; returns how many.
+    """Write the rows older than `before_ms` to a new file, one JSON object per line, then delete them.
 
-    Rows of plans that the journal knows stay. Killed in between, rows are in both; the next archive has them again.
+    Returns the number of rows. Rows of plans that the journal knows are kept. If the process is killed between writing
+    and deleting, the rows are in both places, and the next archive contains them again.
     Raises RequestError when the file exists or cannot be written: then nothing was deleted.
     """
     known = frozenset(journal.plans.digests())
@@ -31,7 +32,7 @@ def archive_audit(
         old = chain.from_iterable(journal.audit.pages(before_ms))
         ids = _write(file, (row for row in old if row.entry.plan not in known), as_values)
     except JournalError:
-        raise  # one that is unreachable is an OSError, too
+        raise  # JournalUnreachable is also an OSError
     except OSError as error:
         why = error.strerror or type(error).__name__
         raise RequestError(f"{file} cannot be written ({why}); nothing was deleted: name another.") from error
@@ -46,7 +47,7 @@ def _write(file: Path, rows: Iterator[AuditRow], as_values: Callable[[AuditRow],
         try:
             return _write_rows(raw, rows, as_values, compressed=file.suffix == ".gz")
         except BaseException:
-            file.unlink()  # half of it is of no use, and would be in the way of the next try
+            file.unlink()  # a partial file is useless, and would make the next attempt fail
             raise
 
 

@@ -1,9 +1,9 @@
-"""The audit trail: what was done, why, by whom, and what came of it.
+"""The audit trail: each action with its reason, its actor and its outcome.
 
-A row is written before a change to Kafka (`intended`) and completed after it; a decision that changes nothing is one
-row, completed at once. Rows are never changed again, and deleted only by a person who archives them. What a plan does
-is written once per (plan, chunk, partition, broker, action, attempt): a step that is done again after a crash adds no
-second row.
+A row is written before a change to Kafka (`intended`) and completed after it. A decision that changes nothing is one
+row, completed at once. Completed rows are never changed again, and are deleted only when a user archives them. Each
+action of a plan is written once per (plan, chunk, partition, broker, action, attempt): a step that is repeated after a
+crash adds no second row.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ if TYPE_CHECKING:
 __all__ = ["Action", "Audit", "AuditRow", "Code", "Entry", "Outcome", "Who"]
 
 
-#: Rows that are read at once of a trail that may be long.
+#: Rows per page, since the trail may be long.
 _PAGE = 500
 
 
 class Action(str, Enum):
-    """What was done."""
+    """The kind of action that an audit row records."""
 
-    #: A broker was seen to be gone (KIP-46).
+    #: A broker failure was detected (KIP-46).
     DETECT = "detect"
-    #: A failed broker came back, and its entry went.
+    #: A failed broker came back, and its entry was deleted.
     CLEAR = "clear"
-    #: A failure was announced as due.
+    #: A failure was announced as due: its grace period is over.
     ANNOUNCE = "announce"
-    #: More brokers are gone than may be healed: reported only.
+    #: More brokers have failed than may be healed: reported only.
     OUTAGE = "outage"
-    #: A plan was approved, by a person or by a rule.
+    #: A plan was approved, by a user or by a rule.
     APPROVE = "approve"
-    #: A plan was not approved: a person said no, or nobody answered.
+    #: A plan was not approved: a user rejected it, or nobody answered.
     REJECT = "reject"
-    #: A plan was written down and owns the cluster.
+    #: A plan was published and holds the plan slot.
     PUBLISH = "publish"
-    #: A partition was held back; it may go on later.
+    #: A partition was held back; it may be submitted later.
     HOLD = "hold"
     #: A reassignment was submitted to Kafka.
     SUBMIT = "submit"
-    #: A reassignment was seen to be complete (KIP-46: caught up in the ISR, once).
+    #: A reassignment was observed to be complete (KIP-46: caught up in the ISR, once).
     SETTLE = "settle"
     #: A reassignment in flight was cancelled (KIP-236).
     CANCEL = "cancel"
@@ -53,62 +53,62 @@ class Action(str, Enum):
     REORDER = "reorder"
     #: A throttle was set, or our entries were added to it.
     THROTTLE = "throttle"
-    #: A throttle was given back.
+    #: A throttle lease was released.
     UNTHROTTLE = "unthrottle"
     #: A preferred leader was elected.
     ELECT = "elect"
-    #: A partition needed nothing any more (KIP-46: already satisfied).
+    #: A partition needed no change any more (KIP-46: already satisfied).
     SKIP = "skip"
-    #: A partition of the plan will not be done.
+    #: A partition of the plan will not be moved.
     DROP = "drop"
-    #: A plan made way for another.
+    #: A plan was preempted by another, or became idle.
     PAUSE = "pause"
-    #: A paused plan went on.
+    #: A paused plan was resumed.
     RESUME = "resume"
-    #: A plan makes no progress and waits for a person.
+    #: A plan makes no progress and needs operator action.
     STUCK = "stuck"
-    #: A person asked for something.
+    #: A user made a request.
     REQUEST = "request"
-    #: A partition went back to its original replicas (KIP-236).
+    #: A partition was restored to its original replicas (KIP-236).
     ROLL_BACK = "roll_back"
-    #: Someone else's reassignment was seen to start while reassignments are switched off (KIP-236).
+    #: An external reassignment was observed to start while reassignments are disabled (KIP-236).
     FOREIGN = "foreign"
-    #: A document that could not be read was moved aside, and made anew.
+    #: An unreadable document was moved to quarantine, and repaired.
     MEND = "mend"
     #: A topic, or partitions of one, were created.
     CREATE = "create"
-    #: A partition was given fewer replicas than it shall have: the rest is owed (KIP-409).
+    #: A partition was given fewer replicas than its target: the others are pending replicas (KIP-409).
     OWE = "owe"
     #: A plan ended.
     FINISH = "finish"
 
 
 class Code(str, Enum):
-    """What a row says to a program, where its action alone does not; `reason` says it to a person."""
+    """A machine-readable code for rows whose action alone is ambiguous; `reason` is the same for a user."""
 
     #: A rollback leaves the partition as it is.
     LEFT_ALONE = "left_alone"
-    #: A rule of KIP-236 forbids to cancel the partition's reassignment.
+    #: A rule of KIP-236 forbids cancelling the partition's reassignment.
     FORBIDDEN = "kip_236"
 
 
 class Outcome(str, Enum):
-    """What came of it."""
+    """The outcome of an action."""
 
-    #: Written before the change: if it stays so, nobody knows whether it was made.
+    #: Written before the change. If the row stays like this, it is unknown whether the change was made.
     INTENDED = "intended"
     DONE = "done"
-    #: Kafka said no; `detail` has its words.
+    #: Kafka refused the request; `detail` is Kafka's error message.
     REFUSED = "refused"
-    #: It failed on our side; `detail` says how.
+    #: The action failed on our side; `detail` is the error.
     FAILED = "failed"
-    #: No answer came: it may have been done.
+    #: No response arrived: the change may have been made.
     UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
 class Who:
-    """Who did it: an Airflow task's try, and the person who asked for it. Whatever is unknown is None."""
+    """The actor: an Airflow task's try, and the user who requested the action. Unknown fields are None."""
 
     dag_id: str | None = None
     run_id: str | None = None
@@ -123,9 +123,9 @@ class Who:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One thing to be written. `before` and `after` take any JSON value; `reason` is a sentence.
+    """One audit record to be written. `before` and `after` take any JSON value; `reason` is a message.
 
-    `broker` tells apart what a plan does to several brokers, such as their throttles.
+    `broker` distinguishes the actions of one plan on several brokers, such as setting their throttles.
     """
 
     action: Action
@@ -144,7 +144,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class AuditRow:
-    """One row as it was written. Times are the journal's, in milliseconds since 1970.
+    """One stored row. Times are by the journal's clock, in milliseconds since 1970.
 
     `completed_ms` is None while the outcome is still `intended`.
     """
@@ -159,42 +159,42 @@ class AuditRow:
 
 
 class Audit:
-    """The trail of one cluster. Any method may raise JournalUnreachable."""
+    """The audit trail of one cluster. Any method may raise JournalUnreachable."""
 
     def __init__(self, table: AuditTable) -> None:
         self._table = table
 
     def intend(self, entries: Sequence[Entry]) -> None:
-        """Write down what is about to be done. What is already written down stays as it is."""
+        """Record actions before they are done (write-ahead). Rows that exist already are left unchanged."""
         self._table.insert(entries, Outcome.INTENDED, "")
 
     def complete(self, entries: Sequence[Entry], outcome: Outcome | str, detail: str = "") -> None:
-        """Write what came of it. A row that was completed before is left as it is."""
+        """Record the outcome of these actions. Rows that are already complete are left unchanged."""
         self._table.complete(entries, Outcome(outcome), detail)
 
     def note(self, entry: Entry, outcome: Outcome | str = Outcome.DONE, detail: str = "") -> None:
-        """Write down what was decided rather than done: one row, complete at once."""
+        """Record a decision that changes nothing: one row, completed at once."""
         self._table.insert([entry], Outcome(outcome), detail)
 
     def note_all(self, entries: Sequence[Entry]) -> None:
-        """Write down several decisions, each in a row that is complete at once."""
+        """Record several decisions, each in one row that is completed at once."""
         self._table.insert(entries, Outcome.DONE, "")
 
     def remove(self, ids: Sequence[int]) -> None:
-        """Delete rows that were archived elsewhere."""
+        """Delete the rows with these ids, which were archived elsewhere."""
         self._table.remove(ids)
 
     def pages(self, before_ms: int | None = None) -> Iterator[list[AuditRow]]:
-        """Yield all rows, or those from before a moment, in the order of their ids, some hundreds at a time."""
+        """Yield all rows, or those older than `before_ms`, in the order of their ids, in pages of some hundreds."""
         last = 0
         while rows := self._table.older(before_ms, last, _PAGE):
             yield rows
             last = rows[-1].id
 
     def adopt(self, pages: Iterable[Sequence[AuditRow]]) -> int:
-        """Take over the history of another journal of this cluster, as it was: all rows older than the oldest here.
+        """Import the rows of another journal of this cluster unchanged: all that are older than the oldest row here.
 
-        Returns how many there were: all of them, or none once they were taken over.
+        Returns the number of imported rows: all of them the first time, none once they have been imported.
         """
         return self._table.adopt(pages)
 
@@ -207,16 +207,16 @@ class Audit:
         since_ms: int | None = None,
         limit: int | None = None,
     ) -> list[AuditRow]:
-        """The rows that match, oldest first; with `limit`, the newest that many of them."""
+        """Return the matching rows, oldest first; with `limit`, only the newest `limit` of them."""
         chosen = None if action is None else Action(action)
         return self._table.select(plan=plan, action=chosen, topic=topic, since_ms=since_ms, limit=limit)
 
 
 def to_column(value: Any) -> str | None:
-    """A JSON value as it is stored; None stays None."""
+    """Return the text in which a JSON value is stored; None stays None."""
     return None if value is None else json.dumps(value, sort_keys=True)
 
 
 def from_column(text: str | None) -> Any:
-    """The JSON value that was stored."""
+    """Return the JSON value of a stored text; None stays None."""
     return None if text is None else json.loads(text)

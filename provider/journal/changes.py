@@ -1,8 +1,8 @@
-"""Compare-and-set on the tree: each verb changes a node only while it is as the caller has read it.
+"""Compare-and-set on the tree: each function changes a node only if it is unchanged since the caller read it.
 
-What somebody else changed in between is theirs: the verb then returns None or False, and the caller decides whether to
-read again, to leave it to the next poll, or to say so. Only for documents: locks and records of plans have verbs of
-their own, because there the conflict itself is an answer.
+A concurrent change is never overwritten: the function then returns None or False, and the caller decides whether to
+read again, to leave it to the next poll, or to report it. These functions are for documents only. Locks and plan
+records have functions of their own, because there a conflict is a result in itself.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 
 
 def put_new(tree: Tree, path: str, text: str) -> Node | None:
-    """Create a node; None when there is one."""
+    """Create a node and return it; return None if it exists already."""
     try:
         return tree.create(path, text)
     except NodeExists:
@@ -26,7 +26,7 @@ def put_new(tree: Tree, path: str, text: str) -> Node | None:
 
 
 def replace_text(tree: Tree, node: Node, text: str) -> Node | None:
-    """Change a node that is still as it was read; None when it is not."""
+    """Change a node that is unchanged since it was read; return None if it was changed or deleted."""
     try:
         return tree.set(node.path, text, version=node.version)
     except (NodeMissing, VersionConflict):
@@ -34,12 +34,12 @@ def replace_text(tree: Tree, node: Node, text: str) -> Node | None:
 
 
 def put(tree: Tree, path: str, known: Node | None, text: str) -> Node | None:
-    """Create the node at `path`, or change it when it was `known`; None when it came, went or changed in between."""
+    """Create the node at `path`, or change it if it is `known`; return None after a concurrent change of it."""
     return put_new(tree, path, text) if known is None else replace_text(tree, known, text)
 
 
 def remove(tree: Tree, node: Node) -> bool:
-    """Delete a node that is still as it was read; False when it is not, or is gone already."""
+    """Delete a node that is unchanged since it was read; return False if it was changed or deleted."""
     try:
         tree.delete(node.path, version=node.version)
     except (NodeMissing, VersionConflict):

@@ -1,4 +1,4 @@
-"""The chunk documents of plans (KIP-46): written before their plan's record, deleted when they are processed."""
+"""The chunk documents of plans (KIP-46): written before the plan record, deleted once they are processed."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from kafka_steward.journal.tree import Node, Tree
 
 __all__ = ["MOST_CHUNKS", "ORPHAN_MS", "Chunks"]
 
-#: Chunks of one plan: its record, a document, names all of them.
+#: The limit on the chunks of one plan: its record is one document and names all of them.
 MOST_CHUNKS = 20_000
 
-#: Age at which a chunk that no plan names counts as left behind by a crash, in milliseconds.
+#: Age in milliseconds at which a chunk that no plan names is considered left over from a crash.
 ORPHAN_MS = 3_600_000
 
 
@@ -30,9 +30,10 @@ class Chunks:
         self._tree = tree
 
     def write(self, record: PlanRecord, moves: Sequence[Move], only: Collection[int] | None = None) -> tuple[str, ...]:
-        """Write a plan's chunks, or those among `only`; what an earlier attempt left behind is used.
+        """Write a plan's chunks, or only those numbered in `only`; nodes of an earlier attempt are reused.
 
-        Returns the names of their nodes, in order; those that are not written have none. Raises PlanError for too many.
+        Returns the names of their nodes, in order; the name is empty for a chunk that is not written. Raises PlanError
+        if there are more than `MOST_CHUNKS`.
         """
         wanted_chunks = _chunks(record, moves)
         if len(wanted_chunks) > MOST_CHUNKS:
@@ -50,7 +51,7 @@ class Chunks:
         return tuple(names)
 
     def delete(self, names: Collection[str]) -> None:
-        """Delete the nodes of these names that are still there."""
+        """Delete the nodes with these names that still exist."""
         if not names:
             return
         there = filter(codec.is_topic, self._tree.children(paths.REASSIGN_CHUNKS))
@@ -60,7 +61,7 @@ class Chunks:
                 remove(self._tree, node)
 
     def sweep(self, is_done: Callable[[str], bool]) -> None:
-        """Delete old chunks of plans that are done or never came to be; those that a person wrote stay."""
+        """Delete old chunks of plans that have ended or were never published; keep chunks that a user wrote."""
         oldest_ms = self._tree.now_ms() - ORPHAN_MS
         for node, chunk in self._nodes():
             if chunk.plan is not None and node.modified_ms < oldest_ms and is_done(chunk.plan):

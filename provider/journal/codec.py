@@ -1,7 +1,7 @@
-"""Parsing what anyone may have written into the tree: names of nodes, JSON, and the values in it. Pure.
+"""Parsers for untrusted tree content: names of nodes, JSON, and the values in it. No I/O.
 
-No other module makes a number of a node's name, or JSON of its text. A node is hostile until it was read here: a name
-becomes part of a path, a statement or a request to Kafka only after its parser has returned it.
+No other module parses the name of a node to a number, or its text as JSON. A node is untrusted until it was parsed
+here: a name becomes part of a path, a statement or a request to Kafka only after its parser has returned it.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ __all__ = [
     "shown",
 ]
 
-#: The largest document that any backend takes, in bytes: ZooKeeper's jute.maxbuffer less room for the request.
+#: The largest document that every backend accepts, in bytes: ZooKeeper's jute.maxbuffer less room for the request.
 MAX_BYTES = 1_000_000
-#: How deep lists and objects of a document may lie within each other; the KIPs' own are 4 deep.
+#: The maximum nesting depth of lists and objects in a document; the KIPs' own documents are 4 deep.
 MAX_DEPTH = 20
-#: Kafka's broker ids and partition numbers are its int32.
+#: Broker ids and partition numbers are int32 in Kafka.
 MAX_ID = 2**31 - 1
-#: Times and counts: what every JSON reader keeps exactly.
+#: The limit of times and counts: every JSON reader represents integers up to this one exactly.
 MAX_NUMBER = 2**53 - 1
-#: Replicas that one partition may be asked to have.
+#: The maximum number of replicas that may be requested for one partition.
 MAX_BROKERS = 1_000
-#: Characters that are kept of a person's words; the rest is cut.
+#: Characters that are kept of a user's text; the rest is cut.
 MAX_WORDS = 1_000
 
 T = TypeVar("T")
@@ -57,23 +57,23 @@ T = TypeVar("T")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,9}")
 _NUMBERED = re.compile(r"request_([0-9]{1,19})")
-#: With its parent, a name is to be no longer than a path may be.
+#: The path of a request, parent included, must not exceed the maximum length of a path.
 _LONGEST_REQUEST = 900
-#: What ZooKeeper takes into no path.
+#: Characters that ZooKeeper accepts in no path.
 _UNNAMEABLE = re.compile("[\ud800-\uf8ff\ufff0-\uffff]")
 _SHOWN = 60
 
 
 @dataclass(frozen=True)
 class Name(Generic[T]):
-    """What a node's name may be: `what` it names, in words, and its parser, which returns None for any other name."""
+    """A kind of node name: `what` is a description of it for messages; `parse` returns None for any other name."""
 
     what: str
     parse: Callable[[str], T | None]
 
 
 def _id_of(name: str) -> int | None:
-    # One name for each number: `0003` would be another node than the one that is created and deleted as `3`.
+    # Each number has exactly one name: `0003` would be a different node from `3`, which is created and deleted.
     number = int(name) if _NUMBER.fullmatch(name) else None
     return number if number is not None and number <= MAX_ID else None
 
@@ -88,7 +88,7 @@ def _request_of(name: str) -> str | None:
 
 
 def request_number(name: str) -> int | None:
-    """Return the number in `request_<n>`, by which requests are taken up; None where the name has none."""
+    """Return the number in `request_<n>`, which orders the requests; None if the name has no number."""
     found = _NUMBERED.fullmatch(name)
     return None if found is None else int(found[1])
 
@@ -101,22 +101,22 @@ DIGEST: Name[str] = Name("plan: at most 249 letters, digits, dots, underscores a
 
 
 def is_topic(value: object) -> bool:
-    """Return whether `value` can be a topic's name, by Kafka's own rule (org.apache.kafka.common.internals.Topic)."""
+    """Return whether `value` is a valid topic name by Kafka's own rule (org.apache.kafka.common.internals.Topic)."""
     return isinstance(value, str) and _TOPIC.fullmatch(value) is not None and value not in {".", ".."}
 
 
 def is_id(value: object) -> bool:
-    """Return whether `value` can be a broker id or a partition number."""
+    """Return whether `value` is a valid broker id or partition number."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_ID
 
 
 def is_text(value: object) -> bool:
-    """Return whether `value` is a string that can be stored and printed as it is."""
+    """Return whether `value` is a string that can be stored and printed unchanged."""
     return isinstance(value, str) and UNPRINTABLE.search(value) is None
 
 
 def cleaned(words: str, most: int = MAX_WORDS) -> str:
-    """Return a person's words as they are kept: one printable line of at most `most` characters."""
+    """Return a user's text as it is stored: one printable line of at most `most` characters."""
     cut = words if len(words) <= most else f"{words[: most - 1]}…"
     return UNPRINTABLE.sub(lambda found: " " if found[0] in "\t\n\r\u2028\u2029" else "\ufffd", cut)
 
@@ -124,8 +124,8 @@ def cleaned(words: str, most: int = MAX_WORDS) -> str:
 def parse_json(path: str, text: str) -> Any:
     """Return the JSON value of the document `text`, found at `path`.
 
-    Raises DocumentError for what is no JSON (RFC 8259: neither NaN nor Infinity), larger than MAX_BYTES, or deeper than
-    MAX_DEPTH.
+    Raises DocumentError if the text is not JSON (RFC 8259: neither NaN nor Infinity), larger than MAX_BYTES, or nested
+    deeper than MAX_DEPTH.
     """
     if len(text) > MAX_BYTES or len(text.encode(errors="replace")) > MAX_BYTES:
         raise DocumentError(
@@ -142,7 +142,7 @@ def parse_json(path: str, text: str) -> Any:
 
 
 def newer_version(text: str, newest: int) -> bool:
-    """Return whether a document says that a release wrote it which is later than the one that reads up to `newest`."""
+    """Return whether a document's `version` is higher than `newest`: then a newer release wrote it."""
     try:
         value = parse_json("the document", text)
     except DocumentError:
@@ -152,7 +152,7 @@ def newer_version(text: str, newest: int) -> bool:
 
 
 def shown(value: Any) -> str:
-    """Return a JSON value as it is quoted in a sentence: ASCII, and cut."""
+    """Return a JSON value as it is quoted in a message: in ASCII, and truncated."""
     if isinstance(value, str):
         value = value[:_SHOWN]
     text = json.dumps(value)

@@ -1,9 +1,9 @@
-"""Taking a journal along to another backend: a cluster that leaves ZooKeeper keeps its plans and its history.
+"""Copying a journal to another backend: a cluster that migrates from ZooKeeper keeps its plans and its history.
 
-Whatever the other journal has already is left as it is there, so that a copy that broke off can be done again.
-Documents whose names are numbered get new numbers: the other journal counts for itself. The original stays as it was;
-from then on only the copy may be used, whose halves get a new id: an original that shares its tree or its database with
-the copy is refused where it is opened next.
+Everything that exists in the target journal is left unchanged, so that an interrupted copy can be repeated. Documents
+with numbered names get new numbers, because the target journal has its own counters. The original is not changed. After
+the copy, only the copy may be used. Both halves of the copy get a new id: an original that shares its tree or its
+database with the copy is refused the next time it is opened.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kafka_steward.journal.tree import Node, Tree
 
 __all__ = ["Copied", "copy_journal"]
 
-#: What a journal is made of; beside it, ZooKeeper's `/admin` holds what is Kafka's own.
+#: The roots of a journal's documents. ZooKeeper's `/admin` also contains Kafka's own nodes, which are not copied.
 _ROOTS = (
     paths.FAILED_BROKERS,
     paths.ROLLING_BOUNCE,
@@ -32,15 +32,15 @@ _ROOTS = (
     paths.REASSIGNMENTS,
     "/steward",
 )
-#: These mean something by being there, whatever they hold.
+#: The existence of these nodes is the signal, even if they are empty.
 _MAY_BE_EMPTY = (paths.REASSIGN_CANCEL, paths.CANCEL_IN_PROGRESS)
-#: A process' own, and what `Plans` takes over.
+#: Not copied as documents: nodes of one process or one journal, and the plan records, which `Plans` imports.
 _LEFT_OUT = (paths.STEP_LOCK, "/steward/clock", paths.JOURNAL, paths.PLANS)
 
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """How much was new to the other journal."""
+    """The numbers of plans, documents and audit rows that were new to the target journal."""
 
     plans: int
     documents: int
@@ -50,8 +50,9 @@ class Copied:
 def copy_journal(source: Journal, target: Journal, *, owner: str) -> Copied:
     """Copy plans, documents and audit trail, and give the copy an id of its own.
 
-    `owner` names this process in the step lock, which is held so that nothing moves.
-    Raises RequestError for two clusters' journals, LockLost while a process steps, JournalUnreachable.
+    `owner` names this process in the step lock. The lock is held so that no plan is stepped during the copy.
+    Raises RequestError if the journals belong to different clusters, LockLost while another process holds the step
+    lock, and JournalUnreachable.
     """
     if source.cluster_id != target.cluster_id:
         raise RequestError(
@@ -74,11 +75,11 @@ def _copy_plan(source: Journal, target: Journal, digest: str, fence: Fence) -> b
 
 
 def _documents(tree: Tree, path: str) -> Iterator[Node]:
-    """The documents at and below a path: nodes with nothing below them."""
+    """Yield the documents at and below a path: nodes without children."""
     if path in _LEFT_OUT:
         return
     names = tree.children(path)
-    # What has a name that no document can have is left behind: the watch of the old journal has it in quarantine.
+    # Nodes with an invalid name are not copied: the watch of the old journal has moved them to quarantine.
     for below in filter(paths.is_path, (f"{path}/{name}" for name in names)):
         yield from _documents(tree, below)
     node = None if names else tree.get(path)
@@ -91,7 +92,7 @@ def _copy_node(target: Tree, node: Node) -> bool:
 
 
 def _copy_numbered(source: Tree, target: Tree) -> int:
-    """Requests, and chunks that belong to no plan. What the target holds word for word was copied before."""
+    """Copy requests, and chunks that belong to no plan. A node whose exact text is in the target was copied before."""
     copied = 0
     for prefix in (paths.REQUEST_PREFIX, paths.CHUNK_PREFIX):
         parent = prefix.rpartition("/")[0]

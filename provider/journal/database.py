@@ -1,8 +1,8 @@
-"""One SQL database as the journal of one cluster: transactions, one writer at a time, and errors in one sentence.
+"""One SQL database as the journal of one cluster: transactions, a single writer at a time, and one-line errors.
 
-A transaction locks out every other writer of the same cluster: on SQLite because it begins with BEGIN IMMEDIATE, on
-PostgreSQL because it begins by locking the cluster's counter row. So a check made in a transaction, such as the
-fence's, still holds when the transaction ends, on either database.
+A transaction excludes every other writer of the same cluster: on SQLite because it begins with BEGIN IMMEDIATE, on
+PostgreSQL because it begins by locking the cluster's counter row. Therefore a check made in a transaction, such as the
+fence check, is still valid when the transaction ends, on either database.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from kafka_steward.journal.urls import shown_url, without_secrets
 
 __all__ = ["IDS", "Database", "as_journal_error", "insert_once", "now_ms"]
 
-#: The counter that created and modified ids come from; its row is also what writers lock.
+#: The counter that provides created and modified ids; writers also lock its row.
 IDS = "ids"
 
 
 class now_ms(sa.sql.expression.ColumnElement[int]):  # noqa: N801 - reads as the SQL function that it is
-    """The database's clock, in milliseconds since 1970; moves on within a transaction."""
+    """The database's clock, in milliseconds since 1970; it advances within a transaction."""
 
     type = sa.BigInteger()
     inherit_cache = True
@@ -45,13 +45,13 @@ def _now_on_postgresql(_element: now_ms, _compiler: SQLCompiler, **_options: obj
 
 
 def insert_once(table: sa.Table, dialect: str) -> sa.Insert:
-    """An insert that leaves rows that exist as they are."""
+    """Return an insert statement that leaves existing rows unchanged."""
     insert = sqlite.insert if dialect == "sqlite" else postgresql.insert
     return insert(table).on_conflict_do_nothing()
 
 
 class Database:
-    """The tables of one cluster. Safe in threads, and in a child after fork."""
+    """The tables of one cluster. Thread-safe, and usable in a child process after a fork."""
 
     def __init__(self, engine: sa.Engine, cluster_id: str, host: str) -> None:
         self.engine = engine
@@ -65,15 +65,15 @@ class Database:
 
     @property
     def place(self) -> str:
-        """Where it is, for people, without a password: a file is one on this host."""
+        """The database's location for messages, without a password; for an SQLite file, this host is named too."""
         url = self.engine.url.render_as_string(hide_password=True)
         return f"{url} on the host {self.host}" if self.engine.dialect.name == "sqlite" else url
 
     @contextmanager
     def transaction(self) -> Iterator[sa.Connection]:
-        """A transaction that excludes all other writers of this cluster; one within another joins it.
+        """Open a transaction that excludes all other writers of this cluster; a nested one joins the outer one.
 
-        Raises JournalUnreachable; whether the change was made is then unknown.
+        Raises JournalUnreachable; it is then unknown whether the change was made.
         """
         self._notice_fork()
         joined: sa.Connection | None = getattr(self._here, "connection", None)
@@ -90,7 +90,7 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[sa.Connection]:
-        """A connection to read from: the transaction of this thread, if there is one."""
+        """Open a connection for reading; if this thread has a transaction, it is that transaction's connection."""
         self._notice_fork()
         joined: sa.Connection | None = getattr(self._here, "connection", None)
         if joined is not None:
@@ -100,7 +100,7 @@ class Database:
             yield opened
 
     def next_number(self, connection: sa.Connection, name: str) -> int:
-        """The next number of a counter, from 1 on: never the same twice, once the transaction ends."""
+        """Return the next number of a counter, starting at 1; a number is never reused once the transaction commits."""
         counter = tables.counter
         key = (counter.c.cluster_id == self.cluster_id) & (counter.c.name == name)
         raised = sa.update(counter).where(key).values(value=counter.c.value + 1).returning(counter.c.value)
@@ -111,7 +111,7 @@ class Database:
         return 1
 
     def close(self) -> None:
-        """Close every connection. The database can be used again all the same."""
+        """Close every connection. The database remains usable: connections are opened again on demand."""
         self._notice_fork()
         self.engine.dispose()
 
@@ -124,7 +124,7 @@ class Database:
 
     def _notice_fork(self) -> None:
         if self._pid != os.getpid():
-            # The parent's connections are still the parent's: forget them without closing.
+            # The connections belong to the parent process: drop the references without closing them.
             self.engine.dispose(close=False)
             self._here, self._pid = threading.local(), os.getpid()
 
@@ -137,7 +137,7 @@ class Database:
 
 
 def as_journal_error(engine: sa.Engine, error: sa.exc.SQLAlchemyError) -> JournalError:
-    """The sentence for what a database said; never holds a password."""
+    """Return the journal error for a database error; its message never contains a password."""
     where = shown_url(engine.url)
     said = str(getattr(error, "orig", None) or error).strip().splitlines() or ["nothing more is known"]
     words = without_secrets(said[0].rstrip("."), engine.url)

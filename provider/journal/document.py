@@ -1,4 +1,4 @@
-"""What all documents of the journal share: they print as they were read, and keep what they do not understand."""
+"""The base class of the journal's documents: an unchanged document is written as read, unknown fields are kept."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["Document", "readable", "warn_once"]
 
 _log = logging.getLogger(__name__)
-#: What was warned of, the newest last.
+#: Keys of the nodes that a warning was logged for, the newest last.
 _warned: deque[str] = deque(maxlen=1000)
 
 T = TypeVar("T")
@@ -30,13 +30,13 @@ T = TypeVar("T")
 class Document(ABC):
     """A document of the tree.
 
-    `extra` holds fields that someone else added: they are written back. `source` is the text it was read from: while
-    nothing was changed it is written back byte for byte, whatever its spacing and order.
+    `extra` holds unknown fields, added by others: they are written back. `source` is the text that the document was
+    read from: an unchanged document is written back byte for byte, whatever its spacing and order.
     """
 
-    #: The newest version of this document that this code reads, and the one that it writes.
+    #: The newest version of this document that this code reads, and the version that it writes.
     VERSION: ClassVar[int] = 1
-    #: Between fields, and between key and value.
+    #: The separators between fields, and between key and value.
     SEPARATORS: ClassVar[tuple[str, str]] = COMPACT
 
     extra: Mapping[str, Any] = field(default_factory=dict, hash=False, repr=False)
@@ -44,17 +44,17 @@ class Document(ABC):
 
     @classmethod
     def from_json(cls, text: str, path: str = "the document") -> Self:
-        """Read the document found at `path`. Raises DocumentError, naming the path and what is wrong."""
+        """Read the document found at `path`. Raises DocumentError, naming the path and the fault."""
         fields = read_object(path, text, newest=cls.VERSION)
         return cls.read(fields, source=text)
 
     @classmethod
     def from_node(cls, node: Node) -> Self:
-        """Read the document that `node` holds. Raises DocumentError."""
+        """Read the document in `node`. Raises DocumentError."""
         return cls.from_json(node.data, node.path)
 
     def to_json(self) -> str:
-        """The document as it is stored."""
+        """Return the JSON text in which the document is stored."""
         if self.source is not None and type(self).from_json(self.source) == self:
             return self.source
         return render(self.values(), self.extra, self.SEPARATORS)
@@ -62,21 +62,21 @@ class Document(ABC):
     @classmethod
     @abstractmethod
     def read(cls, fields: Fields, source: str | None) -> Self:
-        """The document from its fields."""
+        """Build the document from its fields; `source` is the text that they were read from."""
 
     @abstractmethod
     def values(self) -> dict[str, Any]:
-        """The fields that this code knows, in the order in which they are written; None leaves a field out."""
+        """Return the fields that this code knows, in the order in which they are written; None omits a field."""
 
 
 def readable(nodes: Iterable[Node], read: Callable[[Node], T]) -> list[tuple[Node, T]]:
-    """The nodes whose documents can be read, with them: one broken document must not hide the others."""
+    """Return the readable documents with their nodes: one corrupt document must not hide the others."""
     found = ((node, _read_or_none(node, read)) for node in nodes)
     return [(node, document) for node, document in found if document is not None]
 
 
 def warn_once(path: str, sentence: str) -> None:
-    """Log what is wrong with the node at `path`, unless it was said of it lately by this process."""
+    """Log a warning about the node at `path`, unless this process has recently logged one with this `path`."""
     if path not in _warned:
         _warned.append(path)
         _log.warning("%s", printable(sentence))

@@ -1,9 +1,9 @@
-"""The KIPs' documents: what they mean, and how they are written.
+"""The documents of KIP-46 and KIP-236: their meaning and their format.
 
 Times are milliseconds since 1970 by the journal's clock.
 
-KIP-46 and KIP-236 give names and forms; where a KIP's document is ours to extend, the added fields are optional, so
-that a document written by hand after the KIP is read, and one of ours is understood by who knows only the KIP.
+KIP-46 and KIP-236 define names and formats. Fields that we add to a KIP's document are optional: a document that was
+written manually according to the KIP can be read here, and a reader that knows only the KIP understands ours.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class FailedBroker(Document):
-    """KIP-46, `/admin/failed_brokers/<id>`: when the broker was first seen to be gone."""
+    """KIP-46, `/admin/failed_brokers/<id>`: the time at which the broker failure was first detected."""
 
     SEPARATORS = SPACED
 
@@ -42,17 +42,17 @@ class FailedBroker(Document):
 
     @classmethod
     def read(cls, fields: Fields, source: str | None) -> Self:
-        """From `{"failure_timestamp": ms}`."""
+        """Read `{"failure_timestamp": ms}`."""
         return cls(fields.integer("failure_timestamp"), extra=fields.rest(), source=source)
 
     def values(self) -> dict[str, Any]:
-        """KIP-46's one key."""
+        """Return the only key that KIP-46 defines."""
         return {"failure_timestamp": self.failure_timestamp_ms}
 
 
 @dataclass(frozen=True)
 class RollingBounce(Document):
-    """KIP-46, `/admin/rolling_bounce/<id>`: when a shutdown was announced, and until when the announcement holds."""
+    """KIP-46, `/admin/rolling_bounce/<id>`: an announced broker shutdown, with the time and expiry of the notice."""
 
     SEPARATORS = SPACED
 
@@ -61,12 +61,12 @@ class RollingBounce(Document):
 
     @classmethod
     def read(cls, fields: Fields, source: str | None) -> Self:
-        """From `{"timestamp": ms}`, optionally with `expiry`."""
+        """Read `{"timestamp": ms}`, optionally with `expiry`."""
         timestamp_ms, expiry_ms = fields.integer("timestamp"), fields.maybe("expiry", fields.integer)
         return cls(timestamp_ms, expiry_ms, extra=fields.rest(), source=source)
 
     def values(self) -> dict[str, Any]:
-        """KIP-46's key, and ours."""
+        """Return KIP-46's key and our `expiry`."""
         return {"timestamp": self.timestamp_ms, "expiry": self.expiry_ms}
 
 
@@ -82,12 +82,12 @@ class ChunkPartition(Document):
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """Its name."""
+        """The topic and partition number."""
         return TopicPartition(self.topic, self.partition)
 
     @classmethod
     def read(cls, fields: Fields, source: str | None) -> Self:
-        """From an element of `partitions`."""
+        """Read one element of `partitions`."""
         return cls(
             fields.topic("topic"),
             fields.partition("partition"),
@@ -99,7 +99,7 @@ class ChunkPartition(Document):
         )
 
     def values(self) -> dict[str, Any]:
-        """Kafka's keys, KIP-236's `original_replicas`, and our `topic_id`."""
+        """Return Kafka's keys, KIP-236's `original_replicas`, and our `topic_id`."""
         return {
             "topic": self.topic,
             "partition": self.partition,
@@ -110,12 +110,12 @@ class ChunkPartition(Document):
 
 
 def read_partitions(fields: Fields) -> tuple[ChunkPartition, ...]:
-    """The `partitions` of Kafka's reassignment JSON."""
+    """Read the `partitions` of Kafka's reassignment JSON."""
     return tuple(ChunkPartition.read(each, source=None) for each in fields.objects("partitions"))
 
 
 def partition_values(partitions: tuple[ChunkPartition, ...]) -> list[dict[str, Any]]:
-    """The `partitions` of Kafka's reassignment JSON, to be written."""
+    """Return the `partitions` as Kafka's reassignment JSON, to be written."""
     return [
         {**{key: value for key, value in each.values().items() if value is not None}, **each.extra}
         for each in partitions
@@ -124,9 +124,10 @@ def partition_values(partitions: tuple[ChunkPartition, ...]) -> list[dict[str, A
 
 @dataclass(frozen=True)
 class Chunk(Document):
-    """KIP-46, `/admin/reassign_chunks/chunk_<n>`: partitions to move, their originals, and whether a person asked.
+    """KIP-46, `/admin/reassign_chunks/chunk_<n>`: partitions to move, with their original replicas.
 
-    `plan` and `chunk` (counted from 0) say where it belongs; a chunk written by hand has neither.
+    `is_auto_generated` is False if a user requested the move. `plan` and `chunk` (counted from 0) identify the plan and
+    the place in it; a chunk that was written manually has neither.
     """
 
     partitions: tuple[ChunkPartition, ...]
@@ -136,7 +137,7 @@ class Chunk(Document):
 
     @classmethod
     def read(cls, fields: Fields, source: str | None) -> Self:
-        """From KIP-46's form; without `isAutoGenerated`, a person asked."""
+        """Read KIP-46's format; a document without `isAutoGenerated` counts as requested by a user."""
         fields.maybe("version", fields.integer)
         return cls(
             read_partitions(fields),
@@ -148,7 +149,7 @@ class Chunk(Document):
         )
 
     def values(self) -> dict[str, Any]:
-        """Kafka's reassignment JSON, with KIP-46's key and ours."""
+        """Return Kafka's reassignment JSON, with KIP-46's `isAutoGenerated` and our `plan` and `chunk`."""
         return {
             "version": self.VERSION,
             "partitions": partition_values(self.partitions),
@@ -162,8 +163,8 @@ class Chunk(Document):
 class InFlight(Document):
     """KIP-236, `/admin/reassignments/<topic>/<partition>`: a reassignment in flight.
 
-    `legacy` says that it came by `/admin/reassign_partitions`; `top` is how many replicas KIP-236 keeps at least:
-    as many as there were originally.
+    `legacy` is True if it was submitted by the legacy znode `/admin/reassign_partitions`. `top` is the minimum number
+    of replicas that KIP-236 keeps: the original number of replicas.
     """
 
     original_replicas: Assignment | None
@@ -174,7 +175,7 @@ class InFlight(Document):
 
     @classmethod
     def read(cls, fields: Fields, source: str | None) -> Self:
-        """From KIP-236's keys; without `original_replicas` it cannot be rolled back."""
+        """Read KIP-236's keys; without `original_replicas` the reassignment cannot be rolled back."""
         fields.maybe("version", fields.integer)
         return cls(
             fields.maybe("original_replicas", fields.brokers),
@@ -187,7 +188,7 @@ class InFlight(Document):
         )
 
     def values(self) -> dict[str, Any]:
-        """KIP-236's keys, and our `plan`."""
+        """Return KIP-236's keys and our `plan`."""
         return {
             "version": self.VERSION,
             "replicas": self.replicas,
@@ -199,7 +200,7 @@ class InFlight(Document):
 
 
 def _plan(fields: Fields, key: str) -> str:
-    """A plan's digest; or the path of a document that supersedes what is in flight, until its own plan is there."""
+    """Read a plan's digest, or the path of a request that supersedes the reassignment until its plan is published."""
     value = fields.text(key)
     if not (paths.is_digest(value) or paths.is_path(value)):
         fields.refuse(f"has {key!r} = {shown(value)} where a plan or a document's path belongs")

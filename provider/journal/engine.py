@@ -1,4 +1,4 @@
-"""From a URL to a database that is ready: the engine, its settings, the tables, and the host it belongs to."""
+"""Opening of a database by its URL: the engine, its settings, the tables, and the host that the database belongs to."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PAUSE_S = 0.02
 
 
 def open_database(url: str, cluster_id: str, host: str) -> Database:
-    """The database of a cluster, with its tables at this version. Raises as `open_journal`."""
+    """Open the database of a cluster, and upgrade its tables to this version. Raises the errors of `open_journal`."""
     engine = _engine(_parsed(url))
     try:
         upgrade(engine)
@@ -40,12 +40,12 @@ def open_database(url: str, cluster_id: str, host: str) -> Database:
 
 
 def table_names(url: str) -> frozenset[str]:
-    """Return the names of the tables in the database at `url`, changing nothing there. An SQLite file must exist.
+    """Return the names of the tables in the database at `url`, without changing it. An SQLite file must exist.
 
     Raises SettingError, JournalUnreachable and JournalError as `open_database` does.
     """
     parsed = _parsed(url)
-    # A look at a file that may be somebody else's leaves its journal mode alone.
+    # The file may belong to another program: a plain engine does not change its journal mode.
     engine = sa.create_engine(parsed) if parsed.get_backend_name() == "sqlite" else _engine(parsed)
     try:
         return frozenset(sa.inspect(engine).get_table_names())
@@ -59,7 +59,7 @@ def _parsed(url: str) -> sa.URL:
     try:
         parsed = sa.make_url(url)
     except (sa.exc.ArgumentError, ValueError):
-        # The text may hold a password: nothing of it is repeated.
+        # The text may contain a password: the message repeats no part of it.
         raise SettingError(
             "The setting journal is no database URL; use sqlite:////path/to/journal.db or "
             "postgresql+psycopg://user:password@host/database."
@@ -108,14 +108,14 @@ def _sqlite_engine(url: sa.URL) -> sa.Engine:
 
 
 def _prepare_sqlite(connection: Any, _record: object) -> None:
-    # Transactions are begun by `_begin_sqlite`, not by the driver; and every commit is on the disk before it counts.
+    # `_begin_sqlite` begins transactions, not the driver; and every commit is on disk before it returns.
     connection.isolation_level = None
     _log_ahead(connection)
     connection.execute("PRAGMA synchronous = FULL")
 
 
 def _log_ahead(connection: Any) -> None:
-    # SQLite's own time-out does not count here: of processes that open a new file at once, all but one fail at once.
+    # SQLite's own time-out does not apply here: if several processes open a new file, all but one fail immediately.
     deadline = time.monotonic() + _PATIENCE_S
     while not _in_wal(connection, last=time.monotonic() > deadline):
         time.sleep(_PAUSE_S)
@@ -137,7 +137,7 @@ def _begin_sqlite(connection: sa.Connection) -> None:
 
 
 def _claim(engine: sa.Engine, host: str) -> None:
-    """SQLite's locks hold on one host only: the first that opens the file owns it."""
+    """Bind the file to the first host that opens it, because SQLite's locks work on one host only."""
     with engine.connect() as connection:
         owner = connection.execute(sa.select(tables.host.c.name)).scalar_one_or_none()
     if owner is None:
@@ -153,7 +153,7 @@ def _claim(engine: sa.Engine, host: str) -> None:
 
 
 def _begin_ids(engine: sa.Engine, cluster_id: str) -> None:
-    """The row that writers of this cluster lock has to be there."""
+    """Create the counter row of this cluster, which writers lock, if it does not exist yet."""
     key = (tables.counter.c.cluster_id == cluster_id) & (tables.counter.c.name == IDS)
     with engine.connect() as connection:
         if connection.execute(sa.select(tables.counter.c.value).where(key)).first() is not None:

@@ -1,6 +1,6 @@
-"""Reading a JSON object field by field: a sentence for whatever is wrong, and unknown fields kept.
+"""Reading a JSON object field by field: a message for each fault, and unknown fields are kept.
 
-Which values are allowed is said in `codec`.
+`codec` defines the allowed values.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from kafka_steward.journal.codec import MAX_BROKERS, MAX_ID, MAX_NUMBER, MAX_WOR
 
 __all__ = ["COMPACT", "SPACED", "Fields", "read_object", "render"]
 
-#: How Kafka writes JSON to ZooKeeper, and how KIP-236 prints it.
+#: The separators with which Kafka writes JSON to ZooKeeper, and which KIP-236 prints.
 COMPACT = (",", ":")
-#: How KIP-46 prints its documents.
+#: The separators that KIP-46 prints in its documents.
 SPACED = (", ", ": ")
 
 T = TypeVar("T")
 
 
 def read_object(path: str, text: str, *, newest: int = 1) -> Fields:
-    """The fields of the document `text`, found at `path`.
+    """Return the fields of the document `text`, found at `path`.
 
     Raises DocumentError unless it is a JSON object whose `version`, if it has one, is at most `newest`.
     """
@@ -41,13 +41,13 @@ def read_object(path: str, text: str, *, newest: int = 1) -> Fields:
 
 
 def render(values: Mapping[str, Any], extra: Mapping[str, Any], separators: tuple[str, str] = COMPACT) -> str:
-    """JSON of the values that are not None, followed by the fields that someone else added."""
+    """Return the JSON of the values that are not None, followed by the unknown fields in `extra`."""
     known = {key: value for key, value in values.items() if value is not None}
     return json.dumps({**known, **extra}, separators=separators)
 
 
 class Fields:
-    """The fields of one JSON object. Each is taken once; `rest()` is what was left."""
+    """The fields of one JSON object. Each is read once; `rest()` returns the remaining ones."""
 
     def __init__(self, path: str, value: Any) -> None:
         self._path = printable(path)
@@ -56,26 +56,26 @@ class Fields:
         self._values: dict[str, Any] = dict(value)
 
     def refuse(self, what: str) -> NoReturn:
-        """Raise DocumentError: path, what is wrong, and what to do."""
+        """Raise DocumentError; its message names the path, the fault, and the remedy."""
         raise DocumentError(f"{self._path} {what}; mend or delete it.")
 
     def peek(self, key: str) -> Any:
-        """A field as it is, left in place; None when there is none."""
+        """Return a field's value without removing the field; None if it is absent."""
         return self._values.get(key)
 
     def rest(self) -> dict[str, Any]:
-        """The fields that nobody took: someone else's, to be written back."""
+        """Return the fields that were not read: unknown ones, to be written back."""
         return self._values
 
     def maybe(self, key: str, take: Callable[[str], T]) -> T | None:
-        """The field by `take`; None when it is absent or null."""
+        """Return the field as read by `take`; None if it is absent or null."""
         if self._values.get(key) is None:
             self._values.pop(key, None)
             return None
         return take(key)
 
     def integer(self, key: str, low: int = 0, high: int = MAX_NUMBER) -> int:
-        """A whole number from `low` to `high`."""
+        """Read a whole number from `low` to `high`."""
         value = self._take(key)
         if isinstance(value, bool) or not isinstance(value, int) or value < low:
             self.refuse(f"has {key!r} = {shown(value)} where a whole number of at least {low} belongs")
@@ -84,68 +84,68 @@ class Fields:
         return value
 
     def partition(self, key: str) -> int:
-        """A partition's number."""
+        """Read a partition number."""
         return self.integer(key, high=MAX_ID)
 
     def topic(self, key: str) -> str:
-        """A topic's name, by Kafka's rule."""
+        """Read a topic name that is valid by Kafka's rule."""
         value = self._string(key)
         if not codec.is_topic(value):
             self.refuse(f"has {key!r} = {shown(value)} where a {codec.TOPIC.what} belongs")
         return value
 
     def digest(self, key: str) -> str:
-        """What can be a plan's digest."""
+        """Read a string that is valid as a plan's digest."""
         value = self._string(key)
         if codec.DIGEST.parse(value) is None:
             self.refuse(f"has {key!r} = {shown(value)} where a {codec.DIGEST.what} belongs")
         return value
 
     def text(self, key: str) -> str:
-        """A string that is kept as it is, without characters that cannot be printed."""
+        """Read a string that is kept unchanged; unprintable characters are an error."""
         value = self._string(key)
         if not codec.is_text(value):
             self.refuse(f"has {key!r} = {shown(value)}, which holds characters that cannot be printed")
         return value
 
     def words(self, key: str, most: int = MAX_WORDS) -> str:
-        """What a person, or Kafka, says: cut to `most` characters, and what cannot be printed is replaced."""
+        """Read a text of a user or of Kafka: cut to `most` characters, with unprintable characters replaced."""
         return codec.cleaned(self._string(key), most)
 
     def flag(self, key: str) -> bool:
-        """True or false."""
+        """Read a boolean."""
         value = self._take(key)
         if not isinstance(value, bool):
             self.refuse(f"has {key!r} = {shown(value)} where true or false belongs")
         return value
 
     def brokers(self, key: str) -> Assignment:
-        """A list of different broker ids, in order."""
+        """Read a list of distinct broker ids, in order."""
         value = self._list(key)
         if not all(codec.is_id(each) for each in value):
             self.refuse(f"has {key!r} = {shown(value)} where a list of broker ids belongs")
         return self._different(key, value)
 
     def replicas(self, key: str) -> Assignment:
-        """A list of different broker ids, and of KIP-409's placeholders -1, -2, … for replicas that are owed."""
+        """Read a list of distinct broker ids, and of KIP-409's placeholders -1, -2, … for pending replicas."""
         value = self._list(key)
         if not all(codec.is_id(each) or (type(each) is int and -MAX_BROKERS <= each < 0) for each in value):
             self.refuse(f"has {key!r} = {shown(value)} where a list of broker ids and placeholders belongs")
         return self._different(key, value)
 
     def texts(self, key: str) -> tuple[str, ...]:
-        """A list of strings."""
+        """Read a list of strings."""
         value = self._list(key)
         if not all(codec.is_text(each) for each in value):
             self.refuse(f"has {key!r} = {shown(value)} where a list of strings belongs")
         return tuple(value)
 
     def objects(self, key: str) -> list[Fields]:
-        """A list of objects, each to be read in turn."""
+        """Read a list of objects; each element is returned as `Fields`."""
         return [Fields(f"{self._path}, {key}[{place}]", each) for place, each in enumerate(self._list(key))]
 
     def object(self, key: str) -> Fields:
-        """An object within this one."""
+        """Read a nested object."""
         return Fields(f"{self._path}, {key}", self._take(key))
 
     def _string(self, key: str) -> str:

@@ -1,7 +1,8 @@
-"""Which journal this is: an id that both halves carry, so that a tree is never read with another database's rows.
+"""The journal's identity: an id stored in both halves, so that a tree is never combined with another database's rows.
 
-The tree may lie in ZooKeeper, which all hosts share, and the rows in a database that one host has to itself: then a
-record would be found without the rows that it counts. Whoever opens a journal compares the two.
+The tree may be in ZooKeeper, which all hosts share, while the rows are in a database that is local to one host. On
+another host, a plan record would then be found without the rows that it counts. Therefore each process compares the two
+ids when it opens a journal.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Identity", "Openings", "identify", "reunite"]
 
-#: How often a host that opens the journal again and again is written down.
+#: The minimum interval between two records of the same host, which may open the journal very often.
 _NOTED_EVERY_MS = 60_000
 _ONE_FOR_ALL = "give the setting journal the one database that all hosts of this Airflow share"
 _OR_PAIR = (
@@ -38,7 +39,7 @@ _OR_PAIR = (
 
 @dataclass(frozen=True)
 class Identity:
-    """The id of a journal, and where its rows and its tree are, for people; neither holds a password."""
+    """The id of a journal, and the locations of its rows and its tree for messages; neither contains a password."""
 
     id: str
     rows: str
@@ -46,15 +47,15 @@ class Identity:
 
     @property
     def place(self) -> str:
-        """Where the journal is, in words."""
+        """The journal's location, for messages."""
         return self.rows if self.tree == self.rows else f"{self.rows} with its documents in {self.tree}"
 
     def to_json(self) -> dict[str, str]:
-        """As an event of a watch carries it."""
+        """Return the identity as a watch's trigger event carries it."""
         return {"id": self.id, "place": self.place}
 
     def must_be(self, other: Mapping[str, Any] | None) -> None:
-        """Raise WrongJournal unless `other`, which `to_json` gave elsewhere, is this one. None says nothing."""
+        """Raise WrongJournal unless `other`, a result of `to_json` elsewhere, is this journal. None is accepted."""
         if other is None or other.get("id") == self.id:
             return
         raise WrongJournal(
@@ -65,30 +66,30 @@ class Identity:
 
 @dataclass(frozen=True)
 class _Name(Document):
-    """`/steward/journal`: the id of the journal that this tree belongs to, and where its rows are."""
+    """`/steward/journal`: the id of the journal that this tree belongs to, and the location of its rows."""
 
     id: str
     rows: str
 
     @classmethod
     def read(cls, fields: Fields, source: str | None) -> Self:
-        """Both are required."""
+        """Read the document; `id` and `rows` are required."""
         fields.maybe("version", fields.integer)
         return cls(fields.text("id"), fields.text("rows"), extra=fields.rest(), source=source)
 
     def values(self) -> dict[str, Any]:
-        """Our own fields."""
+        """Return the fields in the order in which they are written."""
         return {"version": self.VERSION, "id": self.id, "rows": self.rows}
 
 
 @dataclass(frozen=True)
 class Openings:
-    """Which hosts opened the journal of one cluster, and when: rows of the database."""
+    """The hosts that opened the journal of one cluster, and the times at which they did: rows of the database."""
 
     database: Database
 
     def note(self, host: str) -> None:
-        """Write down that `host` opened it now, unless that was done a moment ago."""
+        """Record that `host` opened the journal now, unless an opening was recorded within the last 60 s."""
         opened, mine = tables.opened, self._mine(host)
         with self.database.reading() as connection:
             recent = sa.select(opened.c.host).where(mine & (opened.c.last_ms > now_ms() - _NOTED_EVERY_MS))
@@ -100,7 +101,7 @@ class Openings:
             connection.execute(sa.update(opened).where(mine).values(last_ms=now_ms()))
 
     def rows(self) -> list[dict[str, Any]]:
-        """`{"host", "first_ms", "last_ms"}` of each host, whoever came last first. Times as the database has them."""
+        """Return `{"host", "first_ms", "last_ms"}` of each host, the most recent first, by the database's clock."""
         opened = tables.opened
         query = sa.select(opened.c.host, opened.c.first_ms, opened.c.last_ms)
         query = query.where(opened.c.cluster_id == self.database.cluster_id)
@@ -113,9 +114,10 @@ class Openings:
 
 
 def identify(database: Database, tree: Tree, place: str | None = None) -> Identity:
-    """The journal's id, made when both halves are new. `place` is where the tree is, None beside the rows.
+    """Return the journal's identity; create the id if both halves are new.
 
-    Raises WrongJournal when the two halves belong to two journals, or one has lost the other.
+    `place` is the location of the tree, None if it is in the same database as the rows. Raises WrongJournal when the
+    two halves belong to different journals, or one half is missing.
     """
     rows = database.place
     named = _Named(database, place or rows)
@@ -141,10 +143,10 @@ def identify(database: Database, tree: Tree, place: str | None = None) -> Identi
 
 
 def reunite(database: Database, tree: Tree, place: str | None = None) -> Identity:
-    """Write a new id into both halves: from then on they are one journal, and what shared either is none any more."""
+    """Write a new id into both halves and return it: they are one journal, and any other user of a half is refused."""
     identity = Identity(uuid.uuid4().hex, database.place, place or database.place)
     text = _Name(identity.id, identity.rows).to_json()
-    # The rows first, and not bound: whoever dies in between leaves a journal that refuses to be opened.
+    # The rows first, and not bound: after a crash in between, the journal cannot be opened.
     _Named(database, identity.tree).rename(identity.id)
     node = tree.get(paths.JOURNAL)
     if node is None:
@@ -157,7 +159,7 @@ def reunite(database: Database, tree: Tree, place: str | None = None) -> Identit
 
 @dataclass(frozen=True)
 class _Named:
-    """The row that holds the id. It is bound once the tree holds the same."""
+    """The row that holds the id. It is bound once the tree holds the same id."""
 
     database: Database
     tree: str

@@ -1,4 +1,4 @@
-"""Brokers that joined and hold nothing, for whoever expands a cluster to them."""
+"""The document that lists empty new brokers, for DAG runs that expand the cluster to them."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ __all__ = ["JoinedBrokers"]
 
 @dataclass(frozen=True)
 class JoinedBrokers(Document):
-    """`/steward/joined_brokers`: brokers that were seen live and empty, and whether anyone has taken them up.
+    """`/steward/joined_brokers`: brokers that were observed to be live and empty, and the state of their claims.
 
-    `waiting` are those for which no run has begun, also when a fill has given them something since; `old` those that a
-    run took up or that held something, for as long as they live. `announced_ms` is when the watch last rang for what
-    waits, 0 for not yet, by the journal's clock. `run` is the last run that took some up, and `told` which.
+    `waiting` lists the brokers that no run has claimed, even if a fill has placed replicas on them since. `old` lists
+    the brokers that a run claimed or that held replicas, as long as they are live. `announced_ms` is the time of the
+    watch's last event for the waiting brokers, by the journal's clock, 0 if no event has included all of them yet.
+    `run` is the last run that claimed brokers, and `told` lists the brokers that it claimed.
     """
 
     waiting: Assignment = ()
@@ -32,7 +33,7 @@ class JoinedBrokers(Document):
 
     @classmethod
     def read(cls, fields: Fields, source: str | None) -> Self:
-        """From our own form, version 1."""
+        """Read our own format, version 1."""
         fields.integer("version", 1)
         return cls(
             fields.brokers("waiting"),
@@ -45,7 +46,7 @@ class JoinedBrokers(Document):
         )
 
     def values(self) -> dict[str, Any]:
-        """The fields, in order."""
+        """Return the fields in the order in which they are written."""
         lists = {"waiting": list(self.waiting), "old": list(self.old)}
         last = {"run": self.run, "told": list(self.told)}
         return {"version": self.VERSION, **lists, "announced_ms": self.announced_ms, **last}

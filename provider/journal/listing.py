@@ -1,7 +1,7 @@
-"""Listing the documents of one kind: names and values are parsed one by one, and what cannot be is told apart.
+"""Listing the documents of one kind: names and values are parsed one by one, and unreadable nodes are kept separate.
 
-Whoever reads takes what was `found`: a node that anyone wrote never keeps others from being read. Whoever watches moves
-what is `unreadable` aside (`sweep`), so that it is told once and not at each look.
+Readers use `found`: one corrupt node never prevents the others from being read. The watch moves the `unreadable` nodes
+to quarantine (`sweep`), so that each is reported once and not at each poll.
 """
 
 from __future__ import annotations
@@ -48,17 +48,18 @@ __all__ = [
     "unreadable",
 ]
 
-#: Documents of one kind that are read at once, and bytes of them; the others wait, by name, until these are gone.
+#: The limits on documents of one kind, and on their bytes, per read. The others, in the order of their names, are read
+#: only once these are deleted.
 MAX_DOCUMENTS = 10_000
 MAX_BYTES_AT_ONCE = 10_000_000
-#: Between two sweeps of one process, in milliseconds.
+#: The interval between two sweeps of one process, in milliseconds.
 SWEEP_MS = 30_000
-#: Documents that are moved aside at once, and those below one name among them.
+#: The limits per sweep on quarantined entries of one kind, and on the nodes below one invalid name.
 _SWEPT, _SWEPT_BELOW = 100, 20
-#: Requests that are looked at for nodes below them.
+#: The number of requests that are checked for nodes below them.
 _LOOKED_BELOW = 1_000
 _NO_DOCUMENT = "has others below it where a document belongs; delete them."
-#: Places of a single document.
+#: Paths at which there is a single document.
 _SINGLE = (
     paths.REASSIGN_CANCEL,
     paths.CANCEL_IN_PROGRESS,
@@ -69,7 +70,7 @@ _SINGLE = (
     paths.FILL_ANNOUNCED,
     paths.JOINED_BROKERS,
 )
-#: Nodes per request while sizes are counted: at most so many megabytes are read beyond the limit.
+#: Nodes per request while sizes are counted: a document has at most 1 MB, so this bounds the excess over the limit.
 _BATCH = 50
 
 T = TypeVar("T")
@@ -77,7 +78,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Found(Generic[T]):
-    """A document that was read: `key` is what its name, and those above it, say."""
+    """A document that was read: `key` contains the parsed names of its path, from the parent down."""
 
     key: tuple[Any, ...]
     node: Node
@@ -86,7 +87,7 @@ class Found(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """A node whose name or value cannot be read, and why, in a sentence. `node` is None where the name cannot be."""
+    """A node whose name or value cannot be parsed; `reason` is the message. `node` is None if the name is invalid."""
 
     path: str
     reason: str
@@ -95,7 +96,7 @@ class Unreadable:
 
 @dataclass
 class Listing(Generic[T]):
-    """What was read, by key, and what could not be."""
+    """The documents that were read, in the order of their keys, and the unreadable nodes."""
 
     found: list[Found[T]] = field(default_factory=list)
     unreadable: list[Unreadable] = field(default_factory=list)
@@ -103,9 +104,10 @@ class Listing(Generic[T]):
 
 @dataclass(frozen=True)
 class Collection(Generic[T]):
-    """All documents of one kind: those below `parent`, as many levels deep as there are `names`, read by `read`.
+    """All documents of one kind: those below `parent`, as many levels deep as there are `names`, parsed by `read`.
 
-    `rebuilt` is what a value that cannot be read counts as, and what takes its place; without it, nothing does.
+    `rebuilt` makes the value that an unreadable document counts as, and that replaces it. Without `rebuilt`, an
+    unreadable document is not listed and is not replaced.
     """
 
     parent: str
@@ -114,7 +116,7 @@ class Collection(Generic[T]):
     rebuilt: Callable[[Node], str] | None = None
 
     def found(self, tree: Tree) -> list[Found[T]]:
-        """Return the documents that can be read."""
+        """Return the readable documents."""
         return self.listed(tree).found
 
     def listed(self, tree: Tree) -> Listing[T]:
@@ -132,7 +134,7 @@ class Collection(Generic[T]):
         return listing
 
     def named(self, tree: Tree, unreadable: list[Unreadable]) -> list[tuple[tuple[Any, ...], str]]:
-        """Return key and path of each node whose name can be read; the others are added to `unreadable`."""
+        """Return key and path of each node whose name is valid; add the others to `unreadable`."""
         below: list[tuple[tuple[Any, ...], str]] = [((), self.parent)]
         for name in self.names:
             parents, below = below, []
@@ -175,12 +177,12 @@ OWED = Collection(paths.OWED, (TOPIC, PARTITION), OwedReplicas.from_node)
 ASKED_PARTITIONS = Collection(paths.PARTITIONS_ASKED, (TOPIC,), AskedPartitions.from_node)
 RATES = Collection(paths.borrowed_below("broker"), (BROKER, _SETTING), Borrowed.from_node)
 THROTTLED_TOPICS = Collection(paths.borrowed_below("topic"), (TOPIC, _SETTING), Borrowed.from_node)
-#: Of these only the names are swept: their values are read, and moved aside or made anew, where they are needed.
+#: Only the names of these are swept: their values are read, quarantined or re-created where they are needed.
 REQUESTS: Collection[None] = Collection(paths.REASSIGNMENT_REQUESTS, (REQUEST,), lambda _: None)
 PLANS: Collection[None] = Collection(paths.PLANS, (DIGEST,), lambda _: None)
 APPROVALS: Collection[None] = Collection(paths.APPROVALS, (DIGEST,), lambda _: None)
 _NAMES_ONLY = {paths.REASSIGNMENT_REQUESTS, paths.PLANS, paths.APPROVALS, RATES.parent, THROTTLED_TOPICS.parent}
-#: All that is swept, but for what only the watch knows.
+#: All collections that are swept, except those that only the watch knows.
 WRITTEN: tuple[Collection[Any], ...] = (
     FAILED_BROKERS,
     BOUNCES,
@@ -196,7 +198,7 @@ WRITTEN: tuple[Collection[Any], ...] = (
 
 
 def borrowed_now(tree: Tree) -> list[Borrowed]:
-    """Return what any plan has borrowed of Kafka. Raises DocumentError for what must be made anew first."""
+    """Return the throttle leases of all plans. Raises DocumentError for a corrupt one, which must be re-created."""
     found = []
     for collection in (RATES, THROTTLED_TOPICS):
         listing = collection.listed(tree)
@@ -208,15 +210,15 @@ def borrowed_now(tree: Tree) -> list[Borrowed]:
 
 
 def unreadable(tree: Tree) -> list[Unreadable]:
-    """Return what the next sweep would move aside, but for what only the watch knows."""
+    """Return the nodes that the next sweep would quarantine, except in collections that only the watch knows."""
     return [*_strays(tree, _SINGLE), *(each for of in WRITTEN for each in _unreadable(tree, of))]
 
 
 def sweep(journal: Journal, collections: Sequence[Collection[Any]], who: Who) -> list[str]:
-    """Move aside what cannot be read of these, each with a row in the audit trail; returns a sentence for each.
+    """Move the unreadable nodes of these collections to quarantine, with an audit row for each; return the messages.
 
-    At most 100 of each kind at once. A document of a later release is left alone. What cannot be moved, because the
-    backend does not let us, is logged once. Raises JournalUnreachable.
+    At most 100 of each kind are moved per call. A document of a later release is left unchanged. A node that the
+    backend does not allow us to move is logged once. Raises JournalUnreachable.
     """
     strays = [(each, None) for each in _strays(journal.tree, _SINGLE)]
     listed = [(each, of.rebuilt) for of in collections for each in _unreadable(journal.tree, of)[:_SWEPT]]
@@ -246,13 +248,13 @@ def _unreadable(tree: Tree, collection: Collection[Any]) -> list[Unreadable]:
 
 
 def _strays(tree: Tree, documents: Sequence[str]) -> list[Unreadable]:
-    """Those of these places which are no document, because others lie below it: ZooKeeper would let us create none."""
+    """Return the paths that have children instead of a document: ZooKeeper would let us create no document there."""
     empty = [path for path, node in zip(documents, tree.read(documents), strict=True) if node is None]
     return [Unreadable(path, f"{path} {_NO_DOCUMENT}") for path in empty if tree.children(path)]
 
 
 def _moved(journal: Journal, unreadable: Unreadable, rebuilt: Callable[[Node], str] | None) -> str | None:
-    """Where it is kept; None when it is where it was."""
+    """Move a node to quarantine and return its path there; return None if it was not moved."""
     tree, why = journal.tree, ""
     kept: list[str | None] = []
     try:

@@ -1,13 +1,14 @@
-"""Two locks. The slot belongs to a plan until it ends; the step lock belongs to a process for one step.
+"""Two locks. A plan holds the plan slot until it ends; a process holds the step lock for one step.
 
-The slot never expires: a plan whose processes all died still owns the cluster, and whoever steps it next goes on. The
-step lock lives 60 s by the journal's clock, so that a killed process holds nobody up for longer; one that was killed on
-this machine, for 10 s, in which Kafka has done what it was asked last. A process that was paused beyond that and wakes
-up finds by `Fence.check` that another one took over: its claim, the lock's fencing token, is not the current one any
-more, and every fenced write compares it.
+The plan slot never expires: a plan whose processes have all crashed still holds it, and the next process that steps the
+plan resumes it. The step lock expires after 60 s by the journal's clock, so a killed process blocks others no longer
+than that. If the holder is known to be dead because it ran on this machine, the lock expires after 10 s, the time in
+which Kafka completes the last request. A process that was suspended for longer detects by `Fence.check` that another
+process took over: its `claim`, the lock's fencing token, is not the current one any more, and every fenced write
+compares the token.
 
-Neither node is ever deleted. A node that is deleted and created anew begins at version 0 again, so that a late delete
-or change of version 0 would hit another process's lock: a version compares only for as long as the node lives.
+Neither node is ever deleted. A node that is deleted and re-created starts at version 0 again, so a late delete or
+change with version 0 would affect another process's lock: versions are comparable only within one lifetime of a node.
 """
 
 from __future__ import annotations
@@ -30,30 +31,30 @@ from kafka_steward.journal.tree import Node, Tree
 
 __all__ = ["DEAD_MS", "LIFE_MS", "Fence", "Guard", "Slot", "StepLock"]
 
-#: How long a step lock lives without being renewed, in milliseconds.
+#: The time to live of a step lock without renewal, in milliseconds.
 LIFE_MS = 60_000
-#: The same when the process that has it is known to be dead.
+#: The time to live if the holder is known to be dead.
 DEAD_MS = 10_000
-#: How often a change is tried again when others change the same node.
+#: The number of attempts at a change when other processes change the same node.
 _TRIES = 10
 
 
 class Slot:
-    """Which plan owns the cluster, by digest."""
+    """The plan slot: it stores the digest of the plan that holds the cluster."""
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
 
     def owner(self) -> str | None:
-        """The digest of the plan that owns the cluster; None when none does."""
+        """Return the digest of the plan that holds the slot; None if it is free."""
         return self._read()[1].plan
 
     def paused(self) -> tuple[str, ...]:
-        """Digests of the plans that made way for the owner, the last one last."""
+        """Return the digests of the preempted plans, the most recently preempted last."""
         return self._read()[1].paused
 
     def take(self, digest: str) -> None:
-        """Give a free cluster to a plan; the owner may take it again. Raises SlotTaken, which names the owner."""
+        """Acquire the free slot for a plan; its holder may acquire it again. Raises SlotTaken, naming the holder."""
         for _ in range(_TRIES):
             node, now = self._read()
             if now.plan == digest:
@@ -65,9 +66,9 @@ class Slot:
         raise _restless()
 
     def yield_to(self, digest: str) -> str | None:
-        """Give the cluster to a plan that goes first, such as a heal; the owner until now waits.
+        """Preempt the holder for a plan of higher priority, such as a heal; the previous holder waits.
 
-        Returns the digest that was paused, None if none was. The plan that waits gets the cluster back by `free`.
+        Returns the digest of the preempted plan, None if there is none. A waiting plan gets the slot back by `free`.
         """
         for _ in range(_TRIES):
             node, now = self._read()
@@ -77,9 +78,9 @@ class Slot:
         raise _restless()
 
     def free(self, digest: str) -> str | None:
-        """End a plan's claim, be it owner or waiting: the last one that waits gets the cluster back.
+        """Release a plan's claim, whether it holds the slot or waits; a released slot goes to the last waiting plan.
 
-        Returns the owner from now on, None when the cluster is free. Harmless when the plan claims nothing.
+        Returns the holder from now on, None if the slot is free. Does nothing if the plan has no claim.
         """
         for _ in range(_TRIES):
             node, now = self._read()
@@ -114,19 +115,19 @@ def _restless() -> JournalError:
 
 
 class Guard(Protocol):
-    """Keeps the token where fenced rows are written, if that is not where the lock is."""
+    """A store for the fencing token beside the fenced rows, needed if the lock is kept elsewhere."""
 
     def admit(self, token: int) -> None:
-        """Let only writes with this token through from now on."""
+        """Set the token: from now on only writes with this token are accepted."""
 
     def check(self, token: int) -> None:
-        """Raise LockLost unless this token is let through."""
+        """Raise LockLost unless `token` is the accepted one."""
 
 
 class Fence:
-    """Proof that a process still steps. `check` before each Kafka call and within each journal write.
+    """Proof that a process holds the step lock. Call `check` before each Kafka call and within each journal write.
 
-    `token` grows with each process that takes the lock.
+    `token` increases each time that the lock is acquired.
     """
 
     def __init__(self, tree: Tree, claim: Lock, created_id: int, guard: Guard | None = None) -> None:
@@ -137,11 +138,11 @@ class Fence:
 
     @property
     def token(self) -> int:
-        """Counts the processes that ever took the lock."""
+        """The fencing token: the number of times that the lock was acquired."""
         return self._claim.claim
 
     def check(self) -> None:
-        """Read the lock again; renew it when half its life is over. Raises LockLost when another process has it."""
+        """Read the lock again; renew it after half of its time to live. Raises LockLost if another process holds it."""
         node = self._held()
         if self._guard is not None:
             self._guard.check(self.token)
@@ -151,12 +152,12 @@ class Fence:
             raise _lost(self._tree)
 
     def release(self) -> None:
-        """Give the lock back, if it is still ours."""
+        """Release the lock if this process still holds it."""
         try:
             node = self._held()
         except LockLost:
             return
-        # Should another process be quicker, the lock is its own, and stays so.
+        # If another process acquired the lock in between, this change fails and the other process keeps the lock.
         put(self._tree, paths.STEP_LOCK, node, replace(self._claim, owner=None).to_json())
 
     def _held(self) -> Node:
@@ -167,9 +168,9 @@ class Fence:
 
 
 class StepLock:
-    """The right to step, for one process. As a context manager it yields the `Fence`.
+    """The step lock for one process. As a context manager it yields the `Fence`.
 
-    `owner` names the process for people: host and process id.
+    `owner` names the process in messages: host and process id.
     """
 
     def __init__(self, tree: Tree, owner: str, *, life_ms: int = LIFE_MS, guard: Guard | None = None) -> None:
@@ -180,7 +181,7 @@ class StepLock:
         self._fence: Fence | None = None
 
     def acquire(self) -> Fence:
-        """Take the lock, or take it over once its life is over. Raises LockLost while another process has it."""
+        """Acquire the lock if it is free or expired. Raises LockLost while another process holds it."""
         node = self._tree.get(paths.STEP_LOCK)
         last = 0 if node is None else self._claim_to_follow(node)
         claim = Lock(self._owner, self._life_ms, last + 1)
@@ -195,7 +196,7 @@ class StepLock:
         held = Lock.from_node(node)
         life_ms = min(held.life_ms, DEAD_MS) if held.owner is not None and is_dead(held.owner) else held.life_ms
         left_ms = node.modified_ms + life_ms - self._tree.now_ms()
-        # More than its life away means that the clock was set back since: then it is no more alive than expired.
+        # An expiry further away than the time to live means that the clock was set back: the lock counts as expired.
         if held.owner is not None and 0 < left_ms <= 2 * life_ms:
             raise LockLost(
                 f"The plan is being stepped by {held.owner}; "
@@ -215,7 +216,7 @@ class StepLock:
 
 
 def _lock(node: Node) -> Lock | None:
-    """What the node says; None when someone garbled it: then nobody holds it."""
+    """Return the lock in `node`; None if it is corrupt: then no process holds it."""
     try:
         return Lock.from_node(node)
     except DocumentError:

@@ -1,4 +1,4 @@
-"""When each watch of a cluster last looked, and where: rows that anyone may hold against the clock."""
+"""The time and host of the last poll of each watch of a cluster: rows that can be compared with the clock."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from kafka_steward.journal.schema import tables
 
 __all__ = ["Looks"]
 
-#: Seconds between two rows of the same kind of look: a watch looks more often than anyone need know.
+#: Minimum seconds between two updates for the same kind of poll: a watch polls more often than needs to be recorded.
 _NOTED_EVERY_S = 5.0
 
 
 @dataclass
 class Looks:
-    """The rows of one cluster, written by this process. Any method may raise JournalUnreachable."""
+    """The poll times of one cluster, as recorded by this process. Any method may raise JournalUnreachable."""
 
     database: Database
     clock: Callable[[], float] = time.monotonic
     _noted_s: dict[str, float] = field(default_factory=dict, init=False, repr=False)
 
     def note(self, kind: str) -> None:
-        """Write down that a look of this `kind`, such as "failures", has succeeded now, unless that was just done."""
+        """Record that a poll of this `kind`, such as "failures", succeeded now, unless one was recorded recently."""
         if self.clock() - self._noted_s.get(kind, -_NOTED_EVERY_S) < _NOTED_EVERY_S:
             return
         look, host = tables.look, self.database.host
@@ -39,7 +39,7 @@ class Looks:
         self._noted_s[kind] = self.clock()
 
     def rows(self) -> list[dict[str, Any]]:
-        """`{"kind", "host", "at_ms", "age_ms"}` of each, the newest first, by the database's clock."""
+        """Return `{"kind", "host", "at_ms", "age_ms"}` of each poll, the newest first, by the database's clock."""
         look = tables.look
         query = sa.select(look.c.kind, look.c.host, look.c.at_ms, (now_ms() - look.c.at_ms).label("age_ms"))
         query = query.where(look.c.cluster_id == self.database.cluster_id)

@@ -1,4 +1,4 @@
-"""How far each partition of a plan is, as the journal keeps it."""
+"""The state of each partition of a plan, as the journal stores it."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ __all__ = ["Cause", "MoveRow", "MoveState", "Phase"]
 
 
 class MoveState(str, Enum):
-    """Where one partition of a plan stands."""
+    """The state of one partition of a plan."""
 
     #: Not submitted yet.
     WAITING = "waiting"
-    #: Preflight held it back; it may go on later.
+    #: Preflight held it back; it may be submitted later.
     HELD = "held"
-    #: Submitted to Kafka, or about to be: ask Kafka.
+    #: Submitted to Kafka, or about to be: Kafka is the source of truth.
     SUBMITTED = "submitted"
-    #: At its target, and the ISR was seen to hold all of it once (KIP-46).
+    #: At its target, and the ISR was observed to contain the whole target once (KIP-46).
     COMPLETED = "completed"
-    #: It needed nothing any more: whole, or at its target already (KIP-46).
+    #: No change is needed any more: fully replicated, or already at its target (KIP-46).
     SATISFIED = "satisfied"
-    #: It will not be done; `detail` says why.
+    #: It will not be moved; `detail` is the reason.
     DROPPED = "dropped"
-    #: It could not be done; `detail` says why.
+    #: It could not be moved; `detail` is the reason.
     FAILED = "failed"
 
     @property
     def settled(self) -> bool:
-        """Whether nothing more will be done for it."""
+        """True if the state is final."""
         return self in _SETTLED
 
 
@@ -38,45 +38,45 @@ _SETTLED = {MoveState.COMPLETED, MoveState.SATISFIED, MoveState.DROPPED, MoveSta
 
 
 class Phase(str, Enum):
-    """How far a SUBMITTED move is known to have come."""
+    """The known progress of a SUBMITTED move."""
 
-    #: Kafka may or may not have been asked.
+    #: The request may or may not have been sent to Kafka.
     INTENDED = "intended"
-    #: Kafka took it.
+    #: Kafka accepted the request.
     ACCEPTED = "accepted"
-    #: It is being cancelled.
+    #: The move is being cancelled.
     CANCELLING = "cancelling"
 
     def because(self, sentence: str = "") -> str:
-        """Return the `detail` for a person: the phase, and why."""
+        """Return the `detail` for users: the phase, and the reason in `sentence`."""
         return f"{self.value}: {sentence}" if sentence else self.value
 
 
 class Cause(str, Enum):
-    """Why a move is being cancelled, was dropped, or failed; `detail` says the same to a person."""
+    """The cause of a move's cancellation, drop or failure; `detail` is the same for users."""
 
-    #: Someone asked for the cancel of its plan (KIP-236).
+    #: A cancel of its plan was requested (KIP-236).
     REQUESTED = "requested"
     #: It made no progress, and `when_stalled` is cancel.
     STALLED = "stalled"
-    #: A broker of its target died.
+    #: A broker of its target failed.
     BROKER_DIED = "broker_died"
-    #: A later document asks for something else of its partition (KIP-236).
+    #: A later request has another target for its partition (KIP-236).
     SUPERSEDED = "superseded"
-    #: Someone else cancelled it.
+    #: An external client cancelled it.
     CANCELLED_ELSEWHERE = "cancelled_elsewhere"
-    #: Someone else gave the partition another target or assignment.
+    #: An external client gave the partition another target or assignment.
     REASSIGNED_ELSEWHERE = "reassigned_elsewhere"
 
 
 @dataclass(frozen=True, slots=True)
 class MoveRow:
-    """One partition of a plan. Times are the journal's, in milliseconds since 1970.
+    """One partition of a plan. Times are by the journal's clock, in milliseconds since 1970.
 
-    `attempt` counts submissions; `isr_seen` says that the ISR was seen to hold the whole target. `detail` is for
-    people only; what decides is typed: the `phase` of what is submitted, None otherwise; `stage`, how many new replicas
-    there are when what is submitted has arrived, 0 for the whole move at once; `cause`. `unacknowledged` says that
-    Kafka has given no answer to a submission, so that it may still begin.
+    `attempt` counts submissions. `isr_seen` is True once the ISR was observed to contain the whole target. `detail` is
+    for users only; decisions use typed fields: `phase` of a submitted move, None otherwise; `stage`, the number of new
+    replicas once the submitted stage has completed, 0 if the whole move is one stage; and `cause`. `unacknowledged` is
+    True if Kafka has not answered a submission, which may therefore still start.
     """
 
     move: Move
@@ -93,5 +93,5 @@ class MoveRow:
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """The partition that moves."""
+        """The partition that is moved."""
         return self.move.topic_partition

@@ -1,4 +1,4 @@
-"""Opening a journal: which backend for which URL, the one-host rule of SQLite, and what may go wrong, in sentences."""
+"""Opening a journal: the backend for each URL, the one-host rule of SQLite, and an error message for each failure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["Journal", "open_journal"]
 
 
 class Journal:
-    """The durable record of one cluster. Safe in threads; a context manager that closes it."""
+    """The durable record of one cluster. Thread-safe; as a context manager it closes itself."""
 
     def __init__(
         self,
@@ -52,13 +52,13 @@ class Journal:
         self.plans = plans
         self.slot = Slot(tree)
         self.together = together
-        #: Rows for plots; None for a journal without a database.
+        #: Health measures for plots; None for a journal without a database.
         self.health = health
-        #: Which hosts opened it; None for a journal without a database.
+        #: The hosts that opened the journal; None for a journal without a database.
         self.openings = openings
-        #: When each watch last looked; None for a journal without a database.
+        #: The time of each watch's last poll; None for a journal without a database.
         self.looks = looks
-        #: What both halves say it is; None for one that was opened without asking.
+        #: The identity that both halves contain; None if the journal was opened without comparing them.
         self.identity = identity
         self._reunite = reunite
         self._close = close
@@ -68,16 +68,16 @@ class Journal:
         return f"Journal(cluster_id={self.cluster_id!r})"
 
     def now_ms(self) -> int:
-        """The journal's clock, in milliseconds since 1970."""
+        """Return the time of the journal's clock, in milliseconds since 1970."""
         return self.tree.now_ms()
 
     def note_look(self, kind: str) -> None:
-        """Write down that a look of this `kind` of the watch succeeded now, where there is a database for it."""
+        """Record that the watch's poll of this `kind` succeeded now, if the journal has a database for it."""
         if self.looks is not None:
             self.looks.note(kind)
 
     def must_be_of(self, cluster_id: str) -> None:
-        """Raises PlanError when this is the journal of another cluster."""
+        """Raise PlanError if this is the journal of another cluster."""
         if self.cluster_id != cluster_id:
             raise PlanError(
                 f"The journal is of cluster {self.cluster_id}, and this is {cluster_id}; open the journal of this "
@@ -85,20 +85,21 @@ class Journal:
             )
 
     def step_lock(self, owner: str, *, life_ms: int = LIFE_MS) -> StepLock:
-        """The right to step, to be used as a context manager. `owner` names the process for people."""
+        """Return the step lock, to be used as a context manager. `owner` names the process in messages."""
         return StepLock(self.tree, owner, life_ms=life_ms, guard=self._guard)
 
     def reunite(self) -> Identity | None:
-        """Tie rows and tree together with a new id; any other journal that shares one of them is refused from then on.
+        """Bind rows and tree to each other by a new id; from then on, any other journal that shares a half is refused.
 
-        Raises JournalUnreachable. None for a journal without a database.
+        Returns the new identity; for a journal without a database, the identity is unchanged. Raises
+        JournalUnreachable.
         """
         if self._reunite is not None:
             self.identity = self._reunite()
         return self.identity
 
     def close(self) -> None:
-        """Give back everything held open. Harmless when called twice."""
+        """Close all connections. Harmless when called twice."""
         self.tree.close()
         self._close()
 
@@ -121,17 +122,18 @@ def open_journal(
 ) -> Journal:
     """Open the journal of a cluster, and create or upgrade its tables.
 
-    `url` is SQLAlchemy's: `sqlite:////path/journal.db` or `postgresql+psycopg://user:password@host/name`. `host` is
-    this machine's name, by default the operating system's word; a SQLite journal belongs to the first host. With
-    `zookeeper` the tree is kept there, where the KIPs put it; plans' rows and the audit trail stay in SQL. Both halves
-    hold the journal's id; unless `compare` is False, they are compared, and this host is written down.
+    `url` is an SQLAlchemy URL: `sqlite:////path/journal.db` or `postgresql+psycopg://user:password@host/name`. `host`
+    is this machine's name, by default the one that the operating system reports; an SQLite journal belongs to the first
+    host that opens it. With `zookeeper` the tree is kept in ZooKeeper, at the paths of the KIPs; the rows of plans and
+    the audit trail stay in SQL. Both halves contain the journal's id. Unless `compare` is False, the two ids are
+    compared, and this host is recorded.
 
-    Raises SettingError for a URL that cannot be used, JournalUnreachable when the database or ZooKeeper does not
-    answer, WrongCluster when ZooKeeper is another cluster's, WrongJournal when rows and tree are not those of one
+    Raises SettingError for an unusable URL, JournalUnreachable when the database or ZooKeeper does not answer,
+    WrongCluster when ZooKeeper belongs to another cluster, WrongJournal when rows and tree do not belong to one
     journal, and JournalError when the database belongs to another host, cannot be written, or was written by a newer
     Kafka Steward.
     """
-    # SQLAlchemy is loaded only here, so that parsing a DAG costs nothing.
+    # SQLAlchemy is imported only here, so that parsing a DAG does not import it.
     from kafka_steward.journal.engine import open_database  # noqa: PLC0415
 
     database = open_database(url, cluster_id, host or platform.node())

@@ -1,4 +1,4 @@
-"""What Kafka could not be given yet: replicas that are owed (KIP-409), and partitions that wait for brokers."""
+"""Documents for deferred work: pending replicas (KIP-409), and partitions that wait for brokers."""
 
 from __future__ import annotations
 
@@ -18,47 +18,50 @@ __all__ = ["AskedPartitions", "FillAnnounced", "OwedReplicas"]
 
 @dataclass(frozen=True)
 class OwedReplicas(Document):
-    """`/steward/owed/<topic>/<partition>`: a partition's replicas, and a placeholder -1, -2, … for each that is owed.
+    """`/steward/owed/<topic>/<partition>`: a partition's replicas, with a placeholder -1, -2, … per pending replica.
 
-    The placeholders are KIP-409's, which would have Kafka itself keep them in the assignment. Without a `topic_id`,
-    the topic was about to be created, or is of a Kafka that knows no such ids.
+    The placeholders are those of KIP-409, which proposes that Kafka itself keeps them in the assignment. Without a
+    `topic_id`, the topic was about to be created, or Kafka is too old to have topic ids.
     """
 
-    #: Brokers that had a replica when this was written down, then the placeholders.
+    #: Brokers that had a replica when the document was written, then the placeholders.
     replicas: Assignment
     topic_id: str | None = None
 
     @classmethod
     def of(cls, brokers: Assignment, target_rf: int, topic_id: str | None = None) -> Self:
-        """What is owed to a partition that has `brokers` and shall have `target_rf` replicas."""
+        """Make the document for a partition that has replicas on `brokers` and a target of `target_rf` replicas."""
         missing = max(0, target_rf - len(brokers))
         return cls((*brokers, *range(-1, -1 - missing, -1)), topic_id)
 
     @property
     def brokers(self) -> Assignment:
-        """The replicas that it had."""
+        """The brokers that had a replica."""
         return tuple(broker for broker in self.replicas if broker >= 0)
 
     @property
     def target_rf(self) -> int:
-        """How many it shall have."""
+        """The target replication factor."""
         return len(self.replicas)
 
     @classmethod
     def read(cls, fields: Fields, source: str | None) -> Self:
-        """From `{"version": 1, "replicas": [2, 1, -1], "topic_id": "…"}`."""
+        """Read `{"version": 1, "replicas": [2, 1, -1], "topic_id": "…"}`."""
         fields.integer("version", 1)
         replicas = fields.replicas("replicas")
         return cls(replicas, fields.maybe("topic_id", fields.text), extra=fields.rest(), source=source)
 
     def values(self) -> dict[str, Any]:
-        """The fields, in order."""
+        """Return the fields in the order in which they are written."""
         return {"version": self.VERSION, "replicas": list(self.replicas), "topic_id": self.topic_id}
 
 
 @dataclass(frozen=True)
 class AskedPartitions(Document):
-    """`/steward/partitions_asked/<topic>`: how many partitions the topic shall have once there are brokers for them."""
+    """`/steward/partitions_asked/<topic>`: a deferred request for partitions, until there are brokers for them.
+
+    `count` is the total number of partitions that the topic will then have.
+    """
 
     count: int
     topic_id: str | None = None
@@ -66,23 +69,23 @@ class AskedPartitions(Document):
 
     @classmethod
     def read(cls, fields: Fields, source: str | None) -> Self:
-        """From `{"version": 1, "count": 12, "topic_id": "…", "asked_by": "ada"}`."""
+        """Read `{"version": 1, "count": 12, "topic_id": "…", "asked_by": "ada"}`."""
         fields.integer("version", 1)
         count, topic_id = fields.integer("count", 1, MAX_ID), fields.maybe("topic_id", fields.text)
         asked_by = fields.maybe("asked_by", fields.words) or ""
         return cls(count, topic_id, asked_by, extra=fields.rest(), source=source)
 
     def values(self) -> dict[str, Any]:
-        """The fields, in order."""
+        """Return the fields in the order in which they are written."""
         asked_by = self.asked_by or None
         return {"version": self.VERSION, "count": self.count, "topic_id": self.topic_id, "asked_by": asked_by}
 
 
 @dataclass(frozen=True)
 class FillAnnounced(Document):
-    """`/steward/fill_announced`: when the watch last rang for what is owed, and for which brokers that could take it.
+    """`/steward/fill_announced`: the watch's last event for pending replicas, and the brokers eligible for them then.
 
-    Milliseconds, the journal's clock.
+    `announced_ms` is the time of the event in milliseconds, by the journal's clock.
     """
 
     announced_ms: int
@@ -90,11 +93,11 @@ class FillAnnounced(Document):
 
     @classmethod
     def read(cls, fields: Fields, source: str | None) -> Self:
-        """From `{"version": 1, "announced_ms": ms, "brokers": [4]}`."""
+        """Read `{"version": 1, "announced_ms": ms, "brokers": [4]}`."""
         fields.integer("version", 1)
         announced_ms, brokers = fields.integer("announced_ms"), fields.brokers("brokers")
         return cls(announced_ms, brokers, extra=fields.rest(), source=source)
 
     def values(self) -> dict[str, Any]:
-        """The fields, in order."""
+        """Return the fields in the order in which they are written."""
         return {"version": self.VERSION, "announced_ms": self.announced_ms, "brokers": list(self.brokers)}

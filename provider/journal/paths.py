@@ -1,7 +1,7 @@
-"""Every path of the journal's tree, in one place. The KIPs' own lie under `/admin`, ours under `/steward`.
+"""Every path of the journal's tree, in one place. The KIPs' paths are under `/admin`, ours under `/steward`.
 
-Whatever a path is built from is checked here, so that no topic name, digest or number from outside can reach another
-node than its own. Kafka's topic names need no escaping: its legal characters are legal in a path.
+Each component of a path is validated here, so that no topic name, digest or number from outside can address a node
+other than its own. Topic names need no escaping: the characters that Kafka allows are allowed in a path.
 """
 
 from __future__ import annotations
@@ -53,50 +53,50 @@ __all__ = [
     "rolling_bounce",
 ]
 
-#: KIP-46: one child per broker that is gone.
+#: KIP-46: one child per failed broker.
 FAILED_BROKERS = "/admin/failed_brokers"
 #: KIP-46: one child per broker that announced its shutdown.
 ROLLING_BOUNCE = "/admin/rolling_bounce"
-#: KIP-236: while it is there, no reassignment may start.
+#: KIP-236: while this node exists, reassignments are disabled: none may start.
 REASSIGN_CANCEL = "/admin/reassign_cancel"
-#: KIP-236: a request to cancel what is pending.
+#: KIP-236: a request to cancel the pending reassignments.
 CANCEL_IN_PROGRESS = "/admin/cancel_reassignment_in_progress"
-#: KIP-236: work asked for by anyone, one sequential child each.
+#: KIP-236: reassignment requests of any client, one sequential child each.
 REASSIGNMENT_REQUESTS = "/admin/reassignment_requests"
 REQUEST_PREFIX = f"{REASSIGNMENT_REQUESTS}/request_"
-#: KIP-236: more work while some is in flight.
+#: KIP-236: further requests while reassignments are in flight.
 REASSIGN_QUEUE = "/admin/reassign_partitions_queue"
-#: What Kafka itself reads on ZooKeeper clusters: the old way to ask for reassignments.
+#: The legacy znode, which Kafka itself reads on ZooKeeper clusters.
 REASSIGN_PARTITIONS = "/admin/reassign_partitions"
-#: KIP-46: chunks of plans; beside, not under, the znode that Kafka itself reads.
+#: KIP-46: chunks of plans; beside, not under, the legacy znode that Kafka itself reads.
 REASSIGN_CHUNKS = "/admin/reassign_chunks"
 CHUNK_PREFIX = f"{REASSIGN_CHUNKS}/chunk_"
-#: KIP-236: what is in flight, one node per partition.
+#: KIP-236: reassignments in flight, one node per partition.
 REASSIGNMENTS = "/admin/reassignments"
-#: The id of the journal, which its rows hold as well.
+#: The id of the journal, which is also stored with its rows.
 JOURNAL = "/steward/journal"
-#: Since when a live broker has had replicas in a log directory that has failed.
+#: The times since which live brokers have had replicas in failed log directories.
 FAILED_LOG_DIRS = "/steward/failed_log_dirs"
-#: Which plan owns the cluster.
+#: The plan that holds the plan slot.
 SLOT = "/steward/slot"
-#: Which process steps the plan.
+#: The process that steps the plan.
 STEP_LOCK = "/steward/step_lock"
-#: Which switch was seen, and what flew then.
+#: The last observed `REASSIGN_CANCEL` node, and the reassignments that were in flight then.
 SWITCH_SEEN = "/steward/switch"
 #: One record per plan, named by its digest.
 PLANS = "/steward/plans"
 #: One approval per plan that needed one, named by its digest.
 APPROVALS = "/steward/approvals"
-#: What was borrowed of Kafka's configuration and must be given back.
+#: Throttle leases: changes of Kafka's configuration that must be released.
 _BORROWED = "/steward/borrowed"
 
-#: KIP-409: replicas that are owed, one node per partition.
+#: KIP-409: pending replicas, one node per partition.
 OWED = "/steward/owed"
-#: Partitions that are to be added when there are brokers for them, one node per topic.
+#: Partitions that are to be added once there are brokers for them, one node per topic.
 PARTITIONS_ASKED = "/steward/partitions_asked"
-#: When it was last announced that something owed can be settled.
+#: The last event that announced that pending replicas can be filled.
 FILL_ANNOUNCED = "/steward/fill_announced"
-#: Brokers that joined and hold nothing.
+#: Brokers that joined and are empty.
 JOINED_BROKERS = "/steward/joined_brokers"
 
 _PATH = re.compile(r"(/[^/\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]+)+")
@@ -104,84 +104,84 @@ _LONGEST = 1024
 
 
 def failed_broker(broker: int) -> str:
-    """Where the failure of `broker` is written (KIP-46)."""
+    """Return the path of the failure entry of `broker` (KIP-46)."""
     return f"{FAILED_BROKERS}/{_number('broker', broker)}"
 
 
 def rolling_bounce(broker: int) -> str:
-    """Where the announced shutdown of `broker` is written (KIP-46)."""
+    """Return the path of the announced shutdown of `broker` (KIP-46)."""
     return f"{ROLLING_BOUNCE}/{_number('broker', broker)}"
 
 
 def broker_of(name: str) -> int | None:
-    """The broker that a child of FAILED_BROKERS or ROLLING_BOUNCE names; None when it names none."""
+    """Return the broker that a child of FAILED_BROKERS or ROLLING_BOUNCE names; None if it names none."""
     return codec.BROKER.parse(name)
 
 
 def reassignments_of(topic: str) -> str:
-    """The parent of `topic`'s partitions in flight (KIP-236)."""
+    """Return the parent path of `topic`'s partitions with a reassignment in flight (KIP-236)."""
     return f"{REASSIGNMENTS}/{_segment('topic', topic)}"
 
 
 def reassignment(partition: TopicPartition) -> str:
-    """Where the reassignment in flight of `partition` is written (KIP-236)."""
+    """Return the path of the reassignment in flight of `partition` (KIP-236)."""
     return f"{reassignments_of(partition.topic)}/{_number('partition', partition.partition)}"
 
 
 def owed_of(topic: str) -> str:
-    """The parent of `topic`'s partitions to which replicas are owed (KIP-409)."""
+    """Return the parent path of `topic`'s partitions with pending replicas (KIP-409)."""
     return f"{OWED}/{_segment('topic', topic)}"
 
 
 def owed(partition: TopicPartition) -> str:
-    """Where it is written which replicas are owed to `partition` (KIP-409)."""
+    """Return the path of the pending replicas of `partition` (KIP-409)."""
     return f"{owed_of(partition.topic)}/{_number('partition', partition.partition)}"
 
 
 def partitions_asked(topic: str) -> str:
-    """Where it is written that `topic` is to get more partitions."""
+    """Return the path of the deferred request for more partitions of `topic`."""
     return f"{PARTITIONS_ASKED}/{_segment('topic', topic)}"
 
 
 def chunk(name: str) -> str:
-    """The path of a chunk from its node's name, such as `chunk_0000000003`."""
+    """Return the path of a chunk from its node's name, such as `chunk_0000000003`."""
     return f"{REASSIGN_CHUNKS}/{_segment('chunk', name)}"
 
 
 def plan(digest: str) -> str:
-    """Where the record of the plan with `digest` is written."""
+    """Return the path of the record of the plan with `digest`."""
     return f"{PLANS}/{_segment('plan digest', digest)}"
 
 
 def approval(digest: str) -> str:
-    """Where the approval of the plan with `digest` is written."""
+    """Return the path of the approval of the plan with `digest`."""
     return f"{APPROVALS}/{_segment('plan digest', digest)}"
 
 
 def borrowed_below(kind: str) -> str:
-    """The parent of everything borrowed of the `kind` "broker" or "topic": its children are brokers or topics."""
+    """Return the parent path of the throttle leases of `kind` "broker" or "topic"; its children are named by them."""
     return f"{_BORROWED}/{_segment('kind', kind)}"
 
 
 def borrowed(kind: str, name: str, config: str) -> str:
-    """Where is written what was borrowed of the setting `config` of a broker or topic."""
+    """Return the path of the throttle lease on the setting `config` of a broker or topic."""
     return f"{borrowed_below(kind)}/{_segment('name', name)}/{_segment('setting', config)}"
 
 
 def checked_path(path: str) -> str:
-    """The path itself. Raises RequestError unless it can name a node in every backend."""
+    """Return `path` unchanged. Raises RequestError unless it is valid in every backend."""
     if not is_path(path):
         raise RequestError(f"{path[:80]!r} is not a path in the journal; a path looks like /admin/failed_brokers/3.")
     return path
 
 
 def is_path(path: str) -> bool:
-    """Whether it can name a node in every backend."""
+    """Return whether `path` is a valid path of a node in every backend."""
     return len(path) <= _LONGEST and _PATH.fullmatch(path) is not None and not {".", ".."} & set(path.split("/"))
 
 
 def is_digest(name: str) -> bool:
-    """Whether it can name a plan."""
+    """Return whether `name` is a valid name of a plan."""
     return codec.DIGEST.parse(name) is not None
 
 

@@ -1,8 +1,9 @@
-"""Plans as the journal keeps them: chunk documents, one row per partition, and a record that ties them together.
+"""Plans as the journal stores them: chunk documents, one row per partition, and a record that references both.
 
-Publishing writes the chunks first, the rows second, and the record last: a plan exists once its record does. What a
-crash leaves behind before that belongs to nobody and is never carried out: the next publication of the same plan uses
-it, and `purge` sweeps it once it is old. On one SQL database all of it is one transaction.
+Publishing writes the chunks first, the rows second, and the record last: a plan exists once its record exists. Chunks
+and rows left over from a crash before that belong to no plan and are never executed: the next publication of the same
+plan reuses them, and `purge` deletes old chunks of this kind. If tree and rows are in one SQL database, publishing is
+one transaction.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ __all__ = ["MoveRow", "MoveState", "PlanRecord", "PlanStatus", "Plans"]
 class Plans:
     """The plans of one cluster. Any method may raise JournalUnreachable.
 
-    `together` begins one transaction over tree and rows where both are one database, and nothing elsewhere; then
-    `rows_together` begins one over the rows alone.
+    `together` begins one transaction over tree and rows if both are in one database; otherwise it does nothing, and
+    `rows_together` begins a transaction over the rows alone.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class Plans:
         self._rows_together = rows_together or together
 
     def publish(self, record: PlanRecord, moves: Sequence[Move]) -> PlanRecord:
-        """Write a plan down; a plan of the same digest that exists is returned as it stands.
+        """Publish a plan and return its record; an existing plan with the same digest is returned unchanged.
 
         Raises PlanError for another cluster's plan, or one that names a partition twice.
         """
@@ -70,9 +71,9 @@ class Plans:
             return self._write_record(record, moves, names)
 
     def adopt(self, record: PlanRecord, rows: Sequence[MoveRow]) -> bool:
-        """Take a plan over from another journal of this cluster, as it stands; False when it is known here already.
+        """Import a plan unchanged from another journal of this cluster; return False if it exists here already.
 
-        Only chunks that are still to be done are written. Rows that are missing here are added in any case: the other
+        Only chunks with unfinished partitions are written. Rows that are missing here are added in any case: the other
         journal may have the same tree.
         """
         moves = [row.move for row in rows]
@@ -90,37 +91,38 @@ class Plans:
         return True
 
     def get(self, digest: str) -> PlanRecord | None:
-        """The plan's record; None when there is no such plan. Raises DocumentError when it cannot be read."""
+        """Return the plan's record; None if there is no such plan. Raises DocumentError if the record is corrupt."""
         node = self._tree.get(paths.plan(digest)) if paths.is_digest(digest) else None
         if node is not None:
             return _record(node)
         return self._ended.get(digest) if paths.is_digest(digest) else None
 
     def recent(self) -> list[PlanRecord]:
-        """Plans that have not ended, and those that ended lately or are still needed, the oldest first."""
+        """Return the plans that have not ended, ended recently, or are still needed, the oldest first."""
         return [record for _, record in self._all()]
 
     def unfinished(self) -> list[PlanRecord]:
-        """Plans that have not ended, the oldest first."""
+        """Return the plans that have not ended, the oldest first."""
         return [record for record in self.recent() if not record.status.finished]
 
     def latest(self, n: int) -> list[PlanRecord]:
-        """The `n` plans that were published last, the newest first."""
+        """Return the `n` most recently published plans, the newest first."""
         recent = self.recent()[::-1]
         digests = {record.digest for record in recent}
         archived = [record for record in self._ended.latest(n) if record.digest not in digests]
         return sorted([*recent, *archived], key=lambda record: -record.published_ms)[:n]
 
     def digests(self) -> list[str]:
-        """The digests of all plans whose records can be read."""
+        """Return the digests of all plans whose records are readable, and of all archived plans, sorted."""
         return sorted({*(record.digest for record in self.recent()), *self._ended.digests()})
 
     def update(self, record: PlanRecord, *, fence: Fence | None = None, **changes: Any) -> PlanRecord:
-        """Change fields of a plan that is still as `record` has it. When it ends, its chunk documents go (KIP-46).
+        """Change fields of a plan that is unchanged since `record` was read; return the new record.
 
-        One that is among the ended plans is among those that each look reads from then on.
+        When the plan ends, its chunk documents are deleted (KIP-46). A record from the table of ended plans is moved
+        back to the tree, where each poll reads it.
 
-        Raises VersionConflict when someone else changed it since, LockLost when the fence fell.
+        Raises VersionConflict if another process has changed it since, LockLost if the step lock was lost.
         """
         changed = replace(record, **changes)
         with self._together():
@@ -132,22 +134,22 @@ class Plans:
         return replace(changed, revision=node.version)
 
     def try_update(self, record: PlanRecord, **changes: Any) -> PlanRecord | None:
-        """Change fields of a plan that is still as `record` has it; None when a step, or someone else, changed it."""
+        """Change fields of a plan that is unchanged since `record` was read; return None after a concurrent change."""
         try:
             return self.update(record, **changes)
         except VersionConflict:
             return None
 
     def tidy(self, digest: str) -> None:
-        """Delete the chunk documents of a plan that has ended, if a process that died at its end left any."""
+        """Delete the chunk documents that an ended plan still has because a process crashed when the plan ended."""
         record = self.get(digest)
         if record is not None and record.status.finished:
             self._chunks.delete(record.chunks)
 
     def rows(self, digest: str) -> list[MoveRow]:
-        """What the plan moves and how far each partition is, in plan order; empty for an unknown plan.
+        """Return the plan's moves with their states, in plan order; empty for an unknown plan.
 
-        Raises PlanError when they are not as many as the plan's record counts: a part of it is elsewhere, or lost.
+        Raises PlanError if their number differs from the one in the plan's record: some are elsewhere, or lost.
         """
         rows, record = self._table.rows(digest), self.get(digest)
         if record is not None and len(rows) != record.partitions:
@@ -159,17 +161,17 @@ class Plans:
         return rows
 
     def rows_found(self, digest: str) -> list[MoveRow]:
-        """The rows that there are, whatever the record says: for what must go on although some are missing."""
+        """Return the existing rows without comparing their number, for work that must continue if some are missing."""
         return self._table.rows(digest)
 
     def in_flight(self) -> list[str]:
-        """Return the digests of the plans, ended or not, of which a partition is submitted."""
+        """Return the digests of the plans, ended or not, that have a partition in state SUBMITTED."""
         return self._table.in_flight()
 
     def by_others(
         self, digest: str, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, list[tuple[str, MoveRow]]]:
-        """Return what other plans have submitted of these partitions: for each, digests and rows, the latest last."""
+        """Return the submissions of these partitions by other plans: per partition, digests and rows, latest last."""
         found: dict[TopicPartition, list[tuple[str, MoveRow]]] = {}
         for plan, row in self._table.by_others(digest, partitions) if partitions else ():
             found.setdefault(row.topic_partition, []).append((plan, row))
@@ -190,11 +192,12 @@ class Plans:
         cause: Cause | None = None,
         unacknowledged: bool | None = None,
     ) -> None:
-        """Set how far some partitions are; `attempt`, `isr_seen` and `unacknowledged` stay where None is given.
+        """Set the state of some partitions; `attempt`, `isr_seen` and `unacknowledged` are kept if None is passed.
 
-        `detail` is the same for all, or one for each. A chunk whose partitions are all settled is deleted (KIP-46).
+        `detail` is one text for all partitions, or one per partition. A chunk whose partitions are all settled is
+        deleted (KIP-46).
 
-        Raises PlanError for a partition that the plan does not move, LockLost when the fence fell.
+        Raises PlanError for a partition that the plan does not move, LockLost if the step lock was lost.
         """
         if not partitions:
             return
@@ -210,25 +213,25 @@ class Plans:
                 self._delete_settled(digest)
 
     def archive(self, before_ms: int, *, is_needed: Callable[[PlanRecord], bool], most: int) -> list[str]:
-        """Move at most `most` plans that ended before a moment out of what each look reads; returns their digests.
+        """Move plans that ended before `before_ms` to the table of ended plans, which polls do not read.
 
-        Those that `is_needed` names stay.
+        Returns the digests of the moved plans, at most `most`. Plans for which `is_needed` is true are not moved.
         """
         gone: list[str] = []
         for node, record in self._all():
             over = record.status.finished and node.modified_ms < before_ms
             if over and len(gone) < most and not is_needed(record):
                 with self._together():
-                    # A process that dies in between leaves both; then the one in the tree counts.
+                    # If the process crashes in between, both exist; the record in the tree is then authoritative.
                     self._ended.put(record, node.modified_ms)
                     remove(self._tree, node)
                 gone.append(record.digest)
         return gone
 
     def purge(self, before_ms: int) -> list[str]:
-        """Delete plans that ended before a moment of the journal's clock, with their rows; returns their digests.
+        """Delete plans that ended before `before_ms` of the journal's clock, with their rows; return their digests.
 
-        The audit trail stays, and so do unfinished plans. Chunks that no plan names any more are swept.
+        The audit trail and unfinished plans are kept. Orphaned chunks, which no plan names any more, are deleted.
         """
         gone = []
         for node, record in self._all():
@@ -237,7 +240,7 @@ class Plans:
                 remove(self._tree, node)
                 gone.append(record.digest)
         for digest in self._ended.digests(ended_before_ms=before_ms):
-            # A process that died while the plan came back to the tree left this: its rows are still needed.
+            # A process crashed while it moved the plan back to the tree: the plan's rows are still needed.
             if self._tree.get(paths.plan(digest)) is None:
                 self._table.forget(digest)
                 gone.append(digest)

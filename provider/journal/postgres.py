@@ -1,11 +1,11 @@
-"""Connections to PostgreSQL on which every answer has a time limit, whoever it is that is silent.
+"""Connections to PostgreSQL on which every response has a time limit, whichever component stops responding.
 
-Three things may go silent, and each has its own remedy. A statement that takes too long: the server ends it
-(`statement_timeout`, `lock_timeout`). A network that drops packets: the kernel ends the connection (`tcp_user_timeout`,
-keepalives). A peer that acknowledges what it gets and never answers, such as a proxy or a server that was stopped: only
-we can notice, so psycopg's waiting for an answer has a deadline here. An answer that is arriving may take longer.
+There are three kinds of failure, each with its own remedy. A statement takes too long: the server aborts it
+(`statement_timeout`, `lock_timeout`). The network drops packets: the kernel closes the connection (`tcp_user_timeout`,
+keepalives). A peer acknowledges packets and never responds, such as a proxy or a suspended server: only the client can
+detect that, so psycopg's wait for a response has a deadline here. A response that is still arriving may take longer.
 
-An idle connection may have died unnoticed: it is asked for a sign of life before it is used.
+An idle connection may have been lost unnoticed: it is tested before it is used.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from kafka_steward.errors import SettingError
 
 __all__ = ["let_take_long", "postgres_engine", "unknown_parameters"]
 
-#: Seconds for a statement, waiting for a lock included: the server's own answer comes before our deadline.
+#: Seconds for a statement, including the wait for a lock: the server's own error arrives before our deadline.
 _STATEMENT_S = 15
-#: Seconds without a byte from the server after which a connection is given up.
+#: Seconds without a byte from the server after which a connection is closed.
 _SILENCE_S = _STATEMENT_S + 3
-#: Seconds for a sign of life, and for a new connection. Together with the silence before: less than 30.
+#: Seconds for a liveness test, and for a new connection. Each plus `_SILENCE_S` is less than 30.
 _PING_S, _CONNECT_S = 5, 10
-#: Seconds for each statement of an upgrade, and to wait until another process has upgraded.
+#: Seconds for each statement of an upgrade, and for the wait until another process has upgraded.
 _UPGRADE_S, _OTHERS_UPGRADE_S = 600, 25
-#: PostgreSQL ends a transaction whose process was stopped in the middle, so that it holds up nobody for longer.
+#: PostgreSQL aborts a transaction whose process was suspended in the middle, so that it blocks others no longer.
 _OPTIONS = (
     f"-c lock_timeout={_STATEMENT_S}s -c statement_timeout={_STATEMENT_S}s -c idle_in_transaction_session_timeout=60s"
 )
-#: libpq's; what the URL says wins.
+#: libpq's parameters; a parameter in the URL takes precedence.
 _PARAMETERS = {
     "connect_timeout": _CONNECT_S,
     "keepalives_idle": 10,
@@ -47,24 +47,24 @@ Answer = TypeVar("Answer")
 
 
 class BoundedConnection(psycopg.Connection[Any]):
-    """A psycopg connection that is closed when the server is silent for `silence_s` seconds in the middle of a call.
+    """A psycopg connection that is closed when the server sends nothing for `silence_s` seconds during a call.
 
-    Raises psycopg.OperationalError then.
+    The call then raises psycopg.OperationalError.
     """
 
     silence_s: float = _SILENCE_S
 
     def wait(self, gen: Any, *arguments: Any, **options: Any) -> Any:
-        """As psycopg's own, with a deadline: it resumes `gen` every tenth of a second, ready or not."""
+        """Wait as psycopg does, with a deadline: psycopg resumes `gen` every 0.1 s even if the socket is not ready."""
         try:
             return super().wait(_until_silent(gen, self.silence_s), *arguments, **options)
         except _Silent as error:
-            # Its answer may still come: no other statement must take that one for its own.
+            # The response may still arrive: no later statement may mistake it for its own.
             self.close()
             raise psycopg.OperationalError(f"no answer within {self.silence_s:g} s") from error
 
     def is_alive(self) -> bool:
-        """Ask for a sign of life, outside any transaction."""
+        """Return whether the server responds to a query outside any transaction."""
         usual, self.silence_s = self.silence_s, _PING_S
         try:
             self.autocommit = True
@@ -82,7 +82,7 @@ class _Silent(Exception):
 
 
 def _until_silent(waiting: Generator[Any, Any, Answer], silence_s: float) -> Generator[Any, Any, Answer]:
-    """Run psycopg's generator, which is told when its socket is ready, and gives up when it has long been not."""
+    """Run psycopg's generator; raise `_Silent` when its socket has not been ready for `silence_s` seconds."""
     try:
         wanted = next(waiting)
         since = time.monotonic()
@@ -98,9 +98,9 @@ def _until_silent(waiting: Generator[Any, Any, Answer], silence_s: float) -> Gen
 
 
 def postgres_engine(url: sa.URL) -> sa.Engine:
-    """Return an engine for `url`, whose connections are bounded.
+    """Return an engine for `url` whose connections are `BoundedConnection`s.
 
-    Raises SettingError for a parameter that libpq does not know, and ImportError without psycopg.
+    Raises SettingError for a parameter that libpq does not know, and ImportError if psycopg is not installed.
     """
     unknown = unknown_parameters(url.query)
     if unknown:
@@ -116,12 +116,12 @@ def postgres_engine(url: sa.URL) -> sa.Engine:
 
 
 def unknown_parameters(names: Collection[str]) -> list[str]:
-    """Return those of `names` that are no connection parameters of libpq, sorted."""
+    """Return the elements of `names` that are not connection parameters of libpq, sorted."""
     return sorted(set(names) - {each.keyword.decode() for each in pq.Conninfo.get_defaults()})
 
 
 def let_take_long(connection: sa.Connection, *, others: bool) -> None:
-    """Give the statements of this transaction the time that an upgrade takes: ours, or that of `others`."""
+    """Raise the time-outs of this transaction to those of an upgrade: our own, or one by another process (`others`)."""
     bound_s = _OTHERS_UPGRADE_S if others else _UPGRADE_S
     for setting in ("lock_timeout", "statement_timeout"):
         connection.execute(sa.text(f"SET LOCAL {setting} = '{bound_s}s'"))
@@ -131,7 +131,7 @@ def let_take_long(connection: sa.Connection, *, others: bool) -> None:
 
 def _arguments(url: sa.URL) -> dict[str, Any]:
     given = url.query.get("options", ())
-    # The later of two options wins: theirs.
+    # The later of two options takes precedence: the one in the URL.
     options = " ".join([_OPTIONS, *([given] if isinstance(given, str) else given)])
     return {**{name: value for name, value in _PARAMETERS.items() if name not in url.query}, "options": options}
 
@@ -145,7 +145,7 @@ def _mark_fresh(_connection: object, record: Any) -> None:
 
 
 def _check_alive(connection: BoundedConnection, record: Any, _proxy: object) -> None:
-    connection.silence_s = _SILENCE_S  # whoever had it before may have waited longer
+    connection.silence_s = _SILENCE_S  # an upgrade on this connection may have raised it
     if not record.info.pop(_FRESH, False) and not connection.is_alive():
-        # The others of the pool went the same way: each would be waited for anew.
+        # The pool's other connections are probably lost, too: testing each one would wait for a time-out each time.
         raise sa.exc.InvalidatePoolError("the connection does not answer any more")

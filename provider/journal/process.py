@@ -1,4 +1,4 @@
-"""The name by which a process holds a lock, and whether a process of this machine that had one is dead."""
+"""The name with which a process holds a lock, and a liveness check of a lock holder on this machine."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _NAME = re.compile(r"(?P<host>.+):(?P<pid>[0-9]+):(?P<place>[0-9a-f]{8})[0-9a-f]
 
 
 def process_name() -> str:
-    """Host and process id for people; then where process ids mean the same; and a random part, new with each call."""
+    """Return a new name: host, process id, a hash of boot and pid namespace, and a random part, new with each call."""
     return f"{platform.node()}:{os.getpid()}:{_place()}{uuid.uuid4().hex[:8]}"
 
 
 def is_dead(name: str) -> bool:
-    """Whether `name` is that of a process of this machine which has ended. False whenever that cannot be known."""
+    """Return whether `name` belongs to a process of this machine that has ended. False if that is unknown."""
     found = _NAME.fullmatch(name)
     if not found or found["host"] != platform.node() or found["place"] != _place() or _place() == _NOWHERE:
         return False
@@ -37,13 +37,13 @@ def is_dead(name: str) -> bool:
     return _is_zombie(pid)
 
 
-#: Where the system does not tell which process ids are the same: no process of it is ever taken for dead.
+#: The hash if the system does not identify its boot and pid namespace: no process is then considered dead.
 _NOWHERE = "00000000"
 
 
 @cache
 def _place() -> str:
-    """This boot of this machine, and this namespace of process ids: two containers may share the host's name."""
+    """Return a hash of this machine's boot id and the pid namespace: two containers may have the same host name."""
     try:
         boot = (_PROC / "sys/kernel/random/boot_id").read_text()
         namespace = (_PROC / "self/ns/pid").readlink()
@@ -53,8 +53,8 @@ def _place() -> str:
 
 
 def _is_zombie(pid: int) -> bool:
-    """Killed, and its parent has not asked for it yet."""
+    """Return whether the process was killed and its parent has not reaped it yet."""
     with suppress(OSError):
-        # The name in brackets may hold anything; the state comes after the last bracket.
+        # The name in parentheses may contain any character; the state comes after the last parenthesis.
         return (_PROC / f"{pid}/stat").read_text().rpartition(")")[2].split()[0] in {"Z", "X"}
     return False

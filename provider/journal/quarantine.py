@@ -1,8 +1,8 @@
-"""What cannot be read is moved aside, with the reason, and never deleted.
+"""The quarantine: an unreadable document is moved there with the reason, and is not lost.
 
-A garbled document would stop every process that meets it. Its text is kept under `/steward/quarantine`, for people and
-for whoever finds out what wrote it; then something readable takes its place. A document of a newer release is not
-garbled: it is left alone, and the sentence says that an upgrade is due.
+A corrupt document would stop every process that reads it. Its text is kept under `/steward/quarantine`, so that users
+can inspect it and find out which client wrote it. Then a readable document replaces it. A document of a newer release
+is not corrupt: it is left unchanged, and the message says that an upgrade is needed.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 __all__ = ["QUARANTINE", "MovedAside", "delete_as_heard", "is_newer", "move_aside"]
 
-#: One pair of nodes for each: `doc_<n>`, a MovedAside, and below it `text`, what was found: up to a million characters,
-#: in as many of `text`, `text_2`, `text_3`, `text_4` as they take. What is longer, in a database, is cut.
+#: The nodes per document: `doc_<n>`, a MovedAside, and below it the original text of up to a million characters, in as
+#: many of `text`, `text_2`, `text_3`, `text_4` as it needs. A longer text, possible in a database, is truncated.
 QUARANTINE = "/steward/quarantine"
-#: A character has at most 4 bytes.
+#: Characters per node: a character has at most 4 bytes.
 _PIECE = MAX_BYTES // 4
 #: Characters that are kept of the path, and of the reason.
 _PATH, _REASON = 2_000, 4_000
@@ -35,7 +35,7 @@ _PATH, _REASON = 2_000, 4_000
 
 @dataclass(frozen=True)
 class MovedAside(Document):
-    """`/steward/quarantine/doc_<n>`: where a document was found, when that was, and why it could not be read."""
+    """`/steward/quarantine/doc_<n>`: the original path of a document, the time, and the reason why it is unreadable."""
 
     path: str
     reason: str
@@ -43,30 +43,31 @@ class MovedAside(Document):
 
     @classmethod
     def read(cls, fields: Fields, source: str | None) -> Self:
-        """From our own form, version 1."""
+        """Read our own format, version 1."""
         fields.integer("version", low=1)
         path, reason, at_ms = fields.words("path", _PATH), fields.words("reason", _REASON), fields.integer("at_ms")
         return cls(path, reason, at_ms, extra=fields.rest(), source=source)
 
     def values(self) -> dict[str, Any]:
-        """All three fields."""
+        """Return the fields in the order in which they are written."""
         return {"version": self.VERSION, "path": self.path, "reason": self.reason, "at_ms": self.at_ms}
 
 
 def is_newer(text: str) -> bool:
-    """Whether a document says that a later release wrote it."""
+    """Return whether a document's version shows that a later release wrote it."""
     return newer_version(text, Document.VERSION)
 
 
 def move_aside(tree: Tree, node: Node, reason: str, replacement: str | None) -> str | None:
-    """Keep the text of `node` in the quarantine, then put `replacement` in its place, or nothing.
+    """Copy the text of `node` to the quarantine, then replace the node by `replacement`, or delete it if that is None.
 
-    The name of `node` may be any: where it is kept is named by a number. Returns that place; None when someone changed
-    the node meanwhile, which is theirs to be read then, or it cannot be deleted. Killed in between, it is kept twice.
+    The name of `node` may be invalid, because the copy is named by a number. Returns the path of the copy. Returns None
+    if the node was changed in between, so that it has to be read again, or if it cannot be deleted; the copy is then
+    deleted. If the process is killed in between, the text is later copied a second time.
     """
     document = MovedAside(printable(node.path[:_PATH]), reason, tree.now_ms())
     kept = tree.create_sequential(f"{QUARANTINE}/doc_", document.to_json()).path
-    whole = node.data.replace("\x00", "\ufffd")  # which no document may hold, and only SQLite keeps
+    whole = node.data.replace("\x00", "\ufffd")  # NUL is invalid in a document, and only SQLite stores it
     text = whole if len(whole) <= MAX_BYTES else f"{whole[: MAX_BYTES - 1]}…"
     pieces = [
         tree.create(f"{kept}/text" + (f"_{number}" if number > 1 else ""), text[at : at + _PIECE])
@@ -86,7 +87,7 @@ def _replaced(tree: Tree, node: Node, replacement: str | None) -> bool:
 
 
 def delete_as_heard(tree: Tree, node: Node, read: Callable[[Node], object]) -> None:
-    """Delete a node that has done what it was for; a text that `read` refuses is kept in the quarantine."""
+    """Delete a node whose request was processed; if `read` fails to parse its text, move it to quarantine."""
     try:
         read(node)
     except DocumentError as error:

@@ -1,4 +1,4 @@
-"""Our own documents: plans, who owns the cluster, who steps, what was borrowed. Each carries its `version`."""
+"""Our own documents: plan records, the plan slot, the step lock, throttle leases. Each contains its `version`."""
 
 from __future__ import annotations
 
@@ -24,65 +24,67 @@ if TYPE_CHECKING:
 __all__ = ["ASKED", "ENDED", "ROLLS_BACK", "Borrowed", "Lock", "Ownership", "PlanRecord", "PlanStatus"]
 
 
-#: In the record of a plan that documents asked for: which ones, and by which route.
+#: The key, in the record of a plan that documents requested, of those documents and their submission route.
 ASKED = "asked"
-#: In the record of a rollback: the plan that it takes back.
+#: The key, in the record of a rollback, of the plan that is rolled back.
 ROLLS_BACK = "rolls_back"
-#: The revision of a record that is kept with the ended plans, and has no node.
+#: The revision of a record that is stored in the table of ended plans and has no node.
 ENDED = -1
 
 
 class PlanStatus(str, Enum):
-    """Where a plan stands."""
+    """The state of a plan."""
 
-    #: Written down; nothing was submitted yet.
+    #: Published; nothing was submitted yet.
     PUBLISHED = "published"
-    #: Being carried out.
+    #: In execution.
     RUNNING = "running"
-    #: Made way for another plan, or nobody steps it.
+    #: Preempted by another plan, or idle: no process steps it.
     PAUSED = "paused"
-    #: Too many attempts without progress: it waits for a person.
+    #: Blocked after too many attempts without progress: it needs operator action.
     STUCK = "stuck"
     #: Everything that could be done is done.
     COMPLETED = "completed"
-    #: What was pending was cancelled (KIP-236).
+    #: The pending reassignments were cancelled (KIP-236).
     CANCELLED = "cancelled"
     #: Every partition is back at its original replicas.
     ROLLED_BACK = "rolled_back"
-    #: A person gave it up; what it moved stays as it is.
+    #: Abandoned by a user; the partitions that it moved stay as they are.
     ABANDONED = "abandoned"
 
     @property
     def finished(self) -> bool:
-        """Whether nothing more will be done."""
+        """True if the state is final."""
         return self in _FINISHED
 
 
-#: An entry of `follower.replication.throttled.replicas`, and a rate.
+#: An entry of `follower.replication.throttled.replicas` or a rate, as a plan leases them.
 _ENTRY = re.compile(r"[0-9]{1,10}:[0-9]{1,10}|[0-9]{1,19}")
 _RATE = re.compile(r"-?[0-9]{1,19}")
-#: A step lock that lives longer than an hour was not written by us.
+#: The limit of a step lock's time to live: a lock of more than an hour was not written by Kafka Steward.
 _LONGEST_LIFE_MS = 3_600_000
-#: Characters of what is kept as a plan's reason: sentences of ours, which quote what others said.
+#: Characters that are kept of a plan's reason: our messages, which quote messages of others.
 _SENTENCES = 10_000
 _FINISHED = {PlanStatus.COMPLETED, PlanStatus.CANCELLED, PlanStatus.ROLLED_BACK, PlanStatus.ABANDONED}
 
 
 @dataclass(frozen=True)
 class PlanRecord(Document):
-    """One plan, `/steward/plans/<digest>`. Times are the journal's, in milliseconds since 1970.
+    """One plan, `/steward/plans/<digest>`. Times are by the journal's clock, in milliseconds since 1970.
 
-    `reason` is one sentence: why it stands where it stands. `attempts` counts steps without progress. `live_brokers`
-    were live when it ended; `left` counts partitions that it could not make whole. `chunks` names the chunk
-    documents, in order. `revision` is the node's version, which an update compares.
+    `reason` is a one-line message: the reason for the current status. `attempts` counts steps without progress.
+    `live_brokers` lists the brokers that were live when the plan ended. `left` counts the partitions that the plan
+    could not make fully replicated. `chunks` names the chunk documents, in order. `revision` is the node's version,
+    which an update compares.
 
-    `cancel` is the request to cancel it, from the moment it was made; where its scope is the plan, `rolled_back_by` is
-    the rollback that was published for it. `even_if_disabled` is a rollback's: it goes on though the cluster is
-    switched off. With `needs_approval`, its moves begin only while the journal holds the approval of its digest.
+    `cancel` is the request to cancel the plan, from the time of the request on. If its scope is "plan",
+    `rolled_back_by` is the rollback that was published for it. `even_if_disabled` is set for a rollback that continues
+    although reassignments are disabled. With `needs_approval`, moves are submitted only while the journal contains the
+    approval of the plan's digest.
 
-    `throttle`, in bytes per second into one broker, 0 for none, is what a person asked for of this plan; None leaves it
-    to the settings of whoever steps it. `not_taken_back` counts partitions that the rollback `rolled_back_by` left
-    alone, from the moment when it had ended; None before.
+    `throttle` is the rate that a user requested for this plan, in bytes per second into one broker, 0 for no throttle.
+    None means that the settings of the process that steps the plan decide. `not_taken_back` counts the partitions that
+    the rollback `rolled_back_by` skipped, once the rollback has ended; None before.
     """
 
     digest: str
@@ -107,19 +109,19 @@ class PlanRecord(Document):
     throttle: int | None = None
     not_taken_back: int | None = None
     revision: int = field(default=0, compare=False)
-    #: What someone else added to `who`: written back.
+    #: Unknown fields of `who`, added by others: written back.
     who_extra: Mapping[str, Any] = field(default_factory=dict, hash=False, repr=False)
 
     @property
     def sources(self) -> frozenset[str]:
-        """The documents that asked for it: path, `@` and the id with which the node was created."""
+        """The documents that requested the plan: path, `@`, and the `created_id` of the node."""
         asked = self.extra.get(ASKED)
         sources = asked.get("sources") if isinstance(asked, Mapping) else None
         return frozenset(map(str, sources)) if isinstance(sources, list | tuple) else frozenset()
 
     @classmethod
     def read(cls, fields: Fields, source: str | None) -> Self:
-        """From our own form, version 1."""
+        """Read our own format, version 1."""
         fields.integer("version", low=1)
         who = fields.object("who")
         return cls(
@@ -151,7 +153,7 @@ class PlanRecord(Document):
 
     @classmethod
     def from_node(cls, node: Node) -> Self:
-        """Read the record that `node` holds, which names it. Raises DocumentError."""
+        """Read the record in `node`. Raises DocumentError, also if the node's name is not the record's digest."""
         record = super().from_node(node)
         if not node.path.endswith(f"/{record.digest}"):
             raise DocumentError(
@@ -162,12 +164,12 @@ class PlanRecord(Document):
     @classmethod
     @lru_cache(maxsize=1024)
     def from_json(cls, text: str, path: str = "the document") -> Self:
-        """Read the record found at `path`. Raises DocumentError, naming the path and what is wrong."""
-        # Each step and each poll reads the same records again, most of them as they were.
+        """Read the record found at `path`. Raises DocumentError, naming the path and the fault."""
+        # Cached, because each step and each poll reads the same records again, most of them unchanged.
         return super().from_json(text, path)
 
     def values(self) -> dict[str, Any]:
-        """All fields but the revision, which is the node's."""
+        """Return all fields except `revision`, which is the node's version."""
         names = ("digest", "cluster_id", "operation", "status", "failed_brokers", "auto_generated", "reason")
         more = ("attempts", "published_ms", "stepped_ms", "partitions", "live_brokers", "left", "chunks")
         return {
@@ -206,9 +208,9 @@ def _read_who(fields: Fields) -> Who:
 
 @dataclass(frozen=True)
 class Ownership(Document):
-    """`/steward/slot`: the plan that owns the cluster, and the plans that made way for it, the last one last.
+    """`/steward/slot`: the plan that holds the plan slot, and the preempted plans, the most recently preempted last.
 
-    Without a plan the cluster is free.
+    If `plan` is None, the slot is free.
     """
 
     plan: str | None = None
@@ -216,7 +218,7 @@ class Ownership(Document):
 
     @classmethod
     def read(cls, fields: Fields, source: str | None) -> Self:
-        """From our own form, version 1."""
+        """Read our own format, version 1."""
         fields.integer("version", low=1)
         plan, paused = fields.maybe("plan", fields.digest), fields.texts("paused")
         if not all(map(paths.is_digest, paused)):
@@ -224,15 +226,15 @@ class Ownership(Document):
         return cls(plan, paused, extra=fields.rest(), source=source)
 
     def values(self) -> dict[str, Any]:
-        """Both fields."""
+        """Return the fields in the order in which they are written."""
         return {"version": self.VERSION, "plan": self.plan, "paused": self.paused}
 
 
 @dataclass(frozen=True)
 class Lock(Document):
-    """`/steward/step_lock`: the process that steps, and how long its lock lives after each renewal.
+    """`/steward/step_lock`: the process that steps a plan, and the lock's time to live after each renewal.
 
-    `claim` counts the processes that ever took it. Without an owner the lock was given back.
+    `claim` counts the acquisitions of the lock. If `owner` is None, the lock was released.
     """
 
     owner: str | None
@@ -241,24 +243,24 @@ class Lock(Document):
 
     @classmethod
     def read(cls, fields: Fields, source: str | None) -> Self:
-        """From our own form, version 1."""
+        """Read our own format, version 1."""
         fields.integer("version", low=1)
         owner, life_ms = fields.maybe("owner", fields.text), fields.integer("life_ms", low=1, high=_LONGEST_LIFE_MS)
         return cls(owner, life_ms, fields.integer("claim", low=1, high=2**62), extra=fields.rest(), source=source)
 
     def values(self) -> dict[str, Any]:
-        """All three fields."""
+        """Return the fields in the order in which they are written."""
         return {"version": self.VERSION, "owner": self.owner, "life_ms": self.life_ms, "claim": self.claim}
 
 
 @dataclass(frozen=True)
 class Borrowed(Document):
-    """`/steward/borrowed/...`: a setting of Kafka that we changed for a while.
+    """`/steward/borrowed/...`: a throttle lease, a setting of Kafka that we changed temporarily.
 
-    `before` is what was there (None: it was not set). `entries` is by plan what it added to a list setting, or the one
-    rate that it asks for. `ours` is the rate that we set, None while someone else's stricter one is left alone, and
-    `earlier` those that we had set before it. It is given back when no plan is left in `entries`, and only where what
-    is there is still ours.
+    `before` is the previous value (None: it was not set). `entries` maps each plan to the entries that it added to a
+    list setting, or to the one rate that it requests. `ours` is the rate that we set, None while another client's
+    stricter rate is left in place; `earlier` lists the rates that we had set before it. The lease is released when no
+    plan is left in `entries`, and the setting is restored only if its current value is still ours.
     """
 
     before: str | None
@@ -268,7 +270,7 @@ class Borrowed(Document):
 
     @classmethod
     def read(cls, fields: Fields, source: str | None) -> Self:
-        """From our own form, version 1."""
+        """Read our own format, version 1."""
         fields.integer("version", low=1)
         before, ours = fields.maybe("before", fields.text), fields.maybe("ours", fields.text)
         if ours is not None and not all(each is None or _RATE.fullmatch(each) for each in (before, ours)):
@@ -284,6 +286,6 @@ class Borrowed(Document):
         return cls(before, ours, entries, earlier, extra=fields.rest(), source=source)
 
     def values(self) -> dict[str, Any]:
-        """All fields; `earlier` only where there is one."""
+        """Return all fields; `earlier` is omitted if it is empty."""
         values = {"version": self.VERSION, "before": self.before, "ours": self.ours, "entries": self.entries}
         return {**values, "earlier": self.earlier or None}

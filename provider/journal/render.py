@@ -1,4 +1,4 @@
-"""The audit trail and a plan's progress as plain tables for people: rows in, cells or lines out."""
+"""The audit trail and a plan's progress as plain-text tables: functions from rows to cells or lines."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ __all__ = ["Table", "audit_table", "moves_table", "plan_lines", "plans_table"]
 _AUDIT = ("when", "action", "partition", "before -> after", "outcome", "reason", "who")
 _MOVES = ("chunk", "partition", "before -> after", "state", "detail")
 _PLANS = ("published", "plan", "operation", "status", "partitions", "reason", "who")
-#: Longer texts are cut in the middle of a table; the last column never is.
+#: The maximum width of a cell: longer texts are truncated, except in the last column.
 _WIDEST = 70
 
 
 class Table(NamedTuple):
-    """Headings, and rows of as many cells. Each cell is one printable line."""
+    """Column headings, and rows with one cell per column. Each cell is one printable line."""
 
     columns: tuple[str, ...]
     rows: list[tuple[str, ...]]
 
     def lines(self) -> list[str]:
-        """Aligned text; long cells are cut, except in the last column."""
+        """Return the table as aligned lines; long cells are truncated, except in the last column."""
         cut = [self.columns, *((*(_cut(cell) for cell in row[:-1]), row[-1]) for row in self.rows)]
         widths = [max(len(row[column]) for row in cut) for column in range(len(self.columns))]
         lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in cut)
@@ -35,22 +35,22 @@ class Table(NamedTuple):
 
 
 def audit_table(rows: Sequence[AuditRow]) -> Table:
-    """The audit trail, a row each. Times are UTC."""
+    """Return the audit trail as a table with one line per row. Times are in UTC."""
     return _table(_AUDIT, [_audit_cells(row) for row in rows])
 
 
 def moves_table(rows: Sequence[MoveRow]) -> Table:
-    """What a plan moves and how far each partition is, a row per partition."""
+    """Return a plan's moves and their states as a table with one line per partition."""
     return _table(_MOVES, [_move_cells(row) for row in rows])
 
 
 def plans_table(records: Sequence[PlanRecord]) -> Table:
-    """Plans, a row each."""
+    """Return plans as a table with one line per plan."""
     return _table(_PLANS, [_plan_cells(record) for record in records])
 
 
 def plan_lines(record: PlanRecord, rows: Sequence[MoveRow]) -> list[str]:
-    """Where one plan stands, in a few lines: what it is, how many partitions are in which state, and why."""
+    """Return a summary of one plan: operation and status, partitions per state, times, throttle, and reason."""
     states = Counter(row.state for row in rows)
     counted = ", ".join(f"{states[state]} {state.value}" for state in MoveState if states[state])
     lines = [
@@ -116,5 +116,5 @@ def _cut(line: str) -> str:
 
 
 def _line(text: str) -> str:
-    # Words from outside may hold line ends and terminal codes: neither may break the table.
+    # External text may contain line breaks and terminal escape codes: neither may break the table.
     return printable(text)

@@ -1,4 +1,4 @@
-"""KIP-236's requests: work that anyone may ask for, the request to cancel, and the switch."""
+"""KIP-236's requests: reassignment requests, the cancel request, and the node that disables reassignments."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ __all__ = ["CancelRequest", "Request", "SwitchedOff"]
 
 @dataclass(frozen=True)
 class Request(Document):
-    """KIP-236, work that anyone asks for: `/admin/reassignment_requests/request_<n>`, and the queue.
+    """KIP-236, a reassignment request of any client: `/admin/reassignment_requests/request_<n>`, and the queue.
 
-    Read in either form that KIP-236 shows: `partitions` as Kafka's own tool writes it, or `assignments` by topic and
-    partition. Written with `partitions`.
+    Both formats of KIP-236 can be read: `partitions` as Kafka's own tool writes it, or `assignments` by topic and
+    partition. The document is written with `partitions`.
     """
 
     partitions: tuple[ChunkPartition, ...]
@@ -29,7 +29,7 @@ class Request(Document):
 
     @classmethod
     def read(cls, fields: Fields, source: str | None) -> Self:
-        """From either form."""
+        """Read either format."""
         fields.maybe("version", fields.integer)
         mapped = fields.maybe("assignments", fields.object)
         partitions = read_partitions(fields) if mapped is None else _read_assignments(mapped)
@@ -37,7 +37,7 @@ class Request(Document):
         return cls(partitions, legacy, extra=fields.rest(), source=source)
 
     def values(self) -> dict[str, Any]:
-        """Kafka's reassignment JSON, with KIP-236's `legacy` where it applies."""
+        """Return Kafka's reassignment JSON, with KIP-236's `legacy` if it is set."""
         partitions = partition_values(self.partitions)
         return {"version": self.VERSION, "partitions": partitions, "legacy": self.legacy or None}
 
@@ -57,21 +57,22 @@ def _read_assignments(topics: Fields) -> tuple[ChunkPartition, ...]:
 
 
 class _Signal(Document):
-    """What need hold nothing: that it is there says all."""
+    """A document that may be empty: its existence is the signal."""
 
     @classmethod
     def from_json(cls, text: str, path: str = "the document") -> Self:
-        """As of any document; an empty node is the KIP's own form."""
+        """Read the document found at `path`, like any other; an empty text is valid: it is the KIP's own format."""
         return cls.read(read_object(path, text if text.strip() else "{}", newest=cls.VERSION), source=text)
 
 
 @dataclass(frozen=True)
 class CancelRequest(_Signal):
-    """KIP-236, `/admin/cancel_reassignment_in_progress`: cancel what is pending; by itself an empty node.
+    """KIP-236, `/admin/cancel_reassignment_in_progress`: cancel pending reassignments; in the KIP an empty node.
 
-    `plan` and `scope` narrow it: "pending" is what KIP-236 cancels, "plan" asks that what the plan has completed be
-    taken back too, with `even_if_disabled` also while reassignments are switched off. `person` and `reason` tell the
-    audit trail who asked and why. The same is kept in the record of the plan that it is for.
+    `plan` restricts the request to one plan. `scope` "pending" is KIP-236's own cancel; "plan" requests that completed
+    moves of the plan are rolled back too. With `even_if_disabled`, that is also done while reassignments are disabled.
+    `person` and `reason` are the actor and the reason for the audit trail. The request is also stored in the record of
+    the plan that it applies to.
     """
 
     plan: str | None = None
@@ -82,7 +83,7 @@ class CancelRequest(_Signal):
 
     @classmethod
     def read(cls, fields: Fields, source: str | None) -> Self:
-        """All fields are optional."""
+        """Read the document; all fields are optional."""
         fields.maybe("version", fields.integer)
         scope = fields.maybe("scope", fields.text) or "pending"
         if scope not in {"pending", "plan"}:
@@ -93,12 +94,12 @@ class CancelRequest(_Signal):
         return cls(plan, scope, person, reason, anyway, extra=fields.rest(), source=source)
 
     def values(self) -> dict[str, Any]:
-        """Our own fields."""
+        """Return the fields in the order in which they are written."""
         fields = {"plan": self.plan, "scope": self.scope, "person": self.person, "reason": self.reason}
         return {"version": self.VERSION, **fields, "even_if_disabled": self.even_if_disabled or None}
 
     def with_(self, other: CancelRequest) -> CancelRequest:
-        """Both requests in one: as much as either asks for, in the words of the one that asks for more."""
+        """Return the union of both requests, with the other fields of the request that has the larger scope."""
         more = other if other.scope == "plan" != self.scope else self
         anyway = self.even_if_disabled or other.even_if_disabled
         return self if more is self and anyway == self.even_if_disabled else replace(more, even_if_disabled=anyway)
@@ -106,9 +107,9 @@ class CancelRequest(_Signal):
 
 @dataclass(frozen=True)
 class SwitchedOff(_Signal):
-    """KIP-236, `/admin/reassign_cancel`: while it is there no reassignment may start; by itself an empty node.
+    """KIP-236, `/admin/reassign_cancel`: while this node exists, no reassignment may start; in the KIP an empty node.
 
-    `person` and `reason` say who switched them off and why; when is the node's own time.
+    `person` and `reason` are the user who disabled reassignments and the reason. The time is the node's own time.
     """
 
     person: str | None = None
@@ -116,11 +117,11 @@ class SwitchedOff(_Signal):
 
     @classmethod
     def read(cls, fields: Fields, source: str | None) -> Self:
-        """All fields are optional."""
+        """Read the document; all fields are optional."""
         fields.maybe("version", fields.integer)
         person, reason = fields.maybe("person", fields.words), fields.maybe("reason", fields.words)
         return cls(person, reason, extra=fields.rest(), source=source)
 
     def values(self) -> dict[str, Any]:
-        """Our own fields."""
+        """Return the fields in the order in which they are written."""
         return {"version": self.VERSION, "person": self.person, "reason": self.reason}

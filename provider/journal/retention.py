@@ -1,4 +1,4 @@
-"""How long the journal keeps what nothing reads any more: approvals of forgotten plans, and what was moved aside."""
+"""Retention of data that is not read any more: approvals of deleted plans, and quarantined documents."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ from kafka_steward.journal.tree import Node, Tree
 __all__ = ["forget_old"]
 
 _MOVED_ASIDE = re.compile(re.escape(QUARANTINE) + r"/doc_\d{1,19}")
-#: Nodes of each kind that are deleted at once.
+#: The maximum number of nodes of each kind that are deleted per call.
 _MOST = 1000
 
 
 def forget_old(tree: Tree, before_ms: int, *, is_known: Callable[[str], bool]) -> None:
-    """Delete what was written before a moment of the journal's clock: approvals of plans that `is_known` does not know.
+    """Delete old approvals and old quarantined documents.
 
-    And what was moved aside, with its texts.
+    Only nodes that were modified before `before_ms` of the journal's clock are deleted: approvals of plans for which
+    `is_known` is false, and quarantined documents with their texts.
     """
     for node in _older(tree, paths.APPROVALS, before_ms):
         if not is_known(node.path.rpartition("/")[2]):
             tree.discard(node)
     for node in _older(tree, QUARANTINE, before_ms):
-        if _MOVED_ASIDE.fullmatch(node.path):  # else somebody else's, whatever it is named
+        if _MOVED_ASIDE.fullmatch(node.path):  # a node with another name was not written by Kafka Steward
             for text in tree.below(node.path):
                 tree.discard(text)
             tree.discard(node)

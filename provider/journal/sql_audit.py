@@ -1,4 +1,4 @@
-"""The audit trail's table: rows are added once, completed once, and removed when a person has archived them."""
+"""The audit trail's table: rows are added once, completed once, and deleted after a user has archived them."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ __all__ = ["AuditTable"]
 
 _audit = tables.audit
 _KEY = ("plan", "chunk", "topic", "partition", "broker", "action", "attempt")
-#: Characters of a text that are kept.
+#: Characters that are kept of a text.
 _LONGEST = 10_000
-#: Rows per statement: SQLite takes 32766 parameters in one.
+#: Rows per statement: SQLite accepts at most 32766 parameters in one statement.
 _BATCH = 500
 
 
 class AuditTable:
-    """The rows of one cluster."""
+    """The audit rows of one cluster."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def insert(self, entries: Sequence[Entry], outcome: Outcome, detail: str) -> None:
-        """Add a row for each entry that has none yet."""
+        """Insert a row for each entry that has none yet."""
         if not entries:
             return
         with self._database.transaction() as connection:
@@ -45,7 +45,7 @@ class AuditTable:
                 connection.execute(insert_once(_audit, connection.dialect.name), rows[start : start + _BATCH])
 
     def complete(self, entries: Sequence[Entry], outcome: Outcome, detail: str) -> None:
-        """Complete the rows of these entries that are not complete yet."""
+        """Set the outcome of those rows of these entries that are not complete yet."""
         if not entries:
             return
         mine = sa.and_(*(_audit.c[name] == sa.bindparam(f"key_{name}") for name in _KEY))
@@ -57,7 +57,10 @@ class AuditTable:
             connection.execute(statement, keys)
 
     def adopt(self, pages: Iterable[Sequence[AuditRow]]) -> int:
-        """Add rows as they were, those older than the oldest here. They come in pages: nobody holds all of them."""
+        """Import the rows that are older than the oldest row here, unchanged; return their number.
+
+        The rows are passed in pages, so that not all of them are in memory at the same time.
+        """
         mine = _audit.c.cluster_id == self._database.cluster_id
         with self._database.transaction() as connection:
             oldest_ms = connection.execute(sa.select(sa.func.min(_audit.c.when_ms)).where(mine)).scalar_one()
@@ -71,7 +74,10 @@ class AuditTable:
         return adopted
 
     def older(self, before_ms: int | None, after_id: int, limit: int) -> list[AuditRow]:
-        """Rows from before a moment, or all, in the order of their ids, from the one after `after_id` on."""
+        """Return at most `limit` rows with ids above `after_id`, in the order of their ids.
+
+        Only rows older than `before_ms` are returned; None means all rows.
+        """
         mine = (_audit.c.cluster_id == self._database.cluster_id) & (_audit.c.id > after_id)
         mine &= sa.true() if before_ms is None else _audit.c.when_ms < before_ms
         query = sa.select(_audit).where(mine).order_by(_audit.c.id).limit(limit)
@@ -79,7 +85,7 @@ class AuditTable:
             return [_row(values) for values in connection.execute(query).mappings()]
 
     def remove(self, ids: Sequence[int]) -> None:
-        """Delete rows by their ids."""
+        """Delete the rows with these ids."""
         mine = _audit.c.cluster_id == self._database.cluster_id
         for start in range(0, len(ids), _BATCH):
             with self._database.transaction() as connection:
@@ -88,7 +94,7 @@ class AuditTable:
     def select(
         self, *, plan: str | None, action: Action | None, topic: str | None, since_ms: int | None, limit: int | None
     ) -> list[AuditRow]:
-        """The matching rows, oldest first; the newest `limit` of them."""
+        """Return the matching rows, oldest first; with `limit`, only the newest `limit` of them."""
         query = sa.select(_audit).where(_audit.c.cluster_id == self._database.cluster_id)
         if plan is not None:
             query = query.where(_audit.c.plan == plan)
@@ -157,7 +163,7 @@ def _unless(value: Any, stand_in: Any) -> Any:
 
 
 def _clean(text: str) -> str:
-    # PostgreSQL keeps no NUL, and no database keeps half a surrogate pair; Kafka's words may hold anything.
+    # PostgreSQL stores no NUL, and no database stores half a surrogate pair; Kafka's messages may contain both.
     return text[:_LONGEST].replace("\x00", "").encode(errors="replace").decode()
 
 

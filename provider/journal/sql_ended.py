@@ -1,4 +1,4 @@
-"""The table of plans that ended a while ago: their records, out of the way of those that each look reads."""
+"""The table of plans that ended a while ago: their records are kept out of the tree, which each poll reads."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _ended = tables.ended_plan
 
 
 class EndedPlans:
-    """The ended plans of one cluster. What cannot be read is as if it were not there."""
+    """The ended plans of one cluster. Corrupt records are treated as missing."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def put(self, record: PlanRecord, ended_ms: int) -> None:
-        """Keep a record as it is now, instead of what was kept of it before."""
+        """Store a record, and replace an earlier version of it."""
         row = {"digest": record.digest, "published_ms": record.published_ms, "ended_ms": ended_ms}
         row |= {"cluster_id": self._database.cluster_id, "record": record.to_json()}
         with self._database.transaction() as connection:
@@ -34,16 +34,16 @@ class EndedPlans:
             connection.execute(sa.insert(_ended).values(row))
 
     def get(self, digest: str) -> PlanRecord | None:
-        """The record of one plan; None when it is not here."""
+        """Return the record of one plan; None if it is not in the table."""
         return next(iter(self._read(sa.select(_ended.c.record).where(self._of(digest)))), None)
 
     def latest(self, n: int) -> list[PlanRecord]:
-        """The `n` plans that were published last, the newest first."""
+        """Return the `n` most recently published plans, the newest first."""
         newest_first = _ended.c.published_ms.desc(), _ended.c.digest
         return self._read(sa.select(_ended.c.record).where(self._mine()).order_by(*newest_first).limit(n))
 
     def digests(self, *, ended_before_ms: int | None = None) -> list[str]:
-        """The digests of all plans, or of those that ended before a moment."""
+        """Return the digests of all plans, or of those that ended before `ended_before_ms`, sorted."""
         query = sa.select(_ended.c.digest).where(self._mine())
         if ended_before_ms is not None:
             query = query.where(_ended.c.ended_ms < ended_before_ms)
@@ -51,7 +51,7 @@ class EndedPlans:
             return list(connection.execute(query.order_by(_ended.c.digest)).scalars())
 
     def forget(self, digest: str) -> None:
-        """Delete a record. Harmless when it is not there."""
+        """Delete a record, if it exists."""
         with self._database.transaction() as connection:
             connection.execute(sa.delete(_ended).where(self._of(digest)))
 

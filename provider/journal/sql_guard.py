@@ -1,8 +1,9 @@
-"""The fencing token as the rows' database knows it, for a step lock that is kept elsewhere.
+"""The fencing token in the database of the rows, for a step lock that is kept elsewhere.
 
-Where the lock lies in ZooKeeper and the rows lie in SQL, a process could be stopped between reading the lock and
-writing a row. So whoever takes the lock writes its token beside the rows, and each fenced write compares it there, in
-its own transaction. The token is set, never only raised: a lock node that was deleted by hand counts from 1 again.
+If the lock is in ZooKeeper and the rows are in SQL, a process could be suspended between reading the lock and writing a
+row. Therefore each process that acquires the lock writes its token to the database, and each fenced write compares the
+token there, in its own transaction. The token is set and not only increased: a lock node that was deleted manually
+counts from 1 again.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ class SqlGuard:
         self._mine = (counter.c.cluster_id == database.cluster_id) & (counter.c.name == _NAME)
 
     def admit(self, token: int) -> None:
-        """From now on only writes with this token are let through."""
+        """Set the token: from now on only writes with this token are accepted."""
         row = {"cluster_id": self._database.cluster_id, "name": _NAME, "value": token}
         with self._database.transaction() as connection:
             connection.execute(insert_once(tables.counter, connection.dialect.name), row)
             connection.execute(sa.update(tables.counter).where(self._mine).values(value=token))
 
     def check(self, token: int) -> None:
-        """Raise LockLost unless this token is the one let through; holds until the transaction ends."""
+        """Raise LockLost unless `token` is the accepted one; the result is valid until the transaction ends."""
         with self._database.transaction() as connection:
             current = connection.execute(sa.select(tables.counter.c.value).where(self._mine)).scalar_one_or_none()
         if current != token:

@@ -1,4 +1,4 @@
-"""What a cluster's health was: a row for each look of the watch, for plots, and for some days only."""
+"""The history of a cluster's health: one row per poll of the watch, for plots, kept for some days only."""
 
 from __future__ import annotations
 
@@ -16,13 +16,16 @@ _health = tables.health
 
 
 class HealthRows:
-    """The rows of one cluster. Times are the journal's, in milliseconds since 1970. May raise JournalUnreachable."""
+    """The health rows of one cluster. Any method may raise JournalUnreachable.
+
+    Times are by the journal's clock, in milliseconds since 1970.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def keep(self, measures: Mapping[str, float], *, every_ms: int, retention_ms: int) -> None:
-        """Add a row, unless another watch has added one in these `every_ms`; delete those older than `retention_ms`."""
+        """Add a row unless there is one for this interval of `every_ms`; delete rows older than `retention_ms`."""
         mine = _health.c.cluster_id == self._database.cluster_id
         with self._database.transaction() as connection:
             at_ms = connection.execute(sa.select(now_ms())).scalar_one()
@@ -35,7 +38,7 @@ class HealthRows:
             connection.execute(sa.delete(_health).where(mine & (_health.c.at_ms < at_ms - retention_ms)))
 
     def rows(self, *, since_ms: int = 0) -> list[tuple[int, dict[str, float]]]:
-        """Time and measures, oldest first."""
+        """Return time and measures of each row from `since_ms` on, oldest first."""
         mine = (_health.c.cluster_id == self._database.cluster_id) & (_health.c.at_ms >= since_ms)
         query = sa.select(_health.c.at_ms, _health.c.measures).where(mine).order_by(_health.c.at_ms)
         with self._database.reading() as connection:

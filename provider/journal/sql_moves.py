@@ -1,6 +1,7 @@
-"""The table of what plans move: assignments before and after, and how far each partition is.
+"""The table of the moves of plans: assignments before and after, and the state of each partition.
 
-The rows live here from publication on, whatever the tree is kept in, so that a rollback never depends on the workspace.
+The rows are stored here from publication on, whatever the backend of the tree, so that a rollback does not depend on
+the files in the workspace.
 """
 
 from __future__ import annotations
@@ -19,27 +20,27 @@ from kafka_steward.journal.schema import tables
 __all__ = ["MoveTable"]
 
 _move = tables.plan_move
-#: Rows per statement: SQLite takes 32766 parameters in one.
+#: Rows per statement: SQLite accepts at most 32766 parameters in one statement.
 _BATCH = 500
 
 
 class MoveTable:
-    """The rows of one cluster's plans."""
+    """The move rows of one cluster's plans."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
 
     @property
     def place(self) -> str:
-        """Where the rows are, for people."""
+        """The location of the rows, for messages."""
         return self.database.place
 
     def insert_missing(self, digest: str, moves: Sequence[Move]) -> None:
-        """Add a waiting row for each move that has none: a digest stands for its moves, so the others are the same."""
+        """Add a WAITING row for each move that has none; existing rows match, as the digest determines the moves."""
         self.adopt(digest, [MoveRow(move) for move in moves])
 
     def adopt(self, digest: str, found: Sequence[MoveRow]) -> None:
-        """Add rows as they are, where there are none yet."""
+        """Import rows unchanged; existing rows are kept."""
         rows = [_columns(self.database.cluster_id, digest, row) for row in found]
         with self.database.transaction() as connection:
             insert = insert_once(_move, connection.dialect.name)
@@ -47,7 +48,7 @@ class MoveTable:
                 connection.execute(insert, rows[start : start + _BATCH])
 
     def rows(self, digest: str) -> list[MoveRow]:
-        """A plan's rows, in plan order."""
+        """Return a plan's rows, in plan order."""
         query = sa.select(_move).where(self._of(digest)).order_by(_move.c.chunk, _move.c.position)
         with self.database.reading() as connection:
             return [_row(values) for values in connection.execute(query).mappings()]
@@ -66,9 +67,10 @@ class MoveTable:
         cause: Cause | None = None,
         unacknowledged: bool | None = None,
     ) -> int:
-        """Set the state of some rows, and return how many of them there are.
+        """Set the state of some rows, and return the number of rows that exist.
 
-        `attempt`, `isr_seen` and `unacknowledged` stay where None is given; `detail` is the same for all, or one each.
+        `attempt`, `isr_seen` and `unacknowledged` are kept if None is passed. `detail` is one text for all partitions,
+        or one per partition.
         """
         changes: dict[str, Any] = {"state": state.value}
         changes |= {"phase": phase and phase.value, "stage": stage, "cause": cause and cause.value}
@@ -83,19 +85,19 @@ class MoveTable:
             {"of_topic": name.topic, "of_partition": name.partition, "told": _clean(told)}
             for name, told in _each(partitions, detail)
         ]
-        # Row by row, by the key: a list of names PostgreSQL compares with each row of the plan, one by one.
+        # One update per row, by the key: PostgreSQL would compare a list of names with each row of the plan.
         with self.database.transaction() as connection:
             return connection.execute(update, rows).rowcount if rows else 0
 
     def unsettled_chunks(self, digest: str) -> set[int]:
-        """Return the chunks in which a partition is not settled."""
+        """Return the chunks that have a partition in a state that is not settled."""
         settled = [state.value for state in MoveState if state.settled]
         query = sa.select(_move.c.chunk).where(self._of(digest) & _move.c.state.not_in(settled)).distinct()
         with self.database.reading() as connection:
             return set(connection.execute(query).scalars())
 
     def in_flight(self) -> list[str]:
-        """Return the digests of the plans of which a row is submitted."""
+        """Return the digests of the plans that have a row in state SUBMITTED."""
         submitted = (_move.c.cluster_id == self.database.cluster_id) & (_move.c.state == MoveState.SUBMITTED.value)
         with self.database.reading() as connection:
             return list(
@@ -103,7 +105,7 @@ class MoveTable:
             )
 
     def by_others(self, digest: str, partitions: Collection[TopicPartition]) -> list[tuple[str, MoveRow]]:
-        """Return what other plans have submitted of these partitions, with their digests; the latest last."""
+        """Return the submissions of these partitions by other plans, with the plans' digests, the latest last."""
         theirs = (_move.c.cluster_id == self.database.cluster_id) & (_move.c.plan != digest) & (_move.c.attempt > 0)
         found: list[sa.RowMapping] = []
         with self.database.reading() as connection:

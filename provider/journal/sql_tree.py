@@ -1,4 +1,4 @@
-"""The tree in one SQL table: versions are compared in the WHERE clause, ids are counted in the same transaction."""
+"""The tree in one SQL table: the WHERE clause compares versions, and the same transaction allocates ids."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from kafka_steward.journal.tree import MAX_BYTES, Node, checked_data
 __all__ = ["SqlTree"]
 
 _node = tables.node
-#: Paths per statement: SQLite takes 32766 parameters in one.
+#: Paths per statement: SQLite accepts at most 32766 parameters in one statement.
 _BATCH = 500
 
 
 class _Text(sa.sql.functions.FunctionElement[Any]):
-    """A column of text as anyone may have written it: SQLite keeps any bytes, which its driver would not return."""
+    """A text column with untrusted content: SQLite stores any bytes, and its driver fails to return invalid text."""
 
     inherit_cache = True
 
@@ -39,7 +39,7 @@ def _text_on_postgresql(element: _Text, compiler: SQLCompiler, **options: Any) -
     return str(compiler.process(element.clauses, **options))
 
 
-#: One character more than a document may have tells that it has more.
+#: One character more than the maximum is read: it shows that the document is too long.
 _DATA = sa.func.substr(_node.c.data, 1, MAX_BYTES + 1)
 _COLUMNS = (
     _Text(_node.c.path).label("path"),
@@ -59,12 +59,12 @@ class SqlTree:
         self.database = database
 
     def now_ms(self) -> int:
-        """The database's clock."""
+        """Return the time of the database's clock."""
         with self.database.reading() as connection:
             return int(connection.execute(sa.select(now_ms())).scalar_one())
 
     def create(self, path: str, data: str) -> Node:
-        """As `Tree.create`."""
+        """Create a node, as specified by `Tree.create`."""
         checked_data(checked_path(path), data)
         with self.database.transaction() as connection:
             if self._exists(connection, path):
@@ -72,20 +72,20 @@ class SqlTree:
             return self._insert(connection, path, data)
 
     def create_sequential(self, prefix: str, data: str) -> Node:
-        """As `Tree.create_sequential`."""
+        """Create a numbered node, as specified by `Tree.create_sequential`."""
         checked_data(checked_path(f"{prefix}0"), data)
         with self.database.transaction() as connection:
             number = self.database.next_number(connection, f"sequence {prefix}") - 1
             return self._insert(connection, f"{prefix}{number:010d}", data)
 
     def get(self, path: str) -> Node | None:
-        """As `Tree.get`."""
+        """Return a node, as specified by `Tree.get`."""
         with self.database.reading() as connection:
             row = connection.execute(sa.select(*_COLUMNS).where(self._at(path))).one_or_none()
             return None if row is None else _read(row)
 
     def set(self, path: str, data: str, *, version: int) -> Node:
-        """As `Tree.set`."""
+        """Change a node, as specified by `Tree.set`."""
         checked_data(checked_path(path), data)
         with self.database.transaction() as connection:
             changed = {
@@ -101,21 +101,21 @@ class SqlTree:
             return _read(row)
 
     def delete(self, path: str, *, version: int) -> None:
-        """As `Tree.delete`."""
+        """Delete a node, as specified by `Tree.delete`."""
         with self.database.transaction() as connection:
             same = self._at(path) & (_node.c.version == version)
             if connection.execute(sa.delete(_node).where(same)).rowcount == 0:
                 raise self._conflict(connection, path, version)
 
     def children(self, path: str) -> list[str]:
-        """As `Tree.children`."""
+        """Return the names of children, as specified by `Tree.children`."""
         below = "/" if path == "/" else f"{checked_path(path)}/"
         with self.database.reading() as connection:
             paths = connection.execute(sa.select(_Text(_node.c.path)).where(self._within(below))).scalars().all()
         return sorted({_text(found)[len(below) :].partition("/")[0] for found in paths})
 
     def below(self, path: str) -> list[Node]:
-        """As `Tree.below`."""
+        """Return the documents directly below a path, as specified by `Tree.below`."""
         below = f"{checked_path(path)}/"
         with self.database.reading() as connection:
             rows = connection.execute(sa.select(*_COLUMNS).where(self._within(below))).all()
@@ -123,7 +123,7 @@ class SqlTree:
         return sorted((node for node in nodes if "/" not in node.path[len(below) :]), key=lambda node: node.path)
 
     def read(self, paths: Sequence[str]) -> list[Node | None]:
-        """As `Tree.read`."""
+        """Return the documents at several paths, as specified by `Tree.read`."""
         found: dict[str, Node] = {}
         with self.database.reading() as connection:
             for start in range(0, len(paths), _BATCH):
@@ -133,7 +133,7 @@ class SqlTree:
         return [found.get(path) for path in paths]
 
     def subtree(self, path: str, most: int) -> list[Node]:
-        """As `Tree.subtree`."""
+        """Return the documents at and below a path, as specified by `Tree.subtree`."""
         deepest = sa.func.length(_node.c.path).desc()
         chosen = (self._mine() & (_node.c.path == path)) | self._within(f"{path}/")
         with self.database.reading() as connection:
@@ -143,13 +143,13 @@ class SqlTree:
             ]
 
     def discard(self, node: Node) -> bool:
-        """As `Tree.discard`."""
+        """Delete a node of any name, as specified by `Tree.discard`."""
         same = self._mine() & (_node.c.path == node.path) & (_node.c.version == node.version)
         with self.database.transaction() as connection:
             return bool(connection.execute(sa.delete(_node).where(same)).rowcount)
 
     def close(self) -> None:
-        """As `Tree.close`: the database belongs to the journal, which closes it."""
+        """Do nothing: the database belongs to the journal, which closes it."""
 
     def _at(self, path: str) -> sa.ColumnElement[bool]:
         return self._mine() & (_node.c.path == checked_path(path))
@@ -187,7 +187,7 @@ class SqlTree:
 
 
 def _read(row: Sequence[Any]) -> Node:
-    """The node of a row that anyone may have inserted: a column may hold what its type does not allow."""
+    """Return the node in an untrusted row: a column may contain values that its type does not allow."""
     path, data, *numbers = row
     version, created_id, modified_id, created_ms, modified_ms = (_number(each) for each in numbers)
     times = (min(max(each, 0), MAX_NUMBER) for each in (created_ms, modified_ms))

@@ -1,15 +1,15 @@
-"""The tree of small JSON documents in which the KIPs keep their state: the one interface, whatever keeps it.
+"""The tree of small JSON documents that hold the state of the KIPs: one interface for all backends.
 
 Paths look like ZooKeeper's: `/admin/failed_brokers/3`. A parent need not be created first. A node's `version` counts
-its changes from 0; `created_id` and `modified_id` come from one counter per tree that only grows, so that a node
-deleted and created anew is told apart (ZooKeeper's czxid and mzxid). Times are the backend's own clock.
+its changes from 0. `created_id` and `modified_id` come from one monotonic counter per tree, so that a re-created node
+can be distinguished from the deleted one (ZooKeeper's czxid and mzxid). Times are by the backend's own clock.
 
-What others wrote may be named by anything that the backend takes, and be of any size: `children` lists all of it, and
-no read returns more of a text than one character beyond MAX_BYTES. Names are judged by `codec` before they are used.
+Nodes of other clients may have any name that the backend accepts, and any size: `children` lists all of them, and no
+read returns more of a text than one character beyond MAX_BYTES. `codec` validates names before they are used.
 
-A document has nothing below it. On ZooKeeper a parent may still be listed when its last child is gone. Versions compare
-for as long as a node lives: created anew it begins at 0 again, so whatever must not be hit by a late writer, such as a
-lock, is never deleted, only changed.
+A document has no children. On ZooKeeper a parent may still be listed after its last child was deleted. Versions are
+comparable only within one lifetime of a node: a re-created node starts at 0 again. Therefore a node that a late writer
+must not affect, such as a lock, is never deleted, only changed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["MAX_BYTES", "Node", "Tree", "checked_data"]
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A document and its place in time. `created_ms` and `modified_ms` are milliseconds since 1970."""
+    """A document with its version, ids and times. `created_ms` and `modified_ms` are milliseconds since 1970."""
 
     path: str
     data: str
@@ -38,50 +38,50 @@ class Node:
 
 
 class Tree(Protocol):
-    """Where documents live. Every method may raise JournalUnreachable; every change is atomic and durable."""
+    """A store for documents. Every method may raise JournalUnreachable; every change is atomic and durable."""
 
     def now_ms(self) -> int:
-        """The backend's clock: the journal's time."""
+        """Return the time of the backend's clock, which is the journal's clock."""
 
     def create(self, path: str, data: str) -> Node:
         """Create a node. Raises NodeExists; DocumentError if `data` is larger than MAX_BYTES."""
 
     def create_sequential(self, prefix: str, data: str) -> Node:
-        """Create `prefix` + a ten-digit number that grows and is never used again, not even after a delete."""
+        """Create a node named `prefix` + a ten-digit number that increases and is never reused, even after a delete."""
 
     def get(self, path: str) -> Node | None:
-        """The node, or None."""
+        """Return the node, or None if it does not exist."""
 
     def set(self, path: str, data: str, *, version: int) -> Node:
-        """Change a node that still has `version`, which may be 0. Raises VersionConflict, NodeMissing."""
+        """Change a node that still has `version`, which may be 0; return it. Raises VersionConflict, NodeMissing."""
 
     def delete(self, path: str, *, version: int) -> None:
         """Delete a node that still has `version`. Raises VersionConflict, NodeMissing."""
 
     def children(self, path: str) -> list[str]:
-        """Names below `path`, sorted; empty when there are none, or no such path."""
+        """Return the names of the children of `path`, sorted; empty if it has none or does not exist."""
 
     def below(self, path: str) -> list[Node]:
-        """The documents directly below `path`, by name, in as few requests as the backend can do it."""
+        """Return the documents directly below `path`, sorted by name, in as few requests as the backend allows."""
 
     def read(self, paths: Sequence[str]) -> list[Node | None]:
-        """The documents at these paths, in as few requests as the backend can do it; None for one that is gone."""
+        """Return the documents at these paths, None for a missing one, in as few requests as the backend allows."""
 
     def subtree(self, path: str, most: int) -> list[Node]:
-        """At most `most` of the documents at `path` and below it, the deepest first.
+        """Return at most `most` of the documents at `path` and below it, the deepest first.
 
-        Unlike elsewhere the last name of `path` may be any that `children` lists, also one that nothing could create.
+        Unlike in other methods, the last name of `path` may be any that `children` lists, even an invalid one.
         """
 
     def discard(self, node: Node) -> bool:
-        """Delete a node that `subtree` gave, whatever its name, if it is still as it was. False when it is not."""
+        """Delete a node that `subtree` returned, whatever its name; return False if it was changed or deleted."""
 
     def close(self) -> None:
-        """Give back what the tree holds open. Harmless when called twice."""
+        """Close the connections of the tree. Harmless when called twice."""
 
 
 def checked_data(path: str, data: str) -> bytes:
-    """The document as bytes. Raises DocumentError if no backend could keep it whole."""
+    """Return the document as bytes. Raises DocumentError if some backend could not store it unchanged."""
     try:
         encoded = data.encode()
     except UnicodeEncodeError as error:

@@ -1,11 +1,12 @@
-"""Who may change which node in ZooKeeper, when we have credentials: ours are ours, Kafka's stay Kafka's.
+"""ZooKeeper access control lists for the journal's nodes, if there are credentials; Kafka's own nodes keep their ACLs.
 
-With a digest, what we create may be read by everyone and changed by us alone. What was created before, without one, is
-still open to everyone: it is closed when a process first opens the journal. Children are closed before their parent, so
-that a parent is closed says the same of all below it, and the next process looks at the roots only.
+With digest credentials, the nodes that we create are readable by everyone and writable by us alone. Nodes that were
+created earlier without credentials are writable by everyone: they are closed when a process first opens the journal.
+Children are closed before their parent. A closed parent therefore implies that all nodes below it are closed, and the
+next process checks the roots only.
 
 Two nodes are not ours: `/admin`, where Kafka keeps nodes of its own, and `/admin/reassign_partitions`, which Kafka
-changes and deletes while it carries it out. They have Kafka's list, or none.
+changes and deletes while it executes it. They have Kafka's ACL, or none.
 """
 
 from __future__ import annotations
@@ -36,14 +37,14 @@ _ROOTS = (
 )
 _EVERYONE = Identity("world", "anyone")
 _CHANGES = Permissions.WRITE | Permissions.CREATE | Permissions.DELETE | Permissions.ADMIN
-#: Requests that are under way at once.
+#: The number of concurrent requests.
 _AT_ONCE = 500
-#: So many nodes are closed at one opening, and no deeper ones than this; whoever opens the journal next goes on.
+#: The limits, per opening, on the number and depth of nodes to close; the next opening of the journal continues.
 _MOST, _DEEPEST = 50_000, 12
 
 
 def our_acl(digest: str | None) -> list[ACL] | None:
-    """The list for what is ours: who made it may do everything, everyone else may read. None: everyone may do all."""
+    """Return the ACL of our nodes: all rights for the creator, read for others. None without a digest: open to all."""
     if not digest:
         return None
     user, _, password = digest.partition(":")
@@ -51,34 +52,34 @@ def our_acl(digest: str | None) -> list[ACL] | None:
 
 
 def kafkas_model(path: str) -> str | None:
-    """The node whose list `path` must be created with, because Kafka changes and deletes it; None when it is ours."""
+    """Return the node whose ACL `path` must have because Kafka changes and deletes it; None if `path` is ours."""
     return _ADMIN if path == paths.REASSIGN_PARTITIONS else None
 
 
 def is_hidden(acls: Sequence[ACL]) -> bool:
-    """Whether ZooKeeper has put `x` for a digest, as it does for clients that may not change the list."""
+    """Return whether ZooKeeper replaced a digest by `x`, as it does for clients that may not change the ACL."""
     return any(acl.id.scheme == "digest" and acl.id.id.endswith(":x") for acl in acls)
 
 
 class EnsuredPath:
-    """A node that is created if it is missing, with those above it. As an answer of kazoo's, it is waited for."""
+    """A node to create if it is missing, with its parents. It has the `get` of a kazoo async result."""
 
     def __init__(self, client: Any, path: str) -> None:
         self._client, self._path = client, path
 
     def get(self, timeout: float) -> None:
-        """Create it. Each request is answered within `timeout` seconds, or raises what kazoo raises."""
+        """Create the node. Each request completes within `timeout` seconds, or raises kazoo's error."""
         names = self._path.strip("/").split("/")
         for depth in range(1, len(names) + 1):
             path = "/" + "/".join(names[:depth])
-            # As Kafka makes /admin where it has no credentials: it puts nodes of its own there.
+            # Kafka without credentials creates /admin with the same ACL: it adds nodes of its own below it.
             acl = OPEN_ACL_UNSAFE if path == _ADMIN else None
             with suppress(NodeExistsError):
                 self._client.create_async(path, acl=acl).get(timeout=timeout)
 
 
 class ClosedNodes:
-    """Our nodes, none of which everyone may change any more. As an answer of kazoo's, it is waited for."""
+    """The closing of our nodes to other clients. It has the `get` of a kazoo async result."""
 
     def __init__(self, client: Any, acl: Sequence[ACL], most: int = _MOST) -> None:
         self._client, self._acl, self._may = client, list(acl), most
@@ -86,13 +87,13 @@ class ClosedNodes:
         self._timeout = 0.0
 
     def get(self, timeout: float) -> int:
-        """Close what is open; returns how many nodes stay open. Raises what kazoo raises."""
+        """Close the open nodes; return the number of nodes that stay open. Raises kazoo's errors."""
         self._timeout = timeout
         self._close(_ROOTS)
         return self._left
 
     def _close(self, wanted: Sequence[str]) -> None:
-        """Close those of `wanted` that are open, each after what is below it."""
+        """Close the open nodes among `wanted`, each after the nodes below it."""
         for start in range(0, len(wanted), _AT_ONCE):
             batch = wanted[start : start + _AT_ONCE]
             answers = self._answers([self._client.get_acls_async(path) for path in batch])
@@ -120,7 +121,7 @@ class ClosedNodes:
         return self._may >= 0
 
     def _answers(self, asked: Sequence[Any]) -> list[Any]:
-        """What was answered to each; None for a node that is gone, or that is not ours to change."""
+        """Return the result of each request; None for a node that is missing or that we may not change."""
         return [self._answer(each) for each in asked]
 
     def _answer(self, asked: Any) -> Any:

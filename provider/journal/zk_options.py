@@ -1,4 +1,4 @@
-"""How to reach the ZooKeeper that a cluster's journal is kept in."""
+"""Connection options of the ZooKeeper that contains a cluster's journal."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ _TLS = (*_SWITCHES, *_FILES, "keyfile_password")
 
 @dataclass(frozen=True, slots=True)
 class ZooKeeperOptions:
-    """`hosts` is a connect string: `host:port,host:port/chroot`, the one that the brokers have.
+    """Options of a ZooKeeper connection.
 
-    `digest` is `user:password`. `tls` holds kazoo's settings for TLS: `use_ssl`, `verify_certs`, `check_hostname`
-    (all true where not said otherwise), the files `ca`, `certfile` and `keyfile`, and `keyfile_password`. `kafkas` says
-    that Kafka keeps its cluster there, so that nothing else is taken for its ZooKeeper.
+    `hosts` is a connect string, `host:port,host:port/chroot`, the same that the brokers use. `digest` is
+    `user:password`. `tls` holds kazoo's settings for TLS: `use_ssl`, `verify_certs`, `check_hostname` (all true by
+    default), the files `ca`, `certfile` and `keyfile`, and `keyfile_password`. `kafkas` is True if Kafka keeps its
+    metadata there, so that a ZooKeeper without a Kafka cluster is refused.
 
-    Raises SettingError for what cannot be used, and for what would be given in vain.
+    Raises SettingError for an invalid setting, and for one that would have no effect.
     """
 
     hosts: str
@@ -36,7 +37,7 @@ class ZooKeeperOptions:
 
     @property
     def place(self) -> str:
-        """Where that is, for people."""
+        """The location, for messages."""
         return f"ZooKeeper at {self.hosts}"
 
     def __post_init__(self) -> None:
@@ -51,7 +52,7 @@ class ZooKeeperOptions:
 
     @property
     def servers(self) -> str:
-        """The servers, without a chroot."""
+        """The servers of `hosts`, without the chroot."""
         return self.hosts.partition("/")[0]
 
     @property
@@ -60,14 +61,14 @@ class ZooKeeperOptions:
         return self.hosts[len(self.servers) :].rstrip("/")
 
     def kazoo_tls(self) -> dict[str, Any]:
-        """Return kazoo's arguments. Raises SettingError when a file is not on this machine."""
+        """Return kazoo's keyword arguments for TLS. Raises SettingError when a file is not on this machine."""
         given = {name: value for name, value in self.tls.items() if value not in (None, "")}
         if not given or not self._is("use_ssl"):
             return {}
         for name in (name for name in _FILES if name in given):
             if not Path(given[name]).is_file():
                 raise SettingError(f"ZooKeeper's TLS setting {name} names {given[name]}, which is no file here.")
-        # kazoo checks no host name unless it is told to; without verifying certificates it cannot.
+        # kazoo checks the host name only if `check_hostname` is set, and cannot do so without verifying certificates.
         switches = {"use_ssl": True, "verify_certs": self._is("verify_certs")}
         switches["check_hostname"] = switches["verify_certs"] and self._is("check_hostname")
         return {**given, **switches}

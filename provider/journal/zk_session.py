@@ -1,4 +1,4 @@
-"""Requests to ZooKeeper: one connection, bounded waiting, and errors in one sentence."""
+"""Requests to ZooKeeper: one connection, a time limit for each request, and errors as one-line messages."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ from kafka_steward.journal.zk_options import ZooKeeperOptions
 
 __all__ = ["ZkSession", "conflict", "missing", "start_client", "stop_client"]
 
-#: So many reads are on their way at once: a server answers them well within the time-out.
+#: The number of concurrent reads: a server answers this many well within the time-out.
 _AT_ONCE = 500
 
 
 class ZkSession:
-    """A connection that is made when it is first needed, and anew after a time-out or a fork.
+    """A connection that is opened on first use, and opened again after a time-out or a fork.
 
-    Sessions may end and begin again: nothing here is bound to one, neither a watch nor an ephemeral node.
+    Sessions may end and be replaced: nothing here depends on one, neither a watch nor an ephemeral node.
     """
 
     def __init__(self, options: ZooKeeperOptions) -> None:
@@ -57,22 +57,23 @@ class ZkSession:
         self._opening = threading.Lock()
 
     def call(self, ask: Callable[[Any], Any], path: str = "", version: int = 0) -> Any:
-        """One request, answered within the time-out. `ask` makes it; `path` and `version` are for the sentence.
+        """Send one request and return its result within the time-out.
 
-        Raises NodeExists, NodeMissing, VersionConflict, JournalError, SettingError when the chroot or a certificate is
-        not there, and JournalUnreachable: whether a change was made is then unknown, but it is made no later.
+        `ask` makes the request; `path` and `version` are for error messages. Raises NodeExists, NodeMissing,
+        VersionConflict, JournalError, SettingError when the chroot or a certificate does not exist, and
+        JournalUnreachable: it is then unknown whether a change was made, but it is not made later.
         """
         with _in_words(self._options, path, version):
             client = self._connected()
             try:
                 return ask(client).get(timeout=self._options.timeout_s)
             except KazooTimeoutError:
-                # Requests wait in line for the connection to come back: ours must not be made by then.
+                # kazoo queues requests until the connection is restored: ours must not be sent then.
                 self._drop(client)
                 raise
 
     def repeat(self, ask: Callable[[Any], Any]) -> Any:
-        """A request that may be made twice, such as a read: made again when a session ended under it."""
+        """Send an idempotent request, such as a read; send it again if the session ended during it."""
         try:
             return self.call(ask)
         except JournalUnreachable as error:
@@ -82,14 +83,14 @@ class ZkSession:
             return self.call(ask)
 
     def read(self, paths: Sequence[str]) -> list[Any]:
-        """Data and stat of each path, all asked for at once; None for one that is gone."""
+        """Return data and stat of each path, read concurrently; None for a node that does not exist."""
         found: list[Any] = []
         for start in range(0, len(paths), _AT_ONCE):
             found += self.repeat(partial(_Answers.of, paths[start : start + _AT_ONCE]))
         return found
 
     def close(self) -> None:
-        """End the connection. Harmless when called twice."""
+        """Close the connection. Harmless when called twice."""
         with self._opening:
             client, self._client = self._client, None
             if client is not None and self._pid == os.getpid():
@@ -105,7 +106,7 @@ class ZkSession:
     def _connected(self) -> Any:
         with self._opening:
             if self._pid != os.getpid():
-                # The parent's session is still the parent's: forget it without closing.
+                # The session belongs to the parent process: drop the reference without closing it.
                 self._client, self._pid = None, os.getpid()
             if self._client is None:
                 self._client = start_client(self._options)
@@ -113,18 +114,18 @@ class ZkSession:
 
 
 class _Answers:
-    """Many requests under way, as one; a node that is gone is answered by None."""
+    """Concurrent requests as one kazoo async result; the result for a missing node is None."""
 
     def __init__(self, asked: Sequence[Any]) -> None:
         self._asked = asked
 
     @classmethod
     def of(cls, paths: Sequence[str], client: Any) -> _Answers:
-        """Ask for the data of each."""
+        """Send a read request for each path."""
         return cls([client.get_async(path) for path in paths])
 
     def get(self, timeout: float) -> list[Any]:
-        """All answers. Raises what kazoo raises for the first that fails."""
+        """Return all results within `timeout` seconds. Raises kazoo's error for the first request that fails."""
         deadline = time.monotonic() + timeout
         return [self._answer(each, max(0.0, deadline - time.monotonic())) for each in self._asked]
 
@@ -132,25 +133,25 @@ class _Answers:
         try:
             return asked.get(timeout=timeout)
         except (NoNodeError, NoAuthError):
-            return None  # gone, or somebody's who lets nobody read it: it must not hide the others
+            return None  # missing, or unreadable for us by its ACL: one such node must not hide the others
 
 
 class _NoSecrets(logging.Filter):
-    """Keeps out of every log what kazoo says of the credentials that it sends, and of a session's password."""
+    """A filter that removes kazoo's records about the credentials that it sends, and about a session's password."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether to log it."""
+        """Return whether to log the record."""
         given = record.args if isinstance(record.args, tuple) else ()
         return record.levelno >= logging.DEBUG and not any(isinstance(each, Auth) for each in given)
 
 
-#: Beside kazoo's own, so that other clients in this process log as they like.
+#: A separate logger, so that the filter does not affect other kazoo clients in this process.
 _log = logging.getLogger("kazoo.client.steward")
 _log.addFilter(_NoSecrets())
 
 
 def start_client(options: ZooKeeperOptions) -> Any:
-    """A connected kazoo client, under the chroot. Raises what kazoo raises.
+    """Return a connected kazoo client, under the chroot. Raises kazoo's errors.
 
     Raises SettingError when the chroot does not exist: a misspelled one would be a new, empty journal.
     """
@@ -175,7 +176,7 @@ def start_client(options: ZooKeeperOptions) -> Any:
 def _enter(client: Any, options: ZooKeeperOptions) -> None:
     try:
         found = client.exists_async(options.chroot).get(timeout=options.timeout_s)
-    except ValueError as error:  # a path that cannot be one
+    except ValueError as error:  # an invalid path
         raise SettingError(f"The setting zookeeper is {options.hosts}, whose chroot is no path ({error}).") from error
     if found is None:
         raise SettingError(
@@ -186,18 +187,18 @@ def _enter(client: Any, options: ZooKeeperOptions) -> None:
 
 
 def stop_client(client: Any) -> None:
-    """End a client's session and threads."""
+    """Stop a client's session and threads."""
     client.stop()
     client.close()
 
 
 def missing(path: str) -> NodeMissing:
-    """The error for a node that is gone."""
+    """Return the error for a node that does not exist any more."""
     return NodeMissing(f"{path} does not exist any more; read again before changing it.")
 
 
 def conflict(path: str, version: int) -> VersionConflict:
-    """The error for a node that someone changed."""
+    """Return the error for a node that another client has changed."""
     return VersionConflict(f"{path} was changed since version {version} was read; read it again.")
 
 

@@ -1,8 +1,8 @@
-"""The tree on ZooKeeper's own: a node is a znode, its ids are czxid and mzxid, its times ctime and mtime.
+"""The tree in ZooKeeper: a node is a znode, its ids are czxid and mzxid, its times ctime and mtime.
 
-The KIPs put their documents here, beside Kafka's own under its chroot. Two things differ from a table. A parent is a
-znode too: it is made on demand, never read as a document, and may still be listed when nothing is below it any more.
-And -1 is ZooKeeper's "any version": here it is a version like any other, which no node has.
+The KIPs define these paths, beside Kafka's own under its chroot. There are two differences from a table. A parent is a
+znode too: it is created on demand, is never read as a document, and may still be listed after its last child was
+deleted. And -1 means "any version" in ZooKeeper: here it is an ordinary version, which no node has.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from kafka_steward.journal.zk_session import ZkSession, conflict, missing
 
 __all__ = ["ZkTree"]
 
-#: Written to ask for the time: the server's clock is the modified time of what it has just written.
+#: The node that is written to get the time: the server's clock is the modified time of the node.
 _CLOCK = "/steward/clock"
-#: Where Kafka writes its cluster's id.
+#: The path of Kafka's cluster id.
 _CLUSTER = "/cluster/id"
-#: Deeper parents than this are deleted when they become empty; a sequence's parent, which counts, is never that deep.
+#: Parents that are deeper are deleted when they become empty; a sequence's parent, which counts, is never that deep.
 _KEPT_DEPTH = 2
-#: How often a create is tried again because its parent was deleted in between.
+#: The number of attempts at a create whose parent is deleted in between.
 _TRIES = 5
-#: What this process has closed: process, servers and chroot, and the list that was given.
+#: Trees whose nodes this process has closed: process id, servers with chroot, and our ACL.
 _closed: set[tuple[int, str, ACL]] = set()
 _log = logging.getLogger(__name__)
-#: How many nodes that others put below a document are moved aside before it is deleted.
+#: The maximum number of stray nodes below a document that are quarantined before the document is deleted.
 _BELOW = 50
 
 
 class ZkTree:
-    """A `Tree` on ZooKeeper. Safe in threads, and in a child after fork; outlives its sessions."""
+    """A `Tree` in ZooKeeper. Thread-safe, usable in a child process after a fork; it survives the end of a session."""
 
     def __init__(self, options: ZooKeeperOptions) -> None:
         self._options = options
@@ -54,7 +54,7 @@ class ZkTree:
         return f"ZkTree({self._options.hosts!r})"
 
     def refuse_unless(self, cluster_id: str) -> None:
-        """Raise WrongCluster when Kafka keeps another cluster here, under this chroot; or none, and it should."""
+        """Raise WrongCluster if this chroot contains another Kafka cluster, or none although `kafkas` requires one."""
         node = self.get(_CLUSTER)
         if node is None:
             self._refuse_nothing(cluster_id)
@@ -67,7 +67,10 @@ class ZkTree:
             )
 
     def close_open_nodes(self) -> None:
-        """With credentials: let nobody else change what was created here without any. Once in each process."""
+        """Revoke others' rights to change nodes that were created without credentials, if we have some now.
+
+        Done once per process.
+        """
         acl = our_acl(self._options.digest)
         if acl is None or (key := (os.getpid(), self._options.hosts, acl[0])) in _closed:
             return
@@ -82,7 +85,7 @@ class ZkTree:
             )
 
     def now_ms(self) -> int:
-        """ZooKeeper's clock."""
+        """Return the time of ZooKeeper's clock."""
         try:
             stat: ZnodeStat = self._session.repeat(lambda client: client.set_async(_CLOCK, b""))
         except NodeMissing:
@@ -90,15 +93,15 @@ class ZkTree:
         return int(stat.mtime)
 
     def create(self, path: str, data: str) -> Node:
-        """As `Tree.create`."""
+        """Create a node, as specified by `Tree.create`."""
         return self._create(checked_path(path), checked_data(path, data))
 
     def create_sequential(self, prefix: str, data: str) -> Node:
-        """As `Tree.create_sequential`: ZooKeeper counts per parent."""
+        """Create a numbered node, as specified by `Tree.create_sequential`; ZooKeeper counts per parent."""
         return self._create(prefix, checked_data(checked_path(f"{prefix}0"), data), sequence=True)
 
     def get(self, path: str) -> Node | None:
-        """As `Tree.get`. A znode that is only a parent is no document."""
+        """Return a node, as specified by `Tree.get`. A znode that is only a parent is not a document."""
         try:
             data, stat = self._session.repeat(lambda client: client.get_async(checked_path(path)))
         except NodeMissing:
@@ -106,21 +109,21 @@ class ZkTree:
         return _document(path, data, stat)
 
     def set(self, path: str, data: str, *, version: int) -> Node:
-        """As `Tree.set`."""
+        """Change a node, as specified by `Tree.set`."""
         encoded = checked_data(checked_path(path), data)
         self._refuse_wildcard(path, version)
         stat = self._session.call(lambda client: client.set_async(path, encoded, version), path, version)
         return _node(path, encoded, stat)
 
     def delete(self, path: str, *, version: int) -> None:
-        """As `Tree.delete`. Parents deep in the tree go with their last child."""
+        """Delete a node, as specified by `Tree.delete`. Parents deep in the tree are deleted with their last child."""
         self._refuse_wildcard(checked_path(path), version)
         try:
             self._session.call(lambda client: client.delete_async(path, version), path, version)
         except JournalError as error:
             if not isinstance(error.__cause__, NotEmptyError):
                 raise
-            # Whoever put something below a document must not keep it from ever going.
+            # A stray node that another client created below a document must not prevent its deletion.
             for below in self.subtree(path, _BELOW):
                 if below.path != path:
                     move_aside(self, below, f"{below.path} lies below a document; delete it.", None)
@@ -128,26 +131,29 @@ class ZkTree:
         self._prune(path.rpartition("/")[0])
 
     def children(self, path: str) -> list[str]:
-        """As `Tree.children`."""
+        """Return the names of children, as specified by `Tree.children`."""
         return self._names(_parent(path))
 
     def below(self, path: str) -> list[Node]:
-        """As `Tree.below`. All are asked for at once: one after the other, each would wait for the server's answer."""
+        """Return the documents directly below a path, as specified by `Tree.below`.
+
+        All documents are read concurrently: sequential reads would each wait for a round trip to the server.
+        """
         wanted = [f"{path}/{name}" for name in self.children(path)]
         answers = zip(wanted, self._session.read(wanted), strict=True)
         nodes = (_document(each, *answer) for each, answer in answers if answer is not None)
         return [node for node in nodes if node is not None]
 
     def read(self, paths: Sequence[str]) -> list[Node | None]:
-        """As `Tree.read`."""
+        """Return the documents at several paths, as specified by `Tree.read`."""
         wanted = [checked_path(path) for path in paths]
         answers = zip(wanted, self._session.read(wanted), strict=True)
         return [None if answer is None else _document(path, *answer) for path, answer in answers]
 
     def subtree(self, path: str, most: int) -> list[Node]:
-        """As `Tree.subtree`."""
+        """Return the documents at and below a path, as specified by `Tree.subtree`."""
         found = [path]
-        for parent in found:  # grows meanwhile: the parents before what is below them
+        for parent in found:  # the list grows during the iteration: parents come before their children
             if len(found) < most:
                 found += [f"{parent}/{name}" for name in self._names(parent)][: most - len(found)]
         answers = zip(found, self._session.read(found), strict=True)
@@ -155,7 +161,7 @@ class ZkTree:
         return [node for node in reversed(nodes) if node is not None]
 
     def discard(self, node: Node) -> bool:
-        """As `Tree.discard`."""
+        """Delete a node of any name, as specified by `Tree.discard`."""
         try:
             self._session.call(lambda client: client.delete_async(node.path, node.version), node.path, node.version)
         except (NodeMissing, VersionConflict):
@@ -164,7 +170,7 @@ class ZkTree:
         return True
 
     def close(self) -> None:
-        """As `Tree.close`."""
+        """Close the connection, as specified by `Tree.close`."""
         self._session.close()
 
     def _create(self, path: str, data: bytes, *, sequence: bool = False) -> Node:
@@ -173,14 +179,14 @@ class ZkTree:
             try:
                 created, stat = self._session.call(ask, path)
             except NodeMissing:
-                # Nothing was there yet, or someone deleted the empty parent.
+                # The parent did not exist yet, or another client deleted it while it was empty.
                 self._session.call(partial(EnsuredPath, path=path.rpartition("/")[0]), path)
                 continue
             return _node(created, data, stat)
         raise JournalError(f"The parents of {path} were deleted {_TRIES} times while it was created; try again.")
 
     def _kafkas_acl(self, path: str) -> list[ACL] | None:
-        """The access list that Kafka needs at `path`; None for one that is ours."""
+        """Return the ACL that Kafka needs at `path`; None if `path` is ours."""
         model = kafkas_model(path)
         if model is None:
             return None
@@ -231,7 +237,7 @@ class ZkTree:
                 self._session.call(lambda client: client.delete_async(parent, stat.version), parent)
                 return True
         except JournalError:
-            return False  # in use again, gone already, or not to be reached: the document itself is deleted
+            return False  # in use again, deleted already, or unreachable: the document itself was deleted
         return False
 
 
@@ -244,11 +250,11 @@ def _parent(path: str) -> str:
 
 
 def _document(path: str, data: bytes | None, stat: ZnodeStat) -> Node | None:
-    """The node; None for a znode that is only a parent."""
+    """Return the node; None for a znode that is only a parent."""
     return None if not data and stat.numChildren else _node(path, data or b"", stat)
 
 
 def _node(path: str, data: bytes, stat: ZnodeStat) -> Node:
-    # What is not UTF-8 is someone else's garbage: its reader says so, in words.
+    # Data that is not UTF-8 was written by another client: the parser of the document raises the error.
     text = data.decode(errors="replace")[: MAX_BYTES + 1]
     return Node(path, text, stat.version, stat.czxid, stat.mzxid, stat.ctime, stat.mtime)

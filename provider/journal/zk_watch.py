@@ -1,4 +1,4 @@
-"""What changed in ZooKeeper, told at once: whoever carries the documents out need not ask all the time."""
+"""Notification of changes in ZooKeeper as they happen, so that the document controller need not poll all the time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CONTROLLER", "TreeWatch"]
 
-#: Where Kafka says which broker is the controller, and which brokers live.
+#: Kafka's znodes for the controller, and for the live brokers.
 CONTROLLER, _BROKERS = "/controller", "/brokers/ids"
 _NODES = (
     paths.CANCEL_IN_PROGRESS,
@@ -35,10 +35,10 @@ _PARENTS = (paths.REASSIGNMENT_REQUESTS, paths.ROLLING_BOUNCE)
 
 
 class TreeWatch:
-    """Watches the KIPs' documents, the brokers and the controller; a context manager. Create it after a fork.
+    """A watch on the KIPs' documents, the brokers and the controller; a context manager. Create it after a fork.
 
-    `on_change` is called with a path after each change of it, on a thread of the client: it must not block. It is
-    called for each path when the watch begins, too. Survives lost sessions: then what was missed is told afterwards.
+    `on_change` is called with a path after each change of it, on a thread of the client: it must not block. It is also
+    called for each path when the watch starts. The watch survives lost sessions and reports missed changes afterwards.
     Raises JournalUnreachable, and SettingError when the chroot does not exist.
     """
 
@@ -64,13 +64,13 @@ class TreeWatch:
         self.close()
 
     def close(self) -> None:
-        """End the session and its threads."""
+        """Stop the session and its threads."""
         stop_client(self._client)
 
     def _begin(self, timeout_s: float) -> None:
         for path in _PARENTS:
             EnsuredPath(self._client, path).get(timeout_s)
-        # The client's watches read what they watch, and wait for the answer without a limit of their own.
+        # The client's watches read the watched node, and wait for the response without a time limit of their own.
         answer = self._client.handler.async_result()
         self._client.handler.spawn(wrap(answer)(self._watch))
         answer.get(timeout=timeout_s)
@@ -80,10 +80,10 @@ class TreeWatch:
             self._client.DataWatch(path, partial(self._parent_changed, path))
         for path in _NODES:
             self._client.DataWatch(path, partial(self._changed, path))
-        return True  # None is no answer to kazoo
+        return True  # kazoo does not take None as a result
 
     def _parent_changed(self, path: str, _: object, stat: Any, *__: object) -> None:
-        # The client's watch of children ends with their parent: one that is created anew needs another.
+        # The client's watch on children ends when their parent is deleted: a re-created parent needs a new one.
         if stat is not None and stat.czxid != self._created.get(path):
             self._client.ChildrenWatch(path, partial(self._changed, path))
             self._created[path] = stat.czxid

@@ -1,4 +1,4 @@
-"""The Spark pipeline: a snapshot in, a plan and its proof out.
+"""The Spark pipeline: it reads a snapshot and writes a plan with its proof.
 
-`spark` runs `solver` and `checker`, which do not know each other; all of them read and write `files`.
+`spark` runs `solver` and `checker`, which do not import each other. All of them read and write `files`.
 """

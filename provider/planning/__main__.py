@@ -1,4 +1,4 @@
-"""`python -m kafka_steward.planning`: plans from the command line."""
+"""`python -m kafka_steward.planning`: make plans from the command line."""
 
 import sys
 

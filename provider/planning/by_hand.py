@@ -1,4 +1,4 @@
-"""Apply, planned in this process: a person at a terminal has no use for a JVM, and there is nothing to search for."""
+"""Plan an apply in this process, without Spark: there is nothing to search for, so a JVM would gain nothing."""
 
 from __future__ import annotations
 
@@ -29,11 +29,12 @@ __all__ = ["apply_here"]
 
 
 def apply_here(snapshot_uri: str, out_uri: str, document: Any, options: Mapping[str, Any]) -> PlanFolder:
-    """Make the plan that the Spark job makes of a reassignment `document`, and write it; returns it as read back.
+    """Make the plan that the Spark job would make of a reassignment `document`, write it, and return it as read back.
 
-    `options` are the planner's, without the reassignment. It is stricter than the job, because a person can mend the
-    document: raises PlanError, in one sentence, for a topic or partition that is unknown, for a broker that is not
-    live, and for a partition that is moving already.
+    `options` are the planner's options without the reassignment. The checks are stricter than the job's, because a
+    person can repair the document. Raises PlanError with one message for an unknown topic or partition, for a broker
+    that is not live, for a cordoned broker that would receive a replica, and for a partition that is already being
+    reassigned.
     """
     given = assignments(document)
     snapshot = read_snapshot(snapshot_uri)
@@ -80,7 +81,8 @@ def _refuse_cordoned(name: TopicPartition, adding: set[int], cordoned: Sequence[
 def _refuse_move(name: TopicPartition, target: Assignment, row: Mapping[str, Any], states: Mapping[int, str]) -> None:
     live = sorted(broker for broker, state in states.items() if state in ("live", "new"))
     for broker in target:
-        # Kafka takes a replica that stays for one that must be in sync: with a dead one, the move would hang.
+        # Kafka requires a replica that stays in the assignment to be in sync. With a failed broker in the target, the
+        # reassignment would stall.
         if broker not in live and list(target) != row["replicas"]:
             raise PlanError(
                 f"The reassignment of {name} names broker {broker}, which is not live; "

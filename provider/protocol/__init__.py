@@ -1,1 +1,1 @@
-"""Reassignments asked for by documents in the journal, by anyone (KIP-236, KIP-46)."""
+"""The document interface: reassignments that anyone requests by documents in the journal (KIP-236, KIP-46)."""

@@ -1,7 +1,7 @@
-"""Taking up what documents ask for: judged, superseded where need be, published as plans, and the documents deleted.
+"""Request intake: evaluate request documents, supersede reassignments if necessary, and publish plans.
 
-A document goes only when its plan is written down, or when it was refused: a process that dies before that is gone on
-with by the next, which finds the document, and the plan if there is one already.
+A document is deleted only after its plan is published, or after it was refused. If a process crashes before that, the
+next process resumes: it finds the document, and the plan if that was published already.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _BEGINS = {Fate.MOVE, Fate.SUPERSEDE}
 
 @dataclass
 class Admitted:
-    """What came of some documents: plans that were published, sentences for the log, and whether it must go on."""
+    """The result of one intake: digests of published plans, messages for the log, and whether it must be resumed."""
 
     plans: list[str] = field(default_factory=list)
     sentences: list[str] = field(default_factory=list)
@@ -41,7 +41,10 @@ class Admitted:
 
 
 class Admission:
-    """Takes up documents of one cluster. `who` is whoever does it; the documents do not say who asks."""
+    """Accepts the request documents of one cluster.
+
+    `who` is the actor that runs the intake; the documents do not name the requester.
+    """
 
     def __init__(self, cluster: ClusterPort, journal: Journal, settings: Settings, who: Who) -> None:
         self._cluster = cluster
@@ -50,9 +53,11 @@ class Admission:
         self._who = who
 
     def admit(self, papers: Sequence[Paper], plans: AskedPlans) -> Admitted:
-        """Publish what these documents ask for. They are deleted by whoever called, unless it is unfinished.
+        """Publish plans for the reassignments that these documents request.
 
-        Raises ClusterError, JournalError; LockLost while another process steps a plan that is to be superseded.
+        The caller deletes the documents, unless the result is `unfinished`.
+
+        Raises ClusterError, JournalError; LockLost while another process steps a plan that must be superseded.
         """
         admitted = Admitted()
         readable = [paper for paper in papers if not paper.fault]
@@ -81,7 +86,10 @@ class Admission:
         return Sight(snapshot, known_flights(self._journal, plans), min_isr, refused)
 
     def _settings_of(self, topics: Sequence[str]) -> tuple[Mapping[str, Mapping[str, str]], dict[str, str]]:
-        """The settings of each topic, or Kafka's refusal: that one topic may not be read is no other one's matter."""
+        """Return the settings of each topic, and Kafka's error message for each topic that may not be read.
+
+        A topic that may not be read does not affect the other topics.
+        """
         values: dict[str, Mapping[str, str]] = {}
         refused: dict[str, str] = {}
         try:
@@ -96,7 +104,10 @@ class Admission:
         return values, refused
 
     def _supersede(self, decisions: Sequence[Decision]) -> dict[TopicPartition, str]:
-        """Cancel what flies to another target; returns what cannot be yet, and why."""
+        """Cancel reassignments in flight to another target; returns partitions that cannot be cancelled yet, and why.
+
+        Moves of these partitions that have not started are dropped from their plans.
+        """
         blocked: dict[TopicPartition, str] = {}
         ordered = sorted(decisions, key=_superseded)
         for plan, several in groupby(ordered, key=_superseded):
@@ -118,7 +129,7 @@ class Admission:
         sizes = self._sizes(snapshot, begun)
         elsewhere = {each.asked.partition for each in begun if _is_elsewhere(each, snapshot.partitions)}
         for each in begun:
-            if each.asked.partition not in elsewhere:  # back where it was, which is all that was wanted
+            if each.asked.partition not in elsewhere:  # the cancel restored the requested replicas: no move is needed
                 forget_in_flight(self._journal.tree, each.asked.source, [each.asked.partition])
         by_path = {paper.node.path: paper.source for paper in papers}
         for legacy in (False, True):
@@ -136,7 +147,7 @@ class Admission:
         try:
             dirs = self._cluster.log_dirs(sorted({each for each in leaders.values() if each is not None}))
         except ClusterError:
-            return {}  # nobody needs them to begin: they tell how far it is
+            return {}  # no move needs its size to start: sizes only serve the progress report
         found = {name: dirs[leader].replica_bytes.get(name) for name, leader in leaders.items() if leader in dirs}
         return {name: size for name, size in found.items() if size is not None}
 
@@ -164,9 +175,10 @@ class Admission:
 
 
 def known_flights(journal: Journal, plans: AskedPlans) -> dict[TopicPartition, Flight]:
-    """What is under way or waits, by KIP-236's order of sources: in-flight records, and then what was asked for.
+    """Return reassignments in flight or waiting, in KIP-236's order of sources: in-flight records, then plans.
 
-    A record of a plan that has not ended is told by that plan's rows, which know more.
+    In-flight records that name a plan are skipped: the rows of the unfinished plans in `plans.asked` replace them,
+    because rows carry more information.
     """
     found = {
         partition: Flight(noted.replicas, noted.original_replicas, noted.legacy)
@@ -185,7 +197,7 @@ def _superseded(decision: Decision) -> str:
 
 
 def _is_elsewhere(decision: Decision, partitions: Mapping[TopicPartition, Partition]) -> bool:
-    """Whether the partition has other replicas than those that are wanted; one that is gone is nowhere."""
+    """Return whether the partition exists and its replicas differ from the requested ones."""
     partition = partitions.get(decision.asked.partition)
     return partition is not None and partition.replicas != decision.asked.replicas
 
@@ -196,7 +208,7 @@ def _moves(
     sizes: Mapping[TopicPartition, int],
     chunk_size: int,
 ) -> list[Move]:
-    """The moves from where the partitions are now, in chunks."""
+    """Return the moves from the current replicas to the requested ones, in chunks."""
     moves = []
     for number, (name, target) in enumerate((each.asked.partition, each.asked.replicas) for each in decisions):
         before, place = partitions[name], divmod(number, chunk_size)

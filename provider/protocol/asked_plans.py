@@ -1,8 +1,9 @@
-"""Plans that documents asked for, and which documents those were.
+"""Document plans: plans that request documents asked for, and the documents that each of them executes.
 
-Such a plan is made without Spark: the documents say what they want. It is published, locked, stepped, cancelled and
-audited as any other. Several may be under way at once: a later one goes before an earlier one, which goes on after it,
-and what flies of the earlier one flies on meanwhile; so a slow partition holds up nobody (KIP-236).
+A document plan is made without Spark, because the documents contain the target replicas. It is published, locked,
+stepped, cancelled and audited like any other plan. Several may be active at once: a later plan preempts an earlier one,
+which resumes after it. The earlier plan's reassignments in flight continue meanwhile, so a slow partition delays no
+other request (KIP-236).
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from kafka_steward.planning.files.formats import plan_table
 
 __all__ = ["AskedPlan", "AskedPlans", "publish_asked", "source_of", "why_not_now"]
 
-#: So many may be under way at once; what is asked for beyond that waits in the tree.
+#: The maximum number of active document plans; requests beyond that wait in the tree.
 _MOST = 8
 
 
 @dataclass(frozen=True)
 class AskedPlan:
-    """A plan's record, the documents that it carries out, and whether they came by the old route."""
+    """A plan's record, the documents that it executes, and whether they are marked `legacy` (legacy znode route)."""
 
     record: PlanRecord
     sources: frozenset[str]
@@ -43,12 +44,12 @@ class AskedPlan:
 
 
 def source_of(node: Node) -> str:
-    """A document's name for good: a node that is deleted and created anew is another one."""
+    """Return the permanent id of a document: a node that is deleted and re-created gets another id."""
     return f"{node.path}@{node.created_id}"
 
 
 class AskedPlans:
-    """The unfinished plans of a journal, read anew with each `read`; ended ones are read once."""
+    """The unfinished plans of a journal, re-read by each `read`; an ended plan is read once and cached."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
@@ -58,7 +59,7 @@ class AskedPlans:
         self.others: list[PlanRecord] = []
 
     def read(self) -> None:
-        """Look again. May raise JournalError."""
+        """Read the unfinished plans again. Raises JournalError."""
         names = frozenset(self._journal.tree.children(paths.PLANS))
         self._ended = {name: sources for name, sources in self._ended.items() if name in names}
         records = [record for name in sorted(names - self._ended.keys()) for record in self._record(name)]
@@ -71,17 +72,17 @@ class AskedPlans:
         self.others = [record for record in running if ASKED not in record.extra]
 
     def knows(self, source: str) -> bool:
-        """Whether some plan, ended or not, carries out this document."""
+        """Return whether any plan, ended or not, executes this document."""
         running = (plan.sources for plan in self.asked)
         return any(source in sources for sources in (*running, *self._ended.values()))
 
     def rollback_asked(self) -> bool:
-        """Whether a plan was seen to have ended, since this was last asked, whose rollback was asked for before."""
+        """Return whether a plan with a rollback request was seen to end since the last call; resets the flag."""
         asked, self._to_roll_back = self._to_roll_back, False
         return asked
 
     def of(self, digest: str) -> AskedPlan | None:
-        """The unfinished plan with this digest, if a document asked for it."""
+        """Return the unfinished document plan with this digest; None if there is none."""
         return next((plan for plan in self.asked if plan.digest == digest), None)
 
     def _record(self, name: str) -> list[PlanRecord]:
@@ -93,7 +94,7 @@ class AskedPlans:
 
 
 def why_not_now(journal: Journal, plans: AskedPlans) -> str:
-    """Why what documents ask for cannot begin now, as a sentence's end; empty when it can."""
+    """Return why requests cannot start now, as a clause that ends a message; empty when they can."""
     owner = journal.slot.owner()
     other = next((record for record in plans.others if record.digest == owner), None)
     if other is not None:
@@ -104,7 +105,7 @@ def why_not_now(journal: Journal, plans: AskedPlans) -> str:
 def publish_asked(
     journal: Journal, moves: Sequence[Move], *, sources: Collection[str], legacy: bool, who: Who
 ) -> PlanRecord:
-    """Write the plan down and give it the cluster; an earlier one that documents asked for gets it back afterwards."""
+    """Publish the plan and let it preempt the plan slot; an earlier document plan gets the slot back afterwards."""
     options: Mapping[str, Any] = {"sources": sorted(sources), "legacy": legacy}
     digest = plan_digest(journal.cluster_id, "", Operation.APPLY.value, options, plan_table(moves))
     reason = "asked for by " + ", ".join(sorted(source.rpartition("@")[0] for source in sources)[:3])

@@ -1,9 +1,10 @@
-"""What a document that asks for reassignments means: each partition is moved, superseded or refused. Pure (KIP-236).
+"""Request rules: each requested partition is moved, superseded, skipped or refused. Pure (KIP-236).
 
-Requests count in the order in which they were created. Two routes lead to a partition: KIP-236's requests, and the old
-`/admin/reassign_partitions`, whose work carries `legacy`; whichever came first keeps the partition, and the other one
-is refused with a warning. On the same route the later word counts: what flies is cancelled first, so that no replica is
-left of a target that nobody wants any more, and then the new target is submitted.
+Requests are evaluated in the order in which they were created. A partition can be requested by two routes: KIP-236's
+requests, and the legacy znode `/admin/reassign_partitions`, whose reassignments carry `legacy`. The route that came
+first keeps the partition, and a request by the other route is refused with a warning. Within one route the later
+request wins: the reassignment in flight is cancelled first, so that no replica remains on a broker of the obsolete
+target, and then the new target is submitted.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ __all__ = ["Asked", "Decision", "Fate", "Flight", "Sight", "decide"]
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One partition that a document asks for; `source` is the document's path, `legacy` the route that it says."""
+    """One requested partition; `source` is the document's path, `legacy` the route that the document states."""
 
     partition: TopicPartition
     replicas: Assignment
@@ -30,7 +31,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Flight:
-    """A reassignment that is under way or waits for its turn. `plan` is ours; without one, it is someone else's."""
+    """A reassignment in flight or waiting. `plan` is the digest of our plan; None for an external reassignment."""
 
     target: Assignment
     originals: Assignment | None
@@ -40,9 +41,9 @@ class Flight:
 
 @dataclass(frozen=True)
 class Sight:
-    """What there is to be known: the cluster, what is under way, and min.insync.replicas by topic where known.
+    """The input of `decide`: cluster state, reassignments in flight or waiting, and min.insync.replicas where known.
 
-    `refused` has Kafka's words for each topic of which it tells us nothing.
+    `min_isr` is by topic. `refused` has Kafka's error message for each topic whose settings it does not let us read.
     """
 
     snapshot: Snapshot
@@ -52,21 +53,21 @@ class Sight:
 
 
 class Fate(Enum):
-    """What becomes of what was asked for."""
+    """The outcome of one requested partition."""
 
     MOVE = "move"
     #: Another reassignment of ours is cancelled first.
     SUPERSEDE = "supersede"
-    #: Nothing is to be done: it is so already, or is on its way.
+    #: No-op: the partition has the requested replicas already, or is being reassigned to them.
     DONE = "done"
-    #: A later document of the same batch asks for something else.
+    #: A later document of the same batch requests another target.
     OVERTAKEN = "overtaken"
     REFUSE = "refuse"
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What becomes of one partition, and why, as a clause. `flight` is what is superseded."""
+    """The decision on one requested partition, and the reason as a clause. `flight` is the superseded reassignment."""
 
     asked: Asked
     fate: Fate
@@ -75,7 +76,7 @@ class Decision:
 
 
 def decide(asked: Iterable[Asked], sight: Sight) -> list[Decision]:
-    """Judge what was asked for, in order; at most one decision per partition is MOVE or SUPERSEDE."""
+    """Decide each requested partition, in order; at most one decision per partition is MOVE or SUPERSEDE."""
     decisions: list[Decision] = []
     chosen: dict[TopicPartition, int] = {}
     for one in asked:
@@ -121,7 +122,7 @@ def _fresh(asked: Asked, partition: Partition, flight: Flight | None) -> Decisio
 
 
 def _after(asked: Asked, earlier: Decision) -> Decision:
-    """A later word about a partition whose earlier word is of the same batch, and has not begun."""
+    """Decide a later request for a partition whose earlier request is in the same batch and has not started."""
     if earlier.asked.replicas == asked.replicas:
         return Decision(asked, Fate.DONE, f"{earlier.asked.source} asks for the same")
     return Decision(asked, earlier.fate, flight=earlier.flight)
@@ -134,7 +135,7 @@ def _wrong_target(asked: Asked, partition: Partition, sight: Sight) -> str:
     strangers = [broker for broker in asked.replicas if broker not in known]
     if strangers:
         return f"the cluster has no broker {strangers[0]}"
-    # What waits for a dead broker would only hold up what is asked for after it.
+    # A reassignment that waits for a dead broker would only block the requests after it.
     dead = [each for each in asked.replicas if each not in sight.snapshot.live and each not in partition.replicas]
     return f"broker {dead[0]} is not live; ask again when it is" if dead else ""
 
@@ -150,7 +151,10 @@ def _wrong_route(asked: Asked, partition: Partition, flight: Flight | None, earl
 
 
 def _too_few(asked: Asked, partition: Partition, flight: Flight | None, sight: Sight) -> str:
-    """KIP-236: as many replicas as there were originally, `top`, are kept at least; that must be enough to write."""
+    """Return why the partition has too few original replicas; empty when it has enough.
+
+    KIP-236 keeps at least as many replicas as there were originally (`top`); writes need min.insync.replicas of them.
+    """
     originals = partition.replicas if flight is None or flight.originals is None else flight.originals
     least = sight.min_isr.get(asked.partition.topic, 0)
     if len(originals) >= least:

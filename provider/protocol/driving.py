@@ -1,4 +1,4 @@
-"""Stepping the plans that documents asked for, and the cancels that anyone asked for: no task of a DAG does it."""
+"""Plan scheduler: step document plans and requested cancels and rollbacks, which no DAG task steps."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from kafka_steward.settings import Settings
 
 __all__ = ["SOON_S", "Driver", "Looked"]
 
-#: Seconds until the next look while something is half done that another process or Kafka holds up.
+#: Seconds until the next poll while unfinished work is blocked by another process or by Kafka.
 SOON_S = 0.5
 
 
 @dataclass
 class Looked:
-    """What came of a look: what asks for attention ("request", "cancel"), sentences, and when to look again."""
+    """The result of one poll: events to emit ("request", "cancel"), messages, and the time until the next poll."""
 
     rings: set[str] = field(default_factory=set)
     sentences: list[str] = field(default_factory=list)
-    #: Seconds until the next look; None when nothing is under way, and the usual interval will do.
+    #: Seconds until the next poll; None when nothing is in progress and the usual interval suffices.
     pause_s: float | None = None
 
     def soon(self, seconds: float) -> None:
-        """Look again within `seconds`."""
+        """Schedule the next poll within `seconds`."""
         self.pause_s = seconds if self.pause_s is None else min(self.pause_s, seconds)
 
 
 class Driver:
-    """Keeps one Runner for each plan, as it remembers how fast the bytes arrive."""
+    """Steps document plans and cancels. Keeps one `Runner` for each plan, because it remembers the transfer rate."""
 
     def __init__(self, cluster: ClusterPort, journal: Journal, settings: Settings, who: Who) -> None:
         self._cluster = cluster
@@ -48,7 +48,7 @@ class Driver:
         self._undos: dict[str, Undo] | None = None
 
     def step(self, plan: AskedPlan, looked: Looked) -> None:
-        """Step a plan that documents asked for. Raises as `Runner.step`."""
+        """Step a document plan once. Raises as `Runner.step`."""
         runner = self._runners.setdefault(plan.digest, self._runner(plan.digest))
         progress = runner.step()
         if plan.legacy:
@@ -57,11 +57,11 @@ class Driver:
             del self._runners[plan.digest]
 
     def look_for_undos(self) -> None:
-        """Cancels were asked for just now: find out which."""
+        """Discard the cached cancels: `undo` reads the requested ones again."""
         self._undos = None
 
     def undo(self, looked: Looked) -> None:
-        """Go on with the cancels and rollbacks that were asked for. Raises as `Undo.step`."""
+        """Step each requested cancel and rollback once. Raises as `Undo.step`."""
         if self._undos is None:
             self._undos = {record.digest: self._undo_of(record) for record in open_undos(self._journal)}
         for digest, undo in list(self._undos.items()):
@@ -69,7 +69,7 @@ class Driver:
                 del self._undos[digest]
 
     def _told(self, progress: Progress, looked: Looked) -> bool:
-        """Whether it has ended; if not, it is to be stepped again soon."""
+        """Return whether the plan has ended, and add its message; if it has not, schedule the next step."""
         if progress.ended:
             looked.sentences.append(progress.sentence)
             return True

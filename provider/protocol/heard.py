@@ -1,4 +1,4 @@
-"""What documents asked for lately, read from the audit trail: whichever process carried them out, all can tell."""
+"""Event source: recently accepted documents, read from the audit trail, whichever process executed them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from kafka_steward.journal.open import Journal
 
 __all__ = ["Ears"]
 
-#: How far back one hears who begins to listen, in milliseconds.
+#: How far back a new reader starts in the audit trail, in milliseconds.
 _BACK_MS = 60_000
 
 
 class Ears:
-    """Hears, from one call to the next, whether a "cancel" or a "request" document was taken up: one kind each."""
+    """Detects newly accepted "cancel" or "request" documents between two calls. Use one reader for each kind."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
@@ -21,7 +21,7 @@ class Ears:
         self._last_id = 0
 
     def heard(self, kind: str) -> bool:
-        """Whether there was one since the last call. Raises JournalUnreachable."""
+        """Return whether a document of this kind was accepted since the last call. Raises JournalUnreachable."""
         action = Action.REQUEST if kind == "cancel" else Action.PUBLISH
         rows = self._journal.audit.rows(action=action, since_ms=self._since_ms)
         new = [row for row in rows if row.id > self._last_id]

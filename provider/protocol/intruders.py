@@ -1,7 +1,8 @@
-"""What others start although reassignments are switched off (KIP-236): told, or cancelled, as the setting says.
+"""External reassignments that start while reassignments are disabled (KIP-236): report or cancel, by the setting.
 
-What was in flight when the switch was first seen is let finish, whoever began it. That is written down, so that a watch
-that starts anew in between does not take it for an intruder, and tells of each intruder once.
+Reassignments that were in flight when the disable node (`/admin/reassign_cancel`) was first seen may complete,
+regardless of who started them. They are persisted: a watch that restarts in between does not take them for new ones,
+and reports each external reassignment once.
 """
 
 from __future__ import annotations
@@ -34,30 +35,34 @@ if TYPE_CHECKING:
 __all__ = ["Intruders", "SwitchSeen"]
 
 _ROUNDS = 4
-#: How long, in milliseconds, an order is looked after: a broker that does not know of a cancel by then is an exception.
+#: How long the replica order is checked after a cancel, in milliseconds. A broker that does not know of the cancel by
+#: then is an exception.
 _LATE_MS = 60_000
 
 
 @dataclass(frozen=True)
 class SwitchSeen(Document):
-    """`/steward/switch`: which switch was seen (its node's created id), and what is not held against it."""
+    """`/steward/switch`: the created id of the disable node that was seen, and the reassignments that are exempt."""
 
     switch: int
     known: tuple[str, ...] = ()
 
     @classmethod
     def read(cls, fields: Fields, source: str | None) -> Self:
-        """From our own form, version 1."""
+        """Read version 1 of the document."""
         fields.integer("version", low=1)
         return cls(fields.integer("switch", high=2**63 - 1), fields.texts("known"), extra=fields.rest(), source=source)
 
     def values(self) -> dict[str, Any]:
-        """Both fields."""
+        """Return the fields to write."""
         return {"version": self.VERSION, "switch": self.switch, "known": self.known}
 
 
 class Intruders:
-    """Looks out for them. Keep one per cluster: it remembers the order of replicas, which Kafka's cancel loses."""
+    """Detects external reassignments while reassignments are disabled.
+
+    Keep one per cluster: it remembers the order of replicas, which Kafka's cancel loses.
+    """
 
     def __init__(self, cluster: ClusterPort, journal: Journal, who: Who, *, cancel: bool) -> None:
         self._cluster, self._journal, self._who, self._cancels = cluster, journal, who, cancel
@@ -67,11 +72,14 @@ class Intruders:
 
     @property
     def restoring(self) -> bool:
-        """Whether something was cancelled whose order is not seen to be as it was: look again soon."""
+        """Return whether a cancelled partition's replica order is not confirmed as restored: poll again soon."""
         return bool(self._orders)
 
     def look(self) -> list[str]:
-        """Look once; returns a sentence for each that is new. Raises ClusterError, JournalError, LockLost."""
+        """Poll once; returns a message for each new external reassignment.
+
+        Raises ClusterError, JournalError, LockLost.
+        """
         self._restore()
         switch, seen = self._journal.tree.get(paths.REASSIGN_CANCEL), self._journal.tree.get(paths.SWITCH_SEEN)
         if switch is None:
@@ -117,7 +125,10 @@ class Intruders:
         self._restore()
 
     def _restore(self) -> None:
-        """Kafka's cancel loses the order. A broker that does not know of its end yet shows the reassignment on."""
+        """Restore the replica order, which Kafka's cancel loses.
+
+        A broker that does not know of the cancel yet still shows the reassignment: such a partition is kept for later.
+        """
         if self._orders and self._journal.now_ms() > self._orders_until_ms:
             self._orders = {}
         for _ in range(_ROUNDS):
@@ -155,7 +166,10 @@ class Intruders:
 
 
 def _known(switch: Node, seen: Node | None) -> set[str] | None:
-    """What is not held against this switch; None when it is seen for the first time."""
+    """Return the reassignments that are exempt for this disable node.
+
+    None when the node is seen for the first time, or the persisted record is unreadable.
+    """
     try:
         written = None if seen is None else SwitchSeen.from_node(seen)
     except DocumentError:
@@ -168,12 +182,12 @@ def _originals(partition: Partition) -> Assignment:
 
 
 def _may_return(partition: Partition | None, before: Assignment) -> bool:
-    """Whether a cancelled reassignment is still shown, or the order of `before` is still lost."""
+    """Return whether a cancelled reassignment is still shown, or the order of `before` is still lost."""
     if partition is None or not set(before) <= set(partition.replicas):
-        return False  # deleted; or it had arrived
+        return False  # the partition was deleted, or the reassignment had completed
     return partition.reassigning or partition.replicas != before
 
 
 def _is_back(partition: Partition, before: Assignment) -> bool:
-    """Whether the replicas are those of `before`, in whatever order."""
+    """Return whether no reassignment is in flight and the replicas are those of `before`, in any order."""
     return not partition.reassigning and set(partition.replicas) == set(before)

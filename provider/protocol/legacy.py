@@ -1,7 +1,8 @@
-"""What others ask of Kafka by `/admin/reassign_partitions`, on ZooKeeper clusters: read, never changed.
+"""Legacy znode submissions (`/admin/reassign_partitions`) on ZooKeeper clusters: read, never changed.
 
-Kafka carries it out by itself; a change to that node from outside costs its controller the watch (KAFKA-9478). So it is
-only written down as in flight, as `legacy`, where KIP-236 has it, and taken out there when it has ended.
+Kafka executes them by itself; if anyone else changes that node, its controller loses the watch (KAFKA-9478). So they
+are only recorded as in flight, marked `legacy`, where KIP-236 keeps such records. The record is deleted when the
+reassignment has ended.
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ __all__ = ["follow_legacy"]
 
 
 def follow_legacy(cluster: ClusterPort, journal: Journal, under_way: Mapping[TopicPartition, Flight]) -> list[str]:
-    """Write down what has begun by the old route, and strike out what has ended; returns sentences.
+    """Record reassignments submitted by the legacy znode, and delete the records of ended ones; returns messages.
 
-    `under_way` is what came by the other route: such a partition is not written down a second time (KIP-236), and told.
+    `under_way` are reassignments in flight or waiting by the other route. Such a partition is not recorded a second
+    time (KIP-236); a message reports it if the two targets differ.
     """
     noted = [name for name, each in flights(journal.tree).items() if each.plan is None and each.legacy]
     node = journal.tree.get(paths.REASSIGN_PARTITIONS)

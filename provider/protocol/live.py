@@ -1,9 +1,9 @@
-"""The KIPs' documents, live: one look takes up whatever anyone has written, and carries it a step further.
+"""Controller for the KIPs' documents: each poll accepts new documents and advances the work in progress by one step.
 
-Nothing is remembered that counts: a look begins from what the tree and the cluster say, in KIP-236's order for a new
-controller: what is in flight first, then requests and the queue, then `/admin/reassign_partitions`; a later source
-never takes a partition from an earlier one of the other route. So a look after a crash, or beside another process that
-looks, is a look like any other.
+No state that matters is kept in memory: a poll starts from the tree and the cluster, in KIP-236's order for a new
+controller. That order is reassignments in flight, then requests and the queue, then `/admin/reassign_partitions`. A
+later source never takes a partition from an earlier source of the other route. So a poll after a crash, or concurrent
+with another process that polls, needs no special handling.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ __all__ = ["Looked", "Protocol"]
 
 
 class Protocol:
-    """Carries out the documents of one cluster; one thread at a time. Keep one: it caches what ended plans were for.
+    """Executes the documents of one cluster; one thread at a time. Keep one: it caches the documents of ended plans.
 
-    `zookeeper`: the journal's tree is the brokers' own ZooKeeper, where Kafka's `/admin/reassign_partitions` is.
+    With `zookeeper`, the journal's tree is the brokers' own ZooKeeper, which has Kafka's `/admin/reassign_partitions`.
     """
 
     def __init__(
@@ -57,13 +57,16 @@ class Protocol:
         self._swept_ms: int | None = None
 
     def look(self) -> Looked:
-        """Look once, and do what can be done now. Raises ClusterError, JournalError: the next look goes on."""
+        """Poll once, and execute what is possible now.
+
+        Raises ClusterError, JournalError: the next poll resumes the work.
+        """
         return mending(self._journal, self._who, self._look)
 
     def _look(self) -> Looked:
         looked = Looked()
         self._plans.read()
-        # The signal first: a plan that is stepped takes it for its own.
+        # The cancel signal first: a step of any plan would consume it.
         for part in (self._sweep, self._signal, self._in_flight, self._requests, self._queue, self._others):
             self._tried(part, looked)
         return looked
@@ -72,12 +75,12 @@ class Protocol:
         try:
             part(looked)
         except (LockLost, VersionConflict, NodeExists, NodeMissing) as error:
-            # Another process is at it: what is left to do is seen by the next look.
+            # Another process does the same work: the next poll detects what remains.
             looked.sentences.append(str(error))
             looked.soon(SOON_S)
 
     def _sweep(self, looked: Looked) -> None:
-        """Move aside what cannot be read, now and then; everything else leaves it out meanwhile."""
+        """Quarantine unreadable documents, once per `SWEEP_MS`; until then all readers skip them."""
         now_ms = self._journal.now_ms()
         if self._swept_ms is None or not 0 <= now_ms - self._swept_ms < SWEEP_MS:
             looked.sentences += sweep(self._journal, WRITTEN, self._who)
@@ -86,7 +89,7 @@ class Protocol:
     def _in_flight(self, looked: Looked) -> None:
         for plan in self._plans.asked:
             self._driver.step(plan, looked)
-        # The signal may have come after this look's eye for it, and have been heard by a step, here or elsewhere.
+        # A cancel signal may arrive after it was checked in this poll and be consumed by a step, here or elsewhere.
         if self._plans.rollback_asked():
             self._driver.look_for_undos()
         self._driver.undo(looked)
@@ -111,7 +114,7 @@ class Protocol:
         fresh = [paper for paper in papers if not self._plans.knows(paper.source)]
         for paper in papers:
             if paper not in fresh:
-                remove(self._journal.tree, paper.node)  # its plan is there: a look died before this line
+                remove(self._journal.tree, paper.node)  # its plan is published: a poll crashed before this line
         if fresh:
             looked.rings.add("request")
             if self._admitted(fresh, looked):
@@ -120,7 +123,8 @@ class Protocol:
 
     def _queue(self, looked: Looked) -> None:
         paper = read_queue(self._journal.tree)
-        # First: of two queues, what the second names again would pass for under way, and then go with the first.
+        # First, because of a re-created queue: partitions that it names again would count as in progress, and would
+        # then be removed with the old queue.
         self._take_out(paper)
         if paper is not None:
             fresh = self._fresh(paper)
@@ -134,16 +138,16 @@ class Protocol:
             self._shorten(paper)
 
     def _fresh(self, paper: Paper) -> Paper:
-        """What is in the queue and in no plan yet: all of it, or what someone has added or changed since."""
+        """Return the queue without entries that a plan has already: all entries, or those added or changed since."""
         plans = [plan for plan in self._plans.asked if paper.source in plan.sources]
         if not plans and self._plans.knows(paper.source):
-            return replace(paper, asked=())  # its plan has ended, and a look died before it emptied the queue
+            return replace(paper, asked=())  # its plan has ended, and a poll crashed before it emptied the queue
         rows = [row for plan in plans for row in self._journal.plans.rows(plan.digest)]
         known = {(row.topic_partition, row.move.after) for row in rows}
         return replace(paper, asked=[each for each in paper.asked if (each.partition, each.replicas) not in known])
 
     def _take_out(self, paper: Paper | None) -> None:
-        """Withdraw what waits and was taken out of the queue, or changed there, or whose queue was taken away."""
+        """Drop waiting moves that were removed from the queue or changed there, or whose queue was deleted."""
         for plan in self._plans.asked:
             if not any(each.startswith(f"{paths.REASSIGN_QUEUE}@") for each in plan.sources):
                 continue
@@ -153,7 +157,7 @@ class Protocol:
                 self._withdraw(plan, out)
 
     def _shorten(self, paper: Paper) -> None:
-        """Leave in the queue what waits."""
+        """Remove partitions that no longer wait from the queue."""
         waiting = set()
         for plan in self._plans.asked:
             if paper.source in plan.sources:
@@ -172,7 +176,7 @@ class Protocol:
             looked.soon(SOON_S)
 
     def _admitted(self, papers: Sequence[Paper], looked: Looked) -> bool:
-        """Whether the documents were taken up, or refused for good; when they must wait, why is said."""
+        """Return whether the documents were accepted or finally refused; if they must wait, add a message with why."""
         off = why_off(self._journal.tree)
         why = f"reassignments are switched off {off}" if off else why_not_now(self._journal, self._plans)
         if why:

@@ -1,4 +1,4 @@
-"""Reading the documents by which anyone asks for reassignments: requests, in order, and the queue (KIP-236)."""
+"""Read request documents, by which anyone requests reassignments: requests, in order, and the queue (KIP-236)."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from kafka_steward.protocol.asking import Asked
 
 __all__ = ["BATCH", "Paper", "read_queue", "read_requests"]
 
-#: Requests that are read at once: thousands are taken a batch at a time, and less of them once there are MAX_BYTES.
+#: Maximum number of requests per read: thousands are read in batches. A batch ends earlier at MAX_BYTES.
 BATCH = 1000
 
 
 @dataclass(frozen=True)
 class Paper:
-    """One document: its node, what it asks for, or why it cannot be read."""
+    """One request document: its node, and the requested assignments or the parse error."""
 
     node: Node
     asked: Sequence[Asked]
@@ -30,17 +30,17 @@ class Paper:
 
     @property
     def source(self) -> str:
-        """Its name for good."""
+        """The permanent id of the document."""
         return source_of(self.node)
 
 
 def read_requests(tree: Tree) -> tuple[list[Paper], bool]:
-    """The oldest requests, in the order in which they were made, and whether more of them wait.
+    """Return the oldest requests, in the order in which they were created, and whether more requests wait.
 
     At most BATCH are read at once, and no further one once they have MAX_BYTES.
 
-    Sequence numbers tell it. Who cannot count, such as one SQL insert, may give any name: by its created id, it comes
-    after those that are numbered. What has a name that none can have is left to the sweep.
+    Sequence numbers give the order. A writer without a sequence, such as one SQL insert, may choose any name: such
+    requests come after the numbered ones, ordered by created id. Nodes with an invalid name are left to the sweep.
     """
     names = [name for name in tree.children(paths.REASSIGNMENT_REQUESTS) if REQUEST.parse(name) is not None]
     numbers = {name: number for name in names if (number := request_number(name)) is not None}
@@ -52,7 +52,7 @@ def read_requests(tree: Tree) -> tuple[list[Paper], bool]:
 
 
 def _read(tree: Tree, names: Sequence[str]) -> list[Node]:
-    """The nodes of these names, until there are enough bytes of them; one is always read."""
+    """Return the nodes with these names, until they have MAX_BYTES; at least one is read."""
     found: list[Node] = []
     size = 0
     for name in names:
@@ -64,7 +64,7 @@ def _read(tree: Tree, names: Sequence[str]) -> list[Node]:
 
 
 def read_queue(tree: Tree) -> Paper | None:
-    """The queue; None when there is none."""
+    """Return the queue; None if there is none."""
     node = tree.get(paths.REASSIGN_QUEUE)
     return None if node is None else _paper(node)
 

@@ -1,7 +1,8 @@
-"""KIP-236's `/admin/reassign_partitions_queue`: more work while some is in flight, in Kafka's own format.
+"""KIP-236's `/admin/reassign_partitions_queue`: further reassignments while some are in flight, in Kafka's own format.
 
-One queue at a time: who comes second is told. Each partition leaves it when its reassignment starts, and the last one
-takes the node with it. Whatever someone takes out of it before that does not start.
+There is one queue at a time: a second writer gets an error. Each partition is removed from the queue when its
+reassignment starts, and the node is deleted with the last one. A partition that is removed from the queue before that
+does not start.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ __all__ = ["queue_add", "queue_list", "queue_remove", "shorten", "started", "tak
 
 
 def queue_add(journal: Journal, text: str, *, who: Who) -> int:
-    """Put a reassignment, as `kafka-reassign-partitions` writes it, into the queue; returns its partitions' number.
+    """Queue a reassignment in the format of `kafka-reassign-partitions`; returns its number of partitions.
 
-    Raises DocumentError for what is no such thing, RequestError when there is a queue already.
+    Raises DocumentError for any other text, RequestError for one without partitions or when a queue exists already.
     """
     asked = Request.from_json(text, "The reassignment")
     if not asked.partitions:
@@ -43,13 +44,13 @@ def queue_add(journal: Journal, text: str, *, who: Who) -> int:
 
 
 def queue_list(journal: Journal) -> tuple[ChunkPartition, ...]:
-    """What is queued and has not started. Raises DocumentError when someone garbled it."""
+    """Return the queued partitions that have not started. Raises DocumentError when the queue is unreadable."""
     node = journal.tree.get(paths.REASSIGN_QUEUE)
     return () if node is None else Request.from_node(node).partitions
 
 
 def queue_remove(journal: Journal, *, who: Who) -> bool:
-    """Take the queue away; what has started goes on. False when there is none."""
+    """Delete the queue; started reassignments continue. Returns False when there is no queue."""
     node = journal.tree.get(paths.REASSIGN_QUEUE)
     if node is None:
         return False
@@ -59,16 +60,19 @@ def queue_remove(journal: Journal, *, who: Who) -> bool:
 
 
 def started(rows: Iterable[MoveRow]) -> set[TopicPartition]:
-    """The partitions that have begun, or will not: they have no place in the queue any more. Pure."""
+    """Return the partitions that have started, or never will: they no longer belong in the queue. Pure."""
     return {row.topic_partition for row in rows if row.state not in OPEN}
 
 
 def taken_out(rows: Iterable[MoveRow], queue: Node | None) -> set[TopicPartition]:
-    """The partitions that wait though the queue does not name them any more, or names another target. Pure."""
+    """Return the waiting partitions that the queue no longer names, or names with another target. Pure.
+
+    Returns nothing for an unreadable queue.
+    """
     try:
         asked = () if queue is None else Request.from_node(queue).partitions
     except DocumentError:
-        return set()  # whoever garbled it may mend it
+        return set()  # its writer may repair it
     named = {(each.topic_partition, each.replicas) for each in asked}
     return {
         row.topic_partition for row in rows if row.state in OPEN and (row.topic_partition, row.move.after) not in named
@@ -76,7 +80,10 @@ def taken_out(rows: Iterable[MoveRow], queue: Node | None) -> set[TopicPartition
 
 
 def shorten(tree: Tree, queue: Node, keep: set[TopicPartition]) -> None:
-    """Leave only `keep` in the queue; an empty one is deleted. Left to the next look when someone changes it now."""
+    """Remove all partitions but `keep` from the queue, and delete an empty queue.
+
+    Left to the next poll when another client changes the queue concurrently.
+    """
     asked = Request.from_node(queue)
     left = tuple(each for each in asked.partitions if each.topic_partition in keep)
     if not left:

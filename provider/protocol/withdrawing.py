@@ -1,8 +1,8 @@
-"""Taking single partitions out of a plan that is under way, because a later document asks for something else (KIP-236).
+"""Partial cancel: remove single partitions from an active plan, because a later document supersedes them (KIP-236).
 
-What has not begun is dropped. What flies is cancelled, and its order restored, before anything new is submitted: so no
-replica is left on a broker that belongs neither to the original nor to the new target. Read anew in each round, so that
-a process that died in the middle is gone on with by whoever is asked next.
+Moves that have not started are dropped. Reassignments in flight are cancelled, and their replica order is restored,
+before a new target is submitted. So no replica remains on a broker that is neither in the original nor in the new
+target. Each round re-reads journal and cluster: if a process crashes in between, the next call resumes the work.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from kafka_steward.journal.open import Journal
 
 __all__ = ["Withdrawal"]
 
-#: Looks in one call: the cancel, its order, and one for a cluster that is slow to tell.
+#: Rounds in one call: for the cancel, for the replica order, and for a cluster that shows the result late.
 _ROUNDS = 5
 
 
 class Withdrawal:
-    """Takes partitions out of the plan `digest`, by the holder of the step lock. `why` is a clause for the record."""
+    """Removes partitions from the plan `digest`, for the holder of the step lock. `why` is a clause for the record."""
 
     def __init__(
         self, cluster: ClusterPort, journal: Journal, digest: str, *, why: str, who: Who, fence: Fence
@@ -43,7 +43,7 @@ class Withdrawal:
         self._restoring = Restoring(cluster, self._ledger, self._deeds, Retraction(cluster, journal, digest, who))
 
     def run(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, str]:
-        """Take them out as far as that goes now; returns those that are still in it, and why.
+        """Remove partitions from the plan as far as possible now; returns the remaining partitions, and why.
 
         Raises ClusterError, JournalError; LockLost when another process took over.
         """
@@ -87,7 +87,10 @@ class Withdrawal:
 
 
 def _rule(finding: Finding, snapshot: Snapshot) -> str | None:
-    """KIP-236's rule by which it may not be cancelled; one that has arrived, and is only not whole yet, just waits."""
+    """Return KIP-236's rule that forbids the cancel; None when it may be cancelled.
+
+    A reassignment that has completed, but whose replicas are not all in sync, is waited for instead of cancelled.
+    """
     partition = snapshot.partitions[finding.row.topic_partition]
     if not partition.reassigning:
         return "it has arrived, and its replicas are not all in sync yet"

@@ -1,1 +1,1 @@
-"""What is decided, and nothing done: values in, a decision out; times and ids are passed in."""
+"""Pure decision functions: values in, a decision out, no side effects. Times and ids are passed in."""

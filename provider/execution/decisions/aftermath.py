@@ -1,4 +1,4 @@
-"""What a cancel made of a plan, in the end. Pure."""
+"""The message about the final result of a cancelled plan. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["what_became"]
 
 
 def what_became(record: PlanRecord) -> str:
-    """Return one sentence for a person; nothing for a plan that nobody cancelled, or that had arrived before."""
+    """Return one message; empty for a plan that nobody cancelled, or that completed before its cancel."""
     if record.status not in {PlanStatus.CANCELLED, PlanStatus.ROLLED_BACK} and record.not_taken_back is None:
         return ""
     asked, rollback = record.cancel, str(record.rolled_back_by)[:12]

@@ -1,4 +1,4 @@
-"""What a plan makes worse, for a person to know before it is carried out. Pure."""
+"""The constraints that a plan makes worse, for an operator to review before execution. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ __all__ = ["breaches"]
 
 
 def breaches(moves: Sequence[Move], snapshot: SnapshotFolder) -> list[str]:
-    """A sentence for each thing that a move makes worse: racks, replicas, what producers with acks=all need."""
+    """Return a message for each regression: fewer racks, fewer replicas, fewer replicas than min.insync.replicas.
+
+    Producers with acks=all fail in the last case.
+    """
     racks = {row["broker"]: row["rack"] for row in snapshot.brokers.to_pylist()}
     topics = snapshot.partitions.group_by("topic").aggregate([("min_isr", "max")])
     min_isr = {row["topic"]: row["min_isr_max"] for row in topics.to_pylist()}
@@ -30,5 +33,5 @@ def _of(move: Move, racks: Mapping[int, str | None], min_isr: int | None) -> Ite
 
 
 def _spread(replicas: Assignment, racks: Mapping[int, str | None]) -> int:
-    """On how many racks the replicas are; a broker without a rack counts as one of its own."""
+    """Return the number of racks that hold the replicas; a broker without a rack counts as a rack of its own."""
     return len({racks.get(broker) or broker for broker in replicas})

@@ -1,4 +1,4 @@
-"""What a person reads before approving a plan: its proof, its moves by broker, what it breaks, in Markdown. Pure."""
+"""The Markdown summary for the approver of a plan: its proof, its moves by broker, its regressions. Pure."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder, cor
 
 __all__ = ["briefing", "in_bytes", "in_time"]
 
-#: Moves and breaches that are shown; the rest is counted.
+#: The number of moves and regressions that are listed; the others are only counted.
 _SHOWN = 20
 _CORDONED = "Broker {} is cordoned (cordoned.log.dirs): it keeps what it has and receives nothing."
 _UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
 def briefing(plan: PlanFolder, snapshot: SnapshotFolder) -> str:
-    """The plan as a page: tables and lists only, for Airflow's Markdown drops everything else."""
+    """Return the plan as a Markdown page: tables and lists only, because Airflow's Markdown drops everything else."""
     proof = plan.proof
     head = (
         f"Plan **{plan.digest[:12]}** for cluster `{proof.get('cluster_id')}`: **{proof.get('operation')}**. Approving "
@@ -36,7 +36,7 @@ def briefing(plan: PlanFolder, snapshot: SnapshotFolder) -> str:
 
 
 def in_bytes(count: float) -> str:
-    """A number of bytes for people, in powers of 1000: `1.2 GB`."""
+    """Return a number of bytes in readable form, in powers of 1000: `1.2 GB`."""
     for unit in _UNITS[:-1]:
         if count < 1000:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
@@ -45,7 +45,7 @@ def in_bytes(count: float) -> str:
 
 
 def in_time(seconds: float) -> str:
-    """A duration for people: `40 s`, `12 min`, `3 h 5 min`."""
+    """Return a duration in readable form: `40 s`, `12 min`, `3 h 5 min`."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)

@@ -1,4 +1,4 @@
-"""How far the copying has come, how fast it goes, and whether it stands still. Pure: the time is a parameter."""
+"""Progress of the replica copies: bytes copied, transfer rate, stalled partitions. Pure: the time is a parameter."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from kafka_steward.cluster.state import LogDir
 
 __all__ = ["Track", "arrived_bytes", "copied_bytes", "counted_bytes", "eta_s", "stalled"]
 
-#: How much the newest interval weighs in the rate: about the last five looks count.
+#: The weight of the newest interval in the smoothed rate: about the last five polls count.
 _NEWEST = 0.3
 
 
 @dataclass(frozen=True)
 class Track:
-    """What was seen up to `at_ms`: bytes that arrived, when each partition last grew, bytes per second (smoothed)."""
+    """The state observed up to `at_ms`: bytes copied, the time each partition last grew, smoothed bytes per second."""
 
     at_ms: int
     done_bytes: int
@@ -25,7 +25,7 @@ class Track:
     bytes_per_s: float | None = None
 
     def then(self, at_ms: int, done_bytes: int, arrived: Mapping[TopicPartition, int]) -> Track:
-        """The track after another look. A partition that is new in it counts as grown now."""
+        """Return the track after another poll. A partition that was not tracked before counts as grown now."""
         grew = {
             partition: self.grew_ms[partition]
             if partition in self.arrived and copied <= self.arrived[partition]
@@ -42,17 +42,20 @@ class Track:
 
 
 def copied_bytes(move: Move) -> int:
-    """Bytes that the whole move copies: the partition once for each broker that receives it; 0 where unknown."""
+    """Return the bytes that the whole move copies: the partition size once per receiving broker; 0 if it is unknown."""
     return (move.size_bytes or 0) * len(move.adding)
 
 
 def arrived_bytes(flying: Iterable[Move], log_dirs: Mapping[int, LogDir]) -> dict[TopicPartition, int]:
-    """Bytes that have arrived on the receiving brokers, by partition: more than planned where producers write on."""
+    """Return the bytes copied to the receiving brokers, by partition.
+
+    This exceeds the planned size if producers keep writing.
+    """
     return {move.topic_partition: _received(move, log_dirs) for move in flying}
 
 
 def counted_bytes(flying: Iterable[Move], arrived: Mapping[TopicPartition, int]) -> int:
-    """What of the bytes that arrived counts for the plan's progress: of each move no more than was planned."""
+    """Return the copied bytes that count for the plan's progress: for each move at most the planned bytes."""
     return sum(min(copied_bytes(move), arrived.get(move.topic_partition, 0)) for move in flying)
 
 
@@ -62,13 +65,13 @@ def _received(move: Move, log_dirs: Mapping[int, LogDir]) -> int:
 
 
 def eta_s(left_bytes: int, bytes_per_s: float | None) -> float | None:
-    """Seconds until `left_bytes` have arrived; None while the rate is unknown or 0."""
+    """Return the seconds until `left_bytes` are copied; None while the rate is unknown or 0."""
     if left_bytes <= 0:
         return 0.0
     return left_bytes / bytes_per_s if bytes_per_s else None
 
 
 def stalled(track: Track, flying: Collection[TopicPartition], *, after_s: float) -> tuple[TopicPartition, ...]:
-    """Partitions in flight that have not grown for `after_s` seconds, sorted."""
+    """Return the partitions in flight that have not grown for `after_s` seconds, sorted."""
     limit_ms = track.at_ms - after_s * 1000
     return tuple(sorted(partition for partition in flying if track.grew_ms.get(partition, track.at_ms) <= limit_ms))

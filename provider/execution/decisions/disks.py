@@ -1,7 +1,7 @@
-"""Log directories that have failed on live brokers: which are due to be healed, and what a person is told. Pure.
+"""Failed log directories of live brokers: the decision which to heal, and the message for operators. Pure.
 
-Kafka goes on serving from the other directories of such a broker. What was in the failed one is offline until the disk
-is back, or until its replicas are moved to other brokers, as those of a failed broker are.
+Such a broker continues to serve from its other directories. The replicas in the failed directory are offline until the
+disk is back, or until they are moved to other brokers, as for a failed broker.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ __all__ = ["DiskJudgement", "disk_sentence", "judge_disks"]
 
 @dataclass(frozen=True)
 class DiskJudgement:
-    """What a look at live brokers with failed log directories means; all by broker.
+    """The decision about live brokers with failed log directories, as broker ids.
 
-    `write` were seen for the first time, `clear` have no offline replica any more, `announce` are those of the `due`
-    whose turn it is, `waiting` maps those within their grace period to its end, `handled` are seen to by a plan.
+    `write` are brokers with offline replicas that are not recorded yet. `clear` are recorded brokers without offline
+    replicas. `due` are brokers whose grace period is over. `announce` is the subset of `due` that is to be announced
+    now. `waiting` maps brokers within their grace period to its end. `handled` are brokers that a plan handles.
     """
 
     write: tuple[int, ...] = ()
@@ -41,10 +42,11 @@ def judge_disks(
     now_ms: int,
     settings: Settings,
 ) -> DiskJudgement:
-    """Judge a look. `first_seen_ms` and `announced_ms` are what was written down, by broker.
+    """Return the decision for one poll. `first_seen_ms` and `announced_ms` are the recorded times, by broker.
 
-    Nothing is due unless `heal_failed_disks` is set, within `heal_failure_interval`, or in an outage. Brokers with
-    failed directories count as failed ones for that: too many at once are a fault of something else.
+    No broker is due if `heal_failed_disks` is off, within the grace period `heal_failure_interval`, or in an `outage`.
+    Brokers with failed directories count as failed brokers towards an outage: many simultaneous failures have another
+    cause. While disk healing is off, every recorded failure is cleared.
     """
     if not settings.heal_failed_disks or settings.heal_failure_interval < 0:
         return DiskJudgement(clear=tuple(sorted(first_seen_ms)))
@@ -63,14 +65,14 @@ def judge_disks(
 
 
 def disk_sentence(sight: Sight, judgement: DiskJudgement, settings: Settings, now_ms: int) -> str:
-    """Each live broker with a failed log directory, and what becomes of what was there; empty when there is none."""
+    """Return a message per live broker with a failed log directory, with the fate of its replicas; empty if none."""
     return " ".join(
         f"{_named(broker, sight)}{_fate(broker, sight, judgement, settings, now_ms)}." for broker in sorted(sight.disks)
     )
 
 
 def _named(broker: int, sight: Sight) -> str:
-    # It may not say which: a broker that hangs is counted by the replicas that Kafka calls offline.
+    # The path may be unknown: an unresponsive broker is detected by the replicas that Kafka reports as offline.
     named = " and ".join(sight.disks[broker]) or "of unknown path"
     return (
         f"Broker {broker} is live, but its log directory {named} has failed, with {sight.lost.get(broker, 0)} replicas"

@@ -1,4 +1,4 @@
-"""Emptying brokers: which may be emptied, and what is still on them in the end. Pure."""
+"""Draining brokers: validation of the request, and the replicas that remain on the drained brokers. Pure."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from kafka_steward.errors import RequestError
 
 __all__ = ["Emptiness", "emptiness_of", "refuse_wrong_drain"]
 
-#: Partitions that a sentence names before it only counts.
+#: The number of partitions that a message names; the others are only counted.
 _NAMED = 3
 
 
 def refuse_wrong_drain(snapshot: Snapshot, brokers: Collection[int]) -> None:
-    """Raise RequestError for brokers that are not there, or when none would be left."""
+    """Raise RequestError for brokers that are not live, or if no live broker would be left."""
     unknown = sorted(set(brokers) - snapshot.live)
     if unknown:
         live = ", ".join(map(str, sorted(snapshot.live)))
@@ -30,9 +30,11 @@ def refuse_wrong_drain(snapshot: Snapshot, brokers: Collection[int]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Emptiness:
-    """What Kafka still has on the drained brokers: assigned there, or only lying there until Kafka deletes it.
+    """The replicas that remain on the drained brokers.
 
-    `silent` are those of them that live and did not say what lies there.
+    `assigned` are partitions that are still assigned to one of them. `lying` are partitions that are not assigned there
+    any more, and whose logs Kafka has yet to delete. `silent` are drained brokers that are live and did not report
+    their log directories.
     """
 
     brokers: Sequence[int]
@@ -42,12 +44,12 @@ class Emptiness:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing is left, in the metadata and on the disks."""
+        """Return True if no replica is left in the metadata or on the disks, and every live broker reported."""
         return not self.assigned and not self.lying and not self.silent
 
     @property
     def sentence(self) -> str:
-        """What is left, and what is to be done now."""
+        """Return a message: the remaining replicas, and the next action of the operator."""
         name = f"Broker {', '.join(map(str, self.brokers))}"
         if self.assigned:
             shown = ", ".join(str(each) for each in self.assigned[:_NAMED])
@@ -65,7 +67,7 @@ class Emptiness:
 
 
 def emptiness_of(snapshot: Snapshot, log_dirs: Mapping[int, LogDir], brokers: Collection[int]) -> Emptiness:
-    """What is on `brokers`, by the metadata and by their own disks."""
+    """Return the replicas on `brokers` according to the metadata and to their own log directories."""
     wanted = frozenset(brokers)
     assigned = sorted(name for name, each in snapshot.partitions.items() if wanted & frozenset(each.replicas))
     held = {name for broker in wanted & log_dirs.keys() for name in log_dirs[broker].replica_bytes}

@@ -1,4 +1,4 @@
-"""Which brokers failed, which of them are due, and which are being seen to (KIP-46, part 1). Pure."""
+"""Decisions about failed brokers: the due ones, and those that a plan already handles (KIP-46, part 1). Pure."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ __all__ = ["Failure", "Judgement", "Sight", "handled_brokers", "is_abandoned", "
 
 @dataclass(frozen=True)
 class Failure(Document):
-    """`/steward/failures/<id>`: when the broker was first seen to be gone, and when that was last announced."""
+    """`/steward/failures/<id>`: the time of the first detection of the failure, and of its last announcement."""
 
     first_seen_ms: int
     announced_ms: int | None = None
 
     @classmethod
     def read(cls, fields: Fields, source: str | None) -> Self:
-        """From our own form, version 1."""
+        """Read the provider's own format, version 1."""
         fields.integer("version", low=1)
         first_seen_ms, announced_ms = fields.integer("first_seen_ms"), fields.maybe("announced_ms", fields.integer)
         return cls(first_seen_ms, announced_ms, extra=fields.rest(), source=source)
 
     def values(self) -> dict[str, Any]:
-        """Both fields."""
+        """Return both fields, and the version of the format."""
         return {"version": self.VERSION, "first_seen_ms": self.first_seen_ms, "announced_ms": self.announced_ms}
 
 
 @dataclass(frozen=True)
 class Sight:
-    """One look: brokers that failed by the cluster's word, those that live, and all that there should be.
+    """The result of one poll: failed brokers, as the cluster reports them, live brokers, and all expected brokers.
 
-    `holding` counts the partitions of each failed broker. `disks` are the log directories that have failed on live
-    brokers, as far as those tell their paths, and `lost` counts the replicas that Kafka calls offline there.
+    `holding` counts the partitions of each failed broker. `disks` maps live brokers to the paths of their failed log
+    directories, as far as they report the paths. `lost` counts the replicas that Kafka reports as offline there.
     """
 
     failed: frozenset[int]
@@ -53,17 +53,21 @@ class Sight:
     lost: Mapping[int, int] = field(default_factory=dict)
 
     def over(self, broker: int) -> bool:
-        """Whether a failure is over: the broker lives, or has no replicas any more. Lacking witnesses is not that."""
+        """Return True if the failure is over: the broker is live, or has no replicas any more.
+
+        A broker that too few live brokers report as down has not recovered.
+        """
         return broker in self.live or broker not in self.known
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """What is to be written down after a look, and what it means.
+    """The records to write after a poll, and the classification of the failed brokers.
 
-    `write` are failures seen for the first time or lacking their entry, `clear` entries of brokers that are back or
-    have nothing left to heal, `announce` those of the `due` whose turn it is. `waiting` maps brokers within their
-    grace period to the moment at which it ends.
+    `write` are failures that are detected for the first time, or whose entry is missing. `clear` are entries of brokers
+    that recovered or have no replica left to heal, and of `handled` brokers. `due` are brokers whose grace period is
+    over. `announce` is the subset of `due` that is to be announced now. `waiting` maps brokers within their grace
+    period to the time at which it ends.
     """
 
     write: tuple[int, ...]
@@ -88,12 +92,13 @@ def judge(
     settings: Settings,
     stated_ms: Mapping[int, int] | None = None,
 ) -> Judgement:
-    """Judge a look. `first_seen_ms` is when each failure was first seen, `announced_ms` when it was last announced.
+    """Return the decision for one poll.
 
-    `stated_ms` is until when brokers said that they would be away.
-    `entries` are brokers that KIP-46's entry names, `noted` those of which ours is written beside it.
+    `first_seen_ms` maps brokers to the time at which their failure was first detected, `announced_ms` to the time of
+    its last announcement, and `stated_ms` to the end of the absence that they announced. `entries` are the brokers that
+    have an entry of KIP-46, `noted` the brokers that have the provider's own record beside it.
 
-    With a `heal_failure_interval` of -1 nothing is written and nothing is ever due.
+    With a negative `heal_failure_interval`, nothing is written and no broker is ever due.
     """
     if settings.heal_failure_interval < 0:
         return Judgement((), (), (), (), {}, (), outage=is_outage(len(sight.failed), len(sight.known), settings))
@@ -118,12 +123,15 @@ def judge(
 
 
 def is_idle(plan: PlanRecord, now_ms: int, settings: Settings) -> bool:
-    """Whether nobody has stepped an unfinished plan for `abandoned_after`."""
+    """Return True if no process has stepped an unfinished plan for `abandoned_after` seconds."""
     return not plan.status.finished and now_ms - plan.stepped_ms > settings.abandoned_after * 1000
 
 
 def is_abandoned(plan: PlanRecord, now_ms: int, settings: Settings) -> bool:
-    """Whether nobody steps a plan that could be stepped: its task failed for good. A stuck plan waits for a person."""
+    """Return True if a plan is idle although a step could continue it: its task failed for good.
+
+    A STUCK plan is not abandoned: it needs operator action.
+    """
     return plan.status is not PlanStatus.STUCK and is_idle(plan, now_ms, settings)
 
 
@@ -135,10 +143,10 @@ def handled_brokers(
     *,
     first_seen_ms: Mapping[int, int],
 ) -> frozenset[int]:
-    """Brokers for which nothing more need be planned; `plans` is in order of publication, the newest first.
+    """Return the brokers that need no further plan; `plans` is in order of publication, the newest first.
 
-    A heal plan that names the broker is unfinished and not abandoned; or the newest one left what could not be healed,
-    the live brokers are still those with which it could not, and the broker has not been back since.
+    The newest heal plan that names the broker decides. Either it is unfinished and not abandoned. Or it finished with
+    partitions that it could not heal, the set of live brokers is unchanged since, and the broker was not live since.
     """
     newest: dict[int, PlanRecord] = {}
     for plan in plans:
@@ -158,14 +166,20 @@ def _is_done(plan: PlanRecord, sight: Sight) -> bool:
 
 
 def _was_back(broker: int, plan: PlanRecord, sight: Sight, seen_ms: int) -> bool:
-    """Whether the broker has lived since the plan's end. If nobody saw that, it may hold more than was left."""
+    """Return True if the broker was live after the plan ended.
+
+    No poll may have detected that; but then the broker may hold more partitions than the plan left.
+    """
     return seen_ms > plan.stepped_ms or (broker in sight.holding and sight.holding[broker] > plan.left)
 
 
 def _due_ms(
     broker: int, seen_ms: int, bouncing: frozenset[int], stated_ms: Mapping[int, int], settings: Settings
 ) -> int:
-    """When a failure is due. A time that was over before the broker went says nothing about this going."""
+    """Return the time at which a failure is due.
+
+    An announced time that ended before the broker failed belongs to an earlier shutdown, and is ignored.
+    """
     stated = stated_ms.get(broker)
     if stated is not None and stated >= seen_ms:
         return stated
@@ -173,12 +187,12 @@ def _due_ms(
 
 
 def _grace_ms(broker: int, bouncing: frozenset[int], settings: Settings) -> int:
-    """KIP-46, fast detection: a broker that did not announce its shutdown has failed, and is due at once."""
+    """Return the grace period: 0 with KIP-46's fast detection for a broker that did not announce its shutdown."""
     if settings.heal_fast_detection and broker not in bouncing:
         return 0
     return int(settings.heal_failure_interval * 1000)
 
 
 def is_outage(down: int, known: int, settings: Settings) -> bool:
-    """Whether so many brokers of `known` at once are too many to be healed: then nothing is."""
+    """Return True if too many brokers of `known` are down at once; then no broker is healed."""
     return down > settings.max_failed_brokers or down > settings.max_failed_fraction * known

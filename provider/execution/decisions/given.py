@@ -1,4 +1,4 @@
-"""A reassignment written by hand: read, and held against the cluster before it costs a plan. Pure."""
+"""A manual reassignment: parsed, and validated against the cluster before planning starts. Pure."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ from kafka_steward.planning.files.reassignment import assignments
 
 __all__ = ["read_given", "refuse_impossible"]
 
-#: Faults that are told before they are only counted.
+#: The number of faults that a message names; the others are only counted.
 _TOLD = 5
 
 
 def read_given(document: Mapping[str, Any] | str) -> dict[TopicPartition, Assignment]:
-    """The partitions of a document in the format of kafka-reassign-partitions, or of its text. Raises PlanError."""
+    """Parse a document, or its text, in the format of kafka-reassign-partitions.
+
+    Returns the replicas by partition. Raises PlanError for invalid JSON and for an invalid document.
+    """
     return assignments(_parsed(document) if isinstance(document, str) else document)
 
 
@@ -32,7 +35,7 @@ def _parsed(text: str) -> Any:
 
 
 def refuse_impossible(given: Mapping[TopicPartition, Assignment], snapshot: Snapshot) -> None:
-    """Raise PlanError naming what is not in the cluster, and the brokers that are dead."""
+    """Raise PlanError that names the partitions and brokers that are not in the cluster, and the dead brokers."""
     faults = [fault for name, replicas in sorted(given.items()) for fault in _faults(name, replicas, snapshot)]
     if faults:
         more = f" And {len(faults) - _TOLD} more." if len(faults) > _TOLD else ""

@@ -1,4 +1,4 @@
-"""Why a move does not begin: a closed list of reasons, what becomes of the move, and one sentence each."""
+"""The closed list of reasons for which a move is not submitted, with the resulting event and one message each."""
 
 from __future__ import annotations
 
@@ -14,49 +14,49 @@ __all__ = ["Held", "HoldReason", "SENTENCES", "futile"]
 
 
 class HoldReason(str, Enum):
-    """Why a move does not begin."""
+    """The reason for which a move is not submitted."""
 
-    #: The broker that failed is back (KIP-46): nothing need be moved any more.
+    #: The failed broker is live again (KIP-46): the move is not needed any more.
     SATISFIED = "satisfied"
     #: The partition already has the target assignment.
     ALREADY_THERE = "already_there"
     PARTITION_GONE = "partition_gone"
-    #: An ACL hides its topic: whether it exists, nobody can say.
+    #: An ACL hides its topic, so that its existence is unknown.
     TOPIC_HIDDEN = "topic_hidden"
     CREATED_ANEW = "created_anew"
     CHANGED_ELSEWHERE = "changed_elsewhere"
     DUPLICATE_REPLICA = "duplicate_replica"
     #: KIP-236: /admin/reassign_cancel is present.
     CLUSTER_DISABLED = "cluster_disabled"
-    #: The plan needs an approval that is not there, or not there any more.
+    #: The plan needs an approval that is missing or was deleted.
     NOT_APPROVED = "not_approved"
     FOREIGN_REASSIGNMENT = "foreign_reassignment"
     TARGET_BOUNCING = "target_bouncing"
     TARGET_DEAD = "target_dead"
-    #: KIP-1066: the broker gets no new replicas.
+    #: KIP-1066: the broker receives no new replicas.
     TARGET_CORDONED = "target_cordoned"
     KEPT_REPLICA_DEAD = "kept_replica_dead"
-    #: A replica that stays is in a log directory that has failed.
+    #: A replica that the move keeps is in a failed log directory.
     KEPT_REPLICA_OFFLINE = "kept_replica_offline"
     NO_LEADER = "no_leader"
     BELOW_MIN_ISR = "below_min_isr"
-    #: A broker that is to receive it does not say what its log directories have left.
+    #: A receiving broker does not report the free space of its log directories.
     DISK_UNKNOWN = "disk_unknown"
-    #: Its leader does not say how large it is.
+    #: Its leader does not report its size.
     SIZE_UNKNOWN = "size_unknown"
     DISK_FULL = "disk_full"
     CLUSTER_STRAINED = "cluster_strained"
-    #: Kafka itself refused it when it was submitted.
+    #: Kafka rejected the submission.
     KAFKA_REFUSED = "kafka_refused"
 
     @property
     def event(self) -> Event:
-        """What becomes of the move."""
+        """Return the event that this reason causes for the move."""
         return _EVENTS.get(self, Event.HOLD)
 
     @property
     def waits_for_people(self) -> bool:
-        """Whether someone chose that it waits: such waiting is no failed attempt."""
+        """Return True if an operator's choice is the reason; such waiting does not count as a failed attempt."""
         return self in _OF_PEOPLE
 
 
@@ -76,7 +76,7 @@ _EVENTS = {
     HoldReason.DUPLICATE_REPLICA: Event.DROP,
 }
 
-#: One sentence each: what is wrong, where, what to do. `{found}` is what the check saw, `{by}` who did it.
+#: One message each: the problem, its location, the action. `{found}` is the result of the check, `{by}` the actor.
 SENTENCES: dict[HoldReason, str] = {
     HoldReason.SATISFIED: "{partition} needs no move any more: all its brokers, {found}, are live again.",
     HoldReason.ALREADY_THERE: "{partition} already has the replicas {found}.",
@@ -120,7 +120,7 @@ SENTENCES: dict[HoldReason, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A move that does not begin now: which, why, and the sentence for a person."""
+    """A move that is not submitted now: its partition, the reason, and the message for an operator."""
 
     topic: str
     partition: int
@@ -129,12 +129,15 @@ class Held:
 
     @classmethod
     def of(cls, partition: TopicPartition, reason: HoldReason, found: object = None, *, by: str = "someone") -> Held:
-        """Return it with the sentence of `reason`, filled in with what was `found` and `by` whom, if it tells that."""
+        """Return it with the message of `reason`, formatted with `found` and `by` if the message uses them."""
         return cls(*partition, reason, SENTENCES[reason].format(partition=partition, found=found, by=by))
 
 
 def futile(rows: Sequence[MoveRow], held: Sequence[Held]) -> bool:
-    """Whether every move that could begin is held, and not by people's choice, and nothing is in flight."""
+    """Return True if no move is in flight, at least one is open, and all open ones are held.
+
+    A move that is held by an operator's choice (`waits_for_people`) makes this False.
+    """
     open_moves = sum(row.state in OPEN for row in rows)
     flying = any(row.state is MoveState.SUBMITTED for row in rows)
     return not flying and 0 < open_moves == len(held) and not any(each.reason.waits_for_people for each in held)

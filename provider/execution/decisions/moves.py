@@ -1,33 +1,35 @@
-"""What one move of a plan can be, and how it gets from one state to the next.
+"""The states of one move of a plan, and the transitions between them.
 
-A move takes one partition from its assignment `before` to its assignment `after`. The journal's row says what we
-*intended*; Kafka says what *is*; neither alone is the truth, because a process can die between writing the one and
-asking the other, and because others change Kafka too. So a move's life is a small automaton whose state is in the
-journal, and whose events are drawn from comparing that state with a fresh look at the cluster::
+A move takes one partition from its assignment `before` to its assignment `after`. The journal's row records the
+*intended* state, and Kafka the *actual* state. Neither alone is sufficient: a process can crash between the write to
+the journal and the request to Kafka, and other clients change Kafka too. So a move is a small state machine. Its state
+is in the journal. Its events result from a comparison of that state with a fresh poll of the cluster::
 
-    WAITING    not begun                                   HELD   not begun, and preflight says why not now
-    SUBMITTED  written down as submitted, *before* Kafka is asked; what became of it is read from Kafka
-    COMPLETED  seen to be at `after`, with every replica of `after` in the ISR once (KIP-46)
-    SATISFIED  needs nothing any more: already at `after`, or the broker that failed is back (KIP-46)
-    DROPPED    will not be done: the partition is gone, or someone cancelled it, or it was handed back to the next plan
-    FAILED     someone else moved the partition elsewhere; it is theirs now and is left alone
+    WAITING    not submitted                               HELD   not submitted, preflight gives the reason
+    SUBMITTED  recorded as submitted *before* the request to Kafka; the result is read from Kafka
+    COMPLETED  observed at `after`, with every replica of `after` in the ISR once (KIP-46)
+    SATISFIED  not needed any more: already at `after`, or the failed broker is live again (KIP-46)
+    DROPPED    not executed: the partition was deleted, the move was cancelled, or it is deferred to the next plan
+    FAILED     an external reassignment moved the partition elsewhere; the plan does not touch it any more
 
-SUBMITTED has three phases, kept in the row's `phase`, because the same look means different things in each:
+SUBMITTED has three phases, kept in the row's `phase`, because the same observation means different things in each:
 
-* ``intended``: Kafka may or may not have been asked. A partition still at `before` means that it was not, or that the
-  request was lost: the move waits again, and is submitted anew. Submitting twice is harmless, for the target is named.
-* ``accepted``: Kafka took it. A partition back at the replicas of `before` means that someone cancelled it.
-* ``cancelling``: we cancel it. Kafka's cancel (a null target) gives back the set of `before` and loses its order, so
-  the order is restored by a second reassignment, and only then is the move handed back.
+* ``intended``: the request may or may not have reached Kafka. A partition still at `before` means that it did not, or
+  that the request was lost: the move waits and is submitted again. A repeated submission is harmless, because the
+  request names the target.
+* ``accepted``: Kafka accepted it. A partition back at the replicas of `before` means that another client cancelled it.
+* ``cancelling``: we cancel it. Kafka's cancel (a null target) restores the set of `before` and loses its order. A
+  second reassignment therefore restores the order, and only then does the move return to HELD.
 
-A move that adds several replicas may be carried out in several *strides* (strides.py). When one of them has arrived the
-move waits again, halfway: it meets preflight and the window anew before the next. Cancelled there, it goes back too.
+A move that adds several replicas may be carried out in several *stages* (strides.py). When a stage has completed, the
+move waits again, between stages: preflight and the concurrency window check it again before the next stage. A cancel
+between stages also restores the original replicas.
 
-A submission that Kafka gave no answer to leaves the row `unacknowledged`, whatever becomes of the row afterwards: a
-controller that was away may still carry it out. Before such a move is given up, Kafka is asked to cancel it.
+A submission that Kafka has not answered leaves the row `unacknowledged`, through all later states of the row: an
+unavailable controller may still execute it. Before such a move is dropped, Kafka is asked to cancel it.
 
-Never is a move in flight reverted by submitting `before` again: a KRaft cluster of release 4.3 then adds and removes
-the same replica for ever.
+A move in flight is never reverted by submitting `before` again: a KRaft cluster of release 4.3 then adds and removes
+the same replica forever.
 """
 
 from __future__ import annotations
@@ -41,29 +43,29 @@ __all__ = ["Event", "OPEN", "Phase", "SETTLED", "TRANSITIONS", "next_state", "ph
 
 
 class Event(str, Enum):
-    """What happens to a move."""
+    """An event in the life of a move."""
 
-    #: Preflight held it back; it may go on later.
+    #: Preflight held it; it may be submitted later.
     HOLD = "hold"
-    #: What held it back is gone.
+    #: The reason for the hold is gone.
     RELEASE = "release"
-    #: It is about to be asked of Kafka.
+    #: It is about to be submitted to Kafka.
     SUBMIT = "submit"
-    #: Kafka said no.
+    #: Kafka rejected it.
     REFUSE = "refuse"
-    #: It was written down, and Kafka shows no trace of it.
+    #: It was recorded as submitted, and Kafka shows no trace of it.
     NEVER_BEGAN = "never began"
-    #: A part of it arrived, and the next part may begin.
+    #: One stage completed, and the next stage may be submitted.
     GO_ON = "go on"
-    #: It was in flight, was cancelled by us and has its order back.
+    #: It was in flight, we cancelled it, and the replica order is restored.
     HAND_BACK = "hand back"
-    #: It arrived.
+    #: It completed.
     COMPLETE = "complete"
-    #: Nothing need be done.
+    #: It is not needed any more.
     SATISFY = "satisfy"
-    #: It will not be done.
+    #: It will not be executed.
     DROP = "drop"
-    #: Someone else gave the partition another assignment.
+    #: An external reassignment gave the partition another assignment.
     LOSE = "lose"
 
 
@@ -75,7 +77,7 @@ _NOT_BEGUN = {
     Event.DROP: MoveState.DROPPED,
 }
 
-#: State, event, next state. What is not here cannot happen.
+#: State, event, next state. Transitions that are not listed cannot happen.
 TRANSITIONS: dict[MoveState, dict[Event, MoveState]] = {
     MoveState.WAITING: _NOT_BEGUN,
     MoveState.HELD: _NOT_BEGUN,
@@ -95,24 +97,24 @@ TRANSITIONS: dict[MoveState, dict[Event, MoveState]] = {
     MoveState.FAILED: {},
 }
 
-#: Moves that may still begin.
+#: States of moves that may still be submitted.
 OPEN = frozenset({MoveState.WAITING, MoveState.HELD})
-#: Moves with which nothing more will happen.
+#: States in which a move does not change any more.
 SETTLED = frozenset(state for state in MoveState if state.settled)
 
 
 def next_state(state: MoveState, event: Event) -> MoveState:
-    """The state after `event`. Raises ValueError, naming both, when the table has no such transition."""
+    """Return the state after `event`. Raises ValueError that names both if the table has no such transition."""
     if event not in TRANSITIONS[state]:
         raise ValueError(f"A move that is {state.value} cannot meet '{event.value}'.")
     return TRANSITIONS[state][event]
 
 
 def phase_of(row: MoveRow) -> Phase:
-    """Return the phase of a SUBMITTED move; one that has none counts as INTENDED, which assumes least."""
+    """Return the phase of a SUBMITTED move; a missing phase counts as INTENDED, which assumes least."""
     return row.phase or Phase.INTENDED
 
 
 def unsettled(rows: Iterable[MoveRow]) -> list[MoveRow]:
-    """The moves with which something may still happen, in the order given."""
+    """Return the moves that may still change their state, in the given order."""
     return [row for row in rows if row.state not in SETTLED]

@@ -1,4 +1,4 @@
-"""Which throttles the moves of a plan need at one moment. Pure."""
+"""The throttles that the moves of a plan need at one moment. Pure."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ __all__ = ["NOTHING", "Need", "need_of"]
 
 @dataclass(frozen=True)
 class Need:
-    """The throttles that moves need: list entries by (topic, side), and the (broker, side)s that need a rate."""
+    """The throttles that moves need: list entries by (topic, side), and the (broker, side) pairs that need a rate."""
 
     entries: Mapping[tuple[str, Side], frozenset[str]]
     brokers: frozenset[tuple[int, Side]]
 
 
-#: What a plan needs that has ended.
+#: The throttles of a finished plan: none.
 NOTHING = Need({}, frozenset())
 
 
 def need_of(copying: Iterable[Move], ahead: Iterable[Move] = (), *, leaders: bool = False) -> Need:
-    """What `copying` moves need. `ahead` are moves to come: they need no entry yet, but the rate may as well stay.
+    """Return the throttles that `copying` moves need.
 
-    With `leaders`, the sending side is throttled too, as the peers do; that slows ordinary catch-up.
+    `ahead` are moves that are not submitted yet: they need no list entry, but the rate of their brokers is kept. With
+    `leaders`, the sending side is throttled too, as other reassignment tools do; that slows ordinary replica catch-up.
     """
     copying, entries = list(copying), dict[tuple[str, Side], set[str]]()
     for move in copying:

@@ -1,4 +1,4 @@
-"""What became of a plan that people asked for: every partition accounted for, in one sentence and a list. Pure."""
+"""The outcome of a plan that an operator requested: every partition, in one message and a list. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Outcome", "outcome_of"]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How many partitions ended how; `not_done` are those that were planned and not moved, each with its reason."""
+    """The counts of partitions by result; `not_done` lists the planned partitions that were not moved, with reasons."""
 
     moved: int
     satisfied: int
@@ -21,7 +21,7 @@ class Outcome:
 
     @property
     def sentence(self) -> str:
-        """What was done, and what was not and why."""
+        """Return a message: the moves that were done, and those that were not, with the reason."""
         told = f"{self.moved} partitions were moved"
         told += f", {self.satisfied} needed nothing any more." if self.satisfied else "."
         if not self.not_done:
@@ -36,7 +36,7 @@ class Outcome:
 
 
 def outcome_of(rows: Sequence[MoveRow]) -> Outcome:
-    """The outcome of an ended plan from its rows."""
+    """Return the outcome of a finished plan from its rows."""
     counts = Counter(row.state for row in rows)
     done = (MoveState.COMPLETED, MoveState.SATISFIED)
     left = [(str(row.topic_partition), row.detail or row.state.value) for row in rows if row.state not in done]

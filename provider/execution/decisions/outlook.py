@@ -1,4 +1,4 @@
-"""What preflight knows beside the plan, and how it is read from a look at the cluster. Pure."""
+"""The inputs of preflight besides the plan, derived from one poll of the cluster. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Arriving", "Outlook", "Room", "next_room", "placed", "rooms_of", "sa
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """A log directory that may get new replicas: how many logs it has, and the bytes that it may still take.
+    """A log directory that may receive new replicas: its number of logs, and the bytes that it may still receive.
 
     `path` is empty for the only directory of a broker.
     """
@@ -25,7 +25,7 @@ class Room:
 
 @dataclass(frozen=True, slots=True)
 class Arriving:
-    """A replica on its way to a broker: its partition, and the bytes of it that are not there yet."""
+    """A replica that a broker is receiving: its partition, and the bytes that are not copied yet."""
 
     partition: TopicPartition
     left_bytes: int
@@ -33,15 +33,15 @@ class Arriving:
 
 @dataclass(frozen=True)
 class Outlook:
-    """What preflight knows beside the plan.
+    """The inputs of preflight besides the plan.
 
-    `disabled` says by whom and since when reassignments are switched off, empty while they are not (KIP-236);
-    `unapproved` is the plan's short digest when an approval that it needs is missing;
-    `bouncing` are brokers that announced a shutdown (KIP-46); `min_isr` is min.insync.replicas by topic, where known;
-    `sizes` are the partitions' sizes on their leaders now, where those tell; `rooms` says how much more each log
-    directory of a broker may take before less than `min_free` of its volume is left, where known; `silent` are brokers
-    that are to receive something and did not say what their directories have; `cordoned` get nothing new (KIP-1066);
-    `strained` are partitions outside the plan that are under their min ISR; `auto_generated` is KIP-46's.
+    `disabled` says by whom, since when and why reassignments are disabled; it is empty while they are enabled
+    (KIP-236). `unapproved` is the plan's short digest if a required approval is missing. `bouncing` are brokers that
+    announced a shutdown (KIP-46). `min_isr` is min.insync.replicas by topic, where known. `sizes` are the partitions'
+    current sizes on their leaders, where the leaders report them. `rooms` maps a broker to the bytes that each of its
+    log directories may still receive before less than `min_free` of its volume is left, where known. `silent` are
+    receiving brokers that did not report their log directories. `cordoned` brokers receive no new replicas (KIP-1066).
+    `strained` are partitions outside the plan that are under their min ISR. `auto_generated` is the flag of KIP-46.
     """
 
     snapshot: Snapshot
@@ -58,9 +58,10 @@ class Outlook:
 
 
 def satisfied(move: Move, partition: Partition, live: frozenset[int]) -> bool:
-    """KIP-46: every broker of the current assignment is live, and there are as many as the partition is to have.
+    """Return True if a move is not needed any more (KIP-46).
 
-    A replica in a log directory that has failed counts as one on a dead broker.
+    That is so if every broker of the current assignment is live, and there are at least as many as in `before`. A
+    replica in a failed log directory counts as one on a dead broker.
     """
     return frozenset(partition.replicas) <= live - partition.offline and len(partition.replicas) >= len(move.before)
 
@@ -68,10 +69,11 @@ def satisfied(move: Move, partition: Partition, live: frozenset[int]) -> bool:
 def rooms_of(
     log_dirs: Mapping[int, LogDir], *, min_free: float, arriving: Mapping[int, Sequence[Arriving]]
 ) -> dict[int, tuple[Room, ...]]:
-    """What each log directory that takes replicas may still take before less than `min_free` of its volume is free.
+    """Return the bytes that each log directory may still receive before less than `min_free` of its volume is free.
 
-    `arriving` is on its way to a broker. Brokers of which a directory does not tell its size (Kafka before 3.3) are
-    left out. Directories that share a volume each count all of it as their own.
+    Directories that receive no replicas are left out. `arriving` are the replicas that a broker is receiving. Brokers
+    with a directory that does not report its size (Kafka before 3.3) are left out. Directories that share a volume each
+    count all of its free space as their own.
     """
     found = {}
     for broker, dirs in log_dirs.items():
@@ -88,16 +90,17 @@ def rooms_of(
 
 
 def placed(rooms: tuple[Room, ...], size: int) -> tuple[Room, ...] | None:
-    """The rooms after a replica of `size` bytes was put where Kafka puts it; None when it does not fit there.
+    """Return the rooms after Kafka placed a replica of `size` bytes; None if it does not fit.
 
-    Kafka takes the directory with the fewest logs, whatever is free in it; of those with as few, it may be the fullest.
+    Kafka chooses the directory with the fewest logs, regardless of its free space. Among directories with equally few
+    logs, the fullest is assumed, since Kafka may choose it.
     """
     at = next_room(rooms)
     return None if at.free_bytes < size else _with(rooms, at, size, logs=1)
 
 
 def next_room(rooms: tuple[Room, ...]) -> Room:
-    """The directory into which Kafka puts the next replica."""
+    """Return the directory in which Kafka places the next replica."""
     return min(rooms, key=lambda room: (room.logs, room.free_bytes))
 
 
@@ -108,7 +111,7 @@ def _free_bytes(directory: Directory, min_free: float) -> int | None:
 
 
 def _awaiting(rooms: tuple[Room, ...], taking: Sequence[Directory], arriving: Sequence[Arriving]) -> tuple[Room, ...]:
-    """The rooms less what is still to come into them."""
+    """Return the rooms minus the bytes that they are still receiving."""
     for each in arriving:
         here = next((at for at, one in enumerate(taking) if each.partition in one.replica_bytes), None)
         if here is None:
@@ -124,9 +127,10 @@ def _with(rooms: tuple[Room, ...], at: Room, size: int, *, logs: int) -> tuple[R
 
 
 def strained(snapshot: Snapshot, plan: Iterable[TopicPartition], min_isr: Mapping[str, int]) -> list[TopicPartition]:
-    """Partitions outside `plan` under their min ISR though all their brokers live: the cluster cannot bear more now.
+    """Return the partitions outside `plan` that are under their min ISR although all their brokers are live.
 
-    A partition that misses a dead broker is left out: moving others makes it no worse, and healing must not wait.
+    Such partitions show that the cluster cannot bear more load now. A partition with a dead broker is left out: other
+    moves do not make it worse, and healing must not wait.
     """
     inside = frozenset(plan)
     return sorted(

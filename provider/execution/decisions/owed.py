@@ -1,8 +1,8 @@
-"""What is owed to partitions that were made with fewer replicas than they shall have (KIP-409). Pure.
+"""The pending replicas of partitions that were created with fewer replicas than their target (KIP-409). Pure.
 
-KIP-409 puts placeholders, -1, -2, …, into Kafka's own assignment. Kafka does not take them, so they stand in our
-journal. Whoever reads them there compares them with the cluster: others may have deleted the topic since, created it
-anew, or given it another replication factor. Then nothing is owed any more, and it is said why.
+KIP-409 puts placeholders, -1, -2, …, into Kafka's own assignment. Kafka rejects them, so the journal stores them. Every
+reader compares them with the cluster: other clients may have deleted the topic since, re-created it, or changed its
+replication factor. Then no replica is pending any more, and the message gives the reason.
 """
 
 from __future__ import annotations
@@ -17,30 +17,30 @@ from kafka_steward.journal.owed import OwedReplicas
 
 __all__ = ["Debt", "NEWS_MS", "Standing", "judge", "payable", "takers", "targets"]
 
-#: A broker may hear of a new topic later than we; until then a topic that is not there is not held for deleted.
+#: A broker may learn of a new topic late. For this time, in milliseconds, a missing topic does not count as deleted.
 NEWS_MS = 60_000
 
 
 class Standing(Enum):
-    """Where a debt stands."""
+    """The state of the pending replicas of one partition."""
 
     #: The topic was created a moment ago, or is about to be.
     COMING = "coming"
-    #: Replicas are owed.
+    #: Replicas are pending.
     OPEN = "open"
-    #: The partition is being moved: judged when that has ended.
+    #: A reassignment of the partition is in flight: the decision waits until it ends.
     MOVING = "moving"
     #: Kafka does not let us describe its topic.
     HIDDEN = "hidden"
-    #: It has all its replicas.
+    #: It has all its replicas: none is pending.
     SETTLED = "settled"
-    #: Nothing is owed any more, for a reason.
+    #: No replica is pending any more, for the reason in the message.
     DROPPED = "dropped"
 
 
 @dataclass(frozen=True)
 class Debt:
-    """What is owed to one partition, judged. `owed` is as it should be written down now; `sentence` says why."""
+    """The pending replicas of one partition. `owed` is the document to store now; `sentence` gives the reason."""
 
     partition: TopicPartition
     owed: OwedReplicas
@@ -49,12 +49,12 @@ class Debt:
 
     @property
     def missing(self) -> int:
-        """How many replicas are owed."""
+        """Return the number of pending replicas."""
         return self.owed.target_rf - len(self.owed.brokers)
 
     @property
     def over(self) -> bool:
-        """Whether it need not be written down any more."""
+        """Return True if the document is not needed any more."""
         return self.standing in {Standing.SETTLED, Standing.DROPPED}
 
 
@@ -67,10 +67,10 @@ def judge(
     filled: Collection[Assignment] = (),
     hidden: bool = False,
 ) -> Debt:
-    """Where the debt stands that was written down `age_ms` ago.
+    """Return the state of the pending replicas that were recorded `age_ms` milliseconds ago.
 
-    `filled` are assignments that fill gave the partition: only by them may it have come part of the way. With `hidden`,
-    there is no `partition` because we may not describe its topic.
+    `filled` are the assignments that fill plans gave the partition: only they account for a partial fill. With
+    `hidden`, `partition` is None because we are not authorized to describe its topic.
     """
     if partition is None:
         return _without_partition(name, owed, age_ms, hidden=hidden)
@@ -81,7 +81,7 @@ def judge(
     known = OwedReplicas.of(partition.replicas, owed.target_rf, owed.topic_id or partition.topic_id)
     before, now, target = len(owed.brokers), len(partition.replicas), owed.target_rf
     if before <= now < target and (now == before or partition.replicas in filled):
-        # A heal may have moved a replica since: what counts is how many there are.
+        # A heal may have moved a replica since, so only the number of replicas is compared.
         kept = replace(owed, replicas=known.replicas, topic_id=known.topic_id)
         return Debt(name, kept, Standing.OPEN, f"{name} has {now} of {target} replicas.")
     if now == target:
@@ -99,18 +99,21 @@ def _without_partition(name: TopicPartition, owed: OwedReplicas, age_ms: int, *,
 
 
 def targets(debts: Iterable[Debt], snapshot: Snapshot) -> dict[TopicPartition, int]:
-    """The replicas that each partition can have now of those that it shall have: one on each live broker at most."""
+    """Return the replication factor that each fillable partition can have now: at most one replica per live broker."""
     most = len(snapshot.live)
     return {debt.partition: min(most, debt.owed.target_rf) for debt in payable(debts, snapshot)}
 
 
 def takers(debts: Iterable[Debt], snapshot: Snapshot) -> frozenset[int]:
-    """Live brokers that can be given an owed replica: they hold none of its partition yet (KIP-409)."""
+    """Return the live brokers that are eligible for a pending replica: they have none of its partition (KIP-409)."""
     able = (snapshot.live - frozenset(debt.owed.brokers) for debt in payable(debts, snapshot))
     return frozenset(broker for several in able for broker in several)
 
 
 def payable(debts: Iterable[Debt], snapshot: Snapshot) -> list[Debt]:
-    """The debts that can be paid now, in part at least: a live broker holds no replica, and all that do are live."""
-    # A move would hang on a dead one: that is heal's to replace first.
+    """Return the partitions that can be filled now, at least in part.
+
+    All their brokers are live, and at least one other live broker has no replica.
+    """
+    # A move would stall on a dead broker: heal replaces that broker first.
     return [debt for debt in debts if debt.standing is Standing.OPEN and frozenset(debt.owed.brokers) < snapshot.live]

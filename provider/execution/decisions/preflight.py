@@ -1,7 +1,7 @@
-"""May this move begin, and if not, why not: one small function per reason. Pure.
+"""The checks before a move is submitted: one small function per reason. Pure.
 
-Three things can come of a reason. The move is *held*: it may go on later, and the next step asks again. It is
-*dropped*: it can never be done as planned. Or it is *satisfied*: nothing is left to do. `holds.py` says which.
+A reason has one of three results. The move is *held*: it may be submitted later, and the next step checks again. It is
+*dropped*: it can never be executed as planned. Or it is *satisfied*: nothing is left to do. `holds.py` defines which.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from kafka_steward.execution.decisions.outlook import Outlook, next_room, placed
 
 __all__ = ["CHECKS", "preflight"]
 
-#: What a check found, to be told; None when it has nothing against the move.
+#: The finding of a check, for its message; None if the check has no objection to the move.
 _Found = str | None
-#: For a reason whose sentence tells nothing of what was found.
+#: The finding for a reason whose message does not use it.
 _UNTOLD = ""
 
 
 def preflight(move: Move, outlook: Outlook) -> Held | None:
-    """The first reason, in the order of CHECKS, why `move` does not begin; None when it may."""
+    """Return the first reason, in the order of CHECKS, that prevents `move`; None if it may be submitted."""
     partition = outlook.snapshot.partitions.get(move.topic_partition)
     if partition is None:
         hidden = move.topic in outlook.snapshot.hidden
@@ -81,7 +81,7 @@ def _target_dead(move: Move, _: Partition, outlook: Outlook) -> _Found:
 
 def _kept_dead(move: Move, partition: Partition, outlook: Outlook) -> _Found:
     if frozenset(move.after) == frozenset(partition.replicas):
-        return None  # A pure reorder copies nothing and waits for nobody.
+        return None  # A pure reorder copies nothing and waits for no broker.
     return _lowest(frozenset(move.after) - move.adding - outlook.snapshot.live)
 
 
@@ -109,7 +109,7 @@ def _disk_unknown(move: Move, _: Partition, outlook: Outlook) -> _Found:
 
 
 def _size_unknown(move: Move, partition: Partition, outlook: Outlook) -> _Found:
-    # Where nobody tells what is free, the size decides nothing.
+    # Without a receiving broker of known free space, the size is not needed.
     matters = move.adding & outlook.rooms.keys() and move.topic_partition not in outlook.sizes
     return str(partition.leader) if matters else None
 
@@ -128,7 +128,7 @@ def _strained(move: Move, _: Partition, outlook: Outlook) -> _Found:
     return str(outlook.strained[0]) if outlook.strained and move.adding else None
 
 
-#: In the order in which they are asked: what needs nothing, what can never be, what cannot be now.
+#: In the order of evaluation: roughly, moves that are not needed, impossible moves, moves that must wait.
 CHECKS: Sequence[tuple[HoldReason, Callable[[Move, Partition, Outlook], _Found]]] = (
     (HoldReason.CREATED_ANEW, _created_anew),
     (HoldReason.FOREIGN_REASSIGNMENT, _foreign),

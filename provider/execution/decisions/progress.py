@@ -1,4 +1,4 @@
-"""How far a plan is: what a step returns, what the log line and the page show."""
+"""The progress of a plan: the result of a step, for the log line and the page."""
 
 from __future__ import annotations
 
@@ -16,19 +16,21 @@ from kafka_steward.journal.records import PlanRecord, PlanStatus
 
 __all__ = ["Progress", "progress_of"]
 
-#: Between steps while small partitions come and go faster than the interval.
+#: Seconds between steps while small partitions complete faster than the interval.
 _EAGER_S = 0.5
-#: Held and stalled partitions that are told in full; the rest is counted.
+#: The number of held and of stalled partitions that are listed.
 _TOLD = 20
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a plan stands after a step. Bytes count each copy once; `bytes_per_s` and `eta_s` are None while unknown.
+    """The progress of a plan after a step.
 
-    `partitions_settled` is the sum of the four ways to settle. `chunk` is the first with something left to do. `left`
-    counts partitions that the plan does not make whole: they could not be, or were handed back. `busy`: another
-    process was stepping, and this one did nothing.
+    Bytes count each copy once. `bytes_per_s` and `eta_s` are None while unknown.
+
+    `partitions_settled` is the sum of the counts of the four settled states. `chunk` is the first chunk with unsettled
+    moves. `left` counts partitions that the plan does not fully replicate: it could not, or they were deferred to the
+    next plan. `busy` means that another process was executing a step, and this one did nothing.
     """
 
     digest: str
@@ -52,27 +54,27 @@ class Progress:
     left: int
     busy: bool
     sentence: str
-    #: Whether this step got something done and more could begin at once.
+    #: True if this step made progress and more moves could be submitted immediately.
     eager: bool = False
-    #: Whether the run is to fail because of what is stalled (`when_stalled`).
+    #: True if the run is to fail because of stalled moves (`when_stalled`).
     stops: bool = False
 
     def pause_s(self, interval_s: float) -> float:
-        """Seconds to wait before the next step, at most `interval_s`: short while places in the window fall free."""
+        """Return the seconds to wait before the next step, at most `interval_s`: short while `eager`."""
         return min(interval_s, _EAGER_S) if self.eager else interval_s
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more will be done."""
+        """Return True if the plan is finished."""
         return self.status.finished
 
     @property
     def waits_for_person(self) -> bool:
-        """Whether stepping on is of no use until someone acts."""
+        """Return True if further steps have no effect until an operator acts."""
         return self.status in {PlanStatus.STUCK, PlanStatus.PAUSED} and not self.busy
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values, some KB at most."""
+        """Return the progress as JSON values, a few KB at most."""
         plain = {name: getattr(self, name) for name in self.__dataclass_fields__}
         return plain | {
             "status": self.status.value,
@@ -92,7 +94,7 @@ def progress_of(
     sentence: str = "",
     note: str = "",
 ) -> Progress:
-    """The progress of a plan from its rows; without `sentence`, one is made from the numbers and from the `note`."""
+    """Return the progress of a plan from its rows; without `sentence`, make one from the counts and the `note`."""
     counts = Counter(row.state for row in rows)
     left_over = unsettled(rows)
     total, done = _bytes(rows, track)
@@ -122,13 +124,13 @@ def progress_of(
     )
 
 
-#: Moves whose bytes belong to the total: what was skipped or given up is not copied.
+#: States of moves whose bytes belong to the total: skipped and dropped moves copy nothing.
 _COUNTED = {MoveState.WAITING, MoveState.HELD, MoveState.SUBMITTED, MoveState.COMPLETED}
 _COPIED = {MoveState.COMPLETED}
 
 
 def _bytes(rows: Sequence[MoveRow], track: Track | None) -> tuple[int, int]:
-    """How many there are to copy, and how many have been."""
+    """Return the number of bytes to copy, and the number of bytes copied."""
     total, done = (sum(copied_bytes(row.move) for row in rows if row.state in of) for of in (_COUNTED, _COPIED))
     flying = (row.move for row in rows if row.state is MoveState.SUBMITTED)
     return total, done + (counted_bytes(flying, track.arrived) if track else 0)

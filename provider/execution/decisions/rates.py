@@ -1,9 +1,9 @@
-"""Which rate a broker gets while replicas move (KIP-73), and what is to be put back in the end. Pure.
+"""The throttle rate of a broker during reassignments (KIP-73), and the rate to restore afterwards. Pure.
 
-While plans move something, a broker has the strictest of their rates, and of the one that someone else had set before
-them. What someone else sets later is left alone for as long as it is there; when it is cleared, ours is set again, and
-the rate that was there at first counts as withdrawn: what is cleared is not put back. A rate that we have set before,
-and that shows again, is ours: a broker may tell of a change a moment late, and another tool may put back what it found.
+While plans move replicas, a broker gets the strictest of the plans' rates and of the external rate that was set before
+them. An external rate that is set later stays unchanged for as long as it exists. When it is cleared, our rate is set
+again, and the original external rate counts as withdrawn: a cleared rate is not restored. A rate that we set before and
+that shows again counts as ours: a broker may report a change late, and another tool may restore the value it found.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from kafka_steward.journal.records import Borrowed
 
 __all__ = ["returned", "set_late", "to_set"]
 
-#: Rates of ours that are remembered for one broker.
+#: The number of our own earlier rates that are stored for one broker.
 _REMEMBERED = 20
 
 
 def to_set(known: Borrowed | None, plan: str, rate: str | None, now: str | None) -> tuple[Borrowed | None, str | None]:
-    """Return what is to be written down of a broker's rate, and the rate to set; None to leave what is there.
+    """Return the throttle lease to store for a broker, and the rate to set; None to leave the current rate.
 
-    `known` is what is written down, `rate` what `plan` asks for, None for what it asked for before; `now` is what the
-    broker has, None for no rate of its own. All in bytes per second.
+    `known` is the stored lease. `rate` is the rate that `plan` requests, None for the rate that it requested before.
+    `now` is the broker's current rate, None if none is set on the broker. All rates are in bytes per second.
     """
     noted = known or Borrowed(now, None)
     if rate is None and plan not in noted.entries:
@@ -40,17 +40,17 @@ def to_set(known: Borrowed | None, plan: str, rate: str | None, now: str | None)
     elif now not in _known_rates(noted):
         if int(now) <= asked or str(asked) == noted.ours:
             return noted, None
-        noted = replace(noted, before=now)  # we were asked for a stricter one after they had set theirs
+        noted = replace(noted, before=now)  # a stricter rate was requested after the external one was set
     return _set(noted, asked, now)
 
 
 def returned(borrowed: Borrowed, now: str | None) -> str | None:
-    """Return the rate that counts as there: an earlier one of ours, which still shows, is as good as the last."""
+    """Return the rate that counts as current: an earlier rate of ours that still shows is equal to the last one."""
     return borrowed.ours if now in borrowed.earlier else now
 
 
 def set_late(known: Borrowed | None, plan: str, rate: str, before: str | None) -> Borrowed:
-    """Return what is to be written down when `rate` was set for a plan that had given its own back meanwhile."""
+    """Return the lease to store if `rate` was set for a plan that had released its lease in the meantime."""
     if known is None:
         return Borrowed(before, rate, {plan: (rate,)})
     earlier = _unique((*known.earlier, rate), known.ours)
@@ -60,7 +60,7 @@ def set_late(known: Borrowed | None, plan: str, rate: str, before: str | None) -
 def _set(noted: Borrowed, asked: int, now: str | None) -> tuple[Borrowed, str | None]:
     if noted.before is not None and int(noted.before) <= asked:
         if noted.ours is None:
-            return noted, None  # theirs is as strict, and is left alone
+            return noted, None  # the external rate is at least as strict, and stays
         asked = int(noted.before)
     wanted = str(asked)
     earlier = _unique((*noted.earlier, *filter(None, (noted.ours,))), wanted)
@@ -68,7 +68,7 @@ def _set(noted: Borrowed, asked: int, now: str | None) -> tuple[Borrowed, str | 
 
 
 def _strictest(entries: Mapping[str, tuple[str, ...]], ours: str | None) -> int | None:
-    """The strictest rate that a plan asks for; one that was written down without a rate asks for what was set."""
+    """Return the strictest rate that a plan requests; an entry without a rate requests the rate that was set."""
     rates = [of[0] if of else ours for of in entries.values()]
     return min((int(rate) for rate in rates if rate is not None), default=None)
 

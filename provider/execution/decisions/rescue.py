@@ -1,10 +1,11 @@
-"""A broker died in the middle: which moves in flight can no longer end, and must be cancelled. Pure.
+"""A broker failed during a plan: the moves in flight that can no longer complete, and must be cancelled. Pure.
 
-A reassignment ends when the ISR holds the whole target. A target with a dead broker in it, whether it was to receive a
-replica or to keep one, therefore hangs until that broker returns, with the partition's old replicas never released.
-Such a move is cancelled, its order restored, and it is handed back: it begins again when the broker is back, or the
-next heal plans it anew. A broker that announced its restart is waited for instead; and so is an original replica, where
-none of them is in sync and a new one is: a cancel would throw away the only copy that can lead (KIP-236).
+A reassignment completes when the ISR contains the whole target. A target with a dead broker, whether that broker
+receives a replica or keeps one, therefore stalls until the broker returns, and the partition's old replicas are never
+released. Such a move is cancelled, its replica order is restored, and it returns to the queue: it is submitted again
+when the broker is back, or the next heal plans it again. There are two exceptions. A move is not cancelled while the
+broker is away for an announced restart. Nor is it cancelled if none of its original replicas is in sync and a new one
+is live: a cancel would discard the only copy that can lead (KIP-236).
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ __all__ = ["can_go_back", "dead_targets", "death", "hopeless"]
 
 
 def can_go_back(row: MoveRow, snapshot: Snapshot) -> bool:
-    """Whether a cancel takes what flies back to where it began, and not offline."""
+    """Return True if a cancel can restore the original replicas without taking the partition offline."""
     partition = snapshot.partitions.get(row.move.topic_partition)
     return partition is not None and why_not_cancelled(flown(row, partition).before, partition, snapshot.live) is None
 
 
 def hopeless(flying: Iterable[MoveRow], snapshot: Snapshot, bouncing: frozenset[int]) -> list[MoveRow]:
-    """The moves in flight to be cancelled because a broker of their target died; in the order given."""
+    """Return the moves in flight to cancel because a broker of their target failed; in the given order."""
     return [
         row
         for row in flying
@@ -38,16 +39,16 @@ def hopeless(flying: Iterable[MoveRow], snapshot: Snapshot, bouncing: frozenset[
 
 
 def dead_targets(row: MoveRow, snapshot: Snapshot) -> frozenset[int]:
-    """Brokers of the target in flight that are neither live nor, by what the leader last said, in sync.
+    """Return the brokers of the target in flight that are neither live nor in the ISR that the leader last reported.
 
-    One whose log directory with the replica has failed is as good as dead: its copy never ends.
+    A broker whose log directory with the replica has failed counts as dead: its copy never completes.
     """
     partition = snapshot.partitions[row.move.topic_partition]
     return frozenset(flown(row, partition).after) - (snapshot.live - partition.offline) - partition.isr
 
 
 def death(row: MoveRow, snapshot: Snapshot) -> str:
-    """Why it is cancelled, as a clause."""
+    """Return the reason of the cancel, as a clause."""
     dead = dead_targets(row, snapshot)
     brokers = ", ".join(map(str, sorted(dead)))
     if dead and dead <= snapshot.live:

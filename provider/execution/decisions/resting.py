@@ -1,4 +1,4 @@
-"""Maintenance windows as plans heed them: who waits for one, and what is said meanwhile. Pure."""
+"""Maintenance windows of plans: the operations that wait for one, and the message in the meantime. Pure."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from kafka_steward.settings import Settings
 
 __all__ = ["why_resting"]
 
-#: What mends, or takes back what went wrong, waits for no window.
+#: Operations that repair or roll back do not wait for a maintenance window.
 _URGENT = frozenset(each.value for each in (Operation.HEAL, Operation.FILL, Operation.ROLLBACK))
 
 
 def why_resting(record: PlanRecord, settings: Settings, now_ms: int) -> str:
-    """Why the plan begins no move now and when it goes on; empty while its maintenance window is open.
+    """Return why the plan submits no move now, and when it resumes; empty while its maintenance window is open.
 
     Heals, fills and rollbacks are urgent, and never wait for a window.
     """

@@ -1,10 +1,10 @@
-"""Undoing: what may be cancelled, and the moves that take completed partitions back to their originals. Pure (KIP-236).
+"""Cancel and rollback: the rules for a cancel, and the moves that restore the original replicas. Pure (KIP-236).
 
-A cancel gives back the replicas that there were. KIP-236 names two cases in which that would do harm or cannot be:
+A cancel restores the original replicas. KIP-236 names two cases in which that is harmful or impossible:
 
-* no original replicas are recorded: our moves always carry theirs, so this is for what others began;
-* none of the originals is in sync while some new replica is online: going back would take the partition offline. But
-  when all of both are offline, nothing is lost by it, and it is rolled back.
+* No original replicas are recorded. Our moves always carry theirs, so this applies to external reassignments.
+* None of the originals is in sync while some new replica is online: the cancel would take the partition offline. If
+  all original and new replicas are offline, a cancel loses nothing, and the partition is rolled back.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from kafka_steward.journal.moves import MoveRow, MoveState
 
 __all__ = ["HIDDEN", "Reversal", "changed_by", "reversal", "subject", "why_not_cancelled"]
 
-#: Why nothing can be said of a partition whose topic an ACL hides.
+#: The reason for a partition whose topic an ACL hides: its state is unknown.
 HIDDEN = "Kafka does not let us describe its topic; grant our principal DESCRIBE on it"
 _NO_ORIGINALS = "KIP-236: no original replicas are recorded, so there is nothing to go back to"
 _WOULD_GO_OFFLINE = "KIP-236: none of the original replicas is in sync, and going back would take it offline"
 
 
 def why_not_cancelled(originals: Assignment | None, partition: Partition, live: frozenset[int]) -> str | None:
-    """The rule by which the cancel of a partition in flight is skipped; None when it may be cancelled."""
+    """Return the rule that forbids the cancel of a partition in flight; None if it may be cancelled."""
     if not originals:
         return _NO_ORIGINALS
     new = frozenset(partition.replicas) - frozenset(originals)
@@ -37,14 +37,14 @@ def why_not_cancelled(originals: Assignment | None, partition: Partition, live: 
 
 @dataclass(frozen=True)
 class Reversal:
-    """The moves that undo a plan, and for each row that is left alone, why."""
+    """The moves that roll back a plan, and the rows that are skipped, each with the reason."""
 
     moves: tuple[Move, ...]
     left_alone: tuple[tuple[MoveRow, str], ...]
 
 
 def changed_by(found: Assignment, others: Iterable[tuple[str, MoveRow]]) -> str | None:
-    """Return the plan that gave a partition the replicas `found`, also while they are on their way; None for nobody's.
+    """Return the plan that gave a partition the replicas `found`, or is moving it there; None if no plan did.
 
     `others` are the moves of that partition in other plans, by digest, the latest last.
     """
@@ -52,12 +52,15 @@ def changed_by(found: Assignment, others: Iterable[tuple[str, MoveRow]]) -> str 
 
 
 def subject(plan: str | None) -> str:
-    """Return who changed a partition, as the subject of a sentence: a plan of ours, or someone else."""
+    """Return the actor that changed a partition, as the subject of a message: one of our plans, or an external one."""
     return "someone else" if plan is None else f"plan {plan[:12]}"
 
 
 def _leads_to(row: MoveRow, found: Assignment) -> bool:
-    """Whether the move ends, flies or rests there; what is to be removed follows the target while it flies."""
+    """Return True if the move completed, is in flight to, or rests between stages at the replicas `found`.
+
+    While it is in flight, Kafka lists the replicas to remove behind the target.
+    """
     target = row.move.after
     there = row.state in {MoveState.COMPLETED, MoveState.SUBMITTED} and found[: len(target)] == target
     return there or (row.attempt > 0 and halfway(row.move, found) > 0)
@@ -70,10 +73,11 @@ def reversal(
     chunk_size: int,
     others: Mapping[TopicPartition, Sequence[tuple[str, MoveRow]]] | None = None,
 ) -> Reversal:
-    """What takes every completed move of a plan back to its original replicas, order included; the last move first.
+    """Return the moves that restore the original replicas of a plan, in their order; the last move first.
 
-    Left alone is what someone else, or one of the `others` (`changed_by`), changed since, what was deleted or created
-    anew, and what would need a dead broker. What is back at its originals already is in neither.
+    They cover every completed move, and every other move that changed its partition. `left_alone` are partitions that
+    an external actor or one of the `others` (`changed_by`) changed since, deleted or re-created ones, and those whose
+    rollback needs a dead broker. Partitions that already are at their original replicas are in neither.
     """
     later = others or {}
     touched = [row for row in rows if _touched(row, snapshot) and not _is_back(row, snapshot)]
@@ -86,10 +90,10 @@ def reversal(
 
 
 def _touched(row: MoveRow, snapshot: Snapshot) -> bool:
-    """Whether the plan took the partition to its target, or left it halfway, or in another order.
+    """Return True if the plan took the partition to its target, or left it between stages or in another replica order.
 
-    Kafka may have carried out what was given up on when its answer was lost; and a cancel of ours in flight by someone
-    else, with Kafka's own tool, loses the order of the replicas.
+    Kafka may have executed a move that was dropped after its answer was lost. And an external cancel of a move in
+    flight, with Kafka's own tool, loses the replica order. A FAILED move counts if its partition exists.
     """
     partition = snapshot.partitions.get(row.topic_partition)
     given_up = row.state in {MoveState.SATISFIED, MoveState.DROPPED} and row.attempt > 0

@@ -1,4 +1,4 @@
-"""What became of what was submitted: journal and cluster compared. Pure: no clock, no Kafka, no journal."""
+"""The results of submitted moves: a comparison of journal and cluster. Pure: no clock, no Kafka, no journal."""
 
 from __future__ import annotations
 
@@ -16,45 +16,45 @@ __all__ = ["CAUSES", "MEANING", "Finding", "Standing", "settle", "standing"]
 
 
 class Standing(Enum):
-    """Where a move stands, as a look at the cluster tells it."""
+    """The state of a move as observed in one poll of the cluster."""
 
-    #: Kafka lists it, on its way to our target; or it has arrived and the ISR is not whole yet.
+    #: Kafka lists it with our target; or it is at the target, and the ISR does not contain the whole target yet.
     FLYING = "flying"
-    #: Absent from the list, at the target in order, and the ISR holds the whole target.
+    #: Absent from the list, at the target in order, and the ISR contains the whole target.
     ARRIVED = "arrived"
-    #: Absent from the list and at the target; what is missing from the ISR is dead by now.
+    #: Absent from the list and at the target; the replicas missing from the ISR are on brokers that are now dead.
     ARRIVED_SINCE_SHRUNK = "arrived, since shrunk"
-    #: It was intended, and Kafka shows no trace of it.
+    #: It is in phase INTENDED, and Kafka shows no trace of it.
     NEVER_BEGAN = "never began"
-    #: It was not begun as far as we knew, and flies to our target: an answer that was lost.
+    #: The journal has it as not in flight, and it is in flight to our target: an answer was lost.
     ADOPTED = "adopted"
-    #: Kafka took it, and it is back where it was.
+    #: Kafka accepted it, and it is back at its original replicas.
     CANCELLED_BY_SOMEONE = "cancelled by someone"
-    #: Someone else gave the partition another target or assignment.
+    #: An external reassignment gave the partition another target or assignment.
     TAKEN_OVER = "taken over"
     #: The topic was deleted.
     GONE = "gone"
-    #: Kafka does not let us describe the topic: where it stands, nobody can say.
+    #: Kafka does not let us describe the topic: its state is unknown.
     HIDDEN = "hidden"
-    #: The topic was deleted and created anew.
+    #: The topic was deleted and re-created.
     CREATED_ANEW = "created anew"
     #: We cancel it, and Kafka still lists it.
     CANCELLING = "cancelling"
-    #: We cancelled it; its replicas are those of before, in another order, or those and some that had arrived.
+    #: We cancelled it; its replicas are the originals in another order, or the originals and those of completed stages.
     DISORDERED = "disordered"
-    #: We cancelled it, and everything is as it was.
+    #: We cancelled it, and the original replicas are restored in their order.
     RESTORED = "restored"
-    #: A stride has arrived, and the next may begin.
+    #: A stage has completed, and the next may be submitted.
     HALFWAY = "halfway"
-    #: Someone else cancelled a stride; what the ones before it brought is still there.
+    #: An external cancel ended a stage; the replicas of the stages before it are still there.
     CANCELLED_HALFWAY = "cancelled by someone, halfway"
-    #: We cancelled it, and Kafka lets go of what had arrived.
+    #: We cancelled it, and Kafka is removing the replicas of completed stages.
     RETURNING = "returning"
-    #: We cancelled it, and it cannot let go of what had arrived: an original broker is dead.
+    #: We cancelled it, and it cannot be rolled back: an original broker is dead.
     STRANDED = "stranded"
 
 
-#: What each standing means for the move, and the words for the journal; a standing that is not here means: not yet.
+#: The event and the journal text for each standing; a standing that is not listed causes no event yet.
 MEANING: dict[Standing, tuple[Event, str]] = {
     Standing.ARRIVED: (Event.COMPLETE, "complete, every replica in sync"),
     Standing.ARRIVED_SINCE_SHRUNK: (Event.COMPLETE, "complete; a replica that was in sync has died since"),
@@ -69,7 +69,7 @@ MEANING: dict[Standing, tuple[Event, str]] = {
     Standing.STRANDED: (Event.HAND_BACK, "cancelled halfway; an original broker is dead, so it keeps what it has"),
 }
 
-#: Why a move ends that others ended.
+#: The cause recorded for a move that an external actor ended.
 CAUSES: dict[Standing, Cause] = {
     Standing.CANCELLED_BY_SOMEONE: Cause.CANCELLED_ELSEWHERE,
     Standing.TAKEN_OVER: Cause.REASSIGNED_ELSEWHERE,
@@ -78,9 +78,10 @@ CAUSES: dict[Standing, Cause] = {
 
 @dataclass(frozen=True)
 class Finding:
-    """A move and where it stands. `found` is the assignment seen, None when there is no partition any more.
+    """A move and its observed state. `found` is the observed assignment, None if the partition does not exist any more.
 
-    `isr_whole` says that the ISR holds the whole target at this moment; `flies` is what is in flight of the move.
+    `isr_whole` is True if the ISR contains the whole target at this moment. `flies` is the part of the move that is in
+    flight.
     """
 
     row: MoveRow
@@ -91,7 +92,7 @@ class Finding:
 
 
 def settle(rows: Iterable[MoveRow], snapshot: Snapshot) -> list[Finding]:
-    """Where every move stands that is submitted, or that flies although its answer was lost; in the order of `rows`."""
+    """Return the state of each move that is submitted, or in flight after a lost answer; in the order of `rows`."""
     findings = []
     for row in rows:
         partition = snapshot.partitions.get(row.move.topic_partition)
@@ -105,7 +106,10 @@ def settle(rows: Iterable[MoveRow], snapshot: Snapshot) -> list[Finding]:
 
 
 def standing(row: MoveRow, partition: Partition | None, live: frozenset[int]) -> Standing | None:
-    """Where one move stands; None when it has not begun. `partition` is None when Kafka knows no such partition."""
+    """Return the state of one move; None if it is neither submitted nor in flight after a lost answer.
+
+    `partition` is None if Kafka knows no such partition.
+    """
     if row.state in OPEN:
         return Standing.ADOPTED if row.attempt and partition and bound_for(row.move, partition) else None
     if row.state is not MoveState.SUBMITTED:
@@ -134,7 +138,7 @@ def _at_rest(row: MoveRow, partition: Partition, live: frozenset[int]) -> Standi
     if halfway(row.move, partition.replicas) and row.stage:
         return _at_rest_halfway(row, partition, live)
     if _as_in_flight(row.move, partition.replicas):
-        return Standing.FLYING  # it has ended, and the broker that was asked has not heard of it
+        return Standing.FLYING  # it has ended, and the queried broker has stale metadata
     if frozenset(partition.replicas) != frozenset(row.move.before):
         return Standing.TAKEN_OVER
     return _back(row, in_order=partition.replicas == row.move.before)
@@ -162,12 +166,12 @@ def _arrived(row: MoveRow, partition: Partition, live: frozenset[int]) -> Standi
     missing = frozenset(row.move.after) - partition.isr
     if row.isr_seen or not missing:
         return Standing.ARRIVED
-    # Kafka ends a reassignment only when the ISR holds the whole target, so it was seen by Kafka, if not by us.
+    # Kafka completes a reassignment only when the ISR contains the whole target: Kafka observed it, even if we did not.
     return Standing.FLYING if missing & live else Standing.ARRIVED_SINCE_SHRUNK
 
 
 def _as_in_flight(move: Move, replicas: Assignment) -> bool:
-    """Whether Kafka shows a whole move like this while it is in flight: the target, and what is to be removed."""
+    """Return True if Kafka lists the whole move like this in flight: the target, then the replicas to remove."""
     wanted = len(move.after)
     return replicas[:wanted] == move.after and frozenset(replicas[wanted:]) == move.removing
 

@@ -1,9 +1,9 @@
-"""Moves that make no progress, or less than producers make: what becomes of them, and what a person is told. Pure.
+"""Moves that stall or copy slower than producers write: their cancellation, and the message for operators. Pure.
 
-Two faults look alike from afar. A *stalled* move copies nothing: something is broken. An *outpaced* one copies, and its
-leader's log grows faster than the throttle lets it: it will never end, however long one waits, and a higher throttle
-mends it. That is seen by the bytes that the replica lacks, which grow over the whole time. A move that adds one replica
-after the other lacks everything of the next one when one has arrived: only looks at the same replicas are compared.
+Two faults have similar symptoms. A *stalled* move copies nothing: something is broken. An *outpaced* move copies, but
+its leader's log grows faster than the throttle lets it copy. It never completes, however long it runs, and a higher
+throttle repairs it. It is detected by the replica's missing bytes, which grow over the whole observed time. When a
+stage of a move completes, the next replica misses all bytes: only polls of the same added replicas are compared.
 """
 
 from __future__ import annotations
@@ -33,29 +33,29 @@ __all__ = [
     "told",
 ]
 
-#: For a person, why a stalled move is cancelled on its own.
+#: The reason for the individual cancel of a stalled move, for an operator.
 _NO_PROGRESS = "no progress"
-#: Why it does not begin again.
+#: The reason why it is not submitted again.
 GIVEN_UP = (
     "it made no progress, and was cancelled on its own (when_stalled is cancel); plan it anew when that is mended"
 )
-#: Why someone else's cancel of a stride is followed by ours, for the strides before it.
+#: The reason for our cancel of the completed stages after an external cancel of a later stage.
 BY_SOMEONE = MEANING[Standing.CANCELLED_BY_SOMEONE][1]
-#: The causes for which one move is cancelled and does not begin again; why not, for a person.
+#: The causes for which one move is cancelled and not submitted again, with the reason for an operator.
 ALONE: dict[Cause, str] = {Cause.STALLED: GIVEN_UP, Cause.CANCELLED_ELSEWHERE: BY_SOMEONE}
-#: Seconds between two looks at how far behind replicas are: they cost a question to each broker.
+#: Seconds between two polls of the replica lag: each costs a request to each broker.
 EVERY_S = 30
-#: How much more than what producers write a throttle must let through, for a replica to catch up in the end.
+#: The factor over the producers' write rate that a throttle must allow, so that a replica catches up.
 _AMPLE = 1.25
-#: Partitions that a sentence names before it only counts.
+#: The number of partitions that a message names.
 _NAMED = 3
 
 
 @dataclass(frozen=True)
 class Behind:
-    """One look: bytes that each moving partition's new replicas lack at most, and how large its leader's log is.
+    """One poll: by partition, the largest number of missing bytes of a new replica, and the size of the leader's log.
 
-    `adding` are the brokers that it was receiving replicas on.
+    `adding` are the brokers that were receiving replicas.
     """
 
     at_ms: int
@@ -66,7 +66,7 @@ class Behind:
 
 @dataclass(frozen=True)
 class Outpaced:
-    """A partition that falls behind, by how many bytes, and bytes per second into `broker` that would do."""
+    """A partition that falls behind: the growth of its lag in bytes, and a sufficient rate in bytes/s into `broker`."""
 
     partition: TopicPartition
     fell_behind: int
@@ -75,7 +75,7 @@ class Outpaced:
 
 
 def seen(snapshot: Snapshot, moves: Iterable[Move], log_dirs: Mapping[int, LogDir], at_ms: int) -> Behind:
-    """What a look tells of the moves in flight; partitions of which it tells nothing are left out."""
+    """Return the lag of the moves in flight; partitions of unknown lag are left out."""
     missing, size, adding = {}, {}, {}
     for move in moves:
         name, partition = move.topic_partition, snapshot.partitions.get(move.topic_partition)
@@ -91,19 +91,22 @@ def seen(snapshot: Snapshot, moves: Iterable[Move], log_dirs: Mapping[int, LogDi
 
 
 def kept(looks: Sequence[Behind], newest: Behind, *, for_s: float) -> list[Behind]:
-    """The looks with one more, without those of which nothing depends: all but one are younger than `for_s`."""
+    """Return the polls with `newest` added, without those not needed: all but one are younger than `for_s` seconds."""
     young = [look for look in looks if look.at_ms > newest.at_ms - for_s * 1000]
     old = [look for look in looks if look.at_ms <= newest.at_ms - for_s * 1000]
     return [*old[-1:], *young, newest]
 
 
 def outpaced(looks: Sequence[Behind], flying: Collection[Move], *, after_s: float) -> list[Outpaced]:
-    """The moves whose lag has grown over all of the last `after_s` seconds, sorted; none before so long was looked."""
+    """Return the moves whose lag grew over the whole last `after_s` seconds, sorted.
+
+    Empty until the polls cover that time.
+    """
     if not looks or looks[-1].at_ms - looks[0].at_ms < after_s * 1000:
         return []
     first, last = looks[0], looks[-1]
     found = []
-    # One that only gives up a replica has arrived.
+    # A move that only removes replicas has nothing left to copy.
     for move in sorted((each for each in flying if each.adding), key=lambda move: move.topic_partition):
         name = move.topic_partition
         alike = [look for look in looks if look.adding.get(name, move.adding) == move.adding]
@@ -118,7 +121,7 @@ def outpaced(looks: Sequence[Behind], flying: Collection[Move], *, after_s: floa
 
 
 def told(stalled: Sequence[TopicPartition], behind: Sequence[Outpaced], *, after_s: float, throttle: int) -> str:
-    """The sentences for a person; empty while all is well."""
+    """Return the message for an operator; empty if no move is stalled or outpaced."""
     return " ".join(part for part in (_stalled(stalled, after_s), _outpaced(behind, after_s, throttle)) if part)
 
 
@@ -130,7 +133,7 @@ def _stalled(stalled: Sequence[TopicPartition], after_s: float) -> str:
 
 
 def _outpaced(behind: Sequence[Outpaced], after_s: float, throttle: int) -> str:
-    # What the throttle lets through already is not what is missing.
+    # A rate that the throttle already allows is not the problem.
     behind = [each for each in behind if not throttle or each.would_do > throttle]
     if not behind:
         return ""
@@ -147,7 +150,7 @@ def _outpaced(behind: Sequence[Outpaced], after_s: float, throttle: int) -> str:
 def alone(
     flying: Iterable[MoveRow], stalled: Collection[TopicPartition], others: Collection[MoveRow], *, after_s: float
 ) -> list[tuple[MoveRow, str]]:
-    """The moves in flight to be cancelled on their own, and why; without `others`, which are cancelled anyway."""
+    """Return the moves in flight to cancel individually, and why; without `others`, which are cancelled anyway."""
     why = f"{_NO_PROGRESS} for {after_s:.0f} s"
     return [
         (row, why)
@@ -157,7 +160,7 @@ def alone(
 
 
 def cancelled_alone(findings: Iterable[Finding], rows: Iterable[MoveRow]) -> list[tuple[MoveRow, Cause]]:
-    """Return the moves, of `rows` as they are now, that were cancelled alone, and why they do not begin again."""
+    """Return the open moves of `rows` that were cancelled individually, and why they are not submitted again."""
     over = {
         finding.row.topic_partition: finding.row.cause
         for finding in findings

@@ -1,17 +1,17 @@
-"""One added replica of a partition at a time (KIP-236's staggering): which reassignment comes next. Pure.
+"""Staged moves, which add one replica of a partition at a time (KIP-236's staggering): the next reassignment. Pure.
 
-A move that adds several replicas may be carried out as a series of reassignments, its *strides*, each of which adds
-one. Until the last of them the partition keeps all its original replicas, in their order, and gets what arrives behind
-them; the last one adds what is missing and lets go of what leaves. From 123 to 456, that is 1234, 12345, 456. So the
-preferred leader stays as long as it can, and whoever cancels in the middle copies nothing: the originals are all there,
-and the new ones are only let go of.
+A move that adds several replicas may be executed as a series of reassignments, its *stages*, each of which adds one.
+Until the last stage the partition keeps all its original replicas, in their order, and the new replicas follow them.
+The last stage adds the last new replica and removes the replicas that leave. From 123 to 456, the stages are 1234,
+12345, 456. So the preferred leader stays as long as possible, and a cancel between stages copies nothing: all original
+replicas are present, and only the new ones are removed.
 
-Between two strides a partition rests *halfway*. Where it is says which stride comes next: nothing is stored but, with
-a submission, how many of the new replicas are there when it has arrived: the row's `stage`. By that number a stride
-that arrived is told from one that someone cancelled.
+The assignment of a partition between two stages determines the next stage. Only one number is stored, with each
+submission: the row's `stage`, the number of new replicas after its completion. That number distinguishes a completed
+stage from a cancelled one.
 
-A replica that is not in sync would hang a stride in which it stays: then everything that is left comes at once. So a
-partition that a heal makes whole never waits for its second new replica.
+A kept replica that is not in sync would stall a stage. Then all remaining replicas are submitted at once. So a
+partition that a heal makes fully replicated never waits for its second new replica.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ __all__ = [
 
 
 def halfway(move: Move, replicas: Collection[int]) -> int:
-    """How many new replicas there are when `replicas`, in whatever order, is where `move` rests between two strides.
+    """Return the number of new replicas if `replicas`, in any order, is an assignment of `move` between two stages.
 
-    0 when it is no such place; a move that adds one replica has none.
+    Returns 0 if it is not. A move that adds one replica has no such assignment.
     """
     new = _new(move)
     here = len(move.adding & frozenset(replicas))
@@ -49,25 +49,31 @@ def halfway(move: Move, replicas: Collection[int]) -> int:
 
 
 def stops(move: Move) -> list[Assignment]:
-    """Where `move` rests between its strides, first to last."""
+    """Return the assignments of `move` between its stages, first to last."""
     new = _new(move)
     return [(*move.before, *new[:count]) for count in range(1, len(new))]
 
 
 def ahead(row: MoveRow, partition: Partition | None) -> Move:
-    """What is left of a move: all of it, or, when it rests halfway, what comes from there on."""
+    """Return the remaining part of a move: the whole move, or the remaining stages if it is between stages."""
     if partition is None or not _rests_halfway(row, partition):
         return row.move
     return replace(row.move, before=partition.replicas)
 
 
 def may_go_back(row: MoveRow, partition: Partition | None, live: frozenset[int]) -> bool:
-    """Whether it rests halfway, and can let go of what has arrived: a dead original would hang that (ZooKeeper)."""
+    """Return True if the move is between stages and can be rolled back.
+
+    The removal of the new replicas would stall on a dead original broker (ZooKeeper).
+    """
     return partition is not None and _rests_halfway(row, partition) and frozenset(row.move.before) <= live
 
 
 def next_stride(move: Move, partition: Partition, live: frozenset[int]) -> Move:
-    """The reassignment that adds the next replica of `move`, which begins where the partition is."""
+    """Return the reassignment that adds the next replica of `move`, whose `before` is the current assignment.
+
+    Returns the whole move if it adds fewer than two replicas, or if not all replicas in `before` are live and in sync.
+    """
     new = _new(move)
     if len(new) < 2 or not frozenset(move.before) <= partition.isr & live:
         return move
@@ -75,7 +81,7 @@ def next_stride(move: Move, partition: Partition, live: frozenset[int]) -> Move:
 
 
 def bound_for(move: Move, partition: Partition) -> Assignment | None:
-    """The target of what flies, if it is that of `move` or of one of its strides."""
+    """Return the target of the reassignment in flight, if it is the target of `move` or of one of its stages."""
     if not partition.reassigning:
         return None
     target = tuple(broker for broker in partition.replicas if broker not in partition.removing)
@@ -84,13 +90,13 @@ def bound_for(move: Move, partition: Partition) -> Assignment | None:
 
 
 def goes_back(move: Move, partition: Partition) -> bool:
-    """Whether what flies only lets go of what had arrived, and ends at the originals in their order."""
+    """Return True if the reassignment in flight only removes new replicas, and ends at the originals in their order."""
     kept = tuple(broker for broker in partition.replicas if broker not in partition.removing)
     return not partition.adding and kept == move.before and frozenset(partition.removing) <= move.adding
 
 
 def flown(row: MoveRow, partition: Partition | None) -> Move:
-    """What is in flight of a submitted move: the whole of it, or one stride."""
+    """Return the part of a submitted move that is in flight: the whole move, or one stage."""
     target = None if partition is None else bound_for(row.move, partition)
     if partition is None or target is None or frozenset(partition.adding) == row.move.adding:
         return row.move
@@ -99,12 +105,12 @@ def flown(row: MoveRow, partition: Partition | None) -> Move:
 
 
 def stage_of(move: Move, target: Assignment) -> int:
-    """Return how many new replicas there are at `target`."""
+    """Return the number of new replicas in `target`."""
     return len(move.adding & frozenset(target))
 
 
 def words(move: Move, stage: int) -> str:
-    """Return for a person how many new replicas there are at a stage; empty for a move as a whole, which is stage 0."""
+    """Return the number of new replicas at a stage as text; empty for a whole move, which is stage 0."""
     return f"{stage} of {len(move.adding)} new replicas" if stage else ""
 
 

@@ -1,4 +1,4 @@
-"""Is everything replicated as it should be? What sensors ask and the end of a heal asserts. Pure."""
+"""Detection of partitions that are not fully replicated, for sensors and for the end of a heal. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Unwhole", "unwhole"]
 
 @dataclass(frozen=True, slots=True)
 class Unwhole:
-    """A partition that is not whole: which of its replicas are not in sync, and whether it is moving."""
+    """A partition that is not fully replicated: its replicas that are not in sync, and the reassignment flag."""
 
     topic: str
     partition: int
@@ -22,7 +22,7 @@ class Unwhole:
 
     @property
     def sentence(self) -> str:
-        """What is still missing."""
+        """Return a message that names the brokers that are not in sync, or the reassignment in flight."""
         name = TopicPartition(self.topic, self.partition)
         if not self.missing:
             return f"{name} is being moved."
@@ -31,9 +31,9 @@ class Unwhole:
 
 
 def unwhole(snapshot: Snapshot, partitions: Collection[TopicPartition] | None = None) -> tuple[Unwhole, ...]:
-    """The partitions, of those asked for or of all, with a replica out of the ISR or a reassignment in flight; sorted.
+    """Return the partitions with a replica out of the ISR or a reassignment in flight, sorted.
 
-    Partitions that do not exist are left out.
+    Only `partitions` are checked, or all if it is None. Partitions that do not exist are left out.
     """
     asked = snapshot.partitions.keys() if partitions is None else set(partitions) & snapshot.partitions.keys()
     found = (snapshot.partitions[name] for name in sorted(asked))

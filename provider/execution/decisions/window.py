@@ -1,4 +1,4 @@
-"""Which moves may start now. Pure: values in, moves out, in a total order, so that equal input gives equal output."""
+"""The moves to submit now. Pure: values in, moves out, in a total order, so that equal input gives equal output."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Caps", "Flow", "flows", "next_moves", "open_rows", "pause_left_ms"]
 
 @dataclass(frozen=True, slots=True)
 class Caps:
-    """How much may be in flight: replicas into one broker, replicas out of one broker, partitions in the cluster."""
+    """The limits in flight: replicas into one broker, replicas out of one broker, partitions in the cluster."""
 
     into: int
     out_of: int
@@ -26,26 +26,26 @@ class Caps:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """A reassignment in flight, whoever began it: who receives, and who sends (the leader, if there is one)."""
+    """A reassignment in flight of any origin: the receiving brokers, and the sending leader, None without a leader."""
 
     into: frozenset[int]
     out_of: int | None
 
 
 def flows(snapshot: Snapshot) -> list[Flow]:
-    """Everything that the cluster moves at this moment."""
+    """Return all reassignments that are in flight in the cluster."""
     return [Flow(frozenset(moving.adding), moving.leader) for moving in snapshot.reassigning.values()]
 
 
 def open_rows(rows: Sequence[MoveRow], *, barrier: bool) -> list[MoveRow]:
-    """The moves that may begin as far as chunks go: with `barrier`, those of the first unsettled chunk (KIP-46)."""
+    """Return the open moves that the chunks allow: with `barrier`, those of the first unsettled chunk (KIP-46)."""
     left = unsettled(rows)
     first = min((row.move.chunk for row in left), default=None)
     return [row for row in left if row.state in OPEN and (row.move.chunk == first or not barrier)]
 
 
 def pause_left_ms(rows: Sequence[MoveRow], *, pause_ms: int, now_ms: int) -> int:
-    """Milliseconds until the next chunk may begin, `pause_ms` after the one before it settled; 0: now."""
+    """Return the milliseconds until the next chunk may begin, `pause_ms` after the previous chunk settled; 0: now."""
     first = min((row.move.chunk for row in unsettled(rows)), default=0)
     if any(row.move.chunk == first and row.attempt for row in rows):
         return 0
@@ -62,11 +62,12 @@ def next_moves(
     rooms: Mapping[int, tuple[Room, ...]],
     sizes: Mapping[TopicPartition, int] | None = None,
 ) -> list[Move]:
-    """Choose the moves to start now, in plan order, so that no broker exceeds `caps` or its `rooms`.
+    """Choose the moves to submit now, in plan order, so that no broker exceeds `caps` or its `rooms`.
 
-    A move that finds no place is passed over and holds up nothing behind it. A move that alone is larger than a cap
-    starts when nothing else uses that broker. Brokers that `rooms` does not name have room. `sizes` are those on the
-    leaders now; one that is not there is as it was planned. Pure reorders copy nothing and take no place.
+    A move that exceeds a limit is skipped and does not block the moves behind it. A move that alone exceeds
+    `caps.out_of` starts while its leader sends nothing else. Brokers that `rooms` does not name have enough space.
+    `sizes` are the current sizes on the leaders; the planned size replaces a missing one. Pure reorders copy nothing
+    and use no capacity.
     """
     load = _Load.of(flying, rooms, sizes or {})
     in_order = sorted(waiting, key=lambda move: (move.chunk, move.position, move.topic_partition))
@@ -75,10 +76,10 @@ def next_moves(
 
 @dataclass
 class _Load:
-    """What the brokers carry while moves are being chosen."""
+    """The load of the brokers during the choice of moves."""
 
     into: Counter[int]
-    #: Nothing is ever counted for None: without a leader, nobody sends.
+    #: Nothing is counted for None: without a leader, no broker sends.
     out_of: Counter[int | None]
     total: int
     rooms: dict[int, tuple[Room, ...]]

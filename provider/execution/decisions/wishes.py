@@ -1,4 +1,4 @@
-"""What a person or a schedule wants of a rebalance, as the planner's options. Pure."""
+"""A rebalance request of an operator or a schedule, and its translation to the planner's options. Pure."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from kafka_steward.planning.files.formats import SnapshotFolder, cordoned_in
 
 __all__ = ["OPERATIONS", "SCHEDULED_SHARE", "Wishes", "nothing_to_do", "options_for", "refuse_wrong"]
 
-#: The operations of a rebalance, as its form names them.
+#: The operations of a rebalance, as named in its form.
 OPERATIONS = ("rebalance", "expand", "drain", "set-replication-factor")
-#: The part of the cluster's bytes that a scheduled run moves at most, unless a budget is given.
+#: The largest fraction of the cluster's bytes that a scheduled run moves, unless a budget is given.
 SCHEDULED_SHARE = 0.1
 _INTERNAL = re.compile(r"__(consumer_offsets|share_group_state|transaction_state)")
 _EVEN = ("rebalance", "expand", "drain")
@@ -25,7 +25,7 @@ _EVEN = ("rebalance", "expand", "drain")
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """The fields of the form; None or empty is no wish. `topics` and `exclude` are regular expressions of names."""
+    """The fields of the form; None or empty means unset. `topics` and `exclude` are regular expressions of names."""
 
     operation: str
     brokers: Sequence[int] = ()
@@ -42,9 +42,10 @@ class Wishes:
 
 
 def options_for(wishes: Wishes, snapshot: SnapshotFolder, *, scheduled: bool) -> dict[str, Any]:
-    """The planner's options. Raises RequestError for wishes that do not go together.
+    """Return the planner's options. Raises RequestError for invalid or conflicting fields.
 
-    A scheduled run without a budget moves at most SCHEDULED_SHARE of the bytes that all replicas have together.
+    The operation set-replication-factor also raises it if no topic matches. A scheduled run without a budget moves at
+    most SCHEDULED_SHARE of the total bytes of all replicas.
     """
     refuse_wrong(wishes)
     shared = {"rack_aware": wishes.rack_aware, "exclude_brokers": list(wishes.exclude_brokers) or None}
@@ -59,9 +60,9 @@ def options_for(wishes: Wishes, snapshot: SnapshotFolder, *, scheduled: bool) ->
 
 
 def nothing_to_do(wishes: Wishes, snapshot: SnapshotFolder) -> str:
-    """Why there is nothing to plan, where a look at the snapshot tells; else empty.
+    """Return why there is nothing to plan, as far as the snapshot shows; else empty.
 
-    An expand is for brokers that are live, hold nothing and are not cordoned; a drain, for brokers that hold something.
+    An expand needs a live broker that has no replicas and is not cordoned. A drain needs a broker with replicas.
     """
     empty = _in_state(snapshot, "new") - frozenset(cordoned_in(snapshot.brokers))
     if wishes.operation == Operation.EXPAND.value and not empty:
@@ -73,7 +74,7 @@ def nothing_to_do(wishes: Wishes, snapshot: SnapshotFolder) -> str:
 
 
 def refuse_wrong(wishes: Wishes) -> None:
-    """Raise RequestError for fields that do not go together, whatever the cluster looks like."""
+    """Raise RequestError for invalid or conflicting fields; the cluster is not considered."""
     drain, factor = Operation.DRAIN.value, Operation.SET_REPLICATION_FACTOR.value
     _compiled((*wishes.topics, *wishes.exclude))
     if wishes.operation not in OPERATIONS:
@@ -102,7 +103,7 @@ def _budget(wishes: Wishes, snapshot: SnapshotFolder, *, scheduled: bool) -> Map
 
 
 def _bytes(snapshot: SnapshotFolder) -> int:
-    """What all replicas have together; a partition whose size is unknown counts as empty."""
+    """Return the total bytes of all replicas; a partition of unknown size counts as empty."""
     copies = pc.list_value_length(snapshot.partitions["replicas"])
     return int(pc.sum(pc.multiply(snapshot.partitions["bytes"], copies), min_count=0).as_py())
 

@@ -1,1 +1,1 @@
-"""Topics made with fewer replicas than they shall have, and what is owed to them (KIP-409); brokers that join."""
+"""Topics created with too few replicas, their pending replicas (KIP-409), and brokers that join."""

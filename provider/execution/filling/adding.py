@@ -1,7 +1,7 @@
-"""More partitions for a topic. Kafka wants each of them to have as many replicas as the others have (KIP-409).
+"""Add partitions to a topic. Kafka requires as many replicas for new partitions as the others have (KIP-409).
 
-On KRaft, brokers that are registered and fenced may take their place, and Kafka itself fills them. Where even they are
-too few, it is refused, or left as a request that is carried out when a broker joins.
+On KRaft, Kafka may place replicas on brokers that are registered and fenced, and fills them itself. If even these are
+too few, the call is refused, or deferred as a request that is executed when a broker joins.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from kafka_steward.journal.owed import AskedPartitions, OwedReplicas
 __all__ = ["Added", "add_partitions", "asked_partitions", "carry_out_asked", "possible"]
 
 
-#: Kafka's INVALID_PARTITIONS: it has as many already, among other things.
+#: Kafka's INVALID_PARTITIONS: among other causes, the topic has that many partitions already.
 _AS_MANY = 37
 
 
 @dataclass(frozen=True)
 class Added:
-    """What came of it: whether it was done now, left for later or needed nothing; and the sentence."""
+    """The result: partitions created now (`done`), request deferred (`waits`), or neither; and the message."""
 
     done: bool
     waits: bool
@@ -38,9 +38,12 @@ class Added:
 
 
 def add_partitions(cluster: TopicMaker, journal: Journal, topic: str, count: int, *, later: bool, who: Who) -> Added:
-    """Let `topic` have `count` partitions in all; with `later`, too few brokers leave a request for when one joins.
+    """Create partitions until `topic` has `count` in total.
 
-    Raises RequestError for a topic that does not exist or has more, and where there are too few brokers; KafkaRefused.
+    With `later` and too few brokers, a deferred request is written, and executed when a broker joins.
+
+    Raises RequestError for a topic that does not exist or has more partitions, for too few brokers without `later`, and
+    when another process writes a deferred request for the topic concurrently; KafkaRefused.
     """
     snapshot = cluster.snapshot()
     there = _partitions(snapshot, topic)
@@ -63,12 +66,12 @@ def add_partitions(cluster: TopicMaker, journal: Journal, topic: str, count: int
 
 
 def possible(there: list[Partition], snapshot: Snapshot) -> bool:
-    """Whether Kafka can place new partitions; it counts fenced brokers, and wants one that is live."""
+    """Return whether Kafka can place new partitions: it counts fenced brokers, and requires one live broker."""
     return bool(snapshot.live) and len(snapshot.brokers) >= _factor(there)
 
 
 def asked_partitions(journal: Journal, snapshot: Snapshot) -> dict[str, AskedPartitions]:
-    """By topic, the requests that can be carried out now, or are of no use any more."""
+    """Return, by topic, the deferred requests that can be executed now or are obsolete."""
     found = {}
     for topic, asked in ((*each.key, each.document) for each in ASKED_PARTITIONS.found(journal.tree)):
         there = _partitions(snapshot, topic)
@@ -78,7 +81,7 @@ def asked_partitions(journal: Journal, snapshot: Snapshot) -> dict[str, AskedPar
 
 
 def carry_out_asked(cluster: TopicMaker, journal: Journal, who: Who) -> list[str]:
-    """Carry out the requests that were left, as far as there are brokers by now; a sentence for each that is over."""
+    """Execute deferred requests for which there are enough brokers now; returns a message for each finished request."""
     snapshot = cluster.snapshot()
     told = []
     for topic, asked in asked_partitions(journal, snapshot).items():
@@ -95,7 +98,7 @@ def carry_out_asked(cluster: TopicMaker, journal: Journal, who: Who) -> list[str
 
 
 def _why_not(asked: AskedPartitions, there: list[Partition]) -> str:
-    """Why a request is of no use any more; empty while it is."""
+    """Return why a request is obsolete; empty while it is not."""
     if not there:
         return "the topic was deleted, so no partitions are added to it"
     if None not in (asked.topic_id, there[0].topic_id) and asked.topic_id != there[0].topic_id:
@@ -124,7 +127,7 @@ def _added(cluster: TopicMaker, journal: Journal, topic: str, count: int, snapsh
         if not _has(cluster, topic, count):
             raise
     journal.audit.complete([entry], Outcome.REFUSED if refused else Outcome.DONE, str(refused or ""))
-    # A broker repeats what it hands on to the controller: it may be refused for what it has done.
+    # A broker retries what it forwards to the controller: the retry may be refused because the first attempt succeeded.
     if refused is not None and not (refused.code == _AS_MANY and _has(cluster, topic, count)):
         forget(journal, new)
         raise refused
@@ -133,16 +136,17 @@ def _added(cluster: TopicMaker, journal: Journal, topic: str, count: int, snapsh
 
 
 def _has(cluster: TopicMaker, topic: str, count: int) -> bool:
-    """Whether a topic that had fewer partitions has as many as were asked for."""
+    """Return whether the topic has exactly the requested number of partitions now."""
     return len(_partitions(cluster.snapshot([topic]), topic)) == count
 
 
 def _owed(
     journal: Journal, topic: str, count: int, there: list[Partition], snapshot: Snapshot
 ) -> Mapping[TopicPartition, OwedReplicas]:
-    """A topic to which replicas are owed gets new partitions with as few: as much is owed to them.
+    """Return the pending replicas of the new partitions, for a topic that has pending replicas.
 
-    Which brokers Kafka gives them is not known yet; how many is, and the next look writes down which.
+    New partitions get as few replicas as the existing ones, so they have as many pending replicas. The brokers that
+    Kafka will assign are not known yet, but their number is; the next poll records the brokers.
     """
     targets = {debt.owed.target_rf for debt in debts(journal, snapshot) if debt.partition.topic == topic}
     if not targets or max(targets) <= _factor(there):
@@ -165,5 +169,5 @@ def _partitions(snapshot: Snapshot, topic: str) -> list[Partition]:
 
 
 def _factor(there: list[Partition]) -> int:
-    """The replication factor that Kafka wants new partitions to have: the first one's."""
+    """Return the replication factor that Kafka requires for new partitions: that of the first partition."""
     return len(set(there[0].replicas) - set(there[0].adding))

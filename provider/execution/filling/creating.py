@@ -1,9 +1,10 @@
-"""Creating topics and partitions, also while there are fewer brokers than replicas asked for (KIP-409).
+"""Create topics, even while fewer brokers are live than replicas were requested (KIP-409).
 
-`creation_of` and `addition_of` decide, purely; `create_topic` and `add_partitions` do it: what will be owed is written
-down first, then Kafka is asked, once. A crash in between leaves a debt of a topic that does not exist, which is
-dropped; a second try finds the topic, or makes it. When no answer comes, or Kafka says that the topic exists although
-it did not before (a broker repeats what it hands on to the controller), what is there is compared with what was asked.
+`creation_of` decides, purely; `create_topic` executes: it records the pending replicas first, and then sends one
+request to Kafka. A crash in between leaves a pending-replica record of a topic that does not exist. That record is
+dropped; a second attempt finds the topic, or creates it. If Kafka does not answer, or answers that a topic exists that
+did not exist before (a broker retries what it forwards to the controller), the existing topic is compared with the
+request.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _EXISTS = 36
 
 
 class TopicMaker(ClusterPort, Protocol):
-    """A cluster in which topics can be made; KafkaCluster is one."""
+    """A cluster in which topics can be created; KafkaCluster is one."""
 
     def create_topic(
         self,
@@ -46,12 +47,12 @@ class TopicMaker(ClusterPort, Protocol):
     def create_partitions(
         self, topic: str, count: int, assignments: Sequence[Assignment] | None = None
     ) -> KafkaRefused | None:
-        """Let a topic have `count` partitions in all."""
+        """Create partitions until the topic has `count` in total."""
 
 
 @dataclass(frozen=True)
 class WantedTopic:
-    """A topic that someone wants. Raises RequestError for numbers below 1."""
+    """A requested topic. Raises RequestError for numbers below 1."""
 
     topic: str
     partitions: int
@@ -66,7 +67,7 @@ class WantedTopic:
 
 @dataclass(frozen=True)
 class Created:
-    """What came of it: whether it was there before, how many replicas are owed, and the sentence."""
+    """The result: whether the topic existed before, the number of pending replicas (`owed`), and the message."""
 
     existed: bool
     owed: int
@@ -76,7 +77,7 @@ class Created:
 def creation_of(
     wanted: WantedTopic, live: frozenset[int], *, allowed: bool, min_isr: int
 ) -> tuple[Assignment, ...] | None:
-    """Where the replicas go when there are too few brokers; None where Kafka is to place them itself.
+    """Return each partition's assignment when there are too few brokers; None when Kafka places the replicas itself.
 
     Every live broker gets a replica of every partition, and leads its share. Raises RequestError with fewer live
     brokers than min(min.insync.replicas, replication factor): a producer with acks=all could not use the topic.
@@ -95,7 +96,7 @@ def creation_of(
 
 
 def _turned(brokers: Sequence[int], number: int) -> Assignment:
-    """The brokers from another one on for each partition; the others in another order in each round."""
+    """Return the brokers rotated by the partition number; the followers are rotated further in each round."""
     first, turn = number % len(brokers), number // len(brokers)
     others = [*brokers[first + 1 :], *brokers[:first]]
     turn %= len(others) or 1
@@ -103,9 +104,9 @@ def _turned(brokers: Sequence[int], number: int) -> Assignment:
 
 
 def create_topic(cluster: TopicMaker, journal: Journal, wanted: WantedTopic, *, allowed: bool, who: Who) -> Created:
-    """Create a topic; with `allowed`, also while fewer brokers than replicas are live: the rest is owed (KIP-409).
+    """Create a topic; with `allowed`, also with fewer live brokers than replicas: the rest is pending (KIP-409).
 
-    Raises RequestError when it exists with other numbers, or there are too few brokers, and KafkaRefused.
+    Raises RequestError when the topic exists with other numbers, or there are too few brokers; KafkaRefused.
     """
     snapshot = cluster.snapshot()
     there = {name: each for name, each in snapshot.partitions.items() if name.topic == wanted.topic}
@@ -163,7 +164,7 @@ def _asked(
 
 
 def _is_as_asked(cluster: TopicMaker, wanted: WantedTopic, assignments: Sequence[Assignment] | None) -> bool:
-    """Whether the topic is there with the partitions, replicas and settings that were asked for."""
+    """Return whether the topic exists with the requested partitions, replicas and settings."""
     found = cluster.snapshot([wanted.topic]).partitions
     there = {name.partition: each.replicas for name, each in found.items() if name.topic == wanted.topic}
     if sorted(there) != list(range(wanted.partitions)):
@@ -221,7 +222,7 @@ def _sentence(wanted: WantedTopic, owed: Mapping[TopicPartition, OwedReplicas], 
 
 def _min_isr(cluster: ClusterPort, wanted: WantedTopic, snapshot: Snapshot) -> int:
     given = str(wanted.settings.get(_MIN_ISR, ""))
-    if given.isdecimal():  # what is no number, Kafka refuses in its own words
+    if given.isdecimal():  # Kafka rejects any other text with its own error message
         return int(given)
     told = cluster.broker_configs(sorted(snapshot.live), [_MIN_ISR])
     return max((int(of[_MIN_ISR]) for of in told.values() if _MIN_ISR in of), default=1)

@@ -1,4 +1,4 @@
-"""The book of what is owed (KIP-409): read from the journal, judged by a look at the cluster, and kept up to date."""
+"""The pending-replica store (KIP-409): read from the journal, compared with a cluster snapshot, and kept up to date."""
 
 from __future__ import annotations
 
@@ -21,24 +21,25 @@ from kafka_steward.journal.tree import Node, Tree
 
 __all__ = ["debts", "forget", "owed_count", "settle_debts", "write_down"]
 
-#: Fills that are looked through for what became of a partition.
+#: The number of latest plans in which fills of a partition are searched.
 _PLANS = 50
 
 
 def debts(journal: Journal, snapshot: Snapshot) -> list[Debt]:
-    """All that is owed, judged by `snapshot`; what cannot be read is logged and left out."""
+    """Return all pending replicas, evaluated against `snapshot`; unreadable records are left out."""
     return [debt for _, debt in _judged(journal, snapshot)]
 
 
 def owed_count(tree: Tree) -> int:
-    """How many replicas are owed by what is written down."""
+    """Return the number of recorded pending replicas."""
     return sum(each.document.target_rf - len(each.document.brokers) for each in OWED.found(tree))
 
 
 def settle_debts(cluster: ClusterPort, journal: Journal, snapshot: Snapshot, who: Who) -> list[Debt]:
-    """Strike out what is settled or dropped, with a row in the audit trail, and write down what has changed.
+    """Delete settled or dropped records, with a row in the audit trail for each, and update the changed ones.
 
-    Returns all of it, as judged. What another process changed meanwhile is left to that one. Raises ClusterError.
+    Returns all records, as evaluated. A record that another process changed concurrently is left to that process.
+    Raises ClusterError.
     """
     judged = _judged(journal, with_hidden(cluster, snapshot, journal.tree.children(paths.OWED)))
     for node, debt in judged:
@@ -53,18 +54,18 @@ def settle_debts(cluster: ClusterPort, journal: Journal, snapshot: Snapshot, who
 def write_down(
     journal: Journal, owed: Mapping[TopicPartition, OwedReplicas], reason: str, who: Who
 ) -> list[TopicPartition]:
-    """Write down what is about to be owed; returns what was not written there before."""
+    """Record pending replicas before the topic or partitions are created; returns the newly recorded partitions."""
     new = []
     for name, document in owed.items():
         if put_new(journal.tree, paths.owed(name), document.to_json()) is None:
-            continue  # an earlier try, which may have got further than that
+            continue  # recorded by an earlier attempt, which may have got further
         journal.audit.note(_entry(Action.OWE, name, reason, who, document))
         new.append(name)
     return new
 
 
 def forget(journal: Journal, names: Sequence[TopicPartition]) -> None:
-    """Strike out what was written down for something that Kafka then refused."""
+    """Delete the records that were written for a request that Kafka then refused."""
     for name in names:
         node = journal.tree.get(paths.owed(name))
         if node is not None:
@@ -86,7 +87,10 @@ def _judged(journal: Journal, snapshot: Snapshot) -> list[tuple[Node, Debt]]:
 
 
 def _filled(journal: Journal) -> dict[TopicPartition, list[Assignment]]:
-    """What fills gave each partition: only they may take one a part of the way."""
+    """Return the assignments that fill plans gave each partition, intermediate ones included.
+
+    Only a fill may leave a partition with a part of its pending replicas.
+    """
     found: dict[TopicPartition, list[Assignment]] = {}
     for record in journal.plans.latest(_PLANS):
         if record.operation == Operation.FILL.value:

@@ -1,7 +1,8 @@
-"""A broker joins: is there something that was owed, and can be settled now (KIP-409)?
+"""Detect brokers that can take pending replicas or let deferred partition requests execute (KIP-409).
 
-By the state, not by the moment at which a broker came: a bell that nobody heard is rung again after
-`heal_retry_interval`, and at once for a broker that was not rung for yet.
+Detection is level-triggered, by state and not by the moment at which a broker joined: the event is re-emitted every
+`heal_retry_interval`, and at once for a broker that was not announced before. While a fill plan is unfinished, no event
+is emitted.
 """
 
 from __future__ import annotations
@@ -28,9 +29,10 @@ __all__ = ["Joined", "look_for_joined"]
 
 @dataclass(frozen=True)
 class Joined:
-    """What a look found. `due` are brokers to ring for now; `able` all that can take what is owed.
+    """The result of one poll. `due` are the brokers to emit an event for now.
 
-    `empty` are live brokers that hold no replica at all. `owed` counts replicas. Times are the journal's.
+    `able` are all brokers that can take a pending replica or let a deferred partition request execute. `empty` are live
+    brokers that hold no replica at all. `owed` is the number of pending replicas. Times are the journal's.
     """
 
     due: tuple[int, ...]
@@ -45,9 +47,12 @@ class Joined:
 def look_for_joined(
     cluster: ClusterPort, journal: Journal, settings: Settings, who: Who, *, announce: bool = True
 ) -> Joined | None:
-    """Look once, and keep the book of debts up to date; None, without asking Kafka, while nothing is owed.
+    """Poll once, and update the pending-replica store.
 
-    With `announce`, what is returned in `due` counts as rung for. Raises ClusterError, JournalError.
+    With `announce`, the brokers in `due` are recorded as announced. With `announce`, the result is also None, without a
+    request to Kafka, while there are no pending replicas and no deferred partition requests.
+
+    Raises ClusterError, JournalError.
     """
     if announce and not (journal.tree.children(paths.OWED) or journal.tree.children(paths.PARTITIONS_ASKED)):
         return None

@@ -1,10 +1,9 @@
-"""Brokers that join and hold nothing: for whom an expand is to begin, once, after the fill.
+"""Empty brokers: brokers that join without replicas, for which one expand is to start, after the fill.
 
-By the state, not by the moment: the watch writes down which live brokers are empty, and rings again every
-`heal_retry_interval` until a run takes them up. What a run has taken up is its own matter from then on, whatever comes
-of its plan: nobody is asked for the same broker twice, unless it goes and comes back empty. Nor for one that was seen
-to hold something, and was drained. Replicas that are owed go first (KIP-409); a broker that got some of them waits all
-the same.
+Detection is level-triggered: the watch records which live brokers are empty, and re-emits the event every
+`heal_retry_interval` until a run claims them. A broker is claimed by one run and not announced again, even if that
+run's plan fails, unless it leaves the cluster and rejoins empty. A broker that held replicas and was drained is not
+announced either. Pending replicas are filled first (KIP-409); a broker that received some of them stays unclaimed.
 """
 
 from __future__ import annotations
@@ -31,9 +30,10 @@ __all__ = ["Newcomers", "look_for_newcomers", "seen", "take_up"]
 
 @dataclass(frozen=True)
 class Newcomers:
-    """What a look found. `due` are brokers to ring for now; `brokers` all that wait, or that a run has taken up.
+    """The result of one poll or claim. `due` are the brokers to emit an event for now.
 
-    `empty` are those of them that still hold nothing. Times are the journal's.
+    `brokers` are all unclaimed brokers, or the ones that the run claimed. `empty` is the part of `brokers` that still
+    holds no replica. Times are the journal's.
     """
 
     brokers: tuple[int, ...]
@@ -44,18 +44,18 @@ class Newcomers:
 
 
 def seen(known: JoinedBrokers, snapshot: Snapshot) -> JoinedBrokers:
-    """What is known after a look. Pure. Where no broker holds anything, there is nothing to expand."""
+    """Return the updated record after a poll. Pure. If no broker holds replicas, no broker becomes unclaimed."""
     waited = frozenset(known.waiting) & snapshot.live
-    # Who holds something is not new, and is not when it is drained either: a drain would be undone.
+    # A broker that holds replicas is not new, and a drained broker is not new either: an expand would undo the drain.
     old = (frozenset(known.old) | snapshot.hosting) & snapshot.live - waited
     waiting = waited | (snapshot.live - old if snapshot.hosting else frozenset[int]())
-    # One that is new is rung for at once.
+    # A new broker is announced at once.
     announced_ms = known.announced_ms if waiting <= frozenset(known.waiting) else 0
     return replace(known, waiting=_ids(waiting), old=_ids(old), announced_ms=announced_ms)
 
 
 def look_for_newcomers(cluster: ClusterPort, journal: Journal, settings: Settings) -> Newcomers:
-    """Look once, and write down what has changed; what is returned in `due` counts as rung for.
+    """Poll once, and record the changes; the brokers returned in `due` are recorded as announced.
 
     Raises ClusterError, JournalError.
     """
@@ -67,15 +67,15 @@ def look_for_newcomers(cluster: ClusterPort, journal: Journal, settings: Setting
     due = () if why or early else _ready(cluster, found)
     found = replace(found, announced_ms=now_ms) if due else found
     if found != known and put(journal.tree, paths.JOINED_BROKERS, node, found.to_json()) is None:
-        due = ()  # another watch looks
+        due = ()  # another watch polls concurrently
     return _newcomers(found.waiting, due, snapshot, why, now_ms)
 
 
 def take_up(cluster: ClusterPort, journal: Journal, run: str) -> Newcomers:
-    """Take up for a run what waits, once; a later try of the same run gets the same brokers again.
+    """Claim the unclaimed brokers for a run, once; a later attempt of the same run gets the same brokers again.
 
-    Nothing is taken up while a fill is to come first: the watch rings again after it. Raises ClusterError,
-    JournalError; VersionConflict when a watch looks at this very moment: try again.
+    Nothing is claimed while a fill must come first: the watch re-emits the event after it. Raises ClusterError,
+    JournalError; VersionConflict when a watch polls concurrently: try again.
     """
     snapshot, node = cluster.snapshot(), journal.tree.get(paths.JOINED_BROKERS)
     known, now_ms = _known(node), journal.now_ms()
@@ -93,12 +93,12 @@ def take_up(cluster: ClusterPort, journal: Journal, run: str) -> Newcomers:
 
 
 def _ready(cluster: ClusterPort, found: JoinedBrokers) -> tuple[int, ...]:
-    """Those who wait and may be given something: one that is cordoned waits until it is not any more (KIP-1066)."""
+    """Return the unclaimed brokers that may receive replicas: a cordoned broker waits until it is not (KIP-1066)."""
     return _ids(frozenset(found.waiting) - cordoned_brokers(cluster, found.waiting))
 
 
 def _fill_first(journal: Journal, snapshot: Snapshot) -> str:
-    """Why an expand waits for the fill; empty when it does not."""
+    """Return why an expand waits for the fill; empty when it does not."""
     if any(record.operation == Operation.FILL.value for record in journal.plans.unfinished()):
         return "a fill is under way"
     return "replicas are owed that a live broker can take" if takers(debts(journal, snapshot), snapshot) else ""

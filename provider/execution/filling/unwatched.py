@@ -1,4 +1,4 @@
-"""Whether any watch reads this journal: what is owed is written there, and by itself nobody else comes for it."""
+"""Check that a watch reads this journal: no other process detects its pending replicas without being called."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from kafka_steward.journal.open import Journal
 
 __all__ = ["why_unwatched"]
 
-#: The look that each watch takes, many times a minute.
+#: The kind of poll that each watch runs, many times a minute.
 _LOOK = "failures"
 _LATELY_MS = 600_000
 
 
 def why_unwatched(journal: Journal) -> str:
-    """Return one sentence for a person when no watch has looked lately, else nothing. Raises JournalUnreachable.
+    """Return a message for the user when no watch has polled within `_LATELY_MS`, else "". Raises JournalUnreachable.
 
-    A watch that runs and keeps another journal, on another host, is not to be told from one that does not run.
+    A running watch that uses another journal, on another host, cannot be distinguished from one that does not run.
     """
     if journal.looks is None:
         return ""

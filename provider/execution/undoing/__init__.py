@@ -1,1 +1,1 @@
-"""A plan is undone to the end, and it is verified that everything is as it was (KIP-236)."""
+"""Cancel or roll back a plan to the end, and verify that the partitions are as they were before (KIP-236)."""

@@ -1,4 +1,4 @@
-"""Which plan is to be undone, when a person does not say, or says only the beginning of its digest."""
+"""Resolve the plan to cancel when the user gives no digest, or only a prefix of one."""
 
 from __future__ import annotations
 
@@ -11,16 +11,21 @@ from kafka_steward.journal.records import ROLLS_BACK
 
 __all__ = ["plan_to_undo"]
 
-#: How far back the beginning of a digest is looked for.
+#: The number of latest plans that are searched for a digest prefix.
 _PLANS = 1000
 
 
 def plan_to_undo(journal: Journal, named: str | None, *, scope: Scope, who: Who) -> str:
-    """The digest of the plan that is meant.
+    """Return the digest of the plan to cancel.
 
-    That is the one `named` by its digest or the beginning of it; else what `who` asked for before in the same run, so
-    that a second try means the same plan; else the one that has the cluster; else one whose undoing was begun. When a
-    rollback has the cluster, scope "plan" means the plan that it takes back. Raises PlanError.
+    The plan is, in this order:
+
+    1. the plan `named` by its digest or a prefix of it;
+    2. the plan that `who` requested before in the same run, so that a second attempt resolves to the same plan;
+    3. the plan that holds the plan slot; with scope "plan", if that plan is a rollback, the plan that it takes back;
+    4. a plan whose cancel or rollback has not ended.
+
+    Raises PlanError when no plan is found, or not exactly one plan matches the prefix.
     """
     if named:
         return _by_beginning(journal, named)
@@ -59,5 +64,5 @@ def _owner(journal: Journal, scope: Scope) -> str | None:
 
 
 def _unsteered(journal: Journal) -> list[str]:
-    """Plans whose undoing was begun and whose process died."""
+    """Return the plans whose cancel or rollback was requested and has not ended, for example after a crash."""
     return [record.digest for record in open_undos(journal)]

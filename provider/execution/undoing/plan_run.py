@@ -1,4 +1,4 @@
-"""A plan as its own run sees it: to its end, and through its rollback when somebody asked for that in the middle."""
+"""Run a plan to its end, and through its rollback if that was requested in the meantime."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ __all__ = ["PlanRun"]
 
 
 class PlanRun:
-    """Steps a plan, then the rollback that was asked for; the same face as `Runner`. Keep one for a loop.
+    """Steps a plan, then its requested rollback; same interface as `Runner`. Keep one for a loop.
 
-    Whoever asked steps the rollback too, and may have died. The last progress is the plan's own, and says what became
-    of it in the end.
+    The requester steps the rollback too, but may have crashed. The last progress is that of the plan itself, and its
+    message reports the final outcome.
     """
 
     def __init__(self, cluster: ClusterPort, journal: Journal, digest: str, settings: Settings, who: Who) -> None:
@@ -31,7 +31,7 @@ class PlanRun:
         self._undo: Undo | None = None
 
     def step(self) -> Progress:
-        """Take one step of what comes next. Raises as `Runner.step` and `Undo.step`."""
+        """Take the next step, of the plan or of its rollback. Raises as `Runner.step` and `Undo.step`."""
         progress = self._runner.step() if self._undo is None else self._undo.step()
         record = self._journal.plans.get(self._digest) if progress.ended else None
         if self._undo is None and record is not None and is_open(self._journal, record):

@@ -1,8 +1,8 @@
-"""Undoing a plan to the end: its cancel, and where that was asked for the rollback of what it had completed (KIP-236).
+"""Cancel a plan to the end and, if requested, roll back its completed moves (KIP-236).
 
-What is asked for is in the journal before anything is done, in the record of the plan; from then on any process goes on
-from where another one died. A rollback is a plan of its own. Between the cancel's end and the rollback's publication
-nothing but that record says what is to come: `open_undos` finds such plans, and an `Undo` of one goes on with it.
+The request is persisted in the plan's record before anything else is done. From then on any process can resume where
+another one crashed. A rollback is a plan of its own. Between the end of the cancel and the publication of the rollback,
+only that record says that a rollback is to follow: `open_undos` finds such plans, and an `Undo` of one resumes it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = ["LeftAlone", "Scope", "Undo", "is_open", "left_alone", "open_undos"]
 
 @dataclass(frozen=True, order=True)
 class LeftAlone:
-    """A partition that undoing a plan did not take back, and why."""
+    """A partition that the cancel or rollback of a plan skipped, and why."""
 
     topic: str
     partition: int
@@ -49,12 +49,11 @@ class LeftAlone:
 
 
 class Undo:
-    """Steps a plan's cancel, and with scope "plan" its rollback too, to the end; the same face as `Runner`.
+    """Steps a plan's cancel, and with scope "plan" also its rollback, to the end; same interface as `Runner`.
 
-    The first step writes the request. With `even_if_disabled` a rollback goes on though reassignments are switched off;
-    the cancel of what is pending always does. With `restore_order`, the replicas of moves that someone else cancelled
-    get their order back, which Kafka's cancel loses; a rollback does that anyway. Keep one for a loop; not for several
-    threads at once.
+    The first step writes the request. With `even_if_disabled` a rollback proceeds while reassignments are disabled; the
+    cancel of pending moves always does. With `restore_order`, moves that an external client cancelled get their replica
+    order back, which Kafka's cancel loses; a rollback does that anyway. Keep one for a loop. Not thread-safe.
     """
 
     def __init__(
@@ -85,13 +84,14 @@ class Undo:
         self._failures = 0
 
     def step(self) -> Progress:
-        """Ask, cancel, publish the rollback, roll back: one step of whatever comes next; ends when that is done.
+        """Take the next step: write the request, cancel, publish the rollback, or step the rollback.
 
-        Never sleeps, and may be killed anywhere. The progress is the plan's until that has ended, and the rollback's
-        from then on; one that must wait, for the cluster or for another process, is told as running and says so.
+        Never sleeps, and may be killed at any point. The progress is the plan's until the plan has ended, and the
+        rollback's from then on. A plan that must wait, for the plan slot, the cluster or another process, is reported
+        as running, and its message gives the reason.
 
-        Raises PlanError for an unknown plan, or one that has ended when only what is pending is asked for; else as
-        `Runner.step`, and ClusterError after `max_attempts` failures to publish the rollback.
+        Raises PlanError for an unknown plan, or for an ended plan with scope "pending"; else as `Runner.step`, and
+        ClusterError after `max_attempts` failures to publish the rollback.
         """
         return mending(self._journal, self._who, self._take_step)
 
@@ -116,14 +116,16 @@ class Undo:
 
     @property
     def rollback(self) -> str | None:
-        """The digest of the rollback; None before it was published."""
+        """Return the digest of the rollback; None before it is published."""
         return self._rollback or self._record().rolled_back_by
 
     @property
     def left_alone(self) -> Sequence[LeftAlone]:
-        """What is not taken back, and why; of a rollback, empty before it was published. Read from the journal.
+        """Return the skipped partitions, and why.
 
-        Where only what is pending is cancelled, that is what someone else cancelled and left in another order.
+        For a rollback, they are read from the journal; empty before the rollback is published. With scope "pending" and
+        no rollback, they are the moves that an external client cancelled and that have another replica order since,
+        read from the journal and the cluster.
         """
         rollback = self.rollback
         if self._scope == "pending" and rollback is None:
@@ -133,14 +135,14 @@ class Undo:
 
     @property
     def owing(self) -> Sequence[int]:
-        """The dead brokers that still have a throttle of the plan or of its rollback; given back when they return."""
+        """Return the dead brokers with a throttle lease of the plan or its rollback; released when they return."""
         return sorted({broker for broker, _ in rates_noted(self._journal, self._plans())})
 
     def _plans(self) -> list[str]:
         return [self._digest, *filter(None, [self.rollback])]
 
     def _return_throttles(self) -> None:
-        """Give back what a broker that was dead could not be asked for. What still cannot be is left to the watch."""
+        """Release throttle leases of brokers that were dead before. The watch releases those that still cannot be."""
         if not rates_noted(self._journal, self._plans()):
             return
         with suppress(ClusterError, LockLost, VersionConflict):
@@ -189,12 +191,15 @@ class Undo:
         return progress
 
     def _published(self) -> str:
-        """The rollback's digest. Under the step lock, so that two processes never publish two."""
+        """Return the digest of the rollback; publish it if necessary.
+
+        Runs under the step lock, so that two processes never publish two rollbacks.
+        """
         with self._journal.step_lock(new_owner()):
             record = self._record()
             known = None if record.rolled_back_by is None else self._journal.plans.get(record.rolled_back_by)
             if known is not None and known.status is PlanStatus.COMPLETED and not self._more(record):
-                return known.digest  # done, if perhaps by a process that died before it said so
+                return known.digest  # completed, perhaps by a process that crashed before it recorded that
             anyway = record.cancel is not None and record.cancel.even_if_disabled
             published, _ = publish_rollback(
                 self._cluster,
@@ -210,7 +215,7 @@ class Undo:
         return published.digest
 
     def _more(self, record: PlanRecord) -> bool:
-        """Whether what a rollback had to leave alone can go back by now: its broker has returned."""
+        """Return whether moves that a rollback skipped can go back now, because their broker has returned."""
         undone = record.status is PlanStatus.ROLLED_BACK or record.not_taken_back is not None
         return undone and bool(what_goes_back(self._cluster, self._journal, self._digest, self._settings).moves)
 
@@ -218,7 +223,7 @@ class Undo:
         if digest not in self._runners:
             self._runners[digest] = Runner(self._cluster, self._journal, digest, self._settings, self._who)
         progress = self._runners[digest].step()
-        # A heal goes first and gives the cluster back: nobody has to act for that.
+        # A heal preempts the plan slot and releases it by itself: no operator action is needed.
         paused = progress.status is PlanStatus.PAUSED
         return replace(progress, status=PlanStatus.RUNNING) if paused else progress
 
@@ -231,7 +236,7 @@ class Undo:
 
 
 def left_alone(journal: Journal, rollback: str | None) -> tuple[LeftAlone, ...]:
-    """What a rollback does not take back: what it never planned to, and what came to be changed before its turn."""
+    """Return the partitions that a rollback skips: never part of its plan, or changed before their turn."""
     if rollback is None:
         return ()
     told = [row.entry for row in journal.audit.rows(plan=rollback, action=Action.SKIP)]
@@ -245,12 +250,12 @@ def left_alone(journal: Journal, rollback: str | None) -> tuple[LeftAlone, ...]:
 
 
 def open_undos(journal: Journal) -> list[PlanRecord]:
-    """Plans whose undoing was asked for and has not ended; whoever finds one may go on with an `Undo` of its scope."""
+    """Return plans whose requested cancel or rollback has not ended; any process may resume one with an `Undo`."""
     return [record for record in journal.plans.recent()[::-1] if is_open(journal, record)]
 
 
 def is_open(journal: Journal, record: PlanRecord) -> bool:
-    """Whether a cancel or rollback of this plan was asked for and has not ended."""
+    """Return whether a requested cancel or rollback of this plan has not ended."""
     if record.cancel is None:
         return False
     if not record.status.finished:

@@ -1,8 +1,8 @@
-"""After a cancel or a rollback: is everything exactly as it was? Looked up in Kafka, not in what we remember.
+"""Verify a cancel or a rollback against Kafka, not against journaled state: the partitions are as they were before.
 
-Of each partition that the plan had begun to move: the assignment equals the original one, order included; its leader is
-one of the originals; and no live broker keeps a log of it that the plan had put there. And no throttle that the plan
-set is left, but on a broker that is dead: Kafka lets nobody change that one.
+For each partition that the plan had started to move: the assignment equals the original one, order included; the leader
+is one of the original replicas; and no live broker keeps a log that the plan had put there. Furthermore, no throttle
+that the plan set is left, except on a dead broker, whose configuration Kafka does not let anyone change.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from kafka_steward.journal.records import Borrowed
 
 __all__ = ["Returned", "Verified", "differences", "until_undone", "verify_undone"]
 
-#: Partitions of each kind that are told in full; the rest is counted.
+#: Partitions of each kind that are listed in full; the rest is counted.
 _TOLD = 20
-#: Seconds between two looks whether abandoned replicas are gone: Kafka deletes them by and by.
+#: Seconds between two polls for the deletion of abandoned replicas, which Kafka deletes asynchronously.
 _LOOK_S = 2.0
 
 
 @dataclass(frozen=True, order=True)
 class Returned:
-    """A partition that the plan was taking, or had taken, to `target`, and that is back at its `originals`."""
+    """A partition that the plan was moving or had moved to `target`, and that is back at its `originals`."""
 
     topic: str
     partition: int
@@ -47,17 +47,18 @@ class Returned:
 
     @property
     def sentence(self) -> str:
-        """For a person."""
+        """The message for the user."""
         return f"{self.topic}-{self.partition}: {list(self.target)} back to {list(self.originals)}"
 
 
 @dataclass(frozen=True)
 class Verified:
-    """What was found. `partitions` had to be as they were before; `returned` are, and `wrong` are not, and why.
+    """The verification result. `partitions` is the number of partitions that must be as they were before.
 
-    `left_alone` had not to be: someone else changed them, or they cannot go back. `skipped` were not cancelled, by a
-    rule of KIP-236, and are where the plan took them. `throttles` are ours and still there, `owed` those of them that
-    wait for a dead broker.
+    `returned` are the ones that are; `wrong` are the ones that are not, and why. `left_alone` need not be: they were
+    changed externally, or cannot go back. `skipped` were not cancelled because of a rule of KIP-236, and are where the
+    plan moved them. `throttles` are throttles of ours that are still set and should not be; `owed` are our throttles on
+    dead brokers, which are released when the broker returns.
     """
 
     plan: str
@@ -73,12 +74,12 @@ class Verified:
 
     @property
     def ok(self) -> bool:
-        """Whether everything that had to be as before is."""
+        """Return whether all partitions that must be as before are, and no throttle is left except on dead brokers."""
         return not self.wrong and not self.throttles
 
     @property
     def sentence(self) -> str:
-        """For a person."""
+        """The message for the user."""
         right, plan = len(self.returned), self.plan[:12]
         told = [f"{right} of {self.partitions} partitions that plan {plan} had begun are exactly as before"]
         told += [f"{each.topic}-{each.partition}: {each.why}" for each in self.wrong[:1]]
@@ -89,7 +90,7 @@ class Verified:
         return f"{'; '.join(told)}."
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values, some KB at most."""
+        """Return plain JSON values, some KB at most."""
         lists = {name: [asdict(each) for each in getattr(self, name)[:_TOLD]] for name in _LISTS}
         counts = {f"{name}_count": len(getattr(self, name)) for name in _LISTS}
         plain = {name: getattr(self, name) for name in ("plan", "rollback", "status", "partitions", "sentence")}
@@ -100,7 +101,7 @@ _LISTS = ("returned", "left_alone", "skipped", "wrong")
 
 
 def until_undone(look: Callable[[], Verified], wait: Callable[[float], None], *, within_s: float = 300.0) -> Verified:
-    """Look until everything that had to be as before is, for so many seconds at most; returns what was found last."""
+    """Poll `look` until its result is `ok`, for at most `within_s` seconds; returns the last result."""
     for _ in range(int(within_s / _LOOK_S)):
         found = look()
         if found.ok:
@@ -110,9 +111,9 @@ def until_undone(look: Callable[[], Verified], wait: Callable[[float], None], *,
 
 
 def verify_undone(cluster: ClusterPort, journal: Journal, digest: str) -> Verified:
-    """Look whether the plan `digest`, which was cancelled or rolled back, has left everything as it was.
+    """Check whether the partitions of the cancelled or rolled-back plan `digest` are as they were before.
 
-    Kafka deletes abandoned replicas some seconds after a cancel: ask again while `ok` is False.
+    Kafka deletes abandoned replicas some seconds after a cancel: check again while `ok` is False.
     Raises PlanError for an unknown plan, ClusterError.
     """
     record = journal.plans.get(digest)
@@ -141,7 +142,7 @@ def verify_undone(cluster: ClusterPort, journal: Journal, digest: str) -> Verifi
         returned=tuple(sorted(returned)),
         wrong=tuple(wrong),
         left_alone=tuple(sorted({*alone, *others})),
-        # A rule may have forbidden it for a while only.
+        # A rule may have forbidden the cancel only temporarily.
         skipped=tuple(each for each in _skipped(journal, digest) if (each.topic, each.partition) not in back),
         throttles=tuple(left),
         owed=tuple(owed),
@@ -149,7 +150,7 @@ def verify_undone(cluster: ClusterPort, journal: Journal, digest: str) -> Verifi
 
 
 def differences(rows: Sequence[MoveRow], snapshot: Snapshot, log_dirs: Mapping[int, LogDir]) -> list[LeftAlone]:
-    """What is not as it was before these moves began. Pure."""
+    """Return the partitions that are not as they were before these moves started, and why. Pure."""
     return [
         LeftAlone(*row.topic_partition, why)
         for row in rows
@@ -183,7 +184,7 @@ def _expected(
     snapshot: Snapshot,
     later: Mapping[TopicPartition, Sequence[tuple[str, MoveRow]]],
 ) -> tuple[list[MoveRow], list[LeftAlone]]:
-    """The moves that must be undone, and those that others have changed since."""
+    """Return the moves that must be cancelled or rolled back, and the partitions that were changed externally since."""
     names = {(each.topic, each.partition) for each in alone}
     begun = [row for row in rows if row.attempt and row.topic_partition not in names]
     if record.status is not PlanStatus.ROLLED_BACK and record.not_taken_back is None:
@@ -226,7 +227,7 @@ def _skipped(journal: Journal, digest: str) -> tuple[LeftAlone, ...]:
 def _throttles(
     cluster: ClusterPort, journal: Journal, plans: Sequence[str], live: frozenset[int]
 ) -> tuple[list[str], list[str]]:
-    """What these plans set and is still there; and what they owe to brokers that are dead."""
+    """Return the throttles that these plans set and that are still set, and their throttle leases on dead brokers."""
     rows = [row for plan in plans for row in journal.audit.rows(plan=plan, action=Action.THROTTLE)]
     set_by_us = [row.entry for row in rows if row.outcome is not Outcome.REFUSED]
     topics = sorted({entry.topic for entry in set_by_us if entry.topic is not None})

@@ -1,1 +1,1 @@
-"""What is looked at again and again: failed brokers, plans that nobody steps, debts, the cluster's health."""
+"""Periodic checks: failed brokers, idle plans, orphaned throttles, the cluster's health."""

@@ -1,4 +1,4 @@
-"""Plans that have ended leave what each look reads, as soon as nothing may still be made of them there."""
+"""Archive ended plans: move their records out of the polled documents once no request can refer to them."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from kafka_steward.journal.records import PlanRecord
 
 __all__ = ["archive_ended"]
 
-#: Milliseconds for which whoever followed a plan finds it where it was.
+#: Milliseconds for which an ended plan stays in the polled documents, for clients that follow it.
 _LATELY_MS = 3_600_000
-#: Plans per look: a journal of an earlier version has all of them still to be moved.
+#: Plans per poll: in a journal of an earlier release no plan has been archived yet.
 _AT_ONCE = 100
 
 
 def archive_ended(journal: Journal) -> list[str]:
     """Move plans that ended an hour ago or more out of the documents that are polled; returns their digests.
 
-    What is still to be undone stays, and so does a plan of which a document is left: it must not be carried out again.
+    A plan with an open cancel or rollback stays. So does a plan whose request document still exists, because otherwise
+    the document would be executed again.
     """
 
     def is_needed(record: PlanRecord) -> bool:

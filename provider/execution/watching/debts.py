@@ -1,4 +1,4 @@
-"""What ended plans left behind: throttles of brokers that were dead, notes of what an abandoned plan had in flight."""
+"""Clean-up after ended plans: throttle leases on brokers that were dead, and stale in-flight records."""
 
 from __future__ import annotations
 
@@ -15,22 +15,25 @@ __all__ = ["debtors", "give_back_debts", "sweep_notes"]
 
 
 def debtors(journal: Journal) -> list[str]:
-    """Digests of plans that have ended, or are unknown, and still have something borrowed; sorted."""
+    """Return the digests of plans that have ended, or are unknown, and still have throttle leases; sorted."""
     plans = {plan for borrowed in borrowed_now(journal.tree) for plan in borrowed.entries}
     records = {plan: journal.plans.get(plan) for plan in sorted(plans)}
     return [plan for plan, record in records.items() if record is None or record.status.finished]
 
 
 def give_back_debts(cluster: ClusterPort, journal: Journal, live: frozenset[int], who: Who) -> None:
-    """Give back what can be. Raises ClusterError, and LockLost while a plan is being stepped: it is still owed then."""
+    """Release the orphaned throttle leases of live brokers and topics.
+
+    Raises ClusterError, and LockLost while a plan is being stepped: the leases that were not released stay recorded.
+    """
     give_back_of(cluster, journal, debtors(journal), live, who)
 
 
 def sweep_notes(cluster: ClusterPort, journal: Journal, who: Who) -> None:
-    """Delete KIP-236's notes of moves in flight whose plan has ended: nobody else would.
+    """Delete KIP-236's in-flight records whose plan has ended, which no other process deletes.
 
-    What flies all the same was asked for by a process that woke too late, and died before it took that back: it is
-    taken back. Raises ClusterError.
+    If such a reassignment is in flight nevertheless, a stalled process submitted it after the plan had ended, and
+    crashed before it cancelled it. It is cancelled here, except for an abandoned plan. Raises ClusterError.
     """
     noted = noted_in_flight(journal.tree)
     for plan in sorted({plan for plan in noted.values() if plan is not None}):
@@ -44,7 +47,7 @@ def sweep_notes(cluster: ClusterPort, journal: Journal, who: Who) -> None:
 
 def _is_over(journal: Journal, plan: str) -> bool:
     if plan.startswith("/"):
-        # A document that is about to supersede it, and is there until its own plan is.
+        # A request document that supersedes the reassignment: it exists until its own plan is published.
         return not paths.is_path(plan) or journal.tree.get(plan) is None
     record = journal.plans.get(plan)
     return record is None or record.status.finished

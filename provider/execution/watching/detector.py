@@ -1,8 +1,8 @@
-"""Failure detection (KIP-46, part 1): one look at the cluster, written down so that any later one goes on from it.
+"""Failure detection (KIP-46, part 1): one poll of the cluster, persisted so that any later poll continues from it.
 
-What is written: KIP-46's `/admin/failed_brokers/<id>`, which goes when the broker is back or its heal is persisted; and
-beside it our own `/steward/failures/<id>`, which stays as long as the broker is gone, so that neither a heal that could
-not do everything nor a restart begins the grace period anew, and says when the failure was last announced.
+Two documents are written for each failed broker. KIP-46's `/admin/failed_brokers/<id>` is deleted when the broker is
+back or its heal is persisted. Our own `/steward/failures/<id>` stays as long as the broker is down, so that neither an
+incomplete heal nor a restart of the watch restarts the grace period; it also has the time of the last announcement.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ __all__ = ["Detector", "Verdict"]
 _log = logging.getLogger(__name__)
 
 _FAILURES = "/steward/failures"
-#: Plans that are looked through for the newest heal of a broker.
+#: The number of latest plans that are searched for the newest heal of a broker.
 _PLANS = 200
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a look found. Times are the journal's, in milliseconds since 1970.
+    """The result of one poll. Times are the journal's, in milliseconds since 1970.
 
-    `due` are to be announced now; `failed` are all whose grace period is over and that nobody sees to, announced or
-    not; `waiting` are within it, until that moment; `handled` are gone and seen to; `cleared` came back; `down` are all
-    that are gone. `disks` are the log directories that have failed, by live broker: with `heal_failed_disks`, such a
-    broker is due and failed like one that is gone, as long as it has replicas there. In an outage nothing is due.
-    `abandoned` has a sentence for each plan that was found to be stepped by nobody, in the one look that paused it.
+    `due` are the brokers to announce now. `failed` are all brokers whose grace period is over and that no heal handles,
+    announced or not. `waiting` maps the brokers within their grace period to its end. `handled` are down and handled by
+    a heal; `cleared` came back; `down` are all that are down. `disks` are the failed log directories, by live broker:
+    with `heal_failed_disks`, such a broker is due and failed like one that is down, as long as it has replicas there.
+    In an outage nothing is due. `abandoned` has a message for each idle plan that this poll paused.
     """
 
     due: tuple[int, ...]
@@ -68,9 +68,9 @@ class Verdict:
 
 
 class Detector:
-    """Looks for failed brokers. Any number may look at once, in any process: they share what is written down.
+    """Detects failed brokers. Any number of detectors may poll concurrently, in any process: they share the journal.
 
-    One that is kept for a loop looks at less while nothing happens: see `Sighting`.
+    A detector that is kept for a loop reads less from the cluster while nothing changes: see `Sighting`.
     """
 
     def __init__(self, cluster: ClusterPort, journal: Journal, settings: Settings, who: Who) -> None:
@@ -82,9 +82,9 @@ class Detector:
         self._swept_ms: int | None = None
 
     def look(self, *, announce: bool = True) -> Verdict:
-        """Look once. With `announce`, what is due and returned in `due` counts as announced from now on.
+        """Poll once. With `announce`, the brokers returned in `due` are recorded as announced.
 
-        Raises ClusterError, and then nothing was written: not reaching the cluster is never a broker's failure.
+        Raises ClusterError, and then no failure was written: an unreachable cluster is never a broker's failure.
         Raises JournalError.
         """
         return mending(self._journal, self._who, lambda: self._look(announce=announce))
@@ -99,7 +99,7 @@ class Detector:
             judgement = self._judge(sight, entries, failures, first_seen_ms, now_ms=now_ms)
             if not (judgement.write or judgement.announce):
                 break
-            # To be acted upon: once more, by what is so now.
+            # The decision leads to an action: decide once more by the current state of the cluster.
         cleared = self._write(sight, judgement, first_seen_ms, now_ms=now_ms)
         if announce:
             self._announce(judgement, now_ms)
@@ -155,17 +155,20 @@ class Detector:
         return handled_brokers(plans, sight, now_ms, self._settings, first_seen_ms=first_seen_ms)
 
     def _entries(self, now_ms: int) -> dict[int, int]:
-        """KIP-46's entries: broker to the time of failure. One that cannot be, or be read, dates from its writing."""
+        """Return KIP-46's entries: broker id to failure time.
+
+        An unreadable entry, or one with a time in the future, gets the time at which it was written.
+        """
         entries = FAILED_BROKERS.found(self._journal.tree)
         told = [(each.key[0], each.node, each.document.failure_timestamp_ms) for each in entries]
-        # A clock that runs ahead must not put a failure off.
+        # A clock that runs ahead must not delay a failure.
         return {broker: ms if ms <= now_ms else min(node.created_ms, now_ms) for broker, node, ms in told}
 
     def _failures(self) -> dict[int, Failure]:
         return {each.key[0]: each.document for each in _FAILED.found(self._journal.tree)}
 
     def _sweep(self, now_ms: int) -> None:
-        """Move aside, now and then, what cannot be read, and plans that have ended: no look needs them."""
+        """Quarantine unreadable documents and archive ended plans, once per `SWEEP_MS`: no poll needs them."""
         if self._swept_ms is None or not 0 <= now_ms - self._swept_ms < SWEEP_MS:
             for sentence in sweep(self._journal, _SWEPT, self._who):
                 _log.warning("%s", printable(sentence))
@@ -175,7 +178,7 @@ class Detector:
     def _write(
         self, sight: Sight, judgement: Judgement, known_ms: Mapping[int, int], *, now_ms: int
     ) -> tuple[int, ...]:
-        """Write down what is new and strike out what is over; returns the brokers that came back."""
+        """Write new failures and delete those that are over; returns the brokers that came back."""
         for broker in judgement.write:
             first_seen_ms = known_ms.get(broker, now_ms)
             self._create(f"{_FAILURES}/{broker}", Failure(first_seen_ms).to_json())
@@ -199,18 +202,18 @@ class Detector:
         for broker in filter(known.get, judgement.announce):
             node, text = known[broker].node, replace(known[broker].document, announced_ms=now_ms).to_json()
             if replace_text(self._journal.tree, node, text) is None:
-                continue  # another look announces it
+                continue  # a concurrent poll announces it
             self._note(Action.ANNOUNCE, broker, f"broker {broker} is gone longer than the grace period")
 
     def _see_to_plans(self, sight: Sight) -> list[str]:
-        """What ended plans left behind, and plans that nobody steps any more."""
+        """Step or pause idle plans, and clean up after ended plans; returns a message for each newly paused plan."""
         told: list[str] = []
         try:
             told = mending(self._journal, self._who, self._tend)
             sweep_notes(self._cluster, self._journal, self._who)
             mending(self._journal, self._who, partial(self._give_back, sight.live))
         except (ClusterError, LockLost, DocumentError) as error:
-            # A document that nothing here can read, of a later release say, keeps nobody from seeing who is dead.
+            # An unreadable document, for example of a later release, must not block the detection of failed brokers.
             _log.info("What plans left behind is still there: %s", printable(str(error)))
         return told
 
@@ -221,13 +224,13 @@ class Detector:
         give_back_debts(self._cluster, self._journal, live, self._who)
 
     def _create(self, path: str, text: str) -> bool:
-        # Of an earlier look, or of another process, the time stays.
+        # A document of an earlier poll or of another process keeps its time.
         return put_new(self._journal.tree, path, text) is not None
 
     def _delete(self, path: str) -> None:
         node = self._journal.tree.get(path)
         if node is not None:
-            remove(self._journal.tree, node)  # unless another look has it
+            remove(self._journal.tree, node)  # unless a concurrent poll deletes it
 
     def _note(self, action: Action, broker: int | None, reason: str, *, after: object = None) -> None:
         self._journal.audit.note(Entry(action, reason, broker=broker, after=after, who=self._who))
@@ -237,7 +240,7 @@ def _since_written(node: Node) -> str:
     return Failure(node.created_ms).to_json()
 
 
-#: One that someone garbled dates from when it was written.
+#: An unreadable failure record counts from the creation time of its node.
 _FAILED = Collection(_FAILURES, (BROKER,), Failure.from_node, _since_written)
 _SWEPT = (*WRITTEN, _FAILED)
 

@@ -1,6 +1,7 @@
-"""Failed log directories of live brokers, written down so that any later look goes on from them.
+"""Failed log directories of live brokers, persisted so that any later poll continues from them.
 
-`/steward/failed_log_dirs/<id>` says since when a live broker has offline replicas, and when that was last announced.
+`/steward/failed_log_dirs/<id>` has the time since which a live broker has offline replicas, and the time of the last
+announcement.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from kafka_steward.settings import Settings
 
 __all__ = ["look_at_disks"]
 
-#: Plans that are looked through for the newest heal of a broker.
+#: The number of latest plans that are searched for the newest heal of a broker.
 _PLANS = 200
 
 
 def look_at_disks(
     journal: Journal, sight: Sight, settings: Settings, who: Who, *, now_ms: int, announce: bool
 ) -> DiskJudgement:
-    """Judge what `sight` shows of live brokers' log directories, and write it down. Raises JournalError."""
+    """Evaluate the log directories of live brokers in `sight`, and persist the decision. Raises JournalError."""
     nodes = _nodes(journal)
     if not nodes and not sight.lost:
         return DiskJudgement()
@@ -66,7 +67,7 @@ def _nodes(journal: Journal) -> dict[int, Node]:
 
 
 def _readable(node: Node) -> Failure:
-    """What was written down; what someone garbled dates from when it was written."""
+    """Return the failure record; an unreadable record counts from the creation time of its node."""
     try:
         return Failure.from_node(node)
     except DocumentError:
@@ -75,7 +76,7 @@ def _readable(node: Node) -> Failure:
 
 def _create(journal: Journal, sight: Sight, broker: int, now_ms: int, who: Who) -> None:
     if put_new(journal.tree, f"{paths.FAILED_LOG_DIRS}/{broker}", Failure(now_ms).to_json()) is None:
-        return  # another look: its time stays
+        return  # written by a concurrent poll: its time stays
     named = ", ".join(sight.disks.get(broker, ())) or "a log directory"
     _note(
         journal, Action.DETECT, broker, f"{named} of broker {broker} has failed with {sight.lost[broker]} replicas", who
@@ -84,7 +85,7 @@ def _create(journal: Journal, sight: Sight, broker: int, now_ms: int, who: Who) 
 
 def _delete(journal: Journal, node: Node, broker: int, who: Who) -> None:
     if not remove(journal.tree, node):
-        return  # another look has it
+        return  # changed or deleted by a concurrent poll
     _note(journal, Action.CLEAR, broker, f"broker {broker} has no replica in a failed log directory any more", who)
 
 
@@ -94,7 +95,7 @@ def _announce(journal: Journal, broker: int, now_ms: int, who: Who) -> None:
         return
     text = replace(_readable(node), announced_ms=now_ms).to_json()
     if replace_text(journal.tree, node, text) is None:
-        return  # another look announces it
+        return  # a concurrent poll announces it
     _note(
         journal,
         Action.ANNOUNCE,

@@ -1,4 +1,4 @@
-"""A look at the health of a cluster (KIP-352): what is asked of Kafka for it, and what a person is told."""
+"""Health check of a cluster (KIP-352): the requests to Kafka, the limits, and the message for the user."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kafka_steward.journal.open import Journal
 __all__ = ["HEALTHY", "Examined", "ailments", "checked_limits", "examine", "health_sentence"]
 
 _MIN_ISR = "min.insync.replicas"
-#: What a healthy cluster has at most, unless somebody says otherwise.
+#: Default limits: the maximum of each measure in a healthy cluster.
 HEALTHY: Mapping[str, float] = {
     "under_replicated_partitions": 0,
     "under_min_isr_partitions": 0,
@@ -26,7 +26,7 @@ HEALTHY: Mapping[str, float] = {
     "failed_log_dirs": 0,
     "hidden_topics": 0,
 }
-#: Of what limits may speak.
+#: The measures for which limits may be given.
 _MEASURES = (
     *HEALTHY,
     "reassigning_partitions",
@@ -37,21 +37,22 @@ _MEASURES = (
     "replica_imbalance",
     "leader_imbalance",
 )
-#: Partitions that a sentence names before it only counts.
+#: The number of partitions that a message names; the rest is only counted.
 _NAMED = 3
 
 
 class Examined(ClusterPort, LogEnds, Protocol):
-    """A cluster that can be examined; KafkaCluster is one."""
+    """A cluster whose health can be checked; KafkaCluster is one."""
 
 
 def examine(
     cluster: Examined, journal: Journal, before: Copies | None = None, *, thorough: bool = False
 ) -> tuple[Health, Copies]:
-    """The cluster's health, and what has been copied by now: give it to the next look, for bytes per second.
+    """Return the cluster's health, and the bytes copied so far.
 
-    Raises ClusterError, JournalError. Asks for sizes and log ends only while something is reassigning; a `thorough`
-    look asks every broker what it holds, and so finds the topics that we may not describe.
+    Pass the copied bytes to the next check as `before`, which makes bytes per second possible. Sizes and log ends are
+    requested only while partitions are being reassigned. A `thorough` check asks every broker for its log directories,
+    and so detects the topics that we may not describe. Raises ClusterError, JournalError.
     """
     snapshot = cluster.snapshot()
     moving = snapshot.reassigning
@@ -74,7 +75,7 @@ def examine(
 
 
 def checked_limits(given: Mapping[str, float] | None) -> dict[str, float]:
-    """The limits to hold a cluster to: those given, or HEALTHY. Raises RequestError for a measure that is none."""
+    """Return the limits to check: the given ones, or HEALTHY. Raises RequestError for an unknown measure."""
     for name in given or ():
         if name not in _MEASURES:
             raise RequestError(f"There is no measure {name!r}; there are {', '.join(_MEASURES)}.")
@@ -82,13 +83,13 @@ def checked_limits(given: Mapping[str, float] | None) -> dict[str, float]:
 
 
 def ailments(health: Health, limits: Mapping[str, float]) -> list[str]:
-    """The measures that are above their limits; one that is unknown is not."""
+    """Return the measures that are above their limits; a measure without a value is not."""
     measures = health.measures
     return [name for name, limit in limits.items() if measures.get(name, 0) > limit]
 
 
 def health_sentence(health: Health) -> str:
-    """What a person is told."""
+    """Return the message for the user."""
     told = f"Of {health.partitions} partitions " + ", ".join(
         [
             _counted(health.under_replicated, "under-replicated"),
@@ -134,7 +135,7 @@ def _counted(names: Collection[TopicPartition], what: str) -> str:
 
 
 def _min_isr(cluster: ClusterPort, snapshot: Snapshot) -> dict[str, int]:
-    """min.insync.replicas of the topics that could be under it."""
+    """Return min.insync.replicas of the topics with partitions that could be under it: replicas are out of sync."""
     topics = {name.topic for name, each in snapshot.partitions.items() if len(each.isr) < len(each.replicas)}
     values = cluster.topic_configs(sorted(topics), [_MIN_ISR]) if topics else {}
     return {topic: int(of[_MIN_ISR]) for topic, of in values.items() if _MIN_ISR in of}

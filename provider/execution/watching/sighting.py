@@ -1,4 +1,4 @@
-"""Which brokers there are, and which there should be: one look, that asks for all partitions only when it has to."""
+"""Liveness probe: live, failed and expected brokers. It reads all partitions only when necessary."""
 
 from __future__ import annotations
 
@@ -12,20 +12,22 @@ from kafka_steward.execution.ports import ClusterPort
 
 __all__ = ["CALM_MS", "LOST_MS", "Sighting"]
 
-#: How long who holds replicas is taken for granted while the same brokers live, in milliseconds.
+#: How long the last result is reused while the set of live brokers is unchanged, in milliseconds.
 CALM_MS = 60_000
-#: The same while a broker has failed: what it holds is being given to others.
+#: The same while a broker is down, in milliseconds: shorter, because its replicas are being moved to other brokers.
 LOST_MS = 10_000
 
 
 class Sighting:
-    """Sees who has failed. Keep one for a loop.
+    """Detects failed brokers. Keep one for a loop.
 
-    Going through every partition costs a large cluster's watch nearly all that it costs. Whoever held replicas and
-    lived when all of them were gone through still does while the same brokers live; only replicas that someone has
-    assigned to a broker that was dead before are seen up to `CALM_MS` late. Whoever had failed by enough words still
-    has while the same brokers live; only that it holds less by now is seen up to `LOST_MS` late, and by whoever acts on
-    a failure, and looks `anew`, at once. A log directory that fails is seen up to `CALM_MS` late.
+    Reading every partition accounts for nearly all the cost of a watch on a large cluster. So while the set of live
+    brokers is unchanged, the last result is reused: for up to `CALM_MS` if all brokers are up, `LOST_MS` if one is
+    down. While a broker is missing that not enough live brokers report as down, the result is not reused.
+
+    The reuse delays the detection of three changes. Replicas that someone assigns to a broker that was already dead,
+    and failed log directories, are detected up to `CALM_MS` late. A decrease of the replicas on a failed broker is
+    detected up to `LOST_MS` late. Callers that act on a failure pass `anew=True`.
     """
 
     def __init__(self, cluster: ClusterPort) -> None:
@@ -33,9 +35,9 @@ class Sighting:
         self._last: tuple[Sight, int] | None = None
 
     def see(self, now_ms: int, *, anew: bool = False) -> Sight:
-        """Look. `now_ms` only has to move on; `anew` takes nothing for granted but what that moment's look has seen.
+        """Return the current state of the brokers. Raises ClusterError.
 
-        Raises ClusterError.
+        `now_ms` may be of any clock that advances. With `anew`, only a result of the same `now_ms` is reused.
         """
         if self._last is not None:
             sight, since_ms = self._last
@@ -53,7 +55,7 @@ class Sighting:
 def _lasts_ms(sight: Sight) -> int:
     missing = sight.known - sight.live
     if missing != sight.failed:
-        return 0  # not enough brokers have said so, yet
+        return 0  # not enough live brokers report the missing broker as down yet
     return LOST_MS if missing else CALM_MS
 
 

@@ -1,8 +1,8 @@
-"""Plans that nobody steps any more: what is in flight goes on under Kafka, and someone must see to its end.
+"""Idle plans: unfinished plans that no process steps any more, with reassignments that may still be in flight.
 
-A task failed for good, a scheduler is gone, a command line was killed: the plan stays in the journal, and any retry
-goes on with it. Until then nothing new is begun, and what has arrived is settled, so that no throttle outlasts what it
-is for. The watch does that, at each of its looks.
+A plan becomes idle when its task has finally failed, the scheduler is gone, or the command line was killed. The plan
+stays in the journal, and any retry resumes it. Until then the watch, in each of its polls, starts no new moves but
+settles completed ones, so that throttles are released as soon as they are not needed.
 """
 
 from __future__ import annotations
@@ -28,10 +28,13 @@ _LIVELY = {PlanStatus.PUBLISHED, PlanStatus.RUNNING}
 
 
 def tend_abandoned(cluster: ClusterPort, journal: Journal, settings: Settings, who: Who) -> list[str]:
-    """See to every plan that nobody has stepped for `abandoned_after`; returns a sentence for each newly found one.
+    """Pause or step plans that no process has stepped for `abandoned_after`; returns a message for each paused plan.
 
-    Such a plan is paused, once, with a row in the audit trail; whoever steps it again goes on with it. Raises
-    ClusterError: the next look sees to the rest.
+    A published or running plan is paused, once, with a row in the audit trail; any process that steps it again resumes
+    it. A plan in another status, such as paused, is stepped while it has submitted moves, a cancel request or throttle
+    leases.
+
+    Raises ClusterError: the next poll handles the remaining plans.
     """
     told = []
     for record in journal.plans.unfinished():
@@ -45,19 +48,22 @@ def tend_abandoned(cluster: ClusterPort, journal: Journal, settings: Settings, w
 
 
 def _paused(journal: Journal, record: PlanRecord, settings: Settings, who: Who) -> list[str]:
-    """The next look tends it: by then a step that was about to begin has said so."""
+    """Pause the plan; returns its message, or nothing when the record changed concurrently.
+
+    Only the next poll steps the plan: a step that was about to start has updated the record by then.
+    """
     sentence = (
         f"Plan {record.digest[:12]} was paused: nobody has stepped it for {settings.abandoned_after:.0f} s. What is in "
         "flight goes on; to go on with the rest, clear or retry its task, or resume it; or cancel it."
     )
     if journal.plans.try_update(record, status=PlanStatus.PAUSED, reason=sentence) is None:
-        return []  # somebody steps it after all
+        return []  # another process steps it now
     journal.audit.note(Entry(Action.PAUSE, sentence, plan=record.digest, attempt=journal.now_ms() // 1000, who=who))
     return [sentence]
 
 
 def _owes(journal: Journal, record: PlanRecord) -> bool:
-    """Whether anything of it may still move, or is still throttled."""
+    """Return whether moves of the plan may be in flight, it has a cancel request, or it has throttle leases."""
     flying = any(row.state is MoveState.SUBMITTED for row in journal.plans.rows_found(record.digest))
     return (
         flying or record.cancel is not None or any(record.digest in each.entries for each in borrowed_now(journal.tree))
@@ -65,13 +71,13 @@ def _owes(journal: Journal, record: PlanRecord) -> bool:
 
 
 class _Tender(Runner):
-    """Steps a plan without beginning anything, and without counting as someone who steps it."""
+    """Steps a plan without starting new moves, and without updating the time of its last step."""
 
     def _may_start(self, record: PlanRecord) -> tuple[bool, str]:
         return False, record.reason
 
     def _throttle(self, record: PlanRecord, *, cancelling: bool) -> int | None:
-        del cancelling  # whoever steps it had settings of their own
+        del cancelling  # the process that stepped the plan had its own settings
         return record.throttle
 
     def _failed(self, record: PlanRecord, fence: Fence, error: ClusterError) -> Progress:

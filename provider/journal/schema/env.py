@@ -1,4 +1,4 @@
-"""What Alembic runs around migrations: on the connection, and in the transaction, that `upgrade` opened."""
+"""The Alembic environment of the migrations: it uses the connection and the transaction that `upgrade` opened."""
 
 from __future__ import annotations
 

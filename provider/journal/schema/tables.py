@@ -1,6 +1,6 @@
-"""The tables as they are now. `versions/` holds the way there; a test compares the two.
+"""The current tables. `versions/` contains the migrations to them; a test compares the two.
 
-Every table but `host` is keyed by Kafka's cluster id. Paths and names compare byte by byte on every database.
+Every table except `host` is keyed by Kafka's cluster id. Paths and names compare byte by byte on every database.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = [
 metadata = sa.MetaData()
 
 _Name = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
-#: Also what SQLite counts rows by: there, only INTEGER makes a key that grows.
+#: The type of row ids: on SQLite, only INTEGER makes an auto-increment key.
 _RowId = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
 
@@ -50,7 +50,7 @@ node = sa.Table(
     _number("modified_ms"),
 )
 
-#: Numbers that only grow: created and modified ids, and one per sequence.
+#: Monotonic counters: one for created and modified ids, and one per sequence.
 counter = sa.Table(
     "steward_counter",
     metadata,
@@ -59,7 +59,7 @@ counter = sa.Table(
     _number("value"),
 )
 
-#: What a plan moves: assignments before and after as JSON lists, and how far each partition is.
+#: The moves of plans: assignments before and after as JSON lists, and the state of each partition.
 plan_move = sa.Table(
     "steward_plan_move",
     metadata,
@@ -86,7 +86,7 @@ plan_move = sa.Table(
     sa.Column("unacknowledged", sa.Boolean, nullable=False, server_default=sa.false()),
 )
 
-#: Records of plans that ended a while ago, as they were in the tree.
+#: Records of plans that ended a while ago, in the format of the tree.
 ended_plan = sa.Table(
     "steward_ended_plan",
     metadata,
@@ -98,7 +98,7 @@ ended_plan = sa.Table(
     sa.Index("steward_ended_plan_latest", "cluster_id", "published_ms"),
 )
 
-#: The audit trail. In the key, '' and -1 stand for "none": NULLs would never be equal.
+#: The audit trail. In the key, '' and -1 represent "none", because NULLs never compare equal.
 audit = sa.Table(
     "steward_audit",
     metadata,
@@ -127,7 +127,7 @@ audit = sa.Table(
     sa.Index("steward_audit_when", "cluster_id", "when_ms"),
 )
 
-#: Only what a plan does is written once: a broker may fail many times.
+#: Only the actions of plans are unique: other actions may repeat, as a broker may fail many times.
 sa.Index(
     "steward_audit_once",
     audit.c.cluster_id,
@@ -143,7 +143,7 @@ sa.Index(
     postgresql_where=audit.c.plan != "",
 )
 
-#: The one host that a SQLite journal belongs to.
+#: The one host that an SQLite journal belongs to.
 host = sa.Table(
     "steward_host",
     metadata,
@@ -151,7 +151,7 @@ host = sa.Table(
     sa.Column("name", sa.Text, nullable=False),
 )
 
-#: What the watch saw of the cluster's health, for plots.
+#: The cluster's health as measured by the watch, for plots.
 health = sa.Table(
     "steward_health",
     metadata,
@@ -160,7 +160,7 @@ health = sa.Table(
     sa.Column("measures", sa.Text, nullable=False),
 )
 
-#: The id of the journal, which its tree holds as well, and where that tree is. Bound once both halves have the id.
+#: The id of the journal, which its tree contains too, and the tree's location. Bound once both halves have the id.
 journal = sa.Table(
     "steward_journal",
     metadata,
@@ -170,7 +170,7 @@ journal = sa.Table(
     sa.Column("bound", sa.Boolean, nullable=False),
 )
 
-#: Which hosts opened the journal, and when, first and last.
+#: The hosts that opened the journal, with the times of the first and the last opening.
 opened = sa.Table(
     "steward_opened",
     metadata,
@@ -180,7 +180,7 @@ opened = sa.Table(
     _number("last_ms"),
 )
 
-#: When each kind of look of a watch last succeeded, on which host.
+#: The time and host of the last successful poll of each kind by a watch.
 look = sa.Table(
     "steward_look",
     metadata,

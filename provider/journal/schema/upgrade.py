@@ -1,4 +1,4 @@
-"""Bringing a database's tables to this version: by numbered migrations, one process at a time, never backwards."""
+"""The upgrade of a database's tables to this version: by numbered migrations, one process at a time, never down."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from kafka_steward.journal.urls import shown_url
 
 __all__ = ["KNOWN", "VERSION_TABLE", "upgrade"]
 
-#: Every migration's id, the oldest first; a test compares them with `versions/`.
+#: The ids of all migrations, the oldest first; a test compares them with `versions/`.
 KNOWN = ("0001", "0002", "0003", "0004", "0005")
-#: Alembic's table of the version reached: our own, so that a database may be shared with others.
+#: Alembic's version table, under a name of our own, so that the database may be shared with other applications.
 VERSION_TABLE = "steward_version"
-#: What PostgreSQL's advisory lock is called: any number that nobody else uses.
+#: The id of PostgreSQL's advisory lock: any number that no other application uses.
 _LOCK = 0x5354_4557_4152_44
-#: Alembic keeps what it works on in variables of its module: two threads at once would swap their connections.
+#: Alembic keeps its context in module variables: two concurrent threads would use each other's connections.
 _one_thread = threading.Lock()
 
 
@@ -52,7 +52,7 @@ def _version(engine: sa.Engine, connection: sa.Connection) -> str | None:
 
 
 def _migrate(connection: sa.Connection) -> None:
-    # Alembic is loaded only when there is something to do.
+    # Alembic is imported only if there is a migration to run.
     from alembic import command  # noqa: PLC0415
     from alembic.config import Config  # noqa: PLC0415
 

@@ -1,1 +1,1 @@
-"""Proves a plan from the snapshot, the plan and one price per broker. It shares no module with the solver."""
+"""The checker: it proves a plan from snapshot, plan and one price per broker. It imports nothing of the solver."""

@@ -1,14 +1,15 @@
-"""Proof that a plan moves as little as can be, from its outcome and one price per broker; no solver is trusted.
+"""Proof that a plan moves as little as possible, from its outcome and one price per broker; no solver is trusted.
 
-Seen as an exchange: a unit that leaves broker b for broker b' in some partition is an arc from (topic, b) to
-(topic, b'), worth +1 if b' has no data of it, and -1 if b had none. If every topic's exchanges together with a market,
-where a place on a broker costs its price, hold no cycle of negative worth, then no plan of that topic is cheaper at
-those prices. If besides only full brokers have a positive price, and only brokers at their floor a negative one, then
-the prices add up to nothing a plan could gain, and the sum of all topics is the least possible: for any other plan y,
-moves(y) >= moves(x) + price * (total(x) - total(y)) >= moves(x). Wrong prices can only fail to prove it.
+The proof is stated in terms of exchanges. A unit (one replica) that moves from broker b to broker b' in some partition
+is an arc from (topic, b) to (topic, b'). The arc is worth +1 if b' has no data of the partition, and -1 if b had none.
+A market is added, where a place on a broker costs the broker's price. If the exchanges of every topic together with the
+market have no cycle of negative worth, then no plan of that topic is cheaper at those prices. If in addition only full
+brokers have a positive price, and only brokers at their floor have a negative price, then no plan can gain anything
+from the prices, and the sum over all topics is minimal. For any other plan y, moves(y) >= moves(x) + price * (total(x)
+- total(y)) >= moves(x). Wrong prices can only fail to prove a plan.
 
-Where brokers are excluded, the fair shares may be out of reach. Then every step beyond one counts as `_STEP` moves,
-and a plan is proven that comes nearest to them, and of those moves least.
+If brokers are excluded, the fair shares may be out of reach. Every step beyond a fair share then counts as `_STEP`
+moves. A plan is proven if it comes nearest to the fair shares, and has the fewest moves of all plans that come as near.
 """
 
 from __future__ import annotations
@@ -40,20 +41,20 @@ __all__ = [
     "unproven_in_all",
 ]
 
-#: Topics times brokers squared up to which every pair of brokers is looked at when prices are sought.
+#: Topics times brokers squared, up to which the price search examines every pair of brokers.
 MAX_EXACT_CELLS = 20_000_000
 
-#: Up to which the exact picture is as quick as the other.
+#: Topics times brokers squared, up to which the exact exchanges are as fast as the pooled ones.
 _FEW_CELLS = 10_000
-#: What one replica beyond a bound counts, where bounds may be out of reach: more than a chain of moves to mend it.
+#: Cost of one replica beyond a bound, where bounds may be out of reach: more than a chain of moves that repairs it.
 _STEP = np.int32(1 << 10)
-#: Rounds after which prices are sought no longer; they are found in tens, or hardly ever.
+#: Rounds after which the price search stops. Prices are found within tens of rounds, or hardly ever.
 _MAX_ROUNDS = 500
 
 
 @dataclass(frozen=True)
 class Totals:
-    """Replicas per broker before and after, and how many partitions have which replication factor: of all topics."""
+    """Totals over all topics: replicas per broker before and after, and partitions per replication factor."""
 
     held: Ints
     placed: Ints
@@ -61,17 +62,20 @@ class Totals:
 
 
 def totals_of(position: Position) -> Totals:
-    """The totals of a position's own partitions."""
+    """Return the totals of a position's own partitions."""
     return Totals(position.held.sum(axis=0), position.placed.sum(axis=0), position.factors)
 
 
 def misplaced(position: Position) -> list[str]:
-    """What a position of all partitions violates: replicas per partition, racks, and every floor and ceiling."""
+    """List the violations of a position of all partitions.
+
+    They cover the replicas per partition, the racks, and every floor and ceiling.
+    """
     return misplaced_within(position) + misplaced_in_all(position.court, totals_of(position))
 
 
 def misplaced_within(position: Position) -> list[str]:
-    """What a position violates, as far as its own partitions tell."""
+    """List the violations of a position that its own partitions show, without the cluster's totals."""
     degree = position.placed.sum(axis=1)
     wrong = [position.topics[position.topic[row]] for row in np.flatnonzero(degree != position.factor)[:10]]
     problems = [f"A partition of {topic} has another number of usable replicas than it should." for topic in wrong]
@@ -84,14 +88,14 @@ def misplaced_within(position: Position) -> list[str]:
 
 
 def badly_spread(position: Position) -> Bools:
-    """Which partitions are out of their rack bounds after the plan."""
+    """Return a mask of the partitions that are out of their rack bounds after the plan."""
     on_rack, (low, high) = on_racks(position), position.rack_bounds
     wrong: Bools = np.any((on_rack < low) | (on_rack > high), axis=1)
     return wrong
 
 
 def misplaced_in_all(court: Court, totals: Totals) -> list[str]:
-    """What the whole cluster's totals violate."""
+    """List the violations that the whole cluster's totals show."""
     low, high = court.broker_bounds(totals.factors, totals.held)
     if not court.lenient and ((totals.placed < low) | (totals.placed > high)).any():
         return ["The cluster is uneven: a broker is beyond its fair share."]
@@ -99,13 +103,13 @@ def misplaced_in_all(court: Court, totals: Totals) -> list[str]:
 
 
 def unproven(position: Position, prices: Ints) -> list[str]:
-    """Why the prices do not prove a position of all partitions minimal; empty when they do."""
+    """List the reasons why the prices do not prove a position of all partitions minimal; empty if they do."""
     found = unproven_in_all(position.court, totals_of(position), prices)
     return found + [f"The topic {name} may do with fewer moves." for name in open_topics(position, prices)]
 
 
 def unproven_in_all(court: Court, totals: Totals, prices: Ints) -> list[str]:
-    """Why the prices do not fit the brokers' totals; empty when they do."""
+    """List the reasons why the prices do not fit the brokers' totals; empty if they do."""
     gain, lose = _steps(totals.placed, court.broker_bounds(totals.factors, totals.held), lenient=court.lenient)
     problems = []
     if (prices > gain).any():
@@ -116,7 +120,7 @@ def unproven_in_all(court: Court, totals: Totals, prices: Ints) -> list[str]:
 
 
 def open_topics(position: Position, prices: Ints) -> list[str]:
-    """The topics that the prices do not prove: each has a cycle of exchanges that may save something."""
+    """Return the topics that the prices do not prove: each has a cycle of exchanges that may save a move."""
     if not position.placed.size:
         return []
     price = prices.astype(np.int32)
@@ -132,7 +136,7 @@ def open_topics(position: Position, prices: Ints) -> list[str]:
 
 
 def _only(position: Position, topics: Ints) -> Position:
-    """The position of some of its topics, which ascend."""
+    """Return the position restricted to `topics`, which must be in ascending order."""
     mine = np.isin(position.topic, topics)
     return replace(
         position,
@@ -147,13 +151,16 @@ def _only(position: Position, topics: Ints) -> Position:
 
 
 def _improvable(position: Position, exchanges: Exchanges, topics: Ints, price: Distances) -> Bools:
-    """Which of the topics have a cycle of negative worth: their distances shrink for longer than a path is long."""
+    """Return a mask of the topics that have a cycle of negative worth.
+
+    Their distances shrink for more rounds than a path without a cycle has steps.
+    """
     gain, lose = _cell_steps(position, topics)
     cell = np.zeros_like(gain)
     moving = np.arange(len(topics))
     for _ in price:
         market = (cell + price + gain).min(axis=1, keepdims=True)
-        # No path is that short without a cycle, and much shorter ones would not be held by 32 bits.
+        # Without a cycle no distance is that small, and much smaller distances would overflow 32 bits.
         found = np.maximum(exchanges.relaxed(np.minimum(cell, market - price + lose)), -FAR)
         shrinks = ((found < cell) | (found == -FAR)).any(axis=1)
         moving, exchanges = moving[shrinks], exchanges.of(np.flatnonzero(shrinks))
@@ -162,7 +169,10 @@ def _improvable(position: Position, exchanges: Exchanges, topics: Ints, price: D
 
 
 def find_prices(position: Position) -> Ints | None:
-    """Prices that prove the position, found from it alone; None if there are none, or none were found in time."""
+    """Return prices that prove the position, found from the position alone.
+
+    Return None if there are no such prices, or if none were found in time.
+    """
     cells = len(position.topics) * len(position.rack) ** 2
     if cells <= _FEW_CELLS:
         return _prices_by(position, exact_exchanges(position))
@@ -173,12 +183,15 @@ def find_prices(position: Position) -> Ints | None:
 
 
 def _prices_by(position: Position, exchanges: Exchanges) -> Ints | None:
-    """The market's distances to the brokers when nothing shrinks any more."""
+    """Return the market's distance minus each broker's distance, once no distance shrinks any more.
+
+    Return None if distances still shrink after the last round.
+    """
     gain, lose = _cell_steps(position, np.arange(len(position.topics)))
     total = position.placed.sum(axis=0)
     broker_gain, broker_lose = _steps(total, position.broker_bounds, lenient=position.court.lenient)
     cell, broker, market = np.zeros_like(gain), np.zeros_like(broker_gain), np.int32(0)
-    # A shortest path that has no cycle passes no cell twice; paths begin at the brokers too.
+    # A shortest path without a cycle visits no cell twice. Paths may start at the brokers too.
     for _ in range(min(cell.size + broker.size, _MAX_ROUNDS)):
         found = exchanges.relaxed(cell)
         broker = np.minimum(broker, (found + gain).min(axis=0, initial=FAR))
@@ -198,7 +211,11 @@ def _cell_steps(position: Position, topics: Ints) -> tuple[Distances, Distances]
 
 
 def _steps(count: Ints, bounds: tuple[Ints, Ints], *, lenient: bool) -> tuple[Distances, Distances]:
-    """What one replica more costs, and one less: nothing within the bounds, and beyond them it may not be."""
+    """Return the costs of one replica more and of one replica fewer. Steps within the bounds cost nothing.
+
+    A step out of the bounds is forbidden (`FAR`). If `lenient`, it costs `_STEP` instead, and a step back towards the
+    bounds gains `_STEP`.
+    """
     low, high = bounds
     if not lenient:
         return np.where(count >= high, FAR, 0), np.where(count <= low, FAR, 0)

@@ -1,8 +1,8 @@
-"""The checker: is a plan valid for its snapshot, and is it proven that none moves less? From the data alone.
+"""The checker: it decides from the data alone if a plan is valid for its snapshot, and if it is proven minimal.
 
-It shares no module with the solver, and is written for a second opinion, not for speed: only what a reader can verify
-against the operation's definition. `look` judges any set of whole topics by itself, `verdict` what they add up to; so
-`review` can do the same as one map per slice of topics on Spark.
+It imports nothing of the solver. It is written as a second opinion, not for speed: it contains only rules that a reader
+can verify against the operation's definition. `look` judges any set of whole topics on its own, and `verdict` combines
+the findings. `review` can therefore do the same on Spark, as one map over shards of topics.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ __all__ = ["Findings", "Verdict", "check", "head_problems", "look", "order_probl
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a plan may be carried out, what is wrong with it, and what of its minimality is not proven.
+    """The result of a check: permission to execute the plan, its problems, and what of its minimality is not proven.
 
-    Each in one sentence. A plan that is `ok` is valid; one without `unproven` moves as little as any valid plan could.
+    Each problem is one sentence. A plan that is `ok` is valid. A plan without `unproven` moves as little as any valid
+    plan could.
     """
 
     ok: bool
@@ -41,7 +42,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Findings:
-    """What a look at some topics found: problems, sums of their moves, and what only all topics together can tell."""
+    """The findings of `look` for some topics: problems, sums of moves, and inputs for the checks of all topics."""
 
     problems: list[str]
     moved: int
@@ -52,7 +53,7 @@ class Findings:
 
     @classmethod
     def total(cls, parts: Sequence[Findings]) -> Findings:
-        """The findings of all topics together."""
+        """Combine the findings of all topics."""
         even = [part.evenness for part in parts if part.evenness is not None]
         return cls(
             problems=[one for part in parts for one in part.problems],
@@ -65,9 +66,10 @@ class Findings:
 
 
 def check(snapshot: SnapshotFolder, plan: PlanFolder, *, proven: bool = True) -> Verdict:
-    """Judge a plan: made from this snapshot, every move possible, what the operation promises, and complete.
+    """Judge a plan: made from this snapshot, every move possible, as the operation promises, and complete.
 
-    Without `proven`, only whether it is valid: that it moves least is not looked into, which takes most of the time.
+    Without `proven`, check only that the plan is valid. The proof that it moves least is skipped, which takes most of
+    the time.
     """
     rows = plan_table(plan.moves)
     problems = head_problems(snapshot.cluster_id, snapshot.digest, plan.proof)
@@ -87,7 +89,7 @@ def look(brokers: pa.Table, partitions: pa.Table, moves: Sequence[Move], proof: 
     for move in moves:
         problems += [f"{move.topic_partition}: {problem}" for problem in faults(move, facts)]
     problems += _complete(moves, facts)
-    # A row that is no move of this snapshot, or is there twice, leads to no position that could be judged.
+    # A row that is no move of this snapshot, or that appears twice, gives no position that could be judged.
     judged = is_even(proof) and not twice and all(move.topic_partition in facts.parts for move in moves)
     evenness = evenness_of(brokers, partitions, moves, proof) if judged else None
     return Findings(
@@ -101,7 +103,7 @@ def look(brokers: pa.Table, partitions: pa.Table, moves: Sequence[Move], proof: 
 
 
 def verdict(brokers: pa.Table, proof: Mapping[str, Any], found: Findings) -> Verdict:
-    """What the findings of all topics add up to."""
+    """Return the verdict for the combined findings of all topics."""
     options = proof.get("options") or {}
     problems = [*found.problems, *_sums(proof, found), *_over_budget(options, found)]
     if proof.get("operation") not in ("rebalance", "expand", "drain"):
@@ -133,7 +135,7 @@ def _even_verdict(brokers: pa.Table, proof: Mapping[str, Any], problems: list[st
 
 
 def head_problems(cluster_id: str, digest: str, proof: Mapping[str, Any]) -> list[str]:
-    """Whether a plan is of this cluster and this snapshot, and for an operation that there is."""
+    """Return a problem for each of cluster, snapshot and operation that does not match the plan."""
     problems = []
     if proof.get("cluster_id") != cluster_id:
         problems.append(f"The plan is for cluster {proof.get('cluster_id')}, not for {cluster_id}.")
@@ -145,7 +147,7 @@ def head_problems(cluster_id: str, digest: str, proof: Mapping[str, Any]) -> lis
 
 
 def state_problems(brokers: pa.Table, proof: Mapping[str, Any]) -> list[str]:
-    """Whether a plan is for the brokers that the snapshot has as failed and as draining, and no others."""
+    """Return a problem if the plan's failed or draining brokers differ from those of the snapshot."""
     problems = []
     for state in ("failed", "draining"):
         there = sorted(row["broker"] for row in brokers.to_pylist() if row["state"] == state)
@@ -156,7 +158,10 @@ def state_problems(brokers: pa.Table, proof: Mapping[str, Any]) -> list[str]:
 
 
 def order_problems(partitions: pa.Table, rows: pa.Table, proof: Mapping[str, Any]) -> list[str]:
-    """Whether chunks count through, and those nearest to losing data come first; `rows` are the plan's, in order."""
+    """Return the problems in the order of a plan; `rows` are the plan's rows, in order.
+
+    Chunks and positions must be numbered consecutively, and partitions nearest to data loss must come first.
+    """
     problems = []
     number = np.arange(len(rows))
     size = int((proof.get("options") or {}).get("chunk_size", 0)) or len(rows) or 1
@@ -182,7 +187,10 @@ def _over_budget(options: Mapping[str, Any], found: Findings) -> Iterator[str]:
 
 
 def _complete(moves: Sequence[Move], facts: Facts) -> Iterator[str]:
-    """Whatever was asked for is in the plan, or cannot be had and is listed with a reason that is true."""
+    """Yield a problem for each requested change that is neither in the plan nor listed as impossible.
+
+    A listed partition must have a reason that is true.
+    """
     planned = {move.topic_partition for move in moves}
     listed = {
         TopicPartition(one["topic"], one["partition"]): one["reason"]

@@ -1,4 +1,4 @@
-"""Part of the checker: how even a plan leaves some topics, and which of them it is not proven minimal for."""
+"""Part of the checker: the evenness of some topics after a plan, and the topics that are not proven minimal."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ from kafka_steward.planning.files.formats import SnapshotFolder, plan_table
 
 __all__ = ["Evenness", "evenness_of", "is_even", "seek_prices"]
 
-#: Partitions times brokers up to which prices that a proof lacks are sought here.
+#: Partitions times brokers, up to which prices that a proof lacks are searched here.
 _MAX_SOUGHT = 100_000_000
 
 
 @dataclass(frozen=True)
 class Evenness:
-    """Of some topics: what is wrong, what is uneven (a fault unless a budget explains it), and sums per broker."""
+    """Results of some topics: problems, unevenness (a fault unless a budget explains it), and sums per broker."""
 
     problems: list[str]
     uneven: list[str]
     held: list[int]
     placed: list[int]
     factors: dict[int, int]
-    #: The prices that were used, and the topics that they do not prove; None if there are none.
+    #: The prices that were used, None if there are none; and the topics that they do not prove.
     prices: list[int] | None
     open_topics: list[str]
 
     @classmethod
     def total(cls, parts: Sequence[Evenness]) -> Evenness:
-        """That of all topics together."""
+        """Combine the results of all topics."""
         factors: Counter[int] = Counter()
         for part in parts:
             factors.update({int(factor): count for factor, count in part.factors.items()})
@@ -59,7 +59,7 @@ class Evenness:
 
 
 def is_even(proof: Mapping[str, Any]) -> bool:
-    """Whether a plan promises an even number of replicas everywhere."""
+    """Return True if a plan promises an even number of replicas everywhere."""
     by_bytes = (proof.get("options") or {}).get("balance") == "bytes"
     return proof.get("operation") in ("rebalance", "expand", "drain") and not by_bytes
 
@@ -85,7 +85,10 @@ def evenness_of(brokers: pa.Table, partitions: pa.Table, moves: Sequence[Move], 
 
 
 def seek_prices(snapshot: SnapshotFolder, rows: pa.Table, proof: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The proof, with prices found from the plan's rows alone where it has none and they can be found in good time."""
+    """Return the proof, with prices added if it has none and they can be found in reasonable time.
+
+    The search uses the snapshot and the plan's rows alone.
+    """
     options = proof.get("options") or {}
     court = Court.of(snapshot.brokers, options)
     small = len(snapshot.partitions) * len(court.ids) <= _MAX_SOUGHT
@@ -99,7 +102,7 @@ def seek_prices(snapshot: SnapshotFolder, rows: pa.Table, proof: Mapping[str, An
 
 
 def _sound(snapshot: SnapshotFolder, rows: pa.Table) -> bool:
-    """Whether the rows are of partitions of the snapshot, each once."""
+    """Return True if the rows are of partitions of the snapshot, each once."""
     keys = ["topic", "partition"]
     names = rows.select(keys).group_by(keys).aggregate([])
     known = names.join(snapshot.partitions.select(keys), keys, join_type="inner")
@@ -107,7 +110,10 @@ def _sound(snapshot: SnapshotFolder, rows: pa.Table) -> bool:
 
 
 def _given_prices(court: Court, proof: Mapping[str, Any]) -> list[int] | None:
-    """The proof's prices in the order of the brokers; None unless it has one whole number for each of them."""
+    """Return the proof's prices in the order of the brokers.
+
+    Return None unless the proof has one whole number below 2**24 in magnitude for each broker.
+    """
     given = proof.get("prices") or {}
     names = [str(broker) for broker in court.ids]
     if sorted(given) != sorted(names) or any(type(one) is not int or abs(one) >= 1 << 24 for one in given.values()):
@@ -116,7 +122,10 @@ def _given_prices(court: Court, proof: Mapping[str, Any]) -> list[int] | None:
 
 
 def _left_behind(court: Court, touched: pa.Table, moves: Sequence[Move]) -> list[str]:
-    """What stays as it is although it has, beside all that it should, replicas on brokers that are to hold none."""
+    """Report unmoved partitions with all replicas due, and further replicas on brokers that are to hold none.
+
+    At most ten partitions are reported.
+    """
     moved, usable = {move.topic_partition for move in moves}, set(court.ids.tolist())
     named = [
         row["topic"]
@@ -128,7 +137,10 @@ def _left_behind(court: Court, touched: pa.Table, moves: Sequence[Move]) -> list
 
 
 def _badly_moved(position: Position) -> list[str]:
-    """Within a budget some partitions wait; those that move are right at once."""
+    """Report moved partitions that end up on the wrong racks or with a wrong number of replicas.
+
+    Within a budget some partitions wait. Each partition that does move must be correct at once.
+    """
     wrong = badly_spread(position) | (position.placed.sum(axis=1) != position.factor)
     moved = (position.placed & ~position.held).any(axis=1) & wrong
     named = {position.topics[topic] for topic in position.topic[moved]}
@@ -136,7 +148,7 @@ def _badly_moved(position: Position) -> list[str]:
 
 
 def touchable(brokers: pa.Table, partitions: pa.Table, options: Mapping[str, Any]) -> pa.Table:
-    """The partitions that a plan may touch: selected, not pinned, not in flight, not lost."""
+    """Return the partitions that a plan may touch: selected, not pinned, not in flight, not lost."""
     facts = facts_of(brokers, partitions, {"options": options})
     names = map(TopicPartition, partitions["topic"].to_pylist(), partitions["partition"].to_pylist())
     return partitions.filter(pa.array([not grounds(name, facts) for name in names], pa.bool_()))

@@ -1,8 +1,9 @@
-"""Which exchanges a plan's outcome allows in each topic: a unit's ways from one broker to another, and their worth.
+"""Exchanges that a plan's outcome allows in each topic: the ways of a unit between two brokers, and their worth.
 
-Two pictures of the same thing. `pooled` goes through one node per topic and rack, and so forgets that a partition may
-hold the broker already where the unit comes out: it allows more than there is, which can hide no better plan, and takes
-a few numbers per replica. `exact` has every pair of brokers, and is for topics that the first leaves open.
+There are two models of the same exchanges. `Pooled` goes through one node per topic and rack. It therefore ignores that
+a partition may already be on the broker where the unit arrives. It allows more than there is, which cannot hide a
+better plan, and takes a few numbers per replica. `Exact` has every pair of brokers, and is used for topics that
+`Pooled` leaves unproven.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from kafka_steward.planning.checker.judge import Bools, Ints, Position
 
 __all__ = ["FAR", "Distances", "Exact", "Exchanges", "Pooled", "exact_exchanges", "on_racks", "pooled_exchanges"]
 
-#: Farther than any path.
+#: Longer than any path.
 FAR = np.int32(1 << 28)
 _NONE = 2
 
@@ -25,26 +26,26 @@ Distances = npt.NDArray[np.int32]
 
 @dataclass(frozen=True)
 class Exact:
-    """The best worth of a unit's way from one broker to another, per topic; `_NONE` where no partition allows it."""
+    """The best worth of moving a unit from one broker to another, per topic; `_NONE` if no partition allows it."""
 
     worth: npt.NDArray[np.int8]
 
     def relaxed(self, cell: Distances) -> Distances:
-        """Distances after one more exchange."""
+        """Return the distances after one more exchange."""
         through = np.where(self.worth == _NONE, FAR, cell[:, :, None] + self.worth)
         found: Distances = np.minimum(cell, through.min(axis=1, initial=FAR))
         return found
 
     def of(self, topics: Ints) -> Exact:
-        """Those of some topics, which ascend."""
+        """Return the exchanges of some topics, which must be in ascending order."""
         return Exact(self.worth[topics])
 
 
 @dataclass(frozen=True)
 class Pooled:
-    """Per topic, broker and pool the worth of giving a unit to the pool; and the ways back to where data still is.
+    """The worth of giving a unit to a pool, per topic, broker and pool; and the ways back to where data still is.
 
-    `pool` says which pool each broker draws from, -1 for none. `back` holds flat cells: from, to, and the worth.
+    `pool` is the pool that each broker draws from, -1 for none. `back` holds flat cells: from, to, and the worth.
     """
 
     out: npt.NDArray[np.int8]
@@ -52,7 +53,7 @@ class Pooled:
     back: tuple[Ints, Ints, npt.NDArray[np.int32]]
 
     def relaxed(self, cell: Distances) -> Distances:
-        """Distances after one more exchange."""
+        """Return the distances after one more exchange."""
         given = np.where(self.out == _NONE, FAR, cell[:, :, None] + self.out).min(axis=1)
         drawn = np.where(self.pool < 0, FAR, given[:, self.pool])
         found: Distances = np.minimum(cell, drawn).ravel()
@@ -61,7 +62,7 @@ class Pooled:
         return found.reshape(cell.shape)
 
     def of(self, topics: Ints) -> Pooled:
-        """Those of some topics, which ascend."""
+        """Return the exchanges of some topics, which must be in ascending order."""
         width = self.out.shape[1]
         start, end, worth = self.back
         mine = np.isin(start // width, topics)
@@ -73,13 +74,13 @@ Exchanges = Exact | Pooled
 
 
 def exact_exchanges(position: Position) -> Exact:
-    """Every pair of brokers between which some partition could shift a replica."""
+    """Return the exchanges between all pairs of brokers between which some partition could shift a replica."""
     topics, brokers = len(position.topics), position.placed.shape[1]
     worth = np.full((topics, brokers, brokers), _NONE, np.int8)
     row, leaving = np.nonzero(position.placed)
     gain = np.where(position.held, 0, 1)[row] - np.where(position.held[row, leaving], 0, 1)[:, None]
     allowed = ~position.placed[row] & _rack_allows(position, row, leaving)
-    # Barred brokers take back what is theirs, and nothing else.
+    # Receive-excluded brokers (`barred`) may take back replicas that they held, and nothing else.
     allowed &= ~position.court.barred | position.held[row]
     for value in (1, 0, -1):
         slot, entering = np.nonzero(allowed & (gain == value))
@@ -88,7 +89,7 @@ def exact_exchanges(position: Position) -> Exact:
 
 
 def pooled_exchanges(position: Position) -> Pooled:
-    """The same by way of pools, one per rack and one for all brokers without."""
+    """Return the same exchanges by way of pools: one per rack, and one for all brokers without a rack."""
     racks, brokers = position.court.fair.racks, len(position.rack)
     row, leaving = np.nonzero(position.placed)
     enter = _pools_allow(position, row, leaving)
@@ -102,7 +103,10 @@ def pooled_exchanges(position: Position) -> Pooled:
 
 
 def _ways_back(position: Position) -> tuple[Ints, Ints, npt.NDArray[np.int32]]:
-    """Exchanges that give a partition back a replica that the plan takes from it: no data moves for that."""
+    """Return the exchanges that give a partition back a replica that the plan takes from it.
+
+    They move no data.
+    """
     width = len(position.rack)
     lost = position.held & ~position.placed
     changed = np.flatnonzero(lost.any(axis=1))
@@ -117,17 +121,20 @@ def _ways_back(position: Position) -> tuple[Ints, Ints, npt.NDArray[np.int32]]:
 
 
 def _rack_allows(position: Position, row: Ints, leaving: Ints) -> Bools:
-    """Which brokers could take over a unit without the partition's racks going out of bounds."""
+    """Return a mask of the brokers that could take a unit without a violation of the partition's rack bounds."""
     return _pools_allow(position, row, leaving)[:, _pools(position)]
 
 
 def _pools(position: Position) -> Ints:
-    """Each broker's pool: its rack, or the last for those without."""
+    """Return each broker's pool: its rack, or the last number for brokers without a rack."""
     return np.where(position.rack < 0, position.court.fair.racks, position.rack)
 
 
 def _pools_allow(position: Position, row: Ints, leaving: Ints) -> Bools:
-    """Which racks could take over a unit; the last column stands for brokers without a rack, which nothing binds."""
+    """Return a mask of the racks that could take a unit.
+
+    The last column stands for brokers without a rack, to which no bound applies.
+    """
     on_rack = on_racks(position)[row]
     low, high = (bound[row] for bound in position.rack_bounds)
     pad = np.ones((len(row), 1), bool)
@@ -140,7 +147,7 @@ def _pools_allow(position: Position, row: Ints, leaving: Ints) -> Bools:
 
 
 def on_racks(position: Position) -> Ints:
-    """How many replicas each partition has on each rack after the plan."""
+    """Return the number of each partition's replicas on each rack after the plan."""
     racks = position.court.fair.racks
     row, broker = np.nonzero(position.placed)
     rack = position.rack[broker]

@@ -1,7 +1,7 @@
-"""Fair shares: how many replicas of what is placed each broker is entitled to, as exact fractions.
+"""Fair shares: how many of the placed replicas each broker is entitled to, as exact fractions.
 
-This is the second implementation of them, on purpose: written from the definition, sharing no module with the
-planner's own, so that a mistake in one is a contradiction and not a habit.
+This is a second implementation on purpose. It is written from the definition and shares no module with the planner's
+own, so that a mistake in one of them becomes a contradiction between the two.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Bools = npt.NDArray[np.bool_]
 
 
 class Fair:
-    """Fair shares, found by handing out the total and taking back what is beyond a bound until nothing changes."""
+    """Fair shares, found by dividing the total and cutting what is beyond a bound until nothing changes."""
 
     def __init__(self, rack: Ints, capacity: list[Fraction], *, own_rack: bool) -> None:
         self.rack, self.capacity, self.own_rack = rack, capacity, own_rack
@@ -29,29 +29,32 @@ class Fair:
         self.loose = np.flatnonzero(rack < 0).tolist()
 
     def cell_bounds(self, topic: Ints, factor: Ints) -> tuple[Ints, Ints]:
-        """Floors and ceilings per topic and broker."""
+        """Return floors and ceilings per topic and broker."""
         factors, which = np.unique(factor, return_inverse=True)
         counts = np.zeros((int(topic.max(initial=-1)) + 1, len(factors)), np.int64)
         np.add.at(counts, (topic, which), 1)
         return self._rounded(counts, factors.tolist())
 
     def broker_bounds(self, factors: Mapping[int, int]) -> tuple[Ints, Ints]:
-        """Floors and ceilings per broker, given how many partitions have which replication factor."""
+        """Return floors and ceilings per broker; `factors` maps a replication factor to its number of partitions."""
         low, high = self._rounded(np.array([list(factors.values())]), list(factors))
         return low[0], high[0]
 
     def _rounded(self, counts: Ints, factors: Sequence[int]) -> tuple[Ints, Ints]:
-        """`counts` holds one row per sum that is wanted, and in it the partitions of each factor."""
+        """Return the floors and ceilings of sums of shares.
+
+        Each row of `counts` stands for one sum, and holds the number of partitions of each factor.
+        """
         shares = [self._shares(factor) for factor in factors]
         whole = math.lcm(*(share.denominator for row in shares for share in row))
         parts = [[int(share * whole) for share in row] for row in shares]
-        # Python's own integers where 64 bits would not hold the sums; no share is above 1.
+        # Use Python integers where 64 bits would not hold the sums. No share is above 1.
         kind = np.min_scalar_type(-whole * int(counts.sum()))
         sums = counts @ np.array(parts, kind).reshape(len(factors), len(self.rack))
         return np.asarray(sums // whole, np.int64), np.asarray(-(-sums // whole), np.int64)
 
     def racks_for(self, factor: int, reach: Bools) -> tuple[list[int], list[int]]:
-        """Fewest and most replicas per rack of a partition that only the brokers in `reach` can hold."""
+        """Return the fewest and most replicas per rack of a partition that only the brokers in `reach` can hold."""
         sizes = [int(reach[group].sum()) for group in self.members]
         loose = int(reach[self.loose].sum())
         spare = loose if self.own_rack or sum(sizes) < factor else 0
@@ -77,7 +80,10 @@ class Fair:
 def _handed_out(
     weights: Mapping[int, Fraction], fewest: Mapping[int, Fraction], most: Mapping[int, Fraction], total: Fraction
 ) -> dict[int, Fraction]:
-    """`total` in proportion to the weights; whoever is beyond a limit is fixed at it, and the rest share again."""
+    """Divide `total` in proportion to the weights.
+
+    An amount beyond a limit is fixed at the limit, and the remaining amounts are divided again.
+    """
     amounts: dict[int, Fraction] = {}
     while len(amounts) < len(weights):
         free = [one for one in weights if one not in amounts]
@@ -86,7 +92,7 @@ def _handed_out(
         want = {one: weights[one] * level for one in free}
         fixed = {one: min(max(want[one], fewest[one]), most[one]) for one in free}
         beyond = left - sum(fixed.values())
-        # What binds more is settled first: fixing the other side too could be undone by it.
+        # Fix the side that binds more first: the next round could undo fixing the other side as well.
         if beyond > 0:
             fixed = {one: fixed[one] for one in free if fixed[one] < want[one]}
         if beyond < 0:

@@ -1,4 +1,4 @@
-"""What the checker holds a plan against: the bounds of an even cluster, computed anew from the snapshot alone."""
+"""The bounds of an even cluster that the checker compares a plan with, recomputed from the snapshot alone."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ Bools = npt.NDArray[np.bool_]
 class Court:
     """The brokers that may hold a replica, in order of their ids; `rack` is -1 for none.
 
-    Those in `barred` hold what they hold and receive nothing. Then the fair shares may be out of reach, and a plan is
-    held to come as near to them as can be (`lenient`), instead of within them.
+    Brokers in `barred` keep their replicas and receive none. The fair shares may then be out of reach. A plan must then
+    come as near to them as possible (`lenient`), instead of staying within them.
     """
 
     ids: Ints
@@ -36,7 +36,7 @@ class Court:
 
     @classmethod
     def of(cls, brokers: pa.Table, options: Mapping[str, Any]) -> Court:
-        """From a snapshot's brokers and a plan's options."""
+        """Build the constraints from a snapshot's brokers and a plan's options."""
         usable = brokers.filter(pc.is_in(brokers["state"], pa.array(["live", "new"]))).sort_by("broker")
         ids = usable["broker"].to_numpy().astype(np.int64)
         rack = _racks(usable["rack"].to_pylist(), rack_aware=bool(options.get("rack_aware", True)))
@@ -45,19 +45,19 @@ class Court:
 
     @property
     def lenient(self) -> bool:
-        """Whether the fair shares may be out of reach."""
+        """Return True if the fair shares may be out of reach."""
         return bool(self.barred.any())
 
     def broker_bounds(self, factors: Mapping[int, int], held: Ints) -> tuple[Ints, Ints]:
-        """Fewest and most replicas per broker; `held` is what each has now."""
+        """Return the fewest and most replicas per broker; `held` is the number that each has now."""
         return self._within_reach(self.fair.broker_bounds(factors), held)
 
     def cell_bounds(self, topic: Ints, factor: Ints, held: Ints) -> tuple[Ints, Ints]:
-        """Fewest and most replicas per topic and broker."""
+        """Return the fewest and most replicas per topic and broker; `held` is the number that each has now."""
         return self._within_reach(self.fair.cell_bounds(topic, factor), held)
 
     def rack_bounds(self, factor: Ints, held: Bools) -> tuple[Ints, Ints]:
-        """Fewest and most replicas per partition and rack, on brokers that hold it or may."""
+        """Return the fewest and most replicas per partition and rack, on brokers that hold it or may receive it."""
         low, high = (np.zeros((len(factor), self.fair.racks), np.int64) for _ in range(2))
         kinds, which = np.unique(np.column_stack([factor, held[:, self.barred]]), axis=0, return_inverse=True)
         for kind, (value, *holds) in enumerate(kinds.tolist()):
@@ -74,9 +74,9 @@ class Court:
 
 @dataclass(frozen=True)
 class Position:
-    """A plan's outcome beside what it started from, over the brokers of the court.
+    """A plan's outcome and its starting point, over the brokers of its `court`.
 
-    `held` and `placed` are per partition and broker; bounds are (fewest, most).
+    `held` (before) and `placed` (after) are per partition and broker. Bounds are pairs (fewest, most).
     """
 
     topics: tuple[str, ...]
@@ -101,19 +101,20 @@ class Position:
 
     @property
     def moves(self) -> int:
-        """Replicas that the plan adds."""
+        """The number of replicas that the plan adds."""
         return int((self.placed & ~self.held).sum())
 
     @property
     def factors(self) -> dict[int, int]:
-        """How many partitions have which replication factor."""
+        """The number of partitions per replication factor."""
         return dict(Counter(self.factor.tolist()))
 
 
 def position_of(brokers: pa.Table, partitions: pa.Table, after: pa.Table, options: Mapping[str, Any]) -> Position:
-    """The position that a plan leads to; `partitions` are those it may touch, `after` has its rows' new replicas.
+    """Return the position that a plan leads to.
 
-    Its `broker_bounds` are those of these partitions alone.
+    `partitions` are those that the plan may touch; `after` has the new replicas of the plan's rows. The `broker_bounds`
+    of the position are those of these partitions alone.
     """
     court = Court.of(brokers, options)
     old = partitions.sort_by([("topic", "ascending"), ("partition", "ascending")])
@@ -157,7 +158,7 @@ def _capacity(given: Sequence[float | None]) -> list[Fraction]:
 
 
 def _replicas_after(old: pa.Table, after: pa.Table) -> pa.Array:
-    """Each partition's replicas as the plan leaves them. Arrow joins no lists, so their numbers are joined."""
+    """Return each partition's replicas after the plan. Arrow cannot join lists, so row numbers are joined."""
     keys = ["topic", "partition"]
     left = old.select(keys).append_column("row", pa.array(np.arange(len(old))))
     right = after.select(keys).append_column("move", pa.array(np.arange(len(after))))

@@ -1,4 +1,4 @@
-"""Part of the checker: the bytes on every broker before and after a plan that evens out disks."""
+"""Part of the checker: the bytes on every broker before and after a plan that balances disks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Loads", "band_gaps", "loads_of", "overfull"]
 
 @dataclass(frozen=True)
 class Loads:
-    """Bytes per broker id: before, without what is lost; after; and what comes in. `lost` is to be copied anew."""
+    """Bytes per broker id: before, without lost replicas; after; and incoming. `lost` bytes must be copied again."""
 
     before: dict[int, int]
     after: dict[int, int]
@@ -26,13 +26,13 @@ class Loads:
 
     @classmethod
     def total(cls, parts: Sequence[Loads]) -> Loads:
-        """The loads of all topics together."""
+        """Combine the loads of all topics."""
         sides = [_added(getattr(part, name) for part in parts) for name in ("before", "after", "into")]
         return cls(sides[0], sides[1], sides[2], sum(part.lost for part in parts))
 
 
 def loads_of(facts: Facts, moves: Sequence[Move]) -> Loads:
-    """The loads of some topics."""
+    """Return the loads of some topics."""
     new = {move.topic_partition: move for move in moves}
     before: dict[int, int] = {}
     after: dict[int, int] = {}
@@ -49,7 +49,7 @@ def loads_of(facts: Facts, moves: Sequence[Move]) -> Loads:
 
 
 def overfull(loads: Loads, brokers: pa.Table) -> Iterator[str]:
-    """Brokers that would receive more bytes than they have room for."""
+    """Yield a problem for each broker that would receive more bytes than it has room for."""
     for row in brokers.to_pylist():
         room, coming = row["usable_bytes"], loads.into.get(row["broker"], 0)
         if room is not None and coming > room:
@@ -57,15 +57,18 @@ def overfull(loads: Loads, brokers: pa.Table) -> Iterator[str]:
 
 
 def band_gaps(loads: Loads, brokers: pa.Table, options: Mapping[str, Any], moved_bytes: int) -> Iterator[str]:
-    """What is not proven of even disks: brokers outside the tolerance, and bytes beyond the fewest possible."""
+    """Yield what is not proven of balanced disks.
+
+    This covers brokers outside the tolerance, and bytes moved beyond the fewest possible.
+    """
     share = _shares(brokers, set(options.get("exclude_brokers") or ()))
     tolerance = Fraction(str(options.get("tolerance", 0.05)))
     total = sum(loads.after.values())
     low = {broker: part * total * (1 - tolerance) for broker, part in share.items()}
     high = {broker: part * total * (1 + tolerance) for broker, part in share.items()}
-    # A byte of slack: the planner's edges are floating-point numbers.
+    # Allow one byte of slack: the planner's edges are floating-point numbers.
     outside = [b for b in share if not low[b] - 1 <= loads.after.get(b, 0) <= high[b] + 1]
-    # Even the least that stays on a broker that is to be emptied is too much.
+    # A draining broker has to be emptied, so that any remaining byte is too much.
     emptied = [row["broker"] for row in brokers.to_pylist() if row["state"] == "draining"]
     outside += [b for b in emptied if loads.after.get(b, 0) > 0]
     if outside:
@@ -89,7 +92,7 @@ def _shares(brokers: pa.Table, barred: set[int]) -> dict[int, Fraction]:
 
 
 def _weight(row: Mapping[str, Any]) -> Fraction:
-    """Return a broker's capacity to a millionth, as planners take it."""
+    """Return a broker's capacity as a fraction with a denominator of at most a million, as the planner takes it."""
     return Fraction(row["capacity"]).limit_denominator(10**6)
 
 

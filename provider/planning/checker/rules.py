@@ -1,4 +1,4 @@
-"""What makes one move valid: Kafka could carry it out, and it is what the operation promises. No solver in it."""
+"""The validity rules of one move: Kafka could execute it, and it is what the operation promises. No solver is used."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ __all__ = ["Facts", "Part", "facts_of", "faults", "goal", "grounds", "room"]
 
 _REASONS = frozenset(reason.value for reason in MoveReason)
 _INTERNAL = ("__consumer_offsets", "__share_group_state", "__transaction_state")
-#: Operations that move what they were given, whatever the options leave alone.
+#: Operations that move exactly what they were given, even partitions that the options exclude.
 _GIVEN = (Operation.APPLY.value, Operation.ROLLBACK.value)
-#: Why a partition stays as it is, by the words that a proof has for it.
+#: Reasons for a partition to stay unchanged, by the words that a proof uses for them.
 _STAYS = {
     "in_flight": "a reassignment of it is in flight.",
     "pinned": "it is pinned, and must stay as it is.",
@@ -37,13 +37,13 @@ class Part:
     target_rf: int
     moving: bool
     size: int | None
-    #: Replicas on live brokers that are lost.
+    #: Lost replicas on live brokers.
     offline: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
 class Facts:
-    """The snapshot as the checker reads it, with what the plan says about itself."""
+    """The snapshot as the checker reads it, with the plan's own description of itself (its proof)."""
 
     parts: Mapping[TopicPartition, Part]
     state: Mapping[int, str]
@@ -53,17 +53,17 @@ class Facts:
 
     @property
     def operation(self) -> str:
-        """What the plan is for."""
+        """The operation that the plan was made for."""
         return str(self.proof.get("operation"))
 
     @cached_property
     def options(self) -> Mapping[str, Any]:
-        """What it was asked with."""
+        """The options that the plan was requested with."""
         return dict(self.proof.get("options") or {})
 
     @cached_property
     def pinned(self) -> frozenset[str]:
-        """Return the partitions that stay as they are."""
+        """Return the partitions that stay unchanged."""
         return frozenset(self.options.get("pin") or ())
 
     @cached_property
@@ -81,17 +81,17 @@ class Facts:
 
     @cached_property
     def usable(self) -> frozenset[int]:
-        """Brokers that may receive a replica."""
+        """The brokers that may receive a replica."""
         barred = {*self.options.get("exclude_brokers", ()), *self.cordoned}
         return frozenset(b for b, state in self.state.items() if state in ("live", "new") and b not in barred)
 
     def alive(self, replicas: Assignment, part: Part) -> Assignment:
-        """Those of the replicas of a partition that are neither on failed brokers nor lost."""
+        """Return a partition's replicas that are neither on failed brokers nor lost."""
         return tuple(broker for broker in replicas if self.state.get(broker) != "failed" and broker not in part.offline)
 
 
 def facts_of(brokers: pa.Table, partitions: pa.Table, proof: Mapping[str, Any]) -> Facts:
-    """A snapshot's tables as the checker reads them, with the proof."""
+    """Return a snapshot's tables as the checker reads them, with the proof."""
     parts = {}
     for row in partitions.to_pylist():
         parts[TopicPartition(row["topic"], row["partition"])] = Part(
@@ -109,7 +109,10 @@ def facts_of(brokers: pa.Table, partitions: pa.Table, proof: Mapping[str, Any]) 
 
 
 def grounds(name: TopicPartition, facts: Facts) -> list[str]:
-    """List why no plan may touch a partition, unless it was given so: in the words of a proof. Empty where one may."""
+    """List the reasons why no plan may touch a partition, in the words of a proof; empty if a plan may touch it.
+
+    A plan with a given assignment (apply or rollback) may touch it nevertheless, unless a reassignment is in flight.
+    """
     part, options = facts.parts[name], facts.options
     selected = not options.get("include") or _matches(name.topic, options["include"])
     internal = name.topic in _INTERNAL and options.get("internal_topics") is False
@@ -123,7 +126,7 @@ def grounds(name: TopicPartition, facts: Facts) -> list[str]:
 
 
 def goal(name: TopicPartition, facts: Facts) -> int:
-    """Count the replicas that a partition is to have, where an operation adds to or takes from what is in place."""
+    """Count the replicas that a partition is to have after an operation that adds or removes replicas."""
     part = facts.parts[name]
     held = len(facts.alive(part.replicas, part))
     if facts.operation == Operation.HEAL.value:
@@ -134,7 +137,7 @@ def goal(name: TopicPartition, facts: Facts) -> int:
 
 
 def room(name: TopicPartition, facts: Facts) -> int:
-    """Count the brokers that could hold a partition with as many replicas as are due, when nothing in place moves."""
+    """Count the brokers that could hold the replicas that a partition is due, if no replica in place moves."""
     part = facts.parts[name]
     alive, usable = frozenset(facts.alive(part.replicas, part)), facts.usable - part.offline
     return len(usable | alive if goal(name, facts) > len(alive) else usable & alive)
@@ -145,7 +148,7 @@ def _matches(topic: str, patterns: Iterable[str]) -> bool:
 
 
 def faults(move: Move, facts: Facts) -> Iterator[str]:
-    """What is wrong with a move, in one clause each."""
+    """Yield what is wrong with a move, as one clause per fault."""
     part = facts.parts.get(move.topic_partition)
     if part is None:
         yield "it is not in the snapshot."
@@ -159,7 +162,7 @@ def faults(move: Move, facts: Facts) -> Iterator[str]:
 
 
 def _same(move: Move, part: Part) -> Iterator[str]:
-    """The move starts from what the snapshot says."""
+    """Check that the move starts from the state in the snapshot."""
     if move.before != part.replicas:
         yield f"its replicas in the snapshot are {list(part.replicas)}, not {list(move.before)}."
     if move.topic_id != part.topic_id:
@@ -169,7 +172,7 @@ def _same(move: Move, part: Part) -> Iterator[str]:
 
 
 def _possible(move: Move, part: Part, facts: Facts) -> Iterator[str]:
-    """Kafka would take the target and could complete it."""
+    """Check that Kafka would accept the target and could complete the move."""
     if move.reason not in _REASONS:
         yield f"its reason {move.reason!r} is unknown."
     if len(set(move.after)) != len(move.after) or not move.after:
@@ -190,7 +193,7 @@ def _no_rule(_move: Move, _part: Part, _facts: Facts) -> Iterator[str]:
 
 
 def _in_place(move: Move, part: Part, facts: Facts) -> Iterator[str]:
-    """Heal and fill: what is in place stays, in its order; the rest is spread as well as the racks allow."""
+    """Check heal and fill: replicas in place stay, in their order; the others are spread as well as the racks allow."""
     kept, factor = facts.alive(part.replicas, part), goal(move.topic_partition, facts)
     if len(move.after) != factor:
         yield f"its target has {len(move.after)} replicas; {factor} are due."
@@ -205,7 +208,10 @@ def _in_place(move: Move, part: Part, facts: Facts) -> Iterator[str]:
 
 
 def _lead(move: Move, part: Part, kept: Assignment) -> Iterator[str]:
-    """Leadership needs no data where it can be had without."""
+    """Check the preferred leader: it has data if a replica in place can lead, and stays if it is in place.
+
+    A leader change then needs no data movement where one is possible without.
+    """
     if not kept or not move.after:
         return
     if move.after[0] not in kept:
@@ -215,7 +221,10 @@ def _lead(move: Move, part: Part, kept: Assignment) -> Iterator[str]:
 
 
 def _racks(move: Move, kept: Assignment, facts: Facts) -> Iterator[str]:
-    """No single added replica could stand on another usable broker and leave the racks more evenly filled."""
+    """Check that no single added replica could be placed better.
+
+    It is misplaced if it could stand on another usable broker and leave the racks more evenly filled.
+    """
     if not facts.options.get("rack_aware", True):
         return
     own = facts.options.get("rackless") == "own-rack"
@@ -236,7 +245,7 @@ def _racks(move: Move, kept: Assignment, facts: Facts) -> Iterator[str]:
 
 
 def _counted(move: Move, part: Part, facts: Facts) -> Iterator[str]:
-    """Set-replication-factor: only named topics, exactly as many replicas, nothing in place moves for it."""
+    """Check set-replication-factor: only named topics, exactly as many replicas, and no other moves."""
     kept, factor = facts.alive(part.replicas, part), facts.factors.get(move.topic)
     if factor is None:
         yield "its topic was not named."
@@ -244,13 +253,16 @@ def _counted(move: Move, part: Part, facts: Facts) -> Iterator[str]:
         yield f"its target has {len(move.after)} replicas; {factor} are due."
     if len(move.adding) != max(0, len(move.after) - len(kept)):
         yield f"it adds {len(move.adding)} replicas, which is not what it lacks."
-    # Of replicas that go, those on brokers that may receive none go first, be it the leader's.
+    # When replicas are removed, those on brokers that may receive none are removed first, even the leader's.
     yield from _lead(move, part, tuple(broker for broker in kept if broker in facts.usable.union(move.after)))
     yield from _racks(move, kept, facts)
 
 
 def _evened(move: Move, part: Part, facts: Facts) -> Iterator[str]:
-    """Check rebalance, expand and drain: as many replicas as are due; for even disks no fewer than there were."""
+    """Check rebalance, expand and drain: as many replicas as are due.
+
+    For balanced disks, a number between the current one and the due one is accepted.
+    """
     by_bytes = facts.options.get("balance") == "bytes"
     due = {part.target_rf, len(part.replicas)} if by_bytes else {part.target_rf}
     if not min(due) <= len(move.after) <= max(due):
@@ -258,7 +270,7 @@ def _evened(move: Move, part: Part, facts: Facts) -> Iterator[str]:
 
 
 def _as_given(move: Move, _part: Part, facts: Facts) -> Iterator[str]:
-    """Apply: exactly what was given."""
+    """Check apply: the target is exactly what was given."""
     if facts.given.get(move.topic_partition) != move.after:
         yield "its target is not what was given."
 

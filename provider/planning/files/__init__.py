@@ -1,1 +1,1 @@
-"""What is read and written: snapshots, plans, options, the files of Kafka's own tool; and where they lie."""
+"""The planner's files: snapshots, plans, options, and the files of `kafka-reassign-partitions`; and their storage."""

@@ -1,6 +1,6 @@
-"""Digests: SHA-256 over UTF-8 lines, of which the rows are JSON with sorted keys, exactly as `json.dumps` writes them.
+"""SHA-256 digests over UTF-8 lines. Each row is one line of JSON with sorted keys, exactly as `json.dumps` writes it.
 
-The lines are made by Arrow, a column at a time, so that a million rows take a second and no Python object each.
+Arrow builds the lines one column at a time. A million rows then take a second, and no Python object is created per row.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import pyarrow.compute as pc
 __all__ = ["Hasher", "json_lines", "plan_digest", "proven_digest", "proven_hasher", "snapshot_digest"]
 
 _BATCH_ROWS = 100_000
-#: Columns of a snapshot that came with 0.2.
+#: Snapshot columns that were added in 0.2.
 _LATER = ("cordoned", "offline")
 
 
 class Hasher:
-    """A SHA-256 that takes lines. The same lines in the same order give the same digest, however they are batched."""
+    """A SHA-256 over lines. The same lines in the same order give the same digest, however they are batched."""
 
     def __init__(self, *header: str) -> None:
         self._sha = hashlib.sha256()
@@ -29,18 +29,18 @@ class Hasher:
             self._sha.update(f"{line}\n".encode())
 
     def rows(self, table: pa.Table) -> None:
-        """Take each row as one line, in the table's order."""
+        """Hash each row as one line, in the table's order."""
         for lines in json_lines(table):
             for chunk in pc.binary_join_element_wise(lines, "", "\n").chunks:
                 self._sha.update(memoryview(chunk.buffers()[2]) if len(chunk) else b"")
 
     def hexdigest(self) -> str:
-        """The digest so far, in 64 hexadecimal digits."""
+        """Return the digest so far as 64 hexadecimal digits."""
         return self._sha.hexdigest()
 
 
 def snapshot_digest(cluster_id: str, taken_ms: int, brokers: pa.Table, partitions: pa.Table) -> str:
-    """The digest of a snapshot: cluster id, time, brokers by id, partitions by topic and number."""
+    """Return the digest of a snapshot: cluster id, time, brokers by id, partitions by topic and number."""
     hasher = Hasher(cluster_id, str(taken_ms))
     hasher.rows(_without_unsaid(brokers).sort_by("broker"))
     hasher.rows(_without_unsaid(partitions).sort_by([("topic", "ascending"), ("partition", "ascending")]))
@@ -48,30 +48,34 @@ def snapshot_digest(cluster_id: str, taken_ms: int, brokers: pa.Table, partition
 
 
 def _without_unsaid(table: pa.Table) -> pa.Table:
-    """`table` without the columns of a later version that say nothing: the digest is then what it was before them."""
+    """Return `table` without the columns of a later version that hold only nulls.
+
+    The digest of such a table is the same as before those columns existed.
+    """
     unsaid = [name for name in _LATER if name in table.column_names and table[name].null_count == len(table)]
     return table.drop_columns(unsaid)
 
 
 def proven_hasher(proof: Mapping[str, Any]) -> Hasher:
-    """Return a hasher that has taken a plan's proof, without its digest; its rows by (chunk, position) come next.
+    """Return a hasher that has consumed a plan's proof without its digest; the rows by (chunk, position) come next.
 
-    What a person reads of a plan before they approve it is in its digest.
+    The digest of a plan thus covers everything that a person reads before approving it.
     """
-    # As it is read back: JSON has no numbers for keys, and would sort them in another order.
+    # Hash the proof as it will be read back: JSON has no integer keys, and integer keys would be sorted in another
+    # order.
     read = json.loads(json.dumps({name: value for name, value in proof.items() if name != "digest"}))
     return Hasher(json.dumps(read, sort_keys=True))
 
 
 def proven_digest(proof: Mapping[str, Any], rows: pa.Table) -> str:
-    """Return the digest of a plan with a proof: of that, and of the rows by (chunk, position)."""
+    """Return the digest of a plan with a proof. It covers the proof and the rows by (chunk, position)."""
     return _digest(proven_hasher(proof), rows)
 
 
 def plan_digest(cluster_id: str, snapshot: str, operation: str, options: Mapping[str, Any], rows: pa.Table) -> str:
     """Return the digest of a plan without a proof, such as a rollback.
 
-    Of cluster id, snapshot digest, operation, options, then the rows by (chunk, position).
+    It covers cluster id, snapshot digest, operation, options, and then the rows by (chunk, position).
     """
     return _digest(Hasher(cluster_id, snapshot, operation, json.dumps(options, sort_keys=True)), rows)
 
@@ -82,7 +86,7 @@ def _digest(hasher: Hasher, rows: pa.Table) -> str:
 
 
 def json_lines(table: pa.Table) -> Iterator[pa.ChunkedArray]:
-    """The rows as `json.dumps(row, sort_keys=True, ensure_ascii=False)` writes them, some at a time."""
+    """Yield the rows as `json.dumps(row, sort_keys=True, ensure_ascii=False)` writes them, in batches."""
     names = sorted(table.column_names)
     for start in range(0, table.num_rows, _BATCH_ROWS):
         batch = table.slice(start, _BATCH_ROWS)

@@ -1,10 +1,10 @@
-"""The files of a snapshot and of a plan: their columns, how they are written, and what is checked when they are read.
+"""The files of a snapshot and of a plan: their columns, and how they are written, read and verified.
 
 ::
 
     a snapshot                                  a plan
     ├── brokers.parquet                         ├── plan.parquet    one row per move, in order
-    ├── partitions.parquet                      └── proof.json      what it moves, the bound, the balance, the digest
+    ├── partitions.parquet                      └── proof.json      movement, bound, balance, digest
     └── snapshot.json    cluster id, time, digest
 """
 
@@ -42,8 +42,8 @@ __all__ = [
 
 _INTS = pa.list_(pa.int32())
 
-#: `state` is one of live, failed, draining, new. A `cordoned` broker keeps what it has and receives nothing (KIP-1066).
-#: Nullable columns may be absent: unknown.
+#: `state` is one of live, failed, draining, new. A `cordoned` broker keeps its replicas and receives none (KIP-1066). A
+#: nullable column may be absent, which means unknown.
 SNAPSHOT_BROKERS = pa.schema(
     [
         pa.field("broker", pa.int32(), nullable=False),
@@ -55,8 +55,8 @@ SNAPSHOT_BROKERS = pa.schema(
     ]
 )
 
-#: `replicas` in Kafka's order: the first is the preferred leader. `bytes` is the size on the leader. `offline` are
-#: those replicas on live brokers that a heal shall replace, because their log directories have failed.
+#: `replicas` is in Kafka's order: the first is the preferred leader. `bytes` is the size on the leader. `offline` lists
+#: the replicas on live brokers that a heal must replace, because their log directories have failed.
 SNAPSHOT_PARTITIONS = pa.schema(
     [
         pa.field("topic", pa.string(), nullable=False),
@@ -93,9 +93,9 @@ PLAN = pa.schema(
 
 @dataclass(frozen=True)
 class SnapshotFolder:
-    """A snapshot as read: `taken_ms` in milliseconds since 1970, the tables in the schemas above.
+    """A snapshot as read. `taken_ms` is in milliseconds since 1970; the tables have the schemas above.
 
-    `written` are the columns of `partitions.parquet` as the file has them, for whoever reads it by other means.
+    `written` is the schema of `partitions.parquet` as stored, for callers that read the file by other means.
     """
 
     cluster_id: str
@@ -116,9 +116,10 @@ class PlanFolder:
 
 
 def write_snapshot(uri: str, *, cluster_id: str, taken_ms: int, brokers: pa.Table, partitions: pa.Table) -> str:
-    """Write a snapshot folder; `uri` is a path or anything that fsspec opens. Returns its digest.
+    """Write a snapshot folder and return its digest. `uri` is a path or any address that fsspec opens.
 
-    Optional columns may be left out. Raises PlanError when a column is missing or the workspace cannot be written.
+    Optional columns may be left out. Raises PlanError when a required column is missing or the workspace cannot be
+    written.
     """
     brokers = conformed(brokers, SNAPSHOT_BROKERS, "The brokers of the snapshot")
     partitions = conformed(partitions, SNAPSHOT_PARTITIONS, "The partitions of the snapshot")
@@ -126,13 +127,16 @@ def write_snapshot(uri: str, *, cluster_id: str, taken_ms: int, brokers: pa.Tabl
     folder = Folder(uri, "snapshot")
     folder.write_table("brokers.parquet", brokers)
     folder.write_table("partitions.parquet", partitions)
-    # Last, so that a folder that has it is whole.
+    # Written last: a folder that contains this file is complete.
     folder.write_json("snapshot.json", {"cluster_id": cluster_id, "taken_ms": taken_ms, "digest": digest})
     return digest
 
 
 def read_snapshot(uri: str) -> SnapshotFolder:
-    """Read a snapshot and verify its digest. Raises PlanError: missing, garbled, of another shape, or edited."""
+    """Read a snapshot and verify its digest.
+
+    Raises PlanError when it is missing, unreadable, of another shape, or was edited.
+    """
     folder = Folder(uri, "snapshot")
     head = folder.read_json("snapshot.json")
     cluster_id, taken_ms = _field(head, "cluster_id", str, uri), _field(head, "taken_ms", int, uri)
@@ -146,9 +150,9 @@ def read_snapshot(uri: str) -> SnapshotFolder:
 
 
 def read_plan_table(uri: str) -> tuple[pa.Table, dict[str, Any]]:
-    """A plan's rows by (chunk, position), and its proof, verified against the digest, which covers both.
+    """Return a plan's rows by (chunk, position) and its proof, verified against the digest, which covers both.
 
-    Raises PlanError; also for a plan whose digest covers its rows alone, as earlier versions wrote it.
+    Raises PlanError, also for a plan of an earlier version, whose digest covers its rows alone.
     """
     folder = Folder(uri, "plan")
     proof = folder.read_json("proof.json")
@@ -167,13 +171,16 @@ def read_plan_table(uri: str) -> tuple[pa.Table, dict[str, Any]]:
 
 
 def read_plan(uri: str) -> PlanFolder:
-    """Read a plan and verify its digest. Raises PlanError: missing, garbled, of another shape, or edited."""
+    """Read a plan and verify its digest.
+
+    Raises PlanError when it is missing, unreadable, of another shape, or was edited.
+    """
     rows, proof = read_plan_table(uri)
     return PlanFolder(proof["digest"], proof, moves_of(rows))
 
 
 def write_plan(uri: str, rows: pa.Table, proof: dict[str, Any]) -> str:
-    """Write a plan that was not made by Spark; `proof` needs all but the digest, which is returned.
+    """Write a plan that was not made by Spark, and return its digest. `proof` needs all fields but the digest.
 
     Raises PlanError when the workspace cannot be written.
     """
@@ -186,7 +193,7 @@ def write_plan(uri: str, rows: pa.Table, proof: dict[str, Any]) -> str:
 
 
 def plan_table(moves: Sequence[Move]) -> pa.Table:
-    """Moves as the rows of a plan."""
+    """Return moves as the rows of a plan."""
     rows = [
         {
             "topic": move.topic,
@@ -207,7 +214,10 @@ def plan_table(moves: Sequence[Move]) -> pa.Table:
 
 
 def conformed(table: pa.Table, schema: pa.Schema, where: str) -> pa.Table:
-    """The columns of `schema`, in its order and types; optional ones that are absent are empty. Raises PlanError."""
+    """Return `table` with the columns of `schema`, in its order and types. Absent optional columns become null.
+
+    Raises PlanError when a required column is missing or has nulls, or when a column has an incompatible type.
+    """
     columns = []
     for field in schema:
         if field.name not in table.column_names:
@@ -220,12 +230,12 @@ def conformed(table: pa.Table, schema: pa.Schema, where: str) -> pa.Table:
 
 
 def cordoned_in(brokers: pa.Table) -> list[int]:
-    """The brokers of a snapshot that are cordoned, sorted."""
+    """Return the ids of a snapshot's cordoned brokers, sorted."""
     return sorted(row["broker"] for row in brokers.select(["broker", "cordoned"]).to_pylist() if row["cordoned"])
 
 
 def offline_in(partitions: pa.Table) -> list[int]:
-    """The live brokers with replicas that a heal shall replace, sorted."""
+    """Return the ids of the live brokers with replicas that a heal must replace, sorted."""
     return sorted(pc.unique(pc.list_flatten(partitions.column("offline"))).to_pylist())
 
 
@@ -252,7 +262,7 @@ def _field(head: dict[str, Any], name: str, kind: type, uri: str) -> Any:
 
 
 def moves_of(rows: pa.Table) -> list[Move]:
-    """The rows of a plan as moves."""
+    """Return the rows of a plan as moves."""
     return [
         Move(
             topic=row["topic"],

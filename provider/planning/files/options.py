@@ -1,4 +1,4 @@
-"""What is asked of the planner: an operation and its options, each validated and named when it is wrong."""
+"""A request to the planner: an operation and its options. Each option is validated, and an error names the option."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from kafka_steward.errors import PlanError
 
 __all__ = ["BALANCING", "EVEN", "INTERNAL_TOPICS", "Options", "operation_of"]
 
-#: Kafka's own topics.
+#: Kafka's internal topics.
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__share_group_state", "__transaction_state"})
-#: Operations for balance's sake alone: what they leave alone is in no danger.
+#: Operations that only improve the balance. Partitions that they leave unchanged are not at risk.
 BALANCING = frozenset({Operation.REBALANCE, Operation.EXPAND})
 
 _EVERY = frozenset(Operation)
-#: Operations that make everything even, by one plan for the whole cluster.
+#: Operations that balance everything by one plan for the whole cluster.
 EVEN = frozenset({Operation.REBALANCE, Operation.EXPAND, Operation.DRAIN})
 
 
@@ -51,47 +51,52 @@ def _option(
 class Options:
     """Options of a plan. Construct through `Options.of`, which validates."""
 
-    #: Partitions in one chunk, the unit of record (KIP-46's kafka.heal.chunk.size).
+    #: Partitions per chunk, which is the unit of record (KIP-46's kafka.heal.chunk.size).
     chunk_size: int = _option(50, low=1, high=5000)
-    #: Whether a partition's replicas must be spread over the racks.
+    #: If true, a partition's replicas must be spread over the racks.
     rack_aware: bool = _option(True)
-    #: Brokers without a rack: bound by no rack rule ("free"), or each a rack of its own ("own-rack").
+    #: Brokers without a rack: no rack rule applies to them ("free"), or each is a rack of its own ("own-rack").
     rackless: str = _option("free", choices=("free", "own-rack"))
-    #: Only topics of which one of these regular expressions matches the whole name; empty: all.
+    #: Plan only topics whose whole name matches one of these regular expressions. Empty means all topics.
     include: tuple[str, ...] = _option((), items=str)
-    #: No topic of which one of these regular expressions matches the whole name.
+    #: Plan no topic whose whole name matches one of these regular expressions.
     exclude: tuple[str, ...] = _option((), items=str)
-    #: Partitions that stay as they are, as `topic-number`; those still moving always do.
+    #: Partitions that stay unchanged, as `topic-number`. Partitions that are being reassigned always stay unchanged.
     pin: tuple[str, ...] = _option((), items=str)
     #: Brokers that must not receive a replica.
     exclude_brokers: tuple[int, ...] = _option((), items=int)
-    #: Replicas that one broker may be receiving at once; shapes the order.
+    #: Replicas that one broker may receive at the same time. Determines the order of the moves.
     max_in_per_broker: int = _option(5, low=1)
-    #: Replicas that one broker may be sending at once; shapes the order.
+    #: Replicas that one broker may send at the same time. Determines the order of the moves.
     max_out_per_broker: int = _option(5, low=1)
-    #: Bytes per second into one broker, for the predicted duration; 0: unthrottled, and none is predicted.
+    #: Throttle in bytes per second into one broker, used for the predicted duration. 0 means unthrottled, without a
+    #: prediction.
     throttle: int = _option(50_000_000, low=0)
 
-    #: Whether Kafka's own topics take part.
+    #: If true, Kafka's internal topics take part.
     internal_topics: bool = _option(False, of=BALANCING)
-    #: What is to be even: the number of replicas, of every topic too, or the bytes on the brokers' disks.
+    #: Quantity to balance: the number of replicas, also per topic ("replicas"), or the bytes on the brokers' disks
+    #: ("bytes").
     balance: str = _option("replicas", choices=("replicas", "bytes"), of=EVEN)
-    #: How far from its share of the bytes a broker may stay, as a fraction.
+    #: Tolerance around a broker's share of the bytes, as a fraction.
     tolerance: float = _option(0.05, low=0, high=1, of=EVEN)
-    #: Replicas that may be moved at most; what improves most comes first, and later plans go on from there.
+    #: Maximum number of replicas to move. Moves that improve most come first; later plans continue from there.
     max_moves: int | None = _option(None, low=1, kind=int, of=EVEN)
-    #: The same in bytes.
+    #: Maximum number of bytes to move. Moves that improve most come first; later plans continue from there.
     max_bytes: int | None = _option(None, low=1, kind=int, of=EVEN)
-    #: The replication factor that the named topics are to have.
+    #: Replication factor that the named topics are to have.
     replication_factor: int = _option(0, low=1, high=1000, of=frozenset({Operation.SET_REPLICATION_FACTOR}))
-    #: The topics that are to have it, by their whole names.
+    #: Full names of the topics that are to have `replication_factor`.
     topics: tuple[str, ...] = _option((), items=str, of=frozenset({Operation.SET_REPLICATION_FACTOR}))
-    #: The reassignment to apply, as `kafka-reassign-partitions` takes it.
+    #: Reassignment to apply, in the format of `kafka-reassign-partitions`.
     reassignment: Mapping[str, Any] = _option({}, of=frozenset({Operation.APPLY}))
 
     @classmethod
     def of(cls, operation: Operation, given: Mapping[str, Any]) -> Options:
-        """Options from what a person wrote. Raises PlanError naming the option that is unknown or wrong."""
+        """Return validated options from user input.
+
+        Raises PlanError that names the option that is unknown, missing or invalid.
+        """
         known = {option.name: option.metadata for option in fields(cls) if operation in option.metadata["of"]}
         for name in given:
             if name not in known:
@@ -100,11 +105,11 @@ class Options:
         return cls(**{name: _checked(name, value, known[name]) for name, value in given.items()})
 
     def sparing(self, brokers: Collection[int]) -> Options:
-        """These options, by which none of `brokers` receives a replica either: those that are cordoned (KIP-1066)."""
+        """Return these options with `brokers` excluded from receiving replicas: the cordoned brokers (KIP-1066)."""
         return replace(self, exclude_brokers=tuple(sorted({*self.exclude_brokers, *brokers}))) if brokers else self
 
     def to_json(self, operation: Operation) -> dict[str, Any]:
-        """Every option that the operation takes, defaults included, as JSON values: what the digest covers."""
+        """Return every option that the operation takes, defaults included, as JSON values. The digest covers them."""
         taken = {option.name for option in fields(self) if operation in option.metadata["of"]}
         values = {name: value for name, value in asdict(self).items() if name in taken}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
@@ -123,7 +128,7 @@ def _refuse_lacking(operation: Operation, given: Mapping[str, Any]) -> None:
 
 
 def operation_of(name: str) -> Operation:
-    """The operation of that name. Raises PlanError with the one that was probably meant."""
+    """Return the operation of that name. Raises PlanError that suggests the operation that was probably meant."""
     try:
         return Operation(name)
     except ValueError:
@@ -164,7 +169,7 @@ _KINDS: dict[type, str] = {
 def _is_a(value: Any, kind: type) -> bool:
     if isinstance(value, bool):
         return kind is bool
-    # NaN passes every bound.
+    # NaN would pass every bound check.
     return isinstance(value, (int, float)) and math.isfinite(value) if kind is float else isinstance(value, kind)
 
 

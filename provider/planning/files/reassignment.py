@@ -1,4 +1,4 @@
-"""The files of `kafka-reassign-partitions`: read as request or current assignment, written as plan and rollback."""
+"""Files of `kafka-reassign-partitions`: read as request or current assignment, written as plan and rollback."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["assignments", "read_json", "snapshot_tables", "written"]
 
 
 def read_json(path: str, what: str) -> Any:
-    """The JSON of a file. Raises PlanError naming it; `what` says what it should hold."""
+    """Return the JSON of a file. Raises PlanError that names the file; `what` describes its expected content."""
     try:
         return json.loads(Path(path).read_text())
     except OSError as error:
@@ -27,7 +27,7 @@ def read_json(path: str, what: str) -> Any:
 
 
 def assignments(document: Any) -> dict[TopicPartition, Assignment]:
-    """The partitions of a reassignment document. Raises PlanError naming what is wrong with it."""
+    """Return the partitions of a reassignment document. Raises PlanError that names the invalid entry."""
     entries = document.get("partitions") if isinstance(document, Mapping) else None
     if not isinstance(entries, list) or not entries:
         raise PlanError('The reassignment lists no partition; it should be {"version": 1, "partitions": [...]}.')
@@ -57,10 +57,11 @@ def _entry(entry: Any) -> tuple[TopicPartition, Assignment]:
 
 
 def snapshot_tables(current: Any, brokers: Any) -> tuple[pa.Table, pa.Table]:
-    """Brokers and partitions of a snapshot, from an assignment and a list of brokers that a person wrote.
+    """Return brokers and partitions of a snapshot, from an assignment and a list of brokers in user-written JSON.
 
-    A broker is `{"id": 1, "rack": "a", "state": "live", "capacity": 1.0}`, all but the id optional. A partition may
-    have `target_rf`, `isr`, `leader` and `bytes`; what is not said is the usual. Raises PlanError.
+    A broker is `{"id": 1, "rack": "a", "state": "live", "capacity": 1.0}`; all fields but the id are optional. A
+    partition may have `target_rf`, `isr`, `leader`, `bytes` and `min_isr`; missing fields get defaults. Raises
+    PlanError when either document is invalid.
     """
     listed = brokers.get("brokers") if isinstance(brokers, Mapping) else brokers
     if not isinstance(listed, list) or not all(
@@ -91,7 +92,10 @@ def _partition(name: TopicPartition, replicas: Assignment, failed: Iterable[int]
 
 
 def written(moves: Iterable[Move], *, rollback: bool = False) -> str:
-    """A plan's targets, or with `rollback` what was before, as `kafka-reassign-partitions` takes them."""
+    """Return a plan's targets as `kafka-reassign-partitions` takes them.
+
+    With `rollback`, return the assignments before the plan instead.
+    """
     entries = [
         {"topic": move.topic, "partition": move.partition, "replicas": list(move.before if rollback else move.after)}
         for move in moves

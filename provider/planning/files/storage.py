@@ -1,4 +1,4 @@
-"""Where snapshots and plans lie: any address that fsspec opens, and the same address as Spark spells it."""
+"""Storage of snapshots and plans: any address that fsspec opens, and the same address in Spark's spelling."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from kafka_steward.errors import PlanError
 
 __all__ = ["Folder", "for_fsspec", "for_spark", "is_local"]
 
-#: Rows of a group in a Parquet file: groups are what Spark's tasks share a file by.
+#: Rows per Parquet row group. Spark divides a file among its tasks by row groups.
 _GROUP_ROWS = 20_000
 
 
 def for_spark(uri: str) -> str:
-    """The address as Hadoop's file systems spell it: `s3a://` for S3, `file:///` for a plain path."""
+    """Return the address in the spelling of Hadoop's file systems: `s3a://` for S3, `file:///` for a plain path."""
     if uri.startswith("s3://"):
         return f"s3a://{uri.removeprefix('s3://')}"
-    # Not `as_uri`: Hadoop takes %20 for three characters, and a space for a space.
+    # Not `as_uri`: Hadoop does not decode %20, and accepts a literal space.
     return uri if ":" in uri.split("/", 1)[0] else f"file://{Path(uri).absolute()}"
 
 
 def for_fsspec(uri: str) -> str:
-    """The address as fsspec spells it: `s3://` for S3, `file:///` for what Spark calls `file:/`."""
+    """Return the address in fsspec's spelling: `s3://` for S3, `file:///` for what Spark writes as `file:/`."""
     if uri.startswith("s3a://"):
         return f"s3://{uri.removeprefix('s3a://')}"
     if uri.startswith("file:/") and not uri.startswith("file:///"):
@@ -35,15 +35,15 @@ def for_fsspec(uri: str) -> str:
 
 
 def is_local(uri: str) -> bool:
-    """Whether the address is on this machine's own disk."""
+    """Return True if the address is on this machine's own disk."""
     return for_spark(uri).startswith("file:")
 
 
 class Folder:
-    """One folder of a workspace. `what` is the word for it in sentences: "snapshot" or "plan"."""
+    """One folder of a workspace. `what` is the noun for it in messages: "snapshot" or "plan"."""
 
     def __init__(self, uri: str, what: str) -> None:
-        # Imported late: Spark's workers, which open no folder, would wait for it as long as for Arrow.
+        # Imported here: Spark's workers open no folder, and this import would take them as long as Arrow's.
         import fsspec  # noqa: PLC0415
 
         self.uri, self.what = uri, what
@@ -53,11 +53,11 @@ class Folder:
             raise PlanError(f"The {what} address {uri} cannot be opened: {error}.") from error
 
     def exists(self, name: str) -> bool:
-        """Whether the folder holds `name`."""
+        """Return True if the folder contains `name`."""
         return bool(self._fs.exists(self._at(name)))
 
     def read_json(self, name: str) -> dict[str, Any]:
-        """A JSON object. Raises PlanError when it is missing or something else."""
+        """Return a JSON object. Raises PlanError when the file is missing or holds anything else."""
         try:
             value = json.loads(self._fs.cat_file(self._at(name)))
         except OSError as error:
@@ -69,7 +69,10 @@ class Folder:
         return value
 
     def read_table(self, name: str) -> pa.Table:
-        """A Parquet file, or the folder of Parquet files that Spark writes. Raises PlanError."""
+        """Return the table of a Parquet file, or of the folder of Parquet files that Spark writes.
+
+        Raises PlanError when it is missing or unreadable.
+        """
         try:
             return pa.concat_tables([self._read_parquet(path) for path in self._parts(name)], promote_options="default")
         except OSError as error:
@@ -84,7 +87,7 @@ class Folder:
         self._write(name, buffer.getvalue().to_pybytes())
 
     def write_json(self, name: str, value: dict[str, Any]) -> None:
-        """Write a JSON object, for people to read too. Raises PlanError when the workspace cannot be written."""
+        """Write a JSON object in human-readable form. Raises PlanError when the workspace cannot be written."""
         self._write(name, (json.dumps(value, indent=2, sort_keys=True) + "\n").encode())
 
     def _write(self, name: str, data: bytes) -> None:

@@ -1,1 +1,1 @@
-"""Finds the plan: NumPy and OR-tools, without Spark."""
+"""The solver: it finds the plan with NumPy and OR-tools, without Spark."""

@@ -1,7 +1,8 @@
-"""Leaders of a slice that is one of several: each broker is to lead so many, and the whole is even.
+"""Leaders of one shard among several: each broker has a target number of leaders, so that the whole cluster is even.
 
-Most partitions keep their leader. Only those that cannot, and some on brokers that lead too many, are asked in a small
-flow; where that does not come out even, all are. The brokers' numbers are a wish there, so that an answer always is.
+Most partitions keep their leader. Only partitions that cannot keep it, and some on brokers that lead too many, enter a
+small flow. If the result is not even, all partitions enter the flow. The brokers' targets are soft constraints in it,
+so that the flow always has a solution.
 """
 
 from __future__ import annotations
@@ -17,20 +18,22 @@ from kafka_steward.planning.solver.leaders import Slots, Tier
 __all__ = ["lead_aimed"]
 
 _MANY = 1 << 40
-#: What a change costs, where a leader without data costs 1; and how many changes the aim of a broker is worth. Small
-#: numbers, because the flow takes a third longer with ones that no sum could outweigh, and finds the same.
+#: Cost of a leader change, where a leader without data costs 1; and cost of missing a broker's target by one, worth so
+#: many changes. The numbers are small, because the flow takes a third longer with numbers that no sum could outweigh,
+#: and finds the same result.
 _CHANGE = 16
 _FAR = 64 * (_CHANGE + 1)
-#: Of a broker that leads too many: how many more than it must give are asked; twice as many in each round.
+#: For a broker that leads too many: rows that enter the flow, per leader that it must give up and besides. Both are
+#: doubled in each round.
 _ASKED_PER_GIVEN, _ASKED_BESIDE = 2, 8
 _ROUNDS = 5
-#: Where a broker missed its aim: one row of so many is asked besides, and twice as many in each round.
+#: If a broker missed its target: one row in so many enters the flow besides. The number of rows doubles in each round.
 _BESIDE = 32
 
 
 @dataclass(frozen=True)
 class _Led:
-    """Each row's leader, and the topics and brokers of which the bounds or the aims were missed."""
+    """Each row's leader, and the topics and brokers whose bounds or targets were missed."""
 
     leader: Ints
     topics: Ints
@@ -38,7 +41,7 @@ class _Led:
 
 
 def lead_aimed(topic: Ints, slots: Slots, choices: list[Tier], aim: Ints) -> tuple[Ints, str]:
-    """Each row's leader, and the tier of the topics' bounds that could be met. Raises Infeasible."""
+    """Return each row's leader, and the tier of the topics' bounds that could be met. Raises Infeasible."""
     found = _few(topic, slots, choices[0], aim)
     if found is not None:
         return found, choices[0].name
@@ -50,7 +53,10 @@ def lead_aimed(topic: Ints, slots: Slots, choices: list[Tier], aim: Ints) -> tup
 
 
 def _few(topic: Ints, slots: Slots, tier: Tier, aim: Ints) -> Ints | None:
-    """The leaders where most stay; None if that meets no aim. Who is in the way is asked in the next round."""
+    """Return the leaders when most rows keep theirs; None if that does not meet all bounds and targets.
+
+    Rows that are in the way enter the flow in the next round.
+    """
     lead = np.flatnonzero(slots.leads)
     leader = np.full(len(topic), -1)
     leader[slots.row[lead]] = slots.broker[lead]
@@ -63,7 +69,8 @@ def _few(topic: Ints, slots: Slots, tier: Tier, aim: Ints) -> Ints | None:
     for turn in range(_ROUNDS):
         asked |= giving < np.where(excess > 0, (_ASKED_PER_GIVEN * excess + _ASKED_BESIDE) << turn, 0)[leader]
         if len(missed):
-            # Between those who lead too many and those who lead too few others have to change places: any will do.
+            # Between brokers that lead too many and brokers that lead too few, other rows have to change leaders. Any
+            # rows will do.
             asked[:: _BESIDE >> turn] = True
         found = _with_others_fixed(topic, slots, tier, (aim, asked))
         if len(found.topics) == 0 and len(found.brokers) == 0:
@@ -77,7 +84,11 @@ def _few(topic: Ints, slots: Slots, tier: Tier, aim: Ints) -> Ints | None:
 
 
 def _stuck(topic: Ints, slots: Slots, cell: tuple[Ints, Ints], now: tuple[Ints, Ints]) -> Bools:
-    """Rows that lost their leader, are led where too many of their topic are, or could lead where too few are."""
+    """Return a mask of the rows that must enter the flow.
+
+    They lost their leader, or are led where too many of their topic are, or could lead where too few of their topic
+    are.
+    """
     leader, led = now
     asked = leader < 0
     has = np.flatnonzero(~asked)
@@ -87,7 +98,11 @@ def _stuck(topic: Ints, slots: Slots, cell: tuple[Ints, Ints], now: tuple[Ints, 
 
 
 def _with_those_in_the_way(topic: Ints, slots: Slots, high: Ints, asked: Bools) -> Bools:
-    """Of a topic whose others lead already as many as may be on every broker that holds an asked row: those others."""
+    """Add the rows that block a row in `asked`.
+
+    A row is blocked if, on every broker that holds it, other rows of its topic already lead as many as the ceiling
+    allows. Those other rows are added.
+    """
     at = topic[slots.row] * high.shape[1] + slots.broker
     stays = np.bincount(at[slots.leads & ~asked[slots.row]], minlength=high.size)
     boxed = asked.copy()
@@ -100,7 +115,10 @@ def _with_those_in_the_way(topic: Ints, slots: Slots, high: Ints, asked: Bools) 
 
 
 def _giving_order(slots: Slots, excess: Ints) -> Ints:
-    """The turn of each row on the broker that leads it: those come first that others could lead who lead too few."""
+    """Return each row's rank on the broker that leads it.
+
+    Rows come first that more brokers could lead that lead too few.
+    """
     rows = int(slots.row[-1]) + 1
     lead = np.flatnonzero(slots.leads)
     row, broker = slots.row[lead], slots.broker[lead]
@@ -129,7 +147,10 @@ def _with_others_fixed(topic: Ints, slots: Slots, tier: Tier, asking: tuple[Ints
 
 
 def _led(topic: Ints, slots: Slots, cell: tuple[Ints, Ints], aim: Ints) -> _Led:
-    """Leaders of least cost, where missing a bound of a topic costs most, an aim of a broker less, a change least."""
+    """Return the leaders of least cost.
+
+    Missing a topic's bound costs most, missing a broker's target costs less, and a change costs least.
+    """
     rows, brokers = len(topic), len(aim)
     if rows == 0:
         return _Led(topic, topic, np.flatnonzero(aim))
@@ -137,7 +158,7 @@ def _led(topic: Ints, slots: Slots, cell: tuple[Ints, Ints], aim: Ints) -> _Led:
     pack = topic[slots.row] * brokers + slots.broker
     used, which, count = np.unique(pack, return_inverse=True, return_counts=True)
     low, high = (bound.ravel()[used] for bound in cell)
-    # Where one row alone could be led, and may be, the topic's bounds say nothing.
+    # If only one row could be led in a cell, and may be, the topic's bounds have no effect.
     free = (count == 1) & (low == 0) & (high > 0)
     bound = np.flatnonzero(~free)
     parts, cells, ends, sink = net.nodes(rows), net.nodes(len(used)), net.nodes(brokers), net.nodes(1)

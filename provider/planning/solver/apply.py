@@ -1,4 +1,4 @@
-"""Apply: a reassignment that a person or a file gives becomes a plan, checked and put in order."""
+"""Apply: turn a reassignment from a person or a file into a plan, checked and put in order."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ __all__ = ["apply_given"]
 
 
 def apply_given(case: Case) -> Draft:
-    """The given assignments as new ones. Raises PlanError naming what is not in the snapshot, or cannot be."""
+    """Return the given assignments as new ones.
+
+    Raises PlanError that names a partition or broker that the snapshot does not have, or a broker that has failed.
+    """
     rows, brokers = case.rows, case.brokers
     given = assignments(case.options.reassignment)
     wanted = _rows_of(rows, given)
@@ -30,7 +33,7 @@ def apply_given(case: Case) -> Draft:
     broker = np.concatenate([rows.broker[stays], np.array([one for ids in index for one in ids], np.int64)])
     order = np.argsort(row, kind="stable")
     draft = Draft(rows, fate, row[order], broker[order], bound=0)
-    # Nothing can reach exactly these assignments with fewer moves than they differ by.
+    # No plan reaches exactly these assignments with fewer moves than they differ by.
     return Draft(rows, fate, draft.row, draft.broker, bound=int(draft.added.sum()))
 
 

@@ -1,7 +1,7 @@
 """A snapshot as arrays: brokers by index, partitions by row, replicas as one flat list. No object per partition.
 
-A *slot* is one replica of one row: `row[s]` says whose, `broker[s]` where (an index into the brokers). Slots are in
-assignment order within their row, rows in order of topic and number.
+A *slot* is one replica of one row: `row[s]` is its row, `broker[s]` its broker (an index into the brokers). Slots are
+in assignment order within their row, rows in order of topic and number.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ STATES = ("live", "failed", "draining", "new")
 
 @dataclass(frozen=True)
 class Brokers:
-    """The brokers in order of their ids. `rack` is -1 for none, `target` says who may receive a replica."""
+    """The brokers in order of their ids. `rack` is -1 for none; `target` marks brokers that may receive a replica."""
 
     ids: Ints
     rack: Ints
@@ -41,7 +41,11 @@ class Brokers:
 
     @classmethod
     def of(cls, table: pa.Table, excluded: Collection[int] = (), *, rack_aware: bool = True) -> Brokers:
-        """Brokers from a snapshot. Raises PlanError: none at all, twice the same, of unknown state, all failed."""
+        """Return the brokers of a snapshot.
+
+        Raises PlanError if there is no broker, if one appears twice or has an unknown state or an invalid capacity, if
+        all have failed, or if an excluded broker is unknown.
+        """
         rows = sorted(table.to_pylist(), key=lambda row: row["broker"])
         _refuse_broken(rows, excluded)
         racks = sorted({row["rack"] for row in rows if row["rack"] is not None})
@@ -62,7 +66,7 @@ class Brokers:
         return len(self.ids)
 
     def having(self, *states: str) -> Bools:
-        """Which brokers have one of the states."""
+        """Return a mask of the brokers in one of the states."""
         return np.array([state in states for state in self.state], bool)
 
 
@@ -89,12 +93,12 @@ def _capacities(given: Sequence[float | None]) -> tuple[Fraction, ...]:
     known = [Fraction(value).limit_denominator(10**6) for value in given if value is not None]
     if any(value <= 0 for value in known):
         raise PlanError("A broker's capacity is zero or negative; leave it out, or drain the broker.")
-    # One whose capacity nobody told counts as an average one.
+    # A broker without a known capacity counts as an average one.
     usual = sum(known, Fraction(0)) / len(known) if known else Fraction(1)
     return tuple(usual if value is None else Fraction(value).limit_denominator(10**6) for value in given)
 
 
-#: Pairs of rows and brokers up to which they have a table: as many bytes.
+#: Pairs of rows and brokers up to which a lookup table is used. It takes as many bytes.
 _MANY_PAIRS = 1 << 26
 
 
@@ -107,7 +111,7 @@ class Rows:
     number: Ints
     row: Ints
     broker: Ints
-    #: Replicas on live brokers that are lost: their log directories have failed, and they are to be replaced.
+    #: Lost replicas on live brokers: their log directories have failed, and they must be replaced.
     lost: Bools
     in_sync: Bools
     in_sync_count: Ints
@@ -119,7 +123,10 @@ class Rows:
 
     @classmethod
     def of(cls, table: pa.Table, brokers: Brokers) -> Rows:
-        """Rows from a table sorted by topic and partition. Raises PlanError naming the first offender."""
+        """Return the rows of a table sorted by topic and partition.
+
+        Raises PlanError that names the first invalid partition.
+        """
         encoded = table.column("topic").combine_chunks().dictionary_encode()
         encoded = encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
         topics = tuple(encoded.dictionary.to_pylist())
@@ -152,12 +159,12 @@ class Rows:
 
     @cached_property
     def start(self) -> Ints:
-        """Where each row's slots begin, and after the last where they end."""
+        """The start of each row's slots, followed by the end of the last row's slots."""
         return np.searchsorted(self.row, np.arange(len(self) + 1))
 
     @cached_property
     def degree(self) -> Ints:
-        """How many replicas each row has."""
+        """The number of replicas of each row."""
         return np.diff(self.start)
 
     @cached_property
@@ -166,11 +173,11 @@ class Rows:
         return np.arange(len(self.row), dtype=np.int64) - self.start[self.row]
 
     def name(self, row: int) -> str:
-        """What a person calls the row: `orders-7`."""
+        """Return the row's display name, such as `orders-7`."""
         return f"{self.topics[self.topic[row]]}-{self.number[row]}"
 
     def cells(self, keep: Bools, brokers: int) -> Ints:
-        """How many of the slots in `keep` each topic has on each broker."""
+        """Count the slots in `keep` per topic and broker."""
         at = self.topic[self.row[keep]] * brokers + self.broker[keep]
         return np.bincount(at, minlength=len(self.topics) * brokers).reshape(len(self.topics), brokers)
 
@@ -186,20 +193,20 @@ class _Names:
 
 
 def member(row: Ints, value: Ints, other_row: Ints, other_value: Ints) -> Bools:
-    """Which of the pairs (row, value) are among the other pairs."""
+    """Return a mask of the pairs (row, value) that are among the other pairs."""
     values = 1 + max(int(value.max(initial=0)), int(other_value.max(initial=0)))
     pairs = values * (1 + max(int(row.max(initial=0)), int(other_row.max(initial=0))))
     mine, other = row * values + value, other_row * values + other_value
     if pairs > _MANY_PAIRS:
         return np.isin(mine, other)
-    # A table of all pairs: a fraction of the time that sorting takes.
+    # A table of all pairs takes a fraction of the time that sorting takes.
     found = np.zeros(pairs, bool)
     found[other] = True
     return np.asarray(found[mine], bool)
 
 
 def equal_pairs(left: Ints, right: Ints) -> tuple[Ints, Ints]:
-    """Indices of all pairs of equal values; in order of the left."""
+    """Return the indices of all pairs of equal values, in order of the left."""
     order = np.argsort(right, kind="stable")
     first = np.searchsorted(right[order], left, "left")
     count = np.searchsorted(right[order], left, "right") - first

@@ -1,8 +1,9 @@
-"""A plan for one night: of the moves of a complete plan, those that improve most within what may be moved.
+"""A plan within a budget: of the moves of a complete plan, those that improve most within what may be moved.
 
-Moves off failed and draining brokers, towards the right number of replicas, and those that mend a rack come first.
-The others are taken in the order in which they make the brokers' loads most even. Whatever is taken is a step of a
-plan of fewest moves, so nights add up: a cluster that `n` moves would make even needs `n` less what was moved after.
+Moves off failed and draining brokers, moves towards the right number of replicas, and moves that repair a rack
+violation come first. The others are taken in the order in which they make the brokers' loads most even. Each move that
+is taken is a step of a plan with the fewest moves, so budgets add up: a cluster that `n` moves would make even needs
+`n` minus the moves already made.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ __all__ = ["within_budget"]
 
 
 def within_budget(draft: Draft, case: Case, urgent: Bools) -> Draft:
-    """The draft, cut down to the options' `max_moves` and `max_bytes`; the rows in `urgent` come first."""
+    """Return the candidate plan, cut down to the options' `max_moves` and `max_bytes`.
+
+    The rows in `urgent` come first.
+    """
     most_moves, most_bytes = case.options.max_moves, case.options.max_bytes
     if most_moves is None and most_bytes is None:
         return draft
@@ -36,7 +40,10 @@ def within_budget(draft: Draft, case: Case, urgent: Bools) -> Draft:
 
 
 def _taken(draft: Draft, case: Case, cost: Ints, urgent: Bools, limits: list[int]) -> list[int]:
-    """Rows in the order of their worth, as long as they fit; worth changes as loads do, so it is asked again."""
+    """Return rows in the order of their worth, as long as they fit.
+
+    The worth changes with the loads, so that it is computed again before a row is taken.
+    """
     load = _Load(draft, len(case.brokers))
     heap = [(not urgent[row], -load.gain(row) / cost[row], row) for row in np.flatnonzero(cost).tolist()]
     heapq.heapify(heap)
@@ -57,7 +64,7 @@ def _taken(draft: Draft, case: Case, cost: Ints, urgent: Bools, limits: list[int
 
 
 class _Load:
-    """How far each broker is from where the complete plan would have it."""
+    """Each broker's distance from its load in the complete plan."""
 
     def __init__(self, draft: Draft, brokers: int) -> None:
         rows = draft.rows
@@ -69,7 +76,7 @@ class _Load:
         )
 
     def gain(self, row: int) -> int:
-        """By how much the row's move would lower the sum of squares."""
+        """Return the amount by which the row's move would lower the sum of squares."""
         lost = sum(2 * self._over[broker] - 1 for broker in self._gone.get(row, ()))
         return lost - sum(2 * self._over[broker] + 1 for broker in self._come.get(row, ()))
 
@@ -89,7 +96,7 @@ def _by_row(row: Ints, broker: Ints, which: Bools) -> dict[int, list[int]]:
 
 
 def _only(draft: Draft, taken: Bools) -> Draft:
-    """The draft for the rows taken; all others stay as they are."""
+    """Return the candidate plan for the rows taken; all other rows stay unchanged."""
     rows = draft.rows
     new, old = taken[draft.row], ~taken[rows.row]
     row = np.concatenate([draft.row[new], rows.row[old]])

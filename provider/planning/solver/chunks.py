@@ -1,9 +1,9 @@
 """The order of a plan, and its chunks.
 
-First come the partitions that are nearest to losing data: the fewest in-sync replicas, then the most missing. Among
-equals, a move comes when the brokers that it needs are expected to be free: each broker is imagined to work off its
-moves from the largest on, in as many slots as it has, and a move starts when the last of its brokers gets to it. So
-any stretch of the plan keeps all brokers' slots busy, and large partitions do not come last.
+The partitions that are nearest to data loss come first: the fewest in-sync replicas, then the most missing. Among
+equals, a move comes when the brokers that it needs are expected to be free. Each broker is assumed to process its moves
+from the largest on, in as many slots as it has, and a move starts when the last of its brokers reaches it. Any part of
+the plan therefore keeps all brokers' slots busy, and large partitions do not come last.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Slots:
-    """How many replicas one broker may be receiving and sending at once, and partitions in one chunk."""
+    """Replicas that one broker may receive and send at the same time, and partitions per chunk."""
 
     into: int
     out_of: int
@@ -33,7 +33,7 @@ class Slots:
 
 @dataclass(frozen=True)
 class Queue:
-    """Moves: in-sync replicas, how many are short of all, bytes, who sends; and (owner, into): who receives."""
+    """Moves: in-sync replicas, replicas not in sync, bytes, sending broker; and (owner, into): receiving brokers."""
 
     in_sync: Ints
     short: Ints
@@ -44,7 +44,7 @@ class Queue:
 
 
 def in_order(moves: pa.Table, slots: Slots) -> pa.Table:
-    """Moves (see `drafts.MOVES`) as the rows of a plan: in order, with chunk and position."""
+    """Return moves (see `drafts.MOVES`) as the rows of a plan: in order, with chunk and position."""
     moves = moves.sort_by([("topic", "ascending"), ("partition", "ascending")]).combine_chunks()
     adding = moves.column("adding").combine_chunks()
     owner = np.repeat(np.arange(len(moves)), adding.value_lengths().to_numpy(False))
@@ -61,8 +61,8 @@ def in_order(moves: pa.Table, slots: Slots) -> pa.Table:
 
 
 def order(queue: Queue, slots: Slots) -> Ints:
-    """The moves' numbers in the order in which they should start."""
-    # Every move costs its brokers a moment, so that empty partitions take turns too.
+    """Return the moves' numbers in the order in which they should start."""
+    # Every move costs its brokers a minimum of work, so that empty partitions take turns too.
     work = queue.size.astype(np.float64) + 1.0
     by_urgency = np.lexsort((np.arange(len(work)), -work, -queue.short, queue.in_sync))
     rank = np.empty_like(by_urgency)
@@ -73,7 +73,7 @@ def order(queue: Queue, slots: Slots) -> Ints:
 
 
 def _waits(broker: Ints, rank: Ints, work: Floats, slots: int) -> Floats:
-    """The work that comes before each item on its broker, per slot."""
+    """Return the work that comes before each item on its broker, per slot."""
     by_broker = np.lexsort((rank, broker))
     done = np.cumsum(work[by_broker]) - work[by_broker]
     first = np.searchsorted(broker[by_broker], broker[by_broker])

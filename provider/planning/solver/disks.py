@@ -1,9 +1,10 @@
-"""Even disks: replicas move until every broker's bytes are within a tolerance of its share, by few bytes.
+"""Balanced disks: replicas move until every broker's bytes are within a tolerance of its share, with few bytes moved.
 
-This is a heuristic with a bound beside it: what is above the upper edges must leave, what is missing below the lower
-edges must come, so no plan moves fewer bytes than the larger of the two sums. The fullest broker gives the largest
-replica that is not larger than its excess, to the emptiest broker that may have it; then the emptiest takes. A replica
-moves once at most, and a broker that can do no more is left out: the number of steps is bounded by the replicas.
+This is a heuristic with a lower bound. Bytes above the upper edges must leave, and bytes missing below the lower edges
+must arrive, so that no plan moves fewer bytes than the larger of the two sums. The fullest broker gives the largest
+replica that is not larger than its excess to the emptiest broker that may have it. Then the emptiest broker receives. A
+replica moves once at most, and a broker that can do no more is left out: the number of steps is bounded by the number
+of replicas.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Disks:
-    """Replicas (row, broker, bytes, whether it may move); per row and rack, fewest and most; per broker its share.
+    """Replicas (row, broker, bytes, movable or not); fewest and most replicas per row and rack; each broker's share.
 
-    `rack` is -1 for brokers that no rack rule binds; `free` is how many bytes a broker can take in.
+    `rack` is -1 for brokers without a rack constraint; `free` is the number of bytes that a broker can receive.
     """
 
     row: Ints
@@ -50,7 +51,7 @@ class Moved:
 
 
 def even_disks(disks: Disks) -> Moved:
-    """Even out the disks."""
+    """Balance the disks."""
     work = _Work(disks)
     over, under = np.maximum(work.load - work.upper, 0).sum(), np.maximum(work.lower - work.load, 0).sum()
     while work.relieve() or work.feed():
@@ -62,7 +63,7 @@ def even_disks(disks: Disks) -> Moved:
 
 
 class _Work:
-    """The state of the loop: loads, where each replica is now, and who can do no more."""
+    """The state of the loop: loads, the current broker of each replica, and the brokers that can do no more."""
 
     def __init__(self, disks: Disks) -> None:
         self.disks = disks
@@ -81,7 +82,7 @@ class _Work:
         self.queue = [order[disks.broker[order] == broker].tolist() for broker in range(brokers)]
 
     def relieve(self) -> bool:
-        """Take one replica from the fullest broker above the band; False when there is none left to relieve."""
+        """Take one replica from the fullest broker above the band. Returns False when no such broker is left."""
         excess = np.where(self.blocked, -np.inf, self.load - self.upper)
         giver = int(excess.argmax())
         if excess[giver] <= 0:
@@ -95,7 +96,7 @@ class _Work:
         return True
 
     def feed(self) -> bool:
-        """Give one replica to the emptiest broker below the band; False when there is none left to feed."""
+        """Give one replica to the emptiest broker below the band. Returns False when no such broker is left."""
         lack = np.where(self.blocked, -np.inf, self.lower - self.load)
         taker = int(lack.argmax())
         if lack[taker] <= 0:

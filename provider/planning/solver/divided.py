@@ -1,4 +1,4 @@
-"""An even plan of many slices: from their tallies to their shares, and from what they did to a proof of the whole."""
+"""An even plan of many shards: shard summaries become shard quotas, and the results become a proof of the whole."""
 
 from __future__ import annotations
 
@@ -20,36 +20,45 @@ from kafka_steward.planning.solver.tally import Tally
 
 __all__ = ["MANY_CELLS", "Divided", "divided", "divisible"]
 
-#: Topics times brokers up to which leaders are planned for all slices together.
+#: Topics times brokers, up to which leaders are planned for all shards together.
 MANY_CELLS = 2_500_000
 #: Partitions up to which a gap is closed by one flow over all of them.
 MANY_PARTITIONS = 150_000
 
 
 def divisible(operation: Operation, options: Options) -> bool:
-    """Whether an even plan can be put together from slices: not where a budget or disks have to be seen as a whole."""
+    """Return True if an even plan can be put together from shards.
+
+    It cannot if a budget, disks or excluded brokers have to be considered for the whole cluster.
+    """
     whole = options.balance == "bytes" or options.max_moves or options.max_bytes or options.exclude_brokers
     return operation in EVEN and not whole
 
 
 @dataclass(frozen=True)
 class Divided:
-    """The slices' shares, and the least moves and mebibytes that any plan needs."""
+    """The shards' quotas, and the least moves and mebibytes that any plan needs."""
 
     shares: Sequence[Share]
     quotas: Quotas
 
     def closes(self, measures: Measures) -> bool:
-        """Whether the slices together move as little as the bound says, so that the plan is proven minimal."""
+        """Return True if the shards together move as little as the bound says.
+
+        The plan is then proven minimal.
+        """
         counts = measures.counts
         return (counts["replicas_moved"], counts["weight_moved"]) == (self.quotas.moves, self.quotas.weight)
 
     def better_whole(self, measures: Measures) -> bool:
-        """Whether to plan all slices as one: where there is a gap to close, and they are not too many for that."""
+        """Return True if all shards should be planned as one.
+
+        That is the case if there is a gap to close, and the partitions are not too many for one flow.
+        """
         return not self.closes(measures) and measures.counts["partitions"] <= MANY_PARTITIONS
 
     def proven(self, measures: Measures) -> Measures:
-        """The measures with the bound of the whole, and the prices that prove it."""
+        """Return the measures with the cluster-wide bound, and the prices that prove it."""
         moved = measures.counts["replicas_moved"]
         prices = self.quotas.prices.tolist() if moved == self.quotas.moves else []
         notes = list(measures.notes)
@@ -64,7 +73,10 @@ class Divided:
 
 
 def divided(brokers: Brokers, packed: Sequence[bytes], *, own_rack: bool) -> Divided | None:
-    """The shares of slices, from their packed tallies in order; None if no quotas meet all floors and ceilings."""
+    """Return the quotas of shards, from their packed summaries in order.
+
+    Return None if no quotas meet all floors and ceilings, or if there is no partition to plan.
+    """
     parts = [Tally.unpacked(one) for one in packed]
     tally = together(parts)
     factors, which = np.unique(tally.factor, return_inverse=True)

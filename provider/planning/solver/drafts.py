@@ -1,4 +1,4 @@
-"""A draft: new assignments of every row of a slice; what of it changes, as the rows of a plan."""
+"""Candidate plans: new assignments of every row of a shard, and their changes as the rows of a plan."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ __all__ = ["MOVES", "Draft", "left_out", "moves", "reasons", "sources"]
 
 _INTS = pa.list_(pa.int32())
 
-#: A plan's rows before they are put in order: `in_sync` and `short` decide who comes first, `source` who sends.
+#: A plan's rows before they are put in order: `in_sync` and `short` determine the priority, `source` the sending
+#: broker.
 MOVES = pa.schema(
     [
         *(field for field in PLAN if field.name not in ("chunk", "position")),
@@ -37,27 +38,27 @@ class Draft:
     row: Ints
     broker: Ints
     bound: int
-    #: What a reader of the proof should know, such as which goal could not be met in full.
+    #: Notes for readers of the proof, such as a goal that could not be met in full.
     notes: tuple[str, ...] = ()
 
     @cached_property
     def start(self) -> Ints:
-        """Where each row's new slots begin, and after the last where they end."""
+        """The start of each row's new slots, followed by the end of the last row's slots."""
         return np.searchsorted(self.row, np.arange(len(self.rows) + 1))
 
     @cached_property
     def added(self) -> Bools:
-        """Which new slots are on brokers that did not hold the row."""
+        """A mask of the new slots on brokers that did not hold the row."""
         return ~member(self.row, self.broker, self.rows.row, self.rows.broker)
 
     @cached_property
     def removed(self) -> Bools:
-        """Which old slots are on brokers that no longer hold the row."""
+        """A mask of the old slots on brokers that no longer hold the row."""
         return ~member(self.rows.row, self.rows.broker, self.row, self.broker)
 
     @cached_property
     def changed(self) -> Ints:
-        """The rows whose assignment differs, be it in order alone."""
+        """The rows whose assignment differs, even if only in its order."""
         degree = np.diff(self.start)
         differs = degree != self.rows.degree
         place = np.arange(len(self.row)) - self.start[self.row]
@@ -69,12 +70,15 @@ class Draft:
 
     @cached_property
     def lead_lost(self) -> Bools:
-        """Which rows get another preferred leader."""
+        """A mask of the rows that get another preferred leader."""
         return np.asarray(self.broker[self.start[:-1]] != self.rows.broker[self.rows.start[:-1]], bool)
 
 
 def moves(draft: Draft, brokers: Brokers, topic_ids: pa.Array, why: pa.Array) -> pa.Table:
-    """The changed rows as `MOVES`; `topic_ids` has one value per row of the slice, `why` one per changed row."""
+    """Return the changed rows as `MOVES`.
+
+    `topic_ids` has one value per row of the shard, `why` one per changed row.
+    """
     rows, at = draft.rows, draft.changed
     columns = {
         "topic": pa.array(rows.topics, pa.string()).take(pa.array(rows.topic[at])),
@@ -94,7 +98,7 @@ def moves(draft: Draft, brokers: Brokers, topic_ids: pa.Array, why: pa.Array) ->
 
 
 def sources(rows: Rows, brokers: Brokers) -> Ints:
-    """The id of the broker that will send each row's data: its leader, or its first replica that is in sync."""
+    """Return the id of the broker that will send each row's data: its leader, or its first replica that is in sync."""
     first = rows.start[:-1]
     in_sync = np.flatnonzero(rows.in_sync)
     fallback = brokers.ids[rows.broker[first]]
@@ -106,7 +110,7 @@ def sources(rows: Rows, brokers: Brokers) -> Ints:
 
 
 def left_out(draft: Draft) -> list[tuple[str, int, str]]:
-    """Topic, partition and reason of what needs something and does not get it."""
+    """List topic, partition and reason of each partition that needs a change and does not get it."""
     rows = draft.rows
     return [
         (rows.topics[rows.topic[row]], int(rows.number[row]), Fate(draft.fate[row]).word)
@@ -115,7 +119,7 @@ def left_out(draft: Draft) -> list[tuple[str, int, str]]:
 
 
 def reasons(draft: Draft, brokers: Brokers, spread_badly: Bools, operation: Operation) -> pa.Array:
-    """Why each changed row moves: the gravest of the reasons that apply."""
+    """Return the reason why each changed row moves: the most severe one that applies."""
     rows, at = draft.rows, draft.changed
     moved = _rows_with(draft.row[draft.added], rows) | _rows_with(rows.row[draft.removed], rows)
     on = {state: _rows_with(rows.row[draft.removed & brokers.having(state)[rows.broker]], rows) for state in STATES}

@@ -1,4 +1,4 @@
-"""Rebalance, expand and drain, for one slice: fair shares, the placement, leaders, and the order of the replicas."""
+"""Rebalance, expand and drain, for one shard: fair shares, the placement, leaders, and the order of the replicas."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ __all__ = ["even_bytes", "even_out"]
 
 
 def even_out(case: Case, share: Share | None = None) -> Draft:
-    """New assignments of all rows: every topic and the whole cluster even, by the fewest moves.
+    """Return new assignments of all rows: every topic and the whole cluster even, by the fewest moves.
 
-    With a share, the slice is one of several, and its bound is not its own. Raises Infeasible if it cannot be met.
+    With a share, the shard is one of several, and its bound is not computed here. Raises Infeasible if the share cannot
+    be met.
     """
     rows = case.rows
     start = Start.of(case)
@@ -42,12 +43,16 @@ def even_out(case: Case, share: Share | None = None) -> Draft:
 
 
 def even_bytes(case: Case) -> Draft:
-    """New assignments that even out the disks; lost and draining replicas are placed first, as a heal would."""
+    """Return new assignments that balance the disks.
+
+    Lost and draining replicas are placed first, as a heal would place them.
+    """
     rows, brokers = case.rows, case.brokers
     first = heal(case)
     share = np.where(brokers.target, [float(capacity) for capacity in brokers.capacity], 0.0)
     free = chosen(case) == Fate.UNTOUCHED
-    # What could not be made whole keeps a lost replica in its list: Kafka would never complete a move of it.
+    # A partition that could not be fully replicated keeps a lost replica in its list: Kafka would never complete a move
+    # of it.
     free[first.row[brokers.having("failed")[first.broker]]] = False
     factors, which = np.unique(np.diff(first.start), return_inverse=True)
     reach = brokers.having("live", "new")
@@ -80,7 +85,10 @@ def _disk_notes(case: Case, moved: Moved) -> Iterator[str]:
 
 
 def _in_order(case: Case, start: Start, placed: Placed, leaders: Ints | None) -> tuple[Ints, str]:
-    """The placed brokers in their order within each row: leader first, then who takes over, and the leaders' tier."""
+    """Return the placed brokers in their order within each row, and the leaders' tier.
+
+    The leader comes first, then the brokers that take over.
+    """
     brokers, shape, old_place = len(case.brokers), start.shape, start.place
     pack = shape.row * brokers + shape.broker
     order = np.argsort(pack)
@@ -105,7 +113,7 @@ def _in_order(case: Case, start: Start, placed: Placed, leaders: Ints | None) ->
 
 
 def _merged(rows: Rows, index: Ints, row: Ints, broker: Ints) -> tuple[Ints, Ints]:
-    """The new slots of planned rows, and the old ones of all others."""
+    """Return the new slots of planned rows, and the old slots of all others."""
     stays = index[rows.row] < 0
     both = np.concatenate([rows.row[stays], row])
     order = np.argsort(both, kind="stable")

@@ -1,7 +1,8 @@
-"""Heal and fill, for one slice: who misses how many replicas, and the new assignments (KIP-46, KIP-409).
+"""Heal and fill, for one shard: the replicas that each partition misses, and the new assignments (KIP-46, KIP-409).
 
-No replica that is in place moves. A new replica takes the place in the list of the lost one that it replaces; when
-that was the preferred leader, a kept replica becomes it, which needs no data, and the new one takes that one's place.
+No replica that is in place moves. A new replica takes the place in the list of the lost replica that it replaces. If
+that was the preferred leader, a kept replica becomes the preferred leader, which needs no data, and the new replica
+takes the kept replica's place.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ __all__ = ["Others", "Survey", "broker_shares", "heal", "survey"]
 
 @dataclass(frozen=True)
 class Survey:
-    """What one slice adds up to, or, summed, the whole cluster: what a slice must know of the others.
+    """The sums of one shard, or of the whole cluster: the facts that a shard must know of the others.
 
-    `held` and `led` are replicas kept and partitions led per broker, `units` how many replicas are to be added,
-    `factors` how many partitions have which replication factor.
+    `held` and `led` are replicas kept and partitions led per broker, `units` is the number of replicas to be added, and
+    `factors` maps a replication factor to its number of partitions.
     """
 
     held: Ints
@@ -40,7 +41,7 @@ class Survey:
 
     @staticmethod
     def total(parts: list[Survey]) -> Survey:
-        """The survey of all slices together."""
+        """Return the survey of all shards together."""
         factors: dict[int, int] = {}
         for part in parts:
             for factor, count in part.factors.items():
@@ -51,13 +52,13 @@ class Survey:
 
 @dataclass(frozen=True)
 class _Need:
-    """What a slice needs: slots kept, replicas missing per row (of those that are planned), and fates."""
+    """The needs of a shard: slots kept, replicas missing per row (of planned rows), and dispositions (`fate`)."""
 
     kept: Bools
     missing: Ints
     fate: Ints
     factor: Ints
-    #: Rows that give up replicas; which, is decided like a placement on the brokers that hold them.
+    #: Rows that give up replicas. Which replicas go is decided like a placement on the brokers that hold them.
     shrinks: Bools
     #: The fewest replicas that must be added.
     bound: int
@@ -65,15 +66,15 @@ class _Need:
 
 @dataclass(frozen=True)
 class Others:
-    """What a slice knows of the others: the survey of all, itself included, and the units of those before it."""
+    """A shard's view of the others: the survey of all, itself included, and the units of the shards before it."""
 
     total: Survey
     before: int
 
     def scaled(self, values: Ints, units: int) -> Ints:
-        """The part of cluster-wide `values` that is this slice's: each slice sees the cluster at its own scale.
+        """Return this shard's part of cluster-wide `values`: each shard sees the cluster at its own scale.
 
-        When each makes its own picture even, the sum is even; the parts of all slices add up to `values` exactly.
+        If each shard makes its own part even, the sum is even. The parts of all shards add up to `values` exactly.
         """
         if units == self.total.units:
             return values
@@ -81,10 +82,10 @@ class Others:
         return values * (self.before + units) // whole - values * self.before // whole
 
     def aims(self, brokers: Brokers, units: int) -> Ints:
-        """How much of the whole cluster's even load each broker should carry here; 0 where this is the only slice.
+        """Return the part of the whole cluster's even load that each broker should carry here; 0 for an only shard.
 
-        Rounded to whole replicas with another phase for each broker: rounded alike, the odd replicas of every slice
-        would all go to the same brokers.
+        It is rounded to whole replicas with another phase for each broker. With the same phase for all, the odd
+        replicas of every shard would go to the same brokers.
         """
         if units == self.total.units:
             return np.zeros(len(brokers), np.int64)
@@ -101,12 +102,12 @@ class Others:
 
 
 def survey(case: Case) -> Survey:
-    """Count what `heal` of this slice will start from."""
+    """Count the values from which `heal` of this shard will start."""
     return _survey(case, _need(case))
 
 
 def heal(case: Case, others: Others | None = None) -> Draft:
-    """New assignments of a slice. Without `others`, it is the only one."""
+    """Return new assignments of a shard. Without `others`, it is the only one."""
     need = _need(case)
     own = _survey(case, need)
     others = Others(own, 0) if others is None else others
@@ -120,7 +121,7 @@ def heal(case: Case, others: Others | None = None) -> Draft:
 
 def _need(case: Case) -> _Need:
     rows = case.rows
-    # To even out disks, draining brokers are emptied first.
+    # To balance disks, draining brokers are emptied first.
     gone = ("failed", "draining") if case.operation in EVEN else ("failed",)
     alive = ~case.brokers.having(*gone)[rows.broker] & ~rows.lost
     keeps = np.bincount(rows.row[alive], minlength=len(rows))
@@ -138,7 +139,10 @@ def _need(case: Case) -> _Need:
 
 
 def _refuse_too_many(case: Case, fate: Ints, goal: Ints, keeps: Ints) -> None:
-    """A replication factor that was asked for and cannot be had is no shortcoming of the plan, but of the request."""
+    """Raise PlanError if too few brokers may hold the requested replication factor.
+
+    The error is in the request; it is not a shortcoming of the plan.
+    """
     short = np.flatnonzero((fate == Fate.TOO_FEW_BROKERS) & (goal > keeps))
     if len(short):
         row = int(short[0])
@@ -151,7 +155,7 @@ def _refuse_too_many(case: Case, fate: Ints, goal: Ints, keeps: Ints) -> None:
 
 
 def _goal(case: Case, keeps: Ints) -> Ints:
-    """How many replicas each row is to have."""
+    """Return the number of replicas that each row is to have."""
     rows = case.rows
     if case.operation is Operation.HEAL:
         return rows.degree
@@ -162,7 +166,10 @@ def _goal(case: Case, keeps: Ints) -> Ints:
 
 
 def _stays_leader(case: Case, alive: Bools) -> Bools:
-    """The one slot of each row that stays whatever else goes: the preferred leader, or the next that may."""
+    """Return a mask of the one slot per row that stays whatever else is removed.
+
+    It is the preferred leader, or the next slot that may stay.
+    """
     rows = case.rows
     may = np.flatnonzero(alive & case.brokers.target[rows.broker])
     first = may[np.flatnonzero(np.diff(rows.row[may], prepend=-1))]
@@ -194,7 +201,7 @@ def _load(case: Case, need: _Need, others: Others) -> Load:
 
 
 def broker_shares(brokers: Brokers, sharing: Bools, factor: int, *, own_rack: bool) -> list[Fraction]:
-    """Every broker's fair share of one partition: nothing for those that are not `sharing`."""
+    """Return every broker's fair share of one partition: 0 for brokers that are not `sharing`."""
     where = np.flatnonzero(sharing).tolist()
     capacity = [brokers.capacity[one] for one in where]
     wide = [Fraction(0)] * len(brokers)
@@ -205,14 +212,17 @@ def broker_shares(brokers: Brokers, sharing: Bools, factor: int, *, own_rack: bo
 
 
 def _chosen_to_stay(rows: Rows, need: _Need, added: tuple[Ints, Ints]) -> tuple[_Need, tuple[Ints, Ints]]:
-    """Replicas "added" where the row has one already are kept ones: they are no longer lost, and not added."""
+    """Treat replicas "added" on a broker that already has one as kept: they are neither lost nor added."""
     stays = ~need.kept & member(rows.row, rows.broker, *added) & need.shrinks[rows.row]
     new = ~need.shrinks[added[0]]
     return replace(need, kept=need.kept | stays), (added[0][new], added[1][new])
 
 
 def _assembled(rows: Rows, need: _Need, added_row: Ints, added_broker: Ints) -> tuple[Ints, Ints]:
-    """Old and new slots together: what is kept keeps its place, what is new takes that of what is lost, or the end."""
+    """Return old and new slots together.
+
+    A kept replica keeps its place. A new replica takes the place of a lost one, or the end.
+    """
     stays = need.kept | (need.fate != Fate.PLANNED)[rows.row]
     lost = np.flatnonzero(~stays)
     turn = np.arange(len(added_row)) - np.searchsorted(added_row, added_row)
@@ -228,7 +238,7 @@ def _assembled(rows: Rows, need: _Need, added_row: Ints, added_broker: Ints) -> 
 
 
 def _led(case: Case, need: _Need, slots: tuple[Ints, Ints], load: Ints) -> Ints:
-    """The assembled brokers, with a kept replica in front wherever the preferred leader was lost."""
+    """Return the assembled brokers, with a kept replica in front wherever the preferred leader was lost."""
     rows, (row, broker) = case.rows, slots
     leaderless = (need.fate == Fate.PLANNED) & ~need.kept[rows.start[:-1]]
     candidate = need.kept & leaderless[rows.row]

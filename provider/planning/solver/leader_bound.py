@@ -1,11 +1,12 @@
-"""How few preferred leaders any plan could change that puts as many replicas of each topic on each broker.
+"""Lower bound on preferred-leader changes, for any plan with the same number of replicas of each topic on each broker.
 
-Which partition's replica stands on a broker is left open, so the bound holds for every plan with these counts and with
-leaders no less even than these; the plan itself decides partition by partition, and may need more.
+The bound leaves open which partition's replica is on a broker. It therefore holds for every plan with these counts and
+with leaders no less even than these. The plan itself decides partition by partition, and may need more changes.
 
-A topic hands its leaderships to brokers: as many as it leads there already are kept, each further one is a change. One
-flow finds the fewest. Beyond `MAX_FLOW_CELLS` the flow is replaced by the two sums that it contains: no broker keeps
-more than it may lead, and no topic keeps what its other brokers' floors take away. They are never above the flow's.
+A topic assigns its leaderships to brokers: as many as it already leads there are kept, and each further one is a
+change. One flow finds the fewest changes. Beyond `MAX_FLOW_CELLS` the flow is replaced by the two sums that it
+contains: no broker keeps more than it may lead, and no topic keeps what its other brokers' floors take away. These sums
+are never above the flow's result.
 """
 
 from __future__ import annotations
@@ -21,23 +22,26 @@ from kafka_steward.planning.solver.selection import Fate
 
 __all__ = ["MAX_FLOW_CELLS", "Leadership", "fewest_changes", "keepable", "leadership_of"]
 
-#: Topics times brokers up to which the exact flow is solved: tenths of a second.
+#: Topics times brokers, up to which the exact flow is solved, in tenths of a second.
 MAX_FLOW_CELLS = 1_000_000
 
 
 @dataclass(frozen=True)
 class Leadership:
-    """Per topic and broker: leaders that can be kept, and the fewest and most there may be; per broker the same."""
+    """Per topic and broker: leaders that can be kept, and the fewest and most allowed; the same bounds per broker."""
 
     kept: Ints
     cell: tuple[Ints, Ints]
     broker: tuple[Ints, Ints]
-    #: Partitions of each topic.
+    #: Number of partitions of each topic.
     partitions: Ints
 
 
 def leadership_of(draft: Draft, brokers: int, sharing: int) -> Leadership | None:
-    """The leadership of the rows that a draft plans, `sharing` brokers being fit to lead; None if there is none."""
+    """Return the leadership of the rows that a candidate plan plans; None if there is none.
+
+    `sharing` is the number of brokers that are fit to lead.
+    """
     rows, planned = draft.rows, draft.fate == Fate.PLANNED
     if not planned.any() or sharing == 0:
         return None
@@ -54,7 +58,7 @@ def leadership_of(draft: Draft, brokers: int, sharing: int) -> Leadership | None
     total, every = leads.sum(axis=0), int(planned.sum())
     return Leadership(
         kept=np.minimum(led, held),
-        # Where the plan itself is less even than an equal share, so may any other plan be.
+        # If the plan itself is less even than an equal share, any other plan may be so too.
         cell=(np.minimum(low, leads), np.minimum(np.maximum(high, leads), held)),
         broker=(np.minimum(every // sharing, total), np.maximum(-(-every // sharing), total)),
         partitions=count,
@@ -66,7 +70,10 @@ def _counted(topic: Ints, broker: Ints, shape: tuple[int, int]) -> Ints:
 
 
 def fewest_changes(leadership: Leadership) -> int | None:
-    """The fewest changes, by a flow; None where there are too many cells for one."""
+    """Return the fewest changes, computed by a flow.
+
+    Return None if there are too many cells for a flow, or if it has no solution.
+    """
     low, high = leadership.cell
     if low.size > MAX_FLOW_CELLS:
         return None
@@ -90,7 +97,10 @@ def fewest_changes(leadership: Leadership) -> int | None:
 
 
 def keepable(leadership: Leadership) -> tuple[int, Ints]:
-    """How many leaders the topics can keep, and each broker: sums that add up over slices, each an upper bound."""
+    """Return the number of leaders that the topics can keep, and the number that each broker can keep.
+
+    Both add up over shards, and each is an upper bound.
+    """
     low, high = leadership.cell
     kept = np.minimum(leadership.kept, high)
     taken = np.maximum(low - kept, 0)

@@ -1,4 +1,4 @@
-"""Who leads: the preferred leader stays where its broker lives; others are chosen so that leadership ends up even."""
+"""Leaders: the preferred leader stays while its broker lives; others are chosen so that leadership becomes even."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["Slots", "Tier", "choose_leaders", "lead_evenly", "succession", "tier
 
 
 def choose_leaders(row: Ints, broker: Ints, second_choice: Bools, load: Ints) -> tuple[Ints, Ints]:
-    """One of the candidates (row, broker) for each row, so that `load` plus the choices is as even as can be.
+    """Choose one candidate (row, broker) for each row, so that `load` plus the choices is as even as possible.
 
-    A candidate marked as second choice (out of sync, or about to leave) is taken only where a row has no other.
-    Returns the rows in order, and the broker chosen for each.
+    A candidate marked as second choice (out of sync, or about to leave) is taken only if a row has no other. Returns
+    the rows in order, and the broker chosen for each.
     """
     rows, index = np.unique(row, return_inverse=True)
     if len(rows) == 0:
@@ -25,7 +25,7 @@ def choose_leaders(row: Ints, broker: Ints, second_choice: Bools, load: Ints) ->
     net = Network()
     parts, brokers, sink = net.nodes(len(rows)), net.nodes(len(load)), net.nodes(1)
     used, most = np.unique(broker, return_counts=True)
-    # Unit arcs of growing cost: the cheapest flow is the one of least sum of squares.
+    # Unit arcs of growing cost: the cheapest flow has the least sum of squares.
     level = np.concatenate([load[one] + np.arange(count) for one, count in zip(used, most, strict=True)])
     level -= level.min()
     arcs = net.connect(parts[index], brokers[broker], 1, np.where(second_choice, int(level.max()) + 1, 0))
@@ -39,7 +39,7 @@ def choose_leaders(row: Ints, broker: Ints, second_choice: Bools, load: Ints) ->
 
 @dataclass(frozen=True)
 class Slots:
-    """Replicas of rows: per slot its row (ascending), broker, whether it leads now, whether it is new there."""
+    """Replicas of rows: per slot its row (ascending), its broker, and flags for current leaders and new replicas."""
 
     row: Ints
     broker: Ints
@@ -49,7 +49,7 @@ class Slots:
 
 @dataclass(frozen=True)
 class Tier:
-    """Fewest and most leaders per topic and broker, and per broker."""
+    """The fewest and most leaders per topic and broker, and per broker."""
 
     name: str
     cell: tuple[Ints, Ints]
@@ -57,10 +57,10 @@ class Tier:
 
 
 def tiers(topic: Ints, slots: Slots, target: Bools, *, alike: bool) -> list[Tier]:
-    """Bounds for leaders, the most even first; the last can always be met.
+    """Return bounds for leaders, the most even first; the last can always be met.
 
-    `even` gives every broker the same share. `proportional` gives each the share that its replicas have: a broker
-    that holds every other replica leads every other partition. Brokers not `alike` in capacity share by replicas.
+    `even` gives every broker the same share. `proportional` gives each the share of its replicas: a broker that holds
+    every other replica leads every other partition. Brokers that are not `alike` in capacity share by replicas.
     """
     topics = int(topic.max()) + 1
     share_low, share_high = _proportional(topic, slots, topics, len(target))
@@ -85,7 +85,10 @@ def _proportional(topic: Ints, slots: Slots, topics: int, brokers: int) -> tuple
 
 
 def lead_evenly(topic: Ints, slots: Slots, choices: list[Tier]) -> tuple[Ints, str]:
-    """Each row's leader, and the tier that could be met: the fewest changes, then the fewest leaders without data."""
+    """Return each row's leader, and the tier that could be met.
+
+    The leaders have the fewest changes, then the fewest leaders without data. Raises Infeasible.
+    """
     for tier in choices[:-1]:
         leaders = _led_within(topic, slots, tier)
         if leaders is not None:
@@ -114,10 +117,11 @@ def _led_within(topic: Ints, slots: Slots, tier: Tier) -> Ints | None:
 
 
 def succession(row: Ints, broker: Ints, brokers: int) -> Ints:
-    """The slots' brokers with those after the first reordered, so that who takes over is spread as evenly as can be.
+    """Return the slots' brokers with those after the first reordered, so that failover is spread as evenly as possible.
 
     Slots are in order within ascending rows. Position by position, the next replica is chosen so that the pairs of
-    neighbours are as even as can be (least sum of squares), and among such choices the fewest change.
+    neighbours are as even as possible (least sum of squares). Among such choices, the one with the fewest changes is
+    taken.
     """
     broker = broker.copy()
     start = np.searchsorted(row, np.arange(int(row.max(initial=-1)) + 1))
@@ -130,7 +134,7 @@ def succession(row: Ints, broker: Ints, brokers: int) -> Ints:
         turn = np.arange(len(index)) - np.repeat(np.cumsum(count) - count, count)
         at = first[index] + place + turn
         next_at = at[_next_in_line(index, turn, broker[first[index] + place - 1] * brokers + broker[at])]
-        # The chosen one comes forward; those it passes keep their order.
+        # The chosen slot moves to the front; the slots that it passes keep their order.
         key = np.arange(len(broker), dtype=np.float64)
         key[next_at] = first + place - 0.5
         broker = broker[np.argsort(key, kind="stable")]
@@ -138,7 +142,7 @@ def succession(row: Ints, broker: Ints, brokers: int) -> Ints:
 
 
 def _next_in_line(index: Ints, turn: Ints, pair: Ints) -> Ints:
-    """Which of the candidates (row index, its turn, its pair of brokers) each row takes."""
+    """Return the candidates (row index, position among them, pair of brokers) that the rows take."""
     net = Network()
     used, which, most = np.unique(pair, return_inverse=True, return_counts=True)
     parts, pairs, sink = net.nodes(int(index[-1]) + 1), net.nodes(len(used)), net.nodes(1)

@@ -1,4 +1,4 @@
-"""What a draft moves and what it makes of the balance: counts of one slice, which add up over the slices."""
+"""The moves and the balance of a candidate plan: counts of one shard, which add up over the shards."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from kafka_steward.planning.solver.selection import Fate
 
 __all__ = ["Measures", "measured", "rack_violations", "spread_badly"]
 
-#: How many of the topics that are spread worst are named.
+#: Number of topics to name, of those that are spread worst.
 _NAMED = 5
 _WHEN = ("before", "after")
 
 
 @dataclass(frozen=True)
 class Measures:
-    """Sums of one slice, or of all. Arrays are per broker, pairs per (preferred leader, next in line)."""
+    """Sums of one shard, or of all. Arrays are per broker, pairs per (preferred leader, next in line)."""
 
     counts: dict[str, int]
     replicas_before: Ints
@@ -36,22 +36,23 @@ class Measures:
     bytes_out: Ints
     pairs_before: Ints
     pairs_after: Ints
-    #: Leaders that each broker could keep and still be planned for, and that it leads of what was planned.
+    #: Of the planned partitions: leaders that each broker could keep, and leaders that the plan gives it.
     leaders_keepable: Ints
     leaders_planned: Ints
-    #: The fewest leader changes, where the slice's flow was solved.
+    #: The fewest leader changes, if the shard's flow was solved.
     leader_bounds: list[int | None]
-    #: By "before" and "after": how many topics have which spread, and the worst few by name.
+    #: By "before" and "after": the number of topics per spread, and the worst few by name.
     spreads: dict[str, dict[str, int]]
     widest: dict[str, list[tuple[str, int]]]
     left: list[tuple[str, int, str]]
     notes: list[str]
-    #: One price per usable broker that proves the plan minimal; empty where counting proves it, or none were sought.
+    #: One price per usable broker that proves the plan minimal. Empty if counting proves it, or no prices were
+    #: searched.
     prices: list[int]
 
     @classmethod
     def total(cls, parts: Iterable[Measures]) -> Measures:
-        """The measures of all slices together; in the order of the slices."""
+        """Combine the measures of all shards, in the order of the shards."""
         values = {name: [getattr(part, name) for part in parts] for name in (field.name for field in fields(cls))}
         arrays = {name: np.sum(found, axis=0) for name, found in values.items() if isinstance(found[0], np.ndarray)}
         return cls(
@@ -67,7 +68,7 @@ class Measures:
 
 
 def measured(draft: Draft, brokers: Brokers, prices: list[int], *, own_rack: bool) -> Measures:
-    """Measure a draft."""
+    """Measure a candidate plan."""
     rows, count = draft.rows, len(brokers)
     added_size = rows.size[draft.row[draft.added]]
     source = np.searchsorted(brokers.ids, sources(rows, brokers))[draft.row[draft.added]]
@@ -101,7 +102,7 @@ def measured(draft: Draft, brokers: Brokers, prices: list[int], *, own_rack: boo
 
 
 def _leadership(draft: Draft, brokers: Brokers) -> tuple[Ints, int, int | None]:
-    """Leaders that each broker could keep, that all topics could, and the fewest changes."""
+    """Return the leaders that each broker could keep, those that all topics could, and the fewest changes."""
     found = leadership_of(draft, len(brokers), int(brokers.target.sum()))
     if found is None:
         return np.zeros(len(brokers), np.int64), 0, 0
@@ -120,7 +121,7 @@ def _counts(draft: Draft, brokers: Brokers, added_size: Ints, *, own_rack: bool)
         "bytes_moved": int(added_size.sum()),
         "lower_bound": draft.bound,
         "leader_changes": int(draft.lead_lost.sum()),
-        # A preferred leader whose broker holds the partition no more has to be another one.
+        # A preferred leader whose broker no longer holds the partition has to change.
         "leader_changes_forced": int(draft.removed[rows.start[:-1]].sum()),
         "rack_violations_before": before,
         "rack_violations_after": after,
@@ -129,12 +130,15 @@ def _counts(draft: Draft, brokers: Brokers, added_size: Ints, *, own_rack: bool)
 
 
 def rack_violations(row: Ints, broker: Ints, rows: int, brokers: Brokers, *, own_rack: bool) -> int:
-    """How many partitions `spread_badly` finds."""
+    """Count the partitions that `spread_badly` finds."""
     return int(spread_badly(row, broker, rows, brokers, own_rack=own_rack).sum())
 
 
 def spread_badly(row: Ints, broker: Ints, rows: int, brokers: Brokers, *, own_rack: bool) -> Bools:
-    """Which partitions are less spread over the racks of the usable brokers than they could be."""
+    """Return a mask of the partitions that are spread worse than necessary.
+
+    They could be spread better over the racks of the usable brokers.
+    """
     found_bad = np.zeros(rows, bool)
     racks = int(brokers.rack.max(initial=-1)) + 1
     if racks == 0:
@@ -155,7 +159,7 @@ def spread_badly(row: Ints, broker: Ints, rows: int, brokers: Brokers, *, own_ra
 
 def _sums(broker: Ints, amount: Ints, count: int) -> Ints:
     order = np.argsort(broker, kind="stable")
-    # Whole numbers throughout: bincount's weights are floats, and bytes go beyond what those hold exactly.
+    # Integers throughout: bincount's weights are floats, and byte counts exceed what those hold exactly.
     ends = np.cumsum(np.bincount(broker, minlength=count))
     total = np.concatenate([[0], np.cumsum(amount[order])])
     return np.asarray(np.diff(total[np.concatenate([[0], ends])]), np.int64)
@@ -169,7 +173,7 @@ def _pairs(row: Ints, broker: Ints, count: int) -> Ints:
 
 
 def _topic_spreads(rows: Rows, row: Ints, broker: Ints, brokers: Brokers) -> Ints:
-    """Per topic: replicas on its fullest usable broker less those on its emptiest."""
+    """Return per topic the replicas on its fullest usable broker minus those on its emptiest."""
     if not brokers.target.any():
         return np.zeros(len(rows.topics), np.int64)
     cells = np.bincount(rows.topic[row] * len(brokers) + broker, minlength=len(rows.topics) * len(brokers))

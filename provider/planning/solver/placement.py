@@ -1,18 +1,18 @@
-"""Where missing replicas go, when every replica that is in place stays: the flow behind heal and fill.
+"""The placement of missing replicas, when every replica that is in place stays: the flow behind heal and fill.
 
 ::
 
     partition ──► its share of a rack ──► (topic, broker) ──► broker ──► sink
                           └──► pool of the rack's brokers ──┘
 
-Racks are a hard bound here, which always leaves room: a partition takes as many brokers per rack as the most even
-spread around its kept replicas needs. What may give way is priced, in this order: the rack's last place, the topic's
-ceiling on a broker, the broker's own ceiling, and last the height of the broker's load, so that it ends up even. Every
-replica that is missing is placed, each counts as one move, and nothing else moves: the movement is minimal by
-construction, and the flow only decides between plans of equal movement.
+Racks are a hard constraint here, which always leaves room: a partition takes as many brokers per rack as the most even
+spread around its kept replicas needs. Constraints that may give way are priced, in this order: the rack's last place,
+the topic's ceiling on a broker, the broker's own ceiling, and last the height of the broker's load, so that the load
+becomes even. Every missing replica is placed, each counts as one move, and nothing else moves. The movement is
+therefore minimal by construction, and the flow only decides between plans of equal movement.
 
-A pool stands for all brokers of a rack at once, which keeps the network small. It is exact where a partition takes at
-most one unit from it and keeps nothing in it: then no two units of the partition can meet on one broker.
+A pool stands for all brokers of a rack at once, which keeps the network small. It is exact if a partition takes at most
+one unit from it and keeps nothing in it: no two units of the partition can then meet on one broker.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _MAX_LEVEL_ARCS = 1_000_000
 
 @dataclass(frozen=True)
 class Load:
-    """What brokers carry already. `ceiling` and `cells` are per topic and broker, the others per broker.
+    """The current load of the brokers. `ceiling` and `cells` are per topic and broker, the others per broker.
 
-    `aim` is where each broker's level should end up, as far as the slice alone cannot tell.
+    `aim` is the part of each broker's target level that the shard cannot derive on its own.
     """
 
     cells: Ints
@@ -47,24 +47,24 @@ class Load:
 
 @dataclass(frozen=True)
 class Want:
-    """How many replicas each row misses, which of its slots it keeps, and how brokers without a rack are read."""
+    """The replicas that each row misses, the slots that it keeps, and the treatment of brokers without a rack."""
 
     rows: Rows
     brokers: Brokers
     kept: Bools
     missing: Ints
     own_rack: bool
-    #: Rows that may only choose among the brokers that hold them, kept or not.
+    #: Rows that may only choose among the brokers that hold them, whether those replicas are kept or not.
     inside: Bools
 
     @cached_property
     def wanting(self) -> Ints:
-        """The rows that miss something."""
+        """The rows with missing replicas."""
         return np.flatnonzero(self.missing)
 
     @cached_property
     def group(self) -> Ints:
-        """Each broker's group: its rack, its own, or the common one of all brokers that no rack rule binds."""
+        """Each broker's group: its rack, its own, or the common one of all brokers without a rack constraint."""
         loose = self.brokers.rack < 0
         first = int(self.brokers.rack.max(initial=-1)) + 1
         numbers = first + (np.cumsum(loose) - 1 if self.own_rack else np.zeros(len(loose), np.int64))
@@ -72,28 +72,31 @@ class Want:
 
     @cached_property
     def open(self) -> Bools:
-        """On which brokers each wanting row may place a replica."""
+        """A mask of the brokers on which each wanting row may place a replica."""
         table = np.zeros((len(self.rows), len(self.brokers)), bool)
         table[self.rows.row, self.rows.broker] = True
         return (table | ~self.inside[:, None])[self.wanting] & self.brokers.target & ~self.holds & ~self.barred
 
     @cached_property
     def barred(self) -> Bools:
-        """On which brokers each wanting row has a lost replica: Kafka takes no second one there."""
+        """A mask of the brokers on which each wanting row has a lost replica: Kafka takes no second one there."""
         table = np.zeros((len(self.rows), len(self.brokers)), bool)
         table[self.rows.row[self.rows.lost], self.rows.broker[self.rows.lost]] = True
         return table[self.wanting]
 
     @cached_property
     def holds(self) -> Bools:
-        """Which wanting row keeps a replica on which broker."""
+        """A mask of the brokers on which each wanting row keeps a replica."""
         table = np.zeros((len(self.rows), len(self.brokers)), bool)
         table[self.rows.row[self.kept], self.rows.broker[self.kept]] = True
         return table[self.wanting]
 
 
 def place_missing(want: Want, load: Load) -> tuple[Ints, Ints]:
-    """Row and broker of every replica to add, in order of row and broker. Rows must have enough free brokers."""
+    """Return row and broker of every replica to add, in order of row and broker.
+
+    Rows must have enough free brokers.
+    """
     if len(want.wanting) == 0:
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
     flow = _Flow(want, load)
@@ -104,10 +107,10 @@ def place_missing(want: Want, load: Load) -> tuple[Ints, Ints]:
 
 
 def rack_room(want: Want) -> tuple[Ints, Ints]:
-    """Per wanting row and group: how many replicas it may add there, and how many of them come first.
+    """Return the replicas that each wanting row may add per group, and how many of them come first.
 
-    The spread is the most even one that the kept replicas leave: see `quotas.rack_bounds`, here for each row by
-    itself, because each keeps something else.
+    The spread is the most even one that the kept replicas allow: see `quotas.rack_bounds`, here for each row on its
+    own, because each row keeps other replicas.
     """
     groups = int(want.group.max()) + 1
     member = np.zeros((len(want.brokers), groups), np.int64)
@@ -126,7 +129,7 @@ def rack_room(want: Want) -> tuple[Ints, Ints]:
 
 def _height(places: Ints, racked: Bools, rf: Ints, *, own_rack: bool) -> Ints:
     on_racks, loose = places[:, racked], places[:, ~racked].sum(axis=1)
-    # Brokers without a rack are only counted on where they are racks themselves, or the racks cannot hold all.
+    # Brokers without a rack only count if they are racks themselves, or if the racks cannot hold all replicas.
     spare = np.where(own_rack | (on_racks.sum(axis=1) < rf), loose, 0)
     height = np.full(len(places), 1, np.int64)
     for _ in range(int(places.max(initial=1))):
@@ -138,7 +141,7 @@ def _height(places: Ints, racked: Bools, rf: Ints, *, own_rack: bool) -> Ints:
 
 
 class _Flow:
-    """The network of one placement, with what is needed to read its flows."""
+    """The network of one placement, and the data to decode its flows."""
 
     def __init__(self, want: Want, load: Load) -> None:
         self.want, self.load = want, load
@@ -148,7 +151,7 @@ class _Flow:
         self.topics, self.local = np.unique(self.topic, return_inverse=True)
         self.units = int(want.missing.sum())
         self.groups = self.most.shape[1]
-        # Weights, each above what one change of anything after it can be worth.
+        # Weights: each exceeds the most that one change of any lower-priority term can be worth.
         self.step = max(1, self.units * len(want.brokers) // _MAX_LEVEL_ARCS)
         self.height_cost = self._height_cost()
         self.over_limit = int(self.height_cost.max(initial=0)) + 1
@@ -156,7 +159,7 @@ class _Flow:
         self.last_place = 1000 * self.over_ceiling
 
     def build(self) -> None:
-        """Lay out nodes and arcs."""
+        """Add the nodes and arcs."""
         net, brokers = self.net, len(self.want.brokers)
         self.part = net.nodes(len(self.want.wanting))
         self.share = net.nodes(self.most.size).reshape(self.most.shape)
@@ -182,7 +185,7 @@ class _Flow:
         keeps = np.zeros_like(self.most)
         row, broker = np.nonzero((want.holds | want.barred) & target)
         np.add.at(keeps, (row, want.group[broker]), 1)
-        # A row that may only choose among some brokers must not share a pool with all.
+        # A row that may only choose among some brokers must not share a pool with all others.
         self.pooled = (self.most == 1) & (keeps == 0) & ~want.inside[want.wanting][:, None]
         self.pool_row, self.pool_group = np.nonzero(self.pooled)
         self.to_pool = self.net.connect(
@@ -210,7 +213,10 @@ class _Flow:
             self.net.connect(tail, head, capacity, over * self.over_ceiling)
 
     def _height_cost(self) -> Ints:
-        """What the next replica on a broker costs: its load in units of an average broker's, from the lowest on."""
+        """Return the cost of the next replica on a broker.
+
+        It is the broker's load in units of an average broker's, from the lowest load on.
+        """
         capacity = np.array([float(value) for value in self.want.brokers.capacity])
         steps = np.arange(0, self.units, self.step)
         height = ((self.load.level - self.load.aim)[:, None] + steps) * (4 * capacity.mean() / capacity[:, None])
@@ -224,7 +230,7 @@ class _Flow:
         self.net.connect(self.broker[broker], self.sink, self.step, self.height_cost[broker, step] + over)
 
     def decode(self) -> tuple[Ints, Ints]:
-        """Index among the wanting rows and broker, of every unit of flow."""
+        """Return the index among the wanting rows and the broker of every unit of flow."""
         flow = self.net.solve()
         hit = flow[self.direct] > 0
         taken = flow[self.to_pool] > 0
@@ -236,7 +242,7 @@ class _Flow:
         )
 
     def _dealt(self, amounts: Ints) -> Ints:
-        """The brokers of every pool's units, pool by pool, dealt in turns so that neighbours differ."""
+        """Return the brokers of every pool's units, pool by pool, in turns, so that neighbours differ."""
         arc = np.repeat(np.arange(len(amounts)), amounts)
         turn = np.arange(len(arc)) - np.repeat(np.cumsum(amounts) - amounts, amounts)
         pool = self.pool_topic[arc] * self.groups + self.want.group[self.pool_broker[arc]]

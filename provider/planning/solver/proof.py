@@ -1,4 +1,4 @@
-"""The proof of a plan: what it moves, how little could do, and the balance before and after."""
+"""The proof of a plan: its movement, the least movement possible, and the balance before and after."""
 
 from __future__ import annotations
 
@@ -14,17 +14,20 @@ from kafka_steward.planning.solver.spread import spread_of
 
 __all__ = ["proof_of"]
 
-#: Reasons that say "not now" rather than "cannot be".
+#: Reasons that mean "not now" rather than "impossible".
 _PINNED = ("in_flight", "pinned", "excluded")
 
 
 def proof_of(measures: Measures, brokers: Brokers, operation: Operation, options: Options) -> dict[str, Any]:
-    """Everything that `proof.json` holds but the digests and the cluster's id. docs/planning.md explains each field.
+    """Return the fields of `proof.json`; the caller adds the digests, the cluster id and `log_dirs_failed`.
+
+    docs/planning.md explains each field.
 
     `lower_bound` is proven. For heal and fill it is the number of missing replicas of every partition that can have
-    them: each must be added somewhere, and each addition counts once, so no plan that makes those partitions whole
-    moves fewer; and because none that is in place is moved, the plan moves exactly that many. For rebalance, expand and
-    drain it is the cost of the flow, and `prices`, where they could be found, let `check` prove it without the flow.
+    them. Each must be added somewhere, and each addition counts once, so that no plan that makes those partitions fully
+    replicated moves fewer. No replica that is in place is moved, so that the plan moves exactly that many. For
+    rebalance, expand and drain it is the cost of the flow, and `prices`, if they could be found, let `check` prove it
+    without the flow.
     """
     counts = measures.counts
     gap = counts["replicas_moved"] - counts["lower_bound"]
@@ -68,12 +71,16 @@ def _gap_reason(gap: int, options: Options) -> str | None:
 
 
 def _leader_bound(measures: Measures, brokers: Brokers, operation: Operation) -> int:
-    """The fewest leader changes of any plan with these replicas per topic and broker, and leaders as even as here."""
+    """Return the fewest leader changes of any plan with these replicas per topic and broker.
+
+    The leaders of such a plan are as even as here.
+    """
     if operation is Operation.APPLY:
         return measures.counts["leader_changes"]
     if len(measures.leader_bounds) == 1 and measures.leader_bounds[0] is not None:
         return measures.leader_bounds[0]
-    # The slices' flows cannot be added up, because brokers are shared; what each could keep at most can.
+    # The shards' flows cannot be added up, because brokers are shared. The upper bounds on what each shard could keep
+    # can.
     planned, sharing = int(measures.leaders_planned.sum()), max(int(brokers.target.sum()), 1)
     most = np.maximum(-(-planned // sharing), measures.leaders_planned)
     by_broker = int(np.minimum(measures.leaders_keepable, most).sum())
@@ -94,7 +101,10 @@ def _left(topic: str, partition: int, reason: str) -> dict[str, Any]:
 
 
 def _seconds(measures: Measures, options: Options) -> float | None:
-    """The time that the busiest broker needs at the throttle: no order can be faster. None when unthrottled."""
+    """Return the time that the busiest broker needs at the throttle; None when unthrottled.
+
+    No order of the moves can be faster.
+    """
     if not options.throttle:
         return None
     busiest = max(int(np.max(measures.bytes_in, initial=0)), int(np.max(measures.bytes_out, initial=0)))

@@ -1,14 +1,15 @@
-"""Who holds how many replicas of which topic, over all slices: a flow over topics and brokers, not over partitions.
+"""Quotas of replicas per topic and broker, over all shards: a flow over topics and brokers, not over partitions.
 
 ::
 
     topic ─► (topic, rack) ──option──► broker ──[fair share]──► sink
-                   ├──► knot ──► (topic, broker) ──► broker
-                   └──plain, new──► (topic, broker)
+                   ├──► contended cell ──► (topic, broker) ──► broker
+                   └──uncontended, new──► (topic, broker)
 
-It forgets which partition a replica belongs to, so that its cost is a bound below every plan's; where every rack's
-number is given for each partition, a plan of that cost exists, because partitions of a topic can be exchanged for one
-another in a rack. The cost is of two kinds: moves first, mebibytes second.
+The flow ignores which partition a replica belongs to, so that its cost is a lower bound of every plan's cost. If the
+number of replicas per rack is given for each partition, a plan of that cost exists, because partitions of a topic can
+be exchanged for one another in a rack. The cost has two components: moves first, mebibytes second. `tally` explains
+contended cells, which the code calls knots.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _MANY = 1 << 40
 
 @dataclass(frozen=True)
 class Whole:
-    """The tallies of all slices as one, and how many replicas each broker may hold, at least and at most."""
+    """The summaries of all shards as one, and the fewest and most replicas that each broker may hold."""
 
     tally: Tally
     group: Ints
@@ -40,12 +41,12 @@ class Whole:
 
     @cached_property
     def apart(self) -> Bools:
-        """Topics of which every partition has a given number of replicas in every rack."""
+        """A mask of the separable topics, whose partitions all have a given number of replicas in every rack."""
         return np.asarray(self.tally.most.sum(axis=1) == self.tally.wants, bool)
 
     @cached_property
     def move(self) -> int:
-        """What a move costs: more than all mebibytes, and than twice what any way through the network sums up."""
+        """The cost of a move: more than all mebibytes, and than twice the sum of any path through the network."""
         tally = self.tally
         ways = np.maximum(tally.value, 0).sum(dtype=np.int64) + tally.plain_weight.sum()
         return int(tally.wanted[1] + 2 * (ways + tally.knot_weight[tally.tie_knot].sum())) + 1
@@ -53,7 +54,7 @@ class Whole:
 
 @dataclass(frozen=True)
 class Part:
-    """What of the whole is in a network: racks of topics, their open options, and what each has taken besides."""
+    """The part of all topics in a network: their racks, their open options, and what each rack has taken besides."""
 
     rows: Bools
     open: Bools
@@ -62,7 +63,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Quotas:
-    """Replicas per topic and broker beyond the base, the bound on moves and on mebibytes, and the brokers' prices."""
+    """Replicas per topic and broker beyond the base, bounds on moves and on mebibytes, and the brokers' prices."""
 
     beyond: npt.NDArray[np.int32]
     moves: int
@@ -71,7 +72,7 @@ class Quotas:
 
 
 def together(parts: list[Tally]) -> Tally:
-    """The tallies of slices, in their order, as one."""
+    """Combine the summaries of shards, in their order, into one."""
     topics = np.cumsum([0, *(part.topics for part in parts)])
     knots = np.cumsum([0, *(len(part.knot_topic) for part in parts)])
     cells = np.cumsum([0, *(len(part.cell_topic) for part in parts)])
@@ -93,7 +94,7 @@ def together(parts: list[Tally]) -> Tally:
 
 @dataclass(frozen=True)
 class Solved:
-    """A flow: replicas beyond the base per topic and broker, its cost, and what a place is worth by its potentials.
+    """A flow: replicas beyond the base per topic and broker, its cost, and the worth of a place by its potentials.
 
     `prices` of brokers are in moves, `full_prices` in costs; `worth`, in costs, is that of a place in a topic's rack.
     """
@@ -105,12 +106,12 @@ class Solved:
     worth: Ints
 
     def dearer(self, by: int) -> Solved:
-        """The same with what was paid besides."""
+        """Return the same result with `by` added to the cost."""
         return replace(self, cost=self.cost + by)
 
 
 class QuotaFlow:
-    """The network over a part (all racks of a topic that is not apart), within the brokers' bounds."""
+    """The network over a part (all racks of a topic that is not separable), within the brokers' bounds."""
 
     def __init__(self, whole: Whole, part: Part, bounds: tuple[Ints, Ints]) -> None:
         self.tally, self.group, self.bounds, self.part = whole.tally, whole.group, bounds, part
@@ -126,7 +127,7 @@ class QuotaFlow:
         self.move = whole.move
 
     def solve(self) -> Solved:
-        """The cheapest flow. Raises Infeasible."""
+        """Return the cheapest flow. Raises Infeasible."""
         self._supplies()
         self._options()
         self._knots()
@@ -140,7 +141,8 @@ class QuotaFlow:
         potential = self.net.potentials(flow)
         worth = np.zeros(self.part.rows.shape, np.int64)
         worth[self.topics] = potential[self.sink[0]] - potential[self.rack]
-        # A potential is a sum of moves and, of less than half a move, mebibytes: rounded, it is that of moves alone.
+        # A potential is a sum of moves and of mebibytes, which are worth less than half a move. Rounded, it is the
+        # potential of the moves alone.
         moves = (potential + self.move // 2) // self.move
         prices, full = (found[self.sink[0]] - found[self.broker] for found in (moves, potential))
         return Solved(beyond, self.net.cost_of(flow), prices, full, worth)
@@ -149,11 +151,11 @@ class QuotaFlow:
         net, wants = self.net, self.tally.wants[self.topics]
         least, most = self.tally.least[self.topics], self.tally.most[self.topics]
         apart = self.apart[self.topics]
-        # Where only some racks are in the network, the others' replicas are no part of it.
+        # If only some racks are in the network, the replicas of the others are no part of it.
         here = np.where(self.part.rows[self.topics], most - self.part.taken[self.topics], 0)
         net.supply(self.rack[apart].ravel(), here[apart].ravel())
         loose = np.flatnonzero(~apart)
-        # A node of its own only where the racks' numbers are not given.
+        # A topic needs a node of its own only if its numbers of replicas per rack are not given.
         source = net.nodes(len(loose))
         net.supply(source, wants[loose])
         tail = np.broadcast_to(source[:, None], (len(loose), self.rack.shape[1]))
@@ -200,7 +202,7 @@ class QuotaFlow:
 
 
 def whole_quotas(whole: Whole) -> Quotas:
-    """The quotas of all topics by one flow. Raises Infeasible."""
+    """Return the quotas of all topics, computed by one flow. Raises Infeasible."""
     tally = whole.tally
     everything = Part(np.ones(tally.most.shape, bool), tally.value > NO_OPTION, np.zeros_like(tally.most))
     found = QuotaFlow(whole, everything, (whole.low - tally.base, whole.high - tally.base)).solve()
@@ -208,12 +210,12 @@ def whole_quotas(whole: Whole) -> Quotas:
 
 
 def option_costs(value: npt.NDArray[np.int32], move: int) -> Ints:
-    """What an option costs of each value: a gain where there is something to keep."""
+    """Return the cost of an option of each value: a gain if there is a replica to keep."""
     return np.where(value >= 0, -(move + value.astype(np.int64)), 0)
 
 
 def bound_of(tally: Tally, move: int, cost: int) -> tuple[int, int]:
-    """Moves and mebibytes of a cost, which counts what is kept beyond the base as a gain."""
+    """Return the moves and mebibytes of a cost, which counts replicas kept beyond the base as a gain."""
     total = (tally.wanted - tally.kept) @ np.array([move, 1])
     moves, weight = divmod(int(total) + cost, move)
     return moves, weight

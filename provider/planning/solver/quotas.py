@@ -1,11 +1,12 @@
-"""Who should hold how much: bounds per rack, fair shares per broker, floors and ceilings per topic.
+"""Fair shares: bounds per rack, shares per broker, floors and ceilings per topic.
 
-A broker's fair share of a partition is water filled in two levels: the racks share the replicas in proportion to
-their capacity within their bounds, and the brokers of a rack share what the rack has got, at most one replica each.
-Shares are exact fractions: the floor of a float that should be 5 may be 4.
+A broker's fair share of a partition is computed by water filling in two levels: the racks share the replicas in
+proportion to their capacity within their bounds, and the brokers of a rack share the rack's amount, at most one replica
+each. Shares are exact fractions: the floor of a float that should be 5 may be 4.
 
-Rack bounds and shares together are KAFKA-19048's rack quotas: as many racks as replicas gives every rack one replica
-of each partition; more racks than replicas gives each its weight, at most one; and fewer racks are filled evenly.
+Rack bounds and shares together are KAFKA-19048's rack quotas. With as many racks as replicas, every rack gets one
+replica of each partition. With more racks than replicas, each rack gets its weight, at most one. Fewer racks are filled
+evenly.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ Ints = npt.NDArray[np.int64]
 
 
 def rack_bounds(rf: int, sizes: Sequence[int], unracked: int) -> tuple[list[int], list[int]]:
-    """The fewest and the most replicas of one partition on each rack, so that they are spread as far as racks allow.
+    """Return the fewest and the most replicas of one partition on each rack, spread as far as the racks allow.
 
-    `sizes` are the numbers of brokers of each rack, `unracked` how many brokers are bound by no rack rule but may be
-    needed: they only count where the racks alone have too few brokers.
+    `sizes` are the numbers of brokers of each rack. `unracked` is the number of brokers without a rack constraint that
+    may be needed: the caller passes them only if each is a rack of its own, or if the racks alone have too few brokers.
     """
     most = max(sizes, default=0)
     height = next((u for u in range(1, most + 1) if sum(min(u, size) for size in sizes) + unracked >= rf), most)
@@ -36,7 +37,7 @@ def rack_bounds(rf: int, sizes: Sequence[int], unracked: int) -> tuple[list[int]
 
 
 def water_fill(weights: Sequence[Fraction], low: Sequence[int], high: Sequence[int], total: int) -> list[Fraction]:
-    """Amounts in proportion to `weights`, each held within its bounds, that add up to `total` (or come nearest)."""
+    """Return amounts in proportion to `weights`, each within its bounds, that add up to `total` or come nearest."""
     bounds = [Fraction(bound) for bound in (*low, *high)]
     levels = sorted({bound / weight for bound, weight in zip(bounds, [*weights, *weights], strict=True) if weight})
     filled = [_clamped(weights, low, high, level) for level in levels] or [[Fraction(bound) for bound in low]]
@@ -46,7 +47,7 @@ def water_fill(weights: Sequence[Fraction], low: Sequence[int], high: Sequence[i
     if above == 0 or sum(filled[above]) == total:
         return filled[above]
     under, over = filled[above - 1], filled[above]
-    # Between two neighbouring levels every amount grows in a straight line.
+    # Between two neighbouring levels every amount grows linearly.
     part = Fraction(total - sum(under)) / Fraction(sum(over) - sum(under))
     return [a + (b - a) * part for a, b in zip(under, over, strict=True)]
 
@@ -56,9 +57,10 @@ def _clamped(weights: Sequence[Fraction], low: Sequence[int], high: Sequence[int
 
 
 def shares(rf: int, racks: Sequence[int], capacity: Sequence[Fraction], *, own_rack: bool) -> list[Fraction]:
-    """Each broker's fair share of one partition with `rf` replicas; they add up to `rf`, or to one each if fewer.
+    """Return each broker's fair share of one partition with `rf` replicas.
 
-    `racks` holds each broker's rack number, -1 for none; brokers that may hold nothing are left out by the caller.
+    The shares add up to `rf`, or to one each if there are fewer brokers. `racks` holds each broker's rack number, -1
+    for none. The caller leaves out brokers that may hold nothing.
     """
     numbers = sorted({rack for rack in racks if rack >= 0})
     members = [[b for b, rack in enumerate(racks) if rack == number] for number in numbers]
@@ -75,27 +77,27 @@ def shares(rf: int, racks: Sequence[int], capacity: Sequence[Fraction], *, own_r
 
 
 def rack_bounds_of(rf: int, sizes: Sequence[int], loose: int, *, own_rack: bool) -> tuple[list[int], list[int]]:
-    """`rack_bounds` as the option `rackless` reads brokers without a rack."""
+    """Return `rack_bounds` with brokers without a rack treated as the option `rackless` says."""
     return rack_bounds(rf, sizes, loose if own_rack or sum(sizes) < rf else 0)
 
 
 def _within(group: Sequence[int], capacity: Sequence[Fraction], amount: Fraction) -> list[Fraction]:
-    # Scaled to whole numbers of 1/denominator, so that one water filling serves both levels.
+    # Scaled to multiples of 1/denominator, so that one water filling serves both levels.
     unit = amount.denominator
     weights = [capacity[broker] for broker in group]
     return [part / unit for part in water_fill(weights, [0] * len(group), [unit] * len(group), amount.numerator)]
 
 
 def fair_bounds(counts: Ints, share_of: Sequence[Sequence[Fraction]]) -> tuple[Ints, Ints, Ints, Ints]:
-    """Floors and ceilings of the fair share, per topic and broker, and per broker over all topics.
+    """Return floors and ceilings of the fair share, per topic and broker, and per broker over all topics.
 
-    `counts[t, i]` is how many partitions of topic t have the i-th replication factor, `share_of[i]` each broker's
-    share of one such partition.
+    `counts[t, i]` is the number of partitions of topic t with the i-th replication factor; `share_of[i]` is each
+    broker's share of one such partition.
     """
     denominator = math.lcm(*(share.denominator for row in share_of for share in row)) if share_of else 1
     numerators = [[int(share * denominator) for share in row] for row in share_of]
     largest = max((value for row in numerators for value in row), default=0) * (int(counts.sum()) + 1)
-    # Exact in either case: capacities of odd proportions need more than 64 bits.
+    # Both types are exact: capacities in uneven proportions need more than 64 bits.
     kind = np.int64 if largest < 2**62 else object
     width = len(share_of[0]) if share_of else 0
     sums = counts.astype(kind) @ np.array(numerators, dtype=kind).reshape(len(share_of), width)

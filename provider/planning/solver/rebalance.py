@@ -1,15 +1,15 @@
-"""The even placement of fewest moves: one exact flow behind rebalance, expand and drain (KAFKA-19048).
+"""The even placement with the fewest moves: one exact flow behind rebalance, expand and drain (KAFKA-19048).
 
 ::
 
     partition ─[rack bounds]─► its share of a rack ──keep──► (topic, broker) ─[fair share]─► broker ─[fair share]─► sink
                                         └──new──► pool of (topic, rack) ──┘
 
-Rows and columns are two laminar families, so the network has an integral solution that meets every floor and ceiling
-at once, and the cheapest flow is the cheapest plan: a new replica costs one move, then its mebibytes, and keeping the
-preferred leader is worth the least. A pool forgets which partition a unit came from, so the flow can only be too
-cheap; where its units can then be dealt to distinct brokers, its cost is reached, and the plan is optimal. A topic
-where they cannot is laid out again with an arc for each of its partitions and brokers, which forgets nothing.
+Rows and columns are two laminar families, so the network has an integral solution that meets every floor and ceiling at
+once, and the cheapest flow is the cheapest plan: a new replica costs one move, then its mebibytes, and keeping the
+preferred leader is worth the least. A pool does not record which partition a unit came from, so the flow can only be
+too cheap. If its units can then be dealt to distinct brokers, its cost is reached, and the plan is optimal. A topic
+whose units cannot be dealt is modelled again with an arc for each of its partitions and brokers, which loses nothing.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _MANY = 1 << 40
 
 @dataclass(frozen=True)
 class Shape:
-    """Partitions to place: per row topic, replicas wanted, bytes; per slot held, row, broker and whether it leads.
+    """Partitions to place: per row topic, replicas wanted, bytes; per slot held, row, broker and a flag for leaders.
 
-    `group` is each broker's rack, and one number more for brokers without; `brokers` are all that may hold a replica.
+    `group` is each broker's rack, and one number more for brokers without; the brokers are all that may hold a replica.
     """
 
     topic: Ints
@@ -41,13 +41,13 @@ class Shape:
     broker: Ints
     leads: Bools
     group: Ints
-    #: Brokers that keep what they hold, and receive nothing.
+    #: Receive-excluded brokers: they keep their replicas and receive none.
     barred: Bools
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """Fewest and most: per row and group, per topic and broker, per broker."""
+    """The fewest and most replicas: per row and group, per topic and broker, per broker."""
 
     rack: tuple[Ints, Ints]
     cell: tuple[Ints, Ints]
@@ -56,7 +56,7 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Placed:
-    """Row and broker of every replica, the fewest moves that any placement needs, and whether all bounds are met."""
+    """Row and broker of every replica, the fewest moves of any placement, and a flag for all bounds met."""
 
     row: Ints
     broker: Ints
@@ -65,7 +65,10 @@ class Placed:
 
 
 def place_evenly(shape: Shape, bounds: Bounds) -> Placed:
-    """The placement of fewest moves, then fewest bytes, within the bounds; where they cannot all be met, nearest."""
+    """Return the placement of fewest moves, then fewest bytes, within the bounds.
+
+    If the bounds cannot all be met, return the placement that comes nearest to them.
+    """
     if len(shape.topic) == 0:
         return Placed(np.zeros(0, np.int64), np.zeros(0, np.int64), 0, within=True)
     try:
@@ -75,13 +78,13 @@ def place_evenly(shape: Shape, bounds: Bounds) -> Placed:
 
 
 def place_exactly(shape: Shape, bounds: Bounds) -> Placed:
-    """The same within the bounds only. Raises Infeasible."""
+    """Return the same placement, but only within the bounds. Raises Infeasible."""
     return _place(shape, bounds, soft=False)
 
 
 def _place(shape: Shape, bounds: Bounds, *, soft: bool) -> Placed:
     dense = np.zeros(int(shape.topic.max()) + 1, bool)
-    # Each round makes at least one more topic dense, and a dense topic needs no dealing.
+    # Each round makes at least one more topic dense, and the units of a dense topic need no dealing.
     for _ in range(len(dense) + 1):
         flow = _Flow(shape, bounds, dense, soft=soft)
         row, broker, bound, undealt = flow.solved()
@@ -93,7 +96,7 @@ def _place(shape: Shape, bounds: Bounds, *, soft: bool) -> Placed:
 
 
 class _Flow:
-    """The network of one placement. `dense` marks the topics that are laid out without pools."""
+    """The network of one placement. `dense` marks the topics that are modelled without pools."""
 
     def __init__(self, shape: Shape, bounds: Bounds, dense: Bools, *, soft: bool) -> None:
         self.shape, self.bounds, self.dense, self.soft = shape, bounds, dense, soft
@@ -109,7 +112,7 @@ class _Flow:
         self.price, self.lead, self.far = costs_of(shape.size, shape.factor, int(self.sink[0]), soft=soft)
 
     def solved(self) -> tuple[Ints, Ints, int, Ints]:
-        """Rows and brokers, the bound, and the topics whose pooled units cannot be dealt to distinct brokers."""
+        """Return rows, brokers, the bound, and the topics whose pooled units cannot be dealt to distinct brokers."""
         self._arcs()
         flow = self.net.solve()
         kept = flow[self.keep] > 0
@@ -185,7 +188,10 @@ class _Flow:
             self.net.connect(tail, head, _MANY, self.far)
 
     def _deal(self, units: Ints, amounts: Ints, held: tuple[Ints, Ints]) -> tuple[Ints, Ints, Ints]:
-        """Pooled units to brokers, so that no partition meets a broker twice; and topics where that cannot be."""
+        """Deal pooled units to brokers, so that no partition meets a broker twice.
+
+        Return rows and brokers, and the topics for which this is impossible.
+        """
         used = units > 0
         row, group, units = self.pool_row[used], self.pool_group[used], units[used]
         simple = self._simple_pools()[self.shape.topic[row] * self.groups + group]
@@ -196,7 +202,10 @@ class _Flow:
         return np.concatenate([easy[0], hard[0]]), np.concatenate([easy[1], hard[1]]), hard[2]
 
     def _deal_in_turns(self, row: Ints, group: Ints, amounts: Ints) -> tuple[Ints, Ints]:
-        """Where a partition takes one unit at most: any will do; neighbours get different brokers."""
+        """Deal the units of partitions that take one unit at most.
+
+        Any broker will do; neighbours get different brokers.
+        """
         wanted = np.unique(self.shape.topic[row] * self.groups + group)
         arc = np.repeat(np.arange(len(amounts)), amounts)
         turn = np.arange(len(arc)) - np.repeat(np.cumsum(amounts) - amounts, amounts)
@@ -208,7 +217,7 @@ class _Flow:
         return rows, broker[mine][order]
 
     def _simple_pools(self) -> Bools:
-        """Pools from which no partition may take more than one unit."""
+        """Return a mask of the pools from which no partition may take more than one unit."""
         most = np.zeros(len(self.dense) * self.groups, np.int64)
         row, group = np.nonzero(self.bounds.rack[1])
         np.maximum.at(most, self.shape.topic[row] * self.groups + group, self.bounds.rack[1][row, group])

@@ -1,4 +1,4 @@
-"""Which partitions a plan may touch, which of them need it, and which cannot have it."""
+"""The partitions that a plan may touch, those of them that need a change, and those that cannot get it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Case", "Fate", "chosen", "fates"]
 
 @dataclass(frozen=True)
 class Case:
-    """One slice, and what is asked of it."""
+    """The planning problem of one shard."""
 
     rows: Rows
     brokers: Brokers
@@ -27,32 +27,35 @@ class Case:
 
     @property
     def own_rack(self) -> bool:
-        """Whether a broker without a rack is a rack of its own."""
+        """True if a broker without a rack is a rack of its own."""
         return self.options.rackless == "own-rack"
 
 
 class Fate(IntEnum):
-    """What becomes of a partition. Those after PLANNED need something and do not get it."""
+    """The disposition of a partition. Values after PLANNED mean that it needs a change and does not get it."""
 
     UNTOUCHED = 0
     PLANNED = 1
-    #: Moving it would lose its data for good.
+    #: Moving it would lose its data permanently.
     ALL_REPLICAS_LOST = 2
-    #: Fewer brokers are left than it has replicas; Kafka would hang a move that keeps a dead one.
+    #: Fewer brokers are left than the partition has replicas. A move that keeps a dead broker would stall.
     TOO_FEW_BROKERS = 3
-    #: A reassignment of it is under way.
+    #: A reassignment of it is in flight.
     IN_FLIGHT = 4
     PINNED = 5
     EXCLUDED = 6
 
     @property
     def word(self) -> str:
-        """The reason, as `unplaced` and `pinned` of a proof carry it."""
+        """The reason, as `unplaced` and `pinned` of a proof contain it."""
         return self.name.lower()
 
 
 def chosen(case: Case) -> Ints:
-    """The fate that the options alone decide: EXCLUDED, PINNED, IN_FLIGHT, or UNTOUCHED where they do not."""
+    """Return the dispositions that the options alone decide: EXCLUDED, PINNED or IN_FLIGHT.
+
+    The others are UNTOUCHED.
+    """
     rows, options = case.rows, case.options
     barred = set() if case.operation not in BALANCING or options.internal_topics else INTERNAL_TOPICS
     topic = np.array([name in barred or not _selected(name, options) for name in rows.topics], bool)
@@ -63,9 +66,9 @@ def chosen(case: Case) -> Ints:
 
 
 def fates(case: Case, kept: Bools, missing: Ints, room: Ints, changes: Bools) -> Ints:
-    """Each row's fate when `missing` replicas are to be added to the slots that it keeps, on at most `room` brokers.
+    """Return each row's disposition when `missing` replicas are to join the slots it keeps, on at most `room` brokers.
 
-    `changes` marks rows that change even where nothing is missing.
+    `changes` marks rows that change even if nothing is missing.
     """
     rows, brokers = case.rows, case.brokers
     decided = chosen(case)

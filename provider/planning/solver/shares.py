@@ -1,7 +1,8 @@
-"""What a slice is told by the whole: how many replicas each topic has on each broker, and how many leaders it gets.
+"""The quotas of a shard: the replicas of each topic on each broker, and the number of leaders of each broker.
 
-The whole is known from the slices' tallies alone. Quotas are one flow over topics and brokers; leaders another, over
-the same, whose columns become each slice's targets: so that many slices, each solved by itself, are even together.
+The whole cluster is known from the shard summaries alone. Quotas are one flow over topics and brokers. Leaders are
+another flow over the same nodes, whose columns become each shard's targets. Many shards, each solved on its own, are
+therefore even together.
 """
 
 from __future__ import annotations
@@ -18,27 +19,27 @@ from kafka_steward.planning.solver.tally import Tally
 
 __all__ = ["Share", "led_together", "shares_of"]
 
-#: How far a broker's leaders in one slice may be from the part that it holds there.
+#: Fraction by which a broker's leaders in one shard may differ from its part of the replicas there.
 _SLACK = 0.25
 
 
 @dataclass(frozen=True)
 class Share:
-    """One slice's part: replicas per topic and broker, of which a bit says if it is one more than the floor; leaders.
+    """One shard's part: replicas per topic and broker, as a bit for one more than the floor, and leaders per broker.
 
-    `leaders` is None where brokers lead in proportion to what they hold, which every slice can see to by itself.
+    `leaders` is None if brokers lead in proportion to their replicas, which every shard can ensure on its own.
     """
 
     more: npt.NDArray[np.uint8]
     leaders: Ints | None
 
     def quota(self, low: Ints) -> Ints:
-        """Replicas per topic and broker, given the floors."""
+        """Return replicas per topic and broker, given the floors."""
         return np.asarray(low + np.unpackbits(self.more, count=low.size).reshape(low.shape), np.int64)
 
 
 def shares_of(tally: Tally, topics: list[int], quotas: Quotas, leaders: list[Ints] | None) -> list[Share]:
-    """The shares of slices, which have so many `topics` each."""
+    """Return the quotas of the shards; `topics` is the number of topics of each."""
     more = quotas.beyond.copy()
     more[tally.cell_topic, tally.cell_broker] -= tally.cell_low
     shares = []
@@ -49,9 +50,9 @@ def shares_of(tally: Tally, topics: list[int], quotas: Quotas, leaders: list[Int
 
 
 def led_together(tally: Tally, topics: list[int], quotas: Quotas, target: Bools) -> list[Ints]:
-    """How many leaders each broker gets in each slice, so that the whole is even and the fewest leaders change.
+    """Return each broker's number of leaders in each shard, so that the whole is even and the fewest leaders change.
 
-    Without `leads` in the tally, or where a topic's quotas leave no such choice, the slices take turns instead.
+    Without `leads` in the summary, or if a topic's quotas leave no such choice, the leaders are dealt in turns instead.
     """
     sizes = [int(part.sum()) for part in np.split(tally.partitions, np.cumsum(topics)[:-1])]
     slices = np.repeat(np.arange(len(topics)), topics)
@@ -65,7 +66,7 @@ def led_together(tally: Tally, topics: list[int], quotas: Quotas, target: Bools)
 
 
 def _in_turns(sizes: list[int], target: Bools) -> list[Ints]:
-    """Each slice's leaders divided among the brokers, with another phase for each: the sums are even too."""
+    """Divide each shard's leaders among the brokers, with another phase for each: the sums are even too."""
     brokers = int(target.sum())
     ends = np.cumsum([0, *sizes])[:, None] + np.arange(brokers)
     found = []
@@ -77,7 +78,7 @@ def _in_turns(sizes: list[int], target: Bools) -> list[Ints]:
 
 
 class _Leading:
-    """The flow of leaders from topics over slices to brokers."""
+    """The flow of leaders from topics through shards to brokers."""
 
     def __init__(self, tally: Tally, quotas: Quotas, target: Bools) -> None:
         self.tally, self.target = tally, target
@@ -90,10 +91,10 @@ class _Leading:
         self.net = Network()
 
     def solved(self, slices: Ints, slack: float | None) -> Ints:
-        """Leaders per topic and broker, given each topic's slice. Raises Infeasible.
+        """Return leaders per topic and broker, given each topic's shard. Raises Infeasible.
 
-        With `slack`, no slice's broker is asked to lead that part more or less of what it holds there than others:
-        a slice where one leads all that it holds could not be led partition by partition.
+        With `slack`, a broker's leaders in a shard differ from its part of the replicas there by at most that fraction.
+        If a broker had to lead all that it holds in a shard, the shard could not be led partition by partition.
         """
         net, tally, brokers = self.net, self.tally, len(self.target)
         parts = int(slices[-1]) + 1
@@ -124,7 +125,7 @@ class _Leading:
         return arcs
 
     def _reach(self, slices: Ints, sure: Ints, slack: float | None) -> tuple[Ints, Ints]:
-        """The fewest and most leaders per slice and broker."""
+        """Return the fewest and most leaders per shard and broker."""
         held = _by_slice(self.holds, slices)
         if slack is None:
             return np.zeros_like(held), held

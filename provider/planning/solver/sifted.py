@@ -1,11 +1,11 @@
-"""The same quotas by a flow over few of its arcs: those of which it is not plain who gets the replica.
+"""The quotas of `quota_flow` by column generation: a flow over the few arcs whose outcome is uncertain.
 
-Where every rack's number is given for each partition, racks have nothing to do with each other, and a topic's rack is
-a row by itself: at given prices of the brokers it takes its cheapest options. Prices come from a sample of the rows.
-Each row's options are ranked by them, and only those near the number that it takes are open in the flow; what is far
-ahead is taken, and what is far behind is not. The flow's own prices then tell which of the closed options should be
-otherwise. Those are opened, and the flow is solved again, until there are none: at these prices, then, no unit of the
-flow over all arcs would rather be elsewhere either, and it is the cheapest.
+If the number of replicas per rack is given for each partition, racks are independent of each other, and a topic's rack
+is a row by itself: at given prices of the brokers it takes its cheapest options. Prices come from a sample of the rows.
+Each row's options are ranked by them, and only options near the number that the row takes are open in the flow. Options
+far ahead are taken, and options far behind are not. The flow's own prices then show which of the closed options should
+change. Those are opened, and the flow is solved again, until there are none. At these prices no unit of the flow over
+all arcs would be cheaper elsewhere, so that the flow is the cheapest.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ __all__ = ["sifted_quotas"]
 
 Floats = npt.NDArray[np.float64]
 
-#: Of the topics: how many are in the sample, and at least how many per broker of the rack.
+#: Sample size: fraction of the topics, and at least so many topics per broker of the rack.
 _SAMPLE, _PER_BROKER = 0.03, 4
 #: Options on either side of the number that a row takes that are open to begin with.
 _WINDOW = 2
-#: Of a broker that got too many or too few: how many of its nearest options are opened for each.
+#: For a broker that got too many or too few: options to open for each replica, the nearest first.
 _OPENED_PER_NEED = 4
-#: Topics that choose at once; between, brokers that got less than their part become a little cheaper.
+#: Topics that choose at once. Between the blocks, brokers that got less than their part become a little cheaper.
 _BLOCK = 48
 _NEVER = 1 << 60
 
 
 def sifted_quotas(whole: Whole) -> Quotas:
-    """Quotas of all topics. Raises Infeasible."""
+    """Return the quotas of all topics. Raises Infeasible."""
     if not whole.apart.all():
         return whole_quotas(whole)
     tally = whole.tally
@@ -62,7 +62,7 @@ def sifted_quotas(whole: Whole) -> Quotas:
 
 @dataclass(frozen=True)
 class _Ranked:
-    """Each option's rank in its row at some prices, and its distance from the dearest one that the row takes."""
+    """Each option's rank in its row at some prices, and its distance from the most expensive one that is taken."""
 
     rank: npt.NDArray[np.int16]
     distance: Floats
@@ -79,7 +79,7 @@ class _Rack:
         self.wants = tally.most[:, number]
         self.tied = np.zeros(tally.topics, bool)
         self.tied[tally.knot_topic[tally.knot_group == number]] = True
-        # What cells that a knot touches may take is not left for the options.
+        # Replicas that cells touched by a contended cell may take are not left for the options.
         fewest, most = np.zeros((2, tally.topics), np.int64)
         mine = np.flatnonzero(whole.group[tally.cell_broker] == number)
         self.tied[tally.cell_topic[mine]] = True
@@ -91,7 +91,7 @@ class _Rack:
         self.shuffled = self.dice.permutation(tally.topics)
 
     def solved(self) -> Solved:
-        """The rack's cheapest flow. Raises Infeasible."""
+        """Return the rack's cheapest flow. Raises Infeasible."""
         window, topics = _WINDOW, len(self.wants)
         sample = max(_PER_BROKER * len(self.columns), int(_SAMPLE * topics))
         opened, taken = self.option, np.zeros_like(self.option)
@@ -113,7 +113,7 @@ class _Rack:
             opened = opened | wrong
 
     def _first_prices(self, topics: Ints) -> Ints:
-        """The prices of a sample alone, where brokers share its replicas as they share all."""
+        """Return the prices of a sample alone, in which brokers share the replicas as they share all."""
         rows = np.zeros(len(self.wants), bool)
         rows[topics] = True
         part, total = int(self.wants[rows].sum()), max(int(self.wants.sum()), 1)
@@ -123,11 +123,14 @@ class _Rack:
         try:
             return self._network(rows, self.option & rows[:, None], self.wants * 0, bounds).solve().full_prices
         except Infeasible:
-            # The sample is not like the whole; the first round finds better prices.
+            # The sample is not representative; the first round finds better prices.
             return np.zeros(len(self.whole.group), np.int64)
 
     def _ranked(self, prices: Ints) -> _Ranked:
-        """Ranks at these prices; of equals, those come first whose brokers got less than their part so far."""
+        """Return ranks at these prices.
+
+        Among equals, options come first whose brokers got less than their part so far.
+        """
         tally, cost = self.whole.tally, self.cost + prices[self.columns]
         room = ((self.whole.low + self.whole.high) / 2 - tally.base)[self.columns] / max(int(self.wants.sum()), 1)
         lack, middle = np.zeros(len(self.columns)), self.middle
@@ -147,14 +150,17 @@ class _Rack:
         return _Ranked(rank, distance)
 
     def _sifted(self, ranked: _Ranked, window: int) -> tuple[Bools, Bools]:
-        """Which options are open, and which of the others are taken."""
+        """Return masks of the options that are open, and of the other options that are taken."""
         first, last = self.takes[0][:, None] - window, self.takes[1][:, None] + window
         opened = (ranked.rank >= first) & (ranked.rank < last) & self.option
         taken = (ranked.rank < first) & self.option
         return opened | self._needed(ranked, taken, window * _OPENED_PER_NEED // _WINDOW), taken
 
     def _needed(self, ranked: _Ranked, taken: Bools, times: int) -> Bools:
-        """Of brokers that got too many or too few: the options that would cost the least to have otherwise."""
+        """Return a mask of the cheapest options to change.
+
+        They belong to brokers that got too many or too few replicas.
+        """
         tally, opened = self.whole.tally, np.zeros_like(taken)
         got = ((ranked.rank < self.middle[:, None]) & self.option).sum(axis=0)
         touched = np.zeros(len(self.whole.group), np.int64)
@@ -170,7 +176,7 @@ class _Rack:
         return opened
 
     def _flow(self, opened: Bools, taken: Bools) -> Solved:
-        """The flow over what is open, with what is taken. Raises Infeasible."""
+        """Return the flow over the open options, plus the closed options that are taken. Raises Infeasible."""
         closed = taken & ~opened
         left = self.whole.tally.base.copy()
         left[self.columns] += closed.sum(axis=0)
@@ -190,11 +196,11 @@ class _Rack:
         return QuotaFlow(self.whole, part, (np.where(mine, bounds[0], 0), np.where(mine, bounds[1], 0)))
 
     def _wrong(self, found: Solved, opened: Bools) -> Bools:
-        """Options that should be otherwise at the prices, and those that could take their place."""
+        """Return a mask of the options that should change at the prices, and of those that could replace them."""
         cost = np.where(self.option, self.cost + found.full_prices[self.columns], _NEVER)
         taken = (found.beyond[:, self.columns] > 0) & self.option
         dearest = np.sort(cost, axis=1)[np.arange(len(cost)), np.clip(self.wants - 1, 0, len(self.columns) - 1)]
-        # Where a knot has a say, the flow knows what a place in the row is worth.
+        # In rows with a contended cell, the flow gives the worth of a place in the row.
         worth = np.where(self.tied, found.worth[:, self.number], dearest)[:, None]
         tied, takes = self.tied[:, None], (self.wants > 0)[:, None]
         may = np.where(tied, ~opened, takes) & self.option

@@ -1,4 +1,4 @@
-"""How even a cluster is before and after a plan: what `spread` of a proof holds."""
+"""The balance of a cluster before and after a plan: the field `spread` of a proof."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["spread_of"]
 
 
 def spread_of(measures: Measures, brokers: Brokers) -> dict[str, Any]:
-    """Replicas, leaders and bytes per broker, replicas per topic, and who takes over from whom."""
+    """Return replicas, leaders and bytes per broker, replicas per topic, and the failover order."""
     return {
         "replicas": _both(measures.replicas_before, measures.replicas_after, brokers),
         "leaders": _both(measures.leaders_before, measures.leaders_after, brokers),
@@ -45,13 +45,13 @@ def _by_broker(values: Ints, brokers: Brokers) -> dict[str, Any]:
 
 
 def _topics(measures: Measures, when: str) -> dict[str, Any]:
-    """How many topics have which difference between their fullest and their emptiest broker; the worst by name."""
+    """Count the topics per difference between their fullest and their emptiest broker, and name the worst."""
     worst = [{"topic": name, "spread": spread} for name, spread in measures.widest[when]]
     return {"by_spread": measures.spreads[when], "widest": worst}
 
 
 def _succession(pairs: Ints, leaders: Ints, brokers: Brokers) -> dict[str, Any]:
-    """Adjacent pairs (preferred leader, next in line), and the broker that the death of another would burden most.
+    """Return adjacent pairs (preferred leader, next in line), and the broker failure that burdens another broker most.
 
     `partitions` of `heaviest` is what its successor would lead in addition, `leads` what it would lead in all.
     """

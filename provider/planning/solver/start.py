@@ -1,4 +1,4 @@
-"""Where an even plan starts: the partitions that it is for, and the floors and ceilings that it has to meet."""
+"""The inputs of an even plan: the partitions that it is for, and the floors and ceilings that it has to meet."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Start", "broker_bounds", "groups_of", "rack_tables"]
 
 @dataclass(frozen=True)
 class Start:
-    """What a slice starts from: its rows' fates, the planned ones as a shape, their bounds, and their old places."""
+    """The inputs of a shard: its rows' dispositions, the planned rows as a shape, their bounds, and old places."""
 
     fate: Ints
     planned: Ints
@@ -29,7 +29,10 @@ class Start:
 
     @classmethod
     def of(cls, case: Case) -> Start:
-        """From a case. Raises PlanError when a partition is to have more replicas than there are brokers for it."""
+        """Build the inputs from a problem.
+
+        Raises PlanError when a partition is to have more replicas than there are brokers for it.
+        """
         rows, brokers = case.rows, case.brokers
         usable = brokers.having("live", "new")
         fate = _fates(case, usable)
@@ -66,18 +69,21 @@ def _fates(case: Case, usable: Bools) -> Ints:
         raise PlanError(
             f"The partition {name} is to have {factor} replicas, and only {room[row]} brokers may hold one."
         )
-    # What was not asked for is no shortcoming of the plan.
+    # Excluded partitions were not requested: their state is no shortcoming of the plan.
     return np.asarray(np.where(fate == Fate.EXCLUDED, Fate.UNTOUCHED, fate), np.int64)
 
 
 def groups_of(brokers: Brokers) -> Ints:
-    """Each broker's rack, and one group more for those without: on the flow they differ from no rack in nothing."""
+    """Return each broker's rack, and one group more for brokers without a rack.
+
+    In the flow, that group does not differ from a rack.
+    """
     rack = brokers.rack
     return np.where(rack < 0, int(rack.max(initial=-1)) + 1, rack)
 
 
 def _bounds(case: Case, shape: Shape, topics: int) -> Bounds:
-    # Without any partition there is still a table, of no rows.
+    # Without any partition there is still a table, with no rows.
     factors, which = np.unique(shape.factor if len(shape.factor) else np.ones(1, np.int64), return_inverse=True)
     which = which[: len(shape.factor)]
     counts = np.zeros((topics, len(factors)), np.int64)
@@ -87,7 +93,8 @@ def _bounds(case: Case, shape: Shape, topics: int) -> Bounds:
     low, high, least, most = fair_bounds(counts, share_of)
     holds = np.zeros_like(low)
     np.add.at(holds, (shape.topic[shape.row], shape.broker), 1)
-    # Excluded brokers share like any other, but what they lack they cannot get: then the others come nearest.
+    # Excluded brokers have a share like any other, but cannot receive what they lack. The others then come as near to
+    # their shares as possible.
     barred = usable & ~case.brokers.target
     low[:, barred], high[:, barred] = (np.minimum(bound, holds)[:, barred] for bound in (low, high))
     total = holds.sum(axis=0)
@@ -96,7 +103,10 @@ def _bounds(case: Case, shape: Shape, topics: int) -> Bounds:
 
 
 def _rack_bounds(case: Case, shape: Shape, usable: Bools) -> tuple[Ints, Ints]:
-    """Per row and group; a barred broker counts for the rows that it holds, and for no other."""
+    """Return bounds per row and group.
+
+    A receive-excluded broker counts for the rows that it holds, and for no other.
+    """
     barred = np.flatnonzero(shape.barred)
     keys = np.zeros((len(shape.factor), 1 + len(barred)), np.int64)
     keys[:, 0] = shape.factor
@@ -115,7 +125,10 @@ def _rack_bounds(case: Case, shape: Shape, usable: Bools) -> tuple[Ints, Ints]:
 def broker_bounds(
     case_brokers: Brokers, factors: Ints, counts: Ints, held: Ints, *, own_rack: bool
 ) -> tuple[Ints, Ints]:
-    """Floors and ceilings of the brokers, for so many partitions of each factor; `held` is what they hold now."""
+    """Return floors and ceilings of the brokers.
+
+    `counts` is the number of partitions of each factor; `held` is the number of replicas that the brokers hold now.
+    """
     usable = case_brokers.having("live", "new")
     share_of = [broker_shares(case_brokers, usable, factor, own_rack=own_rack) for factor in factors.tolist()]
     _, _, least, most = fair_bounds(counts[None, :], share_of)
@@ -125,7 +138,7 @@ def broker_bounds(
 
 
 def rack_tables(case: Case, group: Ints, factors: list[int], reach: Bools) -> tuple[Ints, Ints]:
-    """Per factor and group, where only the brokers in `reach` count."""
+    """Return the bounds per factor and group, where only the brokers in `reach` count."""
     groups = int(group.max()) + 1
     sizes = np.bincount(group[reach], minlength=groups)
     racked = np.unique(group[case.brokers.rack >= 0])

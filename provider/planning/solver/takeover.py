@@ -1,7 +1,7 @@
-"""Who takes over, for a slice that is one of several: pairs of neighbours evened out by exchanges, most worth first.
+"""The failover order of one shard among several: exchanges even out pairs of neighbours, the highest worth first.
 
-The flow of `leaders.succession` finds the least sum of squares of one slice, which is not that of the cluster; these
-exchanges come as near to that in a fraction of the time, and leave in place what is even already.
+The flow of `leaders.succession` finds the least sum of squares of one shard, which is not that of the cluster. These
+exchanges come as near to that in a fraction of the time, and leave in place what is already even.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ _ROUNDS = 200
 
 
 def takeover(row: Ints, broker: Ints, brokers: int) -> Ints:
-    """The slots' brokers with those after the first reordered, place by place. Slots are in order in ascending rows."""
+    """Return the slots' brokers with those after the first reordered, place by place.
+
+    Slots are in order in ascending rows.
+    """
     broker = broker.copy()
     degree = np.bincount(row)
     start = np.cumsum(degree) - degree
@@ -33,7 +36,7 @@ def takeover(row: Ints, broker: Ints, brokers: int) -> Ints:
 
 
 def _evened(index: Ints, pair: Ints, first: Ints) -> Ints:
-    """Which candidate each row takes, given the pair that each makes; to begin with its first."""
+    """Return the candidate that each row takes, given each candidate's pair; each row starts with its first."""
     _, pair = np.unique(pair, return_inverse=True)
     height = np.bincount(pair[first], minlength=int(pair.max(initial=-1)) + 1)
     taken = first.copy()
@@ -43,7 +46,7 @@ def _evened(index: Ints, pair: Ints, first: Ints) -> Ints:
         better = np.flatnonzero(gain > 0)
         if len(better) == 0:
             break
-        # Once per pair and round, so that every exchange is worth what it seemed.
+        # At most one exchange per pair and round, so that every exchange is worth what was computed.
         better = better[np.argsort(-gain[better], kind="stable")]
         better = better[np.sort(np.unique(target[better], return_index=True)[1])]
         better = better[np.sort(np.unique(source[better], return_index=True)[1])]
@@ -56,7 +59,7 @@ def _evened(index: Ints, pair: Ints, first: Ints) -> Ints:
 
 
 def _bring_forward(broker: Ints, first: Ints, chosen: Ints) -> None:
-    """Put the chosen ones first; those that they pass keep their order."""
+    """Put the chosen slots first; the slots that they pass keep their order."""
     moved = chosen > first
     first, chosen = first[moved], chosen[moved]
     for step in range(int((chosen - first).max(initial=0))):

@@ -1,9 +1,10 @@
-"""What a slice adds up to, for the quotas of the whole cluster: numbers per topic and broker, and the few knots.
+"""Shard summaries for the quotas of the whole cluster: numbers per topic and broker, and the few contended cells.
 
-A topic holds between floor and ceiling of its fair share on each broker. The floor is sure; the question is who gets
-the one replica more, and what it is worth there: the largest replica beyond the floor that could then stay. Only where
-a partition has more replicas in a rack than it may keep, the worths depend on each other: such a *knot* is told by
-itself, with its partition's size and brokers, and so are the replicas that compete with it.
+A topic holds between floor and ceiling of its fair share on each broker. The floor is guaranteed. Only two facts are
+open: which broker gets the one replica more, and its worth there, which is the largest replica beyond the floor that
+could then stay. The worths depend on each other only if a partition has more replicas in a rack than it may keep. Such
+a pair of partition and rack is a contended cell, which the code calls a *knot*. It is listed on its own, with its
+partition's size and brokers, and so are the replicas that compete with it.
 """
 
 from __future__ import annotations
@@ -21,20 +22,20 @@ from kafka_steward.planning.solver.rebalance import Bounds, Shape
 __all__ = ["MIB", "NO_OPTION", "Tally", "rack_table", "tally", "weights"]
 
 MIB = 1 << 20
-#: Of `Tally.value`: the broker gets what it surely has, and no more.
+#: In `Tally.value`: the broker gets its guaranteed replicas, and no more.
 NO_OPTION = -2
 _NOTHING_TO_KEEP = -1
-#: More mebibytes than that are counted as that many.
+#: Upper limit of a weight: more mebibytes are counted as this number.
 _HEAVIEST = 2**31 - 1
 
 
 @dataclass(frozen=True)
 class Tally:
-    """One slice. Tables are per topic and broker or rack; `base` is what is sure, everything else comes on top of it.
+    """The summary of one shard. Tables are per topic and broker or rack; `base` is guaranteed, all else is extra.
 
     Weights are mebibytes, rounded up. `value` is the weight that the optional replica of a cell can keep, -1 if there
-    is none to keep, NO_OPTION if there is no option. Knots, the cells that they touch, and the replicas there that are
-    not knots, are lists.
+    is none to keep, NO_OPTION if there is no option. Contended cells (`knot_*`, `tie_*`), the cells that they touch
+    (`cell_*`), and the uncontended replicas there (`plain_*`) are lists.
     """
 
     topics: int
@@ -46,7 +47,7 @@ class Tally:
     least: Ints
     most: Ints
     wants: Ints
-    #: Replicas wanted and their weight, and of those what is kept in the base.
+    #: Replicas wanted and their weight, and the part of them that is kept in the base.
     wanted: Ints
     kept: Ints
     knot_topic: Ints
@@ -61,13 +62,13 @@ class Tally:
     cell_high: Ints
     plain_cell: Ints
     plain_weight: Ints
-    #: Floors, and partitions led now; empty if leaders are not planned for all slices together.
+    #: Floors, and partitions led now; empty if leaders are not planned for all shards together.
     low: npt.NDArray[np.int32]
     leads: npt.NDArray[np.int32]
     partitions: Ints
 
     def packed(self) -> bytes:
-        """As bytes, for `unpacked`."""
+        """Return the summary as bytes, for `unpacked`."""
         out = io.BytesIO()
         arrays: dict[str, Any] = {field.name: np.asarray(getattr(self, field.name)) for field in fields(self)}
         np.savez(out, **arrays)
@@ -75,19 +76,19 @@ class Tally:
 
     @classmethod
     def unpacked(cls, data: bytes) -> Tally:
-        """From what `packed` returned."""
+        """Restore a summary from the bytes that `packed` returned."""
         with np.load(io.BytesIO(data)) as found:
             arrays = {name: found[name] for name in found.files}
         return cls(topics=int(arrays.pop("topics")), **arrays)
 
 
 def weights(size: Ints) -> Ints:
-    """Sizes in mebibytes, rounded up."""
+    """Return sizes in mebibytes, rounded up."""
     return np.minimum(-(-size // MIB), _HEAVIEST)
 
 
 def rack_table(shape: Shape, keep: Bools | None = None) -> Ints:
-    """How many of the slots each row has per group."""
+    """Count the slots of each row per group; with `keep`, only those."""
     groups = int(shape.group.max()) + 1
     at = shape.row * groups + shape.group[shape.broker]
     at = at if keep is None else at[keep]
@@ -95,7 +96,10 @@ def rack_table(shape: Shape, keep: Bools | None = None) -> Ints:
 
 
 def tally(shape: Shape, bounds: Bounds, *, leaders: bool) -> Tally:
-    """Count a slice; of `bounds` only those of racks and of topics are its own. `leaders`: those too."""
+    """Summarize a shard.
+
+    Of `bounds` only those of racks and of topics are the shard's own. With `leaders`, leaders are counted too.
+    """
     topics, brokers = bounds.cell[0].shape
     weight = weights(shape.size)
     knot = rack_table(shape) > bounds.rack[1]
@@ -130,7 +134,7 @@ def tally(shape: Shape, bounds: Bounds, *, leaders: bool) -> Tally:
 
 
 class _Ranked:
-    """Replicas that are no part of a knot, by cell and, within it, the heaviest first."""
+    """Replicas in no contended cell, by cell and, within it, the heaviest first."""
 
     def __init__(self, cell: Ints, weight: Ints, cells: int) -> None:
         order = np.lexsort((-weight, cell))
@@ -139,7 +143,7 @@ class _Ranked:
         self.rank = np.arange(len(order)) - self.start[self.cell]
 
     def upto(self, count: Ints) -> Ints:
-        """How many are among the first `count` of their cell, and their weight."""
+        """Return the number of replicas among the first `count` of their cell, and their weight."""
         mine = self.rank < count[self.cell]
         return np.array([mine.sum(), self.weight[mine].sum()])
 

@@ -1,9 +1,10 @@
-"""The placement of one slice when every topic's number on every broker is given: who stays, and who goes where.
+"""The placement of one shard when every topic's number on every broker is given: replicas that stay, and new ones.
 
-Where each partition has one place in a rack, it is plain: of a topic's replicas on a broker the heaviest stay, and
-those that do not, or were lost, take what is left in the rack in turns. Only on brokers of which a partition has two in
-the rack a small flow says who stays. Racks where partitions have several places go through the flow of `rebalance`, a
-rack at a time; so do whole partitions where the racks' numbers are not given.
+If each partition has one place in a rack, the choice is simple. Of a topic's replicas on a broker the heaviest stay.
+Those that do not stay, and lost ones, take the places left in the rack in turns. A small flow decides which replicas
+stay only on the brokers of partitions that have two replicas in the rack. Racks where partitions have several places go
+through the flow of `rebalance`, one rack at a time. Whole partitions do so too if the numbers of replicas per rack are
+not given.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ Placement = tuple[Ints, Ints]
 
 
 def place_within(shape: Shape, rack: tuple[Ints, Ints], quota: Ints) -> Placement:
-    """Row and broker of every replica, in that order; the fewest moves, then mebibytes. Raises Infeasible."""
+    """Return row and broker of every replica, in that order.
+
+    The placement has the fewest moves, then the fewest mebibytes. Raises Infeasible.
+    """
     apart = _apart(shape, rack[1], len(quota))
     rows = np.flatnonzero(apart[shape.topic])
     pairs = _Pairs(shape, rows, rack[1], quota)
@@ -38,7 +42,7 @@ def _apart(shape: Shape, high: Ints, topics: int) -> Bools:
 
 
 def _whole(shape: Shape, rack: tuple[Ints, Ints], quota: Ints, chosen: Bools) -> Placement:
-    """The topics in `chosen`, partition by partition."""
+    """Place the topics in `chosen`, partition by partition."""
     rows = np.flatnonzero(chosen[shape.topic])
     if len(rows) == 0:
         return rows, rows
@@ -63,7 +67,7 @@ def _whole(shape: Shape, rack: tuple[Ints, Ints], quota: Ints, chosen: Bools) ->
 
 
 class _Pairs:
-    """A partition's places in a rack, each pair of partition and rack by itself."""
+    """The places of partitions in racks, one entry per pair of partition and rack."""
 
     def __init__(self, shape: Shape, rows: Ints, high: Ints, quota: Ints) -> None:
         self.shape, self.quota = shape, quota
@@ -79,7 +83,7 @@ class _Pairs:
         self.chooses = rack_table(shape)[self.row, self.group] > self.places
 
     def single(self) -> Placement:
-        """Pairs of the racks where each partition has one place."""
+        """Place the pairs of the racks where each partition has one place."""
         mine = ~self.has_several[self.pool]
         slot = np.flatnonzero(self.slot_pair >= 0)
         keeps = self._kept(slot[mine[self.slot_pair[slot]]])
@@ -87,7 +91,7 @@ class _Pairs:
         homeless[self.slot_pair[keeps]] = False
         pairs = np.flatnonzero(homeless)
         pairs = pairs[np.argsort(self.pool[pairs], kind="stable")]
-        # Nobody gets a place that it had: a broker has one left only where all that it held stay.
+        # No row gets a place that it had: a broker has one left only if all replicas that it held stay.
         broker = self._places_left(keeps)
         shape = self.shape
         return np.concatenate([shape.row[keeps], self.row[pairs]]), np.concatenate([shape.broker[keeps], broker])
@@ -100,12 +104,15 @@ class _Pairs:
         return np.concatenate([plain[self._stays(plain)], other[self._settled(other)]])
 
     def _cell(self, slot: Ints) -> Ints:
-        """The number of each slot's topic and broker."""
+        """Return the number of each slot's topic and broker."""
         shape = self.shape
         return np.asarray(shape.topic[shape.row[slot]] * self.quota.shape[1] + shape.broker[slot], np.int64)
 
     def _settled(self, slot: Ints) -> Bools:
-        """Of the slots where a pair has to choose, and of their rivals there: which stay, so that the most can."""
+        """Return a mask of the slots that stay, chosen so that the most can.
+
+        The slots belong to pairs that have to choose, or compete with them.
+        """
         if len(slot) == 0:
             return np.zeros(0, bool)
         shape, pair = self.shape, self.slot_pair[slot]
@@ -127,7 +134,10 @@ class _Pairs:
         return np.asarray(net.solve()[stays] > 0, bool)
 
     def _stays(self, slot: Ints) -> Bools:
-        """Which slots are among the heaviest of their topic on their broker; of equals those that lead come first."""
+        """Return a mask of the slots that are among the heaviest of their topic on their broker.
+
+        Among equals, slots that lead come first.
+        """
         shape, cell = self.shape, self._cell(slot)
         order = np.lexsort((~shape.leads[slot], -weights(shape.size)[shape.row[slot]], cell))
         start = np.concatenate([[0], np.cumsum(np.bincount(cell, minlength=self.quota.size))])
@@ -136,7 +146,7 @@ class _Pairs:
         return np.asarray(rank < self.quota.ravel()[cell], bool)
 
     def _places_left(self, keeps: Ints) -> Ints:
-        """The brokers of the places that nobody keeps, rack by rack of each topic, in turns."""
+        """Return the brokers of the places that no replica keeps, rack by rack of each topic, in turns."""
         shape, topics = self.shape, len(self.quota)
         left = self.quota - np.bincount(self._cell(keeps), minlength=self.quota.size).reshape(self.quota.shape)
         groups = len(self.has_several) // topics
@@ -150,7 +160,7 @@ class _Pairs:
         return broker[which][np.lexsort((broker[which], turn, pool[topic, broker][which]))]
 
     def several(self) -> Placement:
-        """Pairs of the other racks, by the flow: a rack of a topic is a topic of its own there."""
+        """Place the pairs of the other racks by the flow, where a rack of a topic is a topic of its own."""
         pairs = np.flatnonzero(self.has_several[self.pool])
         if len(pairs) == 0:
             return pairs, pairs

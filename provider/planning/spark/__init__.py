@@ -1,1 +1,1 @@
-"""The Spark job: it cuts a snapshot into slices, plans them, and writes the plan."""
+"""The Spark job: it cuts a snapshot into shards, plans them, and writes the plan."""

@@ -1,7 +1,7 @@
-"""What a remote executor's Python lacks, in one file: our planning code, OR-tools' flow solver, fsspec.
+"""The archive for remote executors: the planning code, OR-tools' flow solver and fsspec, in one file.
 
-NumPy and pyarrow are left to the cluster, whose Spark needs them for Arrow anyway. Binary parts fit one platform and
-one version of Python: make the archive with the version that the executors run.
+NumPy and pyarrow are left to the cluster, because its Spark needs them for Arrow anyway. Binary parts fit one platform
+and one version of Python: make the archive with the version that the executors run.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kafka_steward.errors import PlanError
 
 __all__ = ["FOLDER", "archive_conf", "make_archive"]
 
-#: What the archive is unpacked as, in each executor's working directory.
+#: Name of the unpacked archive in each executor's working directory.
 FOLDER = "kafka_steward_archive"
 
 _OURS = ("__init__.py", "errors.py", "assignment.py", "planning")
@@ -33,7 +33,7 @@ def make_archive(path: str) -> None:
 
 
 def archive_conf(uri: str) -> dict[str, str]:
-    """The Spark configuration that puts the archive at `uri` on every executor's path."""
+    """Return the Spark configuration that puts the archive at `uri` on every executor's path."""
     return {"spark.archives": f"{uri}#{FOLDER}", "spark.executorEnv.PYTHONPATH": f"./{FOLDER}"}
 
 
@@ -42,7 +42,7 @@ def _members() -> Iterator[tuple[str, Path]]:
         folder = _folder(package)
         for part in parts:
             yield from _files(folder / part, folder.parent)
-    # Where the wheel keeps the libraries that it brings along.
+    # The wheel keeps the libraries that it bundles in this folder.
     yield from _files(_folder("ortools").parent / "ortools.libs", _folder("ortools").parent)
 
 

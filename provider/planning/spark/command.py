@@ -1,4 +1,4 @@
-"""The command line: what was asked for, and what is printed and written beside the plan."""
+"""The command line: parse the request, print results, and write files beside the plan."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kafka_steward.planning.files.reassignment import read_json, snapshot_tables
 
 __all__ = ["Request", "print_verdict", "request_of", "write_reassignments"]
 
-#: Partitions up to which a plan is checked without Spark: some seconds.
+#: Partitions up to which a plan is checked without Spark, which takes some seconds.
 _PLAIN_ROWS = 30_000
 
 _DESCRIPTION = """\
@@ -47,7 +47,7 @@ a broker's state is live, failed, draining or new."""
 
 @dataclass(frozen=True)
 class Request:
-    """What was asked for on the command line."""
+    """The request on the command line."""
 
     snapshot: str
     out: str
@@ -59,7 +59,7 @@ class Request:
 
 
 def request_of(arguments: Sequence[str] | None) -> Request:
-    """Parse the arguments, and write the snapshot if one is given as files. Raises PlanError."""
+    """Parse the arguments, and write the snapshot if it is given as files. Raises PlanError."""
     parser = _parser()
     given = parser.parse_args(arguments)
     if given.make_archive:
@@ -105,13 +105,13 @@ def _snapshot_written(given: argparse.Namespace) -> str:
     current, brokers = read_json(given.current, "current assignment"), read_json(given.brokers, "brokers")
     broker_table, partitions = snapshot_tables(current, brokers)
     uri = f"{given.out.rstrip('/')}/snapshot"
-    # A person's file has neither an id nor a time: the same file is the same snapshot.
+    # A user-written file has neither a cluster id nor a time. With these constants the same file is the same snapshot.
     write_snapshot(uri, cluster_id="", taken_ms=0, brokers=broker_table, partitions=partitions)
     return uri
 
 
 def write_reassignments(request: Request) -> None:
-    """Write plan and rollback as `kafka-reassign-partitions` takes them, if asked for. Raises PlanError."""
+    """Write plan and rollback as `kafka-reassign-partitions` takes them, if requested. Raises PlanError."""
     if request.json_file is None:
         return
     path, moves = Path(request.json_file), read_plan(request.out).moves
@@ -123,7 +123,7 @@ def write_reassignments(request: Request) -> None:
 
 
 def print_verdict(request: Request) -> int:
-    """Judge a plan; returns 0 if it is valid and proven, 1 if not."""
+    """Judge a plan and print the verdict. Returns 0 if the plan is valid and proven, 1 if not."""
     verdict = _verdict(request)
     for sentence in (*verdict.problems, *verdict.unproven):
         print(sentence, file=sys.stderr)
@@ -133,11 +133,11 @@ def print_verdict(request: Request) -> int:
 
 
 def _verdict(request: Request) -> Verdict:
-    """By Spark where it was submitted to one, or where plain Python would take long."""
+    """Check the plan with Spark if spark-submit started this process, or if plain Python would take long."""
     snapshot = read_snapshot(request.snapshot)
     if "PYSPARK_GATEWAY_PORT" not in os.environ and len(snapshot.partitions) <= _PLAIN_ROWS:
         return check(snapshot, read_plan(request.out))
-    # Imported late: the plain way needs no Spark at all.
+    # Imported here: the check in plain Python needs no Spark.
     from kafka_steward.planning.spark.review import review  # noqa: PLC0415
     from kafka_steward.planning.spark.session import local_session, worker_errors  # noqa: PLC0415
 

@@ -1,7 +1,7 @@
-"""The Spark job: a snapshot in, a plan and its proof out.
+"""The Spark job: it reads a snapshot and writes a plan with its proof.
 
-`python -m kafka_steward.planning --snapshot URI --out URI --operation heal` runs it on this machine; the same file is
-what spark-submit starts. The proof is the last line on standard output; the plan is in the workspace.
+`python -m kafka_steward.planning --snapshot URI --out URI --operation heal` runs it on this machine; spark-submit
+starts the same file. The proof is the last line on standard output; the plan is in the workspace.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ def run(
     *,
     slice_rows: int = SLICE_ROWS,
 ) -> dict[str, Any]:
-    """Plan `operation` from the snapshot at one address, write plan and proof to the other; returns the proof.
+    """Plan `operation` from the snapshot at one address, write plan and proof to the other, and return the proof.
 
-    Raises PlanError, in one sentence, and writes no plan when the request or the snapshot is wrong.
+    Raises PlanError with one message, and writes no plan, when the request or the snapshot is wrong.
     """
     asked = operation_of(operation)
     chosen = Options.of(asked, options or {})
@@ -86,7 +86,10 @@ def run(
 
 
 def _refuse_unknown_topics(snapshot: SnapshotFolder, job: Job) -> None:
-    """Slices know their own topics alone: a name that is in none of them would be passed over."""
+    """Raise PlanError for a named topic that the snapshot does not have.
+
+    Each shard knows only its own topics, so that it would ignore an unknown name.
+    """
     named = set(job.options.topics)
     if job.operation is Operation.APPLY:
         named = {name.topic for name in assignments(job.options.reassignment)}
@@ -116,7 +119,11 @@ def _solved(
 
 
 def _put_together(rows: DataFrame, job: Job, snapshot: SnapshotFolder) -> tuple[DataFrame, Measures]:
-    """An even plan of many slices; of all partitions as one where that may move less and they are not too many."""
+    """Return an even plan of many shards, or of all partitions as one.
+
+    All partitions are planned as one if the shards have no solution with their quotas, or if one plan may move less and
+    the partitions are not too many for it.
+    """
     brokers = job.arrays()
     topics = len(pc.unique(snapshot.partitions.column("topic")))
     count = partial(tally_slice, job, leaders=topics * len(brokers) <= MANY_CELLS)
@@ -131,7 +138,10 @@ def _put_together(rows: DataFrame, job: Job, snapshot: SnapshotFolder) -> tuple[
 
 
 def _sure(result: DataFrame, measures: Measures | None) -> tuple[DataFrame, Measures]:
-    """What was planned, where nothing can have been in the way."""
+    """Return the planned result of a case that must have a placement.
+
+    Raises PlanError for a missing placement, which is an error of the planner.
+    """
     if measures is None:
         raise PlanError("No placement was found within the floors and ceilings; this is an error of the planner.")
     return result, measures
@@ -140,18 +150,18 @@ def _sure(result: DataFrame, measures: Measures | None) -> tuple[DataFrame, Meas
 def _planned(
     rows: DataFrame, job: Job, others: Sequence[Others | Share] | None, snapshot: SnapshotFolder
 ) -> tuple[DataFrame, Measures | None]:
-    """Moves and measures; no measures where a slice cannot be placed with its share."""
+    """Return moves and measures. The measures are None if a shard cannot be placed within its quota."""
     result = planned(rows, partial(plan_slice, job, others)).persist()
     answers = _answers(result.where(f.col("pack").isNull()))
     if not answers:
-        # No partition at all: a plan with nothing in it, from the kernel itself.
+        # The snapshot has no partition: the kernel itself returns an empty plan.
         answers = plan_slice(job, None, 0, snapshot.partitions).column("answer").to_pylist()
     return result, read_measures(answers) if all(answers) else None
 
 
 def _answers(answers: DataFrame) -> list[Any]:
-    """The small answers of all slices, in order. Raises PlanError with the first problem that a slice met."""
-    # Not `orderBy`: to find the ranges to sort by, Spark would run every kernel once more.
+    """Collect the small answers of all shards, in order. Raises PlanError with the first problem of a shard."""
+    # Not `orderBy`: Spark would run every kernel once more to find the ranges to sort by.
     found = sorted(answers.select("slice", "answer", "problem").collect(), key=itemgetter("slice"))
     problem = next((row["problem"] for row in found if row["problem"]), None)
     if problem:
@@ -160,10 +170,10 @@ def _answers(answers: DataFrame) -> list[Any]:
 
 
 def _written(result: DataFrame, out_uri: str, proof: dict[str, Any], options: Options) -> str:
-    """Write the plan; returns its digest, counted by the task that has its rows in order."""
+    """Write the plan and return its digest, computed by the task that has the rows in order."""
     slots = Slots(options.max_in_per_broker, options.max_out_per_broker, options.chunk_size)
     moves = result.select("pack").where(f.col("pack").isNotNull())
-    # The digest passes by while the rows are written: nothing is kept or run a second time for it.
+    # The digest is observed while the rows are written: nothing is cached or computed a second time for it.
     seen = Observation()
     rows = sealed(moves, partial(_in_order, slots, proof)).observe(seen, f.max("digest").alias("digest"))
     rows = rows.where(f.col("topic").isNotNull()).drop("digest")
@@ -179,7 +189,7 @@ def _in_order(slots: Slots, proof: Mapping[str, Any], moves: pa.Table | None) ->
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line. Returns the exit code: 0, or 1 after a sentence on standard error."""
+    """Run the command line. Returns the exit code: 0, or 1 after a message on standard error."""
     try:
         request = request_of(arguments)
         if request.archive:

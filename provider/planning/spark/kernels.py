@@ -1,7 +1,7 @@
-"""What runs on an executor, one slice at a time: Arrow table in, Arrow table out, no Spark in it.
+"""The kernels that run on an executor, one shard at a time: Arrow table in, Arrow table out, independent of Spark.
 
-A kernel carries everything it needs in plain values, so that Spark can send it along. What is wrong with the data
-comes back as a sentence in the answer: raised here, it would be buried in a Java stack trace.
+A kernel carries everything it needs in plain values, so that Spark can send it along. An error in the data is returned
+as a message in the answer: an exception raised here would be buried in a Java stack trace.
 """
 
 from __future__ import annotations
@@ -44,42 +44,43 @@ __all__ = [
     "tally_slice",
 ]
 
-#: Topics times brokers squared up to which prices are sought.
+#: Topics times brokers squared, up to which prices are searched.
 MAX_PRICED_CELLS = 20_000_000
 
-#: A small answer per slice: JSON, or the sentence of a PlanError.
+#: One small answer per shard: JSON, or the message of a PlanError.
 ANSWER = pa.schema([pa.field("slice", pa.int32()), pa.field("answer", pa.string()), pa.field("problem", pa.string())])
-#: A tally per slice, as bytes.
+#: One shard summary (`Tally`) per shard, as bytes.
 TALLY = pa.schema([pa.field("slice", pa.int32()), pa.field("answer", pa.binary()), pa.field("problem", pa.string())])
-#: Moves (answer and problem empty) and one answer per slice (topic empty), in one table: a stage has one output.
+#: Moves (answer and problem empty) and one answer per shard (topic empty), in one table, because a stage has one
+#: output.
 RESULT = pa.schema([*ANSWER, *(field.with_nullable(True) for field in MOVES)])
 
 
 @dataclass(frozen=True)
 class Job:
-    """What is to be planned: the same for every slice."""
+    """The planning request, the same for every shard."""
 
     brokers: pa.Table
     operation: Operation
     options: Options
 
     def arrays(self) -> Brokers:
-        """The brokers as arrays."""
+        """Return the brokers as arrays."""
         return Brokers.of(self.brokers, self.options.exclude_brokers, rack_aware=self.options.rack_aware)
 
     @property
     def own_rack(self) -> bool:
-        """Whether a broker without a rack is a rack of its own."""
+        """True if a broker without a rack is a rack of its own."""
         return self.options.rackless == "own-rack"
 
     def case(self, table: pa.Table) -> Case:
-        """A slice as arrays. Raises PlanError when its rows are wrong."""
+        """Return a shard as arrays. Raises PlanError when its rows are invalid."""
         brokers = self.arrays()
         return Case(Rows.of(table, brokers), brokers, self.operation, self.options)
 
 
 def survey_slice(job: Job, number: int, table: pa.Table) -> pa.Table:
-    """Count what the slices must know of each other, as `ANSWER`."""
+    """Count what the shards must know of each other, as `ANSWER`."""
 
     def answer() -> pa.Table:
         return _answer(number, survey(job.case(table)))
@@ -88,7 +89,10 @@ def survey_slice(job: Job, number: int, table: pa.Table) -> pa.Table:
 
 
 def tally_slice(job: Job, number: int, table: pa.Table, *, leaders: bool = True) -> pa.Table:
-    """Count what the quotas of an even plan must know of a slice, as `TALLY`; `leaders`: of its leaders too."""
+    """Count what the quotas of an even plan require of a shard, as `TALLY`.
+
+    With `leaders`, count its leaders too.
+    """
 
     def answer() -> pa.Table:
         start = Start.of(job.case(table))
@@ -99,7 +103,7 @@ def tally_slice(job: Job, number: int, table: pa.Table, *, leaders: bool = True)
 
 
 def plan_slice(job: Job, others: Sequence[Others | Share] | None, number: int, table: pa.Table) -> pa.Table:
-    """Plan a slice, as `RESULT`. `others` has one entry for each slice; None when there is one."""
+    """Plan a shard, as `RESULT`. `others` has one entry per shard; it is None if there is only one shard."""
 
     def answer() -> pa.Table:
         case = job.case(table)
@@ -121,7 +125,10 @@ def _measured(draft: Draft, case: Case, prices: list[int]) -> Measures:
 
 
 def _prices(job: Job, draft: Draft, table: pa.Table, found: pa.Table, *, apart: bool) -> list[int]:
-    """Prices that prove an even placement minimal, where there are any and the search is not too long."""
+    """Return prices that prove an even placement minimal.
+
+    The list is empty if there are no such prices, or if the search would take too long.
+    """
     cells = len(draft.rows.topics) * len(job.brokers) ** 2
     if apart or job.operation not in EVEN or _partial(job.options) or cells > MAX_PRICED_CELLS:
         return []
@@ -143,7 +150,10 @@ def _draft(case: Case, others: Others | Share | None) -> Draft:
 
 
 def _partial(options: Options) -> bool:
-    """Whether the options keep the plan from making everything even, so that nothing can be proven of that."""
+    """Return True if the options keep the plan from evening out everything.
+
+    Nothing can then be proven of an even placement.
+    """
     return bool(options.exclude_brokers or options.max_moves or options.max_bytes or options.balance == "bytes")
 
 
@@ -156,7 +166,7 @@ def _budgeted(draft: Draft, case: Case) -> Draft:
 
 
 def read_surveys(answers: list[str]) -> list[Others]:
-    """What each slice must know of the others, from the answers in order of the slices."""
+    """Return each shard's view of the others, from the answers in order of the shards."""
     parts = []
     for text in answers:
         value = json.loads(text)
@@ -171,7 +181,7 @@ def read_surveys(answers: list[str]) -> list[Others]:
 
 
 def read_measures(answers: list[str]) -> Measures:
-    """The measures of all slices together."""
+    """Return the measures of all shards together."""
     kinds = {field.name: field.type for field in fields(Measures)}
     parts = []
     for text in answers:
@@ -187,7 +197,7 @@ def _guarded(number: int, answer: Callable[[], pa.Table], schema: pa.Schema) -> 
     try:
         return answer()
     except Infeasible:
-        # The slice has no placement with what it was given: whoever gave it has to plan otherwise.
+        # The shard has no placement within its quota: the caller has to plan differently.
         return _filled(pa.table({"slice": pa.array([number], pa.int32()), "answer": [""]}), schema)
     except PlanError as error:
         return _filled(pa.table({"slice": pa.array([number], pa.int32()), "problem": [str(error)]}), schema)

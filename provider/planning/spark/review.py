@@ -1,7 +1,7 @@
-"""The checker on Spark, for plans of any size: one shuffle brings a topic's partitions and moves together, then a map.
+"""The checker on Spark, for plans of any size: one shuffle joins each topic's partitions and moves, then a map checks.
 
-It is `check`, slice by slice; what only all topics together can tell is decided from the slices' sums. It shares
-nothing with the planner's own stages.
+It runs `check` shard by shard. Checks that need all topics are decided from the shards' sums. It shares nothing with
+the planner's own stages.
 """
 
 from __future__ import annotations
@@ -41,12 +41,15 @@ from kafka_steward.planning.files.storage import for_spark
 
 __all__ = ["SLICE_ROWS", "review"]
 
-#: Partitions of one look: some seconds of plain Python.
+#: Partitions per call of `look`: some seconds of plain Python.
 SLICE_ROWS = 10_000
 
 
 def review(spark: SparkSession, snapshot_uri: str, plan_uri: str, *, slice_rows: int = SLICE_ROWS) -> Verdict:
-    """Judge the plan at one address against the snapshot at the other. Raises PlanError when either is garbled."""
+    """Judge the plan at one address against the snapshot at the other.
+
+    Raises PlanError when either is unreadable.
+    """
     snapshot = read_snapshot(snapshot_uri)
     rows, proof = read_plan_table(plan_uri)
     problems = head_problems(snapshot.cluster_id, snapshot.digest, proof)
@@ -67,7 +70,7 @@ def review(spark: SparkSession, snapshot_uri: str, plan_uri: str, *, slice_rows:
 
 
 def _cuts(topics: pa.ChunkedArray, rows: int) -> list[str]:
-    """The first topic of every slice but the first, so that a slice has about `rows` partitions."""
+    """Return the first topic of every shard but the first; a shard has about `rows` partitions."""
     names, counts = np.unique(topics.to_numpy(zero_copy_only=False).astype(str), return_counts=True)
     slices = (np.cumsum(counts) - counts) // rows
     return [str(names[at + 1]) for at in np.flatnonzero(np.diff(slices))]

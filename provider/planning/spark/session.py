@@ -1,4 +1,4 @@
-"""The Spark session of the command line: the one that spark-submit describes, or all cores of this machine."""
+"""The Spark session of the command line: the one that spark-submit configures, or all cores of this machine."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from kafka_steward.errors import PlanningFailed
 
 __all__ = ["QUICK_JAVA", "local_session", "worker_errors"]
 
-#: On one machine nothing need be reachable from outside.
+#: On a single machine nothing has to be reachable from outside.
 _LOOPBACK = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
-#: A JVM that lives for seconds gains nothing from its second compiler, or from collecting garbage in parallel.
+#: A JVM that lives for seconds gains nothing from its second compiler or from parallel garbage collection.
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 @contextmanager
 def local_session() -> Iterator[SparkSession]:
-    """A session that ends with the block. Raises PlanningFailed when Spark cannot start."""
-    # Of pandas nothing is used here, whatever its version.
+    """Provide a session that ends with the block. Raises PlanningFailed when Spark cannot start."""
+    # The planner does not use pandas, whatever its version.
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         if "SPARK_CONF_DIR" not in os.environ:
-            # Whoever has settings of their own for Spark has them for its JVM too.
+            # A user with a Spark configuration of their own has JVM options of their own too.
             os.environ.setdefault("PYSPARK_SUBMIT_ARGS", f"--driver-java-options '{QUICK_JAVA}' pyspark-shell")
     try:
         spark = SparkSession.builder.config(conf=_conf()).getOrCreate()
@@ -54,7 +54,7 @@ def local_session() -> Iterator[SparkSession]:
 
 @contextmanager
 def worker_errors() -> Iterator[None]:
-    """Turn what broke on an executor into PlanningFailed with one sentence."""
+    """Turn a failure on an executor into PlanningFailed with one message."""
     try:
         yield
     except (PythonException, Py4JJavaError) as error:
@@ -70,17 +70,18 @@ def worker_errors() -> Iterator[None]:
 
 
 def _conf() -> SparkConf:
-    # Starts the JVM if spark-submit has not, so that the configuration that it was given is seen.
+    # Start the JVM if spark-submit has not, so that the configuration passed to spark-submit is visible.
     SparkContext._ensure_initialized()  # noqa: SLF001 - PySpark has no public way to read it before a session exists
     conf = SparkConf()
     conf.setIfMissing("spark.master", "local[*]")
     conf.setIfMissing("spark.app.name", "kafka-steward-planning")
     conf.setIfMissing("spark.sql.execution.arrow.maxRecordsPerBatch", "200000")
-    # A file of a few megabytes is read by all cores, too.
+    # Let all cores read even a file of a few megabytes.
     conf.setIfMissing("spark.sql.files.openCostInBytes", "65536")
-    # How many partitions there are is given everywhere: nothing is left to adapt, and each step of it starts a job.
+    # Every stage is given its number of partitions: adaptive execution has nothing to adapt, and each of its steps
+    # starts a job.
     conf.setIfMissing("spark.sql.adaptive.enabled", "false")
-    # No limit: to hold one, Spark sums up the whole batch again after every row.
+    # No limit: to enforce one, Spark sums up the whole batch again after every row.
     conf.setIfMissing("spark.sql.execution.arrow.maxBytesPerBatch", str(2**31 - 1))
     if conf.get("spark.master", "").startswith("local"):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

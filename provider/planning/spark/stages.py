@@ -2,13 +2,13 @@
 
 ::
 
-    partitions ─► packed, sliced ─► surveyed (counts per slice) ─► planned (moves, measures) ─► sealed (order, digest)
+    partitions ─► packed, sliced ─► surveyed (counts per shard) ─► planned (moves, measures) ─► sealed (order, digest)
 
-There is one shuffle, by slice (none if there is one slice); nothing depends on how many tasks or executors there are,
-because slices are cut from the data alone, each is solved by itself, and one task puts the moves in order.
+There is one shuffle, by shard (none if there is one shard). Nothing depends on the number of tasks or executors,
+because shards are cut from the data alone, each shard is solved on its own, and one task puts the moves in order.
 
-Between stages, rows travel as packs: tables in Arrow's own format, whole, in one binary column. Spark stores, shuffles
-and hands over a few packs in no time, where it would convert a million rows with their lists cell by cell every time.
+Between stages, rows travel as packs: whole tables in Arrow's own format, in one binary column. Spark stores, shuffles
+and passes on a few packs in no time, where it would convert a million rows with their lists cell by cell every time.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from kafka_steward.planning.spark.kernels import ANSWER
 
 __all__ = ["Kernel", "per_slice", "planned", "read_partitions", "sealed", "sliced"]
 
-#: What runs on one slice: its rows in, a table in the stage's schema out.
+#: A function that runs on one shard: its number and rows in, a table in the stage's schema out.
 Kernel = Callable[[int, pa.Table], pa.Table]
 
 _PACK = pa.field("pack", pa.binary())
-#: Rows of one pack: far below the 2 GB that one value may have.
+#: Rows per pack: far below the 2 GB limit of one value.
 _PACK_ROWS = 100_000
 
 _SPARK: dict[pa.DataType, t.DataType] = {
@@ -51,16 +51,19 @@ _SEALED = pa.schema([*(field.with_nullable(True) for field in PLAN), pa.field("d
 
 
 def spark_schema(schema: pa.Schema) -> t.StructType:
-    """The same columns as Spark names their types."""
+    """Return the same columns with Spark's names for their types."""
     return t.StructType([t.StructField(field.name, _SPARK[field.type], field.nullable) for field in schema])
 
 
 def read_partitions(spark: SparkSession, snapshot_uri: str, written: pa.Schema) -> DataFrame:
-    """The partitions of a snapshot, whose file has the columns `written`; optional ones that are absent are empty."""
+    """Return the partitions of a snapshot whose file has the columns `written`.
+
+    Absent optional columns are null.
+    """
     address = for_spark(f"{snapshot_uri.rstrip('/')}/partitions.parquet")
     there = [field for field in SNAPSHOT_PARTITIONS if field.name in written.names]
     if all(field.type == written.field(field.name).type for field in there):
-        # Told the columns, Spark starts no job to find them.
+        # With the schema given, Spark starts no job to infer it.
         return spark.read.schema(spark_schema(SNAPSHOT_PARTITIONS)).parquet(address)
     found = spark.read.parquet(address)
     return found.select([_column(found, field) for field in SNAPSHOT_PARTITIONS])
@@ -72,7 +75,7 @@ def _column(found: DataFrame, field: pa.Field) -> Any:
 
 
 def sliced(partitions: DataFrame, boundaries: Sequence[str]) -> DataFrame:
-    """The partitions as packs with the number of their slice, each slice in one task."""
+    """Return the partitions as packs with the number of their shard, each shard in one task."""
     packs = partitions.mapInArrow(_Cut(boundaries), spark_schema(_SLICED))
     if not boundaries:
         return packs.coalesce(1)
@@ -82,7 +85,7 @@ def sliced(partitions: DataFrame, boundaries: Sequence[str]) -> DataFrame:
 
 
 class _Cut:
-    """Cuts what a task has of the partitions into packs, by the first topic of each slice but the first."""
+    """Split the partitions of a task into packs per shard, given the first topic of each shard but the first."""
 
     def __init__(self, boundaries: Sequence[str]) -> None:
         self._boundaries = list(boundaries)
@@ -97,19 +100,19 @@ class _Cut:
 
     def _slices(self, topics: pa.Array) -> Ints:
         encoded = topics.dictionary_encode()
-        # Python compares strings by code points, which is the order that Arrow sorts them in.
+        # Python compares strings by code points, which is also Arrow's sort order.
         firsts = np.array(["", *self._boundaries], dtype=object)
         slices = np.searchsorted(firsts, np.array(encoded.dictionary.to_pylist(), dtype=object), "right") - 1
         return np.asarray(slices[encoded.indices.to_numpy()], np.int64)
 
 
 def per_slice(packs: DataFrame, kernel: Kernel, schema: pa.Schema) -> DataFrame:
-    """Run `kernel` on each slice, whatever task it landed in; its rows are of `schema`."""
+    """Run `kernel` on each shard, whichever task it is in. The resulting rows have the given `schema`."""
     return packs.mapInArrow(_Slices(kernel, schema), spark_schema(schema))
 
 
 class _Slices:
-    """Gathers a task's packs, and hands each slice to the kernel in order of topic and partition."""
+    """Gather a task's packs, and pass each shard to the kernel in order of topic and partition."""
 
     def __init__(self, kernel: Kernel, schema: pa.Schema) -> None:
         self._kernel, self._schema = kernel, schema
@@ -126,7 +129,7 @@ class _Slices:
 
 
 def planned(packs: DataFrame, kernel: Kernel) -> DataFrame:
-    """Run `kernel` on each slice: its moves as packs, and its answer in a row of its own."""
+    """Run `kernel` on each shard. Return its moves as packs, and its answer in a row of its own."""
     return per_slice(packs, partial(_with_packs, kernel), _PLANNED)
 
 
@@ -141,7 +144,10 @@ def _with_packs(kernel: Kernel, number: int, rows: pa.Table) -> pa.Table:
 
 
 def sealed(packs: DataFrame, kernel: Callable[[pa.Table | None], tuple[pa.Table, str]]) -> DataFrame:
-    """The moves put in order by one task, as rows, and in a row of its own the digest that the kernel gives them."""
+    """Put the moves in order by one task, and return them as rows.
+
+    The digest that the kernel gives them is in a row of its own.
+    """
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         gathered = pa.chunked_array([batch.column("pack") for batch in batches], pa.binary())
@@ -155,7 +161,8 @@ def sealed(packs: DataFrame, kernel: Callable[[pa.Table | None], tuple[pa.Table,
 def _packed(rows: pa.Table) -> Iterator[bytes]:
     for start in range(0, len(rows), _PACK_ROWS):
         out = pa.BufferOutputStream()
-        # A slice shares its parent's buffers, which Arrow would otherwise write whole.
+        # An Arrow slice shares its parent's buffers. Other serializations would write them whole; the IPC stream writes
+        # the slice's part.
         part = rows.slice(start, _PACK_ROWS)
         with pa.ipc.new_stream(out, part.schema) as stream:
             stream.write_table(part)

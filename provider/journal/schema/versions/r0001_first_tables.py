@@ -13,7 +13,7 @@ _RowId = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
 
 def upgrade() -> None:
-    """Tree, counters, plans' moves, audit trail, host."""
+    """Create the tables of the tree, the counters, the plans' moves, the audit trail, and the host."""
     _create_tree()
     _create_moves()
     _create_audit()

@@ -1,4 +1,4 @@
-"""What a cluster's health was, a row for each look of the watch."""
+"""The history of a cluster's health, one row per poll of the watch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _Name = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 
 
 def upgrade() -> None:
-    """One table, for plots."""
+    """Create one table, for plots."""
     op.create_table(
         "steward_health",
         sa.Column("cluster_id", _Name, nullable=False),

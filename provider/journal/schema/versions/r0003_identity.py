@@ -1,4 +1,4 @@
-"""Which journal this is, which hosts opened it, and when each watch last looked."""
+"""The journal's identity, the hosts that opened it, and the last poll of each watch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _Name = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 
 
 def upgrade() -> None:
-    """One table for the id that both halves of a journal carry, one for the hosts, one for the looks."""
+    """Create one table for the id that both halves of a journal contain, one for the hosts, one for the polls."""
     op.create_table(
         "steward_journal",
         sa.Column("cluster_id", _Name, nullable=False),

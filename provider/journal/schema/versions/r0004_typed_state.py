@@ -1,4 +1,4 @@
-"""What decides about a move, and codes of audit rows, in columns of their own; they were words of sentences before."""
+"""Typed columns for the state of a move and the code of an audit row; both were parts of messages before."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _move = sa.table(
 _audit = sa.table(_AUDIT, sa.column("action"), sa.column("reason"), sa.column("code"))
 _detail = _move.c.detail
 _STAGE = re.compile(r"(\d+) of \d+ new replicas")
-#: With what the detail of a move that was being cancelled began, and of one that had ended; and the cause.
+#: The cause by the beginning of the detail of a move that was being cancelled, or that had ended.
 _CAUSES = {
     "cancelling: cancelled%": "requested",
     "cancelling: no progress%": "stalled",
@@ -34,7 +34,7 @@ _CODES = {"not rolled back: %": "left_alone", "KIP-236: %": "kip_236"}
 
 
 def upgrade() -> None:
-    """Add the columns, and fill them from the sentences that held them."""
+    """Add the columns, and fill them from the messages that contained the values."""
     op.add_column(_MOVE, sa.Column("phase", sa.Text))
     op.add_column(_MOVE, sa.Column("stage", sa.BigInteger, nullable=False, server_default="0"))
     op.add_column(_MOVE, sa.Column("cause", sa.Text))
@@ -55,7 +55,7 @@ def _fill_phases() -> None:
     for phase in ("accepted", "cancelling"):
         named = (_detail == phase) | _detail.like(f"{phase}:%")
         op.execute(sa.update(_move).where(submitted & named).values(phase=phase))
-    # Whether Kafka had answered was not kept: to cancel once more what it had is harmless.
+    # It was not recorded whether Kafka had answered: cancelling an accepted move once more is harmless.
     open_or_asked = _move.c.state.in_(["waiting", "held"]) | (submitted & (_move.c.phase == "intended"))
     op.execute(sa.update(_move).where((_move.c.attempt > 0) & open_or_asked).values(unacknowledged=sa.true()))
 

@@ -1,4 +1,4 @@
-"""Records of plans that ended a while ago, in a table; and one index less on what plans move."""
+"""A table for the records of plans that ended a while ago; and one index less on the moves of plans."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _Name = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 
 
 def upgrade() -> None:
-    """Create the table, which the watch fills, and drop the index."""
+    """Create the table, which the watch fills, and drop the index on moves."""
     op.create_table(
         "steward_ended_plan",
         sa.Column("cluster_id", _Name, nullable=False),
@@ -23,5 +23,5 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("cluster_id", "digest"),
     )
     op.create_index("steward_ended_plan_latest", "steward_ended_plan", ["cluster_id", "published_ms"])
-    # Without statistics of a new plan, PostgreSQL took this index for each row of it, and read all the others.
+    # Without statistics of a new plan, PostgreSQL used this index for each row of the plan, and read all other rows.
     op.drop_index("steward_plan_move_order", "steward_plan_move")
