@@ -41,7 +41,7 @@ def cancel(
 ) -> DAG:
     """Return a manually triggered DAG that cancels or rolls back a plan of the cluster behind `conn_id`.
 
-    The DAG is created unpaused: it does nothing by itself, and in an emergency nobody should have to unpause it first.
+    The DAG is created unpaused: it does nothing by itself, and in an emergency it must be usable at once.
     `settings` override the connection's, and a run's own parameters override both. Notifiers are called with the task's
     context, to which `kafka_steward` is added. `dag_options` are those of airflow.sdk.DAG. Raises SettingError, when
     the DAG file is parsed, for a wrong setting.

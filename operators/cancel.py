@@ -1,4 +1,4 @@
-"""A plan is stopped, and everything it had pending, or all of it, goes back to what it was (KIP-236)."""
+"""Cancel of a plan: its pending reassignments, or all of its moves, return to the original assignment (KIP-236)."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class CancelReassignmentOperator(CarryingOperator):
     rollback, which then continues only with `even_if_disabled`. A rollback waits until no other plan holds the plan
     slot, and reports that.
 
-    At the end the operator verifies that the former state is restored: replica order, leaders, no log left on a broker
-    that a cancelled move would have added, throttles. It fails, with retries, if that is not so within
-    `verify_timeout`. Returns the result of that check: `{"plan", "rollback", "status", "sentence", "partitions",
-    "as_before", "returned", "left_alone", "skipped", ...}`. `returned` lists the partitions that were moved back, each
-    with its `target` and its `originals`; `skipped` lists the partitions that a rule of KIP-236 forbids to cancel, each
-    with its rule.
+    At the end the operator verifies that the former state is restored: replica order, leaders, no log left on a live
+    broker to which the plan had added a replica, no throttle left except on a dead broker. It fails, and may be
+    retried, if that is not so within `verify_timeout`. Returns the result of that check: `{"plan", "rollback",
+    "status", "sentence", "partitions", "as_before", "returned", "left_alone", "skipped", ...}`. `returned` lists the
+    partitions that were moved back, each with its `target` and its `originals`; `skipped` lists the partitions that a
+    rule of KIP-236 forbids to cancel, each with its rule.
 
     >>> CancelReassignmentOperator(task_id="cancel", plan="3f2a91c0", reason="wrong racks")
     <Task(CancelReassignmentOperator): cancel>

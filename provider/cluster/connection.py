@@ -21,8 +21,8 @@ from kafka_steward.values import shown, switch, whole_number
 
 __all__ = ["Secret", "checked_config", "client_config", "is_client_key"]
 
-#: Our defaults, where kafka-python's default time-out is too long for a step that must end within a minute, or its
-#: default back-off is unsuitable for a broker that has just restarted.
+#: Our defaults, where kafka-python's time-out is too long for a step that must end within a minute, or its maximum
+#: reconnect back-off is too long for a broker that has just restarted.
 DEFAULTS: Mapping[str, Any] = {
     "client_id": "kafka-steward",
     "request_timeout_ms": 15_000,

@@ -156,7 +156,7 @@ def copies_of(snapshot: Snapshot, log_dirs: Mapping[int, LogDir], at_ms: int) ->
 
 
 def _failed_log_dirs(snapshot: Snapshot, disks: Mapping[int, LogDir]) -> dict[int, tuple[str, ...]]:
-    """Return failed log directories by live broker, as the broker reports them or inferred from offline replicas."""
+    """Return the failed log directories by live broker: as reported by it, or inferred from offline replicas."""
     named = {broker: dirs.failed_paths for broker, dirs in disks.items() if dirs.failed_paths}
     return dict(sorted({**dict.fromkeys(snapshot.lost_on_live, ()), **named}.items()))
 

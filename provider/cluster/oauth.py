@@ -1,8 +1,8 @@
 """Tokens for SASL OAUTHBEARER: from a class or a function that a connection names by its dotted path.
 
-Two kinds exist already, and both are taken: kafka-python's providers (a class with a method `token`), and the callbacks
-of librdkafka that Airflow's own Kafka provider takes as `oauth_cb` (a function that gets `sasl.oauthbearer.config` and
-answers with a token and the time at which it expires).
+Two existing kinds are supported: kafka-python's providers (a class with a method `token`), and the callbacks of
+librdkafka that Airflow's own Kafka provider accepts as `oauth_cb` (a function that receives `sasl.oauthbearer.config`
+and returns a token and its expiry time).
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from kafka_steward.values import finite_number
 
 __all__ = ["TokenProvider"]
 
-#: Seconds that a token of unknown life is kept: the connections that are made at once share it.
+#: Seconds that a token of unknown lifetime is cached: connections that are opened together share it.
 _UNKNOWN_LIFE_S = 10.0
-#: A token is asked for anew so many seconds before it expires, or in the last tenth of its life if that is shorter.
+#: A token is renewed this many seconds before it expires, or in the last tenth of its lifetime if that is shorter.
 _MARGIN_S, _MARGIN_SHARE = 30.0, 0.1
 
 
@@ -37,11 +37,12 @@ class _Token:
 
 
 class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python has no types
-    """The tokens of what `path` names; `config` is for a function, or a class, that takes one argument.
+    """A provider of the tokens of the object at the dotted path `path`.
 
-    What it names is a class whose instances have a method `token()`, such an instance, or a function; tokens are texts,
-    or tuples of a token, the time at which it expires (seconds since 1970), and as librdkafka has it a principal and a
-    dict of SASL extensions. Safe in threads. Raises SettingError when it cannot be used.
+    The object is a class whose instances have a method `token()`, such an instance, or a function. `config` is passed
+    to a function or class that takes one argument. A token is a string, or a tuple of a token, its expiry time (seconds
+    since 1970), and, as in librdkafka, a principal and a dict of SASL extensions. Thread-safe. Raises SettingError if
+    the object cannot be used.
     """
 
     def __init__(self, path: str, config: str | None = None, now_s: Callable[[], float] = time.time) -> None:
@@ -54,18 +55,24 @@ class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]  # kafka-pytho
         return f"TokenProvider({self._path!r})"
 
     def fetch(self) -> str:
-        """Return a token that has not expired. Raises ClusterUnreachable, and SettingError for what is no token."""
+        """Return a token that has not expired.
+
+        Raises ClusterUnreachable if the provider fails, and SettingError if it returns no valid token.
+        """
         return self._current().text
 
     def token(self) -> str:
-        """As `fetch`, for kafka-python: its connection fails, with the sentence, and is made again later."""
+        """Return a token to kafka-python, as `fetch` does.
+
+        Raises KafkaConnectionError with the error message: kafka-python's connection fails and is retried later.
+        """
         try:
             return self.fetch()
         except (ClusterUnreachable, SettingError) as error:
             raise kafka.errors.KafkaConnectionError(str(error)) from error
 
     def extensions(self) -> Mapping[str, str]:
-        """The SASL extensions that go with the token."""
+        """Return the SASL extensions of the token."""
         own = self._ask_extensions() if self._ask_extensions else {}
         return {**own, **(self._kept.extensions if self._kept else {})}
 
@@ -79,7 +86,7 @@ class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]  # kafka-pytho
         try:
             answer = self._ask()
         except Exception as error:
-            # Its code is not ours, and its service may be back soon.
+            # The provider's code is not ours and may raise any error; its service may recover soon.
             raise ClusterUnreachable(
                 f"The token provider {self._path} failed ({type(error).__name__}: {error}); see to its credentials and "
                 "to the service that it asks."
@@ -94,7 +101,7 @@ class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]  # kafka-pytho
 
 
 def _read(answer: Any, now_s: float) -> _Token:
-    """The token in what a provider answered, which is never repeated. Raises ValueError, saying what it is."""
+    """Return the token in a provider's result. Raises ValueError that describes the result without quoting it."""
     if isinstance(answer, str):
         return _Token(_plain(answer), now_s + _UNKNOWN_LIFE_S, {})
     if not isinstance(answer, tuple | list) or not 2 <= len(answer) <= 4:
@@ -110,14 +117,14 @@ def _read(answer: Any, now_s: float) -> _Token:
 
 
 def _plain(text: Any) -> str:
-    # Anything else would end the message that it is sent in.
+    # Any other character could end the SASL message that contains the token.
     if not isinstance(text, str) or not text or not text.isascii() or not text.isprintable():
         raise ValueError("a token that is no text of printable characters")
     return text
 
 
 def _asked(path: str, config: str | None) -> tuple[Callable[[], Any], Callable[[], Mapping[str, str]] | None]:
-    """How to ask what `path` names for a token, and for SASL extensions. Raises SettingError."""
+    """Return functions that get a token, and SASL extensions if any, from the object at `path`. Raises SettingError."""
     named = _imported(path)
     if inspect.isclass(named):
         named = _made(path, named, config)
@@ -167,7 +174,7 @@ def _imported(path: str) -> Any:
     try:
         return getattr(importlib.import_module(module), name)
     except Exception as error:
-        # Importing runs code that is not ours.
+        # The import runs code that is not ours and may raise any error.
         raise SettingError(
             f"The token provider {path} cannot be imported ({type(error).__name__}: {error}); its module must be on "
             "the Python path of workers, triggerer and command line."

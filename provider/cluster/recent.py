@@ -1,19 +1,21 @@
-"""What the controller has said lately, against brokers that have not heard it yet. No I/O; the clock is the caller's.
+"""Reconciliation of stale broker metadata with recent controller responses. No I/O; the clock is the caller's.
 
-Reassignments are listed by the controller, partitions described by a broker, whose knowledge is older: by 75 ms, and at
-times 240 ms, where it was measured; by many seconds where a ZooKeeper-mode controller has hundreds of moves to tell of.
-A move that has just ended is absent from the list while a broker still shows the target with the leftovers; one that
-was asked for and done at once, while it still shows the old replicas; one that was cancelled, perhaps as if it had
-never begun. Taken at its word, each looks like somebody else's work, or like work that is done.
+The controller lists reassignments, and a broker describes partitions. The broker's metadata is older: by 75 ms, and at
+times 240 ms, where it was measured; by many seconds if a ZooKeeper-mode controller has to propagate hundreds of moves.
+A move that has just ended is absent from the list, while a broker still shows the target plus the replicas to remove. A
+move that was submitted and completed immediately is absent, while a broker still shows the old replicas. After a
+cancel, a broker may show the partition as if the move had never started. Without reconciliation, each of these looks
+like an external reassignment, or like a completed move.
 
-So what a broker shows is held against what was heard and asked here, and counts as in flight
+Therefore the state that a broker shows is compared with the controller's lists and with our own requests. It counts as
+in flight
 
-* while it *cannot* be news: it is what the list showed in flight, or its leader epoch is no higher than before we
-  asked (for `OLD_NEWS_S` at most, should that reasoning be wrong);
-* for `PATIENCE_S` after the last word of the controller, where it may be either.
+* while it is certainly stale: it equals a state that the list showed in flight, or its leader epoch is no higher than
+  before our request (for at most `OLD_NEWS_S`, in case that reasoning is wrong);
+* for `PATIENCE_S` after the controller's last response, if it may be either stale or current.
 
-A leader epoch is raised whenever a replica is removed, so that no set of replicas comes back with the same one; and by
-a ZooKeeper-mode controller with every change, that of an order too.
+Kafka increments the leader epoch whenever a replica is removed, so no set of replicas recurs with the same epoch. A
+ZooKeeper-mode controller increments it with every change, even a change of the replica order.
 """
 
 from __future__ import annotations
@@ -27,15 +29,18 @@ from kafka_steward.cluster.state import Partition, Reassignment
 
 __all__ = ["OLD_NEWS_S", "PATIENCE_S", "Recent"]
 
-#: How long a broker may take to hear of what the controller has done, in seconds.
+#: The grace period, in seconds, in which a broker has to learn of a change by the controller.
 PATIENCE_S = 5.0
-#: How long it may go on to show what is known to be old.
+#: The limit, in seconds, up to which a state that is known to be stale is corrected.
 OLD_NEWS_S = 600.0
 
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """What the controller said yes to: `target` is None for a cancel. `topic_id` and `epoch` a broker showed last."""
+    """A request that the controller accepted: `target` is None for a cancel.
+
+    `topic_id` and `epoch` are the values that a broker showed last before the request.
+    """
 
     target: Assignment | None
     topic_id: str | None
@@ -44,10 +49,10 @@ class _Asked:
 
 
 class _Shown(NamedTuple):
-    """What a broker showed last of a topic: its id, and the leader epoch by partition.
+    """The state of a topic that a broker showed last: its id, and the leader epoch by partition.
 
-    By topic, because each collection of garbage would go through a tuple for each partition, while everybody waits; it
-    leaves out a dict of numbers.
+    It is stored by topic, because the garbage collector would traverse one tuple per partition and block all threads;
+    it does not track a dict of numbers.
     """
 
     topic_id: str | None
@@ -58,9 +63,9 @@ _NOT_SHOWN = _Shown(None, {})
 
 
 class Recent:
-    """Remembers what one client heard from the controller, and what it asked of it. Times are monotonic seconds.
+    """The recent responses of the controller to one client, and the client's requests. Times are monotonic seconds.
 
-    `orders_raise_epochs` as it is in ZooKeeper mode.
+    `orders_raise_epochs` is True if a change of the replica order increments the leader epoch, as in ZooKeeper mode.
     """
 
     def __init__(self, *, orders_raise_epochs: bool = False) -> None:
@@ -71,7 +76,7 @@ class Recent:
         self._now_s = 0.0
 
     def hear(self, listed: Mapping[TopicPartition, Reassignment], now_s: float) -> None:
-        """The controller lists these as in flight, and nothing else."""
+        """Record a list of the controller: exactly these reassignments are in flight."""
         self._now_s = now_s
         self._heard |= {name: (flying, now_s) for name, flying in listed.items()}
         for name in listed.keys() & self._asked.keys():
@@ -82,7 +87,7 @@ class Recent:
         self._asked = {name: asked for name, asked in self._asked.items() if now_s - asked.at_s < OLD_NEWS_S}
 
     def ask(self, targets: Mapping[TopicPartition, Assignment | None], now_s: float) -> None:
-        """The controller has said yes to these targets; None is a cancellation."""
+        """Record targets that the controller has accepted; None is a cancel."""
         for name, target in targets.items():
             shown = self._shown.get(name.topic, _NOT_SHOWN)
             self._asked[name] = _Asked(target, shown.topic_id, shown.epochs.get(name.partition, -1), now_s)
@@ -90,7 +95,10 @@ class Recent:
     def reconcile(
         self, partitions: Mapping[TopicPartition, Partition], listed: Mapping[TopicPartition, Reassignment]
     ) -> dict[TopicPartition, Partition]:
-        """`partitions`, as a broker shows them, with what is in flight by the list, which was read after them."""
+        """Return `partitions` with the reassignments that are in flight.
+
+        `partitions` is a broker's metadata; `listed` is the controller's list, which must have been read after it.
+        """
         self._shown = _shown(partitions)
         return {name: self._reconciled(name, seen, listed.get(name)) for name, seen in partitions.items()}
 
@@ -105,19 +113,19 @@ class Recent:
         return seen
 
     def _may_become(self, target: Assignment, asked: _Asked, seen: Partition) -> bool:
-        """Whether the broker shows what was asked for, or what may have been before it."""
+        """Return whether the broker shows the requested target, or a state that may be older than the request."""
         if target == seen.replicas or self._now_s - asked.at_s < PATIENCE_S:
             return True
         raised = self._orders_raise_epochs or frozenset(target) != frozenset(seen.replicas)
         return raised and _older(seen, asked)
 
     def _still_shown(self, was: Reassignment, at_s: float, asked: _Asked | None, seen: Partition) -> bool:
-        """Whether the broker shows a move in flight, or as not begun, that has left the list."""
+        """Return whether the broker still shows, as in flight or not started, a move that has left the list."""
         if was.replicas == seen.replicas:
-            # When nothing is to be removed, this may just as well be what it has come to.
+            # Without replicas to remove, this state may also be the completed one.
             return bool(was.removing) or self._now_s - at_s < PATIENCE_S
         cancelled = asked is not None and asked.target is None and _older(seen, asked)
-        return cancelled and bool(was.adding)  # without that, a cancel changes no replicas
+        return cancelled and bool(was.adding)  # if no replica was being added, a cancel changes no replicas
 
 
 def _shown(partitions: Mapping[TopicPartition, Partition]) -> dict[str, _Shown]:
@@ -130,7 +138,7 @@ def _shown(partitions: Mapping[TopicPartition, Partition]) -> dict[str, _Shown]:
 
 
 def _older(seen: Partition, asked: _Asked) -> bool:
-    # A topic that was created anew counts its epochs anew.
+    # The epochs of a re-created topic start again.
     return seen.topic_id == asked.topic_id and 0 <= seen.leader_epoch <= asked.epoch
 
 
@@ -139,7 +147,7 @@ def _in_flight(seen: Partition, flying: Reassignment) -> Partition:
 
 
 def _on_its_way(seen: Partition, target: Assignment) -> Partition:
-    """`seen` as Kafka shows a partition on its way to `target`: the target, and what is to be removed after it."""
+    """Return `seen` as Kafka shows a partition in flight to `target`: the target, then the replicas to remove."""
     adding = tuple(broker for broker in target if broker not in seen.replicas)
     removing = tuple(broker for broker in seen.replicas if broker not in target)
     return replace(seen, replicas=(*target, *removing), adding=adding, removing=removing)

@@ -1,4 +1,4 @@
-"""Kafka's refusals: one for a whole request is raised, one for a part of it is returned."""
+"""Errors in Kafka's responses: an error for the whole request is raised, errors per partition are returned."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["raise_refusal", "refusals"]
 
 
 def raise_refusal(response: Any, doing: str) -> None:
-    """Raise KafkaRefused when the whole request was refused."""
+    """Raise KafkaRefused if the whole request was refused."""
     code = int(getattr(response, "error_code", 0) or 0)
     if code:
         raise requests.refusal(code, getattr(response, "error_message", None), doing)
@@ -22,7 +22,7 @@ def raise_refusal(response: Any, doing: str) -> None:
 def refusals(
     asked: Iterable[TopicPartition], outcomes: Mapping[TopicPartition, tuple[int, str | None]], what: str
 ) -> dict[TopicPartition, KafkaRefused | None]:
-    """Per partition asked for None, or Kafka's refusal. Raises KafkaTimeout when one of them is a time-out."""
+    """Return None, or Kafka's refusal, per requested partition. Raises KafkaTimeout when one error is a time-out."""
     late = sorted(partition for partition, (code, _) in outcomes.items() if code == requests.TIMED_OUT)
     if late:
         raise KafkaTimeout(

@@ -1,7 +1,7 @@
-"""Kafka's requests and answers, turned from and into our dataclasses. No I/O.
+"""Conversion of Kafka's requests and responses from and to our dataclasses. No I/O.
 
-kafka-python's own methods drop the error messages of a reassignment, so its request classes are used directly: what
-Kafka says is what a person reads. kafka-python has no types; nothing untyped leaves this module.
+kafka-python's own methods drop the error messages of a reassignment. Therefore its request classes are used directly,
+so that users see Kafka's own messages. kafka-python has no type annotations; nothing untyped leaves this module.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from kafka_steward.escaping import printable
 __all__ = ["refusal"]
 
 INVALID_TOPIC = 17
-#: A topic that does not exist, and a name that none can have: nothing is wrong with what else was asked.
+#: Errors for a topic that does not exist, and for an invalid topic name: the rest of the request is not affected.
 NO_SUCH_TOPIC = frozenset({3, INVALID_TOPIC})
 UNKNOWN_ERROR, NONE, UNKNOWN_TOPIC, TIMED_OUT, NOT_AUTHORIZED, NOT_CONTROLLER, ELECTION_NOT_NEEDED = (
     -1,
@@ -42,21 +42,21 @@ UNKNOWN_ERROR, NONE, UNKNOWN_TOPIC, TIMED_OUT, NOT_AUTHORIZED, NOT_CONTROLLER, E
 
 
 def refusal(code: int, message: str | None, doing: str) -> KafkaRefused:
-    """Kafka's error `code` while `doing` something, in Kafka's words where it gave any."""
+    """Return the error for Kafka's error `code` during `doing`, with Kafka's own message if there is one."""
     kind = kafka.errors.for_code(code)
     told = str(message or getattr(kind, "description", None) or getattr(kind, "message", None) or "no reason given")
-    words = printable(told)  # by an authorizer, a policy or a proxy, which may quote anything
+    words = printable(told)  # the message may come from an authorizer, a policy or a proxy, and quote any text
     return KafkaRefused(code, words, f"Kafka refused {doing}: {words.rstrip('.')} (error {code}).")
 
 
 def metadata_request(topics: Collection[str] | None) -> Any:
-    """Brokers that the answering broker holds for live, the controller, and the topics (None: all)."""
+    """Return the request for the live brokers as the receiver knows them, the controller, and `topics` (None: all)."""
     named = None if topics is None else [MetadataRequest.MetadataRequestTopic(name=topic) for topic in topics]
     return MetadataRequest(topics=named, allow_auto_topic_creation=False)
 
 
 def live_in_metadata(response: Any) -> dict[int, Broker]:
-    """The brokers that a Metadata answer lists: those that its sender holds for live."""
+    """Return the brokers in a Metadata response: those that its sender considers live."""
     return {
         int(broker.node_id): Broker(
             int(broker.node_id), printable(str(broker.host)), int(broker.port), _rack(broker.rack)
@@ -66,12 +66,12 @@ def live_in_metadata(response: Any) -> dict[int, Broker]:
 
 
 def cluster_request() -> Any:
-    """Every broker, the fenced ones of a KRaft cluster included (KIP-700, KIP-1073)."""
+    """Return the request for all brokers, including the fenced ones of a KRaft cluster (KIP-700, KIP-1073)."""
     return DescribeClusterRequest(include_cluster_authorized_operations=False, include_fenced_brokers=True)
 
 
 def described_brokers(response: Any) -> dict[int, Broker]:
-    """The brokers of a DescribeCluster answer."""
+    """Return the brokers in a DescribeCluster response."""
     return {
         int(broker.broker_id): Broker(
             int(broker.broker_id),
@@ -85,9 +85,9 @@ def described_brokers(response: Any) -> dict[int, Broker]:
 
 
 def partitions_in_metadata(response: Any) -> tuple[dict[TopicPartition, Partition], frozenset[str]]:
-    """The partitions of a Metadata answer, and its internal topics. Topics that do not exist are left out.
+    """Return the partitions in a Metadata response, and its internal topics; topics that do not exist are left out.
 
-    Raises KafkaRefused for a topic that may not be read.
+    Raises KafkaRefused for a topic that may not be described.
     """
     partitions: dict[TopicPartition, Partition] = {}
     internal = set()
@@ -105,20 +105,20 @@ def partitions_in_metadata(response: Any) -> tuple[dict[TopicPartition, Partitio
 
 
 def hidden_in_metadata(response: Any) -> frozenset[str]:
-    """The topics of a Metadata answer, asked for by name, that the principal may not describe.
+    """Return the topics in a Metadata response to a request by name that the principal may not describe.
 
-    Kafka says so of every name that an ACL does not cover, whether or not there is such a topic.
+    Kafka returns this error for every name that no ACL covers, whether or not the topic exists.
     """
     return frozenset(str(topic.name) for topic in response.topics if topic.error_code == NOT_AUTHORIZED)
 
 
 def list_request(timeout_ms: int) -> Any:
-    """Every reassignment in flight (KIP-455)."""
+    """Return the request for all reassignments in flight (KIP-455)."""
     return ListPartitionReassignmentsRequest(topics=None, timeout_ms=timeout_ms)
 
 
 def listed(response: Any) -> dict[TopicPartition, Reassignment]:
-    """The reassignments that the controller has in flight."""
+    """Return the reassignments in flight in the controller's response."""
     return {
         TopicPartition(str(topic.name), int(entry.partition_index)): Reassignment(
             _ids(entry.replicas), _ids(entry.adding_replicas), _ids(entry.removing_replicas)
@@ -131,17 +131,17 @@ def listed(response: Any) -> dict[TopicPartition, Reassignment]:
 def alter_request(
     targets: Mapping[TopicPartition, Assignment | None], timeout_ms: int, *, keep_factor: bool = False
 ) -> Any:
-    """New targets by partition; None cancels what is in flight (KIP-455).
+    """Return the request for new targets by partition; None cancels the reassignment in flight (KIP-455).
 
-    With `keep_factor` Kafka refuses a target with another number of replicas than the partition has (KIP-860, version 1
-    of the request); brokers that know only version 0 are not told of it, and refuse nothing.
+    With `keep_factor` Kafka refuses a target with a different number of replicas than the partition has (KIP-860,
+    version 1 of the request). Brokers that support only version 0 do not receive the flag, and do not check the number.
     """
     kind = AlterPartitionReassignmentsRequest.ReassignableTopic
     topics = [
         kind(
             name=topic,
             partitions=[
-                # An empty list is an (invalid) target and must stay one: null would cancel.
+                # An empty list is an (invalid) target and must not become null, which would cancel.
                 kind.ReassignablePartition(partition_index=number, replicas=None if target is None else list(target))
                 for number, target in entries
             ],
@@ -154,7 +154,7 @@ def alter_request(
 
 
 def altered(response: Any) -> dict[TopicPartition, tuple[int, str | None]]:
-    """Error code and message by partition."""
+    """Return error code and message by partition."""
     return {
         TopicPartition(str(topic.name), int(entry.partition_index)): (int(entry.error_code), entry.error_message)
         for topic in response.responses
@@ -163,13 +163,13 @@ def altered(response: Any) -> dict[TopicPartition, tuple[int, str | None]]:
 
 
 def elect_request(partitions: Collection[TopicPartition], timeout_ms: int) -> Any:
-    """Make the preferred leaders lead."""
+    """Return the request that elects the preferred leaders."""
     topics = [(topic, [number for number, _ in entries]) for topic, entries in by_topic((p, None) for p in partitions)]
     return ElectLeadersRequest(election_type=0, topic_partitions=topics, timeout_ms=timeout_ms)
 
 
 def elected(response: Any) -> dict[TopicPartition, tuple[int, str | None]]:
-    """Error code and message by partition; an election that was not needed is no error."""
+    """Return error code and message by partition; ELECTION_NOT_NEEDED is not an error."""
     return {
         TopicPartition(str(topic.topic), int(entry.partition_id)): (
             (NONE, None) if entry.error_code == ELECTION_NOT_NEEDED else (int(entry.error_code), entry.error_message)
@@ -194,7 +194,7 @@ def _partition(topic: str, topic_id: str | None, entry: Any) -> Partition:
 
 
 def _topic_id(topic: Any) -> str | None:
-    """Kafka prints topic ids as unpadded base64; all zeros mean that there is none (before 2.8)."""
+    """Return the topic id as Kafka prints it, in unpadded base64; None if it is all zeros (no id, before 2.8)."""
     value = topic.topic_id
     if value is None or value.int == 0:
         return None
@@ -202,7 +202,7 @@ def _topic_id(topic: Any) -> str | None:
 
 
 def by_topic(entries: Iterable[tuple[TopicPartition, Any]]) -> list[tuple[str, list[tuple[int, Any]]]]:
-    """`entries` the way Kafka's requests nest them: topic, then partition number and value."""
+    """Return `entries` in the nesting of Kafka's requests: topic, then partition number and value."""
     grouped: dict[str, list[tuple[int, Any]]] = defaultdict(list)
     for partition, value in entries:
         grouped[partition.topic].append((partition.partition, value))

@@ -1,4 +1,4 @@
-"""Which security settings of a Kafka client belong together: one that nothing would use is refused, never dropped."""
+"""Validation of a Kafka client's security settings: an unused setting is refused instead of silently ignored."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["check_security"]
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _PASSWORD = ("sasl_plain_username", "sasl_plain_password")
 _KERBEROS = ("sasl_kerberos_name", "sasl_kerberos_service_name", "sasl_kerberos_domain_name")
-#: By mechanism: the settings that it uses.
+#: The settings that each mechanism uses.
 _USED: Mapping[str, Collection[str]] = {
     "PLAIN": _PASSWORD,
     "SCRAM-SHA-256": _PASSWORD,
@@ -24,25 +24,25 @@ _USED: Mapping[str, Collection[str]] = {
     "OAUTHBEARER": ("sasl_oauth_token_provider", "sasl_oauth_config"),
     "AWS_MSK_IAM": (),
 }
-#: By mechanism: the settings that it cannot do without, and what they are.
+#: The settings that each mechanism requires, and a description of them.
 _NEEDED: Mapping[str, tuple[Collection[str], str]] = {
     **dict.fromkeys(("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"), (_PASSWORD, "a user name and a password")),
     "OAUTHBEARER": (("sasl_oauth_token_provider",), "the dotted path of a class or function that gives tokens"),
 }
-#: By mechanism: the package that kafka-python needs for it.
+#: The package that kafka-python needs for each mechanism.
 _PACKAGES = {"AWS_MSK_IAM": "botocore", "GSSAPI": "sspi" if sys.platform == "win32" else "gssapi"}
-#: A setting that is read only together with another one.
+#: Settings that have an effect only together with another one.
 _TOGETHER = {"ssl_keyfile": "ssl_certfile", "ssl_password": "ssl_certfile"}
 
 
 def check_security(config: Mapping[str, Any]) -> None:
-    """Raise SettingError, saying what to set, unless protocol, mechanism, credentials and certificates fit together.
+    """Raise SettingError unless protocol, mechanism, credentials and certificates are consistent.
 
-    A setting that is None or empty is not given.
+    The message contains the remedy. A setting that is None or empty counts as not set.
     """
     given = {name: value for name, value in config.items() if value not in (None, "")}
     protocol = given.get("security_protocol", "PLAINTEXT")
-    # kafka-python takes any other word for PLAINTEXT.
+    # kafka-python treats any other value as PLAINTEXT.
     if protocol not in PROTOCOLS:
         raise SettingError(
             f"The Kafka setting security_protocol is {protocol!r}; it takes one of {', '.join(PROTOCOLS)}."

@@ -1,9 +1,9 @@
-"""One live kafka-python client: opened so that a wrong password is known at once, and closed to the last thread.
+"""One live kafka-python client that reports failed authentication immediately and stops all its threads on close.
 
 kafka-python retries a refused authentication like any other failed connection, until its bootstrap time-out, and then
-reports the time-out. Where the refusal and the end of the connection arrive together, which is usual, it loses the
-refusal. And when it gives up, it leaves its I/O thread running. All three are mended here, through the `kafka_client`
-parameter, which is public: a connection manager that reads to the end, and remembers why a connection ended.
+reports the time-out. If the refusal and the end of the connection arrive together, as they usually do, it loses the
+refusal. And when it gives up, it leaves its I/O thread running. This module fixes all three by the public
+`kafka_client` parameter: its connection manager reads all data that has arrived, and records why a connection ended.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from kafka_steward.errors import AuthenticationFailed, ClusterError, ClusterUnre
 
 __all__ = ["Session", "authentication_failed"]
 
-#: What a broker that answers says when it does not accept the credentials, or the way they are offered.
+#: The errors of a responding broker that does not accept the credentials, or the mechanism.
 REFUSED = (
     kafka.errors.SaslAuthenticationFailedError,
     kafka.errors.UnsupportedSaslMechanismError,
     kafka.errors.IllegalSaslStateError,
 )
-#: What TLS says, on either side, when a certificate is not accepted: no waiting mends that.
+#: TLS errors, on either side, for a certificate that is not accepted: a retry cannot succeed.
 _CERTIFICATE = re.compile(
     "CERTIFICATE_VERIFY_FAILED|CERTIFICATE_REQUIRED"
     "|ALERT_(BAD_CERTIFICATE|CERTIFICATE_EXPIRED|CERTIFICATE_REVOKED|CERTIFICATE_UNKNOWN|UNKNOWN_CA)"
 )
-#: These write passwords at DEBUG: the whole configuration, each request, each byte sent.
+#: Loggers that write passwords at DEBUG: the whole configuration, each request, each byte sent.
 _TELLTALES = ("kafka.admin.client", "kafka.net.connection", "kafka.protocol.parser")
-#: A share of the bootstrap time-out: one server that hangs must not use up the time of those that would answer.
+#: The divisor of the bootstrap time-out for one server: a stalled server must not use up the time of the others.
 _SERVER_SHARE = 3
 
 
@@ -70,31 +70,31 @@ class Session:
 
     @property
     def usable(self) -> bool:
-        """Whether this process opened it: after a fork, the child has no I/O thread and would wait forever."""
+        """True in the process that opened the session: a forked child has no I/O thread and would wait forever."""
         return self._pid == os.getpid()
 
     @property
     def cluster_id(self) -> str | None:
-        """The id that the cluster answered with while connecting; None while it is still being made."""
+        """The cluster id from the connection's metadata; None while the cluster has no id yet."""
         value = self.manager.cluster.cluster_id
         return None if value is None else str(value)
 
     def supports(self, api_key: int) -> bool:
-        """Whether the broker that answered first knows the request."""
+        """Return whether the broker that responded first supports the request."""
         return api_key in self.manager.broker_version_data.api_versions
 
     def close(self) -> None:
-        """End connections and thread. A forked child leaves them to its parent."""
+        """Close the connections and stop the thread. In a forked child do nothing: both belong to the parent."""
         if self.usable:
             self._admin.close()
 
 
 class _CertificateRefused(kafka.errors.SaslAuthenticationFailedError):  # type: ignore[misc]
-    """A certificate was not accepted; a refused authentication to kafka-python, which would try again for long."""
+    """A certificate was not accepted. kafka-python treats it as a refused authentication, and so does not retry it."""
 
 
 class _Manager(KafkaConnectionManager):  # type: ignore[misc]  # kafka-python has no types
-    """kafka-python's connection manager, which ends the bootstrap when a server refuses to authenticate us."""
+    """kafka-python's connection manager, extended to stop the bootstrap when a server refuses the authentication."""
 
     def __init__(self, net: Any, **config: Any) -> None:
         self.failures: dict[Any, Exception] = {}
@@ -119,19 +119,22 @@ class _Manager(KafkaConnectionManager):  # type: ignore[misc]  # kafka-python ha
 
 
 class _Client(KafkaNetClient):  # type: ignore[misc]  # kafka-python has no types
-    """kafka-python's client around our manager."""
+    """kafka-python's client with our connection manager."""
 
     def __init__(self, net: Any, manager: _Manager, **config: Any) -> None:
         super().__init__(net=net, manager=manager, **config)
         self.manager = manager
 
     def cluster_failures(self) -> list[Exception]:
-        """Why connections ended, by server, latest last."""
+        """Return the errors that ended connections, one per server, in the order in which the servers first failed."""
         return list(self.manager.failures.values())
 
 
 def _received(receive: Callable[[], tuple[bytes, Exception | None]]) -> tuple[bytes, Exception | None]:
-    """What has arrived; that the connection has ended is said when nothing is left. kafka-python drops what is."""
+    """Return the received data, and the end of the connection only once no data is left.
+
+    kafka-python drops data that arrives together with the end of the connection.
+    """
     data, error = receive()
     return data, None if data else error
 
@@ -144,7 +147,7 @@ def _client(made: Callable[[_Client], None], **config: Any) -> _Client:
 
 
 def authentication_failed(error: Exception, servers: str) -> AuthenticationFailed:
-    """The sentence for a refused authentication."""
+    """Return the error for a refused authentication."""
     words = str(error.args[0]) if error.args else str(getattr(error, "description", None) or type(error).__name__)
     words = words.removeprefix("SaslAuthenticationFailedError: ").rstrip(".")
     return AuthenticationFailed(
@@ -154,7 +157,10 @@ def authentication_failed(error: Exception, servers: str) -> AuthenticationFaile
 
 
 def _try_credentials(config: Mapping[str, Any]) -> None:
-    """Ask for what kafka-python would ask for on its own thread, where a failure is one of its connection only."""
+    """Get the credentials once before connecting, so that a failure raises here.
+
+    kafka-python gets them on its own thread, where a failure only fails its connection.
+    """
     provider = config.get("sasl_oauth_token_provider")
     if isinstance(provider, TokenProvider):
         provider.fetch()
@@ -198,10 +204,10 @@ def _sentence(error: Exception, failures: list[Exception], config: Mapping[str, 
 
 
 def _keep_quiet() -> None:
-    """Silence kafka-python, whose every failed attempt is an ERROR in the log of a cluster that is being healed.
+    """Silence kafka-python, which logs each failed attempt as an ERROR while a cluster is being healed.
 
-    What matters is raised as our errors. A level that somebody has chosen for `kafka` is left alone, but never so far
-    down that passwords are logged.
+    Relevant failures are raised as our own errors. A level that was configured for the logger `kafka` is kept, but the
+    loggers that write passwords are raised to at least INFO.
     """
     if logging.getLogger("kafka").level == logging.NOTSET:
         logging.getLogger("kafka").setLevel(logging.CRITICAL)

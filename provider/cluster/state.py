@@ -1,4 +1,4 @@
-"""What a cluster looked like at one moment, in plain frozen values.
+"""The state of a cluster at one moment, in frozen dataclasses.
 
 ::
 
@@ -20,7 +20,7 @@ __all__ = ["Broker", "Directory", "LogDir", "Partition", "Reassignment", "Snapsh
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """A broker that the cluster knows. A KRaft cluster keeps listing a dead broker, with `fenced` set."""
+    """A broker that the cluster lists. A KRaft cluster continues to list a failed broker, with `fenced` set."""
 
     id: int
     host: str
@@ -31,7 +31,7 @@ class Broker:
 
 @dataclass(frozen=True, slots=True)
 class Reassignment:
-    """A reassignment in flight as Kafka lists it: `replicas` is the target followed by what is being removed."""
+    """A reassignment in flight as Kafka lists it: `replicas` is the target followed by the replicas being removed."""
 
     replicas: Assignment
     adding: Assignment
@@ -39,12 +39,12 @@ class Reassignment:
 
     @property
     def target(self) -> Assignment:
-        """The replicas once it is complete."""
+        """The replicas once the reassignment is complete."""
         return tuple(broker for broker in self.replicas if broker not in self.removing)
 
     @property
     def original(self) -> Assignment:
-        """The replicas before it began, as a set in list order: Kafka keeps no record of the original order."""
+        """The replicas before the reassignment, in list order: Kafka does not store the original order."""
         return tuple(broker for broker in self.replicas if broker not in self.adding)
 
 
@@ -52,7 +52,7 @@ class Reassignment:
 class Partition:
     """One partition. `leader` is None while it is offline; `isr` has no order; an unknown `leader_epoch` is -1.
 
-    `offline` are the replicas that Kafka calls so: those of dead brokers, and those in failed log directories.
+    `offline` are the replicas that Kafka reports as offline: those on failed brokers or in failed log directories.
     """
 
     topic: str
@@ -68,27 +68,27 @@ class Partition:
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """Its name."""
+        """The topic and partition number."""
         return TopicPartition(self.topic, self.partition)
 
     @property
     def reassigning(self) -> bool:
-        """Whether a reassignment of it is in flight."""
+        """True if a reassignment of the partition is in flight."""
         return bool(self.adding or self.removing)
 
     @property
     def under_replicated(self) -> bool:
-        """KIP-352: the assigned replicas, those being added left out, outnumber the ISR; as Kafka's own tool counts."""
+        """True if the assigned replicas, except those being added, outnumber the ISR (KIP-352), as in Kafka's tool."""
         return len(frozenset(self.replicas) - frozenset(self.adding)) > len(self.isr)
 
 
 @dataclass(frozen=True, slots=True)
 class Directory:
-    """One log directory: bytes per replica in it, and what its volume has and may still take, if told.
+    """One log directory: bytes per replica in it, and the total and usable bytes of its volume, if known.
 
-    `logs` counts everything in it, copies on their way from another directory of the broker included. `error` is
-    Kafka's code: anything but 0 is a directory that has failed, of which nothing else is known. A `cordoned` one keeps
-    what it has and gets nothing new (KIP-1066, Kafka 4.3).
+    `logs` counts all logs in it, including future replicas that are being moved from another directory of the broker.
+    `error` is Kafka's error code: a directory with a code other than 0 has failed, and nothing else is known about it.
+    A `cordoned` directory keeps its replicas and receives no new ones (KIP-1066, Kafka 4.3).
     """
 
     path: str
@@ -101,15 +101,16 @@ class Directory:
 
     @property
     def takes_replicas(self) -> bool:
-        """Whether Kafka may put a new replica there."""
+        """True if Kafka may place a new replica there."""
         return not self.error and not self.cordoned
 
 
 @dataclass(frozen=True, slots=True)
 class LogDir:
-    """One broker's disks: bytes per replica that belongs there, what may take new ones in total, each directory.
+    """One broker's disks: bytes per replica, the totals of its directories that accept replicas, and each directory.
 
-    The totals leave out directories that have failed or are cordoned, and are None where one does not tell its own.
+    The totals exclude directories that have failed or are cordoned. They are None if a directory does not report its
+    own.
     """
 
     replica_bytes: Mapping[TopicPartition, int]
@@ -119,30 +120,30 @@ class LogDir:
 
     @property
     def cordoned(self) -> bool:
-        """Whether the broker gets no new replica: none of its directories takes one (KIP-1066)."""
+        """True if the broker receives no new replicas: none of its directories accepts one (KIP-1066)."""
         return bool(self.directories) and not any(each.takes_replicas for each in self.directories)
 
     @property
     def failed_paths(self) -> tuple[str, ...]:
-        """The directories that have failed, sorted."""
+        """The paths of the failed directories, sorted."""
         return tuple(sorted(each.path for each in self.directories if each.error))
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A cluster at one moment. `taken_ms` is the caller's clock, in milliseconds since 1970."""
+    """A cluster at one moment. `taken_ms` is by the caller's clock, in milliseconds since 1970."""
 
     cluster_id: str
     taken_ms: int
     brokers: Mapping[int, Broker]
     partitions: Mapping[TopicPartition, Partition]
     topics_internal: frozenset[str] = field(default_factory=frozenset)
-    #: Topics that exist for all that we know, and that Kafka does not let us describe: they are not in `partitions`.
+    #: Topics that may exist and that Kafka does not allow us to describe: they are not in `partitions`.
     hidden: frozenset[str] = field(default_factory=frozenset)
 
     @cached_property
     def live(self) -> frozenset[int]:
-        """Brokers that serve: registered and not fenced."""
+        """The live brokers: registered and not fenced."""
         return frozenset(broker.id for broker in self.brokers.values() if not broker.fenced)
 
     @cached_property
@@ -152,12 +153,12 @@ class Snapshot:
 
     @cached_property
     def hosting(self) -> frozenset[int]:
-        """Brokers that some partition's assignment names, live or not."""
+        """The brokers in any partition's assignment, live or not."""
         return frozenset(broker for partition in self.partitions.values() for broker in partition.replicas)
 
     @cached_property
     def lost_on_live(self) -> Mapping[int, tuple[TopicPartition, ...]]:
-        """Live brokers to their offline replicas: those in log directories that have failed. Sorted."""
+        """The offline replicas of each live broker: those in failed log directories. Sorted."""
         found: dict[int, list[TopicPartition]] = {}
         for name, partition in sorted(self.partitions.items()):
             for broker in partition.offline & self.live & frozenset(partition.replicas):
@@ -166,5 +167,5 @@ class Snapshot:
 
     @cached_property
     def reassigning(self) -> Mapping[TopicPartition, Partition]:
-        """Partitions with a reassignment in flight."""
+        """The partitions with a reassignment in flight."""
         return {name: partition for name, partition in self.partitions.items() if partition.reassigning}

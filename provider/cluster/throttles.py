@@ -1,15 +1,17 @@
-"""Replication throttles (KIP-73), borrowed: what is ours goes in and out again, what others wrote stays.
+"""Replication throttles (KIP-73) as leases: our entries and rates are added and removed, those of others are kept.
 
-Two things make a throttle. Each topic lists the replicas that it holds for, `partition:broker`, or `*` for all; each
-broker has a rate. Only the followers' list is needed: a replica in the *leaders'* list slows down whoever fetches it
-out of sync, and so also the ordinary catch-up of a broker that has just been restarted (33 s where it took 2.6 s).
+A throttle has two parts. Each topic lists the replicas that are throttled, `partition:broker`, or `*` for all; each
+broker has a rate. Only the followers' list is needed: a replica in the *leaders'* list throttles every follower that
+fetches it out of sync, and therefore also the ordinary catch-up of a broker that has just restarted (33 s instead of
+2.6 s).
 
-The caller keeps the books: ask what would be added, write it down, add it; take away exactly that at the end. Entries
-of ours that somebody else had listed before us are theirs, and stay.
+The caller records the leases: determine the entries to add, record them, add them; remove exactly those at the end.
+Entries that were already present are not ours and are never removed.
 
-Brokers of a ZooKeeper cluster hear of such changes one after the other, a moment later (4 to 260 ms on a busy machine,
-in which 3 MB were copied): a copy that is started at once would run unthrottled until then. Add the entries first, then
-the rates: a broker that shows its rate knows the entries too. The cluster waits for both before it moves anything.
+Brokers of a ZooKeeper-mode cluster receive such changes one after the other, with a delay (4 to 260 ms on a busy
+machine, in which 3 MB were copied): a copy that starts immediately would run unthrottled until then. Add the entries
+first, then the rates: a broker that shows its rate has received the entries too. `KafkaCluster` waits for both before
+it submits a reassignment.
 """
 
 from __future__ import annotations
@@ -45,63 +47,63 @@ _UNKNOWN_TOPIC = 3
 
 
 class Side(str, Enum):
-    """Which end of the copying is slowed down."""
+    """The throttled side of replication."""
 
     FOLLOWER = "follower"
     LEADER = "leader"
 
     @property
     def replicas_key(self) -> str:
-        """The topic's list."""
+        """The topic setting with the list of throttled replicas."""
         return f"{self.value}.replication.throttled.replicas"
 
     @property
     def rate_key(self) -> str:
-        """The broker's rate, in bytes per second."""
+        """The broker setting with the rate, in bytes per second."""
         return f"{self.value}.replication.throttled.rate"
 
 
 @dataclass(frozen=True, slots=True)
 class OwedRate:
-    """A broker's rate that we set, and what it was before: None when it had none of its own. Bytes per second."""
+    """A broker's leased rate, and the rate before: None if the broker had none of its own. Bytes per second."""
 
     ours: int
     before: int | None
 
 
 class Returned(str, Enum):
-    """What became of a rate that was owed."""
+    """The outcome of releasing a leased rate."""
 
-    #: It is now what it was before.
+    #: The previous value is restored.
     RESTORED = "restored"
-    #: Somebody else has changed it since: theirs to keep.
+    #: Another client has changed it since: its value is kept.
     LEFT_ALONE = "left_alone"
-    #: The broker did not answer: still owed.
+    #: The broker did not respond: the lease still has to be released.
     OWED = "owed"
 
 
 class Configurable(Protocol):
-    """What reads and changes configurations; KafkaCluster does."""
+    """A client that reads and changes configurations, such as KafkaCluster."""
 
     def topic_configs(
         self, topics: Collection[str], names: Collection[str], *, own_only: bool = False
     ) -> dict[str, dict[str, str]]:
-        """Values by topic and key; with `own_only` just those set on the topic itself."""
+        """Return values by topic and key; with `own_only` only those set on the topic itself."""
 
     def broker_configs(
         self, brokers: Collection[int], names: Collection[str], *, own_only: bool = False
     ) -> dict[int, dict[str, str]]:
-        """Values by broker and key; with `own_only` just those set on the broker itself."""
+        """Return values by broker and key; with `own_only` only those set on the broker itself."""
 
     def change_topic_configs(self, changes: Mapping[str, Sequence[ConfigChange]]) -> dict[str, KafkaRefused | None]:
-        """Change topics' keys one by one."""
+        """Change single keys of topics."""
 
     def change_broker_configs(self, changes: Mapping[int, Sequence[ConfigChange]]) -> dict[int, ClusterError | None]:
-        """Change brokers' keys one by one."""
+        """Change single keys of brokers."""
 
 
 def entries(replicas: Mapping[TopicPartition, Collection[int]]) -> dict[str, tuple[str, ...]]:
-    """The list entries, by topic, that throttle these brokers' replicas of these partitions."""
+    """Return the list entries, by topic, that throttle these brokers' replicas of these partitions."""
     by_topic: dict[str, list[str]] = {}
     for partition, brokers in sorted(replicas.items()):
         by_topic.setdefault(partition.topic, []).extend(f"{partition.partition}:{broker}" for broker in sorted(brokers))
@@ -109,21 +111,21 @@ def entries(replicas: Mapping[TopicPartition, Collection[int]]) -> dict[str, tup
 
 
 def listed(value: str | None) -> tuple[str, ...]:
-    """The entries of a list as Kafka keeps it, a comma-separated string."""
+    """Return the entries of a list as Kafka stores it, a comma-separated string."""
     return tuple(entry.strip() for entry in (value or "").split(",") if entry.strip())
 
 
 def absent(value: str | None, wanted: Collection[str]) -> tuple[str, ...]:
-    """Those of `wanted` that have to be added to the list. None where it is `*`: Kafka refuses both together."""
+    """Return the elements of `wanted` that are missing in the list; empty if it is `*`: Kafka refuses both together."""
     present = listed(value)
     return () if ALL in present else tuple(entry for entry in wanted if entry not in present)
 
 
 def rate_change(now: int | None, owed: OwedRate, key: str) -> ConfigChange | None:
-    """The change that gives a rate back; None when somebody else has changed it since, and so not ours to change.
+    """Return the change that restores a rate; None if another client has changed it since, because it is not ours then.
 
-    What is as it was before is given back all the same: a broker shows a change a moment after it was made, so ours may
-    be on its way yet, and would then stay for good.
+    A rate that shows the previous value is restored all the same: a broker shows a change a moment after it was made.
+    Our own change may still be on its way, and would then never be removed.
     """
     if now not in (owed.ours, owed.before):
         return None
@@ -135,7 +137,7 @@ def rate_change(now: int | None, owed: OwedRate, key: str) -> ConfigChange | Non
 def entries_to_add(
     cluster: Configurable, side: Side, wanted: Mapping[str, Collection[str]]
 ) -> dict[str, tuple[str, ...]]:
-    """By topic, those of `wanted` that are not listed yet: ours from the moment they are added. Changes nothing."""
+    """Return, by topic, the elements of `wanted` that are not listed yet: they are ours once added. Read-only."""
     values = cluster.topic_configs(list(wanted), [side.replicas_key])
     missing = {
         topic: absent(values[topic].get(side.replicas_key), wanted[topic]) for topic in wanted if topic in values
@@ -146,36 +148,36 @@ def entries_to_add(
 def add_entries(
     cluster: Configurable, side: Side, ours: Mapping[str, Collection[str]]
 ) -> dict[str, KafkaRefused | None]:
-    """Append our entries to the topics' lists."""
+    """Append our entries to the topics' lists; return None, or Kafka's refusal, per topic."""
     return _change_lists(cluster, side, ConfigOp.APPEND, ours)
 
 
 def remove_entries(
     cluster: Configurable, side: Side, ours: Mapping[str, Collection[str]]
 ) -> dict[str, KafkaRefused | None]:
-    """Subtract our entries, and only those, from the topics' lists. A topic that is gone owes nothing.
+    """Subtract our entries, and only those, from the topics' lists. A deleted topic counts as done.
 
-    What is left, if only an empty list, stays: between looking and deleting, somebody else may have added to it.
+    The remaining list is kept even if it is empty: between reading and deleting it, another client may add an entry.
     """
     results = _change_lists(cluster, side, ConfigOp.SUBTRACT, ours)
     return {topic: None if error and error.code == _UNKNOWN_TOPIC else error for topic, error in results.items()}
 
 
 def rates(cluster: Configurable, side: Side, brokers: Collection[int]) -> dict[int, int | None]:
-    """Each broker's own rate in bytes per second, None where it has none; a broker that does not answer is left out."""
+    """Return each broker's own rate in bytes per second, None if it has none; leave out brokers that do not respond."""
     values = cluster.broker_configs(brokers, [side.rate_key], own_only=True)
     return {broker: _number(of.get(side.rate_key)) for broker, of in values.items()}
 
 
 def set_rates(cluster: Configurable, side: Side, wanted: Mapping[int, int]) -> dict[int, ClusterError | None]:
-    """Give each broker its rate in bytes per second; per broker None, or why it has not got it."""
+    """Set each broker's rate in bytes per second; return None, or the error, per broker."""
     return cluster.change_broker_configs(
         {broker: [ConfigChange(side.rate_key, ConfigOp.SET, str(rate))] for broker, rate in wanted.items()}
     )
 
 
 def restore_rates(cluster: Configurable, side: Side, owed: Mapping[int, OwedRate]) -> dict[int, Returned]:
-    """Put back each rate that is still the one that we set. Raises KafkaRefused when Kafka will not have it."""
+    """Restore each rate that is still the one that we set. Raises KafkaRefused when Kafka refuses the change."""
     now = rates(cluster, side, owed)
     changes = {broker: rate_change(rate, owed[broker], side.rate_key) for broker, rate in now.items()}
     answers = cluster.change_broker_configs({broker: [change] for broker, change in changes.items() if change})

@@ -1,4 +1,4 @@
-"""New topics, and new partitions of topics."""
+"""Creation of topics, and of new partitions of topics."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def create(
     assignments: Sequence[Assignment] | None,
     settings: Mapping[str, str],
 ) -> KafkaRefused | None:
-    """Create a topic; None, or Kafka's refusal. Raises KafkaTimeout: it may have been created all the same."""
+    """Create a topic; return None, or Kafka's refusal. Raises KafkaTimeout: it may have been created all the same."""
     kind = CreateTopicsRequest.CreatableTopic
-    # With assignments, Kafka wants both numbers to be -1.
+    # With assignments, Kafka requires both numbers to be -1.
     wanted = kind(
         name=topic,
         num_partitions=-1 if assignments else partitions,
@@ -47,7 +47,10 @@ def create(
 def add_partitions(
     calls: Calls, topic: str, count: int, assignments: Sequence[Assignment] | None
 ) -> KafkaRefused | None:
-    """Let a topic have `count` partitions in all; None, or Kafka's refusal. Raises KafkaTimeout as `create` does."""
+    """Increase a topic to `count` partitions in total; return None, or Kafka's refusal.
+
+    Raises KafkaTimeout as `create` does.
+    """
     kind = CreatePartitionsRequest.CreatePartitionsTopic
     new = assignments and [kind.CreatePartitionsAssignment(broker_ids=list(brokers)) for brokers in assignments]
     wanted = kind(name=topic, count=count, assignments=new or None)

@@ -1,7 +1,7 @@
-"""Large answers of a process one after the other, so that many clusters in one triggerer do not hold up its event loop.
+"""Serialized decoding of large responses, so that many clusters in one triggerer do not block its event loop.
 
-Reading the partitions of a large cluster keeps Python busy, in kafka-python's thread and in ours. One such reading
-barely delays other threads; ten at once do, since each gets its slice before the event loop has its own again.
+Decoding the partitions of a large cluster occupies the interpreter, in kafka-python's thread and in ours. One such
+thread barely delays the others. Ten at a time do, since each gets its time slice before the event loop runs again.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from contextlib import contextmanager
 
 __all__ = ["in_turn"]
 
-#: Seconds that a reading waits for the ones before it. Then it goes ahead: a cluster that hangs holds up no other.
+#: Seconds that a snapshot waits for earlier ones. Then it proceeds, so that a stalled cluster does not block others.
 PATIENCE_S = 3.0
 _turn = threading.Lock()
 
 
 @contextmanager
 def in_turn(patience_s: float = PATIENCE_S) -> Iterator[None]:
-    """Wait until no other thread of this process is within, for `patience_s` at most."""
+    """Enter the context when no other thread of this process is in it, or after `patience_s` seconds at the latest."""
     mine = _turn.acquire(timeout=patience_s)
     try:
         yield

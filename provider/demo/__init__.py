@@ -1,1 +1,1 @@
-"""A broker dies, and the cluster is healed, on this machine."""
+"""The demo: a broker fails, and the cluster is healed, on this machine."""

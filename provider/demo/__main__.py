@@ -1,4 +1,4 @@
-"""`python -m kafka_steward.demo`: a broker dies, and the cluster is made whole again, on this machine."""
+"""`python -m kafka_steward.demo`: a broker fails, and full replication is restored, on this machine."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _KAFKA = {"kraft": "Kafka 4.3 in KRaft mode", "zookeeper": "Kafka 3.9 with ZooKe
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the demo; 0 when the cluster was healed, 1 with a sentence when it was not, 130 when interrupted."""
+    """Run the demo; return 0 when the cluster was healed, 1 with a message when it was not, 130 when interrupted."""
     options = _parser().parse_args(arguments)
-    # Also where a shell started it in the background, and with SIGINT ignored.
+    # Needed also when a shell started the demo in the background, with SIGINT ignored.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     try:
@@ -32,7 +32,7 @@ def main(arguments: list[str] | None = None) -> int:
             try:
                 _demo(stack, options.mode, keep=options.keep)
             finally:
-                # Only clean-up is left: a second Ctrl-C must not leave half of it undone.
+                # Only the cleanup remains: a second Ctrl-C must not interrupt it.
                 signal.signal(signal.SIGINT, signal.SIG_IGN)
     except KeyboardInterrupt:
         print("The demo was interrupted; everything that it started has ended.", file=sys.stderr)

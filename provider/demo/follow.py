@@ -1,4 +1,4 @@
-"""What is going on, as the journal and Airflow's REST API tell it: the demo asks, and never acts."""
+"""The state of the demo, read from the journal and Airflow's REST API: the demo only polls, and never acts."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ _POLL_S = 0.3
 
 
 class DemoFailed(StewardError, RuntimeError):
-    """The demo did not get where it should; the message says where it stopped and why."""
+    """The demo did not reach its goal; the message states where it stopped and why."""
 
 
 @dataclass(frozen=True)
 class Moving:
-    """How far a plan is: partitions settled and in all, bytes settled and in all, the chunk that is under way."""
+    """Progress of a plan: settled and total partitions, settled and total bytes, and the current chunk."""
 
     settled: int
     partitions: int
@@ -54,9 +54,9 @@ class Moving:
 def wait_for(
     question: Callable[[], Answer | None], *, within_s: float, what: str, meanwhile: Callable[[], None] = lambda: None
 ) -> Answer:
-    """Ask until there is an answer. Raises DemoFailed, naming `what`, after `within_s` seconds.
+    """Poll `question` until it returns a value. Raises DemoFailed, naming `what`, after `within_s` seconds.
 
-    An api-server that is too busy to answer is asked again.
+    An api-server that is too busy to answer is polled again.
     """
     deadline = time.monotonic() + within_s
     while time.monotonic() < deadline:
@@ -69,18 +69,18 @@ def wait_for(
 
 
 def failure_of(journal: Journal, broker: int) -> FailedBroker | None:
-    """The entry that the watch wrote for a dead broker."""
+    """Return the entry that the watch wrote for a dead broker."""
     node = journal.tree.get(paths.failed_broker(broker))
     return FailedBroker.from_node(node) if node else None
 
 
 def latest_heal(journal: Journal, broker: int) -> PlanRecord | None:
-    """The newest plan that heals `broker`."""
+    """Return the newest plan that heals `broker`."""
     return next((record for record in journal.plans.latest(5) if broker in record.failed_brokers), None)
 
 
 def moving(rows: list[MoveRow]) -> Moving:
-    """Sum a plan's rows."""
+    """Return the totals of a plan's rows."""
     settled = [row for row in rows if row.state.settled]
     waiting = [row.move.chunk for row in rows if not row.state.settled]
     chunks = max((row.move.chunk for row in rows), default=-1) + 1
@@ -96,13 +96,13 @@ def moving(rows: list[MoveRow]) -> Moving:
 
 
 def latest_run(heal: AirflowDag) -> dict[str, Any] | None:
-    """The newest run of the DAG, if there is one."""
+    """Return the newest run of the DAG, if there is one."""
     runs = heal.runs()
     return runs[-1] if runs else None
 
 
 def running_task(heal: AirflowDag, run_id: str) -> str:
-    """Where a run is, e.g. `task plan`. Raises DemoFailed when a task has failed for good."""
+    """Return the current task of a run, e.g. `task plan`. Raises DemoFailed when a task has failed without a retry."""
     states = {task["task_id"]: task["state"] for task in heal.tasks(run_id)}
     failed = [task for task, state in states.items() if state in {"failed", "upstream_failed"}]
     if failed:
@@ -112,7 +112,7 @@ def running_task(heal: AirflowDag, run_id: str) -> str:
 
 
 def succeeded(heal: AirflowDag) -> bool | None:
-    """True once the newest run has succeeded. Raises DemoFailed when a task of it failed for good."""
+    """Return True once the newest run has succeeded, else None. Raises DemoFailed when one of its tasks has failed."""
     run = latest_run(heal)
     if run is None or run["state"] == "success":
         return True if run else None

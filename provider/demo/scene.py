@@ -1,4 +1,4 @@
-"""The stage of the demo: a real Kafka cluster, a real Airflow, topics with data, and one DAG file."""
+"""The environment of the demo: a real Kafka cluster, a real Airflow, topics with data, and one DAG file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kafka_steward.sandbox.java import java
 __all__ = ["CONNECTION", "DAG_FILE", "Scene", "airflow_in", "create_topics", "folder"]
 
 CONNECTION = "kafka_steward_default"
-#: What a user writes, and all of it.
+#: The complete DAG file that a user writes.
 DAG_FILE = """\
 # Airflow reads only those DAG files that name it, so this line stays.
 from kafka_steward.dags import heal
@@ -31,7 +31,7 @@ _BYTES = 40_000_000
 
 @dataclass(frozen=True)
 class Scene:
-    """What the story plays on. `grace_s` is how long a broker must be gone before it counts as failed."""
+    """The environment of the demo. `grace_s` is the time in seconds until a missing broker counts as failed."""
 
     sandbox: Sandbox
     airflow: LocalAirflow
@@ -42,7 +42,7 @@ class Scene:
 
 @contextmanager
 def folder(*, keep: bool) -> Iterator[Path]:
-    """A folder for everything that the demo writes, removed at the end; what failed leaves its logs there."""
+    """Yield a folder for all files of the demo, which is removed at the end; after a failure it keeps the logs."""
     path = Path(tempfile.mkdtemp(prefix="kafka-steward-demo-"))
     try:
         yield path
@@ -56,7 +56,7 @@ def folder(*, keep: bool) -> Iterator[Path]:
 
 
 def airflow_in(home: Path, bootstrap: str, *, grace_s: float, throttle: int) -> tuple[LocalAirflow, str]:
-    """An Airflow that knows the cluster, not started yet, and the URL of its journal."""
+    """Return an Airflow that is configured for the cluster, not started yet, and the URL of its journal."""
     journal_url = f"sqlite:///{home}/journal.db"
     extra = {
         "journal": journal_url,
@@ -73,7 +73,7 @@ def airflow_in(home: Path, bootstrap: str, *, grace_s: float, throttle: int) -> 
 
 
 def create_topics(sandbox: Sandbox) -> str:
-    """Create the topics and fill them; a sentence about them."""
+    """Create the topics and fill them; return a summary."""
     for topic in _TOPICS:
         sandbox.create_topics(topic, partitions=_PARTITIONS, replication_factor=3)
         sandbox.fill(topic, _BYTES)

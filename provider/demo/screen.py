@@ -1,4 +1,4 @@
-"""What the demo shows on the terminal: numbered steps, a bar while something is under way, tables at the end."""
+"""The demo's terminal output: numbered steps, a bar during operations, tables at the end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _WIDTH = 140
 
 
 class Bar:
-    """A bar that is under way. Without a terminal it prints a line whenever its text changes."""
+    """A progress bar. Without a terminal it prints a line whenever its text changes."""
 
     def __init__(self, progress: Progress, task: TaskID, console: Console) -> None:
         self._progress = progress
@@ -27,7 +27,7 @@ class Bar:
         self._shown = ""
 
     def show(self, done: float, total: float, text: str) -> None:
-        """Set how far it is, and what stands beside it."""
+        """Set the progress and the text beside the bar."""
         self._progress.update(self._task, completed=done, total=max(total, 1e-9), text=text)
         if not self._console.is_terminal and text != self._shown:
             self._console.print(f"             {text}")
@@ -35,10 +35,10 @@ class Bar:
 
 
 class Screen:
-    """Prints the story. Times are seconds since `begin()`."""
+    """Prints the demo's output. Times are seconds since `begin()`."""
 
     def __init__(self, console: Console | None = None) -> None:
-        # Where there is no terminal nobody says how wide a line may be.
+        # Without a terminal the line width is unknown.
         width = None if sys.stdout.isatty() else _WIDTH
         self._console = console or Console(highlight=False, width=width)
         self._began = time.monotonic()
@@ -49,16 +49,16 @@ class Screen:
         self._console.print(f"\n[bold]{title}[/bold]\n")
 
     def step(self, name: str, text: str) -> None:
-        """One thing that happened: the second, a short name, a sentence."""
+        """Print one event: the second, a short name, a message."""
         self._console.print(f"{time.monotonic() - self._began:6.1f} s  [bold cyan]{name:<11}[/bold cyan] {text}")
 
     def say(self, text: str) -> None:
-        """A line that belongs to no step; never broken, so that an address or a path in it can be copied."""
+        """Print a line outside the steps; it is never wrapped, so that an address or a path in it can be copied."""
         self._console.print(text, soft_wrap=True)
 
     @contextmanager
     def bar(self, name: str) -> Iterator[Bar]:
-        """A bar for as long as the block lasts; it leaves no trace on a terminal."""
+        """Yield a bar for the duration of the block; on a terminal it is removed afterwards."""
         columns = (
             TextColumn(f"          [cyan]{name:<11}[/cyan]"),
             BarColumn(bar_width=30),
@@ -70,7 +70,7 @@ class Screen:
             yield Bar(progress, progress.add_task(name, total=1.0, text=""), self._console)
 
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """A table with a title above it."""
+        """Print a table with a title above it."""
         table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
         for column in columns:
             table.add_column(column, overflow="fold")
@@ -80,7 +80,7 @@ class Screen:
         self._console.print(table)
 
     def last(self, line: str) -> None:
-        """The line that scripts read: never wrapped, coloured or marked up."""
+        """Print the line that scripts read: never wrapped, coloured or marked up."""
         self._console.print()
         self._console.file.write(line + "\n")
         self._console.file.flush()

@@ -1,4 +1,4 @@
-"""The story: a cluster with data, a broker that dies, and what Kafka Steward does about it."""
+"""The course of the demo: a cluster with data, a broker that fails, and the heal by Kafka Steward."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _HEALED_WITHIN_S = 600.0
 
 @dataclass(frozen=True)
 class Ending:
-    """How it ended; prints as the demo's last line."""
+    """The result of the demo; its string form is the demo's last line."""
 
     broker: int
     partitions: int
@@ -51,7 +51,7 @@ class Ending:
 
 
 def play(scene: Scene, screen: Screen, victim: int) -> Ending:
-    """Kill `victim`, show how it is healed, and sum up. Raises DemoFailed with one sentence."""
+    """Kill `victim`, show the heal, and return the result. Raises DemoFailed with one message."""
     with ExitStack() as stack:
         cluster = stack.enter_context(KafkaCluster({"bootstrap_servers": scene.sandbox.bootstrap.split(",")}))
         journal = stack.enter_context(open_journal(scene.journal_url, cluster.cluster_id))

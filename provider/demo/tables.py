@@ -1,4 +1,4 @@
-"""What the demo's tables say, as plain rows of text."""
+"""The contents of the demo's tables, as plain rows of text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BROKER_COLUMNS = ("broker", "rack", "replicas before", "replicas after", "leader
 
 
 def broker_rows(before: Snapshot, after: Snapshot) -> list[tuple[str, ...]]:
-    """A row per broker that was there before: what it held and led, then and now."""
+    """Return a row for each broker of `before`: its replicas and leaders, before and after."""
     counts = [_replicas(before), _replicas(after), _leaders(before), _leaders(after)]
     return [
         (
@@ -30,7 +30,7 @@ def broker_rows(before: Snapshot, after: Snapshot) -> list[tuple[str, ...]]:
 
 
 def cluster_rows(moments: Sequence[tuple[str, Snapshot]]) -> list[tuple[str, ...]]:
-    """One row per moment: its name, under-replicated and offline partitions, racks that the narrowest one spans."""
+    """Return one row per snapshot: its name, under-replicated and offline partitions, racks of the narrowest one."""
     return [
         (name, str(under_replicated(snapshot)), str(_offline(snapshot)), str(_narrowest(snapshot)))
         for name, snapshot in moments
@@ -38,13 +38,13 @@ def cluster_rows(moments: Sequence[tuple[str, Snapshot]]) -> list[tuple[str, ...
 
 
 def trail_rows(trail: Sequence[AuditRow]) -> list[tuple[str, ...]]:
-    """The audit trail in its order, with what was done in one go drawn together into one line."""
+    """Return the audit trail in its order; consecutive rows of one operation are merged into one line."""
     together = groupby(trail, key=lambda row: (row.entry.action, row.outcome, row.entry.who, row.entry.broker is None))
     return [_trail_row(list(rows)) for _, rows in together]
 
 
 def under_replicated(snapshot: Snapshot) -> int:
-    """How many partitions have fewer in-sync replicas than assigned ones."""
+    """Return the number of partitions that have fewer in-sync replicas than assigned ones."""
     return sum(partition.under_replicated for partition in snapshot.partitions.values())
 
 

@@ -1,6 +1,6 @@
-"""How one cluster is reached, from what its connection, the [kafka_steward] section and a DAG's parameters say.
+"""The access to one cluster, derived from its connection, the [kafka_steward] section and a DAG's parameters.
 
-Pure: the values come in, an `Access` goes out, and nothing is looked up or connected to.
+Pure: the values are passed in, an `Access` is returned, and nothing is looked up or connected to.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from kafka_steward.settings import Settings
 
 __all__ = ["Access", "Given", "access_of"]
 
-#: Keys of the extra that are ours and no setting of a heal.
+#: Keys of the extra that belong to the provider and are not fields of `Settings`.
 _PLACES = ("journal", "workspace", "kafka_conn_id", "cluster_id")
-#: Executors whose tasks run where the scheduler runs, as Airflow lets them be written: with an alias or a module.
+#: Executors whose tasks run on the scheduler's host, in every spelling of Airflow: with an alias or a module.
 _LOCAL = re.compile(r"(^|[.:=])LocalExecutor$")
 _ZOOKEEPER = ("zookeeper", "zookeeper_user", "zookeeper_password", "zookeeper_tls")
 
 
 @dataclass(frozen=True)
 class Given:
-    """The fields of an Airflow connection that matter here. Its repr shows neither password nor extra."""
+    """The relevant fields of an Airflow connection. The repr shows neither password nor extra."""
 
     conn_id: str
     host: str | None = None
@@ -38,17 +38,17 @@ class Given:
 
     @property
     def servers(self) -> str | None:
-        """The bootstrap servers of the fields; the port is for those that are named without one."""
+        """The bootstrap servers of the fields; the port applies to servers that are named without one."""
         if not (self.host and self.port):
             return self.host
         named = [server.strip() for server in self.host.split(",")]
-        # An IPv6 address has colons of its own, in brackets.
+        # An IPv6 address contains colons, within brackets.
         return ",".join(each if ":" in each.rpartition("]")[2] else f"{each}:{self.port}" for each in named)
 
 
 @dataclass(frozen=True)
 class Access:
-    """Everything it takes to reach one cluster and its journal. Its repr shows no secret.
+    """All parameters for reaching one cluster and its journal. The repr shows no secret.
 
     `journal` is a SQL URL, or the id of a SQL connection. With `zookeeper`, the KIPs' documents are kept there.
     `expected_cluster_id` is the only Kafka cluster.id to accept, None for any.
@@ -64,7 +64,7 @@ class Access:
 
     @property
     def bootstrap(self) -> str:
-        """The bootstrap servers, in an order that does not depend on how they were written."""
+        """The bootstrap servers, in an order that does not depend on their notation."""
         servers = self.client.get("bootstrap_servers", "")
         return ",".join(sorted(servers.split(",") if isinstance(servers, str) else servers)).replace(" ", "")
 
@@ -78,11 +78,12 @@ def access_of(
     *,
     executor: str = "LocalExecutor",
 ) -> Access:
-    """The access that `given` describes; `kafka` is the connection that its `kafka_conn_id` names.
+    """Return the access that `given` describes; `kafka` is the connection that its `kafka_conn_id` names.
 
-    `overrides` win over the extra, which wins over `section`. Places that nothing names lie under `home`/kafka_steward:
-    the journal only where one host has all of it, so neither beside `zookeeper` nor with an `executor`, Airflow's
-    setting, that runs tasks elsewhere. Raises SettingError, naming connection and key.
+    `overrides` have precedence over the extra, which has precedence over `section`. Locations that are not configured
+    default to `home`/kafka_steward. The journal has that default only if one host uses all of it: neither with
+    `zookeeper` nor with an `executor`, Airflow's setting, that runs tasks on other hosts. Raises SettingError, naming
+    connection and key.
     """
     _refuse_unknown(given)
     places = {name: given.extra.get(name) or section.get(name) or None for name in (*_PLACES, *_ZOOKEEPER)}
@@ -105,7 +106,7 @@ def access_of(
 
 
 def _workspace(conn_id: str, place: str) -> str:
-    # Tasks run in folders of their own: a relative path would be another place for each.
+    # Each task runs in its own folder, so a relative path would differ between tasks.
     if ":" not in place and not place.startswith("/"):
         raise SettingError(
             f"The workspace of the connection {conn_id} is {place!r}; write an absolute path, or a URI such as "
@@ -115,7 +116,10 @@ def _workspace(conn_id: str, place: str) -> str:
 
 
 def _journal(given: Given, places: Mapping[str, Any], section: Mapping[str, Any]) -> str:
-    """The SQL part's place; empty for the default. The word zookeeper names none: the documents are there."""
+    """Return the location of the SQL part; empty for the default.
+
+    The word zookeeper gives no location: only the documents are kept there.
+    """
     place = str(places["journal"] or "")
     if place == "zookeeper" and not places["zookeeper"]:
         raise SettingError(

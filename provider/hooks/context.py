@@ -1,4 +1,4 @@
-"""What a task's context says: with which settings it runs, and on whose behalf. Imports nothing that connects."""
+"""Settings and actor of a run, read from a task's context. Imports no module that connects."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 __all__ = ["hook_of", "is_scheduled", "overrides_of", "who_fields", "who_of"]
 
-#: Airflow's types of runs that no person started. A backfill is none: a person asks for it, with parameters of theirs.
+#: Airflow's run types that no user started. A backfill is not one: a user requests it, with their own parameters.
 _UNATTENDED = frozenset({"scheduled", "asset_triggered"})
 _SETTINGS = tuple(knob.name for knob in fields(Settings))
 
 
 def hook_of(operator: Any, context: Context) -> StewardHook:
-    """The hook of an operator with `conn_id` and `settings`, for one run."""
-    # Imported when a task runs: DAG files are parsed without Kafka, SQL or Spark.
+    """Return the hook of an operator with `conn_id` and `settings`, for one run."""
+    # Imported when a task runs, so that DAG files are parsed without Kafka, SQL or Spark.
     from kafka_steward.hooks.steward import StewardHook  # noqa: PLC0415
 
     journal = _journal_of(operator.conn_id, context)
@@ -31,9 +31,9 @@ def hook_of(operator: Any, context: Context) -> StewardHook:
 
 
 def _journal_of(conn_id: str, context: Context) -> Mapping[str, Any] | None:
-    """The journal of the watch whose event started this run, as the event names it; None without such an event.
+    """Return the journal of the watch whose event started this run, as the event names it; None without such an event.
 
-    An event may be of another cluster: any DAG may be scheduled on any watch.
+    An event may belong to another cluster: any DAG may be scheduled on any watch.
     """
     for event in getattr(context.get("dag_run"), "consumed_asset_events", None) or ():
         payload = (event.extra or {}).get("payload")
@@ -44,14 +44,14 @@ def _journal_of(conn_id: str, context: Context) -> Mapping[str, Any] | None:
 
 
 def overrides_of(settings: Mapping[str, Any], context: Context) -> dict[str, Any]:
-    """The settings that this run overrides: its parameters, which win over the operator's own."""
+    """Return the operator's settings with this run's parameters merged in, which have precedence."""
     params = context.get("params") or {}
     by_run = {name: params[name] for name in _SETTINGS if name in params and params[name] is not None}
     return {**settings, **by_run}
 
 
 def is_scheduled(context: Context) -> bool:
-    """Return whether a schedule or an event started this run, and no person nor another DAG, nor gave it parameters."""
+    """Return whether a schedule or an event started this run: no user, no other DAG, and no parameters given to it."""
     run = context.get("dag_run")
     kind = getattr(run, "run_type", "manual")
     by_person = getattr(run, "triggering_user_name", None) is not None or bool(getattr(run, "conf", None))
@@ -59,7 +59,7 @@ def is_scheduled(context: Context) -> bool:
 
 
 def who_of(context: Context) -> Who:
-    """On whose behalf this task acts, for the audit trail: its try, and the person who started the run, if one did."""
+    """Return the actor of this task for the audit trail: its try, and the user who started the run, if one did."""
     from kafka_steward.journal.audit import Who  # noqa: PLC0415 - DAG files are parsed without SQL
 
     task = context["ti"]
@@ -68,5 +68,5 @@ def who_of(context: Context) -> Who:
 
 
 def who_fields(context: Context) -> dict[str, Any]:
-    """The same as JSON, for a trigger to carry."""
+    """Return the actor as JSON values, for a trigger to serialize."""
     return asdict(who_of(context))

@@ -1,4 +1,4 @@
-"""Which database keeps the journal: the URL behind a setting, and the refusal of Airflow's own."""
+"""The database of the journal: the URL of a setting, and the rejection of Airflow's own database."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ __all__ = ["journal_url", "refuse_airflows_own", "secrets_in"]
 
 #: Airflow connection types, and SQLAlchemy's drivers for them.
 _DRIVERS = {"postgres": "postgresql+psycopg", "postgresql": "postgresql+psycopg", "sqlite": "sqlite"}
-#: Tables that only Airflow's metadata database has together.
+#: Tables that occur together only in Airflow's metadata database.
 _AIRFLOWS = ("dag_run", "task_instance")
-#: libpq's parameters that an Airflow connection has fields for.
+#: libpq's parameters that correspond to fields of an Airflow connection.
 _FIELDS = {"host": "host", "port": "port", "user": "login", "password": "password", "dbname": "schema"}
 
 
 def journal_url(setting: str, connection: Callable[[str], tuple[str, Given, str | None]]) -> URL:
-    """The database that `setting` means: a URL as it is, or what the Airflow connection of that id says.
+    """Return the database URL of `setting`: a URL itself, or the URL of the Airflow connection with that id.
 
-    `connection` gives a connection's type, fields and schema by id. The extra of a postgres connection goes to libpq
-    (`sslmode`, `sslrootcert`, `options`). Raises SettingError, also for an extra that nothing would use.
+    `connection` returns a connection's type, fields and schema by id. The extra of a postgres connection is passed to
+    libpq (`sslmode`, `sslrootcert`, `options`). Raises SettingError, also for an extra that would be ignored.
     """
     if "://" in setting:
         return _parsed(setting)
@@ -44,7 +44,7 @@ def journal_url(setting: str, connection: Callable[[str], tuple[str, Given, str 
 
 
 def secrets_in(setting: object) -> list[str]:
-    """Return what must not be shown of a setting `journal`: the secrets of a URL, all of one that cannot be read."""
+    """Return the parts of a setting `journal` to mask: the secrets of a URL, or the whole text of an unreadable one."""
     text = str(setting or "")
     try:
         return secrets_of(_parsed(text)) if "://" in text else []
@@ -53,13 +53,13 @@ def secrets_in(setting: object) -> list[str]:
 
 
 def refuse_airflows_own(url: URL) -> None:
-    """Raise SettingError if `url` is Airflow's metadata database: its upgrades and ours must never meet.
+    """Raise SettingError if `url` is Airflow's metadata database: its migrations and ours must never share a database.
 
-    It is known by its tables, because a task is not told where Airflow's database is.
+    The database is recognised by its tables, because a task does not know the address of Airflow's database.
     """
     if _is_new_file(url):
         return
-    # Whoever cannot look is told so: an error must not let Airflow's own database pass.
+    # Errors propagate: a failed check must not accept Airflow's own database.
     if table_names(url.render_as_string(hide_password=False)).issuperset(_AIRFLOWS):
         raise SettingError(
             f"The journal at {shown_url(url)} is Airflow's own database; give the journal one of its own, with "
@@ -81,7 +81,7 @@ def _server(given: Given, schema: str | None) -> URL:
     query = {name: _parameter(given.conn_id, name, value) for name, value in given.extra.items() if value is not None}
     _refuse_unknown(given.conn_id, query)
     host = given.host
-    if host and host.startswith("/"):  # a folder of sockets, which a URL holds among its parameters only
+    if host and host.startswith("/"):  # a socket directory, which a URL accepts only as a parameter
         query["host"], host = host, None
     return URL.create(_DRIVERS["postgres"], given.login, given.password, host, given.port, schema, query)
 
@@ -97,7 +97,7 @@ def _refuse_unknown(conn_id: str, query: Collection[str]) -> None:
     try:
         from kafka_steward.journal.postgres import unknown_parameters  # noqa: PLC0415 - psycopg may not be installed
     except ImportError:
-        return  # whoever opens the journal says so
+        return  # opening the journal reports this
     for name in unknown_parameters(query):
         raise SettingError(
             f"The journal is set to the connection {conn_id}, whose extra has {name!r}, which libpq does not know; "
@@ -116,8 +116,8 @@ def _is_new_file(url: URL) -> bool:
 def _parsed(text: str) -> URL:
     try:
         return make_url(text)
-    except (ArgumentError, ValueError):  # such as a port that is no number
-        # The text may hold a password: it is not repeated.
+    except (ArgumentError, ValueError):  # such as a port that is not a number
+        # The text may contain a password, so the message does not repeat it.
         raise SettingError(
             "The journal's URL cannot be read; write it like postgresql+psycopg://user@host:5432/database."
         ) from None

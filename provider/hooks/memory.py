@@ -1,4 +1,4 @@
-"""Which cluster.id a connection's bootstrap servers answered with: so that a swapped cluster is refused, not healed."""
+"""The stored cluster.id of a connection's bootstrap servers: a swapped cluster is rejected instead of healed."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ from kafka_steward.journal.tree import Node
 
 __all__ = ["ClusterMemory"]
 
-#: The journal is kept by cluster.id; what is known before that id is kept under this one, which no cluster has.
+#: The journal is keyed by cluster.id; data that precedes the id is kept under this key, which no cluster has.
 _NO_CLUSTER = "connections"
 
 
 @dataclass(frozen=True)
 class ClusterMemory:
-    """The memory in the journal at `journal_url`, by bootstrap servers: other servers may be another cluster."""
+    """The stored ids in the journal at `journal_url`, by bootstrap servers: other servers may be another cluster."""
 
     journal_url: str
 
     def recall(self, access: Access) -> str | None:
-        """The id that these bootstrap servers answered with before; None if they never did."""
+        """Return the stored cluster id of these bootstrap servers; None if there is none."""
         with self._journal() as journal:
             node = journal.tree.get(_path(access))
             known = _known(node)
             if node and known is None:
-                # Never believed and never lost: the next to connect writes it anew.
+                # An unreadable node is quarantined, not trusted and not lost; the next connection writes a new one.
                 move_aside(journal.tree, node, f"{node.path} holds no cluster_id.", None)
         return known
 
     def keep(self, access: Access, cluster_id: str) -> None:
-        """Remember the id that they answer with now. It replaces another one only if a person set `cluster_id`."""
+        """Store the current id of these servers. It replaces a different one only if a user configured `cluster_id`."""
         document = {"version": 1, "conn_id": access.conn_id, "bootstrap": access.bootstrap, "cluster_id": cluster_id}
         with self._journal() as journal:
             node = journal.tree.get(_path(access))
             if node and _known(node) == cluster_id:
                 return
-            # Whoever came between met the same servers: what it wrote is as good.
+            # A concurrent writer connected to the same servers, so its value is equivalent.
             with suppress(NodeExists, NodeMissing, VersionConflict):
                 if node:
                     journal.tree.set(node.path, json.dumps(document), version=node.version)

@@ -1,4 +1,4 @@
-"""The hook: an Airflow connection of type kafka_steward becomes settings, a cluster and its journal."""
+"""The hook: it turns an Airflow connection of type kafka_steward into settings, a cluster and its journal."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ __all__ = ["Opened", "StewardHook"]
 
 @dataclass(frozen=True)
 class Opened:
-    """A cluster and its journal, both open. Closes both as a context manager."""
+    """An open cluster and its open journal. As a context manager it closes both."""
 
     access: Access
     cluster: KafkaCluster
@@ -50,11 +50,14 @@ class Opened:
 
     @property
     def origin(self) -> dict[str, str] | None:
-        """Which journal this is, for whoever goes on elsewhere: `{"id", "place"}`, without a password."""
+        """The identity of the journal, for a process that resumes the work: `{"id", "place"}`, without a password.
+
+        None for a journal without an identity.
+        """
         return None if self.journal.identity is None else self.journal.identity.to_json()
 
     def before_closing(self, close: Callable[[], None]) -> None:
-        """Call `close` before the connections are closed: what hangs on them must not outlive them."""
+        """Call `close` before the connections are closed: dependent resources are closed first."""
         self._lodgers.callback(close)
 
     def close(self) -> None:
@@ -76,9 +79,9 @@ class Opened:
 class StewardHook(BaseHook):
     """One Kafka cluster, its journal and its workspace, as the connection `conn_id` describes them.
 
-    `overrides` win over the connection's extra, which wins over the section [kafka_steward]. Nothing is looked up or
-    connected to before the first method call. Works alike in tasks and in threads of the triggerer. `journal` is what
-    `Opened.origin` was in the process that began the work: another journal than that one is refused.
+    `overrides` have precedence over the connection's extra, which has precedence over the section [kafka_steward].
+    Nothing is looked up or connected to before the first method call. The hook works in tasks and in threads of the
+    triggerer. `journal` is the `Opened.origin` of the process that began the work: any other journal is rejected.
     """
 
     conn_name_attr = "conn_id"
@@ -99,7 +102,7 @@ class StewardHook(BaseHook):
 
     @cached_property
     def access(self) -> Access:
-        """What connection, section and overrides say. Raises SettingError, naming what is missing or wrong."""
+        """The access from connection, section and overrides. Raises SettingError, naming what is missing or wrong."""
         given, kind = self._given(self.conn_id), self._connection(self.conn_id).conn_type
         if kind and kind != self.conn_type:
             raise SettingError(
@@ -121,7 +124,7 @@ class StewardHook(BaseHook):
 
     @property
     def workspace(self) -> str:
-        """Where snapshots and plans go: a path or fsspec URI, without a slash at its end."""
+        """The location of snapshots and plans: a path or fsspec URI, without a trailing slash."""
         return self.access.workspace
 
     def cluster(self) -> KafkaCluster:
@@ -139,7 +142,10 @@ class StewardHook(BaseHook):
         return cluster
 
     def cluster_id(self) -> str:
-        """What these bootstrap servers answered with before, or answer with now: a dead cluster has a journal too."""
+        """Return the configured or stored cluster.id of these bootstrap servers; if there is none, connect and read it.
+
+        A known id needs no connection, so the journal of a dead cluster can be opened too.
+        """
         known = self.access.expected_cluster_id or ClusterMemory(self._journal_url).recall(self.access)
         if known:
             return known
@@ -147,11 +153,11 @@ class StewardHook(BaseHook):
             return cluster.cluster_id
 
     def journal(self, cluster_id: str, *, compare: bool = True, kafkas: bool = False) -> Journal:
-        """Open the journal of one cluster. The caller closes it. Raises JournalError, SettingError, WrongCluster.
+        """Open the journal of one cluster. The caller closes it. Raises JournalError, SettingError, WrongJournal.
 
-        Unless `compare` is False, its tree and its rows must be those of one journal, and it the one that the work was
-        begun with: WrongJournal otherwise. `kafkas` says that Kafka keeps this cluster in ZooKeeper: then no other
-        ZooKeeper is taken for that one.
+        Unless `compare` is False, its tree and its rows must belong to one journal. That journal must be the one with
+        which the work began; otherwise WrongJournal is raised. `kafkas` states that Kafka keeps the metadata of this
+        cluster in ZooKeeper: then no other ZooKeeper is accepted.
         """
         zookeeper = self.access.zookeeper
         options = None if zookeeper is None else replace(zookeeper, kafkas=kafkas)
@@ -165,7 +171,7 @@ class StewardHook(BaseHook):
         return journal
 
     def open(self) -> Opened:
-        """Connect to the cluster and open its journal: use it as a context manager. Raises as the two do."""
+        """Connect to the cluster and open its journal, as a context manager. Raises as `cluster` and `journal` do."""
         cluster = self.cluster()
         try:
             kafkas = self.access.zookeeper is not None and cluster.zookeeper_mode
@@ -176,11 +182,11 @@ class StewardHook(BaseHook):
             raise
 
     def get_conn(self) -> KafkaCluster:
-        """The same as `cluster`, under the name that Airflow gives it."""
+        """Return the result of `cluster`, under Airflow's name for it."""
         return self.cluster()
 
     def test_connection(self) -> tuple[bool, str]:
-        """What the form's Test button says: cluster id, mode and brokers, or one sentence of what is wrong."""
+        """Return the result of the form's Test button: cluster id, mode and brokers, or one message about the fault."""
         try:
             with KafkaCluster(self.access.client, expected_cluster_id=self.access.expected_cluster_id) as cluster:
                 brokers = ", ".join(str(broker) for broker in sorted(cluster.live_brokers()))
@@ -223,12 +229,12 @@ def _as_submitted(access: Access, cluster: KafkaCluster, journal: Journal) -> Ka
             f"The connection {access.conn_id} submits by ZooKeeper, and names none; set zookeeper, or submission to "
             "admin."
         )
-    return cast("KafkaCluster", ByZnode(cluster, journal.tree))  # all but `alter` is the cluster's own
+    return cast("KafkaCluster", ByZnode(cluster, journal.tree))  # all methods except `alter` are the cluster's own
 
 
 def _quieten() -> None:
-    # A task's log is for what is done to the cluster. Each connection's comings and goings would bury it, and a dead
-    # broker, which is what all this is about, is an error to the client each time; ours say what matters.
+    # A task's log reports the changes to the cluster. The client's log of each connection would hide them, and the
+    # client logs an error for each dead broker, which is an expected state here and reported by our own messages.
     for name, level in (("kafka", logging.CRITICAL), ("alembic.runtime.migration", logging.WARNING)):
         logger = logging.getLogger(name)
         if logger.level == logging.NOTSET:
@@ -236,13 +242,13 @@ def _quieten() -> None:
 
 
 def _mask(secrets: Sequence[str]) -> None:
-    # Airflow knows a secret by the name of its key, and `journal` is none of those names.
+    # Airflow recognises a secret by the name of its key, and `journal` is not one of those names.
     for secret in secrets:
         mask_secret(secret)
 
 
 def _extra(conn_id: str, text: str | None) -> Mapping[str, Any]:
-    # Connection.extra_dejson answers {} for JSON that cannot be read: security settings would be dropped silently.
+    # Connection.extra_dejson returns {} for unreadable JSON: security settings would be dropped silently.
     try:
         extra = json.loads(text or "{}")
     except ValueError as error:
@@ -255,7 +261,7 @@ def _extra(conn_id: str, text: str | None) -> Mapping[str, Any]:
 
 def _section() -> dict[str, Any]:
     names = (*(knob.name for knob in fields(Settings)), "journal", "workspace")
-    # What a command printed ends with a line end.
+    # The output of a command ends with a newline.
     given = {name: (conf.get("kafka_steward", name, fallback=None) or "").strip() for name in names}
     return {name: value for name, value in given.items() if value}
 

@@ -1,4 +1,4 @@
-"""The quarantine: an unreadable document is moved there with the reason, and is not lost.
+"""The quarantine: an unreadable document is moved there with the reason, instead of being deleted.
 
 A corrupt document would stop every process that reads it. Its text is kept under `/steward/quarantine`, so that users
 can inspect it and find out which client wrote it. Then a readable document replaces it. A document of a newer release

@@ -35,7 +35,7 @@ examples:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; its exit code: 0 after a signal, 1 if the cluster did not start or broke."""
+    """Run the command; return the exit code: 0 after a signal, 1 if the cluster did not start or failed."""
     options = _parser().parse_args(arguments)
     # kafka-python logs each connection that a starting broker refuses.
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
@@ -99,7 +99,10 @@ def _announce(sandbox: Sandbox) -> None:
 
 
 def _wait(sandbox: Sandbox) -> None:
-    """Stay until a signal comes. Brokers may be killed from outside; without its controller or ZooKeeper it is over."""
+    """Block until a signal arrives. Raises SandboxFailed when the controller or ZooKeeper has ended.
+
+    Brokers may be killed from outside.
+    """
     while True:
         sandbox.require_service()
         time.sleep(0.5)

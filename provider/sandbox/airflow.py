@@ -1,7 +1,7 @@
 """A real Airflow on this machine: four processes on 127.0.0.1, an AIRFLOW_HOME and a database of its own.
 
-`airflow standalone` is not used: it, and a plain `airflow scheduler`, serve task logs on every interface. The parts are
-started one by one with `--skip-serve-logs`; only the api-server listens.
+`airflow standalone` is not used: like a plain `airflow scheduler`, it serves task logs on every interface. The parts
+are started one by one with `--skip-serve-logs`; only the api-server listens.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _PARTS: Mapping[str, tuple[str, ...]] = {
     "dag-processor": ("dag-processor",),
     "triggerer": ("triggerer", "--skip-serve-logs"),
 }
-#: How the api-server says that its database refused, and how often it is asked again, so many seconds later.
+#: The api-server's text for a busy database, the number of retries, and the seconds between them.
 _BUSY, _BUSY_TRIES, _BUSY_PAUSE_S = '"Database error"', 6, 1.0
 
 
 class AirflowFailed(StewardError, RuntimeError):
-    """The local Airflow did not start, or did not answer as it should."""
+    """The local Airflow did not start, or did not answer as expected."""
 
 
 class AirflowSilent(AirflowFailed):
@@ -48,16 +48,16 @@ class AirflowSilent(AirflowFailed):
 
 
 class AirflowBusy(AirflowFailed):
-    """The api-server's database was busy, and what was asked for was not done."""
+    """The api-server's database was busy, and the request was not executed."""
 
 
 class LocalAirflow:
-    """Starts on `start()`, ends on `stop()`, and ends with its owner in any case.
+    """A local Airflow. `start()` starts it, `stop()` ends it, and it always ends with its owner.
 
     `home` is AIRFLOW_HOME; DAG files go into `dags`. `users` maps a name to its role (admin, op, user, viewer); each
-    one's password is its name. `connections` maps a conn_id to the JSON form of a connection. `environment` is added to
-    that of all four parts, `part_environment` to that of one, by its name. `database` is the URL of an empty PostgreSQL
-    database (`postgresql+psycopg://...`); without one, Airflow keeps its state in SQLite.
+    user's password is the name. `connections` maps a conn_id to the JSON form of a connection. `environment` is added
+    to the environment of all four parts, `part_environment` to that of one part, by its name. `database` is the URL of
+    an empty PostgreSQL database (`postgresql+psycopg://...`); without one, Airflow keeps its state in SQLite.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class LocalAirflow:
 
     @property
     def url(self) -> str:
-        """Where the UI and the REST API are."""
+        """The URL of the UI and the REST API."""
         return f"http://127.0.0.1:{self._port}"
 
     def start(self, *, within_s: float = 180.0) -> LocalAirflow:
@@ -100,7 +100,7 @@ class LocalAirflow:
         return self
 
     def stop(self) -> None:
-        """End every process of it, and of the tasks that it runs."""
+        """End every process of this Airflow, and of the tasks that it runs."""
         self._household.end()
         self._parts.clear()
 
@@ -117,7 +117,7 @@ class LocalAirflow:
         self.stop()
 
     def command(self, *arguments: str, within_s: float = 120.0) -> str:
-        """Run an `airflow` command in this installation; its output. Raises AirflowFailed."""
+        """Run an `airflow` command in this installation; return its output. Raises AirflowFailed."""
         command = tethered([*_airflow(), *arguments])
         done = subprocess.run(
             command, env=self.environment(), capture_output=True, text=True, timeout=within_s, check=False
@@ -127,7 +127,7 @@ class LocalAirflow:
         return done.stdout
 
     def start_part(self, part: str) -> int:
-        """Start one of api-server, scheduler, dag-processor, triggerer; its process id."""
+        """Start one of api-server, scheduler, dag-processor, triggerer; return its process id."""
         log = self.home / f"{part}.log"
         environment = {**self.environment(), **self._part_extra.get(part, {})}
         self._parts[part] = self._household.spawn([*_airflow(), *_PARTS[part]], env=environment, log=log)
@@ -138,13 +138,14 @@ class LocalAirflow:
         os.kill(self._parts[part].pid, number)
 
     def part_log(self, part: str) -> str:
-        """What one part has printed."""
+        """Return the output of one part."""
         return (self.home / f"{part}.log").read_text(errors="replace")
 
     def reread_dags(self) -> None:
-        """Have the dag-processor read all DAG files anew: that is when Airflow begins the watches of unpaused DAGs.
+        """Make the dag-processor parse all DAG files again: Airflow starts the watches of unpaused DAGs then.
 
-        It sees a changed file after 2 s, and reads unchanged ones every 30 s: more often takes half a core.
+        It detects a changed file after 2 s, and parses unchanged ones every 30 s: a shorter interval would use half a
+        core.
         """
         for path in self.dags.glob("*.py"):
             path.touch()
@@ -152,7 +153,7 @@ class LocalAirflow:
     def api(self, method: str, path: str, body: Any = None, *, user: str = "admin") -> Any:
         """Call the REST API, e.g. `api("GET", "/api/v2/dags")`. Raises AirflowFailed with the server's answer.
 
-        Of two that change something at the same moment, SQLite may make one wait until it gives up: asked again.
+        With SQLite, one of two concurrent changes may wait until it times out; such a call is retried.
         """
         headers = {"Authorization": f"Bearer {self._token(user)}"}
         for _ in range(_BUSY_TRIES):
@@ -162,7 +163,7 @@ class LocalAirflow:
         return self._call(method, path, body, headers)
 
     def environment(self) -> dict[str, str]:
-        """The environment of its processes: no variable of another Airflow gets in."""
+        """Return the environment of its processes, without the variables of any other Airflow."""
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")}
         connections = {f"AIRFLOW_CONN_{name.upper()}": json.dumps(value) for name, value in self._connections.items()}
         return {**inherited, **self._configuration(), **connections, **self._extra}
@@ -188,7 +189,7 @@ class LocalAirflow:
             "DATABASE__SQL_ALCHEMY_CONN": self._database,
         }
         if self._database.startswith("postgresql+psycopg:"):
-            # Airflow would look for asyncpg; psycopg serves both.
+            # Airflow would require asyncpg; psycopg supports both modes.
             options["DATABASE__SQL_ALCHEMY_CONN_ASYNC"] = self._database
         return {"AIRFLOW_HOME": str(self.home), **{f"AIRFLOW__{name}": value for name, value in options.items()}}
 

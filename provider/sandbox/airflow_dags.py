@@ -1,4 +1,4 @@
-"""One DAG of a local Airflow, over its REST API: unpause it, trigger it, look at its runs, tasks and logs."""
+"""One DAG of a local Airflow, over its REST API: unpause it, trigger it, read its runs, tasks and logs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ENDED = frozenset({"success", "failed"})
 
 
 class AirflowDag:
-    """The DAG `dag_id` of `airflow`, as `user` may see and change it. Every method may raise AirflowFailed."""
+    """The DAG `dag_id` of `airflow`, with the permissions of `user`. Every method may raise AirflowFailed."""
 
     def __init__(self, airflow: LocalAirflow, dag_id: str, *, user: str = "admin") -> None:
         self.dag_id = dag_id
@@ -35,24 +35,24 @@ class AirflowDag:
         self._airflow.reread_dags()
 
     def trigger(self, conf: Mapping[str, Any] | None = None) -> str:
-        """Start a run; its id."""
+        """Start a run; return its id."""
         answer = self._api("POST", self._path("dagRuns"), {"logical_date": None, "conf": dict(conf or {})})
         return str(answer["dag_run_id"])
 
     def runs(self) -> list[dict[str, Any]]:
-        """Its runs, oldest first, as the REST API gives them."""
+        """Return the DAG's runs, oldest first, as in the REST API."""
         runs: list[dict[str, Any]] = self._api("GET", self._path("dagRuns") + "?order_by=run_after&limit=100")[
             "dag_runs"
         ]
         return runs
 
     def run(self, run_id: str) -> dict[str, Any]:
-        """One run."""
+        """Return one run."""
         run: dict[str, Any] = self._api("GET", self._path("dagRuns", run_id))
         return run
 
     def wait(self, run_id: str, *, within_s: float = 300.0) -> dict[str, Any]:
-        """Wait until a run has ended, either way; the run."""
+        """Wait until a run has succeeded or failed; return the run."""
         deadline = time.monotonic() + within_s
         while (run := self.run(run_id))["state"] not in _ENDED:
             if time.monotonic() > deadline:
@@ -62,19 +62,19 @@ class AirflowDag:
         return run
 
     def tasks(self, run_id: str) -> list[dict[str, Any]]:
-        """The task instances of a run."""
+        """Return the task instances of a run."""
         answer = self._api("GET", self._path("dagRuns", run_id, "taskInstances"))
         tasks: list[dict[str, Any]] = answer["task_instances"]
         return tasks
 
     def log(self, run_id: str, task_id: str, attempt: int = 1) -> str:
-        """What one try of a task has logged, a line per event."""
+        """Return the log of one try of a task, a line per event."""
         path = self._path("dagRuns", run_id, "taskInstances", task_id, "logs", str(attempt))
         content = self._api("GET", path + "?full_content=true")["content"]
         return "\n".join(str(line["event"]) if isinstance(line, dict) else str(line) for line in content)
 
     def returned(self, run_id: str, task_id: str) -> Any:
-        """What a task returned: its XCom `return_value`."""
+        """Return a task's result: its XCom `return_value`."""
         return self._api("GET", self._path("dagRuns", run_id, "taskInstances", task_id, "xcomEntries", "return_value"))[
             "value"
         ]

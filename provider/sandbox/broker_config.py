@@ -1,4 +1,4 @@
-"""What brokers of both modes are told: small, local, quick to notice, and nothing that happens by itself."""
+"""Broker configuration for both modes: small, local, with fast failure detection and without background activity."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from kafka_steward.sandbox.layout import BrokerPlace, Layout
 
 __all__ = ["broker_properties"]
 
-# The defaults of these reserve memory and threads for machines of another size.
+# The defaults of these properties reserve memory and threads for larger machines.
 _SMALL: dict[str, object] = {
     "background.threads": 2,
     "log.cleaner.dedupe.buffer.size": 2 * 1024**2,
@@ -18,7 +18,7 @@ _SMALL: dict[str, object] = {
     "num.network.threads": 2,
     "num.recovery.threads.per.data.dir": 1,
 }
-# A test must find what it did itself, not what the cluster did meanwhile.
+# A test must observe only its own changes, not those that the cluster makes by itself.
 _DETERMINISTIC: dict[str, object] = {
     "auto.create.topics.enable": "false",
     "auto.leader.rebalance.enable": "false",
@@ -28,7 +28,7 @@ _DETERMINISTIC: dict[str, object] = {
 
 
 def broker_properties(place: BrokerPlace, layout: Layout) -> dict[str, object]:
-    """The properties that do not depend on the mode; the layout's overrides are not in yet."""
+    """Return the properties that do not depend on the mode; the layout's overrides are not included."""
     copies = min(3, len(layout.brokers))
     return {
         "broker.rack": place.rack,

@@ -1,4 +1,4 @@
-"""Where downloads are kept, outside the work tree, and the lock that lets one process at a time fill a part of it."""
+"""The download cache, outside the work tree, and the lock that lets one process at a time fill a part of it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ __all__ = ["cache_folder", "exclusive"]
 
 
 def cache_folder() -> Path:
-    """$KAFKA_STEWARD_CACHE, or kafka-steward under $XDG_CACHE_HOME, or ~/.cache/kafka-steward; made if missing."""
+    """Return the cache folder, created if missing.
+
+    It is $KAFKA_STEWARD_CACHE, or kafka-steward under $XDG_CACHE_HOME, or ~/.cache/kafka-steward.
+    """
     chosen = os.environ.get("KAFKA_STEWARD_CACHE")
     base = os.environ.get("XDG_CACHE_HOME")
     folder = Path(chosen) if chosen else (Path(base) if base else Path.home() / ".cache") / "kafka-steward"
@@ -22,7 +25,7 @@ def cache_folder() -> Path:
 
 @contextmanager
 def exclusive(name: str) -> Iterator[Path]:
-    """Hold the cache's lock called `name`, waiting for other processes; gives the cache folder. Freed on any exit."""
+    """Hold the cache's lock `name`, waiting for other processes; yield the cache folder. Released on any exit."""
     folder = cache_folder()
     with (folder / f"{name}.flock").open("w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)

@@ -1,7 +1,7 @@
-"""Kafka's classes, loaded and verified once per Java and Kafka version; every JVM of a sandbox then maps them.
+"""An archive of Kafka's classes, loaded and verified once per Java and Kafka version, which every sandbox JVM maps.
 
-A broker spends a third of its start on loading classes (3.1 s of processor without the archive, 2.0 s with it; a tool
-0.9 s and 0.5 s). The archive is Java's own (JEP 350) and lies in the cache. Without one, everything works as well.
+A broker spends a third of its start on loading classes (3.1 s of processor time without the archive, 2.0 s with it; a
+tool 0.9 s and 0.5 s). The archive is Java's own (JEP 350), and is stored in the cache. It is optional.
 """
 
 from __future__ import annotations
@@ -26,18 +26,21 @@ _READY_S = 120.0
 
 
 def class_archive(executable: Path, jars: Sequence[Path]) -> Path | None:
-    """The archive for this Java and these jars, recorded at the first call, which takes some 8 s; None without one."""
+    """Return the archive for this Java and these jars; None if Java cannot make one.
+
+    The first call records it, in about 8 s.
+    """
     name = f"classes-{_key(executable, jars)}.jsa"
     with exclusive("classes") as cache:
         archive = cache / name
         if not archive.exists():
             _record(executable, jars, archive)
-        # An empty file says that this Java cannot make one.
+        # An empty file marks that this Java cannot create an archive.
         return archive if archive.stat().st_size else None
 
 
 def _key(executable: Path, jars: Sequence[Path]) -> str:
-    # Java refuses an archive that another build of it made, or whose jars have changed.
+    # Java rejects an archive from another build, or one whose jars have changed.
     build = executable.resolve()
     known = [str(build), str(build.stat().st_mtime_ns), *(f"{jar}:{jar.stat().st_mtime_ns}" for jar in jars)]
     return hashlib.sha256("\n".join(known).encode()).hexdigest()[:16]
@@ -57,7 +60,7 @@ def _record(executable: Path, jars: Sequence[Path], archive: Path) -> None:
 
 
 def _run_a_node(jvm: Jvm, archive: Path) -> None:
-    """Start a broker that is its own controller, and end it gently: Java writes the archive at the end."""
+    """Start a broker that is its own controller, and stop it gracefully: Java writes the archive at its exit."""
     broker, controller = pick_ports(2)
     config = jvm.folder / "node.properties"
     config.write_text(properties(_node(broker, controller, jvm.folder / "data")))

@@ -1,4 +1,4 @@
-"""A real Kafka cluster on this machine: started, broken on purpose, mended, and gone with its owner."""
+"""A real Kafka cluster on this machine, for deliberate failures and their repair; it ends with its owner."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from kafka_steward.sandbox.zookeeper import ZooKeeper
 
 __all__ = ["MODES", "Sandbox", "SandboxBroker", "start"]
 
-#: How a cluster keeps its metadata.
+#: The storage of a cluster's metadata, by mode.
 MODES: Mapping[str, type[KRaft | ZooKeeper]] = {"kraft": KRaft, "zookeeper": ZooKeeper}
 _READY_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
 class SandboxBroker:
-    """A broker: `pid` is the process that it runs in now, or ran in last."""
+    """A broker: `pid` is the id of its current or last process."""
 
     id: int
     rack: str
@@ -41,7 +41,7 @@ class SandboxBroker:
 
 
 class Sandbox:
-    """A running cluster; `start()` makes one. A context manager: its end is the cluster's."""
+    """A running cluster, created by `start()`. As a context manager it stops the cluster at the end."""
 
     def __init__(self, mode: str, layout: Layout, *, temporary: bool, heap_mb: int = 256) -> None:
         runtime = java()
@@ -82,11 +82,11 @@ class Sandbox:
 
     @property
     def paused(self) -> frozenset[int]:
-        """Brokers that were paused and not resumed since."""
+        """Brokers that were paused and are not resumed or dead."""
         return frozenset(self._paused) - self.dead
 
     def start(self) -> None:
-        """Start every process; returns when all brokers are ready. The function `start` has done it already."""
+        """Start every process; return when all brokers are ready. The function `start` calls it."""
         self._service = self._kind.start_service()
         for id_, place in self._layout.brokers.items():
             self._configs[id_] = self._kind.prepare_broker(place)
@@ -94,15 +94,15 @@ class Sandbox:
         self.wait_ready()
 
     def kill(self, broker: int) -> None:
-        """End a broker with SIGKILL, as a crash does; returns when the process is gone."""
+        """End a broker with SIGKILL, as in a crash; return when the process is gone."""
         self._process(broker).kill()
 
     def shut_down(self, broker: int) -> None:
-        """End a broker as an administrator does, with a controlled shutdown."""
+        """End a broker with a controlled shutdown, as an administrator does."""
         self._process(broker).terminate(within_s=30)
 
     def restart(self, broker: int) -> None:
-        """Start a dead broker, or shut a live one down and start it; returns when it serves and is listed as live."""
+        """Start a dead broker, or shut down and start a live one; return when it serves and is listed as live."""
         if self._process(broker).alive:
             self.shut_down(broker)
         self._kind.wait_until_restartable(broker, within_s=_READY_S)
@@ -110,22 +110,22 @@ class Sandbox:
         self.wait_ready()
 
     def pause(self, broker: int) -> None:
-        """Stop a broker without ending it (SIGSTOP): its connections stay open, nothing answers."""
+        """Suspend a broker (SIGSTOP): its connections stay open, but nothing answers."""
         self._process(broker).signal(signal.SIGSTOP)
         self._paused.add(broker)
 
     def resume(self, broker: int) -> None:
-        """Let a paused broker go on."""
+        """Resume a paused broker."""
         self._process(broker).signal(signal.SIGCONT)
         self._paused.discard(broker)
 
     def pause_service(self) -> None:
-        """Stop the controller (KRaft) or ZooKeeper without ending it: what needs it waits, or times out."""
+        """Suspend the controller (KRaft) or ZooKeeper: requests that need it wait, or time out."""
         if self._service is not None:
             self._service.signal(signal.SIGSTOP)
 
     def resume_service(self) -> None:
-        """Let the controller, or ZooKeeper, go on; nothing happens if it was not paused."""
+        """Resume the controller or ZooKeeper; does nothing if it is not paused."""
         if self._service is not None:
             self._service.signal(signal.SIGCONT)
 
@@ -152,7 +152,10 @@ class Sandbox:
         assignments: Mapping[int, Collection[int]] | None = None,
         configs: Mapping[str, str] | None = None,
     ) -> None:
-        """Create topics and wait until they are whole. `assignments` (broker ids by partition) replaces the counts."""
+        """Create topics and wait until they are fully replicated.
+
+        `assignments` (broker ids by partition) replaces the counts.
+        """
         names = [topics] if isinstance(topics, str) else list(topics)
         spec = topic_spec(partitions, replication_factor, assignments=assignments, configs=configs)
         create(self.bootstrap, dict.fromkeys(names, spec))
@@ -163,15 +166,15 @@ class Sandbox:
         return fill(self.bootstrap, topic, bytes_)
 
     def forget_config_changes(self) -> None:
-        """Spare a long-lived cluster what ever more changes of settings cost it with ZooKeeper."""
+        """Delete old configuration changes, whose number slows down a long-lived cluster with ZooKeeper."""
         self._kind.forget_config_changes()
 
     def kafka_tool(self, main_class: str, *arguments: str) -> str:
-        """Run one of Kafka's own command-line classes; what it prints. Raises SandboxFailed with that if it fails."""
+        """Run one of Kafka's own command-line classes; return its output. Raises SandboxFailed with it on failure."""
         return self._jvm.run(main_class, *arguments)
 
     def stop(self) -> None:
-        """End every process at once, and remove the folder if `start` made it. May be called again."""
+        """End every process at once, and remove the folder if `start` created it. May be called again."""
         processes = [*self._running.values(), *([self._service] if self._service else [])]
         for process in processes:
             process.signal(signal.SIGKILL)
@@ -220,11 +223,12 @@ def start(
     properties: Mapping[str, str] | None = None,
     heap_mb: int = 256,
 ) -> Sandbox:
-    """Start a cluster and return it when it is ready. Raises SandboxFailed, and then nothing is left running.
+    """Start a cluster and return it when it is ready. If it raises SandboxFailed, nothing is left running.
 
-    `mode` is kraft (Kafka 4.3) or zookeeper (Kafka 3.9). Brokers 1 to `brokers` are spread over racks a, b, …
-    `folder` keeps logs and data; without it they go when the cluster does. `session_timeout_ms` is how soon a silent
-    broker counts as gone: short by default (3 s with KRaft, 4 s with ZooKeeper). `properties` win over a broker's own.
+    `mode` is kraft (Kafka 4.3) or zookeeper (Kafka 3.9). Brokers 1 to `brokers` are spread over racks a, b, … `folder`
+    keeps logs and data; without it they are removed with the cluster. `session_timeout_ms` is the time after which an
+    unresponsive broker counts as dead: short by default (3 s with KRaft, 4 s with ZooKeeper). `properties` override a
+    broker's own.
     """
     if mode not in MODES:
         raise SandboxFailed(f"A sandbox runs in mode {' or '.join(MODES)}, not {mode!r}.")

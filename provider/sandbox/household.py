@@ -1,9 +1,9 @@
-"""Processes that end together: with their owner, or when the owner dies, however deep they nest.
+"""A group of processes that end together: with their owner, even if it crashes, and however deep they nest.
 
 Airflow's scheduler, triggerer and task supervisors fork children of their own, some of which ignore SIGTERM and
-outlive their parent. So each process of a household carries the household's mark in its environment, which children
-inherit, and whoever ends the household looks for the mark in /proc. A watchdog process does the same when the owner
-dies: it waits on a pipe that only the owner holds open.
+outlive their parent. Each process of a group therefore carries the group's mark in its environment, which children
+inherit. To end the group, all processes with the mark are looked up in /proc. A watchdog process does the same after
+a crash of the owner: it waits on a pipe that only the owner holds open.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ class Household:
         """Start `command` in a session of its own, with its output in `log`."""
         self._watch()
         with log.open("ab") as output:
-            # setproctitle, which Airflow uses, writes over the environment in /proc unless told not to.
+            # setproctitle, which Airflow uses, overwrites the environment in /proc unless SPT_NOENV is set.
             child = _start(command, {**env, _VARIABLE: self.mark, "SPT_NOENV": "1"}, output)
         self._children.append(child)
         return child
 
     def end(self, *, grace_s: float = 8.0) -> None:
-        """End every process of the household: asked first, forced after `grace_s`."""
+        """End every process of the group: with SIGTERM first, with SIGKILL after `grace_s` seconds."""
         end_marked(self.mark, grace_s=grace_s)
         for child in self._children:
             child.wait(timeout=30)
@@ -60,13 +60,13 @@ class Household:
 
 
 def marked_processes(mark: str) -> list[int]:
-    """Ids of the live processes that carry `mark`, zombies left out."""
+    """Return the ids of the live processes that carry `mark`, without zombies."""
     wanted = f"{_VARIABLE}={mark}".encode()
     return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit() and _carries(entry, wanted)]
 
 
 def end_marked(mark: str, *, grace_s: float) -> None:
-    """Ask the marked processes to end, wait up to `grace_s` seconds, and force those that are left."""
+    """Send SIGTERM to the marked processes, wait up to `grace_s` seconds, and kill the remaining ones."""
     _signal_all(mark, signal.SIGTERM)
     deadline = time.monotonic() + grace_s
     while marked_processes(mark) and time.monotonic() < deadline:
@@ -83,7 +83,7 @@ def _start(command: Sequence[str], env: Mapping[str, str], output: IO[bytes]) ->
 
 
 def _carries(entry: Path, wanted: bytes) -> bool:
-    # A process may end, or belong to someone else, between the listing and the look: it is then not ours to end.
+    # A process may have ended since the listing, or belong to another user: it is then not one of the group.
     with contextlib.suppress(OSError):
         return wanted in (entry / "environ").read_bytes().split(b"\0")
     return False
@@ -96,7 +96,7 @@ def _signal_all(mark: str, number: signal.Signals) -> None:
 
 
 def _watch_owner(mark: str) -> None:
-    # Ctrl-C on the terminal is the owner's to handle; the watchdog only waits for the owner's end of the pipe.
+    # The owner handles Ctrl-C on the terminal; the watchdog only waits until the owner's end of the pipe is closed.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.stdin.buffer.read()
     end_marked(mark, grace_s=3.0)

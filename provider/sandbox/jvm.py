@@ -1,4 +1,4 @@
-"""Runs Kafka's main classes: long-lived nodes, and command-line tools."""
+"""Runner of Kafka's main classes: long-lived nodes, and command-line tools."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kafka_steward.sandbox.process import Process, tethered
 
 __all__ = ["Jvm"]
 
-# Many small brokers on one machine: one collector thread, a light compiler, a small heap.
+# Many small brokers on one machine: a serial collector, only the C1 compiler, a small heap.
 _OPTIONS = (
     "-Xms64m",
     "-Xss512k",
@@ -26,7 +26,7 @@ log4j.appender.out=org.apache.log4j.ConsoleAppender
 log4j.appender.out.layout=org.apache.log4j.PatternLayout
 log4j.appender.out.layout.ConversionPattern=%d %p %m (%c)%n
 """
-# Without the first line, log4j falls silent at SIGTERM, before Kafka shuts down.
+# Without the first line, log4j stops logging at SIGTERM, before Kafka shuts down.
 _LOG4J_2 = """shutdownHook=disable
 rootLogger.level=info
 rootLogger.appenderRef.out.ref=out
@@ -57,7 +57,7 @@ class Jvm:
         return Process(name, command, log=self.folder / f"{name}.log", environment=self._environment())
 
     def run(self, main_class: str, *arguments: str, within_s: float = 120.0) -> str:
-        """Run a tool to its end; what it prints. Raises SandboxFailed with that when it fails."""
+        """Run a tool to its end; return its output. Raises SandboxFailed with the output when it fails."""
         command = tethered([str(self.executable), "-Xmx256m", *self._options(), main_class, *arguments])
         try:
             done = subprocess.run(
@@ -70,7 +70,7 @@ class Jvm:
         return done.stdout
 
     def _options(self) -> tuple[str, ...]:
-        # A Java that cannot use the archive goes on without it, and would say so where a tool prints its answer.
+        # A Java that cannot use the archive continues without it, but would log that into the output of a tool.
         shared = (f"-XX:SharedArchiveFile={self.classes}", "-Xlog:disable") if self.classes else ()
         return (*_OPTIONS, *shared)
 

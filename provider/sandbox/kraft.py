@@ -1,4 +1,4 @@
-"""A KRaft cluster: one controller of its own, and brokers."""
+"""A KRaft cluster: one dedicated controller, and brokers."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from kafka_steward.sandbox.process import Process
 __all__ = ["KRaft"]
 
 _CONTROLLER = 100
-#: Overrides that the controller must have too: it decides what clients may change.
+#: Overrides that the controller needs too, because it authorizes the changes of clients.
 _SHARED = frozenset({"authorizer.class.name", "super.users"})
 
 
 class KRaft:
-    """How a KRaft cluster is laid out and started."""
+    """Layout and start of a KRaft cluster."""
 
     version = KAFKA_KRAFT
-    #: How soon a silent broker is fenced. Kafka's own default is 9 s.
+    #: Time until an unresponsive broker is fenced. Kafka's own default is 9 s.
     session_timeout_ms = 3000
     zookeeper: str | None = None
 
@@ -37,12 +37,12 @@ class KRaft:
         """Format and start the controller."""
         config = self._layout.folder / "controller.properties"
         config.write_text(properties({**self._common(), **self._controller()}))
-        # Kafka's own tool finalizes all features, which a file written by hand would not.
+        # Kafka's own tool finalizes all features, which a manually written file would not.
         self._jvm.run("kafka.tools.StorageTool", "format", "-t", self._cluster_id, "-c", str(config))
         return self._jvm.start("controller", "kafka.Kafka", str(config))
 
     def prepare_broker(self, place: BrokerPlace) -> Path:
-        """Write a broker's files; its properties file."""
+        """Write a broker's files; return its properties file."""
         disks = self._layout.log_dirs(f"broker-{place.id}")
         for disk in disks:
             disk.mkdir(parents=True)
@@ -59,7 +59,7 @@ class KRaft:
         return config
 
     def wait_until_restartable(self, broker: int, *, within_s: float) -> None:
-        """Return at once: a KRaft broker itself waits until its earlier registration has run out."""
+        """Return at once: a KRaft broker itself waits until its earlier registration has expired."""
 
     def forget_config_changes(self) -> None:
         """Do nothing: brokers read each change once."""
@@ -89,6 +89,6 @@ class KRaft:
 def _new_id() -> str:
     while True:
         id_ = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        # On a command line, an id that begins with a dash would be taken for an option.
+        # On a command line, an id that begins with a dash would be parsed as an option.
         if not id_.startswith("-"):
             return id_

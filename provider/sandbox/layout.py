@@ -1,4 +1,4 @@
-"""What a cluster is made of before anything runs: its folder, brokers, racks and ports."""
+"""The static layout of a cluster: its folder, brokers, racks and ports."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["BrokerPlace", "Layout", "properties", "rack_of"]
 
 @dataclass(frozen=True, slots=True)
 class BrokerPlace:
-    """Where a broker is: the same over all its restarts."""
+    """The location of a broker, which stays the same over all its restarts."""
 
     id: int
     rack: str
@@ -22,26 +22,26 @@ class BrokerPlace:
 
     @property
     def address(self) -> str:
-        """`host:port`."""
+        """The address `host:port`."""
         return f"{HOST}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The places of a cluster. `service_port` is the controller's (KRaft) or ZooKeeper's."""
+    """The locations of a cluster. `service_port` is the controller's (KRaft) or ZooKeeper's."""
 
     folder: Path
     brokers: Mapping[int, BrokerPlace]
     service_port: int
     session_timeout_ms: int
-    #: Broker properties that win over the sandbox's own.
+    #: Broker properties that override the sandbox's own.
     overrides: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(
         cls, folder: Path, *, brokers: int, racks: int, session_timeout_ms: int, overrides: Mapping[str, str]
     ) -> Layout:
-        """Pick ports for brokers 1 to `brokers`, spread over racks a, b, … Raises SandboxFailed for odd counts."""
+        """Pick ports for brokers 1 to `brokers`, in racks a, b, … Raises SandboxFailed for counts out of range."""
         if not (1 <= brokers <= 64 and 1 <= racks <= 26):
             raise SandboxFailed(f"A sandbox has 1 to 64 brokers in 1 to 26 racks, not {brokers} in {racks}.")
         service, *ports = pick_ports(brokers + 1)
@@ -54,15 +54,15 @@ class Layout:
         return ",".join(place.address for place in self.brokers.values())
 
     def log_dirs(self, name: str) -> tuple[Path, Path]:
-        """The two disks of a node."""
+        """Return the two disks of a node."""
         return self.folder / name / "disk-1", self.folder / name / "disk-2"
 
 
 def rack_of(broker: int, racks: int) -> str:
-    """The rack of a broker: a, b, c, a, b, … from broker 1 on."""
+    """Return the rack of a broker: a, b, c, a, b, … from broker 1 on."""
     return chr(ord("a") + (broker - 1) % racks)
 
 
 def properties(values: Mapping[str, object]) -> str:
-    """A Java properties file."""
+    """Return the text of a Java properties file."""
     return "".join(f"{key}={value}\n" for key, value in values.items())

@@ -1,7 +1,7 @@
-"""Topics, and real data in them.
+"""Creation of topics, and of real data in them.
 
-kafka-python checks each batch that it sends with a checksum in plain Python, at about 7 MB/s. The checksum leaves out
-a batch's offset, so one batch is built once and sent again and again, to every partition.
+kafka-python computes the checksum of each batch in plain Python, at about 7 MB/s. The checksum excludes the batch's
+offset, so one batch is built once and sent repeatedly, to every partition.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _MESSAGE_BYTES = 8 * 1024
 _BATCH_BYTES = 1_000_000
 _REQUEST_PARTITIONS = 16
 _PATIENCE_S = 240.0
-# A broker hears of a new topic a moment after the one that made it.
+# The metadata of a new topic reaches other brokers with a delay.
 _HEARD_WITHIN_S = 10.0
-# The last version that names topics; later ones want their ids.
+# The last version that identifies topics by name; later versions require their ids.
 _MAX_VERSION = 9
 
 
@@ -39,14 +39,14 @@ def topic_spec(
     assignments: Mapping[int, Collection[int]] | None = None,
     configs: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """A topic as kafka-python wants it; `assignments` (broker ids by partition) replaces the counts."""
+    """Return a topic in kafka-python's format; `assignments` (broker ids by partition) replaces the counts."""
     placed = {partition: list(replicas) for partition, replicas in (assignments or {}).items()}
     counts = {} if placed else {"num_partitions": partitions, "replication_factor": replication_factor}
     return {"assignments": placed, "configs": dict(configs or {}), **counts}
 
 
 def create(bootstrap: str, topics: Mapping[str, Mapping[str, Any]]) -> None:
-    """Create topics; returns when Kafka has said yes to each. Raises SandboxFailed with Kafka's own words."""
+    """Create topics; return when Kafka has confirmed each. Raises SandboxFailed with Kafka's own message."""
     answers = ask(bootstrap, lambda client: client.create_topics(dict(topics), raise_errors=False)["topics"])
     refused = [f"{answer['name']}: {answer['error_message']}" for answer in answers if answer["error_code"]]
     if refused:
@@ -54,7 +54,7 @@ def create(bootstrap: str, topics: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def fill(bootstrap: str, topic: str, bytes_: int) -> int:
-    """Append at least `bytes_`, as much to each partition; how many bytes it were. The whole ISR has them then."""
+    """Append at least `bytes_`, evenly over the partitions; return the number of bytes. The whole ISR has them then."""
     partitions = set(ask(bootstrap, lambda client: _leaders(client, topic)))
     share = -(-bytes_ // len(partitions))
     rounds = -(-share // _BATCH_BYTES)
@@ -86,9 +86,10 @@ def _append(bootstrap: str, topic: str, batch: bytes, waiting: set[int]) -> list
 
 
 def _rounds(topic: str, leaders: Mapping[int, int], batch: bytes) -> list[list[tuple[int, Any]]]:
-    """By round, at most one request to each leader.
+    """Return the requests by round, with at most one request to each leader.
 
-    A broker answers them in order, and each waits for its followers: the last of many sent at once would be late.
+    A broker answers requests in order, and each waits for its followers: of many concurrent ones, the last would be
+    late.
     """
     by_leader: dict[int, list[int]] = {}
     for partition, leader in sorted(leaders.items()):
@@ -114,7 +115,7 @@ def _request(topic: str, partitions: Iterable[int], batch: bytes) -> Any:
 
 
 async def _send(client: Any, requests: Iterable[tuple[int, Any]]) -> set[int]:
-    # A leader that is gone leaves its partitions for later.
+    # The partitions of a leader that is down are left for a later attempt.
     futures = [client._manager.send(request, node_id=leader) for leader, request in requests]  # noqa: SLF001 - as above
     done: set[int] = set()
     for future in futures:

@@ -16,18 +16,19 @@ from kafka_steward.sandbox.process import tethered
 __all__ = ["resolve", "spark_home"]
 
 _TIMEOUT_S = 900
-# PyPI's Java trusts its own list of certificates; the system's also knows a company's.
+# The Java from PyPI trusts its own list of certificates; the system's list may also include a company's.
 _TRUST_STORES = (Path("/etc/ssl/certs/java/cacerts"), Path("/etc/pki/java/cacerts"))
 
 
 def resolve(coordinates: Iterable[str], excluded: Iterable[str], *, ivy: Path, java: Java) -> list[Path]:
-    """Fetch `group:artifact:version` coordinates with all that they need into `ivy`; the jars. Raises SandboxFailed.
+    """Fetch `group:artifact:version` coordinates with their dependencies into `ivy`; return the jars.
 
-    `excluded` are `group:artifact` pairs that are left out. scala-library is always left out, by Spark itself.
+    `excluded` are `group:artifact` pairs to leave out. Spark itself always leaves out scala-library. Raises
+    SandboxFailed.
     """
     wanted = list(coordinates)
     with tempfile.TemporaryDirectory() as folder:
-        # spark-submit resolves before it runs the program, which may as well be empty.
+        # spark-submit resolves before it runs the program, so an empty program is sufficient.
         program = Path(folder) / "empty.py"
         program.touch()
         command = [
@@ -45,7 +46,7 @@ def resolve(coordinates: Iterable[str], excluded: Iterable[str], *, ivy: Path, j
 
 
 def spark_home() -> Path:
-    """The folder of the installed PySpark. Raises SandboxFailed if it is the client-only package, or missing."""
+    """Return the folder of the installed PySpark. Raises SandboxFailed if it is the client-only package, or missing."""
     spec = find_spec("pyspark")
     roots = spec.submodule_search_locations if spec and spec.submodule_search_locations else []
     home = next((Path(root) for root in roots if (Path(root) / "jars").is_dir()), None)

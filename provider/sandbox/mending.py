@@ -1,4 +1,4 @@
-"""Puts a damaged sandbox right, so that the next test finds a whole cluster."""
+"""Repair of a damaged sandbox, so that the next test starts with a fully replicated cluster."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["delete_topics", "mend"]
 
 
 def mend(sandbox: Sandbox) -> None:
-    """Resume what is paused and restart dead brokers; returns when all are listed as live."""
+    """Resume paused processes and restart dead brokers; return when all are listed as live."""
     sandbox.resume_service()
     for broker in sandbox.paused:
         sandbox.resume(broker)
@@ -19,7 +19,7 @@ def mend(sandbox: Sandbox) -> None:
 
 
 def delete_topics(sandbox: Sandbox, prefix: str) -> None:
-    """Delete every topic whose name begins with `prefix`, with what is in flight for it."""
+    """Delete every topic whose name begins with `prefix`; cancel its reassignments in flight first."""
     doomed = [name for name in ask(sandbox.bootstrap, lambda client: client.list_topics()) if name.startswith(prefix)]
     if not doomed:
         return
@@ -28,7 +28,7 @@ def delete_topics(sandbox: Sandbox, prefix: str) -> None:
 
 
 def _cancel(sandbox: Sandbox, topics: set[str]) -> None:
-    # A topic with a move in flight is deleted with ZooKeeper only once that has ended, which it may never do.
+    # With ZooKeeper, a topic is deleted only after its reassignment has completed, which may never happen.
     listed = ask(sandbox.bootstrap, lambda client: client.list_partition_reassignments())
     moving = [partition for partition in listed if partition.topic in topics]
     if moving:

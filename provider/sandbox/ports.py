@@ -15,10 +15,10 @@ _ATTEMPTS = 1000
 
 
 def pick_ports(count: int) -> list[int]:
-    """`count` different ports that nobody listens on.
+    """Return `count` different free ports.
 
-    They lie below the range from which the kernel serves outgoing connections: a broker that is dead for a while finds
-    its port free when it returns.
+    They lie below the kernel's ephemeral port range, so that a broker that is down for a while finds its port free when
+    it returns.
     """
     highest = _ephemeral_start()
     picked: list[int] = []

@@ -1,4 +1,4 @@
-"""One child process: in its own session, tied to this process's life, its output in a file."""
+"""One child process: in its own session, bound to this process's lifetime, with its output in a file."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from kafka_steward.errors import SandboxFailed
 
 __all__ = ["Process", "tethered"]
 
-# Resolved once: a development install is a tree of links, which may be made anew while we run.
+# Resolved once: a development install is a tree of links, which may be re-created while this process runs.
 _TETHER = Path(__file__).resolve().with_name("tether.py")
 _TAIL_BYTES = 3000
 
-# A tethered child ends with the *thread* that spawned it. This one lives as long as the interpreter, so that a broker
-# may be restarted from any short-lived thread.
+# A child of `tethered` ends with the *thread* that spawned it. This thread lives as long as the interpreter, so that
+# a broker may be restarted from any short-lived thread.
 _SPAWNER = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sandbox-spawner")
 
 
 class Process:
-    """A running `command`; `name` is what it is called in messages, `log` gets all that it prints."""
+    """A running `command`; `name` is its name in messages, `log` receives all its output."""
 
     def __init__(self, name: str, command: Sequence[str], *, log: Path, environment: Mapping[str, str]) -> None:
         self.name = name
@@ -33,30 +33,30 @@ class Process:
 
     @property
     def pid(self) -> int:
-        """Its process id, also after it has ended."""
+        """The process id, also after the process has ended."""
         return self._child.pid
 
     @property
     def alive(self) -> bool:
-        """Whether it runs, or is paused."""
+        """Return whether the process runs, or is paused."""
         return self._child.poll() is None
 
     def require_alive(self) -> None:
-        """Raise SandboxFailed, with the end of its log, if it has ended."""
+        """Raise SandboxFailed, with the end of the log, if the process has ended."""
         if not self.alive:
             raise SandboxFailed(f"{self.name} ended with code {self._child.returncode}; {self.tail()}")
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal; nothing happens if it has ended."""
+        """Send a signal; does nothing if the process has ended."""
         self._child.send_signal(number)
 
     def kill(self) -> None:
-        """End it with SIGKILL, and wait until it is gone."""
+        """End the process with SIGKILL, and wait until it is gone."""
         self._child.kill()
         self._child.wait(timeout=30)
 
     def terminate(self, *, within_s: float) -> None:
-        """Ask it to end, and force it after `within_s` seconds."""
+        """Send SIGTERM to the process, and kill it after `within_s` seconds."""
         self._child.send_signal(signal.SIGCONT)
         self._child.terminate()
         try:
@@ -65,13 +65,13 @@ class Process:
             self.kill()
 
     def tail(self) -> str:
-        """The end of its log, introduced by the file's name."""
+        """Return the end of the log, introduced by the file's name."""
         text = self.log.read_bytes()[-_TAIL_BYTES:].decode(errors="replace") if self.log.exists() else ""
         return f"the end of {self.log}:\n{text.strip() or '(empty)'}"
 
 
 def tethered(command: Sequence[str]) -> list[str]:
-    """The command that runs `command` and ends, at the latest, with the thread that starts it."""
+    """Return a command that runs `command` and ends, at the latest, with the thread that starts it."""
     return [sys.executable, "-I", "-S", str(_TETHER), str(os.getpid()), *command]
 
 

@@ -7,10 +7,10 @@
         sandbox.kill(2)
         ...
 
-`sandbox` is one cluster for the whole session, and each test that asks for it runs once per mode, marked `kraft` or
-`zookeeper` (so `-m kraft` leaves the other out). `kraft_sandbox` and `zookeeper_sandbox` are the same for tests that
-make sense in one mode only. Tests are put in order, so that one cluster runs at a time and each is started once. After
-each test, brokers that it killed or paused are brought back, and topics named after its `topic` are deleted.
+`sandbox` is one cluster for the whole session. Each test that uses it runs once per mode, marked `kraft` or `zookeeper`
+(so `-m kraft` excludes the other). `kraft_sandbox` and `zookeeper_sandbox` are the same for tests that apply to one
+mode only. Tests are reordered, so that one cluster runs at a time and each is started once. After each test, brokers
+that it killed or paused are restored, and topics whose names begin with its `topic` are deleted.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _RACKS = 3
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the modes' marks known."""
+    """Register the modes' marks."""
     for mode in MODES:
         config.addinivalue_line("markers", f"{mode}: runs on a real Kafka cluster in {mode} mode")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run a test that uses the sandbox once per mode that it asks for."""
+    """Run a test that uses the sandbox once per requested mode."""
     if "sandbox" not in metafunc.fixturenames:
         return
     only = [mode for mode in MODES if f"{mode}_sandbox" in metafunc.fixturenames]
@@ -54,20 +54,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def sandbox(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
-    """A cluster of 4 brokers in 3 racks, in each mode in turn."""
+    """Yield a cluster of 4 brokers in 3 racks, in each mode in turn."""
     with start(request.param, brokers=_BROKERS, racks=_RACKS) as cluster:
         yield cluster
 
 
 @pytest.fixture
 def kraft_sandbox(sandbox: Sandbox) -> Sandbox:
-    """The sandbox, for a test that runs in KRaft mode only."""
+    """Return the sandbox, for a test that runs in KRaft mode only."""
     return sandbox
 
 
 @pytest.fixture
 def zookeeper_sandbox(sandbox: Sandbox) -> Sandbox:
-    """The sandbox, for a test that runs with ZooKeeper only."""
+    """Return the sandbox, for a test that runs with ZooKeeper only."""
     return sandbox
 
 
@@ -83,7 +83,7 @@ def _whole_again(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture
 def topic(request: pytest.FixtureRequest, sandbox: Sandbox) -> Iterator[str]:
-    """A topic name that nobody has used; topics whose names begin with it are deleted after the test."""
+    """Yield an unused topic name; topics whose names begin with it are deleted after the test."""
     slug = re.sub(r"[^a-z0-9]+", "-", request.node.originalname.removeprefix("test_").lower())[:40].strip("-")
     name = f"{slug}-{secrets.token_hex(3)}"
     yield name

@@ -1,8 +1,8 @@
-"""Is the cluster ready, is a topic ready, is everything whole? Asked of Kafka itself, until the answer is yes.
+"""Checks that a cluster and its topics are ready and fully replicated, repeated until Kafka itself confirms it.
 
-A port that is open proves little, and so does a topic's full ISR: a KRaft cluster claims it while the brokers are still
-making the logs. So: every broker answers, is listed and not fenced; each partition has its leader and its ISR, and each
-replica is found in its broker's log directories.
+An open port proves little, and so does a topic's full ISR: a KRaft cluster reports it while the brokers are still
+creating the logs. Therefore every broker must answer, be listed and not be fenced; each partition must have its leader
+and its full ISR; and each replica must be found in its broker's log directories.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _Answer = TypeVar("_Answer")
 
 @contextmanager
 def admin(bootstrap: str, *, timeout_ms: int = 30_000) -> Iterator[Any]:
-    """A new kafka-python admin client, closed at the end."""
+    """Yield a new kafka-python admin client, which is closed at the end."""
     client = KafkaAdminClient(
         bootstrap_servers=bootstrap.split(","), bootstrap_timeout_ms=timeout_ms, request_timeout_ms=timeout_ms
     )
@@ -37,9 +37,9 @@ def admin(bootstrap: str, *, timeout_ms: int = 30_000) -> Iterator[Any]:
 
 
 def ask(bootstrap: str, question: Callable[[Any], _Answer], *, within_s: float = 60.0) -> _Answer:
-    """Put `question` to a new admin client, and again to another one while Kafka's answer is an error.
+    """Return the result of `question` on a new admin client; retry on another client after an error of Kafka.
 
-    A client may pick a broker that is dead already, and remembers a controller that is. Raises SandboxFailed.
+    A client may pick a broker that is dead already, and caches a controller that is. Raises SandboxFailed.
     """
     answers: list[_Answer] = []
 
@@ -55,9 +55,9 @@ def ask(bootstrap: str, question: Callable[[Any], _Answer], *, within_s: float =
 def wait_until_none(
     missing: Callable[[], list[str]], *, within_s: float, while_waiting: Callable[[], None] = lambda: None
 ) -> None:
-    """Ask `missing` what is still to come until that is nothing. Raises SandboxFailed with its last answer.
+    """Call `missing` until it returns nothing. Raises SandboxFailed with its last result.
 
-    `while_waiting` is called before each look; what it raises ends the wait.
+    `while_waiting` is called before each call; its errors end the wait.
     """
     deadline = time.monotonic() + within_s
     while True:
@@ -74,9 +74,10 @@ def wait_until_none(
 
 
 def unready_brokers(addresses: Mapping[int, str]) -> list[str]:
-    """One sentence for each broker that does not answer, or that one of them does not list as live.
+    """Return one message for each broker that does not answer, or that another broker does not list as live.
 
-    `addresses` by broker id. Each broker is asked for itself: one that was paused still believes what it knew before.
+    `addresses` are given by broker id. Each broker is queried by itself, because a broker that was paused still has its
+    old metadata.
     """
     views = {broker: _live_as_seen_at(address) for broker, address in addresses.items()}
     silent = [f"broker {broker} does not answer at {addresses[broker]}" for broker in views if views[broker] is None]
@@ -93,7 +94,7 @@ def _live_as_seen_at(address: str) -> set[int] | None:
     try:
         with socket.create_connection((host, int(port)), timeout=2):
             pass
-        # Made for this broker alone, the client gets its first metadata from no other.
+        # With this broker as its only bootstrap server, the client gets its first metadata from it.
         with admin(address, timeout_ms=2000) as client:
             return {broker.node_id for broker in client._manager.cluster.brokers()}  # noqa: SLF001 - no public name
     except (KafkaError, OSError):
@@ -108,7 +109,7 @@ def _fenced(addresses: Mapping[int, str]) -> list[str]:
 
 
 def unready_partitions(bootstrap: str, topics: Collection[str] | None) -> list[str]:
-    """One sentence for each replica of these topics (None: of all) that is not in the ISR, or has no log yet."""
+    """Return one message for each replica of these topics (None: of all) that is not in the ISR, or has no log yet."""
     with admin(bootstrap) as client:
         described = client.describe_topics(None if topics is None else list(topics))
         absent = [
@@ -141,5 +142,5 @@ def _logs(client: Any, broker: int) -> Iterator[tuple[str, int]]:
     for answer in client.describe_log_dirs(brokers=[broker]):
         for log_dir in answer["log_dirs"]:
             for topic in log_dir["topics"]:
-                # The topic's name is called `name` in the protocol's own message.
+                # The field for the topic's name is `name` in the protocol's own message.
                 yield from ((topic["name"], partition["partition_index"]) for partition in topic["partitions"])

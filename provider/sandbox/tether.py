@@ -1,7 +1,7 @@
-"""Runs a command that ends when its parent does: `python tether.py PARENT_PID COMMAND...`.
+"""Runner of a command that ends when its parent does: `python tether.py PARENT_PID COMMAND...`.
 
-The kernel is asked to send SIGKILL when the parent's spawning thread ends; the command then takes this process over, so
-that its id stays the same. A `preexec_fn` would do it too, but may deadlock in a process that has threads.
+The kernel is requested to send SIGKILL when the parent's spawning thread ends. The command then replaces this process,
+so that the process id stays the same. A `preexec_fn` would do it too, but may deadlock in a process that has threads.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main(parent: int, command: list[str]) -> None:
-    """Become `command`, unless `parent` has ended already."""
+    """Replace this process with `command`, unless `parent` has ended already."""
     if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0):
         sys.exit(f"prctl failed: {os.strerror(ctypes.get_errno())}")
-    # The parent may have ended before the request was made: then nobody is left to send the signal.
+    # The parent may have ended before the request was made: then the signal would never be sent.
     if os.getppid() != parent:
         sys.exit("the parent ended first")
     os.execvp(command[0], command)  # noqa: S606 - becoming the command is the purpose

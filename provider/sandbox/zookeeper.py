@@ -1,4 +1,4 @@
-"""A cluster with ZooKeeper: Kafka 3.9 and the ZooKeeper that its jars hold."""
+"""A cluster with ZooKeeper: Kafka 3.9 and the ZooKeeper that its jars contain."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ __all__ = ["ZooKeeper"]
 
 _TICK_MS = 1000
 _CHANGES = "/config/changes"
-#: So many of the latest may not have been read by every broker yet.
+#: The number of latest changes that some brokers may not have read yet.
 _UNREAD = 20
 _TIDY_S = 30.0
 
 
 class ZooKeeper:
-    """How a cluster with ZooKeeper is laid out and started."""
+    """Layout and start of a cluster with ZooKeeper."""
 
     version = KAFKA_ZOOKEEPER
-    #: How soon a silent broker's registration goes. Kafka's own default is 18 s.
+    #: Time until an unresponsive broker's registration expires. Kafka's own default is 18 s.
     session_timeout_ms = 4000
 
     def __init__(self, layout: Layout, jvm: Jvm) -> None:
@@ -39,7 +39,7 @@ class ZooKeeper:
         self.zookeeper: str | None = f"{HOST}:{layout.service_port}"
 
     def start_service(self) -> Process:
-        """Start ZooKeeper. Brokers that come before it is ready try again by themselves."""
+        """Start ZooKeeper. Brokers that start before it is ready retry by themselves."""
         config = self._layout.folder / "zookeeper.properties"
         settings: dict[str, object] = {
             "dataDir": self._layout.folder / "zookeeper",
@@ -53,7 +53,7 @@ class ZooKeeper:
         }
         config.write_text(properties(settings))
         main_class = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
-        # What a sandbox writes need not outlive the machine, and each write would wait for the disk.
+        # The data of a sandbox need not survive a crash of the machine, and each write would wait for the disk.
         return self._jvm.start("zookeeper", main_class, str(config), options=["-Dzookeeper.forceSync=no"])
 
     def prepare_broker(self, place: BrokerPlace) -> Path:
@@ -70,7 +70,7 @@ class ZooKeeper:
         return config
 
     def wait_until_restartable(self, broker: int, *, within_s: float) -> None:
-        """Wait until the broker's earlier registration is gone: it would refuse to start beside it."""
+        """Wait until the broker's earlier registration has expired: it would refuse to start beside it."""
         deadline = time.monotonic() + within_s
         with self._client(within_s) as client:
             while client.exists(f"/brokers/ids/{broker}"):
@@ -79,9 +79,10 @@ class ZooKeeper:
                 time.sleep(0.05)
 
     def forget_config_changes(self) -> None:
-        """Delete what tells brokers of changed settings, as far as they have read it.
+        """Delete the notifications of configuration changes, except the latest, which some brokers may not have read.
 
-        With each change, every broker reads again all of the last quarter of an hour: hundreds of tests make thousands.
+        With each change, every broker re-reads all changes of the last quarter of an hour: hundreds of tests make
+        thousands.
         """
         with self._client(_TIDY_S) as client:
             for name in sorted(client.get_children(_CHANGES))[:-_UNREAD]:

@@ -1,1 +1,1 @@
-"""Waiting without a worker."""
+"""Triggers: deferred work in the triggerer, without a worker slot."""

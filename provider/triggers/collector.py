@@ -1,7 +1,7 @@
-"""Python's garbage collector, kept off what a triggerer has loaded.
+"""Exclusion of the triggerer's loaded modules from Python's garbage collection.
 
-A full collection goes through every object and holds the interpreter meanwhile: with Airflow loaded, 190 to 860 ms,
-in which no trigger of the process gets a turn. A watch of thousands of partitions makes enough objects to cause some.
+A full collection visits every object and blocks the interpreter meanwhile: with Airflow loaded, for 190 to 860 ms, in
+which no trigger of the process runs. A watch of thousands of partitions allocates enough objects to cause some.
 """
 
 from __future__ import annotations
@@ -14,5 +14,5 @@ __all__ = ["spare_what_is_loaded"]
 
 @functools.cache
 def spare_what_is_loaded() -> None:
-    """Leave to the collector only what is made from now on; once in a process, when its modules are loaded."""
+    """Freeze all existing objects, so that only new ones are collected. Call it once modules are loaded; runs once."""
     gc.freeze()

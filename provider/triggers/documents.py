@@ -1,4 +1,4 @@
-"""The part of the watch that carries out what documents ask for, in a thread of its own."""
+"""The part of the watch that executes the requests in documents, in a thread of its own."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from kafka_steward.triggers.thread import ClusterThread
 
 __all__ = ["POLL_S", "DocumentLoop"]
 
-#: Seconds between two looks at a journal that cannot tell of changes by itself, and at one that can.
+#: Seconds between two polls of a journal without change notifications, and of one with them.
 POLL_S = 5.0
 _TOLD_POLL_S = 30.0
 
 
 @dataclass
 class _Place:
-    """What belongs to one connection: made anew after an error."""
+    """State of one connection: re-created after an error."""
 
     opened: Opened
     protocol: Protocol
@@ -35,9 +35,9 @@ class _Place:
 
 
 class DocumentLoop:
-    """Looks, again and again, and sooner when ZooKeeper tells of a change; `nudged` is called then too.
+    """Polls the documents periodically, and at once when ZooKeeper notifies a change; `nudged` is called then too.
 
-    A new controller is a reason to read everything anew: KIP-236 and KIP-46 leave that to its failover.
+    After a controller change everything is re-read: KIP-236 and KIP-46 assign that to the controller's failover.
     """
 
     def __init__(
@@ -59,12 +59,12 @@ class DocumentLoop:
         self._controllers = 0
 
     async def run(self, bells: asyncio.Queue[dict[str, Any]]) -> None:
-        """Never ends, and raises nothing."""
+        """Poll until cancelled; never raises an error of a poll."""
         self._loop = asyncio.get_running_loop()
         while True:
             try:
                 bell, looked, poll_s = await self._thread.ask(self._look)
-            except Exception as error:  # noqa: BLE001 - whatever it is, a watch that has died is worse
+            except Exception as error:  # noqa: BLE001 - no error may end the watch
                 pause_s = self.teller.complain(error)
             else:
                 self.teller.fine()
@@ -103,14 +103,14 @@ class DocumentLoop:
         return _Place(opened, protocol, Ears(opened.journal), POLL_S if options is None else _TOLD_POLL_S)
 
     def _changed(self, path: str) -> None:
-        # On a thread of the ZooKeeper client.
+        # Called on a thread of the ZooKeeper client.
         loop = self._loop
         if path == CONTROLLER:
             self._controllers += 1
-            if self._controllers > 1:  # the first is the one that there was
+            if self._controllers > 1:  # the first notification is the initial state
                 self._say("The controller of the cluster changed; everything is read anew.")
         if loop is not None:
-            with suppress(RuntimeError):  # the loop has ended
+            with suppress(RuntimeError):  # the event loop is closed
                 loop.call_soon_threadsafe(self._wake_all)
 
     def _wake_all(self) -> None:

@@ -1,8 +1,8 @@
-"""What a killed task may do: Airflow also kills what another try, or another triggerer, goes on with.
+"""Handling of killed tasks: Airflow also kills tasks that another try, or another triggerer, continues.
 
-`on_kill` runs when a person marks a task, but also when they clear it, and then after the new try has begun; and a
-triggerer that was hung and wakes up runs it for every trigger that it lost. So who wants a killed task to cancel its
-plan must ask Airflow first what has become of the task.
+`on_kill` runs when a user marks a task, but also when a user clears it, and then after the new try has begun. A
+triggerer that stalled and resumes runs it for every trigger that it lost. Before a killed task cancels its plan, the
+task's state must therefore be queried from Airflow.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ if TYPE_CHECKING:
 
 __all__ = ["ON_KILL", "cancel_soon", "checked_on_kill", "task_is_over"]
 
-#: What a killed task does: nothing (its plan stays resumable), or ask for the cancel of its plan.
+#: Actions of a killed task: nothing (its plan stays resumable), or request the cancel of its plan.
 ON_KILL = ("nothing", "cancel")
-#: States of a task with which nobody goes on.
+#: States of a task that is not continued.
 _OVER = frozenset({"failed", "success", "skipped"})
-#: Steps of a cancel that a killed task takes itself; what is left then is for the watch, or the cancel DAG.
+#: Steps of a cancel that a killed task runs itself; the watch or the cancel DAG runs the rest.
 _STEPS = 4
 
 
 def checked_on_kill(value: str) -> str:
-    """The value itself. Raises SettingError for one that on_kill does not take."""
+    """Return the value itself. Raises SettingError for a value that on_kill does not take."""
     if value not in ON_KILL:
         raise SettingError(f"on_kill is {value!r}; it takes {' or '.join(ON_KILL)}.")
     return value
 
 
 def task_is_over(who: Mapping[str, Any], map_index: int = -1) -> bool:
-    """Whether Airflow says that this task is failed, success or skipped. To be asked from a task or a trigger's thread.
+    """Return whether Airflow reports this task as failed, success or skipped. Call it in a task or a trigger's thread.
 
-    When Airflow does not answer, nobody knows, and that is a no.
+    Returns False when Airflow does not answer, because the state is unknown then.
     """
     from airflow.sdk.exceptions import AirflowRuntimeError
     from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
@@ -54,14 +54,14 @@ def task_is_over(who: Mapping[str, Any], map_index: int = -1) -> bool:
 
 
 def cancel_soon(opened: Opened, digest: str, who: Mapping[str, Any], stepper: Stepper) -> str:
-    """Write the request to cancel a plan down, and take the first steps of it; returns what was done, as a sentence."""
+    """Record the request to cancel a plan, and run the first steps of it; return the result as a message."""
     from kafka_steward.execution.cancelling import request_cancel
     from kafka_steward.journal.audit import Who
 
     try:
         request_cancel(opened.journal, digest, who=Who(**who), reason="its task was ended in Airflow (on_kill=cancel)")
     except PlanError as error:
-        return str(error)  # it has ended: nothing is left to cancel
+        return str(error)  # the plan has ended: nothing is left to cancel
     for _ in range(_STEPS):
         progress = stepper.step()
         if progress.ended:

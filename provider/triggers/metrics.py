@@ -1,4 +1,4 @@
-"""Plans' progress and clusters' health as Airflow metrics: what a dashboard or an alert is made of.
+"""Airflow metrics of plan progress and cluster health, for dashboards and alerts.
 
 `docs/metrics.md` lists them all.
 """
@@ -17,9 +17,9 @@ __all__ = ["emit_health", "emit_progress"]
 
 
 def emit_progress(conn_id: str, progress: Progress) -> None:
-    """Gauges of what is left of the plan, with the tag `conn_id`, and a count of its end. Bytes; never raises.
+    """Emit gauges of the plan's remaining work, with the tag `conn_id`, and a count of its end. Bytes; never raises.
 
-    A step that found another process at work says nothing: that process does.
+    Emits nothing for a step that found the plan locked by another process: that process emits the metrics.
     """
     if progress.busy:
         return
@@ -34,11 +34,11 @@ def emit_progress(conn_id: str, progress: Progress) -> None:
     for name, value in gauges.items():
         stats.gauge(f"kafka_steward.plan.{name}", value, tags=tags)
     if progress.ended or progress.waits_for_person:
-        # The status is part of the name: plain StatsD has no tags.
+        # The status is part of the name, because plain StatsD has no tags.
         stats.incr(f"kafka_steward.plan.ended.{progress.status.value}", tags=tags)
 
 
 def emit_health(conn_id: str, measures: Mapping[str, float]) -> None:
-    """Gauges of a cluster, with the tag `conn_id`; names after KIP-352's metrics. Never raises."""
+    """Emit gauges of a cluster, with the tag `conn_id`; named after KIP-352's metrics. Never raises."""
     for name, value in measures.items():
         stats.gauge(f"kafka_steward.cluster.{name}", value, tags={"conn_id": conn_id})

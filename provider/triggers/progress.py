@@ -1,4 +1,4 @@
-"""A plan's progress as log lines: often enough to watch, rarely enough to read."""
+"""Log lines of a plan's progress, at a limited rate."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 __all__ = ["ProgressLog", "progress_line"]
 
 _WIDTH = 20
-#: Seconds between lines while nothing ends.
+#: Seconds between lines while no partition completes.
 _QUIET_S = 30.0
-#: Seconds between lines while partitions end.
+#: Seconds between lines while partitions complete.
 _BUSY_S = 5.0
 
 
 class ProgressLog:
-    """Tells a plan's progress to `say`: the first step, the end, and in between by what has changed."""
+    """Reports a plan's progress to `say`: the first step, the end, and in between at a rate that depends on changes."""
 
     def __init__(self, say: Callable[[str], None], now_s: Callable[[], float]) -> None:
         self._say, self._now_s = say, now_s
@@ -28,7 +28,7 @@ class ProgressLog:
         self._told: tuple[int, str] | None = None
 
     def tell(self, progress: Progress) -> None:
-        """Say one line, or nothing when one was said a moment ago."""
+        """Log one line, unless the last line is too recent."""
         now_s, news = self._now_s(), (progress.partitions_settled, progress.status.value)
         pause_s = _BUSY_S if news != self._told else _QUIET_S
         if self._told_s is None or progress.ended or progress.waits_for_person or now_s - self._told_s >= pause_s:
@@ -37,7 +37,7 @@ class ProgressLog:
 
 
 def progress_line(progress: Progress) -> str:
-    """One line with a bar: `[#####---------------]  25 % of 60 partitions. ...`."""
+    """Return one line with a bar: `[#####---------------]  25 % of 60 partitions. ...`."""
     total = progress.partitions_total
     share = progress.partitions_settled / total if total else 1.0
     done = int(share * _WIDTH)

@@ -1,6 +1,6 @@
-"""What sensors wait for, as questions that the worker and the triggerer ask in the same words.
+"""The checks that sensors wait for, with the same code in the worker and in the triggerer.
 
-A question is a function `(opened, arguments) -> Answer`; arguments are JSON values, because a trigger carries them.
+A check is a function `(opened, arguments) -> Answer`; arguments are JSON values, because a trigger serializes them.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 __all__ = ["QUESTIONS", "Answer", "ask", "passes"]
 
-#: Partitions that a sentence names before it only counts.
+#: The most partitions that a message names; the rest is only counted.
 _NAMED = 3
 
 
 @dataclass(frozen=True)
 class Answer:
-    """Whether the wait is over, one sentence that says what is or is still missing, and a small JSON value."""
+    """The result of a check: whether it is met, a message about the state or what is missing, a small JSON value."""
 
     done: bool
     sentence: str
@@ -43,20 +43,23 @@ class Answer:
 
 
 def ask(question: str, opened: Opened, arguments: Mapping[str, Any]) -> Answer:
-    """The answer to a question by name. Raises RequestError for a name that is none, and as the question does."""
+    """Return the result of the named check. Raises RequestError for an unknown name, and the check's own errors."""
     if question not in QUESTIONS:
         raise RequestError(f"There is no question {question!r}; there are {', '.join(QUESTIONS)}.")
     return QUESTIONS[question](opened, arguments)
 
 
 def passes(error: StewardError) -> bool:
-    """Whether waiting may mend it: a cluster or journal that does not answer may answer later, a wrong password not."""
+    """Return whether waiting may resolve the error: true for an unreachable cluster, false for a wrong password.
+
+    Errors of the cluster and the journal may pass, except AuthenticationFailed, WrongCluster and WrongJournal.
+    """
     for_good = AuthenticationFailed | WrongCluster | WrongJournal
     return isinstance(error, ClusterError | JournalError) and not isinstance(error, for_good)
 
 
 def brokers_failed(opened: Opened, arguments: Mapping[str, Any]) -> Answer:
-    """Is a broker past its grace period, and no plan heals it? `brokers` narrows it to some ids."""
+    """Check for a broker whose grace period has expired and that no plan heals; `brokers` restricts it to some ids."""
     from kafka_steward.execution.watching.detector import Detector
     from kafka_steward.journal.audit import Who
 
@@ -68,9 +71,10 @@ def brokers_failed(opened: Opened, arguments: Mapping[str, Any]) -> Answer:
 
 
 def caught_up(opened: Opened, arguments: Mapping[str, Any]) -> Answer:
-    """Is every replica in the ISR: of the whole cluster, of `partitions` ([topic, partition]), or of a `plan` (digest)?
+    """Check that all replicas are in the ISR: of the cluster, of `partitions` ([topic, partition]), or of a `plan`.
 
-    A plan's replicas on brokers that died since are not waited for: they are the next failure's matter.
+    `plan` is a digest. A plan's replicas on brokers that have failed since are not waited for: the heal of that failure
+    replaces them. Raises PlanError for an unknown plan, and RequestError for a partition that does not exist.
     """
     from kafka_steward.execution.decisions.wholeness import unwhole
 
@@ -88,8 +92,8 @@ def caught_up(opened: Opened, arguments: Mapping[str, Any]) -> Answer:
     return _answer(unwhole(snapshot, partitions), len(snapshot.partitions if partitions is None else partitions))
 
 
-def ready(opened: Opened, arguments: Mapping[str, Any]) -> Answer:  # noqa: ARG001 - all questions take arguments
-    """May work that can wait begin: is the cluster whole, is nothing in flight, and are reassignments allowed?"""
+def ready(opened: Opened, arguments: Mapping[str, Any]) -> Answer:  # noqa: ARG001 - all checks take arguments
+    """Check that deferrable work may begin: full replication, nothing in flight, reassignments enabled."""
     from kafka_steward.execution.gate import look_at_gate
 
     gate = look_at_gate(opened.cluster, opened.journal)
@@ -97,7 +101,10 @@ def ready(opened: Opened, arguments: Mapping[str, Any]) -> Answer:  # noqa: ARG0
 
 
 def broker_joined(opened: Opened, arguments: Mapping[str, Any]) -> Answer:
-    """Has a broker joined that can be given something (KIP-409)? With `brokers`: are all of these live?"""
+    """Check for a joined broker that can take pending replicas or is empty (KIP-409).
+
+    With `brokers`, check that all of these are live.
+    """
     from kafka_steward.execution.filling.joining import look_for_joined
     from kafka_steward.journal.audit import Who
 
@@ -116,7 +123,7 @@ def broker_joined(opened: Opened, arguments: Mapping[str, Any]) -> Answer:
 
 
 def healthy(opened: Opened, arguments: Mapping[str, Any]) -> Answer:
-    """Is no measure of the cluster above its limit (KIP-352)? `limits` are given by measure."""
+    """Check that no measure of the cluster exceeds its limit (KIP-352). `limits` are given by measure."""
     from kafka_steward.execution.watching.examining import (
         ailments,
         checked_limits,

@@ -1,4 +1,4 @@
-"""What the watch of one cluster does in rounds of its own, beside the look for failed brokers."""
+"""Periodic checks of the watch of one cluster, in addition to the detection of failed brokers."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 __all__ = ["HealthRound", "JoinRound", "NewcomerRound", "Round"]
 
-#: Seconds after which a setting that switched a round off is looked at again.
+#: Seconds after which a setting that disabled a check is read again.
 OFF_S = 60.0
-#: What one look gives: a bell to ring, if any, and the seconds until the next look.
+#: The result of one check: the event to emit, if any, and the seconds until the next check.
 Looked = tuple[dict[str, Any] | None, float]
 
 
 class Round(ABC):
-    """Looks, again and again, in the given thread. Never ends, and raises nothing."""
+    """A periodic check in the given thread. It never ends, and raises nothing."""
 
     FAILING: ClassVar[str]
     WHAT: ClassVar[str]
@@ -35,11 +35,11 @@ class Round(ABC):
         self._thread = thread
 
     async def run(self, bells: asyncio.Queue[dict[str, Any]]) -> None:
-        """Look until cancelled; what is to be rung goes to `bells`."""
+        """Check until cancelled; put events into the queue `bells`."""
         while True:
             try:
                 bell, pause_s = await self._thread.ask(self._look)
-            except Exception as error:  # noqa: BLE001 - whatever it is, a watch that has died is worse
+            except Exception as error:  # noqa: BLE001 - no error may end the watch
                 pause_s = self.teller.complain(error)
             else:
                 self.teller.fine()
@@ -54,22 +54,25 @@ class Round(ABC):
 
     @abstractmethod
     def look(self, opened: Opened) -> Looked:
-        """One look, in the thread."""
+        """Run one check, in the thread."""
 
     async def wait(self, seconds: float) -> None:
-        """Until the next look."""
+        """Wait until the next check."""
         await asyncio.sleep(seconds)
 
 
 class JoinRound(Round):
-    """Rings when replicas are owed that a live broker can take (KIP-409); while nothing is owed, Kafka is not asked."""
+    """Emits an event when a live broker can take pending replicas (KIP-409).
+
+    Kafka is not polled while neither a pending replica nor a deferred partition request exists.
+    """
 
     FAILING = "joining_failing"
     WHAT = "look for brokers that joined"
     RINGS: ClassVar[str] = "broker-joined"
 
     def look(self, opened: Opened) -> Looked:
-        """Look, and keep the book of debts up to date."""
+        """Check, and reconcile the pending replicas."""
         from kafka_steward.execution.filling.joining import look_for_joined
         from kafka_steward.journal.audit import Who
 
@@ -83,14 +86,14 @@ class JoinRound(Round):
 
 
 class NewcomerRound(Round):
-    """Rings when a live broker holds nothing, until a run has taken it up; after the fill (KIP-409)."""
+    """Emits an event while a live broker is empty, until a run has claimed it; after the fill (KIP-409)."""
 
     FAILING = "newcomers_failing"
     WHAT = "look for new brokers"
     RINGS: ClassVar[str] = "broker-new"
 
     def look(self, opened: Opened) -> Looked:
-        """Look, and write down who is new."""
+        """Check, and record the empty brokers."""
         from kafka_steward.execution.filling.newcomers import look_for_newcomers
 
         found = look_for_newcomers(opened.cluster, opened.journal, opened.settings)
@@ -100,9 +103,9 @@ class NewcomerRound(Round):
 
 
 class HealthRound(Round):
-    """Measures the cluster's health (KIP-352): as metrics, and as rows for plots. Rings for nothing.
+    """Measures the cluster's health (KIP-352), as metrics and as rows for plots. Emits no event.
 
-    In a thread of its own: a broker that hangs must not keep the watch from seeing that another one has died.
+    Runs in a thread of its own: a stalled broker must not keep the watch from detecting the failure of another one.
     """
 
     FAILING = "health_failing"
@@ -113,7 +116,7 @@ class HealthRound(Round):
         self._before: Copies | None = None
 
     def look(self, opened: Opened) -> Looked:
-        """Look, emit, and keep."""
+        """Measure, emit the metrics, and store the rows."""
         from kafka_steward.execution.watching.examining import examine
 
         every_s = opened.settings.health_interval

@@ -1,4 +1,4 @@
-"""The trigger that carries a plan out: it steps the Runner until the plan ends, and fires once."""
+"""The trigger that executes a plan: it steps the runner until the plan ends, and fires once."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 __all__ = ["FIRST_EVENT_AFTER_S", "RunPlanTrigger"]
 
-#: An event within some 6 s of the deferral costs the task a try: the executor still reports the worker that deferred.
+#: An event within about 6 s of the deferral costs the task a try: the executor still reports the deferred worker.
 FIRST_EVENT_AFTER_S = 10.0
-#: Seconds between attempts while the journal does not answer, or the connection cannot be used.
+#: Seconds between attempts while the journal is unreachable, or the connection cannot be used.
 _RETRY_S = 15.0
 _ATTEMPTS = 40
 
@@ -33,12 +33,13 @@ _ATTEMPTS = 40
 class RunPlanTrigger(BaseTrigger):
     """Steps the plan `digest` of the cluster behind `conn_id` in a thread; fires when it ends, fails or stalls.
 
-    A plan that is cancelled with the rollback of all of it ends with its rollback.
+    A plan that is cancelled with a rollback of all its moves ends with its rollback.
+
     `overrides` are settings as strings and numbers, `who` the fields of journal.audit.Who. Stopping the trigger leaves
-    at most one step running to its end, which the step lock makes harmless; by itself it cancels nothing, because
-    Airflow also stops triggers that another triggerer goes on with. With `when_killed="cancel"` the plan's cancel is
-    asked for, once Airflow has said that the task is failed, success or skipped. `journal` is the task's
-    `Opened.origin`: another journal is not stepped.
+    at most one step running to its end, which the step lock makes harmless. Stopping alone cancels nothing, because
+    Airflow also stops triggers that another triggerer continues. With `when_killed="cancel"` the cancel of the plan is
+    requested after Airflow has reported the task as failed, success or skipped. `journal` is the task's
+    `Opened.origin`: a plan in another journal is not stepped.
     """
 
     def __init__(
@@ -65,14 +66,14 @@ class RunPlanTrigger(BaseTrigger):
         self._runner: tuple[Opened, Stepper] | None = None
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Class path and keywords, enough to build it again in any triggerer."""
+        """Return the class path and keywords, enough to rebuild the trigger in any triggerer."""
         names = ("conn_id", "digest", "overrides", "who", "when_killed", "map_index", "journal")
         return f"{__name__}.{type(self).__name__}", {name: getattr(self, name) for name in names}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Step to the end; then one event, `{"ended": bool, "sentence": str, "progress": {...} | None}`.
+        """Step to the end, then yield one event, `{"ended": bool, "sentence": str, "progress": {...} | None}`.
 
-        Without progress there is `"for_good"`: whether no further try would change it.
+        An event without progress has `"for_good"`: whether a further try would change nothing.
         """
         began_s = time.monotonic()
         payload = await self._payload()
@@ -80,7 +81,7 @@ class RunPlanTrigger(BaseTrigger):
         yield TriggerEvent(payload)
 
     async def on_kill(self) -> None:
-        """Ask for the cancel, if that is wanted, and if it was this task that was ended, not only this trigger."""
+        """Request the cancel if that is configured and the task itself was ended, not only this trigger."""
         if self.when_killed != "cancel":
             return
         if not await asyncio.to_thread(task_is_over, self.who, self.map_index):
@@ -89,10 +90,10 @@ class RunPlanTrigger(BaseTrigger):
         try:
             self.log.info("%s", await self._thread.ask(self._cancel))
         finally:
-            self._thread.close()  # cleanup has come before this
+            self._thread.close()  # Airflow has called `cleanup` before
 
     async def cleanup(self) -> None:
-        """Close the connections; the plan itself is left as it stands."""
+        """Close the connections; leave the plan as it is."""
         self._thread.close()
 
     async def _payload(self) -> dict[str, Any]:
@@ -125,7 +126,7 @@ class RunPlanTrigger(BaseTrigger):
         return cancel_soon(opened, self.digest, self.who, self._new_runner(opened))
 
     def _step(self, opened: Opened) -> tuple[Progress, float]:
-        # Runs in the thread. One Runner per connection: it remembers byte counts, for rate and ETA.
+        # Runs in the thread. One runner per connection, because it keeps byte counts for rate and ETA.
         if self._runner is None or self._runner[0] is not opened:
             self._runner = opened, self._new_runner(opened)
         return self._runner[1].step(), opened.settings.step_interval

@@ -1,4 +1,4 @@
-"""What a watch says: a sentence once, an error once, and a gauge for whoever looks at none of the logs."""
+"""Status reports of a watch: each message once, each error once, and gauges for monitoring."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Teller", "bell_of", "gauge"]
 
-#: Seconds before the first new look after an error; doubled by each further one.
+#: Seconds before the first retry after an error; doubled by each further error.
 _BACK_OFF_S = 2.0
 _LONGEST_BACK_OFF_S = 60.0
-#: Sentences that are remembered, so as not to be said again.
+#: The most messages that are remembered, so that they are not repeated.
 _REMEMBERED = 200
 
 
@@ -28,9 +28,9 @@ def gauge(name: str, conn_id: str, value: int) -> None:
 
 
 def bell_of(opened: Opened, at_ms: int, brokers: Collection[int] | None = None) -> dict[str, Any]:
-    """The payload of an event: `{"cluster_id", "conn_id", "at_ms", "journal"}`, and `brokers` if they are what it says.
+    """Return an event's payload: `{"cluster_id", "conn_id", "at_ms", "journal"}`, plus `brokers` if given.
 
-    `journal` names the journal that the watch reads: a run that opens another one would not find what it rings for.
+    `journal` names the journal that the watch reads: a run with another journal would not find the cause of the event.
     """
     named = {"cluster_id": opened.cluster.cluster_id, "conn_id": opened.access.conn_id}
     return {
@@ -42,10 +42,10 @@ def bell_of(opened: Opened, at_ms: int, brokers: Collection[int] | None = None) 
 
 
 class Teller:
-    """Speaks for one loop of the watch of `conn_id`; `failing` names the gauge that counts its errors in a row.
+    """Reports for one loop of the watch of `conn_id`; `failing` names the gauge of its consecutive errors.
 
-    Another gauge, of the same name but with "age", is the seconds since its last look that worked. `clock` counts
-    seconds.
+    A second gauge, with "age" in place of "failing" in its name, is the number of seconds since the last successful
+    check. `clock` counts seconds.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Teller:
         self._failures = 0
 
     def fine(self) -> None:
-        """A look went well."""
+        """Record a successful check."""
         if self._failures:
             self._say("The watch of %s works again.", self._conn_id)
         self._failures = 0
@@ -72,12 +72,12 @@ class Teller:
         gauge(self._failing, self._conn_id, 0)
 
     def tell_age(self) -> None:
-        """Set the gauge of the age: also of a look that hangs, which neither succeeds nor fails."""
+        """Set the gauge of the age. It also covers a stalled check, which neither succeeds nor fails."""
         age = self._failing.removesuffix("failing") + "age"
         gauge(age, self._conn_id, int(self._clock() - self._worked_s))
 
     def complain(self, error: Exception) -> float:
-        """Say it once, count it, and return the seconds until the next look."""
+        """Log the error once, count it, and return the seconds until the next check."""
         self._failures += 1
         gauge(self._failing, self._conn_id, self._failures)
         sentence = f"The watch of {self._conn_id} cannot {self._what}, and tries again: {error}"
@@ -85,13 +85,13 @@ class Teller:
         return min(_LONGEST_BACK_OFF_S, _BACK_OFF_S * 2.0 ** min(self._failures - 1, 10))
 
     def say(self, sentence: str, *, about: object) -> None:
-        """Say it, unless the last thing said was about the same."""
+        """Log the message, unless the last one had the same subject `about`."""
         if about != self._said:
             self._say("%s", printable(sentence))
             self._said = about
 
     def lines(self, sentences: list[str], **_: Any) -> None:
-        """Say each that was not said lately."""
+        """Log each message that was not logged recently."""
         for sentence in sentences:
             if sentence not in self._lines:
                 self._say("%s", printable(sentence))

@@ -1,4 +1,4 @@
-"""One thread per trigger: a cluster that hangs holds up neither the triggerer's event loop nor another trigger."""
+"""One thread per trigger: a stalled cluster blocks neither the triggerer's event loop nor another trigger."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ T = TypeVar("T")
 
 
 class ClusterThread:
-    """A thread that holds one cluster's connections, made when first asked and made anew after an error.
+    """A thread that owns one cluster's connections. They are opened at the first call and re-opened after an error.
 
-    The Airflow connection is looked up in the thread as well, and again every `reread_s` seconds: once somebody has
-    edited it, everything is connected to anew, between two questions. Another journal than `journal`, the
-    `Opened.origin` of the task that waits, is refused. `clock` counts seconds.
+    The Airflow connection is looked up in the thread as well, and again every `reread_s` seconds. If it was edited, all
+    connections are re-opened between two calls. A journal other than `journal`, the `Opened.origin` of the waiting
+    task, is rejected. `clock` counts seconds.
     """
 
     def __init__(
@@ -43,18 +43,18 @@ class ClusterThread:
         self._line: _Line | None = None
 
     async def ask(self, question: Callable[[Opened], T]) -> T:
-        """The answer of `question`, asked in the thread. Raises what it raises; then all connections are closed."""
+        """Return the result of `question`, called in the thread. If it raises, close all connections and re-raise."""
         if self._line is None:
             self._line = _Line(ThreadPoolExecutor(1, thread_name_prefix=f"kafka-steward-{self._conn_id}"))
-        # Airflow tells triggers' log lines apart by context variables.
+        # Airflow assigns log lines to triggers by context variables.
         context = contextvars.copy_context()
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._line.executor, context.run, self._answer, self._line, question)
 
     def close(self) -> None:
-        """End the thread after what it is doing, without waiting for it. Harmless when called twice.
+        """End the thread after its current call, without waiting for it. Does no harm when called twice.
 
-        A question that comes later gets a thread and connections of its own: this one may still be at work on these.
+        A later call of `ask` gets a new thread and new connections, because the old thread may still be using its own.
         """
         line, self._line = self._line, None
         if line is not None:
@@ -83,7 +83,7 @@ class ClusterThread:
 
 @dataclass
 class _Line:
-    """One thread, and the connections that nobody else touches."""
+    """One thread, and the connections that only this thread uses."""
 
     executor: ThreadPoolExecutor
     opened: Opened | None = None
@@ -98,7 +98,7 @@ class _Line:
 
 
 def _edited(hook: StewardHook, opened: Opened) -> bool:
-    # Airflow's API may be away, or the connection be gone or garbled: that must not end what works.
+    # Airflow's API may be unreachable, or the connection deleted or unreadable: working connections must stay open.
     with suppress(Exception):
         return hook.access != opened.access
     return False

@@ -1,4 +1,4 @@
-"""The trigger that undoes a plan: it steps an Undo until what was asked for is done, and fires once."""
+"""The trigger that cancels or rolls back a plan: it steps an `Undo` until the request is fulfilled, and fires once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ __all__ = ["UndoPlanTrigger"]
 class UndoPlanTrigger(RunPlanTrigger):
     """Cancels the plan `digest`, and with the scope "plan" rolls it back; fires as RunPlanTrigger does.
 
-    Stopping the trigger stops its steps and nothing else: the request stays in the journal, for others to go on with.
+    Stopping the trigger stops its steps and nothing else: the request stays in the journal, where another process can
+    resume it.
     """
 
     def __init__(
@@ -40,7 +41,7 @@ class UndoPlanTrigger(RunPlanTrigger):
         self.even_if_disabled = even_if_disabled
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Class path and keywords, enough to build it again in any triggerer."""
+        """Return the class path and keywords, enough to rebuild the trigger in any triggerer."""
         names = ("conn_id", "digest", "overrides", "who", "scope", "reason", "even_if_disabled", "journal")
         return f"{__name__}.{type(self).__name__}", {name: getattr(self, name) for name in names}
 

@@ -1,4 +1,4 @@
-"""The trigger behind the deferrable sensors: it asks a sensor's question until the answer is yes."""
+"""The trigger of the deferrable sensors: it repeats a sensor's check until it is met."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ __all__ = ["WaitTrigger"]
 
 
 class WaitTrigger(BaseTrigger):
-    """Asks `question` of the cluster behind `conn_id` every `interval_s` seconds, in a thread; fires once, on yes.
+    """Runs the check `question` on the cluster behind `conn_id` every `interval_s` seconds; fires once, when it is met.
 
-    A cluster or journal that does not answer is asked again; what no waiting mends (a wrong password, no such plan)
-    fires as a failure. The sensor's time-out ends the wait. `journal` is the task's `Opened.origin`.
+    The check runs in a thread. While the cluster or journal is unreachable, it is retried. An error that waiting cannot
+    resolve (a wrong password, an unknown plan) fires as a failure. The sensor's timeout ends the wait. `journal` is the
+    task's `Opened.origin`.
     """
 
     def __init__(
@@ -49,12 +50,12 @@ class WaitTrigger(BaseTrigger):
         self._said = ""
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Class path and keywords, enough to build it again in any triggerer."""
+        """Return the class path and keywords, enough to rebuild the trigger in any triggerer."""
         names = ("conn_id", "question", "arguments", "interval_s", "overrides", "journal")
         return f"{__name__}.{type(self).__name__}", {name: getattr(self, name) for name in names}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Ask until yes; then one event, `{"done": bool, "sentence": str, "value": ...}`."""
+        """Check until met, then yield one event, `{"done": bool, "sentence": str, "value": ...}`."""
         began_s = time.monotonic()
         answer = await self._answer()
         await self._wait(FIRST_EVENT_AFTER_S - (time.monotonic() - began_s))

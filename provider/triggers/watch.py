@@ -1,6 +1,6 @@
-"""The watch of one cluster: it runs while a DAG that listens is unpaused, and rings when something is due.
+"""The watch of one cluster: it runs while a DAG that is scheduled on its asset is unpaused, and emits due events.
 
-What the KIPs' documents ask for it carries out by itself.
+It also executes the requests in the KIPs' documents by itself.
 """
 
 from __future__ import annotations
@@ -26,24 +26,25 @@ if TYPE_CHECKING:
 
 __all__ = ["RINGS", "WatchTrigger"]
 
-#: What a watch may ring for: a DAG that is scheduled on one thing is not to be started by another.
+#: The events that a watch may emit, one for each watch: a DAG that is scheduled on one must not start for another.
 RINGS = ("broker-failed", "broker-joined", "broker-new", "request", "cancel")
-#: Seconds between two tellings of how long ago each part of the watch last looked.
+#: Seconds between two reports of the age of each part's last successful check.
 _AGES_TOLD_EVERY_S = 10.0
-#: Kafka's settings for how long a silent broker counts as live, in milliseconds: KRaft's, ZooKeeper's.
+#: Kafka's settings for the time until an unresponsive broker counts as dead, in milliseconds: KRaft's, ZooKeeper's.
 _SESSION_TIMEOUTS = ("broker.session.timeout.ms", "zookeeper.session.timeout.ms")
 
 
 class WatchTrigger(BaseEventTrigger):
-    """Looks at the cluster behind `conn_id` every `watch_interval`, and keeps the entries of KIP-46 in its journal.
+    """Polls the cluster behind `conn_id` every `watch_interval`, and maintains the entries of KIP-46 in its journal.
 
-    Beside that, in a thread of its own, it carries out what the documents of KIP-236 ask for. `rings` says for what it
-    fires. For "broker-failed": when a failure is due, and again every `heal_retry_interval` until a plan heals it, for
-    Airflow doubles some events and swallows others: an event is a bell, and whoever hears it reads the cluster. For
-    "broker-joined": when replicas are owed that a live broker can take (KIP-409), as often. For "broker-new": when a
-    live broker holds nothing, as often, until a run takes it up. For "request" and "cancel": when such a document was
-    taken up. Never ends, and raises nothing: Airflow would start it anew every 2 s and show
-    nobody why.
+    In a separate thread it executes the requests in KIP-236's documents. `rings` selects the event that it emits.
+
+    "broker-failed": a failure is due; again every `heal_retry_interval` until a plan heals it. Airflow may duplicate or
+    drop trigger events, so consumers read the state from the cluster, not from the event. "broker-joined": a live
+    broker can take pending replicas (KIP-409); repeated at the same interval. "broker-new": a live broker is empty;
+    repeated at the same interval until a run claims it. "request" and "cancel": such a document was accepted.
+
+    The trigger never ends, and raises nothing: Airflow would restart it every 2 s without showing the reason.
     """
 
     def __init__(
@@ -67,12 +68,12 @@ class WatchTrigger(BaseEventTrigger):
         self._loops: list[asyncio.Task[None]] = []
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Class path and keywords: also what tells one watch from another."""
+        """Return the class path and keywords, which also identify the watch."""
         keywords: dict[str, Any] = {"conn_id": self.conn_id, "overrides": self.overrides}
         return f"{__name__}.{type(self).__name__}", keywords | ({} if self.rings == RINGS[0] else {"rings": self.rings})
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """One event per bell, as `bell_of` makes it."""
+        """Yield one TriggerEvent per due event, with the payload of `bell_of`."""
         bells: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self._wake = asyncio.Event()
         watches = [self._watch_failures(bells), self._watch_documents(bells)]
@@ -80,7 +81,7 @@ class WatchTrigger(BaseEventTrigger):
             watches.append(self._rounds(JoinRound(self.conn_id, self._thread, self.log.info), bells))
         if self.rings == NewcomerRound.RINGS:
             watches.append(self._rounds(NewcomerRound(self.conn_id, self._thread, self.log.info), bells))
-        if self.rings == RINGS[0]:  # one is enough for a cluster
+        if self.rings == RINGS[0]:  # one health check is enough for a cluster
             watches.append(self._watch_health(bells))
         watches.append(self._tell_ages())
         self._loops = loops = [asyncio.create_task(watch) for watch in watches]
@@ -89,7 +90,7 @@ class WatchTrigger(BaseEventTrigger):
             while True:
                 await asyncio.wait({bell, *loops}, return_when=asyncio.FIRST_COMPLETED)
                 if not bell.done():
-                    await asyncio.gather(*loops)  # one of them has died, which they never do: raise what it raised
+                    await asyncio.gather(*loops)  # a loop has ended, which should never happen: raise its error
                 yield TriggerEvent(bell.result())
                 bell = asyncio.create_task(bells.get())
         finally:
@@ -97,8 +98,8 @@ class WatchTrigger(BaseEventTrigger):
             await self._end_loops()
 
     async def cleanup(self) -> None:
-        """Look no more, and close the connections."""
-        await self._end_loops()  # Airflow cancels whoever listens to `run`, which need not have heard of it yet
+        """Stop the loops, and close the connections."""
+        await self._end_loops()  # Airflow cancels the consumer of `run`; `run` itself may not have been cancelled yet
         self._thread.close()
         self._health.close()
         if self._documents is not None:
@@ -113,7 +114,7 @@ class WatchTrigger(BaseEventTrigger):
         while True:
             try:
                 bell, verdict, pause_s = await self._thread.ask(self._look)
-            except Exception as error:  # noqa: BLE001 - whatever it is, a dead watch is worse: see the class
+            except Exception as error:  # noqa: BLE001 - no error may end the watch: see the class
                 pause_s = self._complain(error)
             else:
                 self._tell(verdict)
@@ -122,7 +123,7 @@ class WatchTrigger(BaseEventTrigger):
             await self._wait(pause_s)
 
     async def _watch_documents(self, bells: asyncio.Queue[dict[str, Any]]) -> None:
-        # Imported in a thread: the clients of Kafka, SQL and ZooKeeper take longer than the triggerer's loop may wait.
+        # Imported in a thread: loading the Kafka, SQL and ZooKeeper clients would block the triggerer's loop too long.
         module = await asyncio.to_thread(importlib.import_module, "kafka_steward.triggers.documents")
         spare_what_is_loaded()
         documents: DocumentLoop = module.DocumentLoop(
@@ -140,7 +141,7 @@ class WatchTrigger(BaseEventTrigger):
         await rounds.run(bells)
 
     async def _tell_ages(self) -> None:
-        """Beside the looks, not after them: one that hangs tells nothing by itself."""
+        """Report the ages in a task of its own, so that a stalled check is reported too."""
         while True:
             for teller in self._tellers:
                 teller.tell_age()
@@ -155,17 +156,17 @@ class WatchTrigger(BaseEventTrigger):
 
     def _tell(self, verdict: Verdict) -> None:
         self._teller.fine()
-        # Not the sentence: it counts the seconds of the grace period down.
+        # Without the message, which counts down the seconds of the grace period.
         self._teller.say(verdict.sentence, about=replace(verdict, due=(), sentence="", now_ms=0))
         gauge("failed_brokers", self.conn_id, len(verdict.down))
         gauge("failed_log_dirs", self.conn_id, sum(max(1, len(paths)) for paths in verdict.disks.values()))
 
     def _complain(self, error: Exception) -> float:
-        """Say it once, count it, and return the seconds until the next look."""
+        """Log the error once, count it, and return the seconds until the next poll."""
         return self._teller.complain(error)
 
     def _nudge(self) -> None:
-        """ZooKeeper told of a change: look now."""
+        """Wake the loops after a change notification from ZooKeeper."""
         if self._wake is not None:
             self._wake.set()
 
@@ -179,7 +180,7 @@ class WatchTrigger(BaseEventTrigger):
 
 @dataclass(frozen=True)
 class _Post:
-    """What belongs to one connection: made anew after an error."""
+    """State of one connection: re-created after an error."""
 
     opened: Opened
     detector: Detector
@@ -195,7 +196,7 @@ class _Post:
 
 
 def _interval_s(opened: Opened) -> float:
-    # Two bounces within one grace period must be seen as such: four looks per session time-out (KIP-46).
+    # Two restarts within one grace period must be detected as two: four polls per session timeout (KIP-46).
     told = opened.cluster.broker_configs(sorted(opened.cluster.live_brokers())[:1], _SESSION_TIMEOUTS)
     sessions_s = [
         int(configs[name]) / 1000 for configs in told.values() for name in _SESSION_TIMEOUTS if name in configs

@@ -1,8 +1,8 @@
 """Kafka's jars: fetched once through Spark's own Maven resolver, each compared with its SHA-256 in a lock file.
 
-A lock file, `kafka-<version>.lock` in this folder, has one line `sha256  file name` per jar. The jars live in the
-cache, so that a second run downloads nothing. Spark's resolver never gives scala-library: PySpark's own is taken, and
-locked too.
+A lock file, `kafka-<version>.lock` in this folder, has one line `sha256  file name` per jar. The jars are stored in the
+cache, so that a second run downloads nothing. Spark's resolver never returns scala-library, so PySpark's own is used,
+and locked too.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["KAFKA_KRAFT", "KAFKA_ZOOKEEPER", "kafka_jars", "lock_of", "verify"]
 
 #: The version that runs in KRaft mode.
 KAFKA_KRAFT = "4.3.1"
-#: The last line that runs with ZooKeeper; its jars hold ZooKeeper 3.8.4 too.
+#: The last release line that runs with ZooKeeper; its jars include ZooKeeper 3.8.4.
 KAFKA_ZOOKEEPER = "3.9.2"
 
 #: The logging binding that Kafka's own dependencies lack, by Kafka version.
@@ -31,7 +31,7 @@ _LOGGING = {
     KAFKA_ZOOKEEPER: ("ch.qos.reload4j:reload4j:1.2.25", "org.slf4j:slf4j-reload4j:1.7.36"),
     KAFKA_KRAFT: ("org.apache.logging.log4j:log4j-slf4j-impl:2.25.4",),
 }
-#: What the command-line tools pull in for Connect, which no sandbox runs.
+#: Dependencies of the command-line tools for Connect, which no sandbox runs.
 _EXCLUDED = (
     "org.apache.kafka:connect-api",
     "org.apache.kafka:connect-json",
@@ -43,7 +43,7 @@ _EXCLUDED = (
 
 
 def kafka_jars(version: str, java: Java) -> list[Path]:
-    """The jars of a Kafka version, verified; fetched if the cache lacks one. Raises SandboxFailed."""
+    """Return the verified jars of a Kafka version; fetch them if the cache lacks one. Raises SandboxFailed."""
     lock = lock_of(version)
     with exclusive(f"kafka-{version}") as cache:
         folder = cache / f"kafka-{version}"
@@ -54,7 +54,7 @@ def kafka_jars(version: str, java: Java) -> list[Path]:
 
 
 def lock_of(version: str) -> dict[str, str]:
-    """SHA-256 by file name, as committed. Raises SandboxFailed for a version that is not pinned."""
+    """Return SHA-256 by file name, as committed. Raises SandboxFailed for a version that is not pinned."""
     lock = resources.files(__name__).joinpath(f"kafka-{version}.lock")
     if not lock.is_file():
         raise SandboxFailed(f"Kafka {version} is not pinned here; there are {KAFKA_ZOOKEEPER} and {KAFKA_KRAFT}.")
@@ -62,7 +62,7 @@ def lock_of(version: str) -> dict[str, str]:
 
 
 def verify(folder: Path, lock: Mapping[str, str]) -> None:
-    """Compare each jar with the lock. Raises SandboxFailed at the first that is missing or differs, and removes it."""
+    """Compare each jar with the lock. Raises SandboxFailed for the first that is missing, or differs and is deleted."""
     for name, expected in lock.items():
         jar = folder / name
         if not jar.exists():
