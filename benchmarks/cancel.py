@@ -24,12 +24,12 @@ from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.throttles import Side
 from kafka_steward.errors import SandboxFailed
-from kafka_steward.execution.runner import Runner
-from kafka_steward.execution.undoing.undo import Undo
-from kafka_steward.execution.undoing.verifying import verify_undone
+from kafka_steward.execution.cancellation.cancel_runner import CancelRunner
+from kafka_steward.execution.cancellation.verification import verify_undone
+from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal.open import open_journal
 from kafka_steward.sandbox import Sandbox, start
-from kafka_steward.sandbox.mending import delete_topics
+from kafka_steward.sandbox.reset import delete_topics
 from kafka_steward.settings import Settings
 
 _BEFORE, _AFTER = (1, 2, 3), (4, 2, 3)
@@ -85,11 +85,11 @@ def _ours(sandbox: Sandbox, cluster: KafkaCluster, folder: Path, size: int) -> C
             {"throttle": _THROTTLE, **dict.fromkeys(("max_in_flight", "max_in_per_broker", "max_out_per_broker"), size)}
         )
         digest = publish_given(cluster, journal, folder / topic, _moves(topic, size), settings)
-        runner = Runner(cluster, journal, digest, settings, WHO)
+        runner = PlanRunner(cluster, journal, digest, settings, WHO)
         ask_until(lambda: runner.step().waiting == 0 or None, within_s=_LONGEST_S)
         flying = _flying(cluster, topic)
         began = time.monotonic()
-        undo = Undo(cluster, journal, digest, settings, WHO, reason="a benchmark")
+        undo = CancelRunner(cluster, journal, digest, settings, WHO, reason="a benchmark")
         ask_until(lambda: undo.step().ended or None, within_s=_LONGEST_S)
         ask_until(lambda: verify_undone(cluster, journal, digest).ok or None, within_s=_LONGEST_S)
         seconds = time.monotonic() - began

@@ -23,9 +23,9 @@ from benchmarks.traffic import BYTES_PER_S, Traffic
 from benchmarks.ways import KafkasTool, Steward, Way
 from kafka_steward.assignment import Assignment, Move
 from kafka_steward.cluster.client import KafkaCluster
-from kafka_steward.execution.decisions.draining import emptiness_of
+from kafka_steward.execution.decisions.drain_status import drain_status
 from kafka_steward.sandbox import Sandbox, start
-from kafka_steward.sandbox.mending import delete_topics
+from kafka_steward.sandbox.reset import delete_topics
 
 #: Of 4 brokers in 3 racks these two are in one rack: there is only one way to empty one of them.
 _DRAINED, _TAKER = 4, 1
@@ -134,9 +134,9 @@ def _left(cluster: KafkaCluster) -> int:
     """Replicas on the emptied broker, assigned to it or lying there, once Kafka has had time to delete them."""
     deadline_s = time.monotonic() + _EMPTY_WITHIN_S
     while True:
-        found = emptiness_of(cluster.snapshot(), cluster.log_dirs([_DRAINED]), [_DRAINED])
+        found = drain_status(cluster.snapshot(), cluster.log_dirs([_DRAINED]), [_DRAINED])
         if found.empty or time.monotonic() > deadline_s:
-            return len(found.assigned) + len(found.lying)
+            return len(found.assigned) + len(found.undeleted_logs)
         time.sleep(0.5)
 
 

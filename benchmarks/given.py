@@ -10,14 +10,14 @@ from kafka_steward.assignment import Move
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.snapshot import take_snapshot
-from kafka_steward.journal.audit import Who
+from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.open import Journal
 from kafka_steward.planning.files.formats import plan_table, read_plan, read_snapshot, write_plan
 from kafka_steward.settings import Settings
 
 __all__ = ["WHO", "publish_given", "reassignment_of"]
 
-WHO = Who(person="benchmark")
+WHO = Actor(person="benchmark")
 
 
 def publish_given(

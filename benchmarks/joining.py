@@ -24,13 +24,13 @@ from benchmarks.report import table, write_between
 from benchmarks.stages import Stages, ask_until
 from benchmarks.ways import bounded
 from kafka_steward.cluster.client import KafkaCluster
-from kafka_steward.execution.decisions.owed import targets
-from kafka_steward.execution.filling.creating import WantedTopic, create_topic
-from kafka_steward.execution.filling.debtbook import debts, settle_debts
-from kafka_steward.execution.filling.joining import look_for_joined
+from kafka_steward.execution.decisions.pending import targets
+from kafka_steward.execution.filling.broker_joins import poll_joined
+from kafka_steward.execution.filling.pending_replicas import list_pending, reconcile_pending
+from kafka_steward.execution.filling.topics import TopicSpec, create_topic
 from kafka_steward.execution.loop import run_to_end
 from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.runner import Runner
+from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.execution.snapshot import take_snapshot
 from kafka_steward.journal.open import Journal, open_journal
 from kafka_steward.planning.files.formats import read_plan
@@ -88,11 +88,11 @@ def _create(sandbox: Sandbox, partitions: int, megabytes: int, cluster: KafkaClu
     """A topic of which one replica of each partition is owed."""
     sandbox.kill(_JOINING)
     ask_until(lambda: _JOINING not in cluster.live_brokers() or None, within_s=120)
-    wanted = WantedTopic(_TOPIC, partitions, _BROKERS, {"min.insync.replicas": "2"})
+    wanted = TopicSpec(_TOPIC, partitions, _BROKERS, {"min.insync.replicas": "2"})
     made = create_topic(cluster, journal, wanted, allowed=True, who=WHO)
     if made.owed != partitions:
         raise RuntimeError(made.sentence)
-    sandbox.wait_whole([_TOPIC])
+    sandbox.wait_replicated([_TOPIC])
     sandbox.fill(_TOPIC, megabytes * 1_000_000)
 
 
@@ -104,7 +104,7 @@ def _fill(sandbox: Sandbox, folder: Path, stages: Stages) -> None:
             ask_until(lambda: _is_due(cluster, journal, settings), within_s=120, every_s=settings.watch_interval)
         with stages.stage("snapshot"):
             snapshot = cluster.snapshot()
-            wanted = targets(debts(journal, snapshot), snapshot)
+            wanted = targets(list_pending(journal, snapshot), snapshot)
             take_snapshot(cluster, str(folder / "snapshot"), failed=(), now_ms=journal.now_ms(), targets=wanted)
         with stages.stage("plan"):
             command = [sys.executable, "-m", "kafka_steward.planning.spark.job", "--operation", "fill"]
@@ -114,16 +114,16 @@ def _fill(sandbox: Sandbox, folder: Path, stages: Stages) -> None:
             plan = read_plan(str(folder / "plan"))
             stages.replicas_moved = plan.proof["replicas_moved"]
             publish_plan(cluster, journal, plan, settings=settings, who=WHO)
-            runner = Runner(cluster, journal, plan.digest, settings, WHO)
+            runner = PlanRunner(cluster, journal, plan.digest, settings, WHO)
             run_to_end(runner, bounded(_LONGEST_S), interval_s=settings.step_interval)
         with stages.stage("settle"):
-            settled = settle_debts(cluster, journal, cluster.snapshot(), WHO)
+            settled = reconcile_pending(cluster, journal, cluster.snapshot(), WHO)
     if len(settled) != stages.partitions or not all(debt.over for debt in settled):
         raise RuntimeError(f"{sum(not debt.over for debt in settled)} partitions are still owed a replica.")
 
 
 def _is_due(cluster: KafkaCluster, journal: Journal, settings: Settings) -> bool | None:
-    looked = look_for_joined(cluster, journal, settings, WHO)
+    looked = poll_joined(cluster, journal, settings, WHO)
     return (looked is not None and bool(looked.due)) or None
 
 

@@ -22,16 +22,16 @@ import sqlalchemy as sa
 
 from benchmarks.report import table, write_between
 from kafka_steward.assignment import Move
-from kafka_steward.execution.undoing.undo import Undo
-from kafka_steward.journal.audit import Action, Entry
+from kafka_steward.execution.cancellation.cancel_runner import CancelRunner
+from kafka_steward.journal.audit import Action, AuditRecord
 from kafka_steward.journal.moves import MoveState
 from kafka_steward.journal.open import Journal, open_journal
 from kafka_steward.journal.zk_options import ZooKeeperOptions
 from kafka_steward.settings import Settings
 from tests.journal.zookeeper import ZooKeeperServer
 from tests.postgres import PostgresServer
+from tests.simulated_plan import WHO, World
 from tests.simulator import Simulator
-from tests.worlds import WHO, World
 
 _PLACES = ("sqlite", "postgres", "zookeeper")
 _EVERY_S = 0.1
@@ -70,12 +70,12 @@ def _measured(place: str, moves: int) -> Iterator[Took]:
         world.step()
         simulator.kill(4)
         simulator.tick()
-        took = partial(_timed, place, journal, other)
+        took = partial(_timed, place, journal=journal, other=other)
         yield took("hold", world.step, _counted(world, MoveState.HELD))
         simulator.restart(4)
         simulator.tick()
         yield took("release", world.step, _counted(world, MoveState.WAITING))
-        undo = Undo(simulator, journal, world.digest, world.settings, WHO, scope="pending", reason="enough")
+        undo = CancelRunner(simulator, journal, world.digest, world.settings, WHO, scope="pending", reason="enough")
         yield took("cancel", undo.step, _counted(world, MoveState.DROPPED))
 
 
@@ -83,8 +83,8 @@ def _counted(world: World, state: MoveState) -> Callable[[], int]:
     return lambda: sum(row.state is state for row in world.rows())
 
 
-def _timed(  # noqa: PLR0917 - what is timed, and where
-    place: str, journal: Journal, other: Journal, what: str, act: Callable[[], object], count: Callable[[], int]
+def _timed(
+    place: str, what: str, act: Callable[[], object], count: Callable[[], int], *, journal: Journal, other: Journal
 ) -> Took:
     engine = journal.plans._table.database.engine  # noqa: SLF001 - the transactions of this journal are its engine's
     began: dict[int, float] = {}
@@ -116,7 +116,7 @@ def _another_writer(journal: Journal) -> Iterator[list[float]]:
     def write() -> None:
         while not over.wait(_EVERY_S):
             began_s = time.monotonic()
-            journal.audit.note(Entry(Action.REQUEST, "another one"))
+            journal.audit.record(AuditRecord(Action.REQUEST, "another one"))
             waited.append(time.monotonic() - began_s)
 
     thread = threading.Thread(target=write)

@@ -1,4 +1,4 @@
-"""The heal by `Runner` in a plain loop: no Airflow."""
+"""The heal by `PlanRunner` in a plain loop: no Airflow."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from pathlib import Path
 from benchmarks.stages import Stages, ask_until
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.execution.decisions.progress import Progress
-from kafka_steward.execution.electing import elect_preferred
+from kafka_steward.execution.detection.detector import Detector
+from kafka_steward.execution.leader_election import elect_preferred
 from kafka_steward.execution.loop import run_to_end
 from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.runner import Runner
+from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.execution.snapshot import take_snapshot
-from kafka_steward.execution.watching.detector import Detector
-from kafka_steward.journal.audit import Who
+from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.open import Journal, open_journal
 from kafka_steward.planning.files.formats import read_plan
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.settings import Settings
 
 VICTIM = 2
-_WHO = Who(person="benchmark")
+_WHO = Actor(person="benchmark")
 
 
 def heal(sandbox: Sandbox, folder: Path, partitions: int, settings: Settings) -> Stages:
@@ -46,7 +46,7 @@ def heal(sandbox: Sandbox, folder: Path, partitions: int, settings: Settings) ->
 def _detect(stages: Stages, cluster: KafkaCluster, journal: Journal, settings: Settings) -> None:
     detector = Detector(cluster, journal, settings, _WHO)
     with stages.stage("detect"):
-        ask_until(lambda: detector.look().failed or None, within_s=60, every_s=settings.watch_interval)
+        ask_until(lambda: detector.poll().failed or None, within_s=60, every_s=settings.watch_interval)
 
 
 def _plan(stages: Stages, cluster: KafkaCluster, journal: Journal, folder: Path) -> None:
@@ -61,7 +61,7 @@ def _plan(stages: Stages, cluster: KafkaCluster, journal: Journal, folder: Path)
 def _carry_out(stages: Stages, cluster: KafkaCluster, journal: Journal, folder: Path, settings: Settings) -> None:
     plan = read_plan(str(folder / "plan"))
     stages.replicas_moved = plan.proof["replicas_moved"]
-    runner = Runner(cluster, journal, plan.digest, settings, _WHO)
+    runner = PlanRunner(cluster, journal, plan.digest, settings, _WHO)
     began = time.monotonic()
 
     def report(progress: Progress) -> None:

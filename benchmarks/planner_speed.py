@@ -31,7 +31,7 @@ from benchmarks.report import table, write_between
 from benchmarks.watched import Watch, spent
 from kafka_steward.planning.spark.job import run
 from kafka_steward.planning.spark.session import QUICK_JAVA, local_session
-from kafka_steward.planning.spark.slices import SLICE_ROWS
+from kafka_steward.planning.spark.shards import SHARD_ROWS
 
 __all__ = ["main"]
 
@@ -148,7 +148,7 @@ def _child(job: str, snapshot: str, out: str) -> dict[str, Any]:
 def _floor(spark: Any, snapshot: str, out: str) -> dict[str, Any]:
     """Read the snapshot, shuffle it into as many slices, pass it through Python, and write it."""
     rows = spark.read.parquet(f"{snapshot}/partitions.parquet")
-    slices = math.ceil(_count(snapshot) / SLICE_ROWS)
+    slices = math.ceil(_count(snapshot) / SHARD_ROWS)
     shuffled = rows.repartition(slices, "topic")
     shuffled.mapInArrow(_as_they_are, shuffled.schema).write.mode("overwrite").parquet(out)
     return {}

@@ -14,10 +14,10 @@ from benchmarks.given import WHO, publish_given, reassignment_of
 from benchmarks.stages import ask_until
 from kafka_steward.assignment import Move
 from kafka_steward.cluster.client import KafkaCluster
-from kafka_steward.execution.bouncing import announce_bounce
+from kafka_steward.execution.announced_restarts import announce_restart
+from kafka_steward.execution.cancellation.cancel_runner import CancelRunner
 from kafka_steward.execution.loop import run_to_end
-from kafka_steward.execution.runner import Runner
-from kafka_steward.execution.undoing.undo import Undo
+from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal.open import Journal, open_journal
 from kafka_steward.journal.plans import PlanStatus
 from kafka_steward.sandbox import Sandbox
@@ -43,7 +43,7 @@ class Way(Protocol):
 
 
 class Steward:
-    """Kafka Steward's `Runner` in a loop, with a journal of its own in `folder`, and default settings."""
+    """Kafka Steward's `PlanRunner` in a loop, with a journal of its own in `folder`, and default settings."""
 
     name = "Kafka Steward"
 
@@ -56,7 +56,7 @@ class Steward:
         settings = Settings.of({"throttle": throttle})
         with self._journal(self._cluster) as journal:
             digest = publish_given(self._cluster, journal, self._folder / "move", moves, settings)
-            runner = Runner(self._cluster, journal, digest, settings, WHO)
+            runner = PlanRunner(self._cluster, journal, digest, settings, WHO)
             progress = run_to_end(runner, bounded(), interval_s=settings.step_interval)
         if progress.status is not PlanStatus.COMPLETED:
             raise RuntimeError(progress.sentence)
@@ -67,13 +67,13 @@ class Steward:
         settings = Settings.of({"throttle": throttle, **caps})
         with self._journal(self._cluster) as journal:
             digest = publish_given(self._cluster, journal, self._folder / "holding", moves, settings)
-            runner = Runner(self._cluster, journal, digest, settings, WHO)
+            runner = PlanRunner(self._cluster, journal, digest, settings, WHO)
             ask_until(lambda: runner.step().waiting == 0 or None, within_s=60, every_s=settings.step_interval)
-            announce_bounce(journal, restarting, who=WHO, lasts_ms=_BOUNCE_MS)
+            announce_restart(journal, restarting, who=WHO, lasts_ms=_BOUNCE_MS)
             with self._stepping(digest, settings):
                 yield
             if not runner.step().ended:
-                undo = Undo(self._cluster, journal, digest, settings, WHO, reason="a benchmark")
+                undo = CancelRunner(self._cluster, journal, digest, settings, WHO, reason="a benchmark")
                 run_to_end(undo, bounded(), interval_s=settings.step_interval)
 
     @contextmanager
@@ -83,7 +83,7 @@ class Steward:
 
         def step_on() -> None:
             with KafkaCluster({"bootstrap_servers": self._bootstrap}) as cluster, self._journal(cluster) as journal:
-                runner = Runner(cluster, journal, digest, settings, WHO)
+                runner = PlanRunner(cluster, journal, digest, settings, WHO)
                 while not over.wait(settings.step_interval):
                     runner.step()
 

@@ -20,11 +20,11 @@ from benchmarks.ways import bounded
 from kafka_steward.assignment import Move
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.execution.loop import run_to_end
-from kafka_steward.execution.runner import Runner
+from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal.open import Journal, open_journal
 from kafka_steward.journal.plans import PlanStatus
 from kafka_steward.sandbox import Sandbox, start
-from kafka_steward.sandbox.mending import delete_topics
+from kafka_steward.sandbox.reset import delete_topics
 from kafka_steward.settings import Settings
 
 _CHUNK = 50
@@ -106,7 +106,7 @@ def _windowed(
     settings = Settings.of({"window": folder.name, "throttle": throttle})
     began_ms = journal.now_ms()
     digest = publish_given(cluster, journal, folder, moves, settings)
-    runner = Runner(cluster, journal, digest, settings, WHO)
+    runner = PlanRunner(cluster, journal, digest, settings, WHO)
     progress = run_to_end(runner, bounded(), interval_s=settings.step_interval)
     if progress.status is not PlanStatus.COMPLETED or progress.completed < len(moves):
         raise RuntimeError(progress.sentence)

@@ -8,5 +8,17 @@ from kafka_steward.dags.fill import broker_joined, fill
 from kafka_steward.dags.heal import broker_failed, heal
 from kafka_steward.dags.health import health
 from kafka_steward.dags.rebalance import broker_new, rebalance
+from kafka_steward.dags.throttle import throttle
 
-__all__ = ["apply", "broker_failed", "broker_joined", "broker_new", "cancel", "fill", "heal", "health", "rebalance"]
+__all__ = [
+    "apply",
+    "broker_failed",
+    "broker_joined",
+    "broker_new",
+    "cancel",
+    "fill",
+    "heal",
+    "health",
+    "rebalance",
+    "throttle",
+]

@@ -13,7 +13,15 @@ from kafka_steward.errors import SettingError
 from kafka_steward.provider_info import SETTINGS
 from kafka_steward.settings import Settings
 
-__all__ = ["apply_params", "cancel_params", "fill_params", "heal_params", "rebalance_params", "setting_params"]
+__all__ = [
+    "apply_params",
+    "cancel_params",
+    "fill_params",
+    "heal_params",
+    "rebalance_params",
+    "setting_params",
+    "throttle_params",
+]
 
 #: The title of the form's second part.
 SECTION = "Settings (empty: as configured)"
@@ -64,23 +72,32 @@ def heal_params(mode: str, settings: Mapping[str, Any]) -> dict[str, Param]:
 def cancel_params(settings: Mapping[str, Any]) -> dict[str, Param]:
     """Return the form of a cancel: the plan, scope and reason; then the settings, which apply to a rollback."""
     return {
-        "plan": Param(
-            None,
-            "The plan's digest, or its first letters; empty: the plan that has the cluster.",
-            type=["null", "string"],
-            pattern="^([0-9a-f]{4,64})?$",
-        ),
+        "plan": _plan(),
         "scope": Param(
             "pending",
             "pending: cancel what is in flight. plan: take back what is complete too.",
             type="string",
             enum=["pending", "plan"],
         ),
-        "reason": Param("", "Why, for the audit trail.", type="string", maxLength=500),
+        "reason": _reason(),
         "even_if_disabled": Param(
             False, "Roll back although reassignments are switched off for this cluster.", type="boolean"
         ),
         **setting_params(settings, without=_WINDOW),
+    }
+
+
+def throttle_params() -> dict[str, Param]:
+    """Return the form of a change of the throttle: the plan, its rate, which has no default, and the reason."""
+    return {
+        "plan": _plan(),
+        "rate": Param(
+            description="Bytes per second into one broker, such as 50000000. 0: no throttle.",
+            type="integer",
+            minimum=0,
+            maximum=2**63 - 1,
+        ),
+        "reason": _reason(),
     }
 
 
@@ -124,6 +141,19 @@ def apply_params(settings: Mapping[str, Any]) -> dict[str, Param]:
         "dry_run": _dry_run(),
         **setting_params(settings),
     }
+
+
+def _plan() -> Param:
+    return Param(
+        None,
+        "The plan's digest, or its first letters; empty: the plan that has the cluster.",
+        type=["null", "string"],
+        pattern="^([0-9a-f]{4,64})?$",
+    )
+
+
+def _reason() -> Param:
+    return Param("", "Why, for the audit trail.", type="string", maxLength=500)
 
 
 def _dry_run() -> Param:

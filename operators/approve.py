@@ -13,16 +13,17 @@ from airflow.sdk import Param
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskAwaitingInput
 
 from kafka_steward.errors import StewardError
-from kafka_steward.hooks.context import hook_of, is_scheduled, who_of
-from kafka_steward.operators.base import opened_by, told_at_once
+from kafka_steward.escaping import printable, printable_lines
+from kafka_steward.hooks.context import actor_of, hook_of, is_scheduled
+from kafka_steward.operators.base import fail_without_retry, opened_by
 from kafka_steward.operators.folders import plan_at, snapshot_at
 from kafka_steward.operators.people import Approvers, approvers_of, checked_bytes, request_shown
-from kafka_steward.triggers.questions import passes
+from kafka_steward.triggers.checks import is_retriable
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from kafka_steward.hooks.steward import Opened
+    from kafka_steward.hooks.steward import ClusterSession
     from kafka_steward.journal.approvals import Approval
     from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder
 
@@ -87,20 +88,20 @@ class ApprovePlanOperator(ApprovalOperator):
 
     def execute(self, context: Context) -> Any:
         """Show the plan and wait for an answer; return at once if it is already approved or needs no approval."""
-        from kafka_steward.execution.approving import approval_of, goes_without
+        from kafka_steward.execution.approving import approval_exemption, approval_of
         from kafka_steward.execution.publishing import refuse_invalid
         from kafka_steward.journal.approvals import Approval
 
-        with told_at_once():
+        with fail_without_retry():
             plan, snapshot = plan_at(self.plan), snapshot_at(self.snapshot)
             refuse_invalid(plan, snapshot)
         with opened_by(hook_of(self, context)) as opened:
             approval = approval_of(opened.journal, plan.digest)
-        why = goes_without(plan.moves, unattended=is_scheduled(context), approve_above=self.approve_above)
+        why = approval_exemption(plan.moves, unattended=is_scheduled(context), approve_above=self.approve_above)
         if approval is None and not why:
             self._ask(context, plan, snapshot)
         if approval is None:
-            self.log.info("No person is asked: %s.", why)
+            self.log.info("No person is asked: %s.", printable(why))
             approval = self._approve(context, Approval(plan.digest, None, why))
         return _answer(approval, approved=True, asked=approval.person is not None)
 
@@ -115,24 +116,25 @@ class ApprovePlanOperator(ApprovalOperator):
         name = person.get("name") or person.get("id")
         reason = str((answer["params_input"] or {}).get("reason") or "")
         if approved and name is not None and name == self._barred(context):
-            self.log.warning("%s started this run and may not approve its plan; others are asked.", name)
+            self.log.warning("%s started this run and may not approve its plan; others are asked.", printable(name))
             return self.execute(context)
         if not approved and name is None:
             reason = f"nobody answered within {self.response_timeout}"
-        self.log.info("%s by %s%s", "Approved" if approved else "Rejected", name or "nobody", reason and f": {reason}")
+        told = f"{'Approved' if approved else 'Rejected'} by {name or 'nobody'}{reason and f': {reason}'}"
+        self.log.info("%s", printable(told))
         given = Approval(digest, name, reason or None, _ms(answer["responded_at"]))
         if not approved:
             self._reject(context, given)
         return _answer(self._approve(context, given), approved=True, asked=True)
 
     def _ask(self, context: Context, plan: PlanFolder, snapshot: SnapshotFolder) -> NoReturn:
-        from kafka_steward.execution.decisions.briefing import briefing, in_bytes
+        from kafka_steward.execution.decisions.plan_summary import in_bytes, plan_summary
 
         moved, size = plan.proof["replicas_moved"], in_bytes(plan.proof["bytes_moved"])
         self.subject = f"Move {moved} replicas, {size} ({plan.proof['operation']}, plan {plan.digest[:12]})?"
-        self.body = briefing(plan, snapshot)
+        self.body = plan_summary(plan, snapshot)
         self.assigned_users = self._others(context)
-        self.log.info("%s\n%s", self.subject, self.body)
+        self.log.info("%s\n%s", printable(self.subject), printable_lines(self.body))
         # A cleared task keeps the page of its first request, which may show another plan.
         if request_shown(self, context) != (self.subject, self.body, self.assigned_users or []):
             raise AirflowFailException(
@@ -156,44 +158,46 @@ class ApprovePlanOperator(ApprovalOperator):
         left = [user for user in self.assigned_users or () if barred not in (user["id"], user["name"])]
         if self.assigned_users and not left:
             raise AirflowFailException(
-                f"Nobody may approve the plan: {barred} started this run, and is its only approver; let somebody else "
-                "start it, or name another approver."
+                f"Nobody may approve the plan: {printable(str(barred))} started this run, and is its only approver; "
+                "let somebody else start it, or name another approver."
             )
         return left or None
 
     def _approve(self, context: Context, yes: Approval) -> Approval:
         from kafka_steward.execution.approving import approve
 
-        return self._written(context, lambda opened: approve(opened.journal, yes, who_of(context)))
+        return self._written(context, lambda opened: approve(opened.journal, yes, actor_of(context)))
 
     def _reject(self, context: Context, no: Approval) -> NoReturn:
         from kafka_steward.execution.approving import reject
 
-        by, who = f"by {no.person}" if no.person else "as nobody answered", who_of(context)
+        by, who = f"by {no.person}" if no.person else "as nobody answered", actor_of(context)
         self._written(
             context, lambda opened: reject(opened.journal, no.plan, who, person=no.person, reason=no.reason or by)
         )
         context["ti"].xcom_push("return_value", _answer(no, approved=False, asked=True))
         sentence = f"Plan {no.plan[:12]} was rejected {by}; nothing is submitted."
-        self.log.info("%s", sentence)
-        raise AirflowSkipException(sentence)
+        self.log.info("%s", printable(sentence))
+        raise AirflowSkipException(printable(sentence))
 
-    def _written(self, context: Context, write: Callable[[Opened], T]) -> T:
+    def _written(self, context: Context, write: Callable[[ClusterSession], T]) -> T:
         """Write into the journal, and retry while it is unreachable. Raises the error of the last attempt."""
         for pause_s in _PAUSES_S:
-            with self._patiently(pause_s), opened_by(hook_of(self, context)) as opened:
+            with self._with_retries(pause_s), opened_by(hook_of(self, context)) as opened:
                 return write(opened)
         with opened_by(hook_of(self, context)) as opened:
             return write(opened)
 
     @contextmanager
-    def _patiently(self, pause_s: float) -> Iterator[None]:
+    def _with_retries(self, pause_s: float) -> Iterator[None]:
         try:
             yield
         except StewardError as error:
-            if not passes(error):
+            if not is_retriable(error):
                 raise
-            self.log.warning("The answer is not written down yet, and is tried again in %d s: %s", pause_s, error)
+            self.log.warning(
+                "The answer is not written down yet, and is tried again in %d s: %s", pause_s, printable(str(error))
+            )
             time.sleep(pause_s)
 
 

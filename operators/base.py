@@ -12,15 +12,16 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from kafka_steward.errors import RequestError, StewardError
+from kafka_steward.escaping import printable
 from kafka_steward.hooks.context import hook_of
-from kafka_steward.triggers.questions import passes
+from kafka_steward.triggers.checks import is_retriable
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from kafka_steward.hooks.steward import Opened, StewardHook
+    from kafka_steward.hooks.steward import ClusterSession, StewardHook
 
-__all__ = ["StewardOperator", "folder_of", "opened_by", "skip_rest", "told_at_once"]
+__all__ = ["StewardOperator", "attempt_folder", "opened_by", "skip_rest", "fail_without_retry"]
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
@@ -44,12 +45,12 @@ class StewardOperator(BaseOperator):
         self.conn_id = conn_id
         self.settings = dict(settings or {})
 
-    def open(self, context: Context) -> Opened:
+    def open(self, context: Context) -> ClusterSession:
         """Return the connected cluster and its journal, as a context manager. Raises as `opened_by` does."""
         return opened_by(hook_of(self, context))
 
 
-def opened_by(hook: StewardHook) -> Opened:
+def opened_by(hook: StewardHook) -> ClusterSession:
     """Return the hook's open cluster and journal. Raises a StewardError that a retry may resolve.
 
     Every other StewardError becomes an AirflowFailException with its message: a wrong password or a missing connection
@@ -58,13 +59,13 @@ def opened_by(hook: StewardHook) -> Opened:
     try:
         return hook.open()
     except StewardError as error:
-        if passes(error):
+        if is_retriable(error):
             raise
         raise AirflowFailException(str(error)) from error
 
 
 @contextmanager
-def told_at_once(*, but: tuple[type[RequestError], ...] = ()) -> Iterator[None]:
+def fail_without_retry(*, but: tuple[type[RequestError], ...] = ()) -> Iterator[None]:
     """Turn a RequestError into an AirflowFailException with its message: no retry would change the result.
 
     Errors of the types in `but` are re-raised unchanged, because a later try may succeed.
@@ -82,12 +83,12 @@ def skip_rest(task: BaseOperator, context: Context, sentence: str) -> NoReturn:
 
     Airflow discards the message of a skip exception.
     """
-    task.log.info("%s", sentence)
+    task.log.info("%s", printable(sentence))
     context["ti"].xcom_push("sentence", sentence)
-    raise AirflowSkipException(sentence)
+    raise AirflowSkipException(printable(sentence))
 
 
-def folder_of(opened: Opened, context: Context, what: str) -> str:
+def attempt_folder(opened: ClusterSession, context: Context, what: str) -> str:
     """Return the folder in which this try of this run puts its snapshot or plan: no other try writes there."""
     task = context["ti"]
     run = "/".join(map(_folder_name, (opened.cluster.cluster_id, task.dag_id, task.run_id)))

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from kafka_steward.hooks.context import hook_of, who_of
+from kafka_steward.escaping import printable
+from kafka_steward.hooks.context import actor_of, hook_of
 from kafka_steward.operators.base import StewardOperator
 
 if TYPE_CHECKING:
@@ -35,13 +36,13 @@ class AnnounceBounceOperator(StewardOperator):
     def execute(self, context: Context) -> str:
         """Write the announcement. Raises RequestError if `broker` is not a broker id."""
         from kafka_steward.errors import RequestError
-        from kafka_steward.execution.bouncing import announce_bounce
+        from kafka_steward.execution.announced_restarts import announce_restart
 
         if not str(self.broker).isdecimal():
             raise RequestError(f"{self.broker!r} is no broker; it is a number from 0 on.")
         lasts_ms = None if self.lasts is None else int(self.lasts.total_seconds() * 1000)
         hook = hook_of(self, context)
         with hook.journal(hook.cluster_id()) as journal:
-            sentence = announce_bounce(journal, int(self.broker), who=who_of(context), lasts_ms=lasts_ms)
-        self.log.info("%s", sentence)
+            sentence = announce_restart(journal, int(self.broker), who=actor_of(context), lasts_ms=lasts_ms)
+        self.log.info("%s", printable(sentence))
         return sentence

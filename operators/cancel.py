@@ -9,23 +9,24 @@ from typing import TYPE_CHECKING, Any, cast
 from airflow.sdk.exceptions import AirflowException
 
 from kafka_steward.errors import SettingError
-from kafka_steward.hooks.context import overrides_of, who_fields, who_of
-from kafka_steward.operators.carrying import CarryingOperator, refuse
+from kafka_steward.escaping import printable
+from kafka_steward.hooks.context import actor_fields, actor_of, overrides_of
+from kafka_steward.operators.execution import PlanExecutionOperator, refuse
 from kafka_steward.operators.notify import Notifiers, as_notifiers, notify
 from kafka_steward.triggers.undo_plan import UndoPlanTrigger
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from kafka_steward.execution.undoing.undo import Scope
-    from kafka_steward.hooks.steward import Opened
+    from kafka_steward.execution.cancellation.cancel_runner import Scope
+    from kafka_steward.hooks.steward import ClusterSession
 
 __all__ = ["CancelReassignmentOperator"]
 
 _SCOPES = ("pending", "plan")
 
 
-class CancelReassignmentOperator(CarryingOperator):
+class CancelReassignmentOperator(PlanExecutionOperator):
     """Cancels the pending reassignments of a plan (KIP-236); with `scope="plan"`, also reverts its completed moves.
 
     `plan` is a plan's digest or a prefix of it; without one, the plan that holds the plan slot is cancelled. The
@@ -45,7 +46,13 @@ class CancelReassignmentOperator(CarryingOperator):
     <Task(CancelReassignmentOperator): cancel>
     """
 
-    template_fields: Sequence[str] = (*CarryingOperator.template_fields, "plan", "scope", "reason", "even_if_disabled")
+    template_fields: Sequence[str] = (
+        *PlanExecutionOperator.template_fields,
+        "plan",
+        "scope",
+        "reason",
+        "even_if_disabled",
+    )
 
     def __init__(
         self,
@@ -68,22 +75,26 @@ class CancelReassignmentOperator(CarryingOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Request the cancel, then run it to its end, or defer to the trigger that does."""
-        from kafka_steward.execution.undoing.choosing import plan_to_undo
-        from kafka_steward.execution.undoing.undo import Undo
+        from kafka_steward.execution.cancellation.cancel_runner import CancelRunner
+        from kafka_steward.execution.cancellation.resolve import resolve_plan_to_cancel
 
-        scope, who = self._scope(), who_of(context)
-        with self.open(context) as opened:
-            digest = plan_to_undo(opened.journal, self.plan or None, scope=scope, who=who)
+        scope, who = self._scope(), actor_of(context)
+        with self.kept_open(context) as connections:
+            opened = connections.now()
+            digest = resolve_plan_to_cancel(opened.journal, self.plan or None, scope=scope, who=who)
             request: dict[str, Any] = {
                 "scope": scope,
                 "reason": self._reason(who.person),
                 "even_if_disabled": bool(self.even_if_disabled),
             }
-            undo = Undo(opened.cluster, opened.journal, digest, opened.settings, who, **request)
-            progress = undo.step()
-            self.log.info("%s", progress.sentence)
+
+            def undo(opened: ClusterSession) -> CancelRunner:
+                return CancelRunner(opened.cluster, opened.journal, digest, opened.settings, who, **request)
+
+            progress = undo(opened).step()
+            self.log.info("%s", printable(progress.sentence))
             if not progress.ended and self.deferrable:
-                given = self.conn_id, digest, overrides_of(self.settings, context), who_fields(context)
+                given = self.conn_id, digest, overrides_of(self.settings, context), actor_fields(context)
                 trigger = UndoPlanTrigger(*given, **request, journal=opened.origin)
                 self.defer(
                     trigger=trigger,
@@ -92,8 +103,8 @@ class CancelReassignmentOperator(CarryingOperator):
                     timeout=self.plan_timeout,
                 )
             if not progress.ended:
-                progress = self.to_the_end(opened, undo)
-            return self._found(opened, digest, progress.to_json(), context)
+                progress = self.run_to_completion(connections, undo)
+            return self._found(connections.now(), digest, progress.to_json(), context)
 
     def execute_complete(self, context: Context, event: Mapping[str, Any], digest: str) -> dict[str, Any]:
         """Verify the cancel after the trigger, and return the result."""
@@ -101,28 +112,31 @@ class CancelReassignmentOperator(CarryingOperator):
         with self.open(context) as opened:
             return self._found(opened, digest, progress, context)
 
-    def _found(self, opened: Opened, digest: str, progress: Mapping[str, Any], context: Context) -> dict[str, Any]:
+    def _found(
+        self, opened: ClusterSession, digest: str, progress: Mapping[str, Any], context: Context
+    ) -> dict[str, Any]:
         if progress["digest"] != digest and progress["status"] != "completed":
             refuse(f"The rollback of plan {digest[:12]} was itself ended: {progress['sentence']}", for_good=True)
         found = self._verified(opened, digest)
-        self.log.info("%s", found["sentence"])
+        self.log.info("%s", printable(found["sentence"]))
         for kind in ("left_alone", "skipped"):
             for each in found[kind]:
-                self.log.warning("%s-%s, %s: %s", each["topic"], each["partition"], kind.replace("_", " "), each["why"])
+                told = f"{each['topic']}-{each['partition']}, {kind.replace('_', ' ')}: {each['why']}"
+                self.log.warning("%s", printable(told))
         notify(self.on_cancelled, context, "cancelled", found)
         return found
 
-    def _verified(self, opened: Opened, digest: str) -> dict[str, Any]:
-        from kafka_steward.execution.undoing.verifying import until_undone, verify_undone
+    def _verified(self, opened: ClusterSession, digest: str) -> dict[str, Any]:
+        from kafka_steward.execution.cancellation.verification import until_undone, verify_undone
 
         within_s = self.verify_timeout.total_seconds()
         found = until_undone(
             lambda: verify_undone(opened.cluster, opened.journal, digest), self._wait, within_s=within_s
         )
         if not found.ok:
-            raise AirflowException(f"Not everything is as it was: {found.sentence}")
+            raise AirflowException(printable(f"Not everything is as it was: {found.sentence}"))
         for each in found.returned:
-            self.log.info("%s", each.sentence)
+            self.log.info("%s", printable(each.sentence))
         return found.to_json()
 
     def _scope(self) -> Scope:

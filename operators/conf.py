@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException
 
+from kafka_steward.escaping import printable
+
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
 __all__ = ["refuse_unknown_keys", "unknown_keys"]
 
 #: Airflow's TriggerDagRunOperator adds this key to every conf.
-_AIRFLOWS_OWN = frozenset({"openlineage"})
+_OF_AIRFLOW = frozenset({"openlineage"})
 
 
 def refuse_unknown_keys(context: Context) -> None:
@@ -25,12 +27,12 @@ def refuse_unknown_keys(context: Context) -> None:
     dag = context["dag"]
     sentence = unknown_keys(getattr(context["dag_run"], "conf", None) or {}, tuple(dag.params), dag.dag_id)
     if sentence:
-        raise AirflowFailException(sentence)
+        raise AirflowFailException(printable(sentence))
 
 
 def unknown_keys(conf: Mapping[str, Any], known: Collection[str], dag_id: str) -> str:
     """Return the message that rejects the keys of `conf` that are not `known`; empty when all are known. Pure."""
-    unknown = sorted(str(key) for key in conf if key not in known and key not in _AIRFLOWS_OWN)
+    unknown = sorted(str(key) for key in conf if key not in known and key not in _OF_AIRFLOW)
     if not unknown:
         return ""
     named = " and ".join(_named(key, known) for key in unknown[:3])

@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException
 
-from kafka_steward.hooks.context import hook_of, who_of
+from kafka_steward.escaping import printable
+from kafka_steward.hooks.context import actor_of, hook_of
 from kafka_steward.operators.base import StewardOperator, opened_by, skip_rest
 from kafka_steward.operators.notify import Notifiers, as_notifiers, notify
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from kafka_steward.execution.watching.detector import Verdict
-    from kafka_steward.hooks.steward import Opened
+    from kafka_steward.execution.detection.detector import DetectionResult
+    from kafka_steward.hooks.steward import ClusterSession
 
 __all__ = ["FindFailuresOperator"]
 
@@ -53,43 +54,44 @@ class FindFailuresOperator(StewardOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Detect failed brokers; skip the downstream tasks when nothing is to be healed."""
-        from kafka_steward.execution.switch import why_off
+        from kafka_steward.execution.reassignment_disable import disabled_reason
 
         with self._open(context) as opened:
             verdict, cluster_id = self._look(opened, context), opened.cluster.cluster_id
             self._refuse_unknown(opened, verdict)
-            disabled = why_off(opened.journal.tree)
+            disabled = disabled_reason(opened.journal.tree)
         failed = [broker for broker in verdict.failed if not self.brokers or broker in self.brokers]
         facts = {"brokers": failed, "sentence": verdict.sentence, "cluster_id": cluster_id}
         if verdict.outage:
             notify(self.on_not_healable, context, "not_healable", facts)
-            raise AirflowFailException(verdict.sentence)
+            raise AirflowFailException(printable(verdict.sentence))
         if not failed:
             skip_rest(self, context, f"Nothing is to be healed now. {verdict.sentence}")
         if disabled:
             skip_rest(self, context, f"Nothing is healed while reassignments are switched off {disabled}.")
-        self.log.info("%s", verdict.sentence)
+        self.log.info("%s", printable(verdict.sentence))
         notify(self.on_failure_detected, context, "failure_detected", facts)
         return facts
 
-    def _refuse_unknown(self, opened: Opened, verdict: Verdict) -> None:
+    def _refuse_unknown(self, opened: ClusterSession, verdict: DetectionResult) -> None:
         asked = set(self.brokers or ()) - set(verdict.down)
         live = opened.cluster.live_brokers() if asked else ()
         unknown = ", ".join(map(str, sorted(asked - set(live))))
         if unknown:
-            raise AirflowFailException(
+            why = (
                 f"Broker {unknown} cannot be healed: cluster {opened.cluster.cluster_id} has none of that id, dead or "
                 f"live; gone is {', '.join(map(str, verdict.down)) or 'none'}."
             )
+            raise AirflowFailException(printable(why))
 
-    def _open(self, context: Context) -> Opened:
+    def _open(self, context: Context) -> ClusterSession:
         hook = hook_of(self, context)
         if self.ignore_grace:
             hook.overrides["heal_failure_interval"] = 0
         return opened_by(hook)
 
-    def _look(self, opened: Opened, context: Context) -> Verdict:
-        from kafka_steward.execution.watching.detector import Detector
+    def _look(self, opened: ClusterSession, context: Context) -> DetectionResult:
+        from kafka_steward.execution.detection.detector import Detector
 
-        detector = Detector(opened.cluster, opened.journal, opened.settings, who_of(context))
-        return detector.look(announce=False)
+        detector = Detector(opened.cluster, opened.journal, opened.settings, actor_of(context))
+        return detector.poll(announce=False)

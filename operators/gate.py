@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from kafka_steward.errors import SettingError
+from kafka_steward.escaping import printable
 from kafka_steward.hooks.context import overrides_of
-from kafka_steward.operators.base import StewardOperator, skip_rest, told_at_once
-from kafka_steward.triggers.questions import Answer, ask
+from kafka_steward.operators.base import StewardOperator, fail_without_retry, skip_rest
+from kafka_steward.triggers.checks import CheckResult, evaluate
 from kafka_steward.triggers.wait import WaitTrigger
 
 if TYPE_CHECKING:
@@ -54,11 +55,11 @@ class GateOperator(StewardOperator):
 
     def execute(self, context: Context) -> str:
         """Check the cluster; then return, skip the downstream tasks, or wait."""
-        with told_at_once():
+        with fail_without_retry():
             if self.when_busy not in ("skip", "wait"):
                 raise SettingError(f"A gate's when_busy is {self.when_busy!r}; it takes skip or wait.")
             answer, journal = self._answer(context)
-        if answer.done:
+        if answer.met:
             return answer.sentence
         if self.when_busy == "skip":
             skip_rest(self, context, answer.sentence)
@@ -69,17 +70,17 @@ class GateOperator(StewardOperator):
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> str:  # noqa: ARG002 - Airflow's
         """Return the message of the trigger's event. Fails without a retry if waiting cannot resolve the error."""
         if not event["done"]:
-            raise AirflowFailException(event["sentence"])  # waiting would not resolve it
+            raise AirflowFailException(printable(event["sentence"]))  # waiting would not resolve it
         return str(event["sentence"])
 
     def on_kill(self) -> None:
         """Stop waiting."""
         self._killed.set()
 
-    def _answer(self, context: Context) -> tuple[Answer, dict[str, str] | None]:
+    def _answer(self, context: Context) -> tuple[CheckResult, dict[str, str] | None]:
         with self.open(context) as opened:
-            answer = ask("ready", opened, {})
-            self.log.info("%s", answer.sentence)
+            answer = evaluate("ready", opened, {})
+            self.log.info("%s", printable(answer.sentence))
             return answer, opened.origin
 
     def _defer(self, context: Context, journal: Mapping[str, str] | None) -> NoReturn:
@@ -93,6 +94,7 @@ class GateOperator(StewardOperator):
             if self._killed.wait(self.poke_interval.total_seconds()):
                 raise AirflowException("The task was killed while it waited for the cluster.")
             answer, _ = self._answer(context)
-            if answer.done:
+            if answer.met:
                 return answer.sentence
-        raise AirflowException(f"The cluster did not become ready within {self.wait_timeout}. {answer.sentence}")
+        why = f"The cluster did not become ready within {self.wait_timeout}. {answer.sentence}"
+        raise AirflowException(printable(why))

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kafka_steward.operators.base import StewardOperator, told_at_once
+from kafka_steward.operators.base import StewardOperator, fail_without_retry
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -36,12 +36,12 @@ class CheckReassignmentOperator(StewardOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Parse the reassignment and validate it against the cluster."""
-        from kafka_steward.execution.decisions.given import read_given, refuse_impossible
+        from kafka_steward.execution.decisions.reassignment_file import parse_assignments, validate_against_cluster
 
-        with told_at_once():
-            given = read_given(self.reassignment)
+        with fail_without_retry():
+            given = parse_assignments(self.reassignment)
             with self.open(context) as opened:
-                refuse_impossible(given, opened.cluster.snapshot())
+                validate_against_cluster(given, opened.cluster.snapshot())
         self.log.info("The reassignment names %d partitions, all of which exist, on live brokers.", len(given))
         entries = [
             {"topic": name.topic, "partition": name.partition, "replicas": list(to)} for name, to in given.items()

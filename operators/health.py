@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import AirflowFailException
 
 from kafka_steward.errors import RequestError
-from kafka_steward.operators.base import StewardOperator, told_at_once
+from kafka_steward.escaping import printable
+from kafka_steward.operators.base import StewardOperator, fail_without_retry
 from kafka_steward.operators.notify import Notifiers, as_notifiers, notify
 from kafka_steward.triggers.metrics import emit_health
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from kafka_steward.cluster.health import Health
-    from kafka_steward.hooks.steward import Opened
+    from kafka_steward.hooks.steward import ClusterSession
 
 __all__ = ["ReportHealthOperator"]
 
@@ -56,34 +57,34 @@ class ReportHealthOperator(StewardOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Check, log, emit and notify; fail if that was requested."""
-        from kafka_steward.execution.watching.examining import (
-            ailments,
+        from kafka_steward.execution.detection.health_check import (
             checked_limits,
             health_sentence,
+            violated_limits,
         )
 
-        with told_at_once():
+        with fail_without_retry():
             if self.when_unhealthy not in ("report", "fail"):
                 raise RequestError(f"when_unhealthy is {self.when_unhealthy!r}; it takes report or fail.")
             limits = checked_limits(self.limits)
         with self.open(context) as opened:
             health = self._looked(opened)
         emit_health(self.conn_id, health.measures)
-        above, sentence = ailments(health, limits), health_sentence(health)
+        above, sentence = violated_limits(health, limits), health_sentence(health)
         facts = {"healthy": not above, "above": above, "sentence": sentence, "measures": health.measures}
-        self.log.info("%s", sentence)
+        self.log.info("%s", printable(sentence))
         if above:
             notify(self.on_unhealthy, context, "unhealthy", facts)
             if self.when_unhealthy == "fail":
-                raise AirflowFailException(f"{', '.join(above)}: more than healthy. {sentence}")
+                raise AirflowFailException(printable(f"{', '.join(above)}: more than healthy. {sentence}"))
         return facts
 
-    def _looked(self, opened: Opened) -> Health:
-        from kafka_steward.execution.watching.examining import examine
+    def _looked(self, opened: ClusterSession) -> Health:
+        from kafka_steward.execution.detection.health_check import check_health
 
-        health, copies = examine(opened.cluster, opened.journal, thorough=True)
+        health, copies = check_health(opened.cluster, opened.journal, thorough=True)
         if not health.reassigning or self.sample_s <= 0:
             return health
         time.sleep(self.sample_s)
-        later, _ = examine(opened.cluster, opened.journal, copies)
+        later, _ = check_health(opened.cluster, opened.journal, copies)
         return replace(later, hidden_topics=health.hidden_topics)

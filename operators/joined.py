@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from kafka_steward.escaping import printable
 from kafka_steward.hooks.context import is_scheduled
 from kafka_steward.operators.base import StewardOperator, skip_rest
 
@@ -35,14 +36,14 @@ class FindJoinedOperator(StewardOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Claim the empty brokers; skip the downstream tasks when there are none."""
-        from kafka_steward.execution.filling.newcomers import take_up
+        from kafka_steward.execution.filling.empty_brokers import claim
 
         if not is_scheduled(context):
             return {"operation": self.operation, "brokers": [], "sentence": "A person started this run."}
         with self.open(context) as opened:
-            found = take_up(opened.cluster, opened.journal, f"{context['ti'].dag_id}/{context['ti'].run_id}")
+            found = claim(opened.cluster, opened.journal, f"{context['ti'].dag_id}/{context['ti'].run_id}")
         if not found.brokers:
             skip_rest(self, context, found.sentence)
-        self.log.info("%s", found.sentence)
+        self.log.info("%s", printable(found.sentence))
         operation = "expand" if found.empty else "rebalance"
         return {"operation": operation, "brokers": list(found.brokers), "sentence": found.sentence}

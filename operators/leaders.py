@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.hooks.context import who_of
+from kafka_steward.escaping import printable
+from kafka_steward.hooks.context import actor_of
 from kafka_steward.operators.base import StewardOperator
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from kafka_steward.hooks.steward import Opened
+    from kafka_steward.hooks.steward import ClusterSession
 
 __all__ = ["ElectLeadersOperator"]
 
@@ -35,20 +36,20 @@ class ElectLeadersOperator(StewardOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Elect the leaders, and log each partition that keeps its leader."""
-        from kafka_steward.execution.electing import elect_preferred
+        from kafka_steward.execution.leader_election import elect_preferred
 
         with self.open(context) as opened:
             elected = elect_preferred(
                 opened.cluster,
                 opened.journal,
-                who=who_of(context),
+                who=actor_of(context),
                 partitions=self._partitions(opened),
                 plan=self.plan or "",
             )
-        self.log.info("%s", elected.sentence)
+        self.log.info("%s", printable(elected.sentence))
         for partition, why in elected.refused.items():
-            self.log.warning("%s keeps its leader: %s", partition, why)
+            self.log.warning("%s keeps its leader: %s", printable(str(partition)), printable(why))
         return {"elected": len(elected.elected), "refused": len(elected.refused), "sentence": elected.sentence}
 
-    def _partitions(self, opened: Opened) -> list[TopicPartition] | None:
+    def _partitions(self, opened: ClusterSession) -> list[TopicPartition] | None:
         return [row.move.topic_partition for row in opened.journal.plans.rows(self.plan)] if self.plan else None

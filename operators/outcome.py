@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import TriggerRule
 from airflow.sdk.exceptions import AirflowException, DownstreamTasksSkipped
 
+from kafka_steward.escaping import printable, printable_lines
 from kafka_steward.operators.base import StewardOperator
 from kafka_steward.operators.folders import plan_at, snapshot_at
 from kafka_steward.operators.notify import Notifiers, as_notifiers, notify
@@ -16,8 +17,8 @@ from kafka_steward.operators.notify import Notifiers, as_notifiers, notify
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from kafka_steward.execution.decisions.draining import Emptiness
-    from kafka_steward.hooks.steward import Opened
+    from kafka_steward.execution.decisions.drain_status import DrainStatus
+    from kafka_steward.hooks.steward import ClusterSession
 
 __all__ = ["ReportPlanOperator", "ShowPlanOperator"]
 
@@ -59,7 +60,7 @@ class ShowPlanOperator(StewardOperator):
         stop = "" if self.plan["partitions"] else "nothing"
         stop = stop or ("dry_run" if self.only_show else "")
         told = {"sentence": sentence, "stop": stop}
-        self.log.info("%s", sentence)
+        self.log.info("%s", printable(sentence))
         if self.plan["partitions"]:
             self._show()
         if not stop:
@@ -78,9 +79,9 @@ class ShowPlanOperator(StewardOperator):
         return f"Dry run, nothing is submitted. {told} It is at {plan['uri']}." if self.only_show else told
 
     def _show(self) -> None:
-        from kafka_steward.execution.decisions.briefing import briefing
+        from kafka_steward.execution.decisions.plan_summary import plan_summary
 
-        self.log.info("%s", briefing(plan_at(self.plan), snapshot_at(self.snapshot)))
+        self.log.info("%s", printable_lines(plan_summary(plan_at(self.plan), snapshot_at(self.snapshot))))
 
 
 class ReportPlanOperator(StewardOperator):
@@ -127,15 +128,15 @@ class ReportPlanOperator(StewardOperator):
         """Collect the outcome, log it, and notify."""
         with self.open(context) as opened:
             facts = self._facts(opened)
-        self.log.info("%s", facts["sentence"])
+        self.log.info("%s", printable(facts["sentence"]))
         for name, why in facts["not_done"]:
-            self.log.warning("%s was not moved: %s", name, why)
+            self.log.warning("%s was not moved: %s", printable(name), printable(why))
         notify(self.on_done, context, "done", facts)
         return facts
 
-    def _facts(self, opened: Opened) -> dict[str, Any]:
+    def _facts(self, opened: ClusterSession) -> dict[str, Any]:
         from kafka_steward.execution.decisions.aftermath import what_became
-        from kafka_steward.execution.decisions.outcome import outcome_of
+        from kafka_steward.execution.decisions.plan_outcome import outcome_of
 
         numbers = {name: self.plan.get(name, 0) for name in ("partitions", "replicas_moved", "lower_bound")}
         if not self.submitted:
@@ -170,21 +171,21 @@ class ReportPlanOperator(StewardOperator):
             return ""
         return f"{self.plan['unplaced']} partitions could not be placed; proof.json at {self.plan['uri']} says why."
 
-    def _emptiness(self, opened: Opened, *, complete: bool) -> Emptiness | None:
+    def _emptiness(self, opened: ClusterSession, *, complete: bool) -> DrainStatus | None:
         """Return the drain status of the drained brokers; wait while Kafka still has logs to delete.
 
         Raises AirflowException when logs remain after `_DELETED_WITHIN_S` seconds.
         """
-        from kafka_steward.execution.decisions.draining import emptiness_of
+        from kafka_steward.execution.decisions.drain_status import drain_status
 
         brokers = sorted(int(broker) for broker in self.draining_brokers or ())
         if not brokers:
             return None
         until_s = time.monotonic() + _DELETED_WITHIN_S
         while True:
-            found = emptiness_of(opened.cluster.snapshot(), opened.cluster.log_dirs(brokers), brokers)
+            found = drain_status(opened.cluster.snapshot(), opened.cluster.log_dirs(brokers), brokers)
             if found.empty or found.assigned or not complete:
                 return found
             if time.monotonic() > until_s:
-                raise AirflowException(found.sentence)
+                raise AirflowException(printable(found.sentence))
             time.sleep(_LOOK_S)

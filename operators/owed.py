@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kafka_steward.hooks.context import who_of
-from kafka_steward.operators.base import StewardOperator, folder_of, skip_rest, told_at_once
+from kafka_steward.escaping import printable
+from kafka_steward.hooks.context import actor_of
+from kafka_steward.operators.base import StewardOperator, attempt_folder, fail_without_retry, skip_rest
 from kafka_steward.operators.notify import Notifiers, as_notifiers, notify
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from kafka_steward.execution.decisions.owed import Debt
-    from kafka_steward.hooks.steward import Opened
+    from kafka_steward.execution.decisions.pending import PendingReplica
+    from kafka_steward.hooks.steward import ClusterSession
 
 __all__ = ["FindOwedOperator", "ReportFillOperator", "SnapshotOwedOperator"]
 
@@ -34,20 +35,20 @@ class FindOwedOperator(StewardOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Find pending replicas; skip the downstream tasks when nothing can be filled."""
-        from kafka_steward.execution.decisions.owed import payable
-        from kafka_steward.execution.filling.adding import carry_out_asked
+        from kafka_steward.execution.decisions.pending import fillable
+        from kafka_steward.execution.filling.partitions import add_deferred_partitions
 
         with self.open(context) as opened:
-            for sentence in carry_out_asked(opened.cluster, opened.journal, who_of(context)):
-                self.log.info("%s", sentence)
+            for sentence in add_deferred_partitions(opened.cluster, opened.journal, actor_of(context)):
+                self.log.info("%s", printable(sentence))
             snapshot, judged = _settled(opened, context)
         _say(self, judged)
-        able, missing = payable(judged, snapshot), _missing(judged)
+        able, missing = fillable(judged, snapshot), _missing(judged)
         if not able:
             why = f"{missing} replicas are owed, and no live broker can take one." if missing else "No replica is owed."
             skip_rest(self, context, f"Nothing is to be filled now. {why}")
         sentence = f"{missing} replicas are owed; {len(able)} partitions can be given some of them now."
-        self.log.info("%s", sentence)
+        self.log.info("%s", printable(sentence))
         return {"owed": missing, "partitions": len(able), "sentence": sentence}
 
 
@@ -63,16 +64,18 @@ class SnapshotOwedOperator(StewardOperator):
 
     def execute(self, context: Context) -> dict[str, str]:
         """Take the snapshot."""
-        from kafka_steward.execution.decisions.owed import targets
-        from kafka_steward.execution.filling.debtbook import debts
+        from kafka_steward.execution.decisions.pending import targets
+        from kafka_steward.execution.filling.pending_replicas import list_pending
         from kafka_steward.execution.snapshot import take_snapshot
 
-        with told_at_once(), self.open(context) as opened:
+        with fail_without_retry(), self.open(context) as opened:
             snapshot = opened.cluster.snapshot()
-            wanted = targets(debts(opened.journal, snapshot), snapshot)
-            uri, now_ms = folder_of(opened, context, "snapshot"), opened.journal.now_ms()
+            wanted = targets(list_pending(opened.journal, snapshot), snapshot)
+            uri, now_ms = attempt_folder(opened, context, "snapshot"), opened.journal.now_ms()
             digest = take_snapshot(opened.cluster, uri, failed=(), now_ms=now_ms, targets=wanted)
-        self.log.info("Snapshot %s is at %s; %d partitions are owed replicas.", digest[:12], uri, len(wanted))
+        self.log.info(
+            "Snapshot %s is at %s; %d partitions are owed replicas.", digest[:12], printable(uri), len(wanted)
+        )
         return {"uri": uri, "digest": digest}
 
 
@@ -110,7 +113,7 @@ class ReportFillOperator(StewardOperator):
             record = opened.journal.plans.get(str(self.plan.get("digest")))
         became = "" if record is None else what_became(record)
         _say(self, judged)
-        settled, dropped = (sum(debt.standing.value == what for debt in judged) for what in ("settled", "dropped"))
+        settled, dropped = (sum(debt.state.value == what for debt in judged) for what in ("settled", "dropped"))
         owed = _missing(judged)
         left = f"{owed} replicas are still owed, and are added when brokers join." if owed else "No replica is owed."
         moved, partitions = self.plan.get("replicas_moved"), self.submitted.get("partitions")
@@ -123,24 +126,24 @@ class ReportFillOperator(StewardOperator):
             "replicas_moved": moved,
             "lower_bound": self.plan.get("lower_bound"),
         }
-        self.log.info("%s", facts["sentence"])
+        self.log.info("%s", printable(str(facts["sentence"])))
         notify(self.on_filled, context, "filled", facts)
         return facts
 
 
-def _settled(opened: Opened, context: Context) -> tuple[Any, list[Debt]]:
-    from kafka_steward.execution.filling.debtbook import settle_debts
+def _settled(opened: ClusterSession, context: Context) -> tuple[Any, list[PendingReplica]]:
+    from kafka_steward.execution.filling.pending_replicas import reconcile_pending
 
     snapshot = opened.cluster.snapshot()
-    return snapshot, settle_debts(opened.cluster, opened.journal, snapshot, who_of(context))
+    return snapshot, reconcile_pending(opened.cluster, opened.journal, snapshot, actor_of(context))
 
 
-def _say(operator: StewardOperator, judged: Sequence[Debt]) -> None:
+def _say(operator: StewardOperator, judged: Sequence[PendingReplica]) -> None:
     for debt in judged[:_NAMED]:
-        operator.log.info("%s: %s", debt.standing.value, debt.sentence)
+        operator.log.info("%s: %s", debt.state.value, printable(debt.sentence))
     if len(judged) > _NAMED:
         operator.log.info("And %d more partitions.", len(judged) - _NAMED)
 
 
-def _missing(judged: Sequence[Debt]) -> int:
+def _missing(judged: Sequence[PendingReplica]) -> int:
     return sum(debt.missing for debt in judged if not debt.over)

@@ -14,6 +14,7 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk.exceptions import AirflowException
 
 from kafka_steward.errors import PlanError, PlanningFailed, SettingError
+from kafka_steward.escaping import printable
 from kafka_steward.hooks.context import hook_of
 from kafka_steward.operators.spark import (
     LOCAL_CONF,
@@ -129,7 +130,8 @@ class PlanReassignmentOperator(SparkSubmitOperator):
         unplaced = len(proof.get("unplaced") or ())
         self.log.info(
             "Plan %s moves %s replicas of %d partitions (no plan can move fewer than %s); %d cannot be healed whole.",
-            plan.digest[:12], numbers["replicas_moved"], len(plan.moves), numbers["lower_bound"], unplaced,
+            plan.digest[:12], printable(str(numbers["replicas_moved"])), len(plan.moves),
+            printable(str(numbers["lower_bound"])), unplaced,
         )  # fmt: skip
         return {"uri": uri, "digest": plan.digest, **numbers, "partitions": len(plan.moves), "unplaced": unplaced}
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from kafka_steward.escaping import printable
 from kafka_steward.hooks.context import is_scheduled
-from kafka_steward.operators.base import told_at_once
+from kafka_steward.operators.base import fail_without_retry
 from kafka_steward.operators.conf import refuse_unknown_keys
 from kafka_steward.operators.plan import PlanReassignmentOperator
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from kafka_steward.execution.decisions.wishes import Wishes
+    from kafka_steward.execution.decisions.rebalance_request import RebalanceRequest
 
 __all__ = ["WISHES", "PlanRebalanceOperator", "refuse_wrong_form"]
 
@@ -59,15 +60,15 @@ class PlanRebalanceOperator(PlanReassignmentOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]  # as its base, SparkSubmit's
         """Derive the planner's options, and plan unless there is nothing to do."""
-        from kafka_steward.execution.decisions.wishes import nothing_to_do, options_for
+        from kafka_steward.execution.decisions.rebalance_request import no_op_reason, options_for
         from kafka_steward.planning.files.formats import read_snapshot
 
-        with told_at_once():
+        with fail_without_retry():
             wishes, snapshot = _wishes(self.wishes), read_snapshot(self.snapshot["uri"])
             options = options_for(wishes, snapshot, scheduled=is_scheduled(context))
-        nothing = nothing_to_do(wishes, snapshot)
+        nothing = no_op_reason(wishes, snapshot)
         if nothing:
-            self.log.info("%s", nothing)
+            self.log.info("%s", printable(nothing))
             return {**_NO_PLAN, "operation": wishes.operation, "nothing": nothing}
         self.operation, self.options = wishes.operation, {**options, **self.options}
         return {**super().execute(context), "operation": wishes.operation, "nothing": ""}
@@ -78,11 +79,11 @@ def refuse_wrong_form(context: Context) -> None:
 
     Meant as the `pre_execute` of the first task of the DAG `rebalance`: it calls neither Kafka nor the journal.
     """
-    from kafka_steward.execution.decisions.wishes import refuse_wrong
+    from kafka_steward.execution.decisions.rebalance_request import refuse_wrong
 
     refuse_unknown_keys(context)
     params = context["params"]
-    with told_at_once():
+    with fail_without_retry():
         refuse_wrong(_wishes({name: params[name] for name in WISHES}))
 
 
@@ -97,13 +98,13 @@ _NO_PLAN = {
 }
 
 
-def _wishes(given: Mapping[str, Any]) -> Wishes:
+def _wishes(given: Mapping[str, Any]) -> RebalanceRequest:
     from kafka_steward.errors import SettingError
-    from kafka_steward.execution.decisions.wishes import Wishes
+    from kafka_steward.execution.decisions.rebalance_request import RebalanceRequest
 
-    known: Collection[str] = Wishes.__dataclass_fields__
+    known: Collection[str] = RebalanceRequest.__dataclass_fields__
     for name in given:
         if name not in known:
             raise SettingError(f"There is no wish {name!r}; there are {', '.join(known)}.")
     lists = {name: given[name] or () for name in ("brokers", "topics", "exclude", "exclude_brokers") if name in given}
-    return Wishes(**{**given, **lists})
+    return RebalanceRequest(**{**given, **lists})

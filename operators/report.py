@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import DownstreamTasksSkipped
 
+from kafka_steward.escaping import printable
 from kafka_steward.operators.base import StewardOperator
 from kafka_steward.operators.notify import Notifiers, as_notifiers, notify
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from kafka_steward.cluster.state import Snapshot
-    from kafka_steward.hooks.steward import Opened
+    from kafka_steward.hooks.steward import ClusterSession
 
 __all__ = ["ReportHealOperator", "TellPlanOperator"]
 
@@ -45,12 +46,12 @@ class TellPlanOperator(StewardOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Log the plan; skip the downstream tasks if only a report was requested."""
         facts = {**self.plan, "sentence": _plan_sentence(self.plan)}
-        self.log.info("%s", facts["sentence"])
+        self.log.info("%s", printable(facts["sentence"]))
         if self.mode == "report":
             # Otherwise the final report covers it: one notification for each run.
             if self.plan["unplaced"]:
                 notify(self.on_not_healable, context, "not_healable", facts)
-            self.log.info("mode is report: nothing is submitted. The plan is at %s.", self.plan["uri"])
+            self.log.info("mode is report: nothing is submitted. The plan is at %s.", printable(self.plan["uri"]))
             context["ti"].xcom_push("return_value", facts)
             raise DownstreamTasksSkipped(tasks=sorted(self.get_flat_relative_ids(upstream=False)))
         return facts
@@ -90,14 +91,14 @@ class ReportHealOperator(StewardOperator):
         """Check the cluster, log the report, and notify."""
         with self.open(context) as opened:
             facts = self._facts(opened)
-        self.log.info("%s", facts["sentence"])
-        self.log.info("Audit trail of plan %s: %s", self.plan["digest"][:12], facts["audit"])
+        self.log.info("%s", printable(facts["sentence"]))
+        self.log.info("Audit trail of plan %s: %s", self.plan["digest"][:12], printable(str(facts["audit"])))
         healed = facts["under_replicated"] == 0 and facts["left"] == 0 and not facts["cancelled"]
         notifiers, event = (self.on_healed, "healed") if healed else (self.on_not_healable, "not_healable")
         notify(notifiers, context, event, facts)
         return facts
 
-    def _facts(self, opened: Opened) -> dict[str, Any]:
+    def _facts(self, opened: ClusterSession) -> dict[str, Any]:
         from kafka_steward.execution.decisions.aftermath import what_became
 
         snapshot = opened.cluster.snapshot()

@@ -6,7 +6,8 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kafka_steward.errors import PlanError
-from kafka_steward.operators.base import StewardOperator, folder_of, told_at_once
+from kafka_steward.escaping import printable
+from kafka_steward.operators.base import StewardOperator, attempt_folder, fail_without_retry
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -45,8 +46,8 @@ class SnapshotClusterOperator(StewardOperator):
 
         failed, draining = ([int(broker) for broker in of or ()] for of in (self.failed_brokers, self.draining_brokers))
         with self.open(context) as opened:
-            uri, now_ms = folder_of(opened, context, "snapshot"), opened.journal.now_ms()
-            with told_at_once(but=(PlanError,)):  # the storage may be reachable again on a retry
+            uri, now_ms = attempt_folder(opened, context, "snapshot"), opened.journal.now_ms()
+            with fail_without_retry(but=(PlanError,)):  # the storage may be reachable again on a retry
                 digest = take_snapshot(
                     opened.cluster,
                     uri,
@@ -56,5 +57,7 @@ class SnapshotClusterOperator(StewardOperator):
                     begun=begun_moves(opened.journal),
                     heal_failed_disks=opened.settings.heal_failed_disks,
                 )
-            self.log.info("Snapshot %s of cluster %s is at %s.", digest[:12], opened.cluster.cluster_id, uri)
+            self.log.info(
+                "Snapshot %s of cluster %s is at %s.", digest[:12], printable(opened.cluster.cluster_id), printable(uri)
+            )
         return {"uri": uri, "digest": digest}

@@ -6,23 +6,26 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from kafka_steward.hooks.context import overrides_of, who_fields, who_of
-from kafka_steward.operators.base import told_at_once
-from kafka_steward.operators.carrying import CarryingOperator
+from kafka_steward.escaping import printable
+from kafka_steward.hooks.context import actor_fields, actor_of, overrides_of
+from kafka_steward.operators.base import fail_without_retry
+from kafka_steward.operators.execution import PlanExecutionOperator
 from kafka_steward.operators.folders import address_of, plan_at, snapshot_at
-from kafka_steward.triggers.killed import cancel_soon, checked_on_kill, task_is_over
+from kafka_steward.triggers.on_kill import checked_on_kill, request_cancel_and_step, task_is_over
 from kafka_steward.triggers.run_plan import RunPlanTrigger
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from kafka_steward.hooks.steward import Opened
+    from kafka_steward.execution.loop import StepRunner
+    from kafka_steward.hooks.fresh import FreshConnections
+    from kafka_steward.hooks.steward import ClusterSession
     from kafka_steward.journal.records import PlanRecord
 
 __all__ = ["SubmitReassignmentOperator"]
 
 
-class SubmitReassignmentOperator(CarryingOperator):
+class SubmitReassignmentOperator(PlanExecutionOperator):
     """Executes a plan in throttled chunks, and ends when every move is submitted and complete.
 
     `plan` is the result of PlanReassignmentOperator, or a plan folder's URI. If `snapshot` is given, the plan is
@@ -42,7 +45,7 @@ class SubmitReassignmentOperator(CarryingOperator):
     <Task(SubmitReassignmentOperator): submit>
     """
 
-    template_fields: Sequence[str] = (*CarryingOperator.template_fields, "plan", "snapshot")
+    template_fields: Sequence[str] = (*PlanExecutionOperator.template_fields, "plan", "snapshot")
 
     def __init__(
         self,
@@ -61,17 +64,18 @@ class SubmitReassignmentOperator(CarryingOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Publish the plan unless the journal has it; then execute it, or defer to the trigger that does."""
-        from kafka_steward.execution.undoing.undo import is_open
+        from kafka_steward.execution.cancellation.cancel_runner import is_open
 
-        with self.open(context) as opened:
-            with told_at_once() if self.require_approval else nullcontext():
+        with self.kept_open(context) as connections:
+            opened = connections.now()
+            with fail_without_retry() if self.require_approval else nullcontext():
                 record = self._published(opened, context)
             if record.status.finished and not is_open(opened.journal, record):
-                self.log.info("Nothing is left to do: %s", record.reason)
+                self.log.info("Nothing is left to do: %s", printable(record.reason))
                 return _result(record.digest, record.status.value, record.reason, record.partitions, record.left)
             if self.deferrable:
                 self._defer(opened, record.digest, context)
-            return self._carried_out(opened, record.digest, context)
+            return self._carried_out(connections, record.digest, context)
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - Airflow's
         """Return the result from the trigger's event. Raises as `ended` does."""
@@ -79,7 +83,7 @@ class SubmitReassignmentOperator(CarryingOperator):
         total, left = progress["partitions_total"], progress["left"]
         return _result(progress["digest"], progress["status"], event["sentence"], total, left)
 
-    def _published(self, opened: Opened, context: Context) -> PlanRecord:
+    def _published(self, opened: ClusterSession, context: Context) -> PlanRecord:
         from kafka_steward.execution.approving import refuse_unapproved
         from kafka_steward.execution.publishing import publish_plan
 
@@ -94,32 +98,33 @@ class SubmitReassignmentOperator(CarryingOperator):
             plan_at(self.plan),
             snapshot=None if self.snapshot is None else snapshot_at(self.snapshot),
             settings=opened.settings,
-            who=who_of(context),
+            who=actor_of(context),
             require_approval=self.require_approval,
         )
 
-    def _defer(self, opened: Opened, digest: str, context: Context) -> NoReturn:
+    def _defer(self, opened: ClusterSession, digest: str, context: Context) -> NoReturn:
         trigger = RunPlanTrigger(
             self.conn_id,
             digest,
             overrides_of(self.settings, context),
-            who_fields(context),
+            actor_fields(context),
             when_killed=self.when_killed,
             map_index=_map_index(context),
             journal=opened.origin,
         )
         self.defer(trigger=trigger, method_name="execute_complete", timeout=self.plan_timeout)
 
-    def _carried_out(self, opened: Opened, digest: str, context: Context) -> dict[str, Any]:
-        from kafka_steward.execution.undoing.plan_run import PlanRun
+    def _carried_out(self, connections: FreshConnections, digest: str, context: Context) -> dict[str, Any]:
+        from kafka_steward.execution.cancellation.plan_run import PlanRun
 
-        runner = PlanRun(opened.cluster, opened.journal, digest, opened.settings, who_of(context))
+        def run(opened: ClusterSession) -> PlanRun:
+            return PlanRun(opened.cluster, opened.journal, digest, opened.settings, actor_of(context))
 
-        def killed() -> None:
-            if self.when_killed == "cancel" and task_is_over(who_fields(context), _map_index(context)):
-                self.log.info("%s", cancel_soon(opened, digest, who_fields(context), runner))
+        def killed(opened: ClusterSession, runner: StepRunner) -> None:
+            if self.when_killed == "cancel" and task_is_over(actor_fields(context), _map_index(context)):
+                self.log.info("%s", printable(request_cancel_and_step(opened, digest, actor_fields(context), runner)))
 
-        progress = self.to_the_end(opened, runner, killed=killed)
+        progress = self.run_to_completion(connections, run, killed=killed)
         status, total = progress.status.value, progress.partitions_total
         return _result(digest, status, progress.sentence, total, progress.left)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from kafka_steward.hooks.context import hook_of, who_of
+from kafka_steward.escaping import printable
+from kafka_steward.hooks.context import actor_of, hook_of
 from kafka_steward.operators.base import StewardOperator
 
 if TYPE_CHECKING:
@@ -31,12 +32,12 @@ class DisableReassignmentOperator(StewardOperator):
 
     def execute(self, context: Context) -> str:
         """Disable reassignments."""
-        from kafka_steward.execution.switch import switch_off
+        from kafka_steward.execution.reassignment_disable import disable_reassignment
 
         hook = hook_of(self, context)
         with hook.journal(hook.cluster_id()) as journal:  # works while the cluster is down too
-            sentence = switch_off(journal, who=who_of(context), reason=self.reason)
-        self.log.info("%s", sentence)
+            sentence = disable_reassignment(journal, who=actor_of(context), reason=self.reason)
+        self.log.info("%s", printable(sentence))
         return sentence
 
 
@@ -55,10 +56,10 @@ class EnableReassignmentOperator(StewardOperator):
 
     def execute(self, context: Context) -> str:
         """Enable reassignments."""
-        from kafka_steward.execution.switch import switch_on
+        from kafka_steward.execution.reassignment_disable import enable_reassignment
 
         hook = hook_of(self, context)
         with hook.journal(hook.cluster_id()) as journal:  # works while the cluster is down too
-            sentence = switch_on(journal, who=who_of(context), reason=self.reason)
-        self.log.info("%s", sentence)
+            sentence = enable_reassignment(journal, who=actor_of(context), reason=self.reason)
+        self.log.info("%s", printable(sentence))
         return sentence

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kafka_steward.hooks.context import who_of
-from kafka_steward.operators.base import StewardOperator, told_at_once
+from kafka_steward.escaping import printable
+from kafka_steward.hooks.context import actor_of
+from kafka_steward.operators.base import StewardOperator, fail_without_retry
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -49,15 +50,15 @@ class CreateTopicOperator(StewardOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Create the topic, or find the existing one."""
-        from kafka_steward.execution.filling.creating import WantedTopic, create_topic
-        from kafka_steward.execution.filling.unwatched import why_unwatched
+        from kafka_steward.execution.filling.topics import TopicSpec, create_topic
+        from kafka_steward.execution.filling.unwatched import unwatched_reason
 
         config = {name: str(value) for name, value in self.config.items()}
-        with told_at_once(), self.open(context) as opened:
-            wanted = WantedTopic(self.topic, int(self.partitions), int(self.replication_factor), config)
+        with fail_without_retry(), self.open(context) as opened:
+            wanted = TopicSpec(self.topic, int(self.partitions), int(self.replication_factor), config)
             allowed = opened.settings.enable_under_replicated_topic_creation
-            made = create_topic(opened.cluster, opened.journal, wanted, allowed=allowed, who=who_of(context))
-            notice = why_unwatched(opened.journal) if made.owed else ""
+            made = create_topic(opened.cluster, opened.journal, wanted, allowed=allowed, who=actor_of(context))
+            notice = unwatched_reason(opened.journal) if made.owed else ""
         sentence = _told(self, made.sentence, notice)
         return {"topic": self.topic, "existed": made.existed, "owed": made.owed, "sentence": sentence}
 
@@ -85,21 +86,21 @@ class CreatePartitionsOperator(StewardOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Add the partitions, or leave the deferred request."""
-        from kafka_steward.execution.filling.adding import add_partitions
-        from kafka_steward.execution.filling.unwatched import why_unwatched
+        from kafka_steward.execution.filling.partitions import add_partitions
+        from kafka_steward.execution.filling.unwatched import unwatched_reason
 
-        with told_at_once(), self.open(context) as opened:
+        with fail_without_retry(), self.open(context) as opened:
             added = add_partitions(
-                opened.cluster, opened.journal, self.topic, int(self.count), later=self.later, who=who_of(context)
+                opened.cluster, opened.journal, self.topic, int(self.count), later=self.later, who=actor_of(context)
             )
-            notice = why_unwatched(opened.journal) if added.waits else ""
+            notice = unwatched_reason(opened.journal) if added.waits else ""
         sentence = _told(self, added.sentence, notice)
         return {"topic": self.topic, "done": added.done, "waits": added.waits, "sentence": sentence}
 
 
 def _told(operator: StewardOperator, sentence: str, notice: str) -> str:
     """Log the result and, if the remaining work has no consumer, the notice about that; return both as one text."""
-    operator.log.info("%s", sentence)
+    operator.log.info("%s", printable(sentence))
     if notice:
-        operator.log.warning("%s", notice)
+        operator.log.warning("%s", printable(notice))
     return f"{sentence} {notice}".rstrip()

@@ -29,6 +29,8 @@ Each message is one readable sentence: the fault, its place, and the remedy.
 
 from __future__ import annotations
 
+from kafka_steward.escaping import printable
+
 __all__ = [
     "AuthenticationFailed",
     "BrokerUnreachable",
@@ -57,6 +59,10 @@ __all__ = [
 
 class StewardError(Exception):
     """Any error that Kafka Steward raises deliberately."""
+
+    def __str__(self) -> str:
+        """Return the message as one printable line: it may quote text from outside, and Airflow logs each error."""
+        return printable(super().__str__())
 
 
 class RequestError(StewardError, ValueError):
@@ -154,3 +160,7 @@ class PlanningFailed(StewardError, RuntimeError):
 
 class SandboxFailed(StewardError, RuntimeError):
     """A local cluster could not start, or did not behave as requested."""
+
+    def __str__(self) -> str:
+        """Return the message unchanged: it may contain the last lines of a process."""
+        return Exception.__str__(self)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from datetime import datetime, timezone
 
-__all__ = ["UNPRINTABLE", "csv_cell", "markdown", "moment", "printable", "utc"]
+__all__ = ["UNPRINTABLE", "csv_cell", "markdown", "moment", "printable", "printable_lines", "utc"]
 
 #: Characters that no readable text needs: control characters (C0, C1), line and paragraph separators, marks and
 #: overrides of the reading direction, invisible marks and tags, and halves of surrogate pairs.
@@ -28,6 +28,11 @@ _LAST_MS = 253_402_300_799_999
 def printable(text: str) -> str:
     r"""Return `text` for one line of a log or terminal: unprintable characters are escaped as in Python, `\x1b`."""
     return UNPRINTABLE.sub(_escaped, text)
+
+
+def printable_lines(text: str) -> str:
+    """Return `text` of several lines for a log: as `printable`, except that its line feeds stay."""
+    return "\n".join(map(printable, text.split("\n")))
 
 
 def csv_cell(text: str) -> str:

@@ -124,6 +124,7 @@ _OPERATORS = (
     "submit",
     "cancel",
     "rollback",
+    "throttle",
     "leaders",
     "failures",
     "report",

@@ -10,8 +10,9 @@ from airflow.sdk import BaseSensorOperator, PokeReturnValue
 from airflow.sdk.exceptions import AirflowFailException
 
 from kafka_steward.errors import StewardError
+from kafka_steward.escaping import printable
 from kafka_steward.hooks.context import hook_of, overrides_of
-from kafka_steward.triggers.questions import Answer, ask, passes
+from kafka_steward.triggers.checks import CheckResult, evaluate, is_retriable
 from kafka_steward.triggers.wait import WaitTrigger
 
 if TYPE_CHECKING:
@@ -53,21 +54,21 @@ class StewardSensor(BaseSensorOperator):
         if not self.deferrable:
             return super().execute(context)
         answer, journal = self._answer(context)
-        if not answer.done:
+        if not answer.met:
             self._defer(context, journal)
         return answer.value
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> Any:  # noqa: ARG002 - Airflow's
         """Return the value of the trigger's event, or fail without a retry."""
         if not event["done"]:
-            raise AirflowFailException(event["sentence"])  # waiting would not resolve it
-        self.log.info("%s", event["sentence"])
+            raise AirflowFailException(printable(event["sentence"]))  # waiting would not resolve it
+        self.log.info("%s", printable(event["sentence"]))
         return event["value"]
 
     def poke(self, context: Context) -> PokeReturnValue:
         """Evaluate the check once."""
         answer, _ = self._answer(context)
-        return PokeReturnValue(answer.done, answer.value)
+        return PokeReturnValue(answer.met, answer.value)
 
     def _defer(self, context: Context, journal: Mapping[str, str] | None) -> NoReturn:
         overrides = overrides_of(self.settings, context)
@@ -75,15 +76,15 @@ class StewardSensor(BaseSensorOperator):
         trigger = WaitTrigger(self.conn_id, self.question, arguments, self.poke_interval, overrides, journal=journal)
         self.defer(trigger=trigger, method_name="execute_complete", timeout=timedelta(seconds=self.timeout))
 
-    def _answer(self, context: Context) -> tuple[Answer, dict[str, str] | None]:
+    def _answer(self, context: Context) -> tuple[CheckResult, dict[str, str] | None]:
         journal = None
         try:
             with hook_of(self, context).open() as opened:
                 journal = opened.origin
-                answer = ask(self.question, opened, self.arguments(context))
+                answer = evaluate(self.question, opened, self.arguments(context))
         except StewardError as error:
-            if not passes(error):
+            if not is_retriable(error):
                 raise AirflowFailException(str(error)) from error
-            answer = Answer(False, f"{error} Asking again.")
-        self.log.info("%s", answer.sentence)
+            answer = CheckResult(False, f"{error} Asking again.")
+        self.log.info("%s", printable(answer.sentence))
         return answer, journal

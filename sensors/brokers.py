@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kafka_steward.hooks.context import who_fields
+from kafka_steward.hooks.context import actor_fields
 from kafka_steward.sensors.base import StewardSensor
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class BrokerFailureSensor(StewardSensor):
     def arguments(self, context: Context) -> dict[str, Any]:
         """Return the broker ids and the actor for the audit trail."""
         brokers = None if self.brokers is None else [int(broker) for broker in self.brokers]
-        return {"brokers": brokers, "who": who_fields(context)}
+        return {"brokers": brokers, "who": actor_fields(context)}
 
 
 class BrokerJoinSensor(StewardSensor):
@@ -56,4 +56,4 @@ class BrokerJoinSensor(StewardSensor):
     def arguments(self, context: Context) -> dict[str, Any]:
         """Return the broker ids and the actor for the audit trail."""
         brokers = None if self.brokers is None else [int(broker) for broker in self.brokers]
-        return {"brokers": brokers, "who": who_fields(context)}
+        return {"brokers": brokers, "who": actor_fields(context)}

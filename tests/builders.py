@@ -14,7 +14,7 @@ from kafka_steward.planning.files.formats import (
     SnapshotFolder,
     write_snapshot,
 )
-from tests.planned import planned
+from tests.local_plan import planned
 
 __all__ = ["cluster", "planned", "snapshot_of", "written"]
 

@@ -27,6 +27,7 @@ ROOTS = (
     "/admin/reassignments",
     "/admin/reassignments/u",
     "/steward/failures",
+    "/steward/failed_log_dirs",
     "/steward/plans",
     "/steward/approvals",
     "/steward/borrowed/broker",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from kafka_steward.assignment import Move, TopicPartition
-from kafka_steward.journal.audit import Action, AuditRow, Entry, Outcome
+from kafka_steward.journal.audit import Action, AuditRecord, Outcome, StoredAuditRecord
 from kafka_steward.journal.moves import Cause, MoveRow, MoveState, Phase
 from kafka_steward.journal.records import ENDED, PlanRecord
 
@@ -107,19 +107,21 @@ class MemoryAudit:
     def __init__(self, cluster_id: str, clock: Callable[[], int]) -> None:
         self._cluster_id = cluster_id
         self._clock = clock
-        self._rows: list[AuditRow] = []
+        self._rows: list[StoredAuditRecord] = []
         self._keys: dict[object, int] = {}
 
-    def insert(self, entries: Sequence[Entry], outcome: Outcome, detail: str) -> None:
+    def insert(self, entries: Sequence[AuditRecord], outcome: Outcome, detail: str) -> None:
         for entry in entries:
             if entry.plan and _key(entry) in self._keys:
                 continue
             now_ms, number = self._clock(), len(self._rows)
             completed_ms = None if outcome is Outcome.INTENDED else now_ms
             self._keys[_key(entry)] = number
-            self._rows.append(AuditRow(number + 1, now_ms, completed_ms, self._cluster_id, entry, outcome, detail))
+            self._rows.append(
+                StoredAuditRecord(number + 1, now_ms, completed_ms, self._cluster_id, entry, outcome, detail)
+            )
 
-    def complete(self, entries: Sequence[Entry], outcome: Outcome, detail: str) -> None:
+    def complete(self, entries: Sequence[AuditRecord], outcome: Outcome, detail: str) -> None:
         keys = {_key(entry) for entry in entries}
         for number, row in enumerate(self._rows):
             if row.outcome is Outcome.INTENDED and _key(row.entry) in keys:
@@ -127,7 +129,7 @@ class MemoryAudit:
 
     def select(
         self, *, plan: str | None, action: Action | None, topic: str | None, since_ms: int | None, limit: int | None
-    ) -> list[AuditRow]:
+    ) -> list[StoredAuditRecord]:
         found = [
             row
             for row in self._rows
@@ -139,5 +141,5 @@ class MemoryAudit:
         return found if limit is None else found[-limit:]
 
 
-def _key(entry: Entry) -> object:
+def _key(entry: AuditRecord) -> object:
     return entry.plan, entry.chunk, entry.topic, entry.partition, entry.broker, entry.action, entry.attempt

@@ -66,6 +66,9 @@ class MemoryTree:
     def read(self, paths: Sequence[str]) -> list[Node | None]:
         return [self.get(path) for path in paths]
 
+    def created_ids(self, paths: Sequence[str]) -> list[int | None]:
+        return [None if node is None else node.created_id for node in self.read(paths)]
+
     def subtree(self, path: str, most: int) -> list[Node]:
         with self._lock:
             found = [each for name, each in self._nodes.items() if name == path or name.startswith(f"{path}/")]

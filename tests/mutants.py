@@ -2,8 +2,8 @@
 
 mutmut makes the changes and runs the tests, in a copy of the repository whose folders are named as they are installed.
 `tests/mutants.toml` says what is changed, which tests have to notice, and which changes are known to change nothing.
-The table and the diff of each survivor are in `build/mutants.txt`; a survivor that is not known makes the exit code 1,
-and so does one that is listed as known and does not survive.
+The table and the diff of each survivor are in `build/mutants.txt`. A survivor that is not known ends the run with a
+sentence and exit code 1, and so does one that is listed as known and does not survive.
 As a plugin of pytest, this module lets the shortest tests run first.
 """
 
@@ -82,7 +82,8 @@ class Part:
         return [file for file in found if not any(file.match(pattern) for pattern in self.without_files)]
 
 
-def main() -> int:
+def main() -> str | None:
+    """Try the mutants; return why the run fails, None if it does not."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("files", nargs="*", type=Path, help="all of these files' mutants; else what mutants.toml says")
     parser.add_argument("--processes", type=int, default=2)
@@ -95,10 +96,12 @@ def main() -> int:
     parts = [Part(**each) for each in settings["part"]]
     if missing := [name for part in parts for name in _missing(part)]:
         parser.error(f"tests/mutants.toml leaves out what is not there: {', '.join(missing)}")
-    for part in parts:
-        if files := part.files(asked):
-            sample = options.sample or (None if asked else part.sample)
-            outcomes |= _tried(part, files, sample, options.processes)
+    chosen = [(part, files) for part in parts if (files := part.files(asked))]
+    if not chosen:
+        parser.error("none of these files is in a folder that tests/mutants.toml names")
+    for part, files in chosen:
+        sample = options.sample or (None if asked else part.sample)
+        outcomes |= _tried(part, files, sample, options.processes)
     survivors = [mutant for mutant, outcome in outcomes.items() if outcome == "survived"]
     new = [mutant for mutant in survivors if mutant.key not in known]
     # What is known and was tried, and is noticed by now, needs no reason any more.
@@ -109,7 +112,16 @@ def main() -> int:
     _BUILD.mkdir(exist_ok=True)
     (_BUILD / "mutants.txt").write_text(report + "\n")
     print(report)
-    return 1 if new or stale else 0
+    return _why_failed(len(new), len(stale))
+
+
+def _why_failed(new: int, stale: int) -> str | None:
+    faults = [
+        (new, "survived that tests/mutants.toml does not list as known"),
+        (stale, "that tests/mutants.toml lists as known did not survive"),
+    ]
+    counted = " and ".join(f"{count} {what}" for count, what in faults if count)
+    return f"Of the mutants, {counted}: read build/mutants.txt." if counted else None
 
 
 def _missing(part: Part) -> list[str]:

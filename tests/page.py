@@ -16,7 +16,7 @@ from urllib.request import Request, urlopen
 
 from websockets.sync.client import ClientConnection, connect
 
-from kafka_steward.sandbox.household import Household
+from kafka_steward.sandbox.process_group import ProcessGroup
 from tests.chromium import Chromium, chromium
 from tests.eventually import eventually
 
@@ -130,7 +130,7 @@ class Page:
 def browser(folder: Path, program: Chromium | None = None) -> Iterator[Page]:
     """A browser with one empty page; it ends with the block. Photographs go to `folder`."""
     program = program or chromium()
-    household = Household(f"browser:{secrets.token_hex(8)}")
+    household = ProcessGroup(f"browser:{secrets.token_hex(8)}")
     profile = folder / "profile"
     profile.mkdir(parents=True)
     try:

@@ -34,13 +34,24 @@ from kafka_steward.errors import AuthenticationFailed
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.sandbox.cluster import MODES
 from kafka_steward.sandbox.kraft import KRaft
-from kafka_steward.sandbox.layout import BrokerPlace, Layout
+from kafka_steward.sandbox.layout import BrokerLayout, Layout
 from kafka_steward.sandbox.ports import pick_ports
 from kafka_steward.sandbox.readiness import admin
 from kafka_steward.sandbox.zookeeper import ZooKeeper
 from tests.eventually import eventually
 
-__all__ = ["PASSWORD", "Entry", "Secured", "ROWS", "rights_of", "secured", "secured_cluster"]
+__all__ = [
+    "IMPLIED",
+    "PASSWORD",
+    "Entry",
+    "Secured",
+    "ROWS",
+    "SETS",
+    "rights_of",
+    "secured",
+    "secured_cluster",
+    "set_of",
+]
 
 PASSWORD = "open-sesame"
 LOGIN = "org.apache.kafka.common.security.scram.ScramLoginModule"
@@ -52,13 +63,32 @@ AUTHORIZERS = {
 #: Resource and operation, as docs/permissions.md writes them.
 Entry = tuple[str, str]
 _PAGE = (Path(__file__).parents[1] / "docs/permissions.md").read_text()
-#: The page's tables: rights, and those who need them.
+#: The page's table: rights, and the sets that they are in.
 ROWS = re.findall(r"^\| `(Cluster|Topic \*)` \| `(\w+)` \| ([a-z, ]+) \|", _PAGE, re.MULTILINE)
+#: The page's list: workflows by the set that they need.
+SETS = {
+    name: tuple(re.findall(r"`([\w-]+)`", text))
+    for name, text in re.findall(r"^- \*\*(\w+)\*\*: (.*(?:\n  .*)*)", _PAGE, re.MULTILINE)
+}
+#: Kafka takes the wider right for the narrower one.
+IMPLIED: dict[Entry, Entry] = {
+    ("Cluster", "Describe"): ("Cluster", "Alter"),
+    ("Cluster", "DescribeConfigs"): ("Cluster", "AlterConfigs"),
+    ("Topic *", "Describe"): ("Topic *", "Alter"),
+    ("Topic *", "DescribeConfigs"): ("Topic *", "AlterConfigs"),
+}
 
 
-def rights_of(workflow: str) -> list[Entry]:
-    """What docs/permissions.md lists for a workflow: look, move or create."""
-    found = [(resource, operation) for resource, operation, for_whom in ROWS if workflow in for_whom.split(", ")]
+def set_of(workflow: str) -> str:
+    """The set of rights that a workflow or an operator needs, by the page."""
+    found: list[str] = [name for name, workflows in SETS.items() if workflow in workflows]
+    assert len(found) == 1, f"{workflow} is in {found}"
+    return found[0]
+
+
+def rights_of(name: str) -> list[Entry]:
+    """What docs/permissions.md lists for a set of rights, such as look or move."""
+    found = [(resource, operation) for resource, operation, for_whom in ROWS if name in for_whom.split(", ")]
     assert found
     return found
 
@@ -89,6 +119,8 @@ class Secured:
 
     def allow(self, name: str, *entries: Entry) -> None:
         """Give more rights."""
+        if not entries:
+            return
         with admin(self.sandbox.bootstrap) as client:
             assert client.create_acls([acl(name, entry) for entry in entries])["failed"] == []
 
@@ -136,7 +168,7 @@ class _Listeners:
     ports: Mapping[int, tuple[int, int]] = MappingProxyType({})
     authority: Authority
 
-    def prepare_broker(self, place: BrokerPlace) -> Path:
+    def prepare_broker(self, place: BrokerLayout) -> Path:
         """Write a broker's files; what is written last in a properties file wins."""
         config: Path = super().prepare_broker(place)  # type: ignore[misc]
         scram, mutual = self.ports[place.id]

@@ -6,14 +6,14 @@ import time
 from collections.abc import Callable
 
 from kafka_steward.execution.decisions.progress import Progress
-from kafka_steward.execution.loop import Stepper, run_to_end
+from kafka_steward.execution.loop import StepRunner, run_to_end
 from tests.eventually import eventually
 from tests.pace import Deadline
 
 __all__ = ["step_until", "to_the_end"]
 
 
-def to_the_end(stepper: Stepper, *, within_s: float = 60) -> Progress:
+def to_the_end(stepper: StepRunner, *, within_s: float = 60) -> Progress:
     """Step until it has ended or waits for a person."""
     deadline = Deadline(within_s)
 
@@ -24,7 +24,7 @@ def to_the_end(stepper: Stepper, *, within_s: float = 60) -> Progress:
     return run_to_end(stepper, wait, interval_s=0.3)
 
 
-def step_until(stepper: Stepper, reached: Callable[[Progress], bool], *, within: float = 60) -> Progress:
+def step_until(stepper: StepRunner, reached: Callable[[Progress], bool], *, within: float = 60) -> Progress:
     """Step until `reached` says so."""
 
     def stepped() -> Progress:

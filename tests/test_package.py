@@ -17,8 +17,8 @@ FOLDERS = {"provider": "kafka_steward"} | {name: f"kafka_steward/{name}" for nam
 PURE = [
     *sorted((ROOT / "provider" / "planning").rglob("*.py")),
     ROOT / "provider" / "cluster" / "health.py",
-    ROOT / "provider" / "cluster" / "recent.py",
-    ROOT / "provider" / "protocol" / "asking.py",
+    ROOT / "provider" / "cluster" / "metadata_freshness.py",
+    ROOT / "provider" / "document_api" / "request_rules.py",
     *sorted((ROOT / "provider" / "execution" / "decisions").glob("*.py")),
 ]
 SHIPPED = {".py", ".lock", ".typed", ".mako", ".ini"}

@@ -12,12 +12,12 @@ from benchmarks.planner.table import table
 from kafka_steward.assignment import Operation
 from kafka_steward.planning.checker.check import check
 from kafka_steward.planning.files.options import Options
-from kafka_steward.planning.solver import even
-from kafka_steward.planning.solver.leaders import lead_evenly
-from kafka_steward.planning.solver.rebalance import place_evenly
-from kafka_steward.planning.spark.kernels import Job
+from kafka_steward.planning.solver import balance
+from kafka_steward.planning.solver.balance import min_cost_placement
+from kafka_steward.planning.solver.leaders import balanced_leaders
+from kafka_steward.planning.spark.kernels import PlanningJob
 from tests.builders import planned
-from tests.planning.solver import MIB, fewest, fewest_leader_changes, random_case
+from tests.planning.integer_solver import MIB, fewest, fewest_leader_changes, random_case
 from tests.planning.test_heal import instances, snapshot_of_instance
 
 _EVEN = ("rebalance", "expand", "drain")
@@ -59,20 +59,20 @@ def _random(cases: int) -> Counter[str]:
         seen = _seen(snapshot, options)
         if "placement" in seen:
             found["n"] += 1
-            shape, bounds, placed = seen["placement"]
-            found.update(_judged(shape, bounds, placed, seen["leaders"]))
+            problem, bounds, placed = seen["placement"]
+            found.update(_judged(problem, bounds, placed, seen["leaders"]))
             verdict = check(snapshot, planned(snapshot, "rebalance", options))
             found["unproven"] += bool(verdict.problems or verdict.unproven)
     return found
 
 
-def _judged(shape: Any, bounds: Any, placed: Any, leaders: Any) -> dict[str, int]:
-    best = fewest(shape, bounds)
+def _judged(problem: Any, bounds: Any, placed: Any, leaders: Any) -> dict[str, int]:
+    best = fewest(problem, bounds)
     if best is None or not placed.within:
         raise AssertionError("by the theorem there is always a plan within all bounds")
-    brokers = len(shape.group)
-    new = ~np.isin(placed.row * brokers + placed.broker, shape.row * brokers + shape.broker)
-    moves, weight = int(new.sum()), int((-(-shape.size[placed.row[new]] // MIB)).sum())
+    brokers = len(problem.group)
+    new = ~np.isin(placed.row * brokers + placed.broker, problem.row * brokers + problem.broker)
+    moves, weight = int(new.sum()), int((-(-problem.size[placed.row[new]] // MIB)).sum())
     return {
         "above": int(moves > best[0]),
         "bound above": int(placed.bound > best[0]),
@@ -82,9 +82,9 @@ def _judged(shape: Any, bounds: Any, placed: Any, leaders: Any) -> dict[str, int
     }
 
 
-def _too_many_changes(topic: Any, slots: Any, choices: Any, leader: Any, name: str) -> bool:
-    changes = len(topic) - int((leader[slots.row] == slots.broker)[slots.leads].sum())
-    best = ((tier.name, fewest_leader_changes(topic, slots, tier)) for tier in choices)
+def _too_many_changes(topic: Any, replicas: Any, choices: Any, leader: Any, name: str) -> bool:
+    changes = len(topic) - int((leader[replicas.row] == replicas.broker)[replicas.leads].sum())
+    best = ((bounds.name, fewest_leader_changes(topic, replicas, bounds)) for bounds in choices)
     return next(one for one in best if one[1] is not None) != (name, changes)
 
 
@@ -92,20 +92,20 @@ def _seen(snapshot: Any, options: dict[str, Any]) -> dict[str, Any]:
     """The plan's own placement and leader problems, and the planner's answers to them."""
     seen: dict[str, Any] = {}
 
-    def place(shape: Any, bounds: Any) -> Any:
-        placed = place_evenly(shape, bounds)
-        seen["placement"] = (shape, bounds, placed)
+    def place(problem: Any, bounds: Any) -> Any:
+        placed = min_cost_placement(problem, bounds)
+        seen["placement"] = (problem, bounds, placed)
         return placed
 
-    def lead(topic: Any, slots: Any, choices: Any) -> Any:
-        leader, name = lead_evenly(topic, slots, choices)
-        seen["leaders"] = (topic, slots, choices, leader, name)
+    def lead(topic: Any, replicas: Any, choices: Any) -> Any:
+        leader, name = balanced_leaders(topic, replicas, choices)
+        seen["leaders"] = (topic, replicas, choices, leader, name)
         return leader, name
 
-    job = Job(snapshot.brokers, Operation.REBALANCE, Options.of(Operation.REBALANCE, options))
+    job = PlanningJob(snapshot.brokers, Operation.REBALANCE, Options.of(Operation.REBALANCE, options))
     rows = snapshot.partitions.sort_by([("topic", "ascending"), ("partition", "ascending")])
-    with mock.patch.object(even, "place_evenly", place), mock.patch.object(even, "lead_evenly", lead):
-        even.even_out(job.case(rows))
+    with mock.patch.object(balance, "min_cost_placement", place), mock.patch.object(balance, "balanced_leaders", lead):
+        balance.balance_replicas(job.problem(rows))
     return seen
 
 

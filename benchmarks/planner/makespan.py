@@ -9,10 +9,10 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from benchmarks.planner.table import table
-from kafka_steward.planning.solver.chunks import Queue, Slots, order
-from tests.planning.test_chunks import least, makespan
+from kafka_steward.planning.solver.ordering import MoveQueue, TransferLimits, start_order
+from tests.planning.test_ordering import least, makespan
 
-SLOTS = Slots(5, 5, 50)
+LIMITS = TransferLimits(5, 5, 50)
 #: Standard deviation of the logarithm of the sizes: equal, as topics often are, and a few giants.
 SKEWS = (0.0, 0.5, 1.0, 1.5)
 _SEEDS = range(3)
@@ -29,33 +29,33 @@ def _row(skew: float, moves: int, brokers: int) -> list[object]:
     worst = [0.0, 0.0, 0.0, 0.0]
     for seed in _SEEDS:
         queue = queue_of(seed, moves, brokers, skew)
-        bound = least(queue, SLOTS)
-        ours, by_name = order(queue, SLOTS).tolist(), list(range(moves))
-        times = [makespan(queue, numbers, SLOTS) for numbers in (ours, by_name)]
+        bound = least(queue, LIMITS)
+        ours, by_name = start_order(queue, LIMITS).tolist(), list(range(moves))
+        times = [makespan(queue, numbers, LIMITS) for numbers in (ours, by_name)]
         times += [_in_chunks(queue, chunks) for chunks in (_chunks(ours), _filled(queue, ours))]
         worst = [max(one, time / bound) for one, time in zip(worst, times, strict=True)]
     return ["equal" if skew == 0 else f"lognormal, sigma = {skew}", *(round(one, 3) for one in worst)]
 
 
-def queue_of(seed: int, moves: int, brokers: int, skew: float) -> Queue:
+def queue_of(seed: int, moves: int, brokers: int, skew: float) -> MoveQueue:
     """Moves of one replica each, between random brokers."""
     dice = random.Random(seed)
     ends = np.array([dice.sample(range(brokers), 2) for _ in range(moves)])
     size = np.array([int(dice.lognormvariate(18, skew)) for _ in range(moves)])
     same = np.zeros(moves, np.int64)
-    return Queue(same, same, size, ends[:, 0], np.arange(moves), ends[:, 1])
+    return MoveQueue(same, same, size, ends[:, 0], np.arange(moves), ends[:, 1])
 
 
-def _in_chunks(queue: Queue, chunks: Iterable[Sequence[int]]) -> float:
+def _in_chunks(queue: MoveQueue, chunks: Iterable[Sequence[int]]) -> float:
     """Nothing of a chunk starts before everything of the one before it is done."""
-    return sum(float(makespan(queue, chunk, SLOTS)) for chunk in chunks)
+    return sum(float(makespan(queue, chunk, LIMITS)) for chunk in chunks)
 
 
 def _chunks(numbers: Sequence[int]) -> Iterable[Sequence[int]]:
-    return (numbers[start : start + SLOTS.chunk_size] for start in range(0, len(numbers), SLOTS.chunk_size))
+    return (numbers[start : start + LIMITS.chunk_size] for start in range(0, len(numbers), LIMITS.chunk_size))
 
 
-def _filled(queue: Queue, numbers: Sequence[int]) -> Iterable[Sequence[int]]:
+def _filled(queue: MoveQueue, numbers: Sequence[int]) -> Iterable[Sequence[int]]:
     """Chunks as large as every broker's slots allow: the best that barriers can do in this order."""
     waiting = list(numbers)
     while waiting:
@@ -64,7 +64,7 @@ def _filled(queue: Queue, numbers: Sequence[int]) -> Iterable[Sequence[int]]:
         later: list[int] = []
         for move in waiting:
             source, target = int(queue.source[move]), int(queue.into[move])
-            fits = out_of[source] < SLOTS.out_of and into[target] < SLOTS.into
+            fits = out_of[source] < LIMITS.out_of and into[target] < LIMITS.into
             (chunk if fits else later).append(move)
             out_of[source] += fits
             into[target] += fits

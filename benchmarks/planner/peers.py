@@ -16,7 +16,7 @@ from benchmarks.planner.iteration import rebalanced
 from benchmarks.planner.table import table
 from kafka_steward.planning.files.formats import SnapshotFolder, read_snapshot
 from tests.builders import cluster, planned
-from tests.planning.test_even import PUBLIC
+from tests.planning.test_balance import PUBLIC
 
 Topics = dict[str, list[list[int]]]
 Planner = Callable[[Topics], Topics]

@@ -11,23 +11,23 @@ from airflow.cli.cli_config import ActionCommand, Arg
 
 from kafka_steward.cli.arguments import PLAN_UNDER_WAY, REASON, THROTTLE
 from kafka_steward.cli.exits import Exit
-from kafka_steward.cli.foreground import carry_out, ending, judged, patiently
+from kafka_steward.cli.foreground import end_message, exit_code, run_in_foreground, with_retries
 from kafka_steward.cli.interrupt import Interrupt, interruptible
-from kafka_steward.cli.naming import plan_meant
-from kafka_steward.cli.output import complain
-from kafka_steward.cli.verb import Call, verb
+from kafka_steward.cli.naming import resolve_plan
+from kafka_steward.cli.output import print_error
+from kafka_steward.cli.verb import CommandContext, verb
 
 if TYPE_CHECKING:
     from kafka_steward.assignment import TopicPartition
+    from kafka_steward.execution.cancellation.cancel_runner import Scope, SkippedPartition
+    from kafka_steward.execution.cancellation.verification import Verified
     from kafka_steward.execution.decisions.progress import Progress
     from kafka_steward.execution.external import ExternalCancel
-    from kafka_steward.execution.undoing.undo import LeftAlone, Scope
-    from kafka_steward.execution.undoing.verifying import Verified
-    from kafka_steward.hooks.steward import Opened
+    from kafka_steward.hooks.steward import ClusterSession
     from kafka_steward.journal.records import PlanRecord
     from kafka_steward.journal.requests import CancelRequest
 
-__all__ = ["reason_of", "take_back", "verbs"]
+__all__ = ["reason_of", "cancel_interrupted", "verbs"]
 
 _CANCEL = """\
 What is in flight goes back to its original replicas, in their order, and its throttles are given back; what has
@@ -73,18 +73,18 @@ def verbs() -> tuple[ActionCommand, ...]:
     return (verb("cancel", "Stop a plan, or take all of it back", _cancel, args, examples=examples, details=_CANCEL),)
 
 
-def reason_of(call: Call) -> str:
+def reason_of(call: CommandContext) -> str:
     """Return the given reason, or a text that says that none was given."""
     reason: str = call.arguments.reason.strip()
     return reason or "no reason was given"
 
 
-def _cancel(call: Call) -> Exit:
+def _cancel(call: CommandContext) -> Exit:
     from kafka_steward.journal.requests import CancelRequest
 
     given, reason = call.arguments, reason_of(call)
     if given.all and given.plan is not None:
-        complain("Name a plan, or say --all; not both.")
+        print_error("Name a plan, or say --all; not both.")
         return Exit.USAGE
     asked = CancelRequest(
         person=call.who.person, scope=given.scope, reason=reason, even_if_disabled=given.even_if_disabled
@@ -92,13 +92,13 @@ def _cancel(call: Call) -> Exit:
     with call.hook.open() as opened, interruptible() as interrupt:
         if given.all:
             return _cancel_everything(call, opened, asked, interrupt)
-        record = plan_meant(call, opened.journal, "cancel")
+        record = resolve_plan(call, opened.journal, "cancel")
         if given.plan is None and given.scope == "plan":
             record = _first(opened, record)
-        return take_back(call, opened, record, asked, interrupt)
+        return cancel_interrupted(call, opened, record, asked, interrupt)
 
 
-def _first(opened: Opened, record: PlanRecord) -> PlanRecord:
+def _first(opened: ClusterSession, record: PlanRecord) -> PlanRecord:
     """Return the plan that `record` rolls back, or `record` if it is no rollback.
 
     A user who repeats the command after an interruption means the original plan, not its rollback.
@@ -108,13 +108,15 @@ def _first(opened: Opened, record: PlanRecord) -> PlanRecord:
     return opened.journal.plans.get(str(record.extra.get(ROLLS_BACK) or "none")) or record
 
 
-def take_back(call: Call, opened: Opened, record: PlanRecord, asked: CancelRequest, interrupt: Interrupt) -> Exit:
+def cancel_interrupted(
+    call: CommandContext, opened: ClusterSession, record: PlanRecord, asked: CancelRequest, interrupt: Interrupt
+) -> Exit:
     """Execute the cancel request `asked` to the end, verify it against Kafka, and print the result."""
-    undone = _undo(call, opened, record, asked, interrupt)
-    undone.complain()
-    code = ending(call, undone.progress, done=undone.done, lines=undone.lines, facts=undone.facts)
+    undone = _run_cancel(call, opened, record, asked, interrupt)
+    undone.print_errors()
+    code = end_message(call, undone.progress, done=undone.done, lines=undone.lines, facts=undone.facts)
     if asked.scope != "plan" and undone.progress.completed and code is Exit.DONE:
-        complain(
+        print_error(
             "What had arrived stays where it is. To take that back too:",
             f"  {call.command(f'cancel {record.digest[:12]} --scope plan')}",
         )
@@ -122,19 +124,19 @@ def take_back(call: Call, opened: Opened, record: PlanRecord, asked: CancelReque
 
 
 @dataclass(frozen=True)
-class _Undone:
+class _CancelResult:
     """The result of a cancel or rollback; `found` is the verification against Kafka, None if it has not ended."""
 
     progress: Progress
     found: Verified | None
-    left_alone: Sequence[LeftAlone]
-    owing: Sequence[int]
+    skipped: Sequence[SkippedPartition]
+    leased_brokers: Sequence[int]
 
     @property
     def done(self) -> bool:
         """Return whether the verification succeeded and no partition was skipped, left alone or failed."""
         found = self.found
-        return found is not None and found.ok and not (found.skipped or self.left_alone or self.progress.failed)
+        return found is not None and found.ok and not (found.skipped or self.skipped or self.progress.failed)
 
     @property
     def lines(self) -> list[str]:
@@ -146,65 +148,71 @@ class _Undone:
         """The full verification result, as JSON values."""
         return {"found": self.found.to_json() if self.found else None}
 
-    def complain(self) -> None:
+    def print_errors(self) -> None:
         """Print the partitions that did not go back, with the reasons, and the throttles that are left."""
         for kind, several in (
-            ("was left alone", self.left_alone),
+            ("was left alone", self.skipped),
             ("was not cancelled", self.found.skipped if self.found else ()),
             ("is not as it was", self.found.wrong if self.found else ()),
         ):
-            complain(*(f"{each.topic}-{each.partition} {kind}: {each.why}" for each in several))
+            print_error(*(f"{each.topic}-{each.partition} {kind}: {each.reason}" for each in several))
         if self.found is not None and self.found.throttles:
-            complain(f"Still there: {', '.join(self.found.throttles)}.")
-        if self.progress.ended and self.owing:
-            complain(f"The throttle of broker {', '.join(map(str, self.owing))} is given back when it returns.")
+            print_error(f"Still there: {', '.join(self.found.throttles)}.")
+        if self.progress.ended and self.leased_brokers:
+            print_error(
+                f"The throttle of broker {', '.join(map(str, self.leased_brokers))} is given back when it returns."
+            )
 
 
-def _undo(call: Call, opened: Opened, record: PlanRecord, asked: CancelRequest, interrupt: Interrupt) -> _Undone:
-    from kafka_steward.execution.undoing.undo import Undo
-    from kafka_steward.execution.undoing.verifying import until_undone, verify_undone
+def _run_cancel(
+    call: CommandContext, opened: ClusterSession, record: PlanRecord, asked: CancelRequest, interrupt: Interrupt
+) -> _CancelResult:
+    from kafka_steward.execution.cancellation.cancel_runner import CancelRunner
+    from kafka_steward.execution.cancellation.verification import until_undone, verify_undone
 
     scope: Scope = "plan" if asked.scope == "plan" else "pending"
-    undo = Undo(
+    undo = CancelRunner(
         opened.cluster, opened.journal, record.digest, opened.settings, call.who,
         scope=scope, reason=asked.reason or "someone asked for it", even_if_disabled=asked.even_if_disabled,
         restore_order=getattr(call.arguments, "restore_order", False),
     )  # fmt: skip
-    progress = carry_out(call, undo, record.digest, opened.settings, interrupt)
+    progress = run_in_foreground(call, undo, record.digest, opened.settings, interrupt)
     ended = opened.journal.plans.get(record.digest)
     if ended is not None and (ended.status.value == "rolled_back" or ended.not_taken_back is not None):
         progress = replace(progress, sentence=f"Plan {ended.digest[:12]} was {ended.reason}.")
     if not progress.ended:
-        return _Undone(progress, None, (), ())
+        return _CancelResult(progress, None, (), ())
     look = partial(verify_undone, opened.cluster, opened.journal, record.digest)
-    found = until_undone(lambda: patiently(look, interrupt.wait, stays="the plan has ended."), interrupt.wait)
+    found = until_undone(lambda: with_retries(look, interrupt.wait, stays="the plan has ended."), interrupt.wait)
     left_alone = sorted({*undo.left_alone, *found.left_alone})
-    return _Undone(progress, found, left_alone, undo.owing)
+    return _CancelResult(progress, found, left_alone, undo.owing)
 
 
-def _cancel_everything(call: Call, opened: Opened, asked: CancelRequest, interrupt: Interrupt) -> Exit:
+def _cancel_everything(
+    call: CommandContext, opened: ClusterSession, asked: CancelRequest, interrupt: Interrupt
+) -> Exit:
     plans, external = _ask_everything(call, opened, asked, interrupt)
     stay = [each for each in external if each.state.stays]
-    complain(*(each.sentence for each in stay))
+    print_error(*(each.sentence for each in stay))
     if call.out.form == "table":
         went = [each.sentence for each in external if each not in stay]
         call.out.facts({}, went if plans or external else ["Nothing is under way, so nothing was cancelled."])
     codes, facts = [Exit.FAILED if stay else Exit.DONE], []
     for record in filter(None, map(opened.journal.plans.get, plans)):
-        undone = _undo(call, opened, record, asked, interrupt)
-        undone.complain()
+        undone = _run_cancel(call, opened, record, asked, interrupt)
+        undone.print_errors()
         if call.out.form == "table":
-            codes.append(ending(call, undone.progress, done=undone.done, lines=undone.lines))
+            codes.append(end_message(call, undone.progress, done=undone.done, lines=undone.lines))
         else:
             facts.append({**undone.progress.to_json(), **undone.facts})
-            codes.append(judged(call, undone.progress, done=undone.done))
+            codes.append(exit_code(call, undone.progress, done=undone.done))
     if call.out.form != "table":
         call.out.facts({"plans": facts, "external": [each.to_json() for each in external]}, ())
     return max(codes)
 
 
 def _ask_everything(
-    call: Call, opened: Opened, asked: CancelRequest, interrupt: Interrupt
+    call: CommandContext, opened: ClusterSession, asked: CancelRequest, interrupt: Interrupt
 ) -> tuple[list[str], list[ExternalCancel]]:
     """Request the cancel of each plan and cancel external reassignments; repeat until Kafka shows their end."""
     from kafka_steward.execution.cancel_signal import cancel_everything
@@ -213,7 +221,7 @@ def _ask_everything(
     plans: dict[str, None] = {}
     external: dict[TopicPartition, ExternalCancel] = {}
     for _ in range(_LOOKS):
-        outcome = patiently(ask, interrupt.wait, stays=_STAYS)
+        outcome = with_retries(ask, interrupt.wait, stays=_STAYS)
         plans |= dict.fromkeys(outcome.plans)
         external |= {each.reassignment.partition: each for each in outcome.external}
         if not outcome.pending:

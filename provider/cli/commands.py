@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from airflow.cli.cli_config import ActionCommand, GroupCommand
 
-from kafka_steward.cli import cancel, decide, drive, journal, look, owed, protocol
+from kafka_steward.cli import cancel, execute, journal, manage, pending, protocol, show
 from kafka_steward.cli.exits import EXIT_CODES
 
 __all__ = ["get_kafka_steward_commands"]
@@ -31,5 +31,5 @@ def get_kafka_steward_commands() -> list[GroupCommand]:
 
 def _verbs() -> tuple[ActionCommand | GroupCommand, ...]:
     """Return the verbs of all modules. Register a new module of verbs here."""
-    modules = (look, owed, drive, cancel, decide, journal, protocol)
+    modules = (show, pending, execute, cancel, manage, journal, protocol)
     return tuple(verb for module in modules for verb in module.verbs())

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from kafka_steward.cli.output import complain
+from kafka_steward.cli.output import print_error
 from kafka_steward.escaping import printable
 from kafka_steward.triggers.progress import ProgressLog
 
@@ -25,7 +25,7 @@ _UNITS = ("B", "kB", "MB", "GB", "TB")
 def followed() -> Iterator[Report]:
     """Yield a function to call with each step's progress."""
     if not sys.stderr.isatty():
-        yield ProgressLog(complain, time.monotonic).tell
+        yield ProgressLog(print_error, time.monotonic).report
         return
     from rich.console import Console
     from rich.progress import BarColumn, TextColumn

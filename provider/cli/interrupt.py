@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from time import sleep
 from types import FrameType
 
-from kafka_steward.cli.output import complain
+from kafka_steward.cli.output import print_error
 
 __all__ = ["Interrupt", "interruptible"]
 
@@ -34,7 +34,7 @@ class Interrupt:
         if self._waiting or self._asked:
             raise KeyboardInterrupt
         self._asked = True
-        complain("Stopping after this step; press Ctrl-C again to stop at once.")
+        print_error("Stopping after this step; press Ctrl-C again to stop at once.")
 
 
 @contextmanager

@@ -9,8 +9,8 @@ from airflow.cli.cli_config import Arg, GroupCommand
 
 from kafka_steward.cli.arguments import moment_ms, time_ago
 from kafka_steward.cli.exits import Exit
-from kafka_steward.cli.facts import audit_facts
-from kafka_steward.cli.verb import Call, verb
+from kafka_steward.cli.serialize import audit_facts
+from kafka_steward.cli.verb import CommandContext, verb
 from kafka_steward.errors import RequestError
 
 __all__ = ["verbs"]
@@ -20,6 +20,9 @@ journal names) carry one id, and a journal whose halves differ is refused. Only 
 Airflow, set both settings as they are to stay, and call this once."""
 
 
+_COPY = """Stop Airflow, or pause the DAGs, before: a process that has the old journal open goes on with it. Afterwards
+the old journal is not opened any more, and says where the copy is. `journal pair`, for the connection of the old one,
+goes back to it, without what the copy has recorded since."""
 _BEFORE = Arg(
     ("--before",), help="What is older: 90d, or 2026-01-01 (UTC)", type=time_ago, required=True, metavar="TIME"
 )
@@ -35,7 +38,12 @@ def verbs() -> tuple[GroupCommand, ...]:
     )
     example = "journal copy --cluster kafka_production --to kafka_production_new"
     copy = verb(
-        "copy", "Copy plans, documents and the audit trail into another journal", _copy, (to,), examples=[example]
+        "copy",
+        "Copy plans, documents and the audit trail into another journal, which replaces this one",
+        _copy,
+        (to,),
+        examples=[example],
+        details=_COPY,
     )
     pair = verb(
         "pair",
@@ -56,7 +64,7 @@ def verbs() -> tuple[GroupCommand, ...]:
     return (GroupCommand("journal", about, (copy, pair, archive)),)
 
 
-def _archive(call: Call) -> Exit:
+def _archive(call: CommandContext) -> Exit:
     from kafka_steward.journal.archive import archive_audit
 
     file: Path = call.arguments.file
@@ -67,14 +75,16 @@ def _archive(call: Call) -> Exit:
     return Exit.DONE
 
 
-def _pair(call: Call) -> Exit:
-    from kafka_steward.journal.audit import Action, Entry
+def _pair(call: CommandContext) -> Exit:
+    from kafka_steward.journal.audit import Action, AuditRecord
 
     with call.hook.journal(call.hook.cluster_id(), compare=False) as journal:
         identity = journal.reunite()
         place = "nowhere" if identity is None else identity.place
         told = f"The rows and the documents of the journal at {place} were tied together."
-        journal.audit.note(Entry(Action.MEND, told, after={} if identity is None else identity.to_json(), who=call.who))
+        journal.audit.record(
+            AuditRecord(Action.REPAIR, told, after={} if identity is None else identity.to_json(), who=call.who)
+        )
         missing = [
             record.digest
             for record in journal.plans.unfinished()
@@ -85,7 +95,7 @@ def _pair(call: Call) -> Exit:
     return Exit.UNFINISHED if missing else Exit.DONE
 
 
-def _copy(call: Call) -> Exit:
+def _copy(call: CommandContext) -> Exit:
     from kafka_steward.hooks.steward import StewardHook
     from kafka_steward.journal.copy import copy_journal
     from kafka_steward.journal.process import process_name
@@ -98,6 +108,6 @@ def _copy(call: Call) -> Exit:
     told = f"{copied.plans} plans, {copied.documents} documents and {copied.audit_rows} rows of the audit trail"
     call.out.facts(asdict(copied), [
         f"Copied {told} that the journal of {target.conn_id} did not have.",
-        f"From now on use the copy only: give {source.conn_id} the journal of {target.conn_id}.",
+        f"From now on only the copy is opened: give {source.conn_id} the journal of {target.conn_id}.",
     ])  # fmt: skip
     return Exit.DONE

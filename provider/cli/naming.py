@@ -7,25 +7,25 @@ from typing import TYPE_CHECKING
 from kafka_steward.errors import PlanError
 
 if TYPE_CHECKING:
-    from kafka_steward.cli.verb import Call
+    from kafka_steward.cli.verb import CommandContext
     from kafka_steward.journal.open import Journal
     from kafka_steward.journal.records import PlanRecord
 
-__all__ = ["plan_meant", "plan_named"]
+__all__ = ["resolve_plan", "plan_by_prefix"]
 
 #: The number of latest plans that are searched for a digest prefix.
 _REMEMBERED = 1000
 
 
-def plan_meant(call: Call, journal: Journal, to: str) -> PlanRecord:
+def resolve_plan(call: CommandContext, journal: Journal, to: str) -> PlanRecord:
     """Return the plan that the call names, or else the unfinished one.
 
     Raises PlanError; `to` is the verb that its text names.
     """
-    return plan_named(journal, call.arguments.plan) if call.arguments.plan else _under_way(journal, to)
+    return plan_by_prefix(journal, call.arguments.plan) if call.arguments.plan else _under_way(journal, to)
 
 
-def plan_named(journal: Journal, beginning: str) -> PlanRecord:
+def plan_by_prefix(journal: Journal, beginning: str) -> PlanRecord:
     """Return the plan whose digest is, or starts with, `beginning`. Raises PlanError for none or several."""
     known = journal.plans.get(beginning)
     if known is not None:

@@ -12,10 +12,10 @@ from typing import Any
 from kafka_steward.escaping import csv_cell, printable
 from kafka_steward.journal.render import Table
 
-__all__ = ["Output", "complain"]
+__all__ = ["Output", "print_error"]
 
 
-def complain(*lines: str) -> None:
+def print_error(*lines: str) -> None:
     """Print messages that are not part of the result to standard error."""
     print(*map(printable, lines), sep="\n", file=sys.stderr, flush=True)
 

@@ -11,10 +11,10 @@ from airflow.cli.cli_config import ActionCommand, Arg, GroupCommand
 
 from kafka_steward.cli.arguments import REASON
 from kafka_steward.cli.exits import Exit
-from kafka_steward.cli.foreground import patiently
+from kafka_steward.cli.foreground import with_retries
 from kafka_steward.cli.interrupt import interruptible
-from kafka_steward.cli.output import complain
-from kafka_steward.cli.verb import Call, verb
+from kafka_steward.cli.output import print_error
+from kafka_steward.cli.verb import CommandContext, verb
 from kafka_steward.errors import RequestError
 from kafka_steward.escaping import printable
 
@@ -66,32 +66,32 @@ def _queue_verbs() -> tuple[ActionCommand, ...]:
     )
 
 
-def _disable(call: Call) -> None:
-    from kafka_steward.execution.switch import switch_off
+def _disable(call: CommandContext) -> None:
+    from kafka_steward.execution.reassignment_disable import disable_reassignment
 
     with call.hook.journal(call.hook.cluster_id()) as journal:
-        sentence = switch_off(journal, who=call.who, reason=call.arguments.reason)
+        sentence = disable_reassignment(journal, who=call.who, reason=call.arguments.reason)
     call.out.facts({"enabled": False, "sentence": sentence}, [sentence])
 
 
-def _enable(call: Call) -> None:
-    from kafka_steward.execution.switch import switch_on
+def _enable(call: CommandContext) -> None:
+    from kafka_steward.execution.reassignment_disable import enable_reassignment
 
     with call.hook.journal(call.hook.cluster_id()) as journal:
-        sentence = switch_on(journal, who=call.who, reason=call.arguments.reason)
+        sentence = enable_reassignment(journal, who=call.who, reason=call.arguments.reason)
     call.out.facts({"enabled": True, "sentence": sentence}, [sentence])
 
 
-def _bounce(call: Call) -> None:
-    from kafka_steward.execution.bouncing import announce_bounce
+def _bounce(call: CommandContext) -> None:
+    from kafka_steward.execution.announced_restarts import announce_restart
 
     with call.hook.journal(call.hook.cluster_id()) as journal:
-        sentence = announce_bounce(journal, call.arguments.broker, who=call.who, lasts_ms=call.arguments.ms)
+        sentence = announce_restart(journal, call.arguments.broker, who=call.who, lasts_ms=call.arguments.ms)
     call.out.facts({"broker": call.arguments.broker, "sentence": sentence}, [sentence])
 
 
-def _add(call: Call) -> None:
-    from kafka_steward.protocol.queueing import queue_add
+def _add(call: CommandContext) -> None:
+    from kafka_steward.document_api.queueing import queue_add
 
     try:
         text = Path(call.arguments.file).read_text()
@@ -103,9 +103,9 @@ def _add(call: Call) -> None:
     call.out.facts({"partitions": count, "sentence": sentence}, [sentence])
 
 
-def _list(call: Call) -> None:
+def _list(call: CommandContext) -> None:
+    from kafka_steward.document_api.queueing import queue_list
     from kafka_steward.journal.render import Table
-    from kafka_steward.protocol.queueing import queue_list
 
     with call.hook.journal(call.hook.cluster_id()) as journal:
         queued = queue_list(journal)
@@ -117,8 +117,8 @@ def _line(queued: ChunkPartition) -> tuple[str, str]:
     return str(queued.topic_partition), ",".join(map(str, queued.replicas))
 
 
-def _remove(call: Call) -> None:
-    from kafka_steward.protocol.queueing import queue_remove
+def _remove(call: CommandContext) -> None:
+    from kafka_steward.document_api.queueing import queue_remove
 
     with call.hook.journal(call.hook.cluster_id()) as journal:
         removed = queue_remove(journal, who=call.who)
@@ -126,16 +126,16 @@ def _remove(call: Call) -> None:
     call.out.facts({"removed": removed, "sentence": sentence}, [sentence])
 
 
-def _watch(call: Call) -> Exit:
-    from kafka_steward.protocol.live import Protocol
+def _watch(call: CommandContext) -> Exit:
+    from kafka_steward.document_api.controller import DocumentController
 
     with call.hook.open() as opened, interruptible() as interrupt:
         zookeeper = opened.access.zookeeper is not None
-        protocol = Protocol(opened.cluster, opened.journal, opened.settings, call.who, zookeeper=zookeeper)
-        complain(f"Watching cluster {opened.cluster.cluster_id}.")
+        protocol = DocumentController(opened.cluster, opened.journal, opened.settings, call.who, zookeeper=zookeeper)
+        print_error(f"Watching cluster {opened.cluster.cluster_id}.")
         told: set[str] = set()
         while True:
-            looked = patiently(protocol.look, interrupt.wait, stays="Ctrl-C stops.")
+            looked = with_retries(protocol.poll, interrupt.wait, stays="Ctrl-C stops.")
             for sentence in looked.sentences:
                 if sentence not in told:
                     print(printable(sentence), flush=True)

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
     from kafka_steward.cli.output import Output
     from kafka_steward.hooks.steward import StewardHook
-    from kafka_steward.journal.audit import Who
+    from kafka_steward.journal.audit import Actor
 
-__all__ = ["Act", "Call", "verb"]
+__all__ = ["Act", "CommandContext", "verb"]
 
 _PROCESS_CONTEXT = "_AIRFLOW_PROCESS_CONTEXT"
 _CLUSTER = Arg(
@@ -44,7 +44,7 @@ _OUTPUT = Arg(
 
 
 @dataclass
-class Call:
+class CommandContext:
     """One call of a verb: its arguments, the cluster's hook, the actor, and the output."""
 
     arguments: Namespace
@@ -65,15 +65,15 @@ class Call:
         return Output(self.arguments.output)
 
     @property
-    def who(self) -> Who:
+    def who(self) -> Actor:
         """The operating-system user at the terminal, as the actor for the audit trail."""
-        from kafka_steward.journal.audit import Who
+        from kafka_steward.journal.audit import Actor
 
         try:
-            return Who(person=getpass.getuser())
+            return Actor(person=getpass.getuser())
         except (KeyError, OSError):
             # A container may run under a user id without a name.
-            return Who(person=f"uid {os.getuid()}")
+            return Actor(person=f"uid {os.getuid()}")
 
     def command(self, words: str) -> str:
         """Return a command line for the same cluster, which the user may run next."""
@@ -81,7 +81,7 @@ class Call:
 
 
 #: The function of a verb. Raises StewardError, whose text is one message; None means that the request was completed.
-Act = Callable[[Call], Exit | None]
+Act = Callable[[CommandContext], Exit | None]
 
 
 def verb(
@@ -106,10 +106,10 @@ class _Command:
         # Airflow logs to standard output, which would mix log lines into the result.
         from airflow.utils.cli import suppress_logs_and_warning
 
-        suppress_logs_and_warning(lambda given: _act(self.act, Call(given)))(arguments)
+        suppress_logs_and_warning(lambda given: _act(self.act, CommandContext(given)))(arguments)
 
 
-def _act(act: Act, call: Call) -> None:
+def _act(act: Act, call: CommandContext) -> None:
     try:
         with _metadata_database():
             code = act(call)

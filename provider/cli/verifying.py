@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from kafka_steward.journal.moves import MoveRow
     from kafka_steward.journal.records import PlanRecord
 
-__all__ = ["Standing", "exit_of", "standings"]
+__all__ = ["PartitionStatus", "exit_of", "partition_statuses"]
 
 _BEGINS = "Reassignment of partition"
 
 
 @dataclass(frozen=True)
-class Standing:
+class PartitionStatus:
     """One partition: `code` is its own exit code, `sentence` is Kafka's own wording if Kafka has one."""
 
     partition: TopicPartition
@@ -30,18 +30,20 @@ class Standing:
     sentence: str
 
 
-def standings(record: PlanRecord, rows: Sequence[MoveRow], found: Mapping[TopicPartition, Partition]) -> list[Standing]:
+def partition_statuses(
+    record: PlanRecord, rows: Sequence[MoveRow], found: Mapping[TopicPartition, Partition]
+) -> list[PartitionStatus]:
     """Return the status of each partition of the plan, compared with the cluster's current state. Pure."""
-    return [Standing(row.topic_partition, *_judged(record, row, found.get(row.topic_partition))) for row in rows]
+    return [PartitionStatus(row.topic_partition, *_status(record, row, found.get(row.topic_partition))) for row in rows]
 
 
-def exit_of(standings: Sequence[Standing]) -> Exit:
+def exit_of(standings: Sequence[PartitionStatus]) -> Exit:
     """Return UNFINISHED if any partition is in progress; else FAILED if any is not where it should be; else DONE."""
     codes = {standing.code for standing in standings}
     return next((code for code in (Exit.UNFINISHED, Exit.FAILED) if code in codes), Exit.DONE)
 
 
-def _judged(record: PlanRecord, row: MoveRow, now: Partition | None) -> tuple[Exit, str]:
+def _status(record: PlanRecord, row: MoveRow, now: Partition | None) -> tuple[Exit, str]:
     name = row.topic_partition
     if now is None:
         return Exit.FAILED, f"{_BEGINS} {name} cannot be verified: there is no such partition any more."

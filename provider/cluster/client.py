@@ -16,20 +16,20 @@ from typing import Any
 from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster import configs, log_requests, requests
 from kafka_steward.cluster import topics as making
-from kafka_steward.cluster.calls import Calls, batches
 from kafka_steward.cluster.configs import ConfigChange
 from kafka_steward.cluster.connection import checked_config
-from kafka_steward.cluster.lag import belonging
-from kafka_steward.cluster.recent import Recent
-from kafka_steward.cluster.refusals import raise_refusal, refusals
+from kafka_steward.cluster.lag import without_stray_replicas
+from kafka_steward.cluster.metadata_freshness import MetadataReconciler
+from kafka_steward.cluster.refusals import partition_errors, raise_request_error
 from kafka_steward.cluster.state import Broker, LogDir, Reassignment, Snapshot
-from kafka_steward.cluster.turns import in_turn
+from kafka_steward.cluster.transport import KafkaTransport, batches
+from kafka_steward.cluster.turns import limit_concurrent_decoding
 from kafka_steward.errors import ClusterError, KafkaRefused
 
 __all__ = ["KafkaCluster"]
 
 #: The metadata propagation delay: twice the longest measured lag of a broker behind the controller.
-_NEWS_S = 0.5
+PROPAGATION_DELAY_S = 0.5
 #: API keys whose support identifies the kind of a broker.
 _DESCRIBE_QUORUM, _DESCRIBE_CLUSTER = 55, 60
 
@@ -49,9 +49,9 @@ class KafkaCluster:
         expected_cluster_id: str | None = None,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
-        self._calls = Calls(checked_config(config), expected_cluster_id)
+        self._calls = KafkaTransport(checked_config(config), expected_cluster_id)
         self._now_ms = now_ms
-        self._recent = Recent(orders_raise_epochs=self.zookeeper_mode)
+        self._recent = MetadataReconciler(orders_raise_epochs=self.zookeeper_mode)
         self._looked = False
         self._listed_s = 0.0
 
@@ -89,8 +89,8 @@ class KafkaCluster:
         """
         taken_ms = self._now_ms()
         self.reassignments()
-        self._let_news_arrive()
-        with in_turn() if topics is None else nullcontext():
+        self._await_metadata_propagation()
+        with limit_concurrent_decoding() if topics is None else nullcontext():
             partitions, internal = requests.partitions_in_metadata(self._calls.metadata(topics))
             reconciled = self._recent.reconcile(partitions, self.reassignments())
         return Snapshot(self.cluster_id, taken_ms, self._brokers(), reconciled, internal)
@@ -101,20 +101,22 @@ class KafkaCluster:
 
     def live_views(self, brokers: Collection[int], *, timeout_s: float = 2.0) -> dict[int, frozenset[int]]:
         """Return the live brokers as each of `brokers` itself lists them; brokers that do not respond are left out."""
-        answers = self._calls.each(
+        answers = self._calls.each_broker(
             dict.fromkeys(brokers, partial(requests.metadata_request, ())), timeout_ms=int(timeout_s * 1000)
         )
         views = {broker: answer for broker, answer in answers.items() if not isinstance(answer, ClusterError)}
         for answer in views.values():
-            self._calls.recognise(answer.cluster_id)
+            self._calls.verify_cluster_id(answer.cluster_id)
         return {broker: frozenset(requests.live_in_metadata(answer)) for broker, answer in views.items()}
 
     def reassignments(self) -> dict[TopicPartition, Reassignment]:
         """Return all reassignments in flight, including external ones (KIP-455)."""
-        response = self._calls.controller(partial(requests.list_request, self._calls.server_timeout_ms), change=False)
-        raise_refusal(response, "listing reassignments")
+        response = self._calls.on_controller(
+            partial(requests.list_request, self._calls.server_timeout_ms), change=False
+        )
+        raise_request_error(response, "listing reassignments")
         listed = requests.listed(response)
-        self._recent.hear(listed, time.monotonic())
+        self._recent.on_listed(listed, time.monotonic())
         return listed
 
     def alter(
@@ -131,7 +133,7 @@ class KafkaCluster:
         """
         # ZooKeeper-mode brokers learn of topic settings late, and do not throttle copies that begin before that.
         if self.zookeeper_mode:
-            time.sleep(max(0.0, self._listed_s + _NEWS_S - time.monotonic()))
+            time.sleep(max(0.0, self._listed_s + PROPAGATION_DELAY_S - time.monotonic()))
         return self._alter(dict(targets), "the new assignment", keep_factor=keep_factor)
 
     def cancel(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, KafkaRefused | None]:
@@ -147,9 +149,9 @@ class KafkaCluster:
         results: dict[TopicPartition, KafkaRefused | None] = {}
         for batch in batches(list(partitions)):
             request = partial(requests.elect_request, batch, self._calls.server_timeout_ms)
-            response = self._calls.controller(request, change=True)
-            raise_refusal(response, "electing leaders")
-            results |= refusals(batch, requests.elected(response), "the election of the preferred leader")
+            response = self._calls.on_controller(request, change=True)
+            raise_request_error(response, "electing leaders")
+            results |= partition_errors(batch, requests.elected(response), "the election of the preferred leader")
         return results
 
     def log_dirs(self, brokers: Collection[int], *, assigned: Snapshot | None = None) -> dict[int, LogDir]:
@@ -159,7 +161,11 @@ class KafkaCluster:
         this snapshot assigns to the broker count.
         """
         dirs = self._described(dict.fromkeys(brokers))
-        return dirs if assigned is None else {broker: belonging(dirs[broker], assigned, broker) for broker in dirs}
+        return (
+            dirs
+            if assigned is None
+            else {broker: without_stray_replicas(dirs[broker], assigned, broker) for broker in dirs}
+        )
 
     def directories(self, brokers: Collection[int], *, timeout_s: float = 2.0) -> dict[int, LogDir]:
         """Return the log directories of each of `brokers`, without replicas; leave out brokers that do not respond."""
@@ -191,7 +197,7 @@ class KafkaCluster:
         }
         return {
             (partition, broker): end
-            for broker, answer in self._calls.each(asked).items()
+            for broker, answer in self._calls.each_broker(asked).items()
             if not isinstance(answer, ClusterError)
             for partition, end in log_requests.log_end_offsets(answer).items()
         }
@@ -262,31 +268,31 @@ class KafkaCluster:
 
         Brokers that do not respond are left out.
         """
-        answers = self._calls.each(
+        answers = self._calls.each_broker(
             {broker: partial(log_requests.log_dirs_request, partitions) for broker, partitions in held.items()},
             timeout_ms=timeout_ms,
         )
         told = {broker: answer for broker, answer in answers.items() if not isinstance(answer, ClusterError)}
         for broker, answer in told.items():
-            raise_refusal(answer, f"describing the log directories of broker {broker}")
+            raise_request_error(answer, f"describing the log directories of broker {broker}")
         return {broker: log_requests.log_dir(answer) for broker, answer in told.items()}
 
-    def _let_news_arrive(self) -> None:
+    def _await_metadata_propagation(self) -> None:
         """Wait, before the first snapshot only, until metadata has reached all brokers.
 
         A reassignment that ended just before the client's first list is not in its memory and could not be reconciled.
         """
         if not self._looked:
-            time.sleep(_NEWS_S)
+            time.sleep(PROPAGATION_DELAY_S)
             self._looked = True
 
     def _brokers(self) -> dict[int, Broker]:
         if not self._calls.session().supports(_DESCRIBE_CLUSTER):
             # Kafka before 2.8 does not support the request; it has no fenced brokers either.
             return requests.live_in_metadata(self._calls.metadata(()))
-        response = self._calls.any(requests.cluster_request)
-        raise_refusal(response, "describing the cluster")
-        self._calls.recognise(response.cluster_id)
+        response = self._calls.any_broker(requests.cluster_request)
+        raise_request_error(response, "describing the cluster")
+        self._calls.verify_cluster_id(response.cluster_id)
         return requests.described_brokers(response)
 
     def _alter(
@@ -297,10 +303,10 @@ class KafkaCluster:
             wanted = {partition: targets[partition] for partition in batch}
             timeout_ms = self._calls.server_timeout_ms
             request = partial(requests.alter_request, wanted, timeout_ms, keep_factor=keep_factor)
-            response = self._calls.controller(request, change=True)
-            raise_refusal(response, f"{what} of {len(batch)} partitions")
-            answers = refusals(batch, requests.altered(response), what)
+            response = self._calls.on_controller(request, change=True)
+            raise_request_error(response, f"{what} of {len(batch)} partitions")
+            answers = partition_errors(batch, requests.altered(response), what)
             accepted = {partition: targets[partition] for partition in batch if answers[partition] is None}
-            self._recent.ask(accepted, time.monotonic())
+            self._recent.on_accepted(accepted, time.monotonic())
             results |= answers
         return results

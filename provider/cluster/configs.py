@@ -16,7 +16,7 @@ from typing import Any
 from kafka.protocol.admin import DescribeConfigsRequest, IncrementalAlterConfigsRequest
 
 from kafka_steward.cluster import requests
-from kafka_steward.cluster.calls import Calls, batches
+from kafka_steward.cluster.transport import KafkaTransport, batches
 from kafka_steward.errors import ClusterError, KafkaRefused, KafkaTimeout
 
 __all__ = ["ConfigChange", "ConfigOp"]
@@ -53,7 +53,7 @@ class ConfigChange:
 
 
 def read_topics(
-    calls: Calls, topics: Collection[str], keys: Collection[str], *, own_only: bool
+    calls: KafkaTransport, topics: Collection[str], keys: Collection[str], *, own_only: bool
 ) -> dict[str, dict[str, str]]:
     """Return values by topic and key; leave out topics that do not or cannot exist.
 
@@ -61,17 +61,22 @@ def read_topics(
     """
     values: dict[str, dict[str, str]] = {}
     for batch in batches(list(topics)):
-        response = calls.any(partial(describe_request, TOPIC, batch, keys))
+        response = calls.any_broker(partial(describe_request, TOPIC, batch, keys))
         values |= described(response, own_only=own_only, missing=requests.NO_SUCH_TOPIC)
     return values
 
 
 def read_brokers(
-    calls: Calls, brokers: Collection[int], keys: Collection[str], *, own_only: bool, timeout_ms: int | None = None
+    calls: KafkaTransport,
+    brokers: Collection[int],
+    keys: Collection[str],
+    *,
+    own_only: bool,
+    timeout_ms: int | None = None,
 ) -> dict[int, dict[str, str]]:
     """Return values by broker and key, requested from each broker itself; leave out brokers that do not respond."""
     asked = {broker: partial(describe_request, BROKER, [str(broker)], keys) for broker in brokers}
-    answers = calls.each(asked, timeout_ms=timeout_ms)
+    answers = calls.each_broker(asked, timeout_ms=timeout_ms)
     return {
         broker: described(answer, own_only=own_only)[str(broker)]
         for broker, answer in answers.items()
@@ -79,23 +84,27 @@ def read_brokers(
     }
 
 
-def change_topics(calls: Calls, changes: Mapping[str, Sequence[ConfigChange]]) -> dict[str, KafkaRefused | None]:
+def change_topics(
+    calls: KafkaTransport, changes: Mapping[str, Sequence[ConfigChange]]
+) -> dict[str, KafkaRefused | None]:
     """Perform `changes`; return None, or Kafka's refusal, per topic."""
     results: dict[str, KafkaRefused | None] = {}
     for batch in batches(list(changes)):
         request = partial(change_request, TOPIC, {topic: changes[topic] for topic in batch})
-        results |= changed(calls.controller(request, change=True))
+        results |= changed(calls.on_controller(request, change=True))
     return results
 
 
-def change_brokers(calls: Calls, changes: Mapping[int, Sequence[ConfigChange]]) -> dict[int, ClusterError | None]:
+def change_brokers(
+    calls: KafkaTransport, changes: Mapping[int, Sequence[ConfigChange]]
+) -> dict[int, ClusterError | None]:
     """Perform `changes`, each at its own broker; return None, or the error, per broker.
 
     Returns when the brokers show the changes that they accepted. A broker of a ZooKeeper-mode cluster applies a change
     a moment after it accepted it, and uses the old value until then: a copy that starts immediately would not be
     throttled.
     """
-    answers = calls.each(
+    answers = calls.each_broker(
         {broker: partial(change_request, BROKER, {str(broker): several}) for broker, several in changes.items()}
     )
     results = {
@@ -106,7 +115,7 @@ def change_brokers(calls: Calls, changes: Mapping[int, Sequence[ConfigChange]]) 
     return results
 
 
-def _wait_until_shown(calls: Calls, changes: Mapping[int, Sequence[ConfigChange]]) -> None:
+def _wait_until_shown(calls: KafkaTransport, changes: Mapping[int, Sequence[ConfigChange]]) -> None:
     """Wait until the responding brokers show the changes, with a short time-out, since the changes are already made."""
     deadline = time.monotonic() + _SHOWN_WITHIN_S
     keys = {change.name for several in changes.values() for change in several}

@@ -8,7 +8,7 @@ from typing import Any
 
 import kafka.errors
 
-__all__ = ["RETRIABLE", "TIMEOUTS", "Request", "answer_of", "answers_of", "is_unknown", "refresh_nodes", "words_of"]
+__all__ = ["RETRIABLE", "TIMEOUTS", "Request", "send", "send_all", "is_unknown_broker", "refresh_nodes", "error_text"]
 
 TIMEOUTS = (kafka.errors.KafkaTimeoutError, kafka.errors.RequestTimedOutError)
 RETRIABLE = (kafka.errors.RetriableError, kafka.errors.UnknownBrokerIdError)
@@ -18,13 +18,13 @@ _GRACE_MS = 250
 Request = Callable[[], Any]
 
 
-async def answer_of(manager: Any, request: Any, node: int, timeout_ms: int) -> Any:
+async def send(manager: Any, request: Any, node: int, timeout_ms: int) -> Any:
     """Send a request to one broker and return its response. Raises kafka-python's errors."""
     sent = manager.send(request, node_id=node, request_timeout_ms=timeout_ms)
     return await manager.wait_for(sent, timeout_ms + _GRACE_MS)
 
 
-async def answers_of(manager: Any, asked: Mapping[int, Request], timeout_ms: int) -> dict[int, Any]:
+async def send_all(manager: Any, asked: Mapping[int, Request], timeout_ms: int) -> dict[int, Any]:
     """Send requests to all brokers concurrently; return the responses, or kafka-python's errors, by broker."""
     deadline = time.monotonic() + (timeout_ms + _GRACE_MS) / 1000
     pending = {broker: _sent(manager, request, broker, timeout_ms) for broker, request in asked.items()}
@@ -39,14 +39,14 @@ async def refresh_nodes(manager: Any, timeout_ms: int) -> None:
         return
 
 
-def is_unknown(answer: Any) -> bool:
+def is_unknown_broker(answer: Any) -> bool:
     """Return whether `answer` is the error for a broker that is missing in kafka-python's table of brokers."""
     return isinstance(answer, kafka.errors.UnknownBrokerIdError)
 
 
-def words_of(error: Exception) -> str:
+def error_text(error: Exception) -> str:
     """Return the message of an error, without its class; the class name if it has no message."""
-    if is_unknown(error):
+    if is_unknown_broker(error):
         return "the cluster does not list it"
     return str(error.args[0]) if error.args else type(error).__name__
 

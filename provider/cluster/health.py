@@ -20,19 +20,19 @@ from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.lag import lag
 from kafka_steward.cluster.state import LogDir, Partition, Snapshot
 
-__all__ = ["Copies", "Health", "copies_of", "failed_brokers", "health_of", "witnesses"]
+__all__ = ["CopiedBytes", "Health", "copied_bytes", "failed_brokers", "health_of", "down_votes"]
 
-WORDS_NEEDED = 2
+DOWN_QUORUM = 2
 
 
 def failed_brokers(snapshot: Snapshot, views: Mapping[int, frozenset[int]]) -> frozenset[int]:
     """Return the failed brokers. `views` maps each live broker that responded to the brokers that it lists as live."""
-    needed = min(WORDS_NEEDED, len(snapshot.live))
-    words = witnesses(snapshot, views)
+    needed = min(DOWN_QUORUM, len(snapshot.live))
+    words = down_votes(snapshot, views)
     return frozenset(broker for broker, by in words.items() if needed and len(by) >= needed)
 
 
-def witnesses(snapshot: Snapshot, views: Mapping[int, frozenset[int]]) -> dict[int, frozenset[int]]:
+def down_votes(snapshot: Snapshot, views: Mapping[int, frozenset[int]]) -> dict[int, frozenset[int]]:
     """Return, for each broker that has replicas and is not live, the live brokers that do not list it as live."""
     # -1 in a ZooKeeper-mode assignment is a placeholder for a pending replica, not a broker.
     missing = {broker for broker in snapshot.hosting - snapshot.live if broker >= 0}
@@ -43,7 +43,7 @@ def witnesses(snapshot: Snapshot, views: Mapping[int, frozenset[int]]) -> dict[i
 
 
 @dataclass(frozen=True)
-class Copies:
+class CopiedBytes:
     """The progress of copying at one moment: bytes by partition and broker that a reassignment is adding."""
 
     at_ms: int
@@ -108,8 +108,8 @@ def health_of(
     *,
     min_isr: Mapping[str, int],
     ends: Mapping[tuple[TopicPartition, int], int],
-    copies: Copies,
-    before: Copies | None = None,
+    copies: CopiedBytes,
+    before: CopiedBytes | None = None,
     owed: int = 0,
     disks: Mapping[int, LogDir] | None = None,
     hidden_topics: tuple[str, ...] | None = None,
@@ -142,9 +142,9 @@ def health_of(
     )
 
 
-def copies_of(snapshot: Snapshot, log_dirs: Mapping[int, LogDir], at_ms: int) -> Copies:
+def copied_bytes(snapshot: Snapshot, log_dirs: Mapping[int, LogDir], at_ms: int) -> CopiedBytes:
     """Return the bytes copied to the replicas that reassignments are adding; leave out brokers without log data."""
-    return Copies(
+    return CopiedBytes(
         at_ms,
         {
             (name, broker): log_dirs[broker].replica_bytes.get(name, 0)
@@ -183,7 +183,9 @@ def _imbalance(snapshot: Snapshot, brokers: Iterable[int]) -> float:
     return max(counts.values()) / mean - 1 if mean else 0.0
 
 
-def _rates(snapshot: Snapshot, copies: Copies, before: Copies | None) -> tuple[dict[int, float], dict[int, float]]:
+def _rates(
+    snapshot: Snapshot, copies: CopiedBytes, before: CopiedBytes | None
+) -> tuple[dict[int, float], dict[int, float]]:
     """Return bytes per second in and out. Bytes copied between the last poll and the end of a move are not counted."""
     if before is None or copies.at_ms <= before.at_ms:
         return {}, {}

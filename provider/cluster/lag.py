@@ -14,7 +14,7 @@ from typing import Protocol
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.state import LogDir, Partition, Snapshot
 
-__all__ = ["LogEnds", "belonging", "bytes_missing", "held_by", "lag", "log_ends"]
+__all__ = ["LogEnds", "without_stray_replicas", "bytes_missing", "partitions_by_broker", "lag", "log_ends"]
 
 
 class LogEnds(Protocol):
@@ -29,7 +29,7 @@ def log_ends(cluster: LogEnds, held: Mapping[int, Collection[TopicPartition]]) -
     return cluster.log_ends(held)
 
 
-def held_by(partitions: Iterable[Partition]) -> dict[int, list[TopicPartition]]:
+def partitions_by_broker(partitions: Iterable[Partition]) -> dict[int, list[TopicPartition]]:
     """Return, by broker, the partitions whose log ends are needed for the lag of all replicas of `partitions`."""
     held: dict[int, list[TopicPartition]] = {}
     for partition in partitions:
@@ -62,7 +62,7 @@ def bytes_missing(dirs: Mapping[int, LogDir], partition: Partition, broker: int)
     return None if whole is None else max(0, whole - dirs[broker].replica_bytes.get(partition.topic_partition, 0))
 
 
-def belonging(directory: LogDir, snapshot: Snapshot, broker: int) -> LogDir:
+def without_stray_replicas(directory: LogDir, snapshot: Snapshot, broker: int) -> LogDir:
     """Return `directory` without stray replicas, which `snapshot` does not assign to `broker`.
 
     In ZooKeeper mode a broker that was offline still reports replicas that were moved off it, and deletes them a little

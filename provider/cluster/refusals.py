@@ -9,17 +9,17 @@ from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster import requests
 from kafka_steward.errors import KafkaRefused, KafkaTimeout
 
-__all__ = ["raise_refusal", "refusals"]
+__all__ = ["raise_request_error", "partition_errors"]
 
 
-def raise_refusal(response: Any, doing: str) -> None:
+def raise_request_error(response: Any, doing: str) -> None:
     """Raise KafkaRefused if the whole request was refused."""
     code = int(getattr(response, "error_code", 0) or 0)
     if code:
         raise requests.refusal(code, getattr(response, "error_message", None), doing)
 
 
-def refusals(
+def partition_errors(
     asked: Iterable[TopicPartition], outcomes: Mapping[TopicPartition, tuple[int, str | None]], what: str
 ) -> dict[TopicPartition, KafkaRefused | None]:
     """Return None, or Kafka's refusal, per requested partition. Raises KafkaTimeout when one error is a time-out."""

@@ -41,12 +41,41 @@ UNKNOWN_ERROR, NONE, UNKNOWN_TOPIC, TIMED_OUT, NOT_AUTHORIZED, NOT_CONTROLLER, E
 )
 
 
+#: Kafka's errors for a missing right, with the resource of the ACL.
+_RESOURCES = {NOT_AUTHORIZED: "every topic", 31: "the cluster"}
+#: The operation of the ACL, by the beginning of what was requested.
+_OPERATIONS = {
+    "listing": "Describe",
+    "describing": "Describe",
+    "reading": "DescribeConfigs",
+    "changing": "AlterConfigs",
+    "the new assignment": "Alter",
+    "the cancellation": "Alter",
+    "electing": "Alter",
+    "the election": "Alter",
+    "creating": "Create",
+    "adding": "Alter",
+}
+
+
 def refusal(code: int, message: str | None, doing: str) -> KafkaRefused:
-    """Return the error for Kafka's error `code` during `doing`, with Kafka's own message if there is one."""
+    """Return the error for Kafka's error `code` during `doing`, with Kafka's own message if there is one.
+
+    If a right is missing, the error names the ACL.
+    """
     kind = kafka.errors.for_code(code)
     told = str(message or getattr(kind, "description", None) or getattr(kind, "message", None) or "no reason given")
     words = printable(told)  # the message may come from an authorizer, a policy or a proxy, and quote any text
-    return KafkaRefused(code, words, f"Kafka refused {doing}: {words.rstrip('.')} (error {code}).")
+    return KafkaRefused(
+        code, words, f"Kafka refused {doing}: {words.rstrip('.')} (error {code}){_advice(code, doing)}."
+    )
+
+
+def _advice(code: int, doing: str) -> str:
+    operation = next((each for began, each in _OPERATIONS.items() if doing.startswith(began)), None)
+    if code not in _RESOURCES or operation is None:
+        return ""
+    return f"; grant our principal {operation} on {_RESOURCES[code]}, as docs/permissions.md says"
 
 
 def metadata_request(topics: Collection[str] | None) -> Any:

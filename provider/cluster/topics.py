@@ -9,14 +9,14 @@ from kafka.protocol.admin import CreatePartitionsRequest, CreateTopicsRequest
 
 from kafka_steward.assignment import Assignment
 from kafka_steward.cluster import requests
-from kafka_steward.cluster.calls import Calls
+from kafka_steward.cluster.transport import KafkaTransport
 from kafka_steward.errors import KafkaRefused, KafkaTimeout
 
 __all__ = ["add_partitions", "create"]
 
 
 def create(
-    calls: Calls,
+    calls: KafkaTransport,
     topic: str,
     partitions: int,
     replication_factor: int,
@@ -45,7 +45,7 @@ def create(
 
 
 def add_partitions(
-    calls: Calls, topic: str, count: int, assignments: Sequence[Assignment] | None
+    calls: KafkaTransport, topic: str, count: int, assignments: Sequence[Assignment] | None
 ) -> KafkaRefused | None:
     """Increase a topic to `count` partitions in total; return None, or Kafka's refusal.
 
@@ -61,8 +61,8 @@ def add_partitions(
     return _asked(calls, request, "results", f"adding partitions to topic {topic}")
 
 
-def _asked(calls: Calls, request: Callable[[], Any], answers: str, doing: str) -> KafkaRefused | None:
-    answer = getattr(calls.controller(request, change=True, once=True), answers)[0]
+def _asked(calls: KafkaTransport, request: Callable[[], Any], answers: str, doing: str) -> KafkaRefused | None:
+    answer = getattr(calls.on_controller(request, change=True, once=True), answers)[0]
     code = int(answer.error_code)
     if code == requests.TIMED_OUT:
         raise KafkaTimeout(f"Kafka did not confirm {doing} in time; it may have been done all the same: look first.")

@@ -10,15 +10,15 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["in_turn"]
+__all__ = ["limit_concurrent_decoding"]
 
 #: Seconds that a snapshot waits for earlier ones. Then it proceeds, so that a stalled cluster does not block others.
-PATIENCE_S = 3.0
+MAX_WAIT_S = 3.0
 _turn = threading.Lock()
 
 
 @contextmanager
-def in_turn(patience_s: float = PATIENCE_S) -> Iterator[None]:
+def limit_concurrent_decoding(patience_s: float = MAX_WAIT_S) -> Iterator[None]:
     """Enter the context when no other thread of this process is in it, or after `patience_s` seconds at the latest."""
     mine = _turn.acquire(timeout=patience_s)
     try:

@@ -52,7 +52,11 @@ class Moving:
 
 
 def wait_for(
-    question: Callable[[], Answer | None], *, within_s: float, what: str, meanwhile: Callable[[], None] = lambda: None
+    question: Callable[[], Answer | None],
+    *,
+    within_s: float,
+    what: str,
+    meanwhile: Callable[[], None] = lambda: None,
 ) -> Answer:
     """Poll `question` until it returns a value. Raises DemoFailed, naming `what`, after `within_s` seconds.
 

@@ -77,7 +77,7 @@ def create_topics(sandbox: Sandbox) -> str:
     for topic in _TOPICS:
         sandbox.create_topics(topic, partitions=_PARTITIONS, replication_factor=3)
         sandbox.fill(topic, _BYTES)
-    sandbox.wait_whole(_TOPICS)
+    sandbox.wait_replicated(_TOPICS)
     return (
         f"{', '.join(_TOPICS)}: {len(_TOPICS) * _PARTITIONS} partitions, replication factor 3, "
         f"{len(_TOPICS) * _BYTES // 1_000_000} MB of data"

@@ -24,7 +24,7 @@ from kafka_steward.demo.tables import (
 from kafka_steward.journal.open import Journal, open_journal
 from kafka_steward.journal.records import PlanRecord
 
-__all__ = ["Ending", "play"]
+__all__ = ["DemoResult", "play"]
 
 _MEGABYTE = 1_000_000
 _DETECTED_WITHIN_S = 60.0
@@ -33,7 +33,7 @@ _HEALED_WITHIN_S = 600.0
 
 
 @dataclass(frozen=True)
-class Ending:
+class DemoResult:
     """The result of the demo; its string form is the demo's last line."""
 
     broker: int
@@ -50,7 +50,7 @@ class Ending:
         )
 
 
-def play(scene: Scene, screen: Screen, victim: int) -> Ending:
+def play(scene: Scene, screen: Screen, victim: int) -> DemoResult:
     """Kill `victim`, show the heal, and return the result. Raises DemoFailed with one message."""
     with ExitStack() as stack:
         cluster = stack.enter_context(KafkaCluster({"bootstrap_servers": scene.sandbox.bootstrap.split(",")}))
@@ -148,11 +148,11 @@ def _show_end_of_run(scene: Scene, screen: Screen) -> None:
     screen.step("whole", "every replica is in its ISR, preferred leaders lead, and the DAG run succeeded")
 
 
-def _ending(victim: int, record: PlanRecord, proof: Mapping[str, Any], after: Snapshot, seconds: float) -> Ending:
+def _ending(victim: int, record: PlanRecord, proof: Mapping[str, Any], after: Snapshot, seconds: float) -> DemoResult:
     left = under_replicated(after)
     if left or victim in after.hosting:
         raise follow.DemoFailed(f"The plan {record.digest[:12]} ended, and {left} partitions are under-replicated.")
-    return Ending(victim, record.partitions, proof["replicas_moved"], proof["lower_bound"], left, seconds)
+    return DemoResult(victim, record.partitions, proof["replicas_moved"], proof["lower_bound"], left, seconds)
 
 
 def _show_trail(screen: Screen, journal: Journal, since_ms: int) -> None:

@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 from itertools import groupby
 
 from kafka_steward.cluster.state import Snapshot
-from kafka_steward.journal.audit import AuditRow, Entry
+from kafka_steward.journal.audit import AuditRecord, StoredAuditRecord
 
 __all__ = ["BROKER_COLUMNS", "TRAIL_COLUMNS", "broker_rows", "cluster_rows", "trail_rows", "under_replicated"]
 
@@ -37,7 +37,7 @@ def cluster_rows(moments: Sequence[tuple[str, Snapshot]]) -> list[tuple[str, ...
     ]
 
 
-def trail_rows(trail: Sequence[AuditRow]) -> list[tuple[str, ...]]:
+def trail_rows(trail: Sequence[StoredAuditRecord]) -> list[tuple[str, ...]]:
     """Return the audit trail in its order; consecutive rows of one operation are merged into one line."""
     together = groupby(trail, key=lambda row: (row.entry.action, row.outcome, row.entry.who, row.entry.broker is None))
     return [_trail_row(list(rows)) for _, rows in together]
@@ -70,7 +70,7 @@ def _narrowest(snapshot: Snapshot) -> int:
     return min(spans, default=0)
 
 
-def _trail_row(rows: Sequence[AuditRow]) -> tuple[str, ...]:
+def _trail_row(rows: Sequence[StoredAuditRecord]) -> tuple[str, ...]:
     first = rows[0]
     when = datetime.fromtimestamp(first.when_ms / 1000, tz=timezone.utc)
     others = f" and {len(rows) - 1} more" if len(rows) > 1 else ""
@@ -84,7 +84,7 @@ def _trail_row(rows: Sequence[AuditRow]) -> tuple[str, ...]:
     )
 
 
-def _what(entry: Entry) -> str:
+def _what(entry: AuditRecord) -> str:
     if entry.topic is not None:
         change = f" {_text(entry.before)} → {_text(entry.after)}" if isinstance(entry.after, list) else ""
         return f"{entry.topic}-{entry.partition}{change}"

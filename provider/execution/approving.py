@@ -10,14 +10,14 @@ from kafka_steward.assignment import Move
 from kafka_steward.errors import DocumentError, NodeExists, PlanError
 from kafka_steward.journal import paths
 from kafka_steward.journal.approvals import Approval
-from kafka_steward.journal.audit import Action, Entry, Who
+from kafka_steward.journal.audit import Action, Actor, AuditRecord
 from kafka_steward.journal.changes import remove
 from kafka_steward.journal.open import Journal
 
-__all__ = ["approval_of", "approve", "goes_without", "is_approved", "refuse_unapproved", "reject"]
+__all__ = ["approval_of", "approve", "approval_exemption", "is_approved", "refuse_unapproved", "reject"]
 
 
-def goes_without(moves: Sequence[Move], *, unattended: bool, approve_above: int | None) -> str:
+def approval_exemption(moves: Sequence[Move], *, unattended: bool, approve_above: int | None) -> str:
     """Return the reason why a plan needs no manual approval; empty when it needs one. Pure.
 
     Only the plan of an unattended run may be exempt. Its moves must copy at most `approve_above` bytes, and the size of
@@ -32,14 +32,14 @@ def goes_without(moves: Sequence[Move], *, unattended: bool, approve_above: int 
     return f"a scheduled run moves {copied} bytes, and people are asked above {approve_above}"
 
 
-def approve(journal: Journal, approval: Approval, who: Who) -> Approval:
+def approve(journal: Journal, approval: Approval, who: Actor) -> Approval:
     """Store an approval and return the stored one. Raises JournalError.
 
     An existing approval is kept, unless it is unreadable or names another plan.
     """
     who = replace(who, person=approval.person)
     reason = f"approved{f': {approval.reason}' if approval.reason else ''}"
-    journal.audit.note(Entry(Action.APPROVE, reason, plan=approval.plan, after=approval.values(), who=who))
+    journal.audit.record(AuditRecord(Action.APPROVE, reason, plan=approval.plan, after=approval.values(), who=who))
     path = paths.approval(approval.plan)
     there = journal.tree.get(path)
     if there is not None and approval_of(journal, approval.plan) is None:
@@ -49,9 +49,9 @@ def approve(journal: Journal, approval: Approval, who: Who) -> Approval:
     return refuse_unapproved(journal, approval.plan)
 
 
-def reject(journal: Journal, plan: str, who: Who, *, person: str | None, reason: str) -> None:
+def reject(journal: Journal, plan: str, who: Actor, *, person: str | None, reason: str) -> None:
     """Record that a plan was rejected, by a person or because nobody answered. Raises JournalError."""
-    journal.audit.note(Entry(Action.REJECT, f"rejected: {reason}", plan=plan, who=replace(who, person=person)))
+    journal.audit.record(AuditRecord(Action.REJECT, f"rejected: {reason}", plan=plan, who=replace(who, person=person)))
 
 
 def approval_of(journal: Journal, digest: str) -> Approval | None:

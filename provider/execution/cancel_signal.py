@@ -16,14 +16,14 @@ from typing import Any
 from kafka_steward.errors import DocumentError, PlanError
 from kafka_steward.execution.cancelling import Scope, request_cancel
 from kafka_steward.execution.external import ExternalCancel, ExternalState, cancel_external, find_external
-from kafka_steward.execution.owner import new_owner
+from kafka_steward.execution.lock_holder import lock_holder_id
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.journal import paths
-from kafka_steward.journal.audit import Action, Entry, Who
+from kafka_steward.journal.audit import Action, Actor, AuditRecord
 from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.open import Journal
 from kafka_steward.journal.plans import PlanStatus
-from kafka_steward.journal.quarantine import delete_as_heard
+from kafka_steward.journal.quarantine import delete_or_quarantine
 from kafka_steward.journal.requests import CancelRequest
 from kafka_steward.journal.tree import Node
 
@@ -50,7 +50,7 @@ class CancelOutcome:
 
 
 def consume_cancel_signal(
-    cluster: ClusterPort, journal: Journal, who: Who, *, fence: Fence | None = None
+    cluster: ClusterPort, journal: Journal, who: Actor, *, fence: Fence | None = None
 ) -> CancelOutcome | None:
     """Execute the cancel signal and delete it; return None if there is none, or if it is not fully executed yet.
 
@@ -72,15 +72,15 @@ def consume_cancel_signal(
     if outcome.pending and journal.tree.now_ms() - node.modified_ms < _PENDING_MS:
         return None
     told = outcome.sentences or (f"{paths.CANCEL_IN_PROGRESS} was created, and there was nothing to cancel.",)
-    entry = Entry(Action.REQUEST, " ".join(told)[:2000], after=CANCEL_SIGNAL, who=_asker(request, who))
-    journal.audit.note(entry)
+    entry = AuditRecord(Action.REQUEST, " ".join(told)[:2000], after=CANCEL_SIGNAL, who=_asker(request, who))
+    journal.audit.record(entry)
     # A node that was changed since it was read is a new request: it stays for the next reader.
-    delete_as_heard(journal.tree, node, CancelRequest.from_node)
+    delete_or_quarantine(journal.tree, node, CancelRequest.from_node)
     return replace(outcome, sentences=told)
 
 
 def cancel_everything(
-    cluster: ClusterPort, journal: Journal, request: CancelRequest, who: Who, *, fence: Fence | None = None
+    cluster: ClusterPort, journal: Journal, request: CancelRequest, who: Actor, *, fence: Fence | None = None
 ) -> CancelOutcome:
     """Request the cancel of each pending plan, and cancel external reassignments; the steps of the plans do the rest.
 
@@ -96,7 +96,7 @@ def cancel_everything(
     if fence is not None:
         cancelled = cancel(fence=fence)
     else:
-        with journal.step_lock(new_owner()) as own_fence:
+        with journal.step_lock(lock_holder_id()) as own_fence:
             cancelled = cancel(fence=own_fence)
     told = (*outcome.sentences, *(each.sentence for each in cancelled))
     return CancelOutcome(outcome.plans, tuple(cancelled), told)
@@ -110,14 +110,14 @@ def pending_plans(journal: Journal) -> list[str]:
     return unfinished + [each.digest for each in records if each is not None and each.status is PlanStatus.ABANDONED]
 
 
-def _ask(journal: Journal, plans: Sequence[str], request: CancelRequest, who: Who) -> CancelOutcome:
+def _ask(journal: Journal, plans: Sequence[str], request: CancelRequest, who: Actor) -> CancelOutcome:
     refusals = {digest: _refusal(journal, digest, request, who) for digest in plans}
     reason = _reason(request)
     told = [refusal or f"Plan {digest[:12]} is cancelled: {reason}." for digest, refusal in refusals.items()]
     return CancelOutcome(tuple(digest for digest in plans if not refusals[digest]), (), tuple(told))
 
 
-def _refusal(journal: Journal, digest: str, request: CancelRequest, who: Who) -> str:
+def _refusal(journal: Journal, digest: str, request: CancelRequest, who: Actor) -> str:
     """Request the cancel of one plan; return why it cannot be cancelled, or an empty string."""
     scope: Scope = "plan" if request.scope == "plan" else "pending"
     how: Mapping[str, Any] = {"scope": scope, "even_if_disabled": request.even_if_disabled}
@@ -132,8 +132,8 @@ def _reason(request: CancelRequest) -> str:
     return request.reason or "someone asked for it"
 
 
-def _asker(request: CancelRequest, who: Who) -> Who:
-    return Who(dag_id=who.dag_id, task_id=who.task_id, person=request.person)
+def _asker(request: CancelRequest, who: Actor) -> Actor:
+    return Actor(dag_id=who.dag_id, task_id=who.task_id, person=request.person)
 
 
 def _request(node: Node) -> CancelRequest:

@@ -1,4 +1,4 @@
-"""Requests for a cancel (KIP-236), and for the rollback of a whole plan. The steps of the `Runner` execute them.
+"""Requests for a cancel (KIP-236), and for the rollback of a whole plan. The steps of the `PlanRunner` execute them.
 
 A request is stored in the record of its plan. The cancel of one plan therefore never waits for the cancel of another,
 and the request ends with the plan in one write. `cancel_signal.py` reads KIP-236's signal, by which other tools request
@@ -11,7 +11,7 @@ from typing import Literal
 
 from kafka_steward.errors import PlanError
 from kafka_steward.execution.decisions.moves import unsettled
-from kafka_steward.journal.audit import Action, Entry, Who
+from kafka_steward.journal.audit import Action, Actor, AuditRecord
 from kafka_steward.journal.open import Journal
 from kafka_steward.journal.plans import PlanRecord, PlanStatus
 from kafka_steward.journal.requests import CancelRequest
@@ -28,7 +28,7 @@ def request_cancel(
     journal: Journal,
     digest: str,
     *,
-    who: Who,
+    who: Actor,
     reason: str,
     scope: Scope = "pending",
     even_if_disabled: bool = False,
@@ -36,7 +36,7 @@ def request_cancel(
     """Request that the pending moves of a plan are cancelled; return the plan's record with the request.
 
     The next step of the plan executes the request, whether or not the plan holds the plan slot. Scope "plan" also
-    requests the rollback of the completed moves: `Undo` does that, and the plan may have ended already. A repeated
+    requests the rollback of the completed moves, which `CancelRunner` makes; the plan may have ended. A repeated
     request can extend an earlier one, but never narrows it. Moves that an abandoned plan left in flight are pending
     too.
 
@@ -52,7 +52,7 @@ def request_cancel(
             return record
         now_s = journal.now_ms() // 1000
         words = "cancel" if scope == "pending" else "cancel, and take back what is complete"
-        journal.audit.note(Entry(Action.REQUEST, f"{words}: {reason}", plan=digest, attempt=now_s, who=who))
+        journal.audit.record(AuditRecord(Action.REQUEST, f"{words}: {reason}", plan=digest, attempt=now_s, who=who))
         updated = journal.plans.try_update(record, cancel=both, status=status)
         if updated is not None:
             return updated

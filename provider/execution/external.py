@@ -17,13 +17,13 @@ from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster.state import Partition, Snapshot
 from kafka_steward.errors import DocumentError
 from kafka_steward.execution.altering import alter_from
-from kafka_steward.execution.decisions.reverse import why_not_cancelled
-from kafka_steward.execution.decisions.settle import Standing, settle
-from kafka_steward.execution.deeds import Deeds
-from kafka_steward.execution.inflight import flights, forget_in_flight
+from kafka_steward.execution.audited_calls import AuditedCalls
+from kafka_steward.execution.decisions.observe import ObservedState, observe_moves
+from kafka_steward.execution.decisions.rollback import cancel_forbidden_reason
+from kafka_steward.execution.in_flight_records import delete_in_flight, list_in_flight
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.journal import paths
-from kafka_steward.journal.audit import Action, Code, Entry, Who
+from kafka_steward.journal.audit import Action, Actor, AuditRecord, Code
 from kafka_steward.journal.documents import InFlight
 from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.open import Journal
@@ -34,7 +34,7 @@ __all__ = ["ExternalCancel", "ExternalReassignment", "ExternalState", "cancel_ex
 #: Polls in one call: the cancel, the reorder, and three for a cluster that is slow to show them.
 _ROUNDS = 5
 #: The standings of a partition that one of our plans has in flight.
-_OURS = {Standing.FLYING, Standing.ADOPTED, Standing.CANCELLING, Standing.RETURNING}
+_OURS = {ObservedState.IN_FLIGHT, ObservedState.ADOPTED, ObservedState.CANCELLING, ObservedState.RETURNING}
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def find_external(cluster: ClusterPort, journal: Journal, plans: Iterable[str]) 
     They are in flight and neither belong to one of `plans` nor are recorded as ours. Recorded external reassignments
     that are no longer in flight are included.
     """
-    snapshot, noted = cluster.snapshot(), flights(journal.tree)
+    snapshot, noted = cluster.snapshot(), list_in_flight(journal.tree)
     recorded = _recorded(journal, noted)
     ours = _ours(journal, plans, snapshot, noted)
     flying = {name: each for name, each in snapshot.partitions.items() if each.reassigning and name not in ours}
@@ -119,7 +119,7 @@ def cancel_external(
     found: Iterable[ExternalReassignment],
     *,
     reason: str,
-    who: Who,
+    who: Actor,
     fence: Fence,
 ) -> list[ExternalCancel]:
     """Cancel these, restore the order of their replicas, and return the result of each, in the order of `found`.
@@ -127,16 +127,16 @@ def cancel_external(
     If the process is killed at any point, the next caller repeats the work. Raises ClusterError, JournalError,
     LockLost.
     """
-    return _Cancelling(cluster, journal, Deeds(journal.audit, fence), reason, who).run(list(found))
+    return _Cancelling(cluster, journal, AuditedCalls(journal.audit, fence), reason, who).run(list(found))
 
 
 @dataclass(frozen=True)
 class _Cancelling:
     cluster: ClusterPort
     journal: Journal
-    deeds: Deeds
+    deeds: AuditedCalls
     reason: str
-    who: Who
+    who: Actor
 
     def run(self, found: list[ExternalReassignment]) -> list[ExternalCancel]:
         ended: dict[TopicPartition, ExternalCancel] = {}
@@ -152,20 +152,20 @@ class _Cancelling:
 
     def _noted(self, cancel: ExternalCancel) -> ExternalCancel:
         if cancel.state is ExternalState.SKIPPED:
-            self.journal.audit.note(self._entry(Action.SKIP, cancel.reassignment, cancel.why, Code.FORBIDDEN))
+            self.journal.audit.record(self._entry(Action.SKIP, cancel.reassignment, cancel.why, Code.FORBIDDEN))
         else:
-            forget_in_flight(self.journal.tree, None, [cancel.reassignment.partition])
+            delete_in_flight(self.journal.tree, None, [cancel.reassignment.partition])
         return cancel
 
     def _go_on(self, pending: list[ExternalReassignment], snapshot: Snapshot) -> None:
         flying = {each.partition: each for each in pending if snapshot.partitions[each.partition].reassigning}
         whose = f"someone else's reassignment: {self.reason}"
-        self.deeds.do(
+        self.deeds.execute(
             {name: [self._entry(Action.CANCEL, each, whose)] for name, each in flying.items()}, self.cluster.cancel
         )
         resting = {each.partition: each for each in pending if each.partition not in flying}
         lost = "the cancel lost the order of the replicas"
-        self.deeds.do(
+        self.deeds.execute(
             {name: [self._entry(Action.REORDER, each, lost)] for name, each in resting.items()},
             lambda batch: alter_from(
                 self.cluster,
@@ -174,8 +174,8 @@ class _Cancelling:
             ),
         )
 
-    def _entry(self, action: Action, each: ExternalReassignment, reason: str, code: Code | None = None) -> Entry:
-        return Entry(
+    def _entry(self, action: Action, each: ExternalReassignment, reason: str, code: Code | None = None) -> AuditRecord:
+        return AuditRecord(
             action,
             reason,
             topic=each.partition.topic,
@@ -193,7 +193,7 @@ def _judged(each: ExternalReassignment, snapshot: Snapshot) -> ExternalCancel | 
     if partition is None:
         return ExternalCancel(each, ExternalState.DELETED)
     if partition.reassigning:
-        rule = why_not_cancelled(originals, partition, snapshot.live)
+        rule = cancel_forbidden_reason(originals, partition, snapshot.live)
         return ExternalCancel(each, ExternalState.SKIPPED, rule) if rule else None
     if partition.replicas == originals:
         return ExternalCancel(each, ExternalState.CANCELLED)
@@ -219,13 +219,13 @@ def _recorded(journal: Journal, noted: Mapping[TopicPartition, InFlight]) -> dic
 def _ours(
     journal: Journal, plans: Iterable[str], snapshot: Snapshot, noted: Mapping[TopicPartition, InFlight]
 ) -> set[TopicPartition]:
-    found = (finding for digest in plans for finding in settle(journal.plans.rows_found(digest), snapshot))
+    found = (finding for digest in plans for finding in observe_moves(journal.plans.rows_found(digest), snapshot))
     by_plan = {finding.row.topic_partition for finding in found if finding.standing in _OURS}
-    by_note = {name for name, each in noted.items() if each.plan is not None and _flies_to(name, each, snapshot)}
+    by_note = {name for name, each in noted.items() if each.plan is not None and _is_in_flight_to(name, each, snapshot)}
     return by_plan | by_note
 
 
-def _flies_to(name: TopicPartition, noted: InFlight, snapshot: Snapshot) -> bool:
+def _is_in_flight_to(name: TopicPartition, noted: InFlight, snapshot: Snapshot) -> bool:
     partition = snapshot.partitions.get(name)
     return partition is not None and _target(partition) == noted.replicas
 

@@ -7,26 +7,26 @@ from typing import Protocol
 
 from kafka_steward.execution.decisions.progress import Progress
 
-__all__ = ["Stepper", "run_to_end"]
+__all__ = ["StepRunner", "run_to_end"]
 
 
-class Stepper(Protocol):
-    """The interface of an object that can be stepped to an end: a `Runner`, an `Undo`."""
+class StepRunner(Protocol):
+    """The interface of an object that can be stepped to an end: a `PlanRunner`, a `CancelRunner`."""
 
     def step(self) -> Progress:
         """Take one step and return the progress."""
 
 
-def _silent(_: Progress) -> None:
+def _ignore(_: Progress) -> None:
     """Ignore the progress."""
 
 
 def run_to_end(
-    stepper: Stepper,
+    stepper: StepRunner,
     wait: Callable[[float], None],
     *,
     interval_s: float,
-    report: Callable[[Progress], None] = _silent,
+    report: Callable[[Progress], None] = _ignore,
 ) -> Progress:
     """Step until the plan has ended or needs a person; return the last progress.
 

@@ -9,10 +9,10 @@ from kafka_steward.assignment import Operation
 from kafka_steward.errors import PlanError, SlotTaken
 from kafka_steward.execution.approving import refuse_unapproved
 from kafka_steward.execution.decisions.failures import is_abandoned
-from kafka_steward.execution.intervening import abandon_plan
+from kafka_steward.execution.interventions import abandon_plan
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.journal import paths
-from kafka_steward.journal.audit import Action, Entry, Who
+from kafka_steward.journal.audit import Action, Actor, AuditRecord
 from kafka_steward.journal.changes import remove
 from kafka_steward.journal.open import Journal
 from kafka_steward.journal.plans import PlanRecord, PlanStatus
@@ -29,7 +29,7 @@ def publish_plan(
     plan: PlanFolder,
     *,
     settings: Settings,
-    who: Who,
+    who: Actor,
     snapshot: SnapshotFolder | None = None,
     require_approval: bool = False,
 ) -> PlanRecord:
@@ -58,7 +58,7 @@ def publish_plan(
     _take_slot(journal, record, who)
     if known is None:
         reason = f"{len(plan.moves)} partitions to move"
-        journal.audit.note(Entry(Action.PUBLISH, reason, plan=plan.digest, after=_told(plan, wanted), who=who))
+        journal.audit.record(AuditRecord(Action.PUBLISH, reason, plan=plan.digest, after=_told(plan, wanted), who=who))
     if record.auto_generated:
         _forget_failures(journal, record, plan.proof.get("brokers_failed", ()), who)
     return record
@@ -90,7 +90,7 @@ def refuse_invalid(plan: PlanFolder, snapshot: SnapshotFolder) -> None:
         raise PlanError(f"Plan {plan.digest[:12]} does not hold for its snapshot: {verdict.problems[0]} Make it anew.")
 
 
-def _record(cluster: ClusterPort, plan: PlanFolder, who: Who, snapshot: SnapshotFolder | None) -> PlanRecord:
+def _record(cluster: ClusterPort, plan: PlanFolder, who: Actor, snapshot: SnapshotFolder | None) -> PlanRecord:
     """Return the initial record. `live_brokers` are the brokers that the planner could use.
 
     If partitions were left out because they were being reassigned, `live_brokers` is empty: those partitions can still
@@ -123,7 +123,7 @@ def _usable(cluster: ClusterPort, snapshot: SnapshotFolder | None) -> tuple[int,
     return tuple(sorted(row["broker"] for row in rows if row["state"] in {"live", "new"}))
 
 
-def _make_room(journal: Journal, wanted: PlanRecord, settings: Settings, who: Who) -> None:
+def _make_room(journal: Journal, wanted: PlanRecord, settings: Settings, who: Actor) -> None:
     """Release the plan slot if its holder has ended, or is an abandoned heal that another heal replaces.
 
     Raises SlotTaken if the holder may not be preempted.
@@ -133,7 +133,7 @@ def _make_room(journal: Journal, wanted: PlanRecord, settings: Settings, who: Wh
         return
     record = journal.plans.get(owner)
     if record is None or record.status.finished:
-        journal.slot.free(owner)
+        journal.slot.release(owner)
     elif record.auto_generated and wanted.auto_generated and is_abandoned(record, journal.now_ms(), settings):
         abandon_plan(journal, owner, who, f"nobody stepped it any more; heal {wanted.digest[:12]} goes on instead")
     elif record.auto_generated or not wanted.auto_generated:
@@ -144,22 +144,24 @@ def _make_room(journal: Journal, wanted: PlanRecord, settings: Settings, who: Wh
         )
 
 
-def _take_slot(journal: Journal, record: PlanRecord, who: Who) -> None:
+def _take_slot(journal: Journal, record: PlanRecord, who: Actor) -> None:
     owner = journal.slot.owner()
     if owner in {None, record.digest} or not record.auto_generated:
         journal.slot.take(record.digest)
         return
-    paused = journal.slot.yield_to(record.digest)
+    paused = journal.slot.preempt_with(record.digest)
     other = None if paused is None else journal.plans.get(paused)
     if other is None or other.status.finished or other.status is PlanStatus.PAUSED:
         return
     sentence = f"it made way for the heal {record.digest[:12]}"
-    journal.audit.note(Entry(Action.PAUSE, sentence, plan=other.digest, attempt=journal.now_ms() // 1000, who=who))
+    journal.audit.record(
+        AuditRecord(Action.PAUSE, sentence, plan=other.digest, attempt=journal.now_ms() // 1000, who=who)
+    )
     # A plan that is being stepped at this moment finds at its next step that it no longer holds the plan slot.
     journal.plans.try_update(other, status=PlanStatus.PAUSED, reason=f"Plan {other.digest[:12]} waits: {sentence}.")
 
 
-def _forget_failures(journal: Journal, record: PlanRecord, brokers: Sequence[int], who: Who) -> None:
+def _forget_failures(journal: Journal, record: PlanRecord, brokers: Sequence[int], who: Actor) -> None:
     """Delete the entries and announcements of the failed brokers, once the plan is persisted (KIP-46)."""
     for broker in brokers:
         bounce = journal.tree.get(paths.rolling_bounce(broker))
@@ -169,9 +171,10 @@ def _forget_failures(journal: Journal, record: PlanRecord, brokers: Sequence[int
         if node is None or not remove(journal.tree, node):
             continue  # a poll deleted or changed it in between: the next poll decides
         reason = f"broker {broker} is being healed by plan {record.digest[:12]}"
-        journal.audit.note(Entry(Action.CLEAR, reason, plan=record.digest, broker=broker, who=who))
+        journal.audit.record(AuditRecord(Action.CLEAR, reason, plan=record.digest, broker=broker, who=who))
 
 
 def _told(plan: PlanFolder, record: PlanRecord) -> dict[str, object]:
     names = ("operation", "snapshot_digest", "brokers_failed", "replicas_moved", "bytes_moved", "lower_bound")
-    return {name: plan.proof.get(name) for name in names} | {"needs_approval": record.needs_approval}
+    proven = {name: plan.proof.get(name) for name in names}
+    return {**proven, "partitions": len(plan.moves), "needs_approval": record.needs_approval}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from kafka_steward.assignment import Operation, TopicPartition
 from kafka_steward.errors import PlanError, SlotTaken
-from kafka_steward.execution.decisions.reverse import Reversal, reversal
-from kafka_steward.execution.ending import hand_on, owner_after_ends
+from kafka_steward.execution.completion import current_slot_owner, release_slot
+from kafka_steward.execution.decisions.rollback import RollbackMoves, plan_rollback
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.visibility import with_hidden
-from kafka_steward.journal.audit import Action, Code, Entry, Who
+from kafka_steward.journal.audit import Action, Actor, AuditRecord, Code
 from kafka_steward.journal.moves import Cause, MoveState
 from kafka_steward.journal.open import Journal
 from kafka_steward.journal.plans import PlanRecord, PlanStatus
@@ -26,12 +26,12 @@ def publish_rollback(
     digest: str,
     *,
     settings: Settings,
-    who: Who,
+    who: Actor,
     even_if_disabled: bool = False,
-) -> tuple[PlanRecord, Reversal]:
-    """Publish the plan that rolls back everything a plan has completed; a `Runner` executes it.
+) -> tuple[PlanRecord, RollbackMoves]:
+    """Publish the plan that rolls back everything a plan has completed; a `PlanRunner` executes it.
 
-    Pending moves must have been cancelled before; `Undo` does both. The skipped partitions and the reasons are returned
+    Pending moves must have been cancelled before; `CancelRunner` does both. Skipped partitions and reasons are returned
     and in the audit trail. If an unfinished rollback exists already, that one is returned. To be called by one process
     at a time: under the step lock.
 
@@ -41,11 +41,11 @@ def publish_rollback(
     if undone is None or not undone.status.finished:
         why = "there is no such plan" if undone is None else "it has not ended: cancel it first"
         raise PlanError(f"Plan {digest[:12]} cannot be rolled back: {why}.")
-    hand_on(journal, digest, who)  # a process that crashed right after the end has not done that
+    release_slot(journal, digest, who)  # a process that crashed right after the end has not done that
     known = rollback_of(journal, undone)
     if known is not None:
         _note_rollback(journal, undone, known)
-        return known, Reversal(tuple(row.move for row in journal.plans.rows(known.digest)), ())
+        return known, RollbackMoves(tuple(row.move for row in journal.plans.rows(known.digest)), ())
     back = what_goes_back(cluster, journal, digest, settings)
     record = _record(undone, back, who, even_if_disabled=even_if_disabled)
     # Without a move, the plan slot is not needed.
@@ -59,7 +59,7 @@ def publish_rollback(
     return published, back
 
 
-def what_goes_back(cluster: ClusterPort, journal: Journal, digest: str, settings: Settings) -> Reversal:
+def what_goes_back(cluster: ClusterPort, journal: Journal, digest: str, settings: Settings) -> RollbackMoves:
     """Return the moves that a rollback of the plan would make now, and the rows that it would skip.
 
     Raises ClusterError.
@@ -67,7 +67,7 @@ def what_goes_back(cluster: ClusterPort, journal: Journal, digest: str, settings
     rows = journal.plans.rows(digest)
     others = journal.plans.by_others(digest, [row.topic_partition for row in rows])
     snapshot = with_hidden(cluster, cluster.snapshot(), {row.move.topic for row in rows})
-    return reversal(rows, snapshot, chunk_size=settings.heal_chunk_size, others=others)
+    return plan_rollback(rows, snapshot, chunk_size=settings.heal_chunk_size, others=others)
 
 
 def rollback_of(journal: Journal, undone: PlanRecord) -> PlanRecord | None:
@@ -118,8 +118,8 @@ def _left_alone(journal: Journal, rollback: str) -> set[TopicPartition]:
     return named | {row.topic_partition for row in journal.plans.rows(rollback) if row.state in lost}
 
 
-def _make_room(journal: Journal, undone: PlanRecord, who: Who) -> None:
-    owner = owner_after_ends(journal, who)
+def _make_room(journal: Journal, undone: PlanRecord, who: Actor) -> None:
+    owner = current_slot_owner(journal, who)
     if owner is not None:
         raise SlotTaken(
             owner,
@@ -133,7 +133,7 @@ def _note_rollback(journal: Journal, undone: PlanRecord, record: PlanRecord) -> 
         journal.plans.update(undone, rolled_back_by=record.digest, not_taken_back=None)
 
 
-def _record(undone: PlanRecord, back: Reversal, who: Who, *, even_if_disabled: bool) -> PlanRecord:
+def _record(undone: PlanRecord, back: RollbackMoves, who: Actor, *, even_if_disabled: bool) -> PlanRecord:
     # A rollback that follows a cancelled rollback may have the same moves, but is another plan.
     options = {"after": undone.rolled_back_by} if undone.rolled_back_by else {}
     operation = Operation.ROLLBACK.value
@@ -143,21 +143,21 @@ def _record(undone: PlanRecord, back: Reversal, who: Who, *, even_if_disabled: b
         operation,
         reason=f"rolls back plan {undone.digest[:12]}",
         who=who,
-        left=len(back.left_alone),
+        left=len(back.skipped),
         even_if_disabled=even_if_disabled,
         extra={ROLLS_BACK: undone.digest},
     )
 
 
-def _tell(journal: Journal, record: PlanRecord, back: Reversal, who: Who) -> None:
+def _tell(journal: Journal, record: PlanRecord, back: RollbackMoves, who: Actor) -> None:
     """Audit the rollback before it is published.
 
     A process that finds it published then need not check that this was done.
     """
-    for row, why in back.left_alone:
+    for row, why in back.skipped:
         name = row.topic_partition
-        journal.audit.note(
-            Entry(
+        journal.audit.record(
+            AuditRecord(
                 Action.SKIP,
                 why,
                 plan=record.digest,
@@ -169,6 +169,11 @@ def _tell(journal: Journal, record: PlanRecord, back: Reversal, who: Who) -> Non
                 code=Code.LEFT_ALONE,
             )
         )
-    reason = f"{record.reason}: {len(back.moves)} partitions to take back, {len(back.left_alone)} left alone"
-    told = {"operation": record.operation, ROLLS_BACK: record.extra[ROLLS_BACK], "left": record.left}
-    journal.audit.note(Entry(Action.PUBLISH, reason, plan=record.digest, after=told, who=who))
+    reason = f"{record.reason}: {len(back.moves)} partitions to take back, {len(back.skipped)} left alone"
+    told = {
+        "operation": record.operation,
+        "partitions": len(back.moves),
+        ROLLS_BACK: record.extra[ROLLS_BACK],
+        "left": record.left,
+    }
+    journal.audit.record(AuditRecord(Action.PUBLISH, reason, plan=record.digest, after=told, who=who))

@@ -10,34 +10,41 @@ from typing import Any
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import AuthenticationFailed, ClusterError, LockLost, PlanError, VersionConflict, WrongCluster
 from kafka_steward.execution.cancel_signal import consume_cancel_signal
-from kafka_steward.execution.decisions.catchup import Track, copied_bytes, counted_bytes, stalled
+from kafka_steward.execution.completion import completion_of, current_slot_owner, end_plan, purge_old, release_slot
+from kafka_steward.execution.decisions.plan_window import outside_window_reason
 from kafka_steward.execution.decisions.progress import Progress, progress_of
-from kafka_steward.execution.decisions.resting import why_resting
-from kafka_steward.execution.decisions.stalling import EVERY_S, Behind, kept, outpaced, seen, told
-from kafka_steward.execution.ending import end_plan, ending_of, hand_on, owner_after_ends, purge_old
-from kafka_steward.execution.mending import mending
-from kafka_steward.execution.owner import new_owner
+from kafka_steward.execution.decisions.stalls import (
+    EVERY_S,
+    LagSample,
+    falling_behind,
+    retain_samples,
+    sample_lag,
+    stall_message,
+)
+from kafka_steward.execution.decisions.transfer_rate import TransferRate, copied_bytes, counted_bytes, stalled
+from kafka_steward.execution.lock_holder import lock_holder_id
 from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.execution.repair import with_repair
 from kafka_steward.execution.rolling_back import mark_rolled_back
-from kafka_steward.execution.step import Step, Stepped
-from kafka_steward.journal.audit import Action, Entry, Who
+from kafka_steward.execution.step import Step, StepResult
+from kafka_steward.journal.audit import Action, Actor, AuditRecord
 from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.moves import MoveState
 from kafka_steward.journal.open import Journal
 from kafka_steward.journal.records import PlanRecord, PlanStatus
 from kafka_steward.settings import Settings
 
-__all__ = ["HANDED_BACK", "Runner"]
+__all__ = ["HANDED_BACK", "PlanRunner"]
 
 #: The beginning of the `detail` of a move that its plan deferred to the next plan.
 HANDED_BACK = "handed back"
 
 
-class Runner:
+class PlanRunner:
     """Steps one plan. All relevant state is in the journal and in Kafka: any process may resume where another stopped.
 
     Only the byte counts of the last polls are in memory, for rate, ETA and stalls; so keep one Runner for a loop. Not
-    thread-safe. `new_owner` returns the name of this process for the step lock, a new one for each step.
+    thread-safe. `lock_holder_id` returns the name of this process for the step lock, a new one for each step.
     """
 
     def __init__(
@@ -46,19 +53,19 @@ class Runner:
         journal: Journal,
         digest: str,
         settings: Settings,
-        who: Who,
+        who: Actor,
         *,
-        new_owner: Callable[[], str] = new_owner,
+        lock_holder_id: Callable[[], str] = lock_holder_id,
     ) -> None:
         self._cluster = cluster
         self._journal = journal
         self._digest = digest
         self._settings = settings
         self._who = who
-        self._new_owner = new_owner
-        self._track: Track | None = None
+        self._new_owner = lock_holder_id
+        self._track: TransferRate | None = None
         self._stalled: tuple[TopicPartition, ...] = ()
-        self._looks: list[Behind] = []
+        self._looks: list[LagSample] = []
 
     def step(self) -> Progress:
         """Poll cluster and journal, settle moves that have ended, submit moves that may start, and return the progress.
@@ -70,7 +77,7 @@ class Runner:
         Raises PlanError for an unknown plan, WrongCluster and AuthenticationFailed, and JournalError when the journal
         cannot be read or written.
         """
-        return mending(self._journal, self._who, self._take_step)
+        return with_repair(self._journal, self._who, self._take_step)
 
     def _take_step(self) -> Progress:
         record = self._record()
@@ -91,7 +98,7 @@ class Runner:
 
     def _after_the_end(self, record: PlanRecord) -> Progress:
         """Finish the work of a process that crashed right after the end of the plan; return the progress."""
-        hand_on(self._journal, self._digest, self._who)
+        release_slot(self._journal, self._digest, self._who)
         mark_rolled_back(self._journal, record)
         with suppress(LockLost):
             self._consume_cancel_signal()
@@ -110,7 +117,7 @@ class Runner:
         starting, why_not = (False, f"Plan {self._digest[:12]} is being {cancelling}.")
         if not cancelling:
             starting, why_not = self._may_start(record)
-        resting = why_resting(record, self._settings, self._journal.now_ms()) if starting else ""
+        resting = outside_window_reason(record, self._settings, self._journal.now_ms()) if starting else ""
         step = Step(
             self._cluster,
             self._journal,
@@ -126,7 +133,7 @@ class Runner:
         try:
             stepped = step.run()
             ended = not record.status.finished and all(row.state.settled for row in stepped.rows)
-            owing = step.give_all_back(stepped) if ended else ()
+            owing = step.release_throttles(stepped) if ended else ()
         except (WrongCluster, AuthenticationFailed):
             raise
         except ClusterError as error:
@@ -138,11 +145,11 @@ class Runner:
         return self._went_on(record, fence, stepped, why_not=why_not, resting=resting, cancelling=bool(cancelling))
 
     def _end(
-        self, record: PlanRecord, fence: Fence, stepped: Stepped, owing: Sequence[int], *, cancelling: bool
+        self, record: PlanRecord, fence: Fence, stepped: StepResult, owing: Sequence[int], *, cancelling: bool
     ) -> Progress:
         # A cancel that came after all moves had completed has cancelled nothing.
         cancelled = cancelling and any(row.state is MoveState.DROPPED for row in stepped.rows)
-        ending = ending_of(record, stepped.rows, stepped.snapshot, owing, cancelled=cancelled)
+        ending = completion_of(record, stepped.rows, stepped.snapshot, owing, cancelled=cancelled)
         record = end_plan(self._journal, record, ending, who=self._who, fence=fence)
         mark_rolled_back(self._journal, record)
         purge_old(self._journal, self._settings)
@@ -165,20 +172,20 @@ class Runner:
             return False, record.reason
         owner = self._journal.slot.owner()
         if owner != self._digest:
-            owner = owner_after_ends(self._journal, self._who)
+            owner = current_slot_owner(self._journal, self._who)
         if owner is None:
             self._journal.slot.take(self._digest)
         elif owner != self._digest:
             return False, f"The cluster belongs to plan {owner[:12]}; this plan goes on when that one has ended."
         return True, ""
 
-    def _out_of_attempts(self, record: PlanRecord, stepped: Stepped) -> bool:
-        return stepped.futile and record.attempts + 1 >= self._settings.max_attempts
+    def _out_of_attempts(self, record: PlanRecord, stepped: StepResult) -> bool:
+        return stepped.no_progress_possible and record.attempts + 1 >= self._settings.max_attempts
 
     def _went_on(
-        self, record: PlanRecord, fence: Fence, stepped: Stepped, *, why_not: str, resting: str, cancelling: bool
+        self, record: PlanRecord, fence: Fence, stepped: StepResult, *, why_not: str, resting: str, cancelling: bool
     ) -> Progress:
-        attempts = 0 if stepped.progressed else record.attempts + stepped.futile
+        attempts = 0 if stepped.progressed else record.attempts + stepped.no_progress_possible
         status = record.status if why_not and not cancelling else PlanStatus.RUNNING
         track, stuck = self._measure(stepped)
         self._stalled = stuck
@@ -200,7 +207,7 @@ class Runner:
         stops = bool(stuck) and self._settings.when_stalled == "fail"
         return replace(progress, status=record.status, eager=eager, stops=stops)
 
-    def _give_up(self, record: PlanRecord, fence: Fence, step: Step, stepped: Stepped) -> Progress:
+    def _give_up(self, record: PlanRecord, fence: Fence, step: Step, stepped: StepResult) -> Progress:
         """Defer the open moves of a heal to the next plan; any other plan becomes stuck and needs a person."""
         why = stepped.held[0].sentence if stepped.held else "nothing could be started"
         tries = record.attempts + 1
@@ -222,8 +229,8 @@ class Runner:
 
     def _stuck(self, record: PlanRecord, fence: Fence, tries: int, why: str) -> Progress:
         reason = f"Plan {self._digest[:12]} is stuck after {tries} attempts and waits for a person: {why}"
-        self._journal.audit.note(
-            Entry(Action.STUCK, reason, plan=self._digest, attempt=self._journal.now_ms() // 1000, who=self._who)
+        self._journal.audit.record(
+            AuditRecord(Action.STUCK, reason, plan=self._digest, attempt=self._journal.now_ms() // 1000, who=self._who)
         )
         record = self._update(record, fence, status=PlanStatus.STUCK, attempts=tries, reason=reason)
         return progress_of(record, self._journal.plans.rows(self._digest))
@@ -231,7 +238,7 @@ class Runner:
     def _update(self, record: PlanRecord, fence: Fence, **changes: Any) -> PlanRecord:
         return self._journal.plans.update(record, fence=fence, stepped_ms=self._journal.now_ms(), **changes)
 
-    def _warned(self, stepped: Stepped, throttle: int) -> str:
+    def _warned(self, stepped: StepResult, throttle: int) -> str:
         """Return the messages about moves that make no progress, or less than producers make."""
         settings, now_ms = self._settings, self._journal.now_ms()
         moves = stepped.in_flight
@@ -243,19 +250,19 @@ class Runner:
             }
             with suppress(ClusterError):  # the next step polls again
                 log_dirs = self._cluster.log_dirs(sorted(asked & stepped.snapshot.live))
-                look = seen(stepped.snapshot, moves, log_dirs, now_ms)
-                self._looks = kept(self._looks, look, for_s=settings.stall_after)
-        behind = outpaced(self._looks, moves, after_s=settings.stall_after)
-        return told(self._stalled, behind, after_s=settings.stall_after, throttle=throttle)
+                look = sample_lag(stepped.snapshot, moves, log_dirs, now_ms)
+                self._looks = retain_samples(self._looks, look, for_s=settings.stall_after)
+        behind = falling_behind(self._looks, moves, after_s=settings.stall_after)
+        return stall_message(self._stalled, behind, after_s=settings.stall_after, throttle=throttle)
 
-    def _measure(self, stepped: Stepped) -> tuple[Track, tuple[TopicPartition, ...]]:
+    def _measure(self, stepped: StepResult) -> tuple[TransferRate, tuple[TopicPartition, ...]]:
         now_ms = self._journal.now_ms()
         done = sum(copied_bytes(row.move) for row in stepped.rows if row.state is MoveState.COMPLETED)
-        done += counted_bytes((row.move for row in stepped.flying), stepped.arrived)
+        done += counted_bytes((row.move for row in stepped.in_flight_moves), stepped.arrived)
         self._track = (
-            Track(now_ms, done).then(now_ms, done, stepped.arrived)
+            TransferRate(now_ms, done).update(now_ms, done, stepped.arrived)
             if self._track is None
-            else (self._track.then(now_ms, done, stepped.arrived))
+            else (self._track.update(now_ms, done, stepped.arrived))
         )
-        flying = [row.topic_partition for row in stepped.flying]
+        flying = [row.topic_partition for row in stepped.in_flight_moves]
         return self._track, stalled(self._track, flying, after_s=self._settings.stall_after)

@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cluster.state import LogDir, Partition, Snapshot
-from kafka_steward.execution.decisions.draining import refuse_wrong_drain
+from kafka_steward.execution.decisions.drain_status import refuse_wrong_drain
 from kafka_steward.execution.decisions.moves import unsettled
-from kafka_steward.execution.decisions.strides import halfway
+from kafka_steward.execution.decisions.staging import is_staged
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.visibility import refuse_hidden
 from kafka_steward.journal.open import Journal
@@ -109,7 +109,7 @@ def partition_rows(
 def _moving(row: dict[str, Any], begun: Mapping[TopicPartition, Move]) -> dict[str, Any]:
     """Return the row of a partition; at rest between two stages, as if the next stage had begun already."""
     move = begun.get(TopicPartition(row["topic"], row["partition"]))
-    if move is None or row["adding"] or not halfway(move, row["replicas"]):
+    if move is None or row["adding"] or not is_staged(move, row["replicas"]):
         return row
     return row | {
         "adding": [broker for broker in row["replicas"] if broker in move.adding],

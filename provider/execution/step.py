@@ -15,58 +15,66 @@ from kafka_steward.cluster.state import LogDir, Snapshot
 from kafka_steward.errors import ClusterError
 from kafka_steward.execution.altering import alter_from
 from kafka_steward.execution.approving import is_approved
-from kafka_steward.execution.borrowing import Borrowing
-from kafka_steward.execution.decisions.catchup import arrived_bytes
-from kafka_steward.execution.decisions.holds import Held, HoldReason, futile
+from kafka_steward.execution.audited_calls import AuditedCalls
+from kafka_steward.execution.decisions.concurrency import (
+    ConcurrencyLimits,
+    active_transfers,
+    admit_moves,
+    eligible_rows,
+    pause_left_ms,
+)
+from kafka_steward.execution.decisions.dead_broker import cancel_is_safe, dead_target_reason, unfinishable
+from kafka_steward.execution.decisions.holds import Held, HoldReason, no_progress_possible
 from kafka_steward.execution.decisions.moves import OPEN, Event, next_state, phase_of
-from kafka_steward.execution.decisions.need import NOTHING, need_of
-from kafka_steward.execution.decisions.outlook import Outlook
+from kafka_steward.execution.decisions.observe import Observation, ObservedState, observe_moves
 from kafka_steward.execution.decisions.preflight import preflight
-from kafka_steward.execution.decisions.rescue import can_go_back, death, hopeless
-from kafka_steward.execution.decisions.reverse import changed_by, subject, why_not_cancelled
-from kafka_steward.execution.decisions.settle import Finding, Standing, settle
-from kafka_steward.execution.decisions.stalling import ALONE, alone, cancelled_alone
-from kafka_steward.execution.decisions.strides import ahead, flown, next_stride
-from kafka_steward.execution.decisions.window import Caps, flows, next_moves, open_rows, pause_left_ms
-from kafka_steward.execution.deeds import Deeds
-from kafka_steward.execution.ledger import Decision, Ledger
-from kafka_steward.execution.lookout import bouncing_brokers, look_out
+from kafka_steward.execution.decisions.preflight_inputs import PreflightInputs
+from kafka_steward.execution.decisions.rollback import cancel_forbidden_reason, changed_by, subject
+from kafka_steward.execution.decisions.staging import completed_stages, next_stage, remaining
+from kafka_steward.execution.decisions.stalls import INDIVIDUAL_CANCEL, cancel_individually, cancelled_individually
+from kafka_steward.execution.decisions.throttle_demand import NO_DEMAND, throttle_demand
+from kafka_steward.execution.decisions.transfer_rate import arrived_bytes
+from kafka_steward.execution.late_submissions import Retraction
+from kafka_steward.execution.move_store import Decision, MoveStore
 from kafka_steward.execution.ports import ClusterPort
-from kafka_steward.execution.restoring import Restoring
-from kafka_steward.execution.retracting import Retraction
+from kafka_steward.execution.preflight_inputs import load_preflight_inputs, restarting_brokers
+from kafka_steward.execution.restoration import Restoration
+from kafka_steward.execution.throttles import ThrottleLeases
 from kafka_steward.execution.visibility import with_hidden
-from kafka_steward.journal.audit import Action, Code, Who
+from kafka_steward.journal.audit import Action, Actor, Code
 from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.moves import Cause, MoveRow, MoveState, Phase
 from kafka_steward.journal.open import Journal
 from kafka_steward.journal.records import PlanRecord
 from kafka_steward.settings import Settings
 
-__all__ = ["Step", "Stepped"]
+__all__ = ["Step", "StepResult"]
 
 
 @dataclass(frozen=True)
-class Stepped:
+class StepResult:
     """The result of a step. `owing` are brokers whose throttle cannot be released now."""
 
     snapshot: Snapshot
     rows: Sequence[MoveRow]
     held: Sequence[Held]
     arrived: Mapping[TopicPartition, int]
-    owing: Sequence[int]
+    leased_brokers: Sequence[int]
     progressed: bool
     #: True if every move that could begin is held, and not by people's choice.
-    futile: bool
+    no_progress_possible: bool
 
     @property
-    def flying(self) -> list[MoveRow]:
+    def in_flight_moves(self) -> list[MoveRow]:
         """The submitted moves."""
         return [row for row in self.rows if row.state is MoveState.SUBMITTED]
 
     @property
     def in_flight(self) -> list[Move]:
         """The part of each submitted move that is in flight: the whole move, or one stage."""
-        return [flown(row, self.snapshot.partitions.get(row.topic_partition)) for row in self.flying]
+        return [
+            completed_stages(row, self.snapshot.partitions.get(row.topic_partition)) for row in self.in_flight_moves
+        ]
 
 
 class Step:
@@ -85,7 +93,7 @@ class Step:
         record: PlanRecord,
         settings: Settings,
         *,
-        who: Who,
+        who: Actor,
         fence: Fence,
         starting: bool,
         throttle: int | None,
@@ -102,38 +110,40 @@ class Step:
         self._throttle = throttle
         self._stalled = frozenset(stalled)
         self._fence = fence
-        self._ledger = Ledger(journal, record.digest, who, fence)
-        self._deeds = Deeds(journal.audit, fence)
+        self._ledger = MoveStore(journal, record.digest, who, fence)
+        self._deeds = AuditedCalls(journal.audit, fence)
         self._retraction = Retraction(cluster, journal, record.digest, who)
-        self._restoring = Restoring(cluster, self._ledger, self._deeds, self._retraction)
+        self._restoring = Restoration(cluster, self._ledger, self._deeds, self._retraction)
 
-    def run(self) -> Stepped:
+    def run(self) -> StepResult:
         """Execute the step. Raises ClusterError, JournalError; LockLost when another process took over."""
         topics = {row.move.topic for row in self._ledger.rows() if not row.state.settled}
         snapshot = with_hidden(self._cluster, self._cluster.snapshot(), topics)
-        findings = settle(self._ledger.rows(), snapshot)
+        findings = observe_moves(self._ledger.rows(), snapshot)
         self._ledger.settle(findings)
-        over = cancelled_alone(findings, self._ledger.rows())
-        self._decide([Decision(row, Event.DROP, ALONE[cause], cause) for row, cause in over], snapshot)
-        self._restoring.order(findings)
-        self._restoring.after_others(findings)
+        over = cancelled_individually(findings, self._ledger.rows())
+        self._decide([Decision(row, Event.DROP, INDIVIDUAL_CANCEL[cause], cause) for row, cause in over], snapshot)
+        self._restoring.restore_replica_order(findings)
+        self._restoring.propagate_external_cancel(findings)
         if self._cancelling:
-            self._restoring.from_halfway(self._ledger.rows(), snapshot, self._cancelling, Cause.REQUESTED)
+            self._restoring.cancel_between_stages(self._ledger.rows(), snapshot, self._cancelling, Cause.REQUESTED)
             self.give_up(snapshot, self._cancelling, Cause.REQUESTED)
         self._cancel(self._to_cancel(snapshot), findings)
         rows = self._ledger.rows()
-        owing = self._give_back(rows, snapshot)
+        owing = self._release_unneeded(rows, snapshot)
         self._hold_throttle(rows, snapshot)
         log_dirs = self._log_dirs(rows, snapshot)
         held = self._start(rows, snapshot, log_dirs) if self._starting else []
         rows = self._ledger.rows()
         arrived = arrived_bytes((row.move for row in rows if row.attempt and not row.state.settled), log_dirs)
         progressed = self._ledger.steps_ahead > 0
-        return Stepped(snapshot, rows, held, arrived, owing, progressed, not progressed and futile(rows, held))
+        return StepResult(
+            snapshot, rows, held, arrived, owing, progressed, not progressed and no_progress_possible(rows, held)
+        )
 
-    def give_all_back(self, stepped: Stepped) -> list[int]:
+    def release_throttles(self, stepped: StepResult) -> list[int]:
         """Release every throttle of a plan that ends; return the brokers that cannot be reached for it."""
-        return self._borrowing(stepped.rows).give_back(NOTHING, stepped.snapshot.live)
+        return self._leases(stepped.rows).release(NO_DEMAND, stepped.snapshot.live)
 
     def give_up(self, snapshot: Snapshot, sentence: str, cause: Cause | None = None) -> None:
         """Drop the moves that have not begun.
@@ -149,53 +159,53 @@ class Step:
         Before a decision ends a move whose submission Kafka never answered, the move is cancelled.
         """
         ends = [each for each in decisions if next_state(each.row.state, each.event).settled]
-        begun = self._restoring.silence(ends, snapshot.partitions)
+        begun = self._restoring.cancel_unacknowledged(ends, snapshot.partitions)
         self._ledger.decide([each for each in decisions if each.row.topic_partition not in begun])
 
     def _to_cancel(self, snapshot: Snapshot) -> list[tuple[MoveRow, str, Cause]]:
         """Return the moves in flight that are to be cancelled now, each with the reason."""
         flying = [row for row in self._ledger.rows() if row.state is MoveState.SUBMITTED]
         if not self._cancelling:
-            able = [row for row in flying if can_go_back(row, snapshot)]
-            lost = hopeless(able, snapshot, bouncing_brokers(self._journal.tree))
-            hung = alone(able, self._stalled, lost, after_s=self._settings.stall_after)
-            dead = [(row, death(row, snapshot), Cause.BROKER_DIED) for row in lost]
+            able = [row for row in flying if cancel_is_safe(row, snapshot)]
+            lost = unfinishable(able, snapshot, restarting_brokers(self._journal.tree))
+            hung = cancel_individually(able, self._stalled, lost, after_s=self._settings.stall_after)
+            dead = [(row, dead_target_reason(row, snapshot), Cause.BROKER_DIED) for row in lost]
             return [*dead, *((row, why, Cause.STALLED) for row, why in hung)]
         chosen = []
         for row in flying:
             partition = snapshot.partitions.get(row.topic_partition)
             if partition is not None and partition.reassigning and phase_of(row) is not Phase.CANCELLING:
-                rule = why_not_cancelled(row.move.before, partition, snapshot.live)
+                rule = cancel_forbidden_reason(row.move.before, partition, snapshot.live)
                 if rule is None:
                     chosen.append((row, self._cancelling, Cause.REQUESTED))
                 else:
-                    self._journal.audit.note(self._ledger.entry(Action.SKIP, row, rule, code=Code.FORBIDDEN))
+                    self._journal.audit.record(self._ledger.entry(Action.SKIP, row, rule, code=Code.FORBIDDEN))
         return chosen
 
-    def _cancel(self, chosen: Sequence[tuple[MoveRow, str, Cause]], findings: Sequence[Finding]) -> None:
+    def _cancel(self, chosen: Sequence[tuple[MoveRow, str, Cause]], findings: Sequence[Observation]) -> None:
         self._ledger.cancelling(chosen)
         # A step that crashed between recording a cancel and submitting it left the submission to this step.
-        again = [(each.row, each.row.detail) for each in findings if each.standing is Standing.CANCELLING]
+        again = [(each.row, each.row.detail) for each in findings if each.standing is ObservedState.CANCELLING]
         asked = [*((row, why) for row, why, _ in chosen), *again]
         entries = {row.topic_partition: [self._ledger.entry(Action.CANCEL, row, why)] for row, why in asked}
-        self._deeds.do(entries, self._cluster.cancel)
+        self._deeds.execute(entries, self._cluster.cancel, late=self._retraction.of_late_cancel)
 
-    def _give_back(self, rows: Sequence[MoveRow], snapshot: Snapshot) -> list[int]:
+    def _release_unneeded(self, rows: Sequence[MoveRow], snapshot: Snapshot) -> list[int]:
         to_come = [row.move for row in rows if not row.state.settled] if self._starting else []
-        need = need_of(_flying(rows, snapshot), to_come, leaders=self._settings.throttle_leaders)
-        return self._borrowing(rows).give_back(NOTHING if self._throttle == 0 else need, snapshot.live)
+        need = throttle_demand(_in_flight(rows, snapshot), to_come, leaders=self._settings.throttle_leaders)
+        return self._leases(rows).release(NO_DEMAND if self._throttle == 0 else need, snapshot.live)
 
     def _hold_throttle(self, rows: Sequence[MoveRow], snapshot: Snapshot) -> None:
         """Set throttles again that were cleared externally while needed, and apply a changed rate to the brokers."""
         if self._throttle == 0 or all(row.state.settled for row in rows):
             return
-        need = need_of(_flying(rows, snapshot), leaders=self._settings.throttle_leaders)
-        self._borrowing(rows).hold(need, self._throttle, snapshot.live)
+        need = throttle_demand(_in_flight(rows, snapshot), leaders=self._settings.throttle_leaders)
+        self._leases(rows).ensure(need, self._throttle, snapshot.live)
 
-    def _borrowing(self, rows: Sequence[MoveRow]) -> Borrowing:
+    def _leases(self, rows: Sequence[MoveRow]) -> ThrottleLeases:
         attempts = {row.topic_partition: row.attempt for row in rows}
         plan = self._record.digest
-        return Borrowing(self._cluster, self._journal, self._deeds, plan, attempts=attempts, who=self._who)
+        return ThrottleLeases(self._cluster, self._journal, self._deeds, plan, attempts=attempts, who=self._who)
 
     def _log_dirs(self, rows: Sequence[MoveRow], snapshot: Snapshot) -> Mapping[int, LogDir]:
         brokers = {broker for row in rows if not row.state.settled for broker in row.move.adding}
@@ -205,7 +215,7 @@ class Step:
         waiting = [row for row in rows if row.state in OPEN]
         if not waiting:
             return []
-        outlook = look_out(
+        outlook = load_preflight_inputs(
             self._cluster,
             self._journal,
             rows,
@@ -219,12 +229,12 @@ class Step:
             outlook = replace(outlook, disabled="")
         if self._record.needs_approval and not is_approved(self._journal, self._record.digest):
             outlook = replace(outlook, unapproved=self._record.digest[:12])
-        left = {row.topic_partition: ahead(row, snapshot.partitions.get(row.topic_partition)) for row in waiting}
+        left = {row.topic_partition: remaining(row, snapshot.partitions.get(row.topic_partition)) for row in waiting}
         verdicts = [(row, preflight(left[row.topic_partition], outlook)) for row in waiting]
         verdicts = self._named(verdicts, snapshot)
         self._decide([_decision(row, held) for row, held in verdicts], snapshot)
         ready = [left[row.topic_partition] for row, held in verdicts if held is None]
-        chosen = self._choose([self._stride(move, snapshot) for move in ready], rows, outlook)
+        chosen = self._choose([self._stage(move, snapshot) for move in ready], rows, outlook)
         refused = self._submit(chosen) if chosen else []
         return [held for _, held in verdicts if held is not None and held.reason.event is Event.HOLD] + refused
 
@@ -242,23 +252,23 @@ class Step:
                 named[name] = Held.of(name, HoldReason.CHANGED_ELSEWHERE, str(list(found)), by=subject(plan))
         return [(row, named.get(row.topic_partition, held)) for row, held in verdicts]
 
-    def _stride(self, move: Move, snapshot: Snapshot) -> Move:
+    def _stage(self, move: Move, snapshot: Snapshot) -> Move:
         """Return the part of a move that is submitted now: all of it, or its next stage."""
         if not self._settings.one_replica_at_a_time:
             return move
-        return next_stride(move, snapshot.partitions[move.topic_partition], snapshot.live)
+        return next_stage(move, snapshot.partitions[move.topic_partition], snapshot.live)
 
-    def _choose(self, ready: Sequence[Move], rows: Sequence[MoveRow], outlook: Outlook) -> list[Move]:
+    def _choose(self, ready: Sequence[Move], rows: Sequence[MoveRow], outlook: PreflightInputs) -> list[Move]:
         settings, snapshot = self._settings, outlook.snapshot
         barrier = settings.window == "chunk"
         now_ms = self._journal.now_ms()
         if barrier and pause_left_ms(rows, pause_ms=int(settings.chunk_pause * 1000), now_ms=now_ms):
             return []
-        may = {row.topic_partition for row in open_rows(rows, barrier=barrier)}
-        return next_moves(
+        may = {row.topic_partition for row in eligible_rows(rows, barrier=barrier)}
+        return admit_moves(
             [move for move in ready if move.topic_partition in may],
-            flows(snapshot),
-            Caps(settings.max_in_per_broker, settings.max_out_per_broker, settings.max_in_flight),
+            active_transfers(snapshot),
+            ConcurrencyLimits(settings.max_in_per_broker, settings.max_out_per_broker, settings.max_in_flight),
             leaders={move.topic_partition: snapshot.partitions[move.topic_partition].leader for move in ready},
             rooms=outlook.rooms,
             sizes=outlook.sizes,
@@ -268,10 +278,10 @@ class Step:
         strides = {move.topic_partition: move for move in chosen}
         rows = self._ledger.submit([row for row in self._ledger.rows() if row.topic_partition in strides], strides)
         if self._throttle:
-            need = need_of(chosen, leaders=self._settings.throttle_leaders)
-            self._borrowing(rows).borrow(need, self._throttle)
+            need = throttle_demand(chosen, leaders=self._settings.throttle_leaders)
+            self._leases(rows).acquire(need, self._throttle)
         by_name = {row.topic_partition: row for row in rows}
-        answers = self._deeds.do(
+        answers = self._deeds.execute(
             {name: [self._ledger.submit_entry(row, strides[name])] for name, row in by_name.items()},
             lambda batch: alter_from(
                 self._cluster,
@@ -291,9 +301,9 @@ def _decision(row: MoveRow, held: Held | None) -> Decision:
     return Decision(row, Event.RELEASE) if held is None else Decision(row, held.reason.event, held.sentence)
 
 
-def _flying(rows: Sequence[MoveRow], snapshot: Snapshot) -> list[Move]:
+def _in_flight(rows: Sequence[MoveRow], snapshot: Snapshot) -> list[Move]:
     found = snapshot.partitions
-    return [flown(row, found.get(row.topic_partition)) for row in rows if row.state is MoveState.SUBMITTED]
+    return [completed_stages(row, found.get(row.topic_partition)) for row in rows if row.state is MoveState.SUBMITTED]
 
 
 def _words(error: ClusterError) -> str:

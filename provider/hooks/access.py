@@ -1,6 +1,6 @@
 """The access to one cluster, derived from its connection, the [kafka_steward] section and a DAG's parameters.
 
-Pure: the values are passed in, an `Access` is returned, and nothing is looked up or connected to.
+Pure: the values are passed in, an `ClusterConfig` is returned, and nothing is looked up or connected to.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kafka_steward.errors import SettingError
 from kafka_steward.journal.zk_options import ZooKeeperOptions
 from kafka_steward.settings import Settings
 
-__all__ = ["Access", "Given", "access_of"]
+__all__ = ["ClusterConfig", "ConnectionFields", "cluster_config"]
 
 #: Keys of the extra that belong to the provider and are not fields of `Settings`.
 _PLACES = ("journal", "workspace", "kafka_conn_id", "cluster_id")
@@ -26,7 +26,7 @@ _ZOOKEEPER = ("zookeeper", "zookeeper_user", "zookeeper_password", "zookeeper_tl
 
 
 @dataclass(frozen=True)
-class Given:
+class ConnectionFields:
     """The relevant fields of an Airflow connection. The repr shows neither password nor extra."""
 
     conn_id: str
@@ -47,7 +47,7 @@ class Given:
 
 
 @dataclass(frozen=True)
-class Access:
+class ClusterConfig:
     """All parameters for reaching one cluster and its journal. The repr shows no secret.
 
     `journal` is a SQL URL, or the id of a SQL connection. With `zookeeper`, the KIPs' documents are kept there.
@@ -69,15 +69,15 @@ class Access:
         return ",".join(sorted(servers.split(",") if isinstance(servers, str) else servers)).replace(" ", "")
 
 
-def access_of(
-    given: Given,
-    kafka: Given | None,
+def cluster_config(
+    given: ConnectionFields,
+    kafka: ConnectionFields | None,
     section: Mapping[str, Any],
     overrides: Mapping[str, Any],
     home: Path,
     *,
     executor: str = "LocalExecutor",
-) -> Access:
+) -> ClusterConfig:
     """Return the access that `given` describes; `kafka` is the connection that its `kafka_conn_id` names.
 
     `overrides` have precedence over the extra, which has precedence over `section`. Locations that are not configured
@@ -87,14 +87,14 @@ def access_of(
     """
     _refuse_unknown(given)
     places = {name: given.extra.get(name) or section.get(name) or None for name in (*_PLACES, *_ZOOKEEPER)}
-    client = {**(_borrowed(kafka) if kafka else {}), **_client(given)}
+    client = {**(_from_connection(kafka) if kafka else {}), **_client(given)}
     if not client.get("bootstrap_servers"):
         raise SettingError(
             f"The connection {given.conn_id} names no bootstrap servers: enter host:port as its host, or "
             "several with commas between them."
         )
     zookeeper = _zookeeper(given, places)
-    return Access(
+    return ClusterConfig(
         given.conn_id,
         Settings.of(overrides, given.extra, section),
         workspace=_workspace(given.conn_id, str(places["workspace"] or home / "kafka_steward" / "workspace")),
@@ -115,7 +115,7 @@ def _workspace(conn_id: str, place: str) -> str:
     return place.rstrip("/")
 
 
-def _journal(given: Given, places: Mapping[str, Any], section: Mapping[str, Any]) -> str:
+def _journal(given: ConnectionFields, places: Mapping[str, Any], section: Mapping[str, Any]) -> str:
     """Return the location of the SQL part; empty for the default.
 
     The word zookeeper gives no location: only the documents are kept there.
@@ -131,7 +131,7 @@ def _journal(given: Given, places: Mapping[str, Any], section: Mapping[str, Any]
     return "" if place == "zookeeper" else place
 
 
-def _journal_of_this_host(given: Given, places: Mapping[str, Any], home: Path, executor: str) -> str:
+def _journal_of_this_host(given: ConnectionFields, places: Mapping[str, Any], home: Path, executor: str) -> str:
     file = f"{home}/kafka_steward/journal.db"
     why = ""
     if places["zookeeper"]:
@@ -147,7 +147,7 @@ def _journal_of_this_host(given: Given, places: Mapping[str, Any], home: Path, e
     return f"sqlite:///{file}"
 
 
-def _zookeeper(given: Given, places: Mapping[str, Any]) -> ZooKeeperOptions | None:
+def _zookeeper(given: ConnectionFields, places: Mapping[str, Any]) -> ZooKeeperOptions | None:
     if not places["zookeeper"]:
         vain = [name for name in _ZOOKEEPER if places[name]]
         if vain:
@@ -162,7 +162,7 @@ def _zookeeper(given: Given, places: Mapping[str, Any]) -> ZooKeeperOptions | No
     return ZooKeeperOptions(str(places["zookeeper"]), _digest(given, places), tls)
 
 
-def _digest(given: Given, places: Mapping[str, Any]) -> str | None:
+def _digest(given: ConnectionFields, places: Mapping[str, Any]) -> str | None:
     user, password = places["zookeeper_user"], places["zookeeper_password"]
     if not user and not password:
         return None
@@ -179,7 +179,7 @@ def _digest(given: Given, places: Mapping[str, Any]) -> str | None:
     return f"{user}:{password}"
 
 
-def _borrowed(kafka: Given) -> dict[str, Any]:
+def _from_connection(kafka: ConnectionFields) -> dict[str, Any]:
     if kafka.login or kafka.password:
         raise SettingError(
             f"The connection {kafka.conn_id} has a login or a password in fields of its own, which connections of type "
@@ -188,7 +188,7 @@ def _borrowed(kafka: Given) -> dict[str, Any]:
     return client_config(kafka.extra)
 
 
-def _client(given: Given) -> dict[str, Any]:
+def _client(given: ConnectionFields) -> dict[str, Any]:
     ours = {key: value for key, value in given.extra.items() if is_client_key(key) and value not in (None, "")}
     by_field = {
         "bootstrap_servers": given.servers,
@@ -205,7 +205,7 @@ def _client(given: Given) -> dict[str, Any]:
     return client
 
 
-def _refuse_unknown(given: Given) -> None:
+def _refuse_unknown(given: ConnectionFields) -> None:
     settings = {knob.name for knob in fields(Settings)}
     for key in given.extra:
         undotted = key.removeprefix("kafka.").replace(".", "_")

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from kafka_steward.hooks.steward import StewardHook
-    from kafka_steward.journal.audit import Who
+    from kafka_steward.journal.audit import Actor
 
-__all__ = ["hook_of", "is_scheduled", "overrides_of", "who_fields", "who_of"]
+__all__ = ["hook_of", "is_scheduled", "overrides_of", "actor_fields", "actor_of"]
 
 #: Airflow's run types that no user started. A backfill is not one: a user requests it, with their own parameters.
 _UNATTENDED = frozenset({"scheduled", "asset_triggered"})
@@ -58,15 +58,15 @@ def is_scheduled(context: Context) -> bool:
     return str(getattr(kind, "value", kind)) in _UNATTENDED and not by_person
 
 
-def who_of(context: Context) -> Who:
+def actor_of(context: Context) -> Actor:
     """Return the actor of this task for the audit trail: its try, and the user who started the run, if one did."""
-    from kafka_steward.journal.audit import Who  # noqa: PLC0415 - DAG files are parsed without SQL
+    from kafka_steward.journal.audit import Actor  # noqa: PLC0415 - DAG files are parsed without SQL
 
     task = context["ti"]
     person = getattr(context.get("dag_run"), "triggering_user_name", None)
-    return Who(task.dag_id, task.run_id, task.task_id, task.try_number, person)
+    return Actor(task.dag_id, task.run_id, task.task_id, task.try_number, person)
 
 
-def who_fields(context: Context) -> dict[str, Any]:
+def actor_fields(context: Context) -> dict[str, Any]:
     """Return the actor as JSON values, for a trigger to serialize."""
-    return asdict(who_of(context))
+    return asdict(actor_of(context))

@@ -10,7 +10,7 @@ from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
 from kafka_steward.errors import SettingError
-from kafka_steward.hooks.access import Given
+from kafka_steward.hooks.access import ConnectionFields
 from kafka_steward.journal.engine import table_names
 from kafka_steward.journal.urls import secrets_of, shown_url
 
@@ -24,7 +24,7 @@ _AIRFLOWS = ("dag_run", "task_instance")
 _FIELDS = {"host": "host", "port": "port", "user": "login", "password": "password", "dbname": "schema"}
 
 
-def journal_url(setting: str, connection: Callable[[str], tuple[str, Given, str | None]]) -> URL:
+def journal_url(setting: str, connection: Callable[[str], tuple[str, ConnectionFields, str | None]]) -> URL:
     """Return the database URL of `setting`: a URL itself, or the URL of the Airflow connection with that id.
 
     `connection` returns a connection's type, fields and schema by id. The extra of a postgres connection is passed to
@@ -67,7 +67,7 @@ def refuse_airflows_own(url: URL) -> None:
         )
 
 
-def _file(given: Given) -> URL:
+def _file(given: ConnectionFields) -> URL:
     useless = [name for name in ("login", "password", "port", "extra") if getattr(given, name)]
     if useless:
         raise SettingError(
@@ -77,7 +77,7 @@ def _file(given: Given) -> URL:
     return _parsed(f"sqlite:///{given.host or ''}")
 
 
-def _server(given: Given, schema: str | None) -> URL:
+def _server(given: ConnectionFields, schema: str | None) -> URL:
     query = {name: _parameter(given.conn_id, name, value) for name, value in given.extra.items() if value is not None}
     _refuse_unknown(given.conn_id, query)
     host = given.host

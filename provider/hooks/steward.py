@@ -20,10 +20,10 @@ from airflow.sdk.log import mask_secret
 
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.errors import SettingError, StewardError
-from kafka_steward.execution.by_znode import ByZnode
-from kafka_steward.hooks.access import Access, Given, access_of
+from kafka_steward.execution.znode_submission import ZnodeReassignmentClient
+from kafka_steward.hooks.access import ClusterConfig, ConnectionFields, cluster_config
+from kafka_steward.hooks.cluster_id_pin import ClusterIdPin
 from kafka_steward.hooks.journals import journal_url, refuse_airflows_own, secrets_in
-from kafka_steward.hooks.memory import ClusterMemory
 from kafka_steward.journal.open import Journal, open_journal
 from kafka_steward.settings import Settings
 
@@ -31,17 +31,17 @@ if TYPE_CHECKING:
     from airflow.sdk import Connection
 
 
-__all__ = ["Opened", "StewardHook"]
+__all__ = ["ClusterSession", "StewardHook"]
 
 
 @dataclass(frozen=True)
-class Opened:
+class ClusterSession:
     """An open cluster and its open journal. As a context manager it closes both."""
 
-    access: Access
+    access: ClusterConfig
     cluster: KafkaCluster
     journal: Journal
-    _lodgers: ExitStack = field(default_factory=ExitStack, init=False, repr=False, compare=False)
+    _close_callbacks: ExitStack = field(default_factory=ExitStack, init=False, repr=False, compare=False)
 
     @property
     def settings(self) -> Settings:
@@ -56,18 +56,18 @@ class Opened:
         """
         return None if self.journal.identity is None else self.journal.identity.to_json()
 
-    def before_closing(self, close: Callable[[], None]) -> None:
+    def add_close_callback(self, close: Callable[[], None]) -> None:
         """Call `close` before the connections are closed: dependent resources are closed first."""
-        self._lodgers.callback(close)
+        self._close_callbacks.callback(close)
 
     def close(self) -> None:
         """Close the cluster's connections and the journal's."""
         with ExitStack() as closing:
             closing.callback(self.journal.close)
             closing.callback(self.cluster.close)
-            closing.enter_context(self._lodgers)
+            closing.enter_context(self._close_callbacks)
 
-    def __enter__(self) -> Opened:
+    def __enter__(self) -> ClusterSession:
         return self
 
     def __exit__(
@@ -81,7 +81,7 @@ class StewardHook(BaseHook):
 
     `overrides` have precedence over the connection's extra, which has precedence over the section [kafka_steward].
     Nothing is looked up or connected to before the first method call. The hook works in tasks and in threads of the
-    triggerer. `journal` is the `Opened.origin` of the process that began the work: any other journal is rejected.
+    triggerer. `journal` is the `ClusterSession.origin` of the process that began the work: another one is rejected.
     """
 
     conn_name_attr = "conn_id"
@@ -101,7 +101,7 @@ class StewardHook(BaseHook):
         self.overrides = dict(overrides or {})
 
     @cached_property
-    def access(self) -> Access:
+    def access(self) -> ClusterConfig:
         """The access from connection, section and overrides. Raises SettingError, naming what is missing or wrong."""
         given, kind = self._given(self.conn_id), self._connection(self.conn_id).conn_type
         if kind and kind != self.conn_type:
@@ -115,7 +115,7 @@ class StewardHook(BaseHook):
         for setting in (given.extra.get("journal"), section.get("journal")):
             _mask(secrets_in(setting))
         executor = conf.get("core", "executor", fallback="LocalExecutor")
-        return access_of(given, kafka, section, self.overrides, _airflow_home(), executor=executor)
+        return cluster_config(given, kafka, section, self.overrides, _airflow_home(), executor=executor)
 
     @property
     def settings(self) -> Settings:
@@ -133,12 +133,12 @@ class StewardHook(BaseHook):
         Raises ClusterUnreachable, AuthenticationFailed, SettingError, and WrongCluster if the same bootstrap servers
         answered with another cluster.id before: two clusters must never share a journal's records.
         """
-        _quieten()
-        memory = ClusterMemory(self._journal_url)
+        _silence_loggers()
+        memory = ClusterIdPin(self._journal_url)
         cluster = KafkaCluster(
-            self.access.client, expected_cluster_id=self.access.expected_cluster_id or memory.recall(self.access)
+            self.access.client, expected_cluster_id=self.access.expected_cluster_id or memory.get(self.access)
         )
-        memory.keep(self.access, cluster.cluster_id)
+        memory.set(self.access, cluster.cluster_id)
         return cluster
 
     def cluster_id(self) -> str:
@@ -146,7 +146,7 @@ class StewardHook(BaseHook):
 
         A known id needs no connection, so the journal of a dead cluster can be opened too.
         """
-        known = self.access.expected_cluster_id or ClusterMemory(self._journal_url).recall(self.access)
+        known = self.access.expected_cluster_id or ClusterIdPin(self._journal_url).get(self.access)
         if known:
             return known
         with self.cluster() as cluster:
@@ -170,13 +170,13 @@ class StewardHook(BaseHook):
             raise
         return journal
 
-    def open(self) -> Opened:
+    def open(self) -> ClusterSession:
         """Connect to the cluster and open its journal, as a context manager. Raises as `cluster` and `journal` do."""
         cluster = self.cluster()
         try:
             kafkas = self.access.zookeeper is not None and cluster.zookeeper_mode
             journal = self.journal(cluster.cluster_id, kafkas=kafkas)
-            return Opened(self.access, _as_submitted(self.access, cluster, journal), journal)
+            return ClusterSession(self.access, _as_submitted(self.access, cluster, journal), journal)
         except BaseException:
             cluster.close()
             raise
@@ -211,17 +211,17 @@ class StewardHook(BaseHook):
                 f"There is no Airflow connection {conn_id}; create it (type {self.conn_type}), or name another one."
             ) from error
 
-    def _given(self, conn_id: str) -> Given:
+    def _given(self, conn_id: str) -> ConnectionFields:
         connection = self._connection(conn_id)
         extra = _extra(conn_id, connection.extra)
-        return Given(conn_id, connection.host, connection.port, connection.login, connection.password, extra)
+        return ConnectionFields(conn_id, connection.host, connection.port, connection.login, connection.password, extra)
 
-    def _sql_connection(self, conn_id: str) -> tuple[str, Given, str | None]:
+    def _sql_connection(self, conn_id: str) -> tuple[str, ConnectionFields, str | None]:
         connection = self._connection(conn_id)
         return connection.conn_type or "", self._given(conn_id), connection.schema
 
 
-def _as_submitted(access: Access, cluster: KafkaCluster, journal: Journal) -> KafkaCluster:
+def _as_submitted(access: ClusterConfig, cluster: KafkaCluster, journal: Journal) -> KafkaCluster:
     if access.settings.submission == "admin":
         return cluster
     if access.zookeeper is None:
@@ -229,10 +229,12 @@ def _as_submitted(access: Access, cluster: KafkaCluster, journal: Journal) -> Ka
             f"The connection {access.conn_id} submits by ZooKeeper, and names none; set zookeeper, or submission to "
             "admin."
         )
-    return cast("KafkaCluster", ByZnode(cluster, journal.tree))  # all methods except `alter` are the cluster's own
+    return cast(
+        "KafkaCluster", ZnodeReassignmentClient(cluster, journal.tree)
+    )  # all methods except `alter` are the cluster's own
 
 
-def _quieten() -> None:
+def _silence_loggers() -> None:
     # A task's log reports the changes to the cluster. The client's log of each connection would hide them, and the
     # client logs an error for each dead broker, which is an expected state here and reported by our own messages.
     for name, level in (("kafka", logging.CRITICAL), ("alembic.runtime.migration", logging.WARNING)):

@@ -12,14 +12,19 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from kafka_steward.errors import JournalError, RequestError
-from kafka_steward.journal.audit import Action, AuditRow, Entry, Who
+from kafka_steward.journal.audit import Action, Actor, AuditRecord, StoredAuditRecord
 from kafka_steward.journal.open import Journal
 
 __all__ = ["archive_audit"]
 
 
 def archive_audit(
-    journal: Journal, before_ms: int, file: Path, *, as_values: Callable[[AuditRow], Mapping[str, Any]], who: Who
+    journal: Journal,
+    before_ms: int,
+    file: Path,
+    *,
+    as_values: Callable[[StoredAuditRecord], Mapping[str, Any]],
+    who: Actor,
 ) -> int:
     """Write the rows older than `before_ms` to a new file, one JSON object per line, then delete them.
 
@@ -38,11 +43,13 @@ def archive_audit(
         raise RequestError(f"{file} cannot be written ({why}); nothing was deleted: name another.") from error
     journal.audit.remove(ids)
     told = f"{len(ids)} rows of the audit trail went to {file}"
-    journal.audit.note(Entry(Action.REQUEST, told, after={"rows": len(ids), "before_ms": before_ms}, who=who))
+    journal.audit.record(AuditRecord(Action.REQUEST, told, after={"rows": len(ids), "before_ms": before_ms}, who=who))
     return len(ids)
 
 
-def _write(file: Path, rows: Iterator[AuditRow], as_values: Callable[[AuditRow], Mapping[str, Any]]) -> list[int]:
+def _write(
+    file: Path, rows: Iterator[StoredAuditRecord], as_values: Callable[[StoredAuditRecord], Mapping[str, Any]]
+) -> list[int]:
     with file.open("xb") as raw:
         try:
             return _write_rows(raw, rows, as_values, compressed=file.suffix == ".gz")
@@ -53,8 +60,8 @@ def _write(file: Path, rows: Iterator[AuditRow], as_values: Callable[[AuditRow],
 
 def _write_rows(
     raw: BinaryIO,
-    rows: Iterator[AuditRow],
-    as_values: Callable[[AuditRow], Mapping[str, Any]],
+    rows: Iterator[StoredAuditRecord],
+    as_values: Callable[[StoredAuditRecord], Mapping[str, Any]],
     *,
     compressed: bool,
 ) -> list[int]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from kafka_steward.journal.sql_audit import AuditTable
 
-__all__ = ["Action", "Audit", "AuditRow", "Code", "Entry", "Outcome", "Who"]
+__all__ = ["Action", "Audit", "StoredAuditRecord", "Code", "AuditRecord", "Outcome", "Actor"]
 
 
 #: Rows per page, since the trail may be long.
@@ -72,13 +72,13 @@ class Action(str, Enum):
     #: A partition was restored to its original replicas (KIP-236).
     ROLL_BACK = "roll_back"
     #: An external reassignment was observed to start while reassignments are disabled (KIP-236).
-    FOREIGN = "foreign"
+    EXTERNAL = "foreign"
     #: An unreadable document was moved to quarantine, and repaired.
-    MEND = "mend"
+    REPAIR = "mend"
     #: A topic, or partitions of one, were created.
     CREATE = "create"
     #: A partition was given fewer replicas than its target: the others are pending replicas (KIP-409).
-    OWE = "owe"
+    PENDING = "owe"
     #: A plan ended.
     FINISH = "finish"
 
@@ -107,7 +107,7 @@ class Outcome(str, Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Who:
+class Actor:
     """The actor: an Airflow task's try, and the user who requested the action. Unknown fields are None."""
 
     dag_id: str | None = None
@@ -122,7 +122,7 @@ class Who:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class AuditRecord:
     """One audit record to be written. `before` and `after` take any JSON value; `reason` is a message.
 
     `broker` distinguishes the actions of one plan on several brokers, such as setting their throttles.
@@ -138,12 +138,12 @@ class Entry:
     attempt: int = 0
     before: Any = None
     after: Any = None
-    who: Who = field(default_factory=Who)
+    who: Actor = field(default_factory=Actor)
     code: Code | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class AuditRow:
+class StoredAuditRecord:
     """One stored row. Times are by the journal's clock, in milliseconds since 1970.
 
     `completed_ms` is None while the outcome is still `intended`.
@@ -153,7 +153,7 @@ class AuditRow:
     when_ms: int
     completed_ms: int | None
     cluster_id: str
-    entry: Entry
+    entry: AuditRecord
     outcome: Outcome
     detail: str
 
@@ -164,19 +164,19 @@ class Audit:
     def __init__(self, table: AuditTable) -> None:
         self._table = table
 
-    def intend(self, entries: Sequence[Entry]) -> None:
+    def record_intent(self, entries: Sequence[AuditRecord]) -> None:
         """Record actions before they are done (write-ahead). Rows that exist already are left unchanged."""
         self._table.insert(entries, Outcome.INTENDED, "")
 
-    def complete(self, entries: Sequence[Entry], outcome: Outcome | str, detail: str = "") -> None:
+    def record_outcome(self, entries: Sequence[AuditRecord], outcome: Outcome | str, detail: str = "") -> None:
         """Record the outcome of these actions. Rows that are already complete are left unchanged."""
         self._table.complete(entries, Outcome(outcome), detail)
 
-    def note(self, entry: Entry, outcome: Outcome | str = Outcome.DONE, detail: str = "") -> None:
+    def record(self, entry: AuditRecord, outcome: Outcome | str = Outcome.DONE, detail: str = "") -> None:
         """Record a decision that changes nothing: one row, completed at once."""
         self._table.insert([entry], Outcome(outcome), detail)
 
-    def note_all(self, entries: Sequence[Entry]) -> None:
+    def record_all(self, entries: Sequence[AuditRecord]) -> None:
         """Record several decisions, each in one row that is completed at once."""
         self._table.insert(entries, Outcome.DONE, "")
 
@@ -184,14 +184,14 @@ class Audit:
         """Delete the rows with these ids, which were archived elsewhere."""
         self._table.remove(ids)
 
-    def pages(self, before_ms: int | None = None) -> Iterator[list[AuditRow]]:
+    def pages(self, before_ms: int | None = None) -> Iterator[list[StoredAuditRecord]]:
         """Yield all rows, or those older than `before_ms`, in the order of their ids, in pages of some hundreds."""
         last = 0
         while rows := self._table.older(before_ms, last, _PAGE):
             yield rows
             last = rows[-1].id
 
-    def adopt(self, pages: Iterable[Sequence[AuditRow]]) -> int:
+    def import_rows(self, pages: Iterable[Sequence[StoredAuditRecord]]) -> int:
         """Import the rows of another journal of this cluster unchanged: all that are older than the oldest row here.
 
         Returns the number of imported rows: all of them the first time, none once they have been imported.
@@ -206,7 +206,7 @@ class Audit:
         topic: str | None = None,
         since_ms: int | None = None,
         limit: int | None = None,
-    ) -> list[AuditRow]:
+    ) -> list[StoredAuditRecord]:
         """Return the matching rows, oldest first; with `limit`, only the newest `limit` of them."""
         chosen = None if action is None else Action(action)
         return self._table.select(plan=plan, action=chosen, topic=topic, since_ms=since_ms, limit=limit)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 
 from kafka_steward.errors import NodeExists, NodeMissing, VersionConflict
+from kafka_steward.escaping import printable
 from kafka_steward.journal.tree import Node, Tree
 
 __all__ = ["put", "put_new", "remove", "replace_text"]
@@ -43,6 +44,6 @@ def remove(tree: Tree, node: Node) -> bool:
     try:
         tree.delete(node.path, version=node.version)
     except (NodeMissing, VersionConflict):
-        _log.info("%s was changed or deleted by someone else: left as it is.", node.path)
+        _log.info("%s was changed or deleted by someone else: left as it is.", printable(node.path))
         return False
     return True

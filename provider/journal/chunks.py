@@ -9,7 +9,7 @@ from kafka_steward.assignment import Move
 from kafka_steward.errors import PlanError
 from kafka_steward.journal import codec, paths
 from kafka_steward.journal.changes import remove
-from kafka_steward.journal.document import readable
+from kafka_steward.journal.document import parse_valid
 from kafka_steward.journal.documents import Chunk, ChunkPartition
 from kafka_steward.journal.records import PlanRecord
 from kafka_steward.journal.tree import Node, Tree
@@ -68,7 +68,7 @@ class Chunks:
                 remove(self._tree, node)
 
     def _nodes(self) -> list[tuple[Node, Chunk]]:
-        return readable(self._tree.below(paths.REASSIGN_CHUNKS), Chunk.from_node)
+        return parse_valid(self._tree.below(paths.REASSIGN_CHUNKS), Chunk.from_node)
 
 
 def _chunks(record: PlanRecord, moves: Sequence[Move]) -> list[Chunk]:

@@ -1,9 +1,9 @@
 """Copying a journal to another backend: a cluster that migrates from ZooKeeper keeps its plans and its history.
 
 Everything that exists in the target journal is left unchanged, so that an interrupted copy can be repeated. Documents
-with numbered names get new numbers, because the target journal has its own counters. The original is not changed. After
-the copy, only the copy may be used. Both halves of the copy get a new id: an original that shares its tree or its
-database with the copy is refused the next time it is opened.
+with numbered names get new numbers, because the target journal has its own counters. After the copy, only the copy may
+be used. Both halves of the copy get a new id, and the tree of the original gets a mark with the location of the copy:
+the original is refused the next time it is opened. Nothing else in the original is changed.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from kafka_steward.errors import RequestError
 from kafka_steward.journal import paths
 from kafka_steward.journal.changes import put_new
-from kafka_steward.journal.document import readable
+from kafka_steward.journal.document import parse_valid
 from kafka_steward.journal.documents import Chunk
+from kafka_steward.journal.identity import mark_copied
 from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.open import Journal
 from kafka_steward.journal.tree import Node, Tree
@@ -48,7 +49,7 @@ class Copied:
 
 
 def copy_journal(source: Journal, target: Journal, *, owner: str) -> Copied:
-    """Copy plans, documents and audit trail, and give the copy an id of its own.
+    """Copy plans, documents and audit trail, give the copy an id of its own, and mark the source as copied.
 
     `owner` names this process in the step lock. The lock is held so that no plan is stepped during the copy.
     Raises RequestError if the journals belong to different clusters, LockLost while another process holds the step
@@ -59,19 +60,21 @@ def copy_journal(source: Journal, target: Journal, *, owner: str) -> Copied:
             f"The journals are of two clusters, {source.cluster_id} and {target.cluster_id}; a copy stays with its own."
         )
     with source.step_lock(owner) as fence:
-        audit_rows = target.audit.adopt(source.audit.pages())
+        audit_rows = target.audit.import_rows(source.audit.pages())
         plans = sum(_copy_plan(source, target, digest, fence) for digest in source.plans.digests())
         numbered = _copy_numbered(source.tree, target.tree)
         named = sum(_copy_node(target.tree, node) for root in _ROOTS for node in _documents(source.tree, root))
         fence.check()
-        target.reunite()
+        identity = target.reunite()
+        if identity is not None:
+            mark_copied(source.tree, identity)
     return Copied(plans, numbered + named, audit_rows)
 
 
 def _copy_plan(source: Journal, target: Journal, digest: str, fence: Fence) -> bool:
     fence.check()
     record = source.plans.get(digest)
-    return record is not None and target.plans.adopt(record, source.plans.rows(digest))
+    return record is not None and target.plans.import_plan(record, source.plans.rows(digest))
 
 
 def _documents(tree: Tree, path: str) -> Iterator[Node]:
@@ -107,4 +110,4 @@ def _copy_numbered(source: Tree, target: Tree) -> int:
 def _of_a_plan(node: Node, prefix: str) -> bool:
     if prefix != paths.CHUNK_PREFIX:
         return False
-    return any(chunk.plan is not None for _, chunk in readable([node], Chunk.from_node))
+    return any(chunk.plan is not None for _, chunk in parse_valid([node], Chunk.from_node))

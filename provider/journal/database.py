@@ -70,7 +70,7 @@ class Database:
         return f"{url} on the host {self.host}" if self.engine.dialect.name == "sqlite" else url
 
     @contextmanager
-    def transaction(self) -> Iterator[sa.Connection]:
+    def write_transaction(self) -> Iterator[sa.Connection]:
         """Open a transaction that excludes all other writers of this cluster; a nested one joins the outer one.
 
         Raises JournalUnreachable; it is then unknown whether the change was made.
@@ -80,7 +80,11 @@ class Database:
         if joined is not None:
             yield joined
             return
-        with self._in_words(), self.engine.connect() as opened, opened.execution_options(steward_writes=True).begin():
+        with (
+            self._translate_errors(),
+            self.engine.connect() as opened,
+            opened.execution_options(steward_writes=True).begin(),
+        ):
             self._exclude_writers(opened)
             self._here.connection = opened
             try:
@@ -89,14 +93,14 @@ class Database:
                 self._here.connection = None
 
     @contextmanager
-    def reading(self) -> Iterator[sa.Connection]:
+    def read_connection(self) -> Iterator[sa.Connection]:
         """Open a connection for reading; if this thread has a transaction, it is that transaction's connection."""
         self._notice_fork()
         joined: sa.Connection | None = getattr(self._here, "connection", None)
         if joined is not None:
             yield joined
             return
-        with self._in_words(), self.engine.connect() as opened, opened.begin():
+        with self._translate_errors(), self.engine.connect() as opened, opened.begin():
             yield opened
 
     def next_number(self, connection: sa.Connection, name: str) -> int:
@@ -129,7 +133,7 @@ class Database:
             self._here, self._pid = threading.local(), os.getpid()
 
     @contextmanager
-    def _in_words(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         try:
             yield
         except (sa.exc.DBAPIError, sa.exc.TimeoutError) as error:

@@ -17,7 +17,7 @@ from kafka_steward.journal.tree import Node
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["Document", "readable", "warn_once"]
+__all__ = ["Document", "parse_valid", "warn_once"]
 
 _log = logging.getLogger(__name__)
 #: Keys of the nodes that a warning was logged for, the newest last.
@@ -69,7 +69,7 @@ class Document(ABC):
         """Return the fields that this code knows, in the order in which they are written; None omits a field."""
 
 
-def readable(nodes: Iterable[Node], read: Callable[[Node], T]) -> list[tuple[Node, T]]:
+def parse_valid(nodes: Iterable[Node], read: Callable[[Node], T]) -> list[tuple[Node, T]]:
     """Return the readable documents with their nodes: one corrupt document must not hide the others."""
     found = ((node, _read_or_none(node, read)) for node in nodes)
     return [(node, document) for node, document in found if document is not None]

@@ -26,7 +26,7 @@ __all__ = [
     "ChunkPartition",
     "FailedBroker",
     "InFlight",
-    "RollingBounce",
+    "AnnouncedRestartDocument",
     "partition_values",
     "read_partitions",
 ]
@@ -51,7 +51,7 @@ class FailedBroker(Document):
 
 
 @dataclass(frozen=True)
-class RollingBounce(Document):
+class AnnouncedRestartDocument(Document):
     """KIP-46, `/admin/rolling_bounce/<id>`: an announced broker shutdown, with the time and expiry of the notice."""
 
     SEPARATORS = SPACED

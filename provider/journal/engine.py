@@ -18,17 +18,19 @@ from kafka_steward.journal.schema.upgrade import upgrade
 __all__ = ["open_database", "table_names"]
 
 #: Seconds to wait for another writer.
-_PATIENCE_S = 30
+_LOCK_TIMEOUT_S = 30
 _PAUSE_S = 0.02
+#: PostgreSQL's errors for a missing right, and for a user to whom no schema is visible.
+_FORBIDDEN = ("42501", "3F000")
 
 
 def open_database(url: str, cluster_id: str, host: str) -> Database:
     """Open the database of a cluster, and upgrade its tables to this version. Raises the errors of `open_journal`."""
     engine = _engine(_parsed(url))
     try:
-        upgrade(engine)
+        _upgrade(engine)
         if engine.dialect.name == "sqlite":
-            _claim(engine, host)
+            _bind_to_host(engine, host)
         _begin_ids(engine, cluster_id)
     except sa.exc.DBAPIError as error:
         engine.dispose()
@@ -101,7 +103,7 @@ def _sqlite_engine(url: sa.URL) -> sa.Engine:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise JournalError(_unwritable(path, str(error.strerror))) from error
-    engine = sa.create_engine(url, connect_args={"timeout": _PATIENCE_S}, hide_parameters=True)
+    engine = sa.create_engine(url, connect_args={"timeout": _LOCK_TIMEOUT_S}, hide_parameters=True)
     sa.event.listen(engine, "connect", _prepare_sqlite)
     sa.event.listen(engine, "begin", _begin_sqlite)
     return engine
@@ -116,7 +118,7 @@ def _prepare_sqlite(connection: Any, _record: object) -> None:
 
 def _log_ahead(connection: Any) -> None:
     # SQLite's own time-out does not apply here: if several processes open a new file, all but one fail immediately.
-    deadline = time.monotonic() + _PATIENCE_S
+    deadline = time.monotonic() + _LOCK_TIMEOUT_S
     while not _in_wal(connection, last=time.monotonic() > deadline):
         time.sleep(_PAUSE_S)
 
@@ -136,7 +138,7 @@ def _begin_sqlite(connection: sa.Connection) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
-def _claim(engine: sa.Engine, host: str) -> None:
+def _bind_to_host(engine: sa.Engine, host: str) -> None:
     """Bind the file to the first host that opens it, because SQLite's locks work on one host only."""
     with engine.connect() as connection:
         owner = connection.execute(sa.select(tables.host.c.name)).scalar_one_or_none()
@@ -150,6 +152,20 @@ def _claim(engine: sa.Engine, host: str) -> None:
             "or give the setting journal a PostgreSQL URL that all hosts share. If the host was merely renamed, put "
             f"{host} into the one row of its table steward_host."
         )
+
+
+def _upgrade(engine: sa.Engine) -> None:
+    """Upgrade the tables. Raises JournalError, with the remedy, if this user may not create or change them."""
+    try:
+        upgrade(engine)
+    except sa.exc.ProgrammingError as error:
+        if getattr(error.orig, "sqlstate", None) not in _FORBIDDEN:
+            raise
+        refused = as_journal_error(engine, error)
+        raise JournalError(
+            f"{str(refused).rstrip('.')}; its tables must be made or upgraded, or are hidden from this user: open it "
+            "once as their owner, and grant this user its rights, as docs/permissions.md says."
+        ) from error
 
 
 def _begin_ids(engine: sa.Engine, cluster_id: str) -> None:

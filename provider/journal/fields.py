@@ -129,7 +129,7 @@ class Fields:
     def replicas(self, key: str) -> Assignment:
         """Read a list of distinct broker ids, and of KIP-409's placeholders -1, -2, … for pending replicas."""
         value = self._list(key)
-        if not all(codec.is_id(each) or (type(each) is int and -MAX_BROKERS <= each < 0) for each in value):
+        if not all(type(each) is int and -MAX_BROKERS <= each <= MAX_ID for each in value):
             self.refuse(f"has {key!r} = {shown(value)} where a list of broker ids and placeholders belongs")
         return self._different(key, value)
 

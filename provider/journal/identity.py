@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from kafka_steward.journal.fields import Fields
 
-__all__ = ["Identity", "Openings", "identify", "reunite"]
+__all__ = ["Identity", "Openings", "identify", "mark_copied", "reunite"]
 
 #: The minimum interval between two records of the same host, which may open the journal very often.
 _NOTED_EVERY_MS = 60_000
@@ -66,20 +66,25 @@ class Identity:
 
 @dataclass(frozen=True)
 class _Name(Document):
-    """`/steward/journal`: the id of the journal that this tree belongs to, and the location of its rows."""
+    """`/steward/journal`: the id of the journal that this tree belongs to, and the location of its rows.
+
+    `copied_to` is the location of the copy that replaces the journal; None for a journal that is in use.
+    """
 
     id: str
     rows: str
+    copied_to: str | None = None
 
     @classmethod
     def read(cls, fields: Fields, source: str | None) -> Self:
         """Read the document; `id` and `rows` are required."""
         fields.maybe("version", fields.integer)
-        return cls(fields.text("id"), fields.text("rows"), extra=fields.rest(), source=source)
+        journal_id, rows, copied_to = fields.text("id"), fields.text("rows"), fields.maybe("copied_to", fields.text)
+        return cls(journal_id, rows, copied_to, extra=fields.rest(), source=source)
 
     def values(self) -> dict[str, Any]:
         """Return the fields in the order in which they are written."""
-        return {"version": self.VERSION, "id": self.id, "rows": self.rows}
+        return {"version": self.VERSION, "id": self.id, "rows": self.rows, "copied_to": self.copied_to}
 
 
 @dataclass(frozen=True)
@@ -91,12 +96,12 @@ class Openings:
     def note(self, host: str) -> None:
         """Record that `host` opened the journal now, unless an opening was recorded within the last 60 s."""
         opened, mine = tables.opened, self._mine(host)
-        with self.database.reading() as connection:
+        with self.database.read_connection() as connection:
             recent = sa.select(opened.c.host).where(mine & (opened.c.last_ms > now_ms() - _NOTED_EVERY_MS))
             if connection.execute(recent).first() is not None:
                 return
         row = {"cluster_id": self.database.cluster_id, "host": host, "first_ms": now_ms(), "last_ms": now_ms()}
-        with self.database.transaction() as connection:
+        with self.database.write_transaction() as connection:
             connection.execute(insert_once(opened, connection.dialect.name).values(row))
             connection.execute(sa.update(opened).where(mine).values(last_ms=now_ms()))
 
@@ -105,7 +110,7 @@ class Openings:
         opened = tables.opened
         query = sa.select(opened.c.host, opened.c.first_ms, opened.c.last_ms)
         query = query.where(opened.c.cluster_id == self.database.cluster_id)
-        with self.database.reading() as connection:
+        with self.database.read_connection() as connection:
             found = connection.execute(query.order_by(opened.c.last_ms.desc(), opened.c.host)).mappings()
             return [dict(row) for row in found]
 
@@ -117,7 +122,7 @@ def identify(database: Database, tree: Tree, place: str | None = None) -> Identi
     """Return the journal's identity; create the id if both halves are new.
 
     `place` is the location of the tree, None if it is in the same database as the rows. Raises WrongJournal when the
-    two halves belong to different journals, or one half is missing.
+    two halves belong to different journals, one half is missing, or the journal was copied and the copy replaces it.
     """
     rows = database.place
     named = _Named(database, place or rows)
@@ -131,6 +136,12 @@ def identify(database: Database, tree: Tree, place: str | None = None) -> Identi
     if node is None:
         node = put_new(tree, paths.JOURNAL, _Name(known, rows).to_json()) or tree.get(paths.JOURNAL)
     theirs = _name(node.data) if node is not None else None
+    if theirs is not None and theirs.copied_to is not None:
+        raise WrongJournal(
+            f"The journal with its documents in {place or rows} was copied to {theirs.copied_to}, and only the copy is "
+            "used from then on: give the settings journal and zookeeper the places of the copy; or, to go back to this "
+            "journal without what the copy has recorded since, call `airflow kafka-steward journal pair` for it."
+        )
     if theirs is None or theirs.id != known:
         where = theirs.rows if theirs is not None else "no known database"
         raise WrongJournal(
@@ -157,6 +168,17 @@ def reunite(database: Database, tree: Tree, place: str | None = None) -> Identit
     return identity
 
 
+def mark_copied(tree: Tree, copy: Identity) -> None:
+    """Record in the tree of a journal that `copy` replaces it: from then on the journal is not opened any more.
+
+    Does nothing if the copy has the same tree. `reunite` removes the mark.
+    """
+    node = tree.get(paths.JOURNAL)
+    name = None if node is None else _name(node.data)
+    if node is not None and name is not None and name.id != copy.id:
+        tree.set(paths.JOURNAL, replace(name, copied_to=copy.place).to_json(), version=node.version)
+
+
 @dataclass(frozen=True)
 class _Named:
     """The row that holds the id. It is bound once the tree holds the same id."""
@@ -167,7 +189,7 @@ class _Named:
     def read_or_begin(self) -> tuple[str, bool, str]:
         found = self._read()
         if found is None:
-            with self.database.transaction() as connection:
+            with self.database.write_transaction() as connection:
                 row = {"cluster_id": self.database.cluster_id, "id": uuid.uuid4().hex, "tree": self.tree}
                 connection.execute(insert_once(tables.journal, connection.dialect.name).values(row | {"bound": False}))
             found = self._read()
@@ -177,18 +199,18 @@ class _Named:
 
     def bind(self, identity: str) -> None:
         change = sa.update(tables.journal).where(self._mine() & (tables.journal.c.id == identity))
-        with self.database.transaction() as connection:
+        with self.database.write_transaction() as connection:
             connection.execute(change.values(bound=True, tree=self.tree))
 
     def rename(self, identity: str) -> None:
         row = {"cluster_id": self.database.cluster_id, "id": identity, "tree": self.tree, "bound": False}
-        with self.database.transaction() as connection:
+        with self.database.write_transaction() as connection:
             connection.execute(sa.delete(tables.journal).where(self._mine()))
             connection.execute(sa.insert(tables.journal).values(row))
 
     def _read(self) -> tuple[str, bool, str] | None:
         query = sa.select(tables.journal.c.id, tables.journal.c.bound, tables.journal.c.tree).where(self._mine())
-        with self.database.reading() as connection:
+        with self.database.read_connection() as connection:
             found = connection.execute(query).first()
         return None if found is None else (str(found[0]), bool(found[1]), str(found[2]))
 
@@ -198,6 +220,6 @@ class _Named:
 
 def _name(text: str) -> _Name | None:
     try:
-        return _Name.from_json(text, paths.JOURNAL)
+        return _Name.from_json(text)
     except DocumentError:
         return None

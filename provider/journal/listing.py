@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from kafka_steward.errors import DocumentError, JournalError, JournalUnreachable
 from kafka_steward.escaping import printable
 from kafka_steward.journal import paths
-from kafka_steward.journal.audit import Action, Entry, Who
+from kafka_steward.journal.audit import Action, Actor, AuditRecord
 from kafka_steward.journal.codec import BROKER, DIGEST, PARTITION, REQUEST, TOPIC, Name
 from kafka_steward.journal.document import warn_once
-from kafka_steward.journal.documents import FailedBroker, InFlight, RollingBounce
-from kafka_steward.journal.owed import AskedPartitions, OwedReplicas
-from kafka_steward.journal.quarantine import is_newer, move_aside
-from kafka_steward.journal.records import Borrowed
+from kafka_steward.journal.documents import AnnouncedRestartDocument, FailedBroker, InFlight
+from kafka_steward.journal.pending import DeferredPartitions, PendingReplicas
+from kafka_steward.journal.quarantine import is_newer, quarantine_document
+from kafka_steward.journal.records import ThrottleLease
 from kafka_steward.journal.tree import Node, Tree
 
 if TYPE_CHECKING:
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "APPROVALS",
-    "ASKED_PARTITIONS",
-    "BOUNCES",
+    "DEFERRED_PARTITIONS",
+    "RESTARTS",
     "FAILED_BROKERS",
     "IN_FLIGHT",
     "MAX_BYTES_AT_ONCE",
     "MAX_DOCUMENTS",
-    "OWED",
+    "PENDING_REPLICAS",
     "PLANS",
     "RATES",
     "SWEEP_MS",
@@ -43,7 +43,7 @@ __all__ = [
     "Collection",
     "Found",
     "Listing",
-    "borrowed_now",
+    "throttle_leases",
     "sweep",
     "unreadable",
 ]
@@ -67,8 +67,8 @@ _SINGLE = (
     paths.SLOT,
     paths.STEP_LOCK,
     paths.SWITCH_SEEN,
-    paths.FILL_ANNOUNCED,
-    paths.JOINED_BROKERS,
+    paths.FILL_EVENT,
+    paths.EMPTY_BROKERS,
 )
 #: Nodes per request while sizes are counted: a document has at most 1 MB, so this bounds the excess over the limit.
 _BATCH = 50
@@ -119,6 +119,14 @@ class Collection(Generic[T]):
         """Return the readable documents."""
         return self.listed(tree).found
 
+    def readable(self, tree: Tree) -> list[Found[T]]:
+        """Return the documents. Raises DocumentError for a corrupt one; invalid names are left out."""
+        listing = self.listed(tree)
+        for each in listing.unreadable:
+            if each.node is not None:
+                raise DocumentError(each.reason)
+        return listing.found
+
     def listed(self, tree: Tree) -> Listing[T]:
         """Read at most MAX_DOCUMENTS, and about MAX_BYTES_AT_ONCE bytes of them, in the order of their keys."""
         listing: Listing[T] = Listing()
@@ -166,17 +174,17 @@ def _as_written(node: Node) -> str:
 
 
 def _as_announced(node: Node) -> str:
-    return RollingBounce(node.modified_ms).to_json()
+    return AnnouncedRestartDocument(node.modified_ms).to_json()
 
 
 _SETTING: Name[str] = Name("setting of Kafka", TOPIC.parse)
 FAILED_BROKERS = Collection(paths.FAILED_BROKERS, (BROKER,), FailedBroker.from_node, _as_written)
-BOUNCES = Collection(paths.ROLLING_BOUNCE, (BROKER,), RollingBounce.from_node, _as_announced)
+RESTARTS = Collection(paths.ROLLING_BOUNCE, (BROKER,), AnnouncedRestartDocument.from_node, _as_announced)
 IN_FLIGHT = Collection(paths.REASSIGNMENTS, (TOPIC, PARTITION), InFlight.from_node)
-OWED = Collection(paths.OWED, (TOPIC, PARTITION), OwedReplicas.from_node)
-ASKED_PARTITIONS = Collection(paths.PARTITIONS_ASKED, (TOPIC,), AskedPartitions.from_node)
-RATES = Collection(paths.borrowed_below("broker"), (BROKER, _SETTING), Borrowed.from_node)
-THROTTLED_TOPICS = Collection(paths.borrowed_below("topic"), (TOPIC, _SETTING), Borrowed.from_node)
+PENDING_REPLICAS = Collection(paths.PENDING_REPLICAS, (TOPIC, PARTITION), PendingReplicas.from_node)
+DEFERRED_PARTITIONS = Collection(paths.DEFERRED_PARTITIONS, (TOPIC,), DeferredPartitions.from_node)
+RATES = Collection(paths.leases_of("broker"), (BROKER, _SETTING), ThrottleLease.from_node)
+THROTTLED_TOPICS = Collection(paths.leases_of("topic"), (TOPIC, _SETTING), ThrottleLease.from_node)
 #: Only the names of these are swept: their values are read, quarantined or re-created where they are needed.
 REQUESTS: Collection[None] = Collection(paths.REASSIGNMENT_REQUESTS, (REQUEST,), lambda _: None)
 PLANS: Collection[None] = Collection(paths.PLANS, (DIGEST,), lambda _: None)
@@ -185,10 +193,10 @@ _NAMES_ONLY = {paths.REASSIGNMENT_REQUESTS, paths.PLANS, paths.APPROVALS, RATES.
 #: All collections that are swept, except those that only the watch knows.
 WRITTEN: tuple[Collection[Any], ...] = (
     FAILED_BROKERS,
-    BOUNCES,
+    RESTARTS,
     IN_FLIGHT,
-    OWED,
-    ASKED_PARTITIONS,
+    PENDING_REPLICAS,
+    DEFERRED_PARTITIONS,
     REQUESTS,
     PLANS,
     APPROVALS,
@@ -197,16 +205,9 @@ WRITTEN: tuple[Collection[Any], ...] = (
 )
 
 
-def borrowed_now(tree: Tree) -> list[Borrowed]:
+def throttle_leases(tree: Tree) -> list[ThrottleLease]:
     """Return the throttle leases of all plans. Raises DocumentError for a corrupt one, which must be re-created."""
-    found = []
-    for collection in (RATES, THROTTLED_TOPICS):
-        listing = collection.listed(tree)
-        found += [each.document for each in listing.found]
-        for each in listing.unreadable:
-            if each.node is not None:
-                raise DocumentError(each.reason)
-    return found
+    return [each.document for collection in (RATES, THROTTLED_TOPICS) for each in collection.readable(tree)]
 
 
 def unreadable(tree: Tree) -> list[Unreadable]:
@@ -214,7 +215,7 @@ def unreadable(tree: Tree) -> list[Unreadable]:
     return [*_strays(tree, _SINGLE), *(each for of in WRITTEN for each in _unreadable(tree, of))]
 
 
-def sweep(journal: Journal, collections: Sequence[Collection[Any]], who: Who) -> list[str]:
+def sweep(journal: Journal, collections: Sequence[Collection[Any]], who: Actor) -> list[str]:
     """Move the unreadable nodes of these collections to quarantine, with an audit row for each; return the messages.
 
     At most 100 of each kind are moved per call. A document of a later release is left unchanged. A node that the
@@ -226,13 +227,15 @@ def sweep(journal: Journal, collections: Sequence[Collection[Any]], who: Who) ->
     return [sentence for sentence in told if sentence]
 
 
-def _swept(journal: Journal, unreadable: Unreadable, rebuilt: Callable[[Node], str] | None, who: Who) -> str:
+def _swept(journal: Journal, unreadable: Unreadable, rebuilt: Callable[[Node], str] | None, who: Actor) -> str:
     with journal.together():
         kept = _moved(journal, unreadable, rebuilt)
         if kept is None:
             return ""
         sentence = f"{unreadable.reason} What it held is kept at {kept}."
-        journal.audit.note(Entry(Action.MEND, sentence, before=printable(unreadable.path[:300]), after=kept, who=who))
+        journal.audit.record(
+            AuditRecord(Action.REPAIR, sentence, before=printable(unreadable.path[:300]), after=kept, who=who)
+        )
         return sentence
 
 
@@ -260,7 +263,7 @@ def _moved(journal: Journal, unreadable: Unreadable, rebuilt: Callable[[Node], s
     try:
         for node in _nodes(tree, unreadable):
             replacement = None if unreadable.node is None or rebuilt is None else rebuilt(node)
-            kept.append(move_aside(tree, node, unreadable.reason, replacement))
+            kept.append(quarantine_document(tree, node, unreadable.reason, replacement))
     except JournalUnreachable:
         raise
     except JournalError as error:

@@ -29,7 +29,7 @@ from kafka_steward.journal.process import is_dead
 from kafka_steward.journal.records import Lock, Ownership
 from kafka_steward.journal.tree import Node, Tree
 
-__all__ = ["DEAD_MS", "LIFE_MS", "Fence", "Guard", "Slot", "StepLock"]
+__all__ = ["DEAD_MS", "LIFE_MS", "Fence", "FencingStore", "PlanSlot", "StepLock"]
 
 #: The time to live of a step lock without renewal, in milliseconds.
 LIFE_MS = 60_000
@@ -39,7 +39,7 @@ DEAD_MS = 10_000
 _TRIES = 10
 
 
-class Slot:
+class PlanSlot:
     """The plan slot: it stores the digest of the plan that holds the cluster."""
 
     def __init__(self, tree: Tree) -> None:
@@ -65,7 +65,7 @@ class Slot:
                 return
         raise _restless()
 
-    def yield_to(self, digest: str) -> str | None:
+    def preempt_with(self, digest: str) -> str | None:
         """Preempt the holder for a plan of higher priority, such as a heal; the previous holder waits.
 
         Returns the digest of the preempted plan, None if there is none. A waiting plan gets the slot back by `free`.
@@ -77,7 +77,7 @@ class Slot:
                 return waiting[-1] if waiting else None
         raise _restless()
 
-    def free(self, digest: str) -> str | None:
+    def release(self, digest: str) -> str | None:
         """Release a plan's claim, whether it holds the slot or waits; a released slot goes to the last waiting plan.
 
         Returns the holder from now on, None if the slot is free. Does nothing if the plan has no claim.
@@ -114,10 +114,10 @@ def _restless() -> JournalError:
     return JournalError(f"{paths.SLOT} was changed by others {_TRIES} times in a row; try again.")
 
 
-class Guard(Protocol):
+class FencingStore(Protocol):
     """A store for the fencing token beside the fenced rows, needed if the lock is kept elsewhere."""
 
-    def admit(self, token: int) -> None:
+    def set_token(self, token: int) -> None:
         """Set the token: from now on only writes with this token are accepted."""
 
     def check(self, token: int) -> None:
@@ -130,7 +130,7 @@ class Fence:
     `token` increases each time that the lock is acquired.
     """
 
-    def __init__(self, tree: Tree, claim: Lock, created_id: int, guard: Guard | None = None) -> None:
+    def __init__(self, tree: Tree, claim: Lock, created_id: int, guard: FencingStore | None = None) -> None:
         self._tree = tree
         self._claim = claim
         self._created_id = created_id
@@ -139,14 +139,14 @@ class Fence:
     @property
     def token(self) -> int:
         """The fencing token: the number of times that the lock was acquired."""
-        return self._claim.claim
+        return self._claim.fencing_token
 
     def check(self) -> None:
         """Read the lock again; renew it after half of its time to live. Raises LockLost if another process holds it."""
         node = self._held()
         if self._guard is not None:
             self._guard.check(self.token)
-        if self._tree.now_ms() - node.modified_ms <= self._claim.life_ms // 2:
+        if self._tree.now_ms() - node.modified_ms <= self._claim.ttl_ms // 2:
             return
         if put(self._tree, paths.STEP_LOCK, node, node.data) is None:
             raise _lost(self._tree)
@@ -173,7 +173,7 @@ class StepLock:
     `owner` names the process in messages: host and process id.
     """
 
-    def __init__(self, tree: Tree, owner: str, *, life_ms: int = LIFE_MS, guard: Guard | None = None) -> None:
+    def __init__(self, tree: Tree, owner: str, *, life_ms: int = LIFE_MS, guard: FencingStore | None = None) -> None:
         self._tree = tree
         self._owner = owner
         self._life_ms = life_ms
@@ -183,18 +183,18 @@ class StepLock:
     def acquire(self) -> Fence:
         """Acquire the lock if it is free or expired. Raises LockLost while another process holds it."""
         node = self._tree.get(paths.STEP_LOCK)
-        last = 0 if node is None else self._claim_to_follow(node)
+        last = 0 if node is None else self._last_token(node)
         claim = Lock(self._owner, self._life_ms, last + 1)
         taken = put(self._tree, paths.STEP_LOCK, node, claim.to_json())
         if taken is None:
             raise LockLost("Another process was quicker to step the plan; this one does nothing now, and tries again.")
         if self._guard is not None:
-            self._guard.admit(claim.claim)
+            self._guard.set_token(claim.fencing_token)
         return Fence(self._tree, claim, taken.created_id, self._guard)
 
-    def _claim_to_follow(self, node: Node) -> int:
+    def _last_token(self, node: Node) -> int:
         held = Lock.from_node(node)
-        life_ms = min(held.life_ms, DEAD_MS) if held.owner is not None and is_dead(held.owner) else held.life_ms
+        life_ms = min(held.ttl_ms, DEAD_MS) if held.owner is not None and is_dead(held.owner) else held.ttl_ms
         left_ms = node.modified_ms + life_ms - self._tree.now_ms()
         # An expiry further away than the time to live means that the clock was set back: the lock counts as expired.
         if held.owner is not None and 0 < left_ms <= 2 * life_ms:
@@ -202,7 +202,7 @@ class StepLock:
                 f"The plan is being stepped by {held.owner}; "
                 f"if that process is dead, another may step in {left_ms / 1000:.0f} s."
             )
-        return held.claim
+        return held.fencing_token
 
     def __enter__(self) -> Fence:
         self._fence = self.acquire()

@@ -47,7 +47,7 @@ class Phase(str, Enum):
     #: The move is being cancelled.
     CANCELLING = "cancelling"
 
-    def because(self, sentence: str = "") -> str:
+    def message(self, sentence: str = "") -> str:
         """Return the `detail` for users: the phase, and the reason in `sentence`."""
         return f"{self.value}: {sentence}" if sentence else self.value
 

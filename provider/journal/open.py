@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from kafka_steward.errors import PlanError
 from kafka_steward.journal.audit import Audit
-from kafka_steward.journal.locks import LIFE_MS, Guard, Slot, StepLock
+from kafka_steward.journal.locks import LIFE_MS, FencingStore, PlanSlot, StepLock
 from kafka_steward.journal.plans import Plans
 from kafka_steward.journal.tree import Tree
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from kafka_steward.journal.database import Database
     from kafka_steward.journal.identity import Identity, Openings
-    from kafka_steward.journal.looks import Looks
+    from kafka_steward.journal.polls import Looks
     from kafka_steward.journal.sql_health import HealthRows
     from kafka_steward.journal.zk_options import ZooKeeperOptions
 
@@ -39,7 +39,7 @@ class Journal:
         plans: Plans,
         together: Callable[[], AbstractContextManager[object]],
         close: Callable[[], None],
-        guard: Guard | None = None,
+        guard: FencingStore | None = None,
         health: HealthRows | None = None,
         openings: Openings | None = None,
         looks: Looks | None = None,
@@ -50,7 +50,7 @@ class Journal:
         self.tree = tree
         self.audit = audit
         self.plans = plans
-        self.slot = Slot(tree)
+        self.slot = PlanSlot(tree)
         self.together = together
         #: Health measures for plots; None for a journal without a database.
         self.health = health
@@ -151,7 +151,7 @@ def _in_sql(database: Database, compare: bool) -> Journal:
     from kafka_steward.journal.sql_moves import MoveTable  # noqa: PLC0415
     from kafka_steward.journal.sql_tree import SqlTree  # noqa: PLC0415
 
-    tree, together = SqlTree(database), database.transaction
+    tree, together = SqlTree(database), database.write_transaction
     identity = _identified(database, tree, None) if compare else None
     return Journal(
         database.cluster_id,
@@ -171,7 +171,7 @@ def _in_sql(database: Database, compare: bool) -> Journal:
 def _in_zookeeper(database: Database, options: ZooKeeperOptions, compare: bool) -> Journal:
     from kafka_steward.journal.sql_audit import AuditTable  # noqa: PLC0415
     from kafka_steward.journal.sql_ended import EndedPlans  # noqa: PLC0415
-    from kafka_steward.journal.sql_guard import SqlGuard  # noqa: PLC0415
+    from kafka_steward.journal.sql_fencing import SqlFencingStore  # noqa: PLC0415
     from kafka_steward.journal.sql_health import HealthRows  # noqa: PLC0415
     from kafka_steward.journal.sql_moves import MoveTable  # noqa: PLC0415
     from kafka_steward.journal.zk_tree import ZkTree  # noqa: PLC0415
@@ -185,7 +185,7 @@ def _in_zookeeper(database: Database, options: ZooKeeperOptions, compare: bool) 
         tree.close()
         raise
     tables = MoveTable(database), EndedPlans(database)
-    plans = Plans(tree, *tables, database.cluster_id, nullcontext, rows_together=database.transaction)
+    plans = Plans(tree, *tables, database.cluster_id, nullcontext, rows_together=database.write_transaction)
     return Journal(
         database.cluster_id,
         tree=tree,
@@ -193,7 +193,7 @@ def _in_zookeeper(database: Database, options: ZooKeeperOptions, compare: bool) 
         plans=plans,
         together=nullcontext,
         close=database.close,
-        guard=SqlGuard(database),
+        guard=SqlFencingStore(database),
         health=HealthRows(database),
         openings=_openings(database),
         looks=_looks(database),
@@ -217,7 +217,7 @@ def _reunited(database: Database, tree: Tree, options: ZooKeeperOptions | None) 
 
 
 def _looks(database: Database) -> Looks:
-    from kafka_steward.journal.looks import Looks  # noqa: PLC0415
+    from kafka_steward.journal.polls import Looks  # noqa: PLC0415
 
     return Looks(database)
 

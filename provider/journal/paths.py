@@ -18,11 +18,11 @@ __all__ = [
     "CHUNK_PREFIX",
     "FAILED_BROKERS",
     "FAILED_LOG_DIRS",
-    "FILL_ANNOUNCED",
-    "JOINED_BROKERS",
+    "FILL_EVENT",
+    "EMPTY_BROKERS",
     "JOURNAL",
-    "OWED",
-    "PARTITIONS_ASKED",
+    "PENDING_REPLICAS",
+    "DEFERRED_PARTITIONS",
     "PLANS",
     "REASSIGNMENTS",
     "REASSIGNMENT_REQUESTS",
@@ -36,17 +36,17 @@ __all__ = [
     "STEP_LOCK",
     "SWITCH_SEEN",
     "approval",
-    "borrowed",
-    "borrowed_below",
+    "lease",
+    "leases_of",
     "broker_of",
     "checked_path",
     "chunk",
     "failed_broker",
     "is_digest",
     "is_path",
-    "owed",
-    "owed_of",
-    "partitions_asked",
+    "pending_replicas",
+    "pending_of_topic",
+    "deferred_partitions",
     "plan",
     "reassignment",
     "reassignments_of",
@@ -88,16 +88,16 @@ PLANS = "/steward/plans"
 #: One approval per plan that needed one, named by its digest.
 APPROVALS = "/steward/approvals"
 #: Throttle leases: changes of Kafka's configuration that must be released.
-_BORROWED = "/steward/borrowed"
+_LEASES = "/steward/borrowed"
 
 #: KIP-409: pending replicas, one node per partition.
-OWED = "/steward/owed"
+PENDING_REPLICAS = "/steward/owed"
 #: Partitions that are to be added once there are brokers for them, one node per topic.
-PARTITIONS_ASKED = "/steward/partitions_asked"
+DEFERRED_PARTITIONS = "/steward/partitions_asked"
 #: The last event that announced that pending replicas can be filled.
-FILL_ANNOUNCED = "/steward/fill_announced"
+FILL_EVENT = "/steward/fill_announced"
 #: Brokers that joined and are empty.
-JOINED_BROKERS = "/steward/joined_brokers"
+EMPTY_BROKERS = "/steward/joined_brokers"
 
 _PATH = re.compile(r"(/[^/\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]+)+")
 _LONGEST = 1024
@@ -128,19 +128,19 @@ def reassignment(partition: TopicPartition) -> str:
     return f"{reassignments_of(partition.topic)}/{_number('partition', partition.partition)}"
 
 
-def owed_of(topic: str) -> str:
+def pending_of_topic(topic: str) -> str:
     """Return the parent path of `topic`'s partitions with pending replicas (KIP-409)."""
-    return f"{OWED}/{_segment('topic', topic)}"
+    return f"{PENDING_REPLICAS}/{_segment('topic', topic)}"
 
 
-def owed(partition: TopicPartition) -> str:
+def pending_replicas(partition: TopicPartition) -> str:
     """Return the path of the pending replicas of `partition` (KIP-409)."""
-    return f"{owed_of(partition.topic)}/{_number('partition', partition.partition)}"
+    return f"{pending_of_topic(partition.topic)}/{_number('partition', partition.partition)}"
 
 
-def partitions_asked(topic: str) -> str:
+def deferred_partitions(topic: str) -> str:
     """Return the path of the deferred request for more partitions of `topic`."""
-    return f"{PARTITIONS_ASKED}/{_segment('topic', topic)}"
+    return f"{DEFERRED_PARTITIONS}/{_segment('topic', topic)}"
 
 
 def chunk(name: str) -> str:
@@ -158,14 +158,14 @@ def approval(digest: str) -> str:
     return f"{APPROVALS}/{_segment('plan digest', digest)}"
 
 
-def borrowed_below(kind: str) -> str:
+def leases_of(kind: str) -> str:
     """Return the parent path of the throttle leases of `kind` "broker" or "topic"; its children are named by them."""
-    return f"{_BORROWED}/{_segment('kind', kind)}"
+    return f"{_LEASES}/{_segment('kind', kind)}"
 
 
-def borrowed(kind: str, name: str, config: str) -> str:
+def lease(kind: str, name: str, config: str) -> str:
     """Return the path of the throttle lease on the setting `config` of a broker or topic."""
-    return f"{borrowed_below(kind)}/{_segment('name', name)}/{_segment('setting', config)}"
+    return f"{leases_of(kind)}/{_segment('name', name)}/{_segment('setting', config)}"
 
 
 def checked_path(path: str) -> str:

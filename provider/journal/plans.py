@@ -18,7 +18,7 @@ from kafka_steward.errors import PlanError, VersionConflict
 from kafka_steward.journal import paths
 from kafka_steward.journal.changes import put_new, remove
 from kafka_steward.journal.chunks import Chunks
-from kafka_steward.journal.document import readable
+from kafka_steward.journal.document import parse_valid
 from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.moves import Cause, MoveRow, MoveState, Phase
 from kafka_steward.journal.records import ENDED, PlanRecord, PlanStatus
@@ -70,7 +70,7 @@ class Plans:
             self._table.insert_missing(record.digest, moves)
             return self._write_record(record, moves, names)
 
-    def adopt(self, record: PlanRecord, rows: Sequence[MoveRow]) -> bool:
+    def import_plan(self, record: PlanRecord, rows: Sequence[MoveRow]) -> bool:
         """Import a plan unchanged from another journal of this cluster; return False if it exists here already.
 
         Only chunks with unfinished partitions are written. Rows that are missing here are added in any case: the other
@@ -298,7 +298,7 @@ class Plans:
         return record is None or record.status.finished
 
     def _all(self) -> list[tuple[Node, PlanRecord]]:
-        found = readable(self._tree.below(paths.PLANS), _record)
+        found = parse_valid(self._tree.below(paths.PLANS), _record)
         return sorted(found, key=lambda each: (each[1].published_ms, each[0].created_id))
 
 

@@ -19,13 +19,18 @@ _NAME = re.compile(r"(?P<host>.+):(?P<pid>[0-9]+):(?P<place>[0-9a-f]{8})[0-9a-f]
 
 def process_name() -> str:
     """Return a new name: host, process id, a hash of boot and pid namespace, and a random part, new with each call."""
-    return f"{platform.node()}:{os.getpid()}:{_place()}{uuid.uuid4().hex[:8]}"
+    return f"{platform.node()}:{os.getpid()}:{_host_boot_id()}{uuid.uuid4().hex[:8]}"
 
 
 def is_dead(name: str) -> bool:
     """Return whether `name` belongs to a process of this machine that has ended. False if that is unknown."""
     found = _NAME.fullmatch(name)
-    if not found or found["host"] != platform.node() or found["place"] != _place() or _place() == _NOWHERE:
+    if (
+        not found
+        or found["host"] != platform.node()
+        or found["place"] != _host_boot_id()
+        or _host_boot_id() == _UNKNOWN_BOOT
+    ):
         return False
     pid = int(found["pid"])
     try:
@@ -38,17 +43,17 @@ def is_dead(name: str) -> bool:
 
 
 #: The hash if the system does not identify its boot and pid namespace: no process is then considered dead.
-_NOWHERE = "00000000"
+_UNKNOWN_BOOT = "00000000"
 
 
 @cache
-def _place() -> str:
+def _host_boot_id() -> str:
     """Return a hash of this machine's boot id and the pid namespace: two containers may have the same host name."""
     try:
         boot = (_PROC / "sys/kernel/random/boot_id").read_text()
         namespace = (_PROC / "self/ns/pid").readlink()
     except OSError:
-        return _NOWHERE
+        return _UNKNOWN_BOOT
     return hashlib.sha256(f"{boot}{namespace}".encode()).hexdigest()[:8]
 
 

@@ -22,10 +22,10 @@ from kafka_steward.journal.tree import Node, Tree
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["QUARANTINE", "MovedAside", "delete_as_heard", "is_newer", "move_aside"]
+__all__ = ["QUARANTINE", "QuarantinedDocument", "delete_or_quarantine", "is_newer", "quarantine_document"]
 
-#: The nodes per document: `doc_<n>`, a MovedAside, and below it the original text of up to a million characters, in as
-#: many of `text`, `text_2`, `text_3`, `text_4` as it needs. A longer text, possible in a database, is truncated.
+#: The nodes per document: `doc_<n>`, a QuarantinedDocument, and below it the original text, up to a million characters,
+#: in as many of `text`, `text_2`, `text_3`, `text_4` as it needs. A longer text, possible in a database, is truncated.
 QUARANTINE = "/steward/quarantine"
 #: Characters per node: a character has at most 4 bytes.
 _PIECE = MAX_BYTES // 4
@@ -34,7 +34,7 @@ _PATH, _REASON = 2_000, 4_000
 
 
 @dataclass(frozen=True)
-class MovedAside(Document):
+class QuarantinedDocument(Document):
     """`/steward/quarantine/doc_<n>`: the original path of a document, the time, and the reason why it is unreadable."""
 
     path: str
@@ -58,14 +58,14 @@ def is_newer(text: str) -> bool:
     return newer_version(text, Document.VERSION)
 
 
-def move_aside(tree: Tree, node: Node, reason: str, replacement: str | None) -> str | None:
+def quarantine_document(tree: Tree, node: Node, reason: str, replacement: str | None) -> str | None:
     """Copy the text of `node` to the quarantine, then replace the node by `replacement`, or delete it if that is None.
 
     The name of `node` may be invalid, because the copy is named by a number. Returns the path of the copy. Returns None
     if the node was changed in between, so that it has to be read again, or if it cannot be deleted; the copy is then
     deleted. If the process is killed in between, the text is later copied a second time.
     """
-    document = MovedAside(printable(node.path[:_PATH]), reason, tree.now_ms())
+    document = QuarantinedDocument(printable(node.path[:_PATH]), reason, tree.now_ms())
     kept = tree.create_sequential(f"{QUARANTINE}/doc_", document.to_json()).path
     whole = node.data.replace("\x00", "\ufffd")  # NUL is invalid in a document, and only SQLite stores it
     text = whole if len(whole) <= MAX_BYTES else f"{whole[: MAX_BYTES - 1]}…"
@@ -86,11 +86,11 @@ def _replaced(tree: Tree, node: Node, replacement: str | None) -> bool:
     return replace_text(tree, node, replacement) is not None
 
 
-def delete_as_heard(tree: Tree, node: Node, read: Callable[[Node], object]) -> None:
+def delete_or_quarantine(tree: Tree, node: Node, read: Callable[[Node], object]) -> None:
     """Delete a node whose request was processed; if `read` fails to parse its text, move it to quarantine."""
     try:
         read(node)
     except DocumentError as error:
-        move_aside(tree, node, str(error), None)
+        quarantine_document(tree, node, str(error), None)
     else:
         remove(tree, node)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafka_steward.errors import DocumentError
 from kafka_steward.journal import paths
-from kafka_steward.journal.audit import Who
+from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.codec import shown
 from kafka_steward.journal.document import Document
 from kafka_steward.journal.fields import Fields
@@ -21,7 +21,7 @@ from kafka_steward.journal.tree import Node
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["ASKED", "ENDED", "ROLLS_BACK", "Borrowed", "Lock", "Ownership", "PlanRecord", "PlanStatus"]
+__all__ = ["ASKED", "ENDED", "ROLLS_BACK", "ThrottleLease", "Lock", "Ownership", "PlanRecord", "PlanStatus"]
 
 
 #: The key, in the record of a plan that documents requested, of those documents and their submission route.
@@ -97,7 +97,7 @@ class PlanRecord(Document):
     attempts: int = 0
     published_ms: int = 0
     stepped_ms: int = 0
-    who: Who = field(default_factory=Who)
+    who: Actor = field(default_factory=Actor)
     partitions: int = 0
     live_brokers: tuple[int, ...] = ()
     left: int = 0
@@ -201,9 +201,9 @@ def _read_cancel(fields: Fields) -> CancelRequest | None:
     return None if request is None else CancelRequest.read(request, source=None)
 
 
-def _read_who(fields: Fields) -> Who:
+def _read_who(fields: Fields) -> Actor:
     texts = {key: fields.maybe(key, fields.words) for key in ("dag_id", "run_id", "task_id", "person")}
-    return Who(try_number=fields.maybe("try_number", fields.integer), **texts)
+    return Actor(try_number=fields.maybe("try_number", fields.integer), **texts)
 
 
 @dataclass(frozen=True)
@@ -238,23 +238,23 @@ class Lock(Document):
     """
 
     owner: str | None
-    life_ms: int
-    claim: int = 1
+    ttl_ms: int
+    fencing_token: int = 1
 
     @classmethod
     def read(cls, fields: Fields, source: str | None) -> Self:
         """Read our own format, version 1."""
         fields.integer("version", low=1)
         owner, life_ms = fields.maybe("owner", fields.text), fields.integer("life_ms", low=1, high=_LONGEST_LIFE_MS)
-        return cls(owner, life_ms, fields.integer("claim", low=1, high=2**62), extra=fields.rest(), source=source)
+        return cls(owner, life_ms, fields.integer("claim", low=1), extra=fields.rest(), source=source)
 
     def values(self) -> dict[str, Any]:
         """Return the fields in the order in which they are written."""
-        return {"version": self.VERSION, "owner": self.owner, "life_ms": self.life_ms, "claim": self.claim}
+        return {"version": self.VERSION, "owner": self.owner, "life_ms": self.ttl_ms, "claim": self.fencing_token}
 
 
 @dataclass(frozen=True)
-class Borrowed(Document):
+class ThrottleLease(Document):
     """`/steward/borrowed/...`: a throttle lease, a setting of Kafka that we changed temporarily.
 
     `before` is the previous value (None: it was not set). `entries` maps each plan to the entries that it added to a

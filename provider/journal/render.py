@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from kafka_steward.escaping import printable, utc
-from kafka_steward.journal.audit import AuditRow, Entry
+from kafka_steward.journal.audit import AuditRecord, StoredAuditRecord
 from kafka_steward.journal.moves import MoveRow, MoveState
 from kafka_steward.journal.records import PlanRecord
 
@@ -34,7 +34,7 @@ class Table(NamedTuple):
         return [line.rstrip() for line in lines]
 
 
-def audit_table(rows: Sequence[AuditRow]) -> Table:
+def audit_table(rows: Sequence[StoredAuditRecord]) -> Table:
     """Return the audit trail as a table with one line per row. Times are in UTC."""
     return _table(_AUDIT, [_audit_cells(row) for row in rows])
 
@@ -64,7 +64,7 @@ def plan_lines(record: PlanRecord, rows: Sequence[MoveRow]) -> list[str]:
     return lines + ([f"  {record.reason}"] if record.reason else [])
 
 
-def _audit_cells(row: AuditRow) -> tuple[str, ...]:
+def _audit_cells(row: StoredAuditRecord) -> tuple[str, ...]:
     entry = row.entry
     outcome = f"{row.outcome.value}: {row.detail}" if row.detail else row.outcome.value
     change = _change(entry.before, entry.after)
@@ -83,7 +83,7 @@ def _plan_cells(record: PlanRecord) -> tuple[str, ...]:
     return (when, digest, record.operation, status, partitions, record.reason, str(record.who))
 
 
-def _subject(entry: Entry) -> str:
+def _subject(entry: AuditRecord) -> str:
     if entry.topic is not None:
         return entry.topic if entry.partition is None else f"{entry.topic}-{entry.partition}"
     if entry.broker is not None:

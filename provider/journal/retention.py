@@ -9,14 +9,14 @@ from kafka_steward.journal import paths
 from kafka_steward.journal.quarantine import QUARANTINE
 from kafka_steward.journal.tree import Node, Tree
 
-__all__ = ["forget_old"]
+__all__ = ["delete_old"]
 
 _MOVED_ASIDE = re.compile(re.escape(QUARANTINE) + r"/doc_\d{1,19}")
 #: The maximum number of nodes of each kind that are deleted per call.
 _MOST = 1000
 
 
-def forget_old(tree: Tree, before_ms: int, *, is_known: Callable[[str], bool]) -> None:
+def delete_old(tree: Tree, before_ms: int, *, is_known: Callable[[str], bool]) -> None:
     """Delete old approvals and old quarantined documents.
 
     Only nodes that were modified before `before_ms` of the journal's clock are deleted: approvals of plans for which

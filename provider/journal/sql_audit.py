@@ -7,7 +7,16 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from kafka_steward.journal.audit import Action, AuditRow, Code, Entry, Outcome, Who, from_column, to_column
+from kafka_steward.journal.audit import (
+    Action,
+    Actor,
+    AuditRecord,
+    Code,
+    Outcome,
+    StoredAuditRecord,
+    from_column,
+    to_column,
+)
 from kafka_steward.journal.database import Database, insert_once, now_ms
 from kafka_steward.journal.schema import tables
 
@@ -27,11 +36,11 @@ class AuditTable:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def insert(self, entries: Sequence[Entry], outcome: Outcome, detail: str) -> None:
+    def insert(self, entries: Sequence[AuditRecord], outcome: Outcome, detail: str) -> None:
         """Insert a row for each entry that has none yet."""
         if not entries:
             return
-        with self._database.transaction() as connection:
+        with self._database.write_transaction() as connection:
             when_ms = connection.execute(sa.select(now_ms())).scalar_one()
             written = {
                 "cluster_id": self._database.cluster_id,
@@ -44,7 +53,7 @@ class AuditTable:
             for start in range(0, len(rows), _BATCH):
                 connection.execute(insert_once(_audit, connection.dialect.name), rows[start : start + _BATCH])
 
-    def complete(self, entries: Sequence[Entry], outcome: Outcome, detail: str) -> None:
+    def complete(self, entries: Sequence[AuditRecord], outcome: Outcome, detail: str) -> None:
         """Set the outcome of those rows of these entries that are not complete yet."""
         if not entries:
             return
@@ -53,16 +62,16 @@ class AuditTable:
         written = {"outcome": outcome.value, "detail": _clean(detail), "completed_ms": now_ms()}
         statement = sa.update(_audit).where(still_open & mine).values(written)
         keys = [{f"key_{name}": value for name, value in _columns(entry).items() if name in _KEY} for entry in entries]
-        with self._database.transaction() as connection:
+        with self._database.write_transaction() as connection:
             connection.execute(statement, keys)
 
-    def adopt(self, pages: Iterable[Sequence[AuditRow]]) -> int:
+    def adopt(self, pages: Iterable[Sequence[StoredAuditRecord]]) -> int:
         """Import the rows that are older than the oldest row here, unchanged; return their number.
 
         The rows are passed in pages, so that not all of them are in memory at the same time.
         """
         mine = _audit.c.cluster_id == self._database.cluster_id
-        with self._database.transaction() as connection:
+        with self._database.write_transaction() as connection:
             oldest_ms = connection.execute(sa.select(sa.func.min(_audit.c.when_ms)).where(mine)).scalar_one()
             adopted = 0
             for page in pages:
@@ -73,7 +82,7 @@ class AuditTable:
                 adopted += len(older)
         return adopted
 
-    def older(self, before_ms: int | None, after_id: int, limit: int) -> list[AuditRow]:
+    def older(self, before_ms: int | None, after_id: int, limit: int) -> list[StoredAuditRecord]:
         """Return at most `limit` rows with ids above `after_id`, in the order of their ids.
 
         Only rows older than `before_ms` are returned; None means all rows.
@@ -81,19 +90,19 @@ class AuditTable:
         mine = (_audit.c.cluster_id == self._database.cluster_id) & (_audit.c.id > after_id)
         mine &= sa.true() if before_ms is None else _audit.c.when_ms < before_ms
         query = sa.select(_audit).where(mine).order_by(_audit.c.id).limit(limit)
-        with self._database.reading() as connection:
+        with self._database.read_connection() as connection:
             return [_row(values) for values in connection.execute(query).mappings()]
 
     def remove(self, ids: Sequence[int]) -> None:
         """Delete the rows with these ids."""
         mine = _audit.c.cluster_id == self._database.cluster_id
         for start in range(0, len(ids), _BATCH):
-            with self._database.transaction() as connection:
+            with self._database.write_transaction() as connection:
                 connection.execute(sa.delete(_audit).where(mine & _audit.c.id.in_(ids[start : start + _BATCH])))
 
     def select(
         self, *, plan: str | None, action: Action | None, topic: str | None, since_ms: int | None, limit: int | None
-    ) -> list[AuditRow]:
+    ) -> list[StoredAuditRecord]:
         """Return the matching rows, oldest first; with `limit`, only the newest `limit` of them."""
         query = sa.select(_audit).where(_audit.c.cluster_id == self._database.cluster_id)
         if plan is not None:
@@ -104,12 +113,12 @@ class AuditTable:
             query = query.where(_audit.c.topic == topic)
         if since_ms is not None:
             query = query.where(_audit.c.when_ms >= since_ms)
-        with self._database.reading() as connection:
+        with self._database.read_connection() as connection:
             found = connection.execute(query.order_by(_audit.c.id.desc()).limit(limit)).mappings().all()
         return [_row(values) for values in reversed(found)]
 
 
-def _columns(entry: Entry) -> dict[str, Any]:
+def _columns(entry: AuditRecord) -> dict[str, Any]:
     return {
         "plan": entry.plan,
         "chunk": _or(entry.chunk, -1),
@@ -130,13 +139,13 @@ def _columns(entry: Entry) -> dict[str, Any]:
     }
 
 
-def _as_it_was(cluster_id: str, row: AuditRow) -> dict[str, Any]:
+def _as_it_was(cluster_id: str, row: StoredAuditRecord) -> dict[str, Any]:
     told = {"when_ms": row.when_ms, "completed_ms": row.completed_ms, "detail": row.detail}
     return {**_columns(row.entry), **told, "cluster_id": cluster_id, "outcome": row.outcome.value}
 
 
-def _row(values: sa.RowMapping) -> AuditRow:
-    entry = Entry(
+def _row(values: sa.RowMapping) -> StoredAuditRecord:
+    entry = AuditRecord(
         action=Action(values["action"]),
         reason=values["reason"],
         plan=values["plan"],
@@ -147,11 +156,11 @@ def _row(values: sa.RowMapping) -> AuditRow:
         attempt=values["attempt"],
         before=from_column(values["before"]),
         after=from_column(values["after"]),
-        who=Who(values["dag_id"], values["run_id"], values["task_id"], values["try_number"], values["person"]),
+        who=Actor(values["dag_id"], values["run_id"], values["task_id"], values["try_number"], values["person"]),
         code=None if values["code"] is None else Code(values["code"]),
     )
     told = {name: values[name] for name in ("id", "when_ms", "completed_ms", "cluster_id", "detail")}
-    return AuditRow(entry=entry, outcome=Outcome(values["outcome"]), **told)
+    return StoredAuditRecord(entry=entry, outcome=Outcome(values["outcome"]), **told)
 
 
 def _or(value: Any, stand_in: Any) -> Any:

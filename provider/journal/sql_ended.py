@@ -29,7 +29,7 @@ class EndedPlans:
         """Store a record, and replace an earlier version of it."""
         row = {"digest": record.digest, "published_ms": record.published_ms, "ended_ms": ended_ms}
         row |= {"cluster_id": self._database.cluster_id, "record": record.to_json()}
-        with self._database.transaction() as connection:
+        with self._database.write_transaction() as connection:
             connection.execute(sa.delete(_ended).where(self._of(record.digest)))
             connection.execute(sa.insert(_ended).values(row))
 
@@ -47,16 +47,16 @@ class EndedPlans:
         query = sa.select(_ended.c.digest).where(self._mine())
         if ended_before_ms is not None:
             query = query.where(_ended.c.ended_ms < ended_before_ms)
-        with self._database.reading() as connection:
+        with self._database.read_connection() as connection:
             return list(connection.execute(query.order_by(_ended.c.digest)).scalars())
 
     def forget(self, digest: str) -> None:
         """Delete a record, if it exists."""
-        with self._database.transaction() as connection:
+        with self._database.write_transaction() as connection:
             connection.execute(sa.delete(_ended).where(self._of(digest)))
 
     def _read(self, query: sa.Select[Any]) -> list[PlanRecord]:
-        with self._database.reading() as connection:
+        with self._database.read_connection() as connection:
             return _readable(connection.execute(query).scalars().all())
 
     def _mine(self) -> sa.ColumnElement[bool]:

@@ -27,7 +27,7 @@ class HealthRows:
     def keep(self, measures: Mapping[str, float], *, every_ms: int, retention_ms: int) -> None:
         """Add a row unless there is one for this interval of `every_ms`; delete rows older than `retention_ms`."""
         mine = _health.c.cluster_id == self._database.cluster_id
-        with self._database.transaction() as connection:
+        with self._database.write_transaction() as connection:
             at_ms = connection.execute(sa.select(now_ms())).scalar_one()
             row = {
                 "cluster_id": self._database.cluster_id,
@@ -41,5 +41,5 @@ class HealthRows:
         """Return time and measures of each row from `since_ms` on, oldest first."""
         mine = (_health.c.cluster_id == self._database.cluster_id) & (_health.c.at_ms >= since_ms)
         query = sa.select(_health.c.at_ms, _health.c.measures).where(mine).order_by(_health.c.at_ms)
-        with self._database.reading() as connection:
+        with self._database.read_connection() as connection:
             return [(int(at_ms), json.loads(text)) for at_ms, text in connection.execute(query)]

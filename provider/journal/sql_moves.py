@@ -42,7 +42,7 @@ class MoveTable:
     def adopt(self, digest: str, found: Sequence[MoveRow]) -> None:
         """Import rows unchanged; existing rows are kept."""
         rows = [_columns(self.database.cluster_id, digest, row) for row in found]
-        with self.database.transaction() as connection:
+        with self.database.write_transaction() as connection:
             insert = insert_once(_move, connection.dialect.name)
             for start in range(0, len(rows), _BATCH):
                 connection.execute(insert, rows[start : start + _BATCH])
@@ -50,7 +50,7 @@ class MoveTable:
     def rows(self, digest: str) -> list[MoveRow]:
         """Return a plan's rows, in plan order."""
         query = sa.select(_move).where(self._of(digest)).order_by(_move.c.chunk, _move.c.position)
-        with self.database.reading() as connection:
+        with self.database.read_connection() as connection:
             return [_row(values) for values in connection.execute(query).mappings()]
 
     def mark(
@@ -86,29 +86,27 @@ class MoveTable:
             for name, told in _each(partitions, detail)
         ]
         # One update per row, by the key: PostgreSQL would compare a list of names with each row of the plan.
-        with self.database.transaction() as connection:
+        with self.database.write_transaction() as connection:
             return connection.execute(update, rows).rowcount if rows else 0
 
     def unsettled_chunks(self, digest: str) -> set[int]:
         """Return the chunks that have a partition in a state that is not settled."""
         settled = [state.value for state in MoveState if state.settled]
         query = sa.select(_move.c.chunk).where(self._of(digest) & _move.c.state.not_in(settled)).distinct()
-        with self.database.reading() as connection:
+        with self.database.read_connection() as connection:
             return set(connection.execute(query).scalars())
 
     def in_flight(self) -> list[str]:
-        """Return the digests of the plans that have a row in state SUBMITTED."""
+        """Return the digests of the plans that have a row in state SUBMITTED, sorted."""
         submitted = (_move.c.cluster_id == self.database.cluster_id) & (_move.c.state == MoveState.SUBMITTED.value)
-        with self.database.reading() as connection:
-            return list(
-                connection.execute(sa.select(_move.c.plan).where(submitted).distinct().order_by("plan")).scalars()
-            )
+        with self.database.read_connection() as connection:
+            return sorted(connection.execute(sa.select(_move.c.plan).where(submitted).distinct()).scalars())
 
     def by_others(self, digest: str, partitions: Collection[TopicPartition]) -> list[tuple[str, MoveRow]]:
         """Return the submissions of these partitions by other plans, with the plans' digests, the latest last."""
         theirs = (_move.c.cluster_id == self.database.cluster_id) & (_move.c.plan != digest) & (_move.c.attempt > 0)
         found: list[sa.RowMapping] = []
-        with self.database.reading() as connection:
+        with self.database.read_connection() as connection:
             for some in _batches(partitions):
                 found += connection.execute(sa.select(_move).where(theirs & _among(some))).mappings()
         latest_last = sorted(found, key=lambda values: (values["submitted_ms"] or 0, values["plan"]))
@@ -116,7 +114,7 @@ class MoveTable:
 
     def forget(self, digest: str) -> None:
         """Delete a plan's rows."""
-        with self.database.transaction() as connection:
+        with self.database.write_transaction() as connection:
             connection.execute(sa.delete(_move).where(self._of(digest)))
 
     def _of(self, digest: str) -> sa.ColumnElement[bool]:

@@ -60,13 +60,13 @@ class SqlTree:
 
     def now_ms(self) -> int:
         """Return the time of the database's clock."""
-        with self.database.reading() as connection:
+        with self.database.read_connection() as connection:
             return int(connection.execute(sa.select(now_ms())).scalar_one())
 
     def create(self, path: str, data: str) -> Node:
         """Create a node, as specified by `Tree.create`."""
         checked_data(checked_path(path), data)
-        with self.database.transaction() as connection:
+        with self.database.write_transaction() as connection:
             if self._exists(connection, path):
                 raise NodeExists(f"{path} exists already; read it before changing it.")
             return self._insert(connection, path, data)
@@ -74,20 +74,20 @@ class SqlTree:
     def create_sequential(self, prefix: str, data: str) -> Node:
         """Create a numbered node, as specified by `Tree.create_sequential`."""
         checked_data(checked_path(f"{prefix}0"), data)
-        with self.database.transaction() as connection:
+        with self.database.write_transaction() as connection:
             number = self.database.next_number(connection, f"sequence {prefix}") - 1
             return self._insert(connection, f"{prefix}{number:010d}", data)
 
     def get(self, path: str) -> Node | None:
         """Return a node, as specified by `Tree.get`."""
-        with self.database.reading() as connection:
+        with self.database.read_connection() as connection:
             row = connection.execute(sa.select(*_COLUMNS).where(self._at(path))).one_or_none()
             return None if row is None else _read(row)
 
     def set(self, path: str, data: str, *, version: int) -> Node:
         """Change a node, as specified by `Tree.set`."""
         checked_data(checked_path(path), data)
-        with self.database.transaction() as connection:
+        with self.database.write_transaction() as connection:
             changed = {
                 "data": data,
                 "version": _node.c.version + 1,
@@ -102,7 +102,7 @@ class SqlTree:
 
     def delete(self, path: str, *, version: int) -> None:
         """Delete a node, as specified by `Tree.delete`."""
-        with self.database.transaction() as connection:
+        with self.database.write_transaction() as connection:
             same = self._at(path) & (_node.c.version == version)
             if connection.execute(sa.delete(_node).where(same)).rowcount == 0:
                 raise self._conflict(connection, path, version)
@@ -110,14 +110,14 @@ class SqlTree:
     def children(self, path: str) -> list[str]:
         """Return the names of children, as specified by `Tree.children`."""
         below = "/" if path == "/" else f"{checked_path(path)}/"
-        with self.database.reading() as connection:
+        with self.database.read_connection() as connection:
             paths = connection.execute(sa.select(_Text(_node.c.path)).where(self._within(below))).scalars().all()
         return sorted({_text(found)[len(below) :].partition("/")[0] for found in paths})
 
     def below(self, path: str) -> list[Node]:
         """Return the documents directly below a path, as specified by `Tree.below`."""
         below = f"{checked_path(path)}/"
-        with self.database.reading() as connection:
+        with self.database.read_connection() as connection:
             rows = connection.execute(sa.select(*_COLUMNS).where(self._within(below))).all()
         nodes = (_read(row) for row in rows)
         return sorted((node for node in nodes if "/" not in node.path[len(below) :]), key=lambda node: node.path)
@@ -125,18 +125,29 @@ class SqlTree:
     def read(self, paths: Sequence[str]) -> list[Node | None]:
         """Return the documents at several paths, as specified by `Tree.read`."""
         found: dict[str, Node] = {}
-        with self.database.reading() as connection:
+        with self.database.read_connection() as connection:
             for start in range(0, len(paths), _BATCH):
                 some = [checked_path(path) for path in paths[start : start + _BATCH]]
                 query = sa.select(*_COLUMNS).where(self._mine() & _node.c.path.in_(some))
                 found |= {node.path: node for node in map(_read, connection.execute(query))}
         return [found.get(path) for path in paths]
 
+    def created_ids(self, paths: Sequence[str]) -> list[int | None]:
+        """Return the created ids of several documents, as specified by `Tree.created_ids`."""
+        found: dict[str, int] = {}
+        with self.database.read_connection() as connection:
+            for start in range(0, len(paths), _BATCH):
+                some = [checked_path(path) for path in paths[start : start + _BATCH]]
+                chosen = self._mine() & _node.c.path.in_(some)
+                query = sa.select(_Text(_node.c.path).label("path"), _node.c.created_id).where(chosen)
+                found |= {_text(path): _number(number) for path, number in connection.execute(query)}
+        return [found.get(path) for path in paths]
+
     def subtree(self, path: str, most: int) -> list[Node]:
         """Return the documents at and below a path, as specified by `Tree.subtree`."""
         deepest = sa.func.length(_node.c.path).desc()
         chosen = (self._mine() & (_node.c.path == path)) | self._within(f"{path}/")
-        with self.database.reading() as connection:
+        with self.database.read_connection() as connection:
             return [
                 _read(row)
                 for row in connection.execute(sa.select(*_COLUMNS).where(chosen).order_by(deepest).limit(most))
@@ -145,7 +156,7 @@ class SqlTree:
     def discard(self, node: Node) -> bool:
         """Delete a node of any name, as specified by `Tree.discard`."""
         same = self._mine() & (_node.c.path == node.path) & (_node.c.version == node.version)
-        with self.database.transaction() as connection:
+        with self.database.write_transaction() as connection:
             return bool(connection.execute(sa.delete(_node).where(same)).rowcount)
 
     def close(self) -> None:

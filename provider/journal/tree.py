@@ -67,6 +67,9 @@ class Tree(Protocol):
     def read(self, paths: Sequence[str]) -> list[Node | None]:
         """Return the documents at these paths, None for a missing one, in as few requests as the backend allows."""
 
+    def created_ids(self, paths: Sequence[str]) -> list[int | None]:
+        """Return the created ids of the documents at these paths, None for a missing one, without reading them."""
+
     def subtree(self, path: str, most: int) -> list[Node]:
         """Return at most `most` of the documents at `path` and below it, the deepest first.
 

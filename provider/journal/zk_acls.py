@@ -21,10 +21,11 @@ from kazoo.security import Id as Identity
 
 from kafka_steward.journal import paths
 
-__all__ = ["ClosedNodes", "EnsuredPath", "is_hidden", "kafkas_model", "our_acl"]
+__all__ = ["ROOTS", "ClosedNodes", "EnsuredPath", "is_hidden", "kafkas_model", "our_acl"]
 
 _ADMIN = "/admin"
-_ROOTS = (
+#: The nodes under which our documents and the KIPs' are.
+ROOTS = (
     "/steward",
     paths.FAILED_BROKERS,
     paths.ROLLING_BOUNCE,
@@ -74,8 +75,14 @@ class EnsuredPath:
             path = "/" + "/".join(names[:depth])
             # Kafka without credentials creates /admin with the same ACL: it adds nodes of its own below it.
             acl = OPEN_ACL_UNSAFE if path == _ADMIN else None
-            with suppress(NodeExistsError):
+            try:
                 self._client.create_async(path, acl=acl).get(timeout=timeout)
+            except NodeExistsError:
+                continue
+            except NoAuthError:
+                # ZooKeeper checks the right to create before it looks whether the node exists already.
+                if self._client.exists_async(path).get(timeout=timeout) is None:
+                    raise
 
 
 class ClosedNodes:
@@ -89,7 +96,7 @@ class ClosedNodes:
     def get(self, timeout: float) -> int:
         """Close the open nodes; return the number of nodes that stay open. Raises kazoo's errors."""
         self._timeout = timeout
-        self._close(_ROOTS)
+        self._close(ROOTS)
         return self._left
 
     def _close(self, wanted: Sequence[str]) -> None:

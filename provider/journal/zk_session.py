@@ -38,7 +38,7 @@ from kafka_steward.errors import (
 from kafka_steward.journal.zk_acls import our_acl
 from kafka_steward.journal.zk_options import ZooKeeperOptions
 
-__all__ = ["ZkSession", "conflict", "missing", "start_client", "stop_client"]
+__all__ = ["ZkSession", "conflict", "forbidden", "missing", "start_client", "stop_client"]
 
 #: The number of concurrent reads: a server answers this many well within the time-out.
 _AT_ONCE = 500
@@ -56,14 +56,14 @@ class ZkSession:
         self._pid = os.getpid()
         self._opening = threading.Lock()
 
-    def call(self, ask: Callable[[Any], Any], path: str = "", version: int = 0) -> Any:
+    def call(self, ask: Callable[[Any], Any], path: str = "", version: int = 0, *, doing: str = "change") -> Any:
         """Send one request and return its result within the time-out.
 
-        `ask` makes the request; `path` and `version` are for error messages. Raises NodeExists, NodeMissing,
+        `ask` makes the request; `path`, `version` and `doing` are for error messages. Raises NodeExists, NodeMissing,
         VersionConflict, JournalError, SettingError when the chroot or a certificate does not exist, and
         JournalUnreachable: it is then unknown whether a change was made, but it is not made later.
         """
-        with _in_words(self._options, path, version):
+        with _in_words(self._options, path, version, doing):
             client = self._connected()
             try:
                 return ask(client).get(timeout=self._options.timeout_s)
@@ -72,21 +72,28 @@ class ZkSession:
                 self._drop(client)
                 raise
 
-    def repeat(self, ask: Callable[[Any], Any]) -> Any:
+    def retry_read(self, ask: Callable[[Any], Any], path: str = "", *, doing: str = "read") -> Any:
         """Send an idempotent request, such as a read; send it again if the session ended during it."""
         try:
-            return self.call(ask)
+            return self.call(ask, path, doing=doing)
         except JournalUnreachable as error:
             if not isinstance(error.__cause__, ConnectionLoss | SessionExpiredError | ConnectionClosedError):
                 raise
             self._drop(self._client)
-            return self.call(ask)
+            return self.call(ask, path, doing=doing)
 
     def read(self, paths: Sequence[str]) -> list[Any]:
         """Return data and stat of each path, read concurrently; None for a node that does not exist."""
+        return self._each(paths, lambda client, path: client.get_async(path))
+
+    def stats(self, paths: Sequence[str]) -> list[Any]:
+        """Return the stat of each path, read concurrently; None for a node that does not exist."""
+        return self._each(paths, lambda client, path: client.exists_async(path))
+
+    def _each(self, paths: Sequence[str], request: Callable[[Any, str], Any]) -> list[Any]:
         found: list[Any] = []
         for start in range(0, len(paths), _AT_ONCE):
-            found += self.repeat(partial(_Answers.of, paths[start : start + _AT_ONCE]))
+            found += self.retry_read(partial(PipelinedReads.of, paths[start : start + _AT_ONCE], request))
         return found
 
     def close(self) -> None:
@@ -113,16 +120,16 @@ class ZkSession:
             return self._client
 
 
-class _Answers:
+class PipelinedReads:
     """Concurrent requests as one kazoo async result; the result for a missing node is None."""
 
     def __init__(self, asked: Sequence[Any]) -> None:
         self._asked = asked
 
     @classmethod
-    def of(cls, paths: Sequence[str], client: Any) -> _Answers:
-        """Send a read request for each path."""
-        return cls([client.get_async(path) for path in paths])
+    def of(cls, paths: Sequence[str], request: Callable[[Any, str], Any], client: Any) -> PipelinedReads:
+        """Send the request for each path."""
+        return cls([request(client, path) for path in paths])
 
     def get(self, timeout: float) -> list[Any]:
         """Return all results within `timeout` seconds. Raises kazoo's error for the first request that fails."""
@@ -178,6 +185,8 @@ def _enter(client: Any, options: ZooKeeperOptions) -> None:
         found = client.exists_async(options.chroot).get(timeout=options.timeout_s)
     except ValueError as error:  # an invalid path
         raise SettingError(f"The setting zookeeper is {options.hosts}, whose chroot is no path ({error}).") from error
+    except NoAuthError as error:
+        raise forbidden(f"ZooKeeper at {options.servers}", f"read the chroot {options.chroot}") from error
     if found is None:
         raise SettingError(
             f"The chroot {options.chroot} does not exist in ZooKeeper at {options.servers}; mend the setting "
@@ -203,7 +212,7 @@ def conflict(path: str, version: int) -> VersionConflict:
 
 
 @contextmanager
-def _in_words(options: ZooKeeperOptions, path: str, version: int) -> Iterator[None]:
+def _in_words(options: ZooKeeperOptions, path: str, version: int, doing: str) -> Iterator[None]:
     where = f"ZooKeeper at {options.hosts}"
     try:
         yield
@@ -216,9 +225,15 @@ def _in_words(options: ZooKeeperOptions, path: str, version: int) -> Iterator[No
     except NotEmptyError as error:
         raise JournalError(f"{path} has others below it and cannot be deleted; delete those first.") from error
     except (NoAuthError, AuthFailedError) as error:
-        raise JournalError(
-            f"{where} does not let us change {path or 'the journal'}; mend the credentials, or the access list there."
-        ) from error
+        raise forbidden(where, f"{doing} {path or 'the journal'}") from error
     except (KazooTimeoutError, KazooException, OSError) as error:
         words = str(error) or type(error).__name__
         raise JournalUnreachable(f"{where} does not answer ({words}); try again when it does.") from error
+
+
+def forbidden(where: str, what: str) -> JournalError:
+    """Return the error for a request that an access list does not allow; `what` names the request and its node."""
+    return JournalError(
+        f"{where} does not let us {what}; mend the credentials, or the access list there or on its parent, as "
+        "docs/permissions.md says."
+    )

@@ -20,9 +20,9 @@ from kazoo.security import ACL
 from kafka_steward.errors import JournalError, NodeMissing, VersionConflict, WrongCluster
 from kafka_steward.journal.fields import read_object
 from kafka_steward.journal.paths import checked_path
-from kafka_steward.journal.quarantine import move_aside
+from kafka_steward.journal.quarantine import quarantine_document
 from kafka_steward.journal.tree import MAX_BYTES, Node, checked_data
-from kafka_steward.journal.zk_acls import ClosedNodes, EnsuredPath, is_hidden, kafkas_model, our_acl
+from kafka_steward.journal.zk_acls import ROOTS, ClosedNodes, EnsuredPath, is_hidden, kafkas_model, our_acl
 from kafka_steward.journal.zk_options import ZooKeeperOptions
 from kafka_steward.journal.zk_session import ZkSession, conflict, missing
 
@@ -87,7 +87,9 @@ class ZkTree:
     def now_ms(self) -> int:
         """Return the time of ZooKeeper's clock."""
         try:
-            stat: ZnodeStat = self._session.repeat(lambda client: client.set_async(_CLOCK, b""))
+            stat: ZnodeStat = self._session.retry_read(
+                lambda client: client.set_async(_CLOCK, b""), _CLOCK, doing="change"
+            )
         except NodeMissing:
             return self._create(_CLOCK, b"").modified_ms
         return int(stat.mtime)
@@ -103,7 +105,7 @@ class ZkTree:
     def get(self, path: str) -> Node | None:
         """Return a node, as specified by `Tree.get`. A znode that is only a parent is not a document."""
         try:
-            data, stat = self._session.repeat(lambda client: client.get_async(checked_path(path)))
+            data, stat = self._session.retry_read(lambda client: client.get_async(checked_path(path)), path)
         except NodeMissing:
             return None
         return _document(path, data, stat)
@@ -126,7 +128,7 @@ class ZkTree:
             # A stray node that another client created below a document must not prevent its deletion.
             for below in self.subtree(path, _BELOW):
                 if below.path != path:
-                    move_aside(self, below, f"{below.path} lies below a document; delete it.", None)
+                    quarantine_document(self, below, f"{below.path} lies below a document; delete it.", None)
             self._session.call(lambda client: client.delete_async(path, version), path, version)
         self._prune(path.rpartition("/")[0])
 
@@ -149,6 +151,11 @@ class ZkTree:
         wanted = [checked_path(path) for path in paths]
         answers = zip(wanted, self._session.read(wanted), strict=True)
         return [None if answer is None else _document(path, *answer) for path, answer in answers]
+
+    def created_ids(self, paths: Sequence[str]) -> list[int | None]:
+        """Return the created ids of several documents, as specified by `Tree.created_ids`."""
+        stats = self._session.stats([checked_path(path) for path in paths])
+        return [None if stat is None else int(stat.czxid) for stat in stats]
 
     def subtree(self, path: str, most: int) -> list[Node]:
         """Return the documents at and below a path, as specified by `Tree.subtree`."""
@@ -191,7 +198,7 @@ class ZkTree:
         if model is None:
             return None
         try:
-            acls, _ = self._session.repeat(lambda client: client.get_acls_async(model))
+            acls, _ = self._session.retry_read(lambda client: client.get_acls_async(model), model)
         except NodeMissing:
             return None
         if is_hidden(acls):
@@ -210,11 +217,12 @@ class ZkTree:
 
     def _names(self, path: str) -> list[str]:
         try:
-            found: list[str] = self._session.repeat(lambda client: client.get_children_async(path))
+            found: list[str] = self._session.retry_read(lambda client: client.get_children_async(path), path)
         except NodeMissing:
             return []
         except JournalError as error:
-            if isinstance(error.__cause__, NoAuthError):
+            # A node of other clients must not hide the rest; one of our own must not be taken for empty.
+            if isinstance(error.__cause__, NoAuthError) and path not in ROOTS:
                 return []
             raise
         return sorted(found)

@@ -7,20 +7,20 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from kazoo.exceptions import KazooException
+from kazoo.exceptions import KazooException, NoAuthError
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.handlers.utils import wrap
 
-from kafka_steward.errors import JournalUnreachable
+from kafka_steward.errors import JournalError, JournalUnreachable
 from kafka_steward.journal import paths
 from kafka_steward.journal.zk_acls import EnsuredPath
 from kafka_steward.journal.zk_options import ZooKeeperOptions
-from kafka_steward.journal.zk_session import start_client, stop_client
+from kafka_steward.journal.zk_session import forbidden, start_client, stop_client
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["CONTROLLER", "TreeWatch"]
+__all__ = ["CONTROLLER", "ZooKeeperWatcher"]
 
 #: Kafka's znodes for the controller, and for the live brokers.
 CONTROLLER, _BROKERS = "/controller", "/brokers/ids"
@@ -34,17 +34,19 @@ _NODES = (
 _PARENTS = (paths.REASSIGNMENT_REQUESTS, paths.ROLLING_BOUNCE)
 
 
-class TreeWatch:
+class ZooKeeperWatcher:
     """A watch on the KIPs' documents, the brokers and the controller; a context manager. Create it after a fork.
 
     `on_change` is called with a path after each change of it, on a thread of the client: it must not block. It is also
     called for each path when the watch starts. The watch survives lost sessions and reports missed changes afterwards.
-    Raises JournalUnreachable, and SettingError when the chroot does not exist.
+    Raises JournalUnreachable, JournalError for a node that may not be read, and SettingError when the chroot does not
+    exist.
     """
 
     def __init__(self, options: ZooKeeperOptions, on_change: Callable[[str], None]) -> None:
         self._on_change = on_change
         self._created: dict[str, int] = {}
+        self._where = options.place
         try:
             self._client = start_client(options)
         except (KazooTimeoutError, KazooException, OSError) as error:
@@ -54,6 +56,9 @@ class TreeWatch:
         except (KazooTimeoutError, KazooException) as error:
             self.close()
             raise self._unreachable(options, error) from error
+        except JournalError:
+            self.close()
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -69,7 +74,7 @@ class TreeWatch:
 
     def _begin(self, timeout_s: float) -> None:
         for path in _PARENTS:
-            EnsuredPath(self._client, path).get(timeout_s)
+            self._ensure(path, timeout_s)
         # The client's watches read the watched node, and wait for the response without a time limit of their own.
         answer = self._client.handler.async_result()
         self._client.handler.spawn(wrap(answer)(self._watch))
@@ -77,10 +82,22 @@ class TreeWatch:
 
     def _watch(self) -> bool:
         for path in (*_PARENTS, _BROKERS):
-            self._client.DataWatch(path, partial(self._parent_changed, path))
+            self._watch_data(path, partial(self._parent_changed, path))
         for path in _NODES:
-            self._client.DataWatch(path, partial(self._changed, path))
+            self._watch_data(path, partial(self._changed, path))
         return True  # kazoo does not take None as a result
+
+    def _ensure(self, path: str, timeout_s: float) -> None:
+        try:
+            EnsuredPath(self._client, path).get(timeout_s)
+        except NoAuthError as error:
+            raise forbidden(self._where, f"create {path}") from error
+
+    def _watch_data(self, path: str, changed: Callable[..., None]) -> None:
+        try:
+            self._client.DataWatch(path, changed)
+        except NoAuthError as error:
+            raise forbidden(self._where, f"read {path}") from error
 
     def _parent_changed(self, path: str, _: object, stat: Any, *__: object) -> None:
         # The client's watch on children ends when their parent is deleted: a re-created parent needs a new one.

@@ -23,9 +23,9 @@ from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
 from kafka_steward.errors import StewardError
-from kafka_steward.sandbox.household import Household
 from kafka_steward.sandbox.ports import pick_ports
-from kafka_steward.sandbox.process import tethered
+from kafka_steward.sandbox.process import start_tethered
+from kafka_steward.sandbox.process_group import ProcessGroup
 
 __all__ = ["AirflowBusy", "AirflowFailed", "AirflowSilent", "LocalAirflow"]
 
@@ -80,7 +80,7 @@ class LocalAirflow:
         self._database = database or f"sqlite:///{home}/airflow.db"
         self._keys = {name: secrets.token_urlsafe(32) for name in ("jwt", "api")}
         self._fernet = base64.urlsafe_b64encode(secrets.token_bytes(32)).decode()
-        self._household = Household(f"airflow:{home}")
+        self._household = ProcessGroup(f"airflow:{home}")
         self._parts: dict[str, subprocess.Popen[bytes]] = {}
         self._tokens: dict[str, str] = {}
 
@@ -118,7 +118,7 @@ class LocalAirflow:
 
     def command(self, *arguments: str, within_s: float = 120.0) -> str:
         """Run an `airflow` command in this installation; return its output. Raises AirflowFailed."""
-        command = tethered([*_airflow(), *arguments])
+        command = start_tethered([*_airflow(), *arguments])
         done = subprocess.run(
             command, env=self.environment(), capture_output=True, text=True, timeout=within_s, check=False
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafka_steward.sandbox.layout import BrokerPlace, Layout
+from kafka_steward.sandbox.layout import BrokerLayout, Layout
 
 __all__ = ["broker_properties"]
 
@@ -27,7 +27,7 @@ _DETERMINISTIC: dict[str, object] = {
 }
 
 
-def broker_properties(place: BrokerPlace, layout: Layout) -> dict[str, object]:
+def broker_properties(place: BrokerLayout, layout: Layout) -> dict[str, object]:
     """Return the properties that do not depend on the mode; the layout's overrides are not included."""
     copies = min(3, len(layout.brokers))
     return {

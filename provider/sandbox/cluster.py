@@ -139,7 +139,7 @@ class Sandbox:
             while_waiting=lambda: self._require_alive(expected),
         )
 
-    def wait_whole(self, topics: Collection[str] | None = None, *, within_s: float = _READY_S) -> None:
+    def wait_replicated(self, topics: Collection[str] | None = None, *, within_s: float = _READY_S) -> None:
         """Wait until each partition of these topics (None: of all) has a leader, a full ISR and its logs."""
         wait_until_none(lambda: unready_partitions(self.bootstrap, topics), within_s=within_s)
 
@@ -159,7 +159,7 @@ class Sandbox:
         names = [topics] if isinstance(topics, str) else list(topics)
         spec = topic_spec(partitions, replication_factor, assignments=assignments, configs=configs)
         create(self.bootstrap, dict.fromkeys(names, spec))
-        self.wait_whole(names)
+        self.wait_replicated(names)
 
     def fill(self, topic: str, bytes_: int) -> int:
         """Produce `bytes_` of data, spread evenly over the topic's partitions and acknowledged by the whole ISR."""

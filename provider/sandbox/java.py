@@ -14,7 +14,7 @@ from pathlib import Path
 
 from kafka_steward.errors import SandboxFailed
 from kafka_steward.sandbox.cache import exclusive
-from kafka_steward.sandbox.process import tethered
+from kafka_steward.sandbox.process import start_tethered
 
 __all__ = ["MINIMUM_VERSION", "Java", "find_java", "java", "private_java"]
 
@@ -96,7 +96,7 @@ def _install(folder: Path) -> None:
     (partial / _LOCK).write_text(_lock_text())
     options = ["--quiet", "--disable-pip-version-check", "--no-deps", "--only-binary=:all:", "--require-hashes"]
     command = [sys.executable, "-m", "pip", "install", *options, "--target", str(partial), "-r", str(partial / _LOCK)]
-    done = subprocess.run(tethered(command), capture_output=True, text=True, timeout=600, check=False)
+    done = subprocess.run(start_tethered(command), capture_output=True, text=True, timeout=600, check=False)
     if done.returncode:
         shutil.rmtree(partial)
         reason = (done.stderr.strip().splitlines() or ["pip said nothing"])[-1]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kafka_steward.errors import SandboxFailed
-from kafka_steward.sandbox.process import Process, tethered
+from kafka_steward.sandbox.process import Process, start_tethered
 
 __all__ = ["Jvm"]
 
@@ -58,7 +58,7 @@ class Jvm:
 
     def run(self, main_class: str, *arguments: str, within_s: float = 120.0) -> str:
         """Run a tool to its end; return its output. Raises SandboxFailed with the output when it fails."""
-        command = tethered([str(self.executable), "-Xmx256m", *self._options(), main_class, *arguments])
+        command = start_tethered([str(self.executable), "-Xmx256m", *self._options(), main_class, *arguments])
         try:
             done = subprocess.run(
                 command, env=self._environment(), capture_output=True, text=True, timeout=within_s, check=False

@@ -9,7 +9,7 @@ from pathlib import Path
 from kafka_steward.sandbox.broker_config import broker_properties
 from kafka_steward.sandbox.jars import KAFKA_KRAFT
 from kafka_steward.sandbox.jvm import Jvm
-from kafka_steward.sandbox.layout import BrokerPlace, Layout, properties
+from kafka_steward.sandbox.layout import BrokerLayout, Layout, properties
 from kafka_steward.sandbox.ports import HOST
 from kafka_steward.sandbox.process import Process
 
@@ -41,7 +41,7 @@ class KRaft:
         self._jvm.run("kafka.tools.StorageTool", "format", "-t", self._cluster_id, "-c", str(config))
         return self._jvm.start("controller", "kafka.Kafka", str(config))
 
-    def prepare_broker(self, place: BrokerPlace) -> Path:
+    def prepare_broker(self, place: BrokerLayout) -> Path:
         """Write a broker's files; return its properties file."""
         disks = self._layout.log_dirs(f"broker-{place.id}")
         for disk in disks:

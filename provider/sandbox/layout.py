@@ -9,11 +9,11 @@ from pathlib import Path
 from kafka_steward.errors import SandboxFailed
 from kafka_steward.sandbox.ports import HOST, pick_ports
 
-__all__ = ["BrokerPlace", "Layout", "properties", "rack_of"]
+__all__ = ["BrokerLayout", "Layout", "properties", "rack_of"]
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerPlace:
+class BrokerLayout:
     """The location of a broker, which stays the same over all its restarts."""
 
     id: int
@@ -31,7 +31,7 @@ class Layout:
     """The locations of a cluster. `service_port` is the controller's (KRaft) or ZooKeeper's."""
 
     folder: Path
-    brokers: Mapping[int, BrokerPlace]
+    brokers: Mapping[int, BrokerLayout]
     service_port: int
     session_timeout_ms: int
     #: Broker properties that override the sandbox's own.
@@ -45,7 +45,7 @@ class Layout:
         if not (1 <= brokers <= 64 and 1 <= racks <= 26):
             raise SandboxFailed(f"A sandbox has 1 to 64 brokers in 1 to 26 racks, not {brokers} in {racks}.")
         service, *ports = pick_ports(brokers + 1)
-        places = {id_: BrokerPlace(id_, rack_of(id_, racks), port) for id_, port in enumerate(ports, start=1)}
+        places = {id_: BrokerLayout(id_, rack_of(id_, racks), port) for id_, port in enumerate(ports, start=1)}
         return cls(folder, places, service, session_timeout_ms, overrides)
 
     @property

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from kafka_steward.errors import SandboxFailed
 from kafka_steward.sandbox.java import Java
-from kafka_steward.sandbox.process import tethered
+from kafka_steward.sandbox.process import start_tethered
 
 __all__ = ["resolve", "spark_home"]
 
@@ -65,7 +65,7 @@ def _run(command: list[str], java: Java) -> subprocess.CompletedProcess[str]:
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
     return subprocess.run(
-        tethered(command), env=environment, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
+        start_tethered(command), env=environment, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
     )
 
 

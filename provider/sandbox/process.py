@@ -12,10 +12,10 @@ from pathlib import Path
 
 from kafka_steward.errors import SandboxFailed
 
-__all__ = ["Process", "tethered"]
+__all__ = ["Process", "start_tethered"]
 
 # Resolved once: a development install is a tree of links, which may be re-created while this process runs.
-_TETHER = Path(__file__).resolve().with_name("tether.py")
+_DIE_WITH_PARENT = Path(__file__).resolve().with_name("die_with_parent.py")
 _TAIL_BYTES = 3000
 
 # A child of `tethered` ends with the *thread* that spawned it. This thread lives as long as the interpreter, so that
@@ -70,15 +70,15 @@ class Process:
         return f"the end of {self.log}:\n{text.strip() or '(empty)'}"
 
 
-def tethered(command: Sequence[str]) -> list[str]:
+def start_tethered(command: Sequence[str]) -> list[str]:
     """Return a command that runs `command` and ends, at the latest, with the thread that starts it."""
-    return [sys.executable, "-I", "-S", str(_TETHER), str(os.getpid()), *command]
+    return [sys.executable, "-I", "-S", str(_DIE_WITH_PARENT), str(os.getpid()), *command]
 
 
 def _spawn(command: Sequence[str], log: Path, environment: dict[str, str]) -> subprocess.Popen[bytes]:
     with log.open("ab") as output:
         return subprocess.Popen(
-            tethered(command),
+            start_tethered(command),
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=output,

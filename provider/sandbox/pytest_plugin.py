@@ -22,7 +22,7 @@ from collections.abc import Iterator
 import pytest
 
 from kafka_steward.sandbox.cluster import MODES, Sandbox, start
-from kafka_steward.sandbox.mending import delete_topics, mend
+from kafka_steward.sandbox.reset import delete_topics, restore_cluster
 
 __all__ = ["kraft_sandbox", "sandbox", "topic", "zookeeper_sandbox"]
 
@@ -72,12 +72,12 @@ def zookeeper_sandbox(sandbox: Sandbox) -> Sandbox:
 
 
 @pytest.fixture(autouse=True)
-def _whole_again(request: pytest.FixtureRequest) -> Iterator[None]:
+def _restored(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     if "sandbox" in request.fixturenames:
         cluster: Sandbox = request.getfixturevalue("sandbox")
-        mend(cluster)
-        cluster.wait_whole(within_s=180)
+        restore_cluster(cluster)
+        cluster.wait_replicated(within_s=180)
         cluster.forget_config_changes()
 
 
@@ -87,7 +87,7 @@ def topic(request: pytest.FixtureRequest, sandbox: Sandbox) -> Iterator[str]:
     slug = re.sub(r"[^a-z0-9]+", "-", request.node.originalname.removeprefix("test_").lower())[:40].strip("-")
     name = f"{slug}-{secrets.token_hex(3)}"
     yield name
-    mend(sandbox)
+    restore_cluster(sandbox)
     delete_topics(sandbox, name)
 
 

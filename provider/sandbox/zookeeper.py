@@ -13,7 +13,7 @@ from kafka_steward.errors import SandboxFailed
 from kafka_steward.sandbox.broker_config import broker_properties
 from kafka_steward.sandbox.jars import KAFKA_ZOOKEEPER
 from kafka_steward.sandbox.jvm import Jvm
-from kafka_steward.sandbox.layout import BrokerPlace, Layout, properties
+from kafka_steward.sandbox.layout import BrokerLayout, Layout, properties
 from kafka_steward.sandbox.ports import HOST
 from kafka_steward.sandbox.process import Process
 
@@ -56,7 +56,7 @@ class ZooKeeper:
         # The data of a sandbox need not survive a crash of the machine, and each write would wait for the disk.
         return self._jvm.start("zookeeper", main_class, str(config), options=["-Dzookeeper.forceSync=no"])
 
-    def prepare_broker(self, place: BrokerPlace) -> Path:
+    def prepare_broker(self, place: BrokerLayout) -> Path:
         """Write a broker's properties file."""
         config = self._layout.folder / f"broker-{place.id}.properties"
         own: dict[str, object] = {

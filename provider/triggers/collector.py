@@ -9,10 +9,10 @@ from __future__ import annotations
 import functools
 import gc
 
-__all__ = ["spare_what_is_loaded"]
+__all__ = ["freeze_gc"]
 
 
 @functools.cache
-def spare_what_is_loaded() -> None:
+def freeze_gc() -> None:
     """Freeze all existing objects, so that only new ones are collected. Call it once modules are loaded; runs once."""
     gc.freeze()

@@ -8,29 +8,29 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from kafka_steward.hooks.steward import Opened
-from kafka_steward.journal.audit import Who
-from kafka_steward.journal.zk_watch import CONTROLLER, TreeWatch
-from kafka_steward.protocol.driving import Looked
-from kafka_steward.protocol.heard import Ears
-from kafka_steward.protocol.live import Protocol
-from kafka_steward.triggers.telling import Teller, bell_of
-from kafka_steward.triggers.thread import ClusterThread
+from kafka_steward.document_api.controller import DocumentController
+from kafka_steward.document_api.event_source import AuditEventReader
+from kafka_steward.document_api.plan_scheduler import PollResult
+from kafka_steward.hooks.steward import ClusterSession
+from kafka_steward.journal.audit import Actor
+from kafka_steward.journal.zk_watch import CONTROLLER, ZooKeeperWatcher
+from kafka_steward.triggers.reporting import WatchReporter, event_of
+from kafka_steward.triggers.worker import ClusterWorker
 
 __all__ = ["POLL_S", "DocumentLoop"]
 
 #: Seconds between two polls of a journal without change notifications, and of one with them.
 POLL_S = 5.0
-_TOLD_POLL_S = 30.0
+_NOTIFIED_POLL_S = 30.0
 
 
 @dataclass
-class _Place:
+class _ClusterState:
     """State of one connection: re-created after an error."""
 
-    opened: Opened
-    protocol: Protocol
-    ears: Ears
+    opened: ClusterSession
+    protocol: DocumentController
+    ears: AuditEventReader
     poll_s: float
 
 
@@ -47,13 +47,15 @@ class DocumentLoop:
         rings: str,
         say: Callable[..., None],
         nudged: Callable[[], None],
+        *,
+        cry: Callable[..., None] | None = None,
     ) -> None:
         self._rings = rings
         self._say = say
         self._nudged = nudged
-        self._thread = ClusterThread(conn_id, overrides)
-        self.teller = Teller(conn_id, say, failing="documents_failing", what="carry out documents")
-        self._place: _Place | None = None
+        self._thread = ClusterWorker(conn_id, overrides)
+        self.teller = WatchReporter(conn_id, say, failing="documents_failing", what="carry out documents", cry=cry)
+        self._place: _ClusterState | None = None
         self._wake = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._controllers = 0
@@ -63,12 +65,12 @@ class DocumentLoop:
         self._loop = asyncio.get_running_loop()
         while True:
             try:
-                bell, looked, poll_s = await self._thread.ask(self._look)
+                bell, looked, poll_s = await self._thread.ask(self._poll)
             except Exception as error:  # noqa: BLE001 - no error may end the watch
-                pause_s = self.teller.complain(error)
+                pause_s = self.teller.error(error)
             else:
-                self.teller.fine()
-                self.teller.lines(looked.sentences)
+                self.teller.ok()
+                self.teller.log_new(looked.sentences)
                 if bell is not None:
                     bells.put_nowait(bell)
                 pause_s = poll_s if looked.pause_s is None else min(poll_s, looked.pause_s)
@@ -81,26 +83,28 @@ class DocumentLoop:
         self._loop = None
         self._thread.close()
 
-    def _look(self, opened: Opened) -> tuple[dict[str, Any] | None, Looked, float]:
+    def _poll(self, opened: ClusterSession) -> tuple[dict[str, Any] | None, PollResult, float]:
         if self._place is None or self._place.opened is not opened:
             self._place = self._settle_in(opened)
         place = self._place
-        looked = place.protocol.look()
-        rings = self._rings in {"request", "cancel"} and place.ears.heard(self._rings)
+        looked = place.protocol.poll()
+        rings = self._rings in {"request", "cancel"} and place.ears.has_new(self._rings)
         opened.journal.note_look("documents")
-        bell = bell_of(opened, opened.journal.now_ms()) if rings else None
+        bell = event_of(opened, opened.journal.now_ms()) if rings else None
         return bell, looked, place.poll_s
 
-    def _settle_in(self, opened: Opened) -> _Place:
+    def _settle_in(self, opened: ClusterSession) -> _ClusterState:
         options = opened.access.zookeeper
-        who = Who(task_id="watch")
-        protocol = Protocol(
+        who = Actor(task_id="watch")
+        protocol = DocumentController(
             opened.cluster, opened.journal, opened.settings, who, zookeeper=opened.access.zookeeper is not None
         )
         self._controllers = 0
         if options is not None:
-            opened.before_closing(TreeWatch(options, self._changed).close)
-        return _Place(opened, protocol, Ears(opened.journal), POLL_S if options is None else _TOLD_POLL_S)
+            opened.add_close_callback(ZooKeeperWatcher(options, self._changed).close)
+        return _ClusterState(
+            opened, protocol, AuditEventReader(opened.journal), POLL_S if options is None else _NOTIFIED_POLL_S
+        )
 
     def _changed(self, path: str) -> None:
         # Called on a thread of the ZooKeeper client.

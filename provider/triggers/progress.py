@@ -27,7 +27,7 @@ class ProgressLog:
         self._told_s: float | None = None
         self._told: tuple[int, str] | None = None
 
-    def tell(self, progress: Progress) -> None:
+    def report(self, progress: Progress) -> None:
         """Log one line, unless the last line is too recent."""
         now_s, news = self._now_s(), (progress.partitions_settled, progress.status.value)
         pause_s = _BUSY_S if news != self._told else _QUIET_S

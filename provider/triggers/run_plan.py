@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING, Any
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from kafka_steward.errors import StewardError
-from kafka_steward.triggers.killed import cancel_soon, task_is_over
+from kafka_steward.escaping import printable
+from kafka_steward.triggers.checks import is_retriable
 from kafka_steward.triggers.metrics import emit_progress
+from kafka_steward.triggers.on_kill import request_cancel_and_step, task_is_over
 from kafka_steward.triggers.progress import ProgressLog
-from kafka_steward.triggers.questions import passes
-from kafka_steward.triggers.thread import ClusterThread
+from kafka_steward.triggers.worker import ClusterWorker
 
 if TYPE_CHECKING:
     from kafka_steward.execution.decisions.progress import Progress
-    from kafka_steward.execution.loop import Stepper
-    from kafka_steward.hooks.steward import Opened
+    from kafka_steward.execution.loop import StepRunner
+    from kafka_steward.hooks.steward import ClusterSession
 
 __all__ = ["FIRST_EVENT_AFTER_S", "RunPlanTrigger"]
 
@@ -39,7 +40,7 @@ class RunPlanTrigger(BaseTrigger):
     at most one step running to its end, which the step lock makes harmless. Stopping alone cancels nothing, because
     Airflow also stops triggers that another triggerer continues. With `when_killed="cancel"` the cancel of the plan is
     requested after Airflow has reported the task as failed, success or skipped. `journal` is the task's
-    `Opened.origin`: a plan in another journal is not stepped.
+    `ClusterSession.origin`: a plan in another journal is not stepped.
     """
 
     def __init__(
@@ -62,8 +63,8 @@ class RunPlanTrigger(BaseTrigger):
         self.when_killed = when_killed
         self.map_index = map_index
         self.journal = journal
-        self._thread = ClusterThread(conn_id, self.overrides, journal=journal)
-        self._runner: tuple[Opened, Stepper] | None = None
+        self._thread = ClusterWorker(conn_id, self.overrides, journal=journal)
+        self._runner: tuple[ClusterSession, StepRunner] | None = None
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path and keywords, enough to rebuild the trigger in any triggerer."""
@@ -88,7 +89,7 @@ class RunPlanTrigger(BaseTrigger):
             self.log.info("Plan %s is left alone: its task goes on elsewhere.", self.digest[:12])
             return
         try:
-            self.log.info("%s", await self._thread.ask(self._cancel))
+            self.log.info("%s", printable(await self._thread.ask(self._cancel)))
         finally:
             self._thread.close()  # Airflow has called `cleanup` before
 
@@ -98,44 +99,46 @@ class RunPlanTrigger(BaseTrigger):
 
     async def _payload(self) -> dict[str, Any]:
         try:
-            progress = await self._step_to_the_end()
+            progress = await self._run_to_end()
         except StewardError as error:
-            return {"ended": False, "sentence": str(error), "progress": None, "for_good": not passes(error)}
+            return {"ended": False, "sentence": str(error), "progress": None, "for_good": not is_retriable(error)}
         return {"ended": progress.ended, "sentence": progress.sentence, "progress": progress.to_json()}
 
-    async def _step_to_the_end(self) -> Progress:
+    async def _run_to_end(self) -> Progress:
         told, failures = ProgressLog(self.log.info, time.monotonic), 0
         while True:
             try:
                 progress, interval_s = await self._thread.ask(self._step)
             except StewardError as error:
                 failures += 1
-                self.log.warning("Plan %s: %s Attempt %d of %d.", self.digest[:12], error, failures, _ATTEMPTS)
-                if failures >= _ATTEMPTS or not passes(error):
+                self.log.warning(
+                    "Plan %s: %s Attempt %d of %d.", self.digest[:12], printable(str(error)), failures, _ATTEMPTS
+                )
+                if failures >= _ATTEMPTS or not is_retriable(error):
                     raise
                 await self._wait(_RETRY_S)
                 continue
             failures = 0
-            told.tell(progress)
+            told.report(progress)
             emit_progress(self.conn_id, progress)
             if progress.ended or progress.waits_for_person or progress.stops:
                 return progress
             await self._wait(progress.pause_s(interval_s))
 
-    def _cancel(self, opened: Opened) -> str:
-        return cancel_soon(opened, self.digest, self.who, self._new_runner(opened))
+    def _cancel(self, opened: ClusterSession) -> str:
+        return request_cancel_and_step(opened, self.digest, self.who, self._new_runner(opened))
 
-    def _step(self, opened: Opened) -> tuple[Progress, float]:
+    def _step(self, opened: ClusterSession) -> tuple[Progress, float]:
         # Runs in the thread. One runner per connection, because it keeps byte counts for rate and ETA.
         if self._runner is None or self._runner[0] is not opened:
             self._runner = opened, self._new_runner(opened)
         return self._runner[1].step(), opened.settings.step_interval
 
-    def _new_runner(self, opened: Opened) -> Stepper:
-        from kafka_steward.execution.undoing.plan_run import PlanRun
-        from kafka_steward.journal.audit import Who
+    def _new_runner(self, opened: ClusterSession) -> StepRunner:
+        from kafka_steward.execution.cancellation.plan_run import PlanRun
+        from kafka_steward.journal.audit import Actor
 
-        return PlanRun(opened.cluster, opened.journal, self.digest, opened.settings, Who(**self.who))
+        return PlanRun(opened.cluster, opened.journal, self.digest, opened.settings, Actor(**self.who))
 
     async def _wait(self, seconds: float) -> None:
         if seconds > 0:

@@ -1,4 +1,4 @@
-"""The trigger that cancels or rolls back a plan: it steps an `Undo` until the request is fulfilled, and fires once."""
+"""The trigger that cancels or rolls back a plan: it steps a `CancelRunner` to the end, and fires once."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, cast
 from kafka_steward.triggers.run_plan import RunPlanTrigger
 
 if TYPE_CHECKING:
-    from kafka_steward.execution.loop import Stepper
-    from kafka_steward.execution.undoing.undo import Scope
-    from kafka_steward.hooks.steward import Opened
+    from kafka_steward.execution.cancellation.cancel_runner import Scope
+    from kafka_steward.execution.loop import StepRunner
+    from kafka_steward.hooks.steward import ClusterSession
 
 __all__ = ["UndoPlanTrigger"]
 
@@ -45,16 +45,16 @@ class UndoPlanTrigger(RunPlanTrigger):
         names = ("conn_id", "digest", "overrides", "who", "scope", "reason", "even_if_disabled", "journal")
         return f"{__name__}.{type(self).__name__}", {name: getattr(self, name) for name in names}
 
-    def _new_runner(self, opened: Opened) -> Stepper:
-        from kafka_steward.execution.undoing.undo import Undo
-        from kafka_steward.journal.audit import Who
+    def _new_runner(self, opened: ClusterSession) -> StepRunner:
+        from kafka_steward.execution.cancellation.cancel_runner import CancelRunner
+        from kafka_steward.journal.audit import Actor
 
-        return Undo(
+        return CancelRunner(
             opened.cluster,
             opened.journal,
             self.digest,
             opened.settings,
-            Who(**self.who),
+            Actor(**self.who),
             scope=cast("Scope", self.scope),
             reason=self.reason,
             even_if_disabled=self.even_if_disabled,

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from kafka_steward.errors import StewardError
-from kafka_steward.triggers.questions import Answer, ask, passes
+from kafka_steward.escaping import printable
+from kafka_steward.triggers.checks import CheckResult, evaluate, is_retriable
 from kafka_steward.triggers.run_plan import FIRST_EVENT_AFTER_S
-from kafka_steward.triggers.thread import ClusterThread
+from kafka_steward.triggers.worker import ClusterWorker
 
 if TYPE_CHECKING:
-    from kafka_steward.hooks.steward import Opened
+    from kafka_steward.hooks.steward import ClusterSession
 
 __all__ = ["WaitTrigger"]
 
@@ -25,7 +26,7 @@ class WaitTrigger(BaseTrigger):
 
     The check runs in a thread. While the cluster or journal is unreachable, it is retried. An error that waiting cannot
     resolve (a wrong password, an unknown plan) fires as a failure. The sensor's timeout ends the wait. `journal` is the
-    task's `Opened.origin`.
+    task's `ClusterSession.origin`.
     """
 
     def __init__(
@@ -46,7 +47,7 @@ class WaitTrigger(BaseTrigger):
         self.interval_s = interval_s
         self.overrides = dict(overrides or {})
         self.journal = journal
-        self._thread = ClusterThread(conn_id, self.overrides, journal=journal)
+        self._thread = ClusterWorker(conn_id, self.overrides, journal=journal)
         self._said = ""
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
@@ -59,31 +60,31 @@ class WaitTrigger(BaseTrigger):
         began_s = time.monotonic()
         answer = await self._answer()
         await self._wait(FIRST_EVENT_AFTER_S - (time.monotonic() - began_s))
-        yield TriggerEvent({"done": answer.done, "sentence": answer.sentence, "value": answer.value})
+        yield TriggerEvent({"done": answer.met, "sentence": answer.sentence, "value": answer.value})
 
     async def cleanup(self) -> None:
         """Close the connections."""
         self._thread.close()
 
-    async def _answer(self) -> Answer:
+    async def _answer(self) -> CheckResult:
         while True:
             try:
                 answer = await self._thread.ask(self._ask)
             except StewardError as error:
-                if not passes(error):
-                    return Answer(False, str(error))
-                answer = Answer(False, f"{error} Asking again.")
+                if not is_retriable(error):
+                    return CheckResult(False, str(error))
+                answer = CheckResult(False, f"{error} Asking again.")
             self._say(answer.sentence)
-            if answer.done:
+            if answer.met:
                 return answer
             await self._wait(self.interval_s)
 
-    def _ask(self, opened: Opened) -> Answer:
-        return ask(self.question, opened, self.arguments)
+    def _ask(self, opened: ClusterSession) -> CheckResult:
+        return evaluate(self.question, opened, self.arguments)
 
     def _say(self, sentence: str) -> None:
         if sentence != self._said:
-            self.log.info("%s", sentence)
+            self.log.info("%s", printable(sentence))
             self._said = sentence
 
     async def _wait(self, seconds: float) -> None:

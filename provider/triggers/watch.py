@@ -14,22 +14,22 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
-from kafka_steward.triggers.collector import spare_what_is_loaded
-from kafka_steward.triggers.rounds import HealthRound, JoinRound, NewcomerRound, Round
-from kafka_steward.triggers.telling import Teller, bell_of, gauge
-from kafka_steward.triggers.thread import ClusterThread
+from kafka_steward.triggers.collector import freeze_gc
+from kafka_steward.triggers.periodic import BrokerJoinCheck, EmptyBrokerCheck, HealthPeriodicCheck, PeriodicCheck
+from kafka_steward.triggers.reporting import WatchReporter, event_of, gauge
+from kafka_steward.triggers.worker import ClusterWorker
 
 if TYPE_CHECKING:
-    from kafka_steward.execution.watching.detector import Detector, Verdict
-    from kafka_steward.hooks.steward import Opened
+    from kafka_steward.execution.detection.detector import DetectionResult, Detector
+    from kafka_steward.hooks.steward import ClusterSession
     from kafka_steward.triggers.documents import DocumentLoop
 
-__all__ = ["RINGS", "WatchTrigger"]
+__all__ = ["EVENTS", "WatchTrigger"]
 
 #: The events that a watch may emit, one for each watch: a DAG that is scheduled on one must not start for another.
-RINGS = ("broker-failed", "broker-joined", "broker-new", "request", "cancel")
+EVENTS = ("broker-failed", "broker-joined", "broker-new", "request", "cancel")
 #: Seconds between two reports of the age of each part's last successful check.
-_AGES_TOLD_EVERY_S = 10.0
+_AGES_REPORTED_EVERY_S = 10.0
 #: Kafka's settings for the time until an unresponsive broker counts as dead, in milliseconds: KRaft's, ZooKeeper's.
 _SESSION_TIMEOUTS = ("broker.session.timeout.ms", "zookeeper.session.timeout.ms")
 
@@ -51,18 +51,20 @@ class WatchTrigger(BaseEventTrigger):
         self,
         conn_id: str,
         overrides: Mapping[str, Any] | None = None,
-        rings: str = RINGS[0],
+        rings: str = EVENTS[0],
         **_: Any,  # a trigger outlives an upgrade: keywords of other versions are accepted
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # Airflow leaves it untyped
         self.conn_id = conn_id
         self.overrides = dict(overrides or {})
         self.rings = rings
-        self._thread = ClusterThread(conn_id, self.overrides)
-        self._health = HealthRound(conn_id, ClusterThread(conn_id, self.overrides), self.log.info)
+        self._thread = ClusterWorker(conn_id, self.overrides)
+        self._health = HealthPeriodicCheck(
+            conn_id, ClusterWorker(conn_id, self.overrides), self.log.info, cry=self.log.error
+        )
         self._documents: DocumentLoop | None = None
-        self._post: _Post | None = None
-        self._teller = Teller(conn_id, self.log.info, failing="failing", what="look")
+        self._post: _WatchState | None = None
+        self._teller = WatchReporter(conn_id, self.log.info, failing="failing", what="look", cry=self.log.error)
         self._tellers = [self._teller]
         self._wake: asyncio.Event | None = None
         self._loops: list[asyncio.Task[None]] = []
@@ -70,20 +72,26 @@ class WatchTrigger(BaseEventTrigger):
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path and keywords, which also identify the watch."""
         keywords: dict[str, Any] = {"conn_id": self.conn_id, "overrides": self.overrides}
-        return f"{__name__}.{type(self).__name__}", keywords | ({} if self.rings == RINGS[0] else {"rings": self.rings})
+        return f"{__name__}.{type(self).__name__}", keywords | (
+            {} if self.rings == EVENTS[0] else {"rings": self.rings}
+        )
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Yield one TriggerEvent per due event, with the payload of `bell_of`."""
+        """Yield one TriggerEvent per due event, with the payload of `event_of`."""
         bells: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self._wake = asyncio.Event()
         watches = [self._watch_failures(bells), self._watch_documents(bells)]
-        if self.rings == JoinRound.RINGS:
-            watches.append(self._rounds(JoinRound(self.conn_id, self._thread, self.log.info), bells))
-        if self.rings == NewcomerRound.RINGS:
-            watches.append(self._rounds(NewcomerRound(self.conn_id, self._thread, self.log.info), bells))
-        if self.rings == RINGS[0]:  # one health check is enough for a cluster
+        if self.rings == BrokerJoinCheck.RINGS:
+            watches.append(
+                self._rounds(BrokerJoinCheck(self.conn_id, self._thread, self.log.info, cry=self.log.error), bells)
+            )
+        if self.rings == EmptyBrokerCheck.RINGS:
+            watches.append(
+                self._rounds(EmptyBrokerCheck(self.conn_id, self._thread, self.log.info, cry=self.log.error), bells)
+            )
+        if self.rings == EVENTS[0]:  # one health check is enough for a cluster
             watches.append(self._watch_health(bells))
-        watches.append(self._tell_ages())
+        watches.append(self._report_ages())
         self._loops = loops = [asyncio.create_task(watch) for watch in watches]
         bell = asyncio.create_task(bells.get())
         try:
@@ -113,21 +121,21 @@ class WatchTrigger(BaseEventTrigger):
     async def _watch_failures(self, bells: asyncio.Queue[dict[str, Any]]) -> None:
         while True:
             try:
-                bell, verdict, pause_s = await self._thread.ask(self._look)
+                bell, verdict, pause_s = await self._thread.ask(self._poll)
             except Exception as error:  # noqa: BLE001 - no error may end the watch: see the class
-                pause_s = self._complain(error)
+                pause_s = self._report_error(error)
             else:
-                self._tell(verdict)
-                if verdict.due and self.rings == RINGS[0]:
+                self._report(verdict)
+                if verdict.due and self.rings == EVENTS[0]:
                     bells.put_nowait(bell)
             await self._wait(pause_s)
 
     async def _watch_documents(self, bells: asyncio.Queue[dict[str, Any]]) -> None:
         # Imported in a thread: loading the Kafka, SQL and ZooKeeper clients would block the triggerer's loop too long.
         module = await asyncio.to_thread(importlib.import_module, "kafka_steward.triggers.documents")
-        spare_what_is_loaded()
+        freeze_gc()
         documents: DocumentLoop = module.DocumentLoop(
-            self.conn_id, self.overrides, self.rings, self.log.info, self._nudge
+            self.conn_id, self.overrides, self.rings, self.log.info, self._wake_up, cry=self.log.error
         )
         self._documents = documents
         self._tellers.append(documents.teller)
@@ -136,36 +144,36 @@ class WatchTrigger(BaseEventTrigger):
     async def _watch_health(self, bells: asyncio.Queue[dict[str, Any]]) -> None:
         await self._rounds(self._health, bells)
 
-    async def _rounds(self, rounds: Round, bells: asyncio.Queue[dict[str, Any]]) -> None:
+    async def _rounds(self, rounds: PeriodicCheck, bells: asyncio.Queue[dict[str, Any]]) -> None:
         self._tellers.append(rounds.teller)
         await rounds.run(bells)
 
-    async def _tell_ages(self) -> None:
+    async def _report_ages(self) -> None:
         """Report the ages in a task of its own, so that a stalled check is reported too."""
         while True:
             for teller in self._tellers:
-                teller.tell_age()
-            await asyncio.sleep(_AGES_TOLD_EVERY_S)
+                teller.report_age()
+            await asyncio.sleep(_AGES_REPORTED_EVERY_S)
 
-    def _look(self, opened: Opened) -> tuple[dict[str, Any], Verdict, float]:
+    def _poll(self, opened: ClusterSession) -> tuple[dict[str, Any], DetectionResult, float]:
         if self._post is None or self._post.opened is not opened:
-            self._post = _Post.at(opened)
-        verdict = self._post.detector.look()
+            self._post = _WatchState.at(opened)
+        verdict = self._post.detector.poll()
         opened.journal.note_look("failures")
-        return bell_of(opened, verdict.now_ms, verdict.due), verdict, self._post.interval_s
+        return event_of(opened, verdict.now_ms, verdict.due), verdict, self._post.interval_s
 
-    def _tell(self, verdict: Verdict) -> None:
-        self._teller.fine()
+    def _report(self, verdict: DetectionResult) -> None:
+        self._teller.ok()
         # Without the message, which counts down the seconds of the grace period.
-        self._teller.say(verdict.sentence, about=replace(verdict, due=(), sentence="", now_ms=0))
+        self._teller.log_once(verdict.sentence, about=replace(verdict, due=(), sentence="", now_ms=0))
         gauge("failed_brokers", self.conn_id, len(verdict.down))
         gauge("failed_log_dirs", self.conn_id, sum(max(1, len(paths)) for paths in verdict.disks.values()))
 
-    def _complain(self, error: Exception) -> float:
+    def _report_error(self, error: Exception) -> float:
         """Log the error once, count it, and return the seconds until the next poll."""
-        return self._teller.complain(error)
+        return self._teller.error(error)
 
-    def _nudge(self) -> None:
+    def _wake_up(self) -> None:
         """Wake the loops after a change notification from ZooKeeper."""
         if self._wake is not None:
             self._wake.set()
@@ -179,23 +187,23 @@ class WatchTrigger(BaseEventTrigger):
 
 
 @dataclass(frozen=True)
-class _Post:
+class _WatchState:
     """State of one connection: re-created after an error."""
 
-    opened: Opened
+    opened: ClusterSession
     detector: Detector
     interval_s: float
 
     @classmethod
-    def at(cls, opened: Opened) -> _Post:
-        from kafka_steward.execution.watching.detector import Detector
-        from kafka_steward.journal.audit import Who
+    def at(cls, opened: ClusterSession) -> _WatchState:
+        from kafka_steward.execution.detection.detector import Detector
+        from kafka_steward.journal.audit import Actor
 
-        detector = Detector(opened.cluster, opened.journal, opened.settings, Who(task_id="watch"))
+        detector = Detector(opened.cluster, opened.journal, opened.settings, Actor(task_id="watch"))
         return cls(opened, detector, _interval_s(opened))
 
 
-def _interval_s(opened: Opened) -> float:
+def _interval_s(opened: ClusterSession) -> float:
     # Two restarts within one grace period must be detected as two: four polls per session timeout (KIP-46).
     told = opened.cluster.broker_configs(sorted(opened.cluster.live_brokers())[:1], _SESSION_TIMEOUTS)
     sessions_s = [

@@ -14,8 +14,8 @@ import pytest
 
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.sandbox.airflow import AirflowFailed, LocalAirflow
-from kafka_steward.sandbox.household import marked_processes
 from kafka_steward.sandbox.java import java
+from kafka_steward.sandbox.process_group import marked_processes
 from tests.airflow_home import connect
 from tests.eventually import eventually
 from tests.postgres import PostgresServer
@@ -24,7 +24,7 @@ from tests.statsd import StatsD
 
 if TYPE_CHECKING:
     # Not at run time: Airflow must be imported after tests.airflow_home, and this file is the first that pytest loads.
-    from kafka_steward.hooks.steward import Opened
+    from kafka_steward.hooks.steward import ClusterSession
 
 __all__ = ["Desk", "airflow", "connect", "desk", "statsd"]
 
@@ -148,18 +148,22 @@ class Desk:
         lines = path.read_text().splitlines() if path.exists() else []
         return [event for told_by, event in map(json.loads, lines) if told_by == dag_id]
 
-    def opened(self) -> Opened:
+    def opened(self) -> ClusterSession:
         """Cluster and journal, connected from here."""
         from kafka_steward.cluster.client import KafkaCluster
-        from kafka_steward.hooks.access import Given, access_of
-        from kafka_steward.hooks.steward import Opened
+        from kafka_steward.hooks.access import ConnectionFields, cluster_config
+        from kafka_steward.hooks.steward import ClusterSession
         from kafka_steward.journal.open import open_journal
 
         extra = {**self.extra, "journal": self.journal}
-        given = Given(self.conn_id, host=self.bootstrap, login=self.login, password=self.password, extra=extra)
-        access = access_of(given, None, {}, {}, Path("/nowhere"))
+        given = ConnectionFields(
+            self.conn_id, host=self.bootstrap, login=self.login, password=self.password, extra=extra
+        )
+        access = cluster_config(given, None, {}, {}, Path("/nowhere"))
         cluster = KafkaCluster(access.client)
-        return Opened(access, cluster, open_journal(self.journal, cluster.cluster_id, zookeeper=access.zookeeper))
+        return ClusterSession(
+            access, cluster, open_journal(self.journal, cluster.cluster_id, zookeeper=access.zookeeper)
+        )
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,8 +1,8 @@
 """An evening of one cluster in a real Airflow: every workflow in turn, as people, schedules and events start it.
 
-The connection may do what docs/permissions.md lists, and nothing else. One step finds the cluster as the one before it
-left it, so that nothing is made twice: broker 4 is drained, dies empty, and comes back to what is owed to it and to its
-share of the rest.
+Each workflow has a connection of its own, whose principal has the ACLs that docs/permissions.md lists for it, and no
+other; they share a journal. One step finds the cluster as the one before it left it, so that nothing is made twice:
+broker 4 is drained, dies empty, and comes back to what is owed to it and to its share of the rest.
 """
 
 from __future__ import annotations
@@ -12,45 +12,65 @@ from concurrent.futures import Future
 from typing import Any
 
 from kafka_steward.assignment import Assignment, TopicPartition
-from kafka_steward.hooks.steward import Opened
+from kafka_steward.cluster.client import KafkaCluster
+from kafka_steward.hooks.steward import ClusterSession
 from kafka_steward.journal import paths
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.sandbox.airflow import AirflowFailed, LocalAirflow
-from kafka_steward.sandbox.mending import delete_topics
+from kafka_steward.sandbox.reset import delete_topics
 from tests.airflow.conftest import Desk
 from tests.airflow.people import answer, asked, ended, reported
 from tests.eventually import eventually
-from tests.secured import PASSWORD, Secured, rights_of, secured_cluster
+from tests.secured import PASSWORD, Secured, rights_of, secured_cluster, set_of
 
 __all__ = ["BEFORE", "STEPS", "Evening"]
 
 DAGS = """\
 # All Airflow DAGs of one cluster.
 from airflow.sdk import DAG
-from kafka_steward.dags import apply, cancel, fill, heal, health, rebalance
+from kafka_steward.dags import apply, cancel, fill, heal, health, rebalance, throttle
 from kafka_steward.operators.topics import CreateTopicOperator
 
-conn_id, deferrable, nobody = "{conn_id}", {deferrable}, 10**12
-health(conn_id)
-health(conn_id, dag_id="hourly_{conn_id}", schedule="@continuous", max_active_runs=1)
-rebalance(conn_id, deferrable=deferrable)
-rebalance(conn_id, deferrable=deferrable, on_join=True, approve_above=nobody)
-rebalance(conn_id, deferrable=deferrable, dag_id="nightly_{conn_id}", schedule="* * * * *", approve_above=nobody)
-apply(conn_id, deferrable=deferrable)
-cancel(conn_id, deferrable=deferrable)
-fill(conn_id, deferrable=deferrable)
-heal(conn_id, deferrable=deferrable)
-with DAG("topic_{conn_id}", schedule=None):
+name, deferrable, nobody = "{name}", {deferrable}, 10**12
+def named(workflow, dag_id=None):
+    return dict(conn_id=f"{{name}}_{{workflow}}", dag_id=f"{{dag_id or workflow}}_{{name}}")
+health(**named("health"))
+health(**named("health", "hourly"), schedule="@continuous", max_active_runs=1)
+rebalance(**named("rebalance"), deferrable=deferrable)
+rebalance(**named("expand"), deferrable=deferrable, on_join=True, approve_above=nobody)
+rebalance(**named("rebalance", "nightly"), deferrable=deferrable, schedule="* * * * *", approve_above=nobody)
+apply(**named("apply"), deferrable=deferrable)
+cancel(**named("cancel"), deferrable=deferrable)
+throttle(**named("throttle"))
+fill(**named("fill"), deferrable=deferrable)
+heal(**named("heal"), deferrable=deferrable)
+with DAG("topic_{name}", schedule=None):
     allowed = dict(enable_under_replicated_topic_creation=True)
     CreateTopicOperator(
-        task_id="create", conn_id=conn_id, topic="owed", partitions=3, replication_factor=4, settings=allowed
+        task_id="create",
+        conn_id=named("topic")["conn_id"],
+        topic="owed",
+        partitions=3,
+        replication_factor=4,
+        settings=allowed,
     )
 """
-WORKFLOWS = ("health", "hourly", "rebalance", "expand", "nightly", "apply", "cancel", "fill", "heal", "topic")
+WORKFLOWS = (
+    "health", "hourly", "rebalance", "expand", "nightly", "apply", "cancel", "throttle", "fill", "heal", "topic",
+)  # fmt: skip
+#: The connections, with the name of the workflow on the page; None: it needs no right in Kafka.
+CONNECTIONS = {
+    **{name: name for name in ("health", "rebalance", "expand", "apply", "cancel", "fill", "heal")},
+    "topic": "CreateTopicOperator",
+    "throttle": None,
+}
+#: Bytes per second into one broker.
+SLOW, FASTER = 20_000, 30_000
 #: The topic `even`: five partitions, four of them on broker 4.
 BEFORE: dict[int, Assignment] = {0: (4, 1, 2), 1: (1, 4, 3), 2: (2, 3, 4), 3: (4, 3, 1), 4: (3, 1, 2)}
 #: The topic `skewed`: all on three brokers.
 SKEWED: dict[int, Assignment] = dict.fromkeys(range(12), (1, 2, 3))
+RATE = "follower.replication.throttled.rate"
 _LONGEST_S = 1500
 STEPS = ("health", "drain", "fill", "expand", "apply", "cancel", "nightly", "heal")
 
@@ -60,7 +80,7 @@ class Evening:
 
     desk: Desk
     sandbox: Sandbox
-    opened: Opened
+    opened: ClusterSession
 
     def __init__(self, airflow: LocalAirflow, mode: str) -> None:
         self._airflow, self._mode = airflow, mode
@@ -77,8 +97,9 @@ class Evening:
         try:
             with secured_cluster(self._mode, folder) as secured:
                 self.sandbox = secured.sandbox
-                self.desk = self._desk(secured)
-                self.desk.configure()
+                for name, workflow in CONNECTIONS.items():
+                    self._desk(secured, name, workflow).configure()
+                self.desk = self._desk(secured, "health", "health")
                 with self.desk.opened() as self.opened:
                     for step in STEPS:
                         self._told[step].set_result(self._step(step)())
@@ -87,20 +108,24 @@ class Evening:
                 if not told.done():
                     told.set_exception(error)
 
-    def _desk(self, secured: Secured) -> Desk:
+    def _desk(self, secured: Secured, name: str, workflow: str | None) -> Desk:
         """A connection by SCRAM over TLS, whose principal has the rights that docs/permissions.md lists, and no other.
 
         On a ZooKeeper cluster the documents are in ZooKeeper, and nobody else's to change.
         """
         journal = f"sqlite:///{self._airflow.home}/kafka_steward/evening_{self._mode}.db"
-        name = secured.principal(*rights_of("create"))
-        config = secured.config(name)
+        principal = secured.principal(*([] if workflow is None else rights_of(set_of(workflow))))
+        config = secured.config(principal)
         extra = {key: config[key] for key in ("security_protocol", "sasl_mechanism", "ssl_cafile")}
         if self._mode == "zookeeper":
             extra |= {"zookeeper": secured.sandbox.zookeeper, "zookeeper_user": "steward"}
             extra |= {"zookeeper_password": PASSWORD}
         bootstrap = ",".join(secured.addresses)
-        return Desk(self._airflow, f"evening_{self._mode}", bootstrap, journal, name, PASSWORD, extra)
+        return Desk(self._airflow, f"{self._name}_{name}", bootstrap, journal, principal, PASSWORD, extra)
+
+    @property
+    def _name(self) -> str:
+        return f"evening_{self._mode}"
 
     def _step(self, name: str) -> Callable[[], dict[str, Any]]:
         found: Callable[[], dict[str, Any]] = getattr(self, f"_{name}")
@@ -110,7 +135,7 @@ class Evening:
         """By a person, and on a schedule."""
         self.sandbox.create_topics("even", assignments=BEFORE)
         self.sandbox.fill("even", 20_000_000)
-        self.desk.add_dags(self.desk.conn_id, self._dags(), *map(self._dag, WORKFLOWS))
+        self.desk.add_dags(self._name, self._dags(), *map(self._dag, WORKFLOWS))
         run_id = self._trigger("health", {})
         ended(self.desk, self._dag("health"), run_id)
         self._pause("hourly", paused=False)
@@ -134,7 +159,7 @@ class Evening:
         self.sandbox.kill(4)
         eventually(lambda: self._assert_live(1, 2, 3), within=60)
         ended(self.desk, self._dag("topic"), self._trigger("topic", {}))
-        owed = self.opened.journal.tree.children(paths.owed_of("owed"))
+        owed = self.opened.journal.tree.children(paths.pending_of_topic("owed"))
         self._pause("fill", paused=False)
         self._pause("expand", paused=False)
         self.sandbox.restart(4)
@@ -142,7 +167,7 @@ class Evening:
         ended(self.desk, self._dag("fill"), run["dag_run_id"])
         facts = reported(self.desk, self._dag("fill"), run["dag_run_id"])
         self._pause("fill", paused=True)
-        left = self.opened.journal.tree.children(paths.OWED)
+        left = self.opened.journal.tree.children(paths.PENDING_REPLICAS)
         return {**facts, "started": run["run_type"], "were owed": owed, "are owed": left, "replicas": self._at("owed")}
 
     def _expand(self) -> dict[str, Any]:
@@ -170,21 +195,27 @@ class Evening:
         return {**facts, "asked": body, "given": tuple(before[:2]), "replicas": self._at("even")[0]}
 
     def _cancel(self) -> dict[str, Any]:
-        """By a person, in the middle of what another one began, which a throttle holds up."""
+        """By a person, in the middle of what another one began, which a throttle holds up and a form makes faster."""
         before = self._at("even")
         given = [self._given(number, replicas) for number, replicas in before.items() if number]
         document = {"version": 1, "partitions": given}
-        run_id = self._trigger("apply", {"reassignment": document, "throttle": 20_000})
+        run_id = self._trigger("apply", {"reassignment": document, "throttle": SLOW})
         asked(self.desk, self._dag("apply"), run_id)
         answer(self.desk, self._dag("apply"), run_id, "Approve")
         flying = eventually(self._flying, within=120, every=1)
+        rates = [self._rates()]
+        throttle_id = self._trigger("throttle", {"rate": FASTER, "reason": "too slow"})
+        ended(self.desk, self._dag("throttle"), throttle_id)
+        changed = self.desk.xcom(self._dag("throttle"), throttle_id, "throttle")
+        rates.append(eventually(lambda: self._assert_rates(FASTER), within=30))
         cancel_id = self.desk.trigger(self._dag("cancel"), {"reason": "too slow"}, "ann")
         ended(self.desk, self._dag("cancel"), cancel_id)
         ended(self.desk, self._dag("apply"), run_id)
         told = self.desk.xcom(self._dag("cancel"), cancel_id, "cancel")
         status = self.desk.xcom(self._dag("apply"), run_id, "submit")["status"]
         back = {name.partition: self._at("even")[name.partition] for name in flying}
-        return {**told, "before": {number: before[number] for number in back}, "after": back, "apply": status}
+        facts = {"before": {number: before[number] for number in back}, "after": back, "apply": status}
+        return {**told, **facts, "rates": rates, "changed": changed["throttle"]}
 
     def _nightly(self) -> dict[str, Any]:
         """On a schedule, asking nobody."""
@@ -218,10 +249,10 @@ class Evening:
 
     def _dags(self) -> str:
         # Half of the operators wait in the triggerer, half in the worker.
-        return DAGS.format(conn_id=self.desk.conn_id, deferrable=self._mode == "kraft")
+        return DAGS.format(name=self._name, deferrable=self._mode == "kraft")
 
     def _dag(self, workflow: str) -> str:
-        return f"{workflow}_{self.desk.conn_id}"
+        return f"{workflow}_{self._name}"
 
     def _trigger(self, workflow: str, conf: dict[str, Any]) -> str:
         self._pause(workflow, paused=False)
@@ -246,6 +277,18 @@ class Evening:
         flying = set(self.opened.cluster.reassignments())
         assert flying, self.opened.journal.plans.unfinished()
         return flying
+
+    def _rates(self) -> set[str | None]:
+        """The throttles that the brokers have which receive something."""
+        # No principal of a workflow that runs is asked: this is the administrator.
+        with KafkaCluster({"bootstrap_servers": self.sandbox.bootstrap}) as cluster:
+            adding = {broker for each in cluster.reassignments().values() for broker in each.adding}
+            return {found.get(RATE) for found in cluster.broker_configs(adding, [RATE], own_only=True).values()}
+
+    def _assert_rates(self, rate: int) -> set[str | None]:
+        found = self._rates()
+        assert found == {str(rate)}
+        return found
 
     def _assert_live(self, *brokers: int) -> None:
         assert set(self.opened.cluster.live_brokers()) == set(brokers)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kafka_steward.assignment import Assignment
-from kafka_steward.hooks.steward import Opened
+from kafka_steward.hooks.steward import ClusterSession
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.moves import MoveRow, MoveState
 from kafka_steward.journal.records import PlanRecord
@@ -32,7 +32,7 @@ LARGE = {0: (4, 2, 1), 1: (2, 4, 3), 2: (1, 3, 4)}
 
 
 @pytest.fixture
-def opened(desk: Desk) -> Iterator[Opened]:
+def opened(desk: Desk) -> Iterator[ClusterSession]:
     with desk.opened() as opened:
         yield opened
 
@@ -48,7 +48,7 @@ def printed(assignments: Mapping[int, Assignment]) -> list[str]:
     return [",".join(map(str, replicas)) for replicas in assignments.values()]
 
 
-def in_the_middle(desk: Desk, opened: Opened, heal: str, run_id: str) -> PlanRecord:
+def in_the_middle(desk: Desk, opened: ClusterSession, heal: str, run_id: str) -> PlanRecord:
     """The heal's plan, as soon as some of it is done and some of it flies."""
     plans = opened.journal.plans.unfinished()
     assert len(plans) == 1, (opened.journal.plans.latest(3), desk.tasks(heal, run_id))
@@ -59,7 +59,7 @@ def in_the_middle(desk: Desk, opened: Opened, heal: str, run_id: str) -> PlanRec
     return plan
 
 
-def begun(opened: Opened, digest: str, state: MoveState) -> list[MoveRow]:
+def begun(opened: ClusterSession, digest: str, state: MoveState) -> list[MoveRow]:
     return [row for row in opened.journal.plans.rows(digest) if row.attempt and row.state is state]
 
 
@@ -83,7 +83,7 @@ def cancelled(desk: Desk, conf: dict[str, Any]) -> dict[str, Any]:
 
 
 def healing_in_the_middle(
-    desk: Desk, sandbox: Sandbox, opened: Opened, topic: str, *, deferrable: bool
+    desk: Desk, sandbox: Sandbox, opened: ClusterSession, topic: str, *, deferrable: bool
 ) -> tuple[str, str]:
     """A broker is dead, and its heal is under way: the run's id and the plan's digest."""
     # -1: nothing heals by itself, so that the only runs are those of a person.
@@ -102,7 +102,7 @@ def healing_in_the_middle(
 
 
 def the_cancel_dag_in_the_middle_of_a_heal(
-    desk: Desk, sandbox: Sandbox, opened: Opened, topic: str, *, deferrable: bool
+    desk: Desk, sandbox: Sandbox, opened: ClusterSession, topic: str, *, deferrable: bool
 ) -> None:
     heal, (run_id, digest) = (
         f"slow_heal_{desk.conn_id}",
@@ -136,7 +136,7 @@ def the_cancel_dag_in_the_middle_of_a_heal(
     desk.pause(heal, paused=True)
 
 
-def assert_dead(opened: Opened, broker: int) -> None:
+def assert_dead(opened: ClusterSession, broker: int) -> None:
     assert broker not in opened.cluster.live_brokers()
 
 
@@ -144,9 +144,9 @@ def assert_state(desk: Desk, dag_id: str, run_id: str, task: str, state: str) ->
     assert desk.tasks(dag_id, run_id)[task] == state
 
 
-def test_in_the_triggerer(desk: Desk, kraft_sandbox: Sandbox, opened: Opened, topic: str) -> None:
+def test_in_the_triggerer(desk: Desk, kraft_sandbox: Sandbox, opened: ClusterSession, topic: str) -> None:
     the_cancel_dag_in_the_middle_of_a_heal(desk, kraft_sandbox, opened, topic, deferrable=True)
 
 
-def test_in_the_worker(desk: Desk, zookeeper_sandbox: Sandbox, opened: Opened, topic: str) -> None:
+def test_in_the_worker(desk: Desk, zookeeper_sandbox: Sandbox, opened: ClusterSession, topic: str) -> None:
     the_cancel_dag_in_the_middle_of_a_heal(desk, zookeeper_sandbox, opened, topic, deferrable=False)

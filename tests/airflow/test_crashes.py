@@ -18,7 +18,7 @@ import pytest
 
 from kafka_steward.assignment import Move
 from kafka_steward.execution.snapshot import take_snapshot
-from kafka_steward.hooks.steward import Opened
+from kafka_steward.hooks.steward import ClusterSession
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.moves import MoveState
 from kafka_steward.journal.plans import PlanStatus
@@ -74,13 +74,13 @@ def airflow(tmp_path_factory: pytest.TempPathFactory, postgres: PostgresServer) 
 
 
 @pytest.fixture
-def opened(desk: Desk) -> Iterator[Opened]:
+def opened(desk: Desk) -> Iterator[ClusterSession]:
     with desk.opened() as opened:
         yield opened
 
 
 @pytest.fixture
-def heal(desk: Desk, sandbox: Sandbox, opened: Opened, topic: str, tmp_path: Path) -> Callable[[str], Healing]:
+def heal(desk: Desk, sandbox: Sandbox, opened: ClusterSession, topic: str, tmp_path: Path) -> Callable[[str], Healing]:
     """Begins a heal in the "triggerer" or in the "worker", and returns when some of it is in flight."""
 
     def begin(where: str) -> Healing:
@@ -94,7 +94,7 @@ def heal(desk: Desk, sandbox: Sandbox, opened: Opened, topic: str, tmp_path: Pat
 class Healing:
     """A heal under way in one DAG run."""
 
-    def __init__(self, desk: Desk, opened: Opened, topic: str, where: str) -> None:
+    def __init__(self, desk: Desk, opened: ClusterSession, topic: str, where: str) -> None:
         self.desk, self.opened, self.topic = desk, opened, topic
         self.dag_id = f"carry_in_{where}"
 
@@ -245,7 +245,7 @@ def test_a_deferred_task_is_cleared(desk: Desk, kraft_sandbox: Sandbox, heal: Ca
 
 @pytest.mark.parametrize("where", ["triggerer", "worker"])
 def test_a_task_that_a_person_marks_failed_is_cancelled_if_it_was_made_so(
-    where: str, kraft_sandbox: Sandbox, opened: Opened, topic: str, heal: Callable[[str], Healing]
+    where: str, kraft_sandbox: Sandbox, opened: ClusterSession, topic: str, heal: Callable[[str], Healing]
 ) -> None:
     healing = heal(where)
     eventually(lambda: healing.is_in("deferred", "running"), within=60, every=1)

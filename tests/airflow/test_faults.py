@@ -10,7 +10,7 @@ import pytest
 from kafka_steward.sandbox import Sandbox
 from tests.airflow.conftest import Desk
 from tests.eventually import eventually
-from tests.guarded import PASSWORD, guarded
+from tests.sasl_broker import PASSWORD, guarded
 from tests.statsd import StatsD
 
 __all__ = ["guarded"]

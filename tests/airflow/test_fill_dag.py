@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kafka_steward.hooks.steward import Opened
+from kafka_steward.hooks.steward import ClusterSession
 from kafka_steward.journal import paths
 from kafka_steward.sandbox import Sandbox
 from tests.airflow.conftest import DONE, Desk
@@ -34,7 +34,7 @@ TASKS = ["find_owed", "snapshot", "plan", "submit", "catch_up", "elect_leaders",
 
 
 @pytest.fixture
-def opened(desk: Desk) -> Iterator[Opened]:
+def opened(desk: Desk) -> Iterator[ClusterSession]:
     # Nothing heals by itself, so that the only runs are those of this test.
     desk.configure(heal_failure_interval=-1, heal_retry_interval=3600)
     with desk.opened() as opened:
@@ -43,7 +43,7 @@ def opened(desk: Desk) -> Iterator[Opened]:
 
 @pytest.mark.in_ci("zookeeper")
 def test_a_broker_that_joins_starts_the_fill_which_settles_the_debt(
-    desk: Desk, sandbox: Sandbox, opened: Opened, topic: str
+    desk: Desk, sandbox: Sandbox, opened: ClusterSession, topic: str
 ) -> None:
     fill, topics = f"fill_{desk.conn_id}", f"topics_{desk.conn_id}"
     desk.add_dags("fill", DAGS.format(conn_id=desk.conn_id, topic=topic), fill, topics)
@@ -54,7 +54,7 @@ def test_a_broker_that_joins_starts_the_fill_which_settles_the_debt(
     made = desk.trigger(topics, {}, "ann")
     eventually(lambda: assert_state(desk, topics, made, "grow", "success"), within=240)
     assert desk.xcom(topics, made, "create")["owed"] == 3
-    assert opened.journal.tree.children(paths.owed_of(topic)) == ["0", "1", "2", "3"]
+    assert opened.journal.tree.children(paths.pending_of_topic(topic)) == ["0", "1", "2", "3"]
     assert desk.runs(fill) == [], "nobody can take what is owed"
 
     sandbox.restart(4)
@@ -67,7 +67,7 @@ def test_a_broker_that_joins_starts_the_fill_which_settles_the_debt(
     report = desk.xcom(fill, run["dag_run_id"], "report")
     assert (report["owed"], report["partitions"], report["replicas_moved"], report["lower_bound"]) == (0, 4, 4, 4)
     assert report["sentence"] == "Filled 4 replicas of 4 partitions. No replica is owed."
-    assert opened.journal.tree.children(paths.OWED) == []
+    assert opened.journal.tree.children(paths.PENDING_REPLICAS) == []
     assert described(sandbox, topic) == [{"1", "2", "3", "4"}] * 4
     eventually(lambda: assert_state(desk, topics, made, "joined", "success", "deferred"), within=60)
 
@@ -84,7 +84,7 @@ def assert_state(desk: Desk, dag_id: str, run_id: str, task: str, *states: str) 
     } or found
 
 
-def assert_live(opened: Opened, *brokers: int) -> None:
+def assert_live(opened: ClusterSession, *brokers: int) -> None:
     assert set(opened.cluster.live_brokers()) == set(brokers)
 
 

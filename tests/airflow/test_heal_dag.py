@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kafka_steward.hooks.steward import Opened
+from kafka_steward.hooks.steward import ClusterSession
 from kafka_steward.journal.audit import Action
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.sandbox.airflow import AirflowFailed
@@ -50,19 +50,19 @@ heal(conn_id="{conn_id}", dag_id="tell_{conn_id}", mode="report")
 
 
 @pytest.fixture
-def opened(desk: Desk) -> Iterator[Opened]:
+def opened(desk: Desk) -> Iterator[ClusterSession]:
     with desk.opened() as opened:
         yield opened
 
 
-def whole(opened: Opened) -> bool:
+def whole(opened: ClusterSession) -> bool:
     snapshot = opened.cluster.snapshot()
     return not any(partition.under_replicated or partition.reassigning for partition in snapshot.partitions.values())
 
 
 @pytest.mark.ci
 def test_a_heal_that_was_paused_and_lacked_spark_heals_when_it_can(
-    desk: Desk, kraft_sandbox: Sandbox, opened: Opened, topic: str
+    desk: Desk, kraft_sandbox: Sandbox, opened: ClusterSession, topic: str
 ) -> None:
     kraft_sandbox.create_topics(topic, partitions=12, replication_factor=3)
     flaky, other = f"flaky_{desk.conn_id}", f"any_{desk.conn_id}"
@@ -88,7 +88,9 @@ def test_a_heal_that_was_paused_and_lacked_spark_heals_when_it_can(
 
 
 @pytest.mark.ci
-def test_a_report_tells_and_submits_nothing(desk: Desk, kraft_sandbox: Sandbox, opened: Opened, topic: str) -> None:
+def test_a_report_tells_and_submits_nothing(
+    desk: Desk, kraft_sandbox: Sandbox, opened: ClusterSession, topic: str
+) -> None:
     kraft_sandbox.create_topics(topic, partitions=12, replication_factor=3)
     tell = f"tell_{desk.conn_id}"
     desk.add_dags("report", REPORT.format(conn_id=desk.conn_id), tell)
@@ -103,19 +105,19 @@ def test_a_report_tells_and_submits_nothing(desk: Desk, kraft_sandbox: Sandbox, 
 
 
 def test_a_killed_broker_is_healed_and_nobody_looks(
-    desk: Desk, kraft_sandbox: Sandbox, opened: Opened, topic: str
+    desk: Desk, kraft_sandbox: Sandbox, opened: ClusterSession, topic: str
 ) -> None:
     assert_nobody_need_look(desk, kraft_sandbox, opened, topic)
 
 
 @pytest.mark.ci
 def test_a_killed_broker_is_healed_with_zookeeper_too(
-    desk: Desk, zookeeper_sandbox: Sandbox, opened: Opened, topic: str
+    desk: Desk, zookeeper_sandbox: Sandbox, opened: ClusterSession, topic: str
 ) -> None:
     assert_nobody_need_look(desk, zookeeper_sandbox, opened, topic)
 
 
-def assert_nobody_need_look(desk: Desk, sandbox: Sandbox, opened: Opened, topic: str) -> None:
+def assert_nobody_need_look(desk: Desk, sandbox: Sandbox, opened: ClusterSession, topic: str) -> None:
     sandbox.create_topics(topic, partitions=12, replication_factor=3)
     sandbox.fill(topic, 3_000_000)
     heal = f"heal_{desk.conn_id}"
@@ -125,7 +127,7 @@ def assert_nobody_need_look(desk: Desk, sandbox: Sandbox, opened: Opened, topic:
     assert_healed(desk, opened, heal, 4)
 
 
-def assert_spark_failed(desk: Desk, opened: Opened, heal: str) -> None:
+def assert_spark_failed(desk: Desk, opened: ClusterSession, heal: str) -> None:
     """The first run of `heal` has no plan, says why, and has changed nothing."""
     failed = desk.ended(heal, 0)
     assert failed["state"] == "failed"
@@ -134,7 +136,7 @@ def assert_spark_failed(desk: Desk, opened: Opened, heal: str) -> None:
     assert opened.journal.plans.unfinished() == []
 
 
-def assert_healed(desk: Desk, opened: Opened, heal: str, broker: int) -> None:
+def assert_healed(desk: Desk, opened: ClusterSession, heal: str, broker: int) -> None:
     """A run of `heal` ends with the cluster whole, and everything it did is in the audit trail."""
     healed = eventually(lambda: succeeded(desk, heal), within=400, every=1, errors=(AirflowFailed,))
     assert healed["run_type"] == "asset_triggered"

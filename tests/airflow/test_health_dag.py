@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kafka_steward.hooks.steward import Opened
+from kafka_steward.hooks.steward import ClusterSession
 from kafka_steward.sandbox import Sandbox
 from tests.airflow.conftest import DONE, Desk
 from tests.eventually import eventually
@@ -28,7 +28,7 @@ with DAG("healthy_{conn_id}", schedule=None):
 
 
 @pytest.fixture
-def opened(desk: Desk) -> Iterator[Opened]:
+def opened(desk: Desk) -> Iterator[ClusterSession]:
     # Nothing heals by itself, so that the only runs are those of this test.
     desk.configure(heal_failure_interval=-1, health_interval=1)
     with desk.opened() as opened:
@@ -36,7 +36,7 @@ def opened(desk: Desk) -> Iterator[Opened]:
 
 
 def test_the_cluster_is_reported_on_demand_by_schedule_and_by_the_watch(
-    desk: Desk, sandbox: Sandbox, opened: Opened, statsd: StatsD, topic: str
+    desk: Desk, sandbox: Sandbox, opened: ClusterSession, statsd: StatsD, topic: str
 ) -> None:
     health, hourly = f"health_{desk.conn_id}", f"hourly_{desk.conn_id}"
     healthy, watching = f"healthy_{desk.conn_id}", f"watching_{desk.conn_id}"
@@ -79,7 +79,7 @@ def assert_deferred(desk: Desk, dag_id: str, run_id: str) -> None:
     assert desk.tasks(dag_id, run_id) == {"healthy": "deferred"}
 
 
-def assert_emitted(statsd: StatsD, opened: Opened) -> None:
+def assert_emitted(statsd: StatsD, opened: ClusterSession) -> None:
     """By the watch, as a gauge and as a row."""
     name = "airflow.kafka_steward.cluster.under_replicated_partitions:"
     values = [line.removeprefix(name) for line in statsd.heard if line.startswith(name)]
@@ -90,5 +90,5 @@ def assert_emitted(statsd: StatsD, opened: Opened) -> None:
     assert rows[-1]["failed_brokers"] == 1
 
 
-def assert_dead(opened: Opened, broker: int) -> None:
+def assert_dead(opened: ClusterSession, broker: int) -> None:
     assert broker not in opened.cluster.live_brokers()

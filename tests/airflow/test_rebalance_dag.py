@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kafka_steward.hooks.steward import Opened
+from kafka_steward.hooks.steward import ClusterSession
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.sandbox.airflow import AirflowFailed
 from tests.airflow.conftest import Desk
@@ -28,7 +28,7 @@ BEFORE = {0: (4, 1, 2), 1: (1, 4, 3), 2: (2, 3, 4), 3: (4, 3, 1), 4: (3, 1, 2)}
 
 
 @pytest.fixture
-def opened(desk: Desk) -> Iterator[Opened]:
+def opened(desk: Desk) -> Iterator[ClusterSession]:
     # Nothing heals by itself, so that the only runs are those of this test.
     desk.configure(heal_failure_interval=-1)
     with desk.opened() as opened:
@@ -98,7 +98,7 @@ def approve(desk: Desk, dag_id: str, topic: str) -> tuple[str, dict[str, Any]]:
 
 
 def test_a_person_drains_a_broker_approves_the_plan_and_it_is_empty(
-    desk: Desk, kraft_sandbox: Sandbox, opened: Opened, topic: str
+    desk: Desk, kraft_sandbox: Sandbox, opened: ClusterSession, topic: str
 ) -> None:
     rebalance, eyes = f"rebalance_{desk.conn_id}", f"eyes_{desk.conn_id}"
     kraft_sandbox.create_topics(topic, assignments=BEFORE)

@@ -12,7 +12,7 @@ import pytest
 
 from kafka_steward.journal.audit import Action
 from kafka_steward.sandbox.airflow import LocalAirflow
-from tests.airflow.evening import Evening
+from tests.airflow.evening import FASTER, SLOW, Evening
 
 MODES = [pytest.param(mode, marks=getattr(pytest.mark, mode)) for mode in ("kraft", "zookeeper")]
 pytestmark = [
@@ -80,6 +80,11 @@ def test_a_person_cancels_in_the_middle_and_all_that_flew_is_as_before(evening: 
     told = evening.told("cancel")
     assert (told["as_before"], told["apply"]) == (True, "cancelled")
     assert told["after"] == told["before"] != {}
+
+
+def test_a_form_changes_the_rate_of_a_plan_that_runs_on_every_broker(evening: Evening) -> None:
+    told = evening.told("cancel")
+    assert (told["rates"], told["changed"]) == ([{str(SLOW)}, {str(FASTER)}], FASTER)
 
 
 def test_a_schedule_evens_out_by_itself(evening: Evening) -> None:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,8 +19,8 @@ from kafka_steward.journal.open import Journal
 from kafka_steward.journal.records import PlanRecord
 from kafka_steward.settings import Settings
 from tests.cli.calling import run
+from tests.simulated_plan import memory_journal
 from tests.simulator import Simulator
-from tests.worlds import memory_journal
 
 CLUSTER = "kafka_simulated"
 
@@ -31,6 +32,8 @@ class Scene:
     simulator: Simulator
     journal: Journal
     folder: Path
+    #: The journals of other connections of the same cluster, by their ids.
+    others: dict[str, Journal] = field(default_factory=dict)
     down: StewardError | None = None
     pauses: int = 0
     interfere: Callable[[int], None] = field(default=lambda _: None)
@@ -41,7 +44,7 @@ class Scene:
         return SimpleNamespace(
             conn_id=conn_id,
             open=lambda: self._opened(settings),
-            journal=self._opened_journal,
+            journal=partial(self._opened_journal, self.others.get(conn_id, self.journal)),
             cluster_id=lambda: self.simulator.cluster_id,
         )
 
@@ -54,9 +57,10 @@ class Scene:
         yield SimpleNamespace(**opened, origin=None)
 
     @contextmanager
-    def _opened_journal(self, cluster_id: str) -> Any:
+    def _opened_journal(self, journal: Journal, cluster_id: str, *, compare: bool = True) -> Any:
+        del compare  # the journal is open already
         assert cluster_id == self.simulator.cluster_id
-        yield self.journal
+        yield journal
 
     def wait(self, seconds: float) -> None:
         if seconds:

@@ -14,7 +14,7 @@ from kafka_steward.assignment import TopicPartition
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.records import PlanStatus
 from tests.cli.scene import CLUSTER, Scene
-from tests.worlds import move
+from tests.simulated_plan import move
 
 BEFORE = [(1, 2, 3), (2, 3, 1), (3, 1, 2), (1, 3, 2)]
 ALL = ("t-0: 423", "t-1: 241", "t-2: 412", "t-3: 342")

@@ -8,16 +8,16 @@ from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
 from kafka_steward.cluster.throttles import Side
-from kafka_steward.execution.runner import Runner
+from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.hooks.steward import StewardHook
-from kafka_steward.journal.audit import Who
+from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.moves import MoveState
 from kafka_steward.journal.records import PlanRecord
 from kafka_steward.sandbox import Sandbox
 from tests.airflow_home import Connect
 from tests.cli.airflow_command import assignments, call
 from tests.eventually import eventually
-from tests.worlds import move
+from tests.simulated_plan import move
 
 BEFORE = {0: (1, 2, 3), 1: (2, 3, 1)}
 
@@ -32,9 +32,9 @@ def test_all_that_is_pending_goes_back_and_is_named(sandbox: Sandbox, connect: C
     with StewardHook(conn_id).open() as opened:
         _begin_theirs(opened.cluster, theirs)
         digest = "d" * 64
-        record = PlanRecord(digest, opened.cluster.cluster_id, "apply", who=Who(person="ada"))
+        record = PlanRecord(digest, opened.cluster.cluster_id, "apply", who=Actor(person="ada"))
         opened.journal.plans.publish(record, [move(f"{ours}-0", "123", "423", size=3_000_000)])
-        runner = Runner(opened.cluster, opened.journal, digest, opened.settings, Who(person="ada"))
+        runner = PlanRunner(opened.cluster, opened.journal, digest, opened.settings, Actor(person="ada"))
         runner.step()
         assert [row.state for row in opened.journal.plans.rows(digest)] == [MoveState.SUBMITTED]
         listed = opened.cluster.snapshot([theirs]).partitions[TopicPartition(theirs, 1)]

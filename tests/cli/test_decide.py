@@ -11,7 +11,7 @@ import pytest
 
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cli.exits import Exit
-from kafka_steward.cli.verifying import exit_of, standings
+from kafka_steward.cli.verifying import exit_of, partition_statuses
 from kafka_steward.cluster.state import Partition
 from kafka_steward.journal.moves import MoveRow, MoveState
 from kafka_steward.journal.records import PlanRecord, PlanStatus
@@ -50,7 +50,7 @@ def test_each_partition_is_told(status: PlanStatus, state: MoveState, now: objec
     partition = Partition("t", 0, replicas, frozenset(replicas), replicas[0], adding=adding)
     found = {} if now is None else {TopicPartition("t", 0): partition}
     row = MoveRow(MOVE, state=state, detail="why." if state is D else "")
-    (standing,) = standings(PlanRecord("d", "c", "apply", status=status), [row], found)
+    (standing,) = partition_statuses(PlanRecord("d", "c", "apply", status=status), [row], found)
     assert standing.code is code
     assert sentence in standing.sentence
     assert exit_of([standing]) is code
@@ -59,7 +59,7 @@ def test_each_partition_is_told(status: PlanStatus, state: MoveState, now: objec
 def test_a_topic_that_was_created_anew_is_told() -> None:
     row = MoveRow(replace(MOVE, topic_id="id1"), state=C)
     anew = Partition("t", 0, (4, 2, 3), frozenset({4}), 4, "id2")
-    (standing,) = standings(PlanRecord("d", "c", "apply", status=DONE), [row], {anew.topic_partition: anew})
+    (standing,) = partition_statuses(PlanRecord("d", "c", "apply", status=DONE), [row], {anew.topic_partition: anew})
     assert standing.code is Exit.FAILED
     assert standing.sentence.endswith("t-0 cannot be verified: its topic was deleted and created anew.")
 
@@ -67,7 +67,7 @@ def test_a_topic_that_was_created_anew_is_told() -> None:
 def test_what_is_in_progress_counts_before_what_failed() -> None:
     rows = [MoveRow(MOVE, state=state) for state in (W, C)]
     moved = Partition("t", 0, (1, 2, 3), frozenset({1}), 1)
-    told = standings(PlanRecord("d", "c", "apply", status=RUNNING), rows, {moved.topic_partition: moved})
+    told = partition_statuses(PlanRecord("d", "c", "apply", status=RUNNING), rows, {moved.topic_partition: moved})
     assert [each.code for each in told] == [Exit.UNFINISHED, Exit.FAILED]
     assert exit_of(told) is Exit.UNFINISHED
 

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import pytest
 
 from kafka_steward.cli.following import bar_text, followed
-from kafka_steward.cli.foreground import Patient
+from kafka_steward.cli.foreground import RetryingRunner
 from kafka_steward.errors import JournalUnreachable, PlanError
 from kafka_steward.execution.decisions.progress import Progress, progress_of
 from kafka_steward.journal.records import PlanRecord, PlanStatus
@@ -69,7 +69,7 @@ def never(given: object) -> NoReturn:
 def test_what_passes_is_waited_out_and_told_once() -> None:
     waits: list[float] = []
     said: list[str] = []
-    patient = Patient(Flaky(DOWN, DOWN, HALF, DOWN, HALF), waits.append, said.append)
+    patient = RetryingRunner(Flaky(DOWN, DOWN, HALF, DOWN, HALF), waits.append, said.append)
     assert (patient.step(), patient.step()) == (HALF, HALF)
     assert waits == [5.0] * 3
     assert said == [f"{DOWN} Trying again; Ctrl-C stops, and the plan stays as it is."] * 2
@@ -77,19 +77,19 @@ def test_what_passes_is_waited_out_and_told_once() -> None:
 
 def test_what_does_not_pass_is_raised_at_once() -> None:
     with pytest.raises(PlanError):
-        Patient(Flaky(PlanError("No.")), never, never).step()
+        RetryingRunner(Flaky(PlanError("No.")), never, never).step()
 
 
 def test_patience_ends() -> None:
     waits: list[float] = []
     with pytest.raises(JournalUnreachable):
-        Patient(Flaky(*[DOWN] * 100), waits.append, lambda _: None).step()
+        RetryingRunner(Flaky(*[DOWN] * 100), waits.append, lambda _: None).step()
     assert sum(waits) == 115
 
 
 def test_a_plan_that_makes_way_for_a_heal_is_waited_for() -> None:
     paused = replace(HALF, status=PlanStatus.PAUSED, sentence="It made way for the heal.")
-    progress = Patient(Flaky(paused), never, never).step()
+    progress = RetryingRunner(Flaky(paused), never, never).step()
     assert (progress.ended, progress.waits_for_person) == (False, False)
     assert bar_text(progress).endswith("left. It made way for the heal.")
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from kafka_steward.hooks.memory import ClusterMemory
+from kafka_steward.hooks.cluster_id_pin import ClusterIdPin
 from kafka_steward.hooks.steward import StewardHook
-from kafka_steward.journal.audit import Action, Entry, Who
+from kafka_steward.journal.audit import Action, Actor, AuditRecord
 from kafka_steward.journal.open import Journal, open_journal
 from kafka_steward.journal.records import PlanRecord
 from kafka_steward.journal.zk_options import ZooKeeperOptions
@@ -35,7 +35,7 @@ def one_sentence(capsys: pytest.CaptureFixture[str]) -> str:
 def remembered(conn_id: str, journal: str, cluster_id: str) -> None:
     """The journal knows the cluster behind this connection, which does not answer."""
     access = StewardHook(conn_id).access
-    ClusterMemory(journal).keep(access, cluster_id)
+    ClusterIdPin(journal).set(access, cluster_id)
 
 
 @pytest.mark.parametrize("words", [*LOOKS, *DRIVES], ids=lambda words: words[0])
@@ -112,19 +112,40 @@ def test_a_journal_is_copied_to_another_backend(
     source = connect("kafka_old", extra={"journal": old, "cluster_id": "c1"})
     target = connect("kafka_new", extra={"journal": new, "cluster_id": "c1"})
     with open_journal(old, "c1") as journal:
-        journal.audit.note(Entry(Action.DETECT, "Broker 3 is gone.", broker=3, who=Who(person="ann")))
+        journal.audit.record(AuditRecord(Action.DETECT, "Broker 3 is gone.", broker=3, who=Actor(person="ann")))
     assert run("journal", "copy", "--cluster", source, "--to", target, "-o", "json") == 0
     assert json.loads(capsys.readouterr().out) == {"plans": 0, "documents": 0, "audit_rows": 1}
     assert run("audit", "--cluster", target) == 0
     assert "Broker 3 is gone." in capsys.readouterr().out
+    assert run("journal", "copy", "--cluster", source, "--to", target) == 1
+    assert "was copied to postgresql" in one_sentence(capsys)
+
+
+def test_a_copied_journal_is_opened_by_no_verb_until_it_is_paired(
+    connect: Connect, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = connect("kafka_old", extra={"cluster_id": "c1"})
+    target = connect("kafka_new", extra={"journal": f"sqlite:///{tmp_path}/new.db", "cluster_id": "c1"})
+    with open_journal(f"sqlite:///{tmp_path}/journal.db", "c1") as journal:
+        journal.audit.record(AuditRecord(Action.DETECT, "Broker 3 is gone.", broker=3))
     assert run("journal", "copy", "--cluster", source, "--to", target) == 0
-    assert "Copied 0 plans, 0 documents and 0 rows" in capsys.readouterr().out
+    assert "From now on only the copy is opened: give kafka_old the journal of kafka_new." in capsys.readouterr().out
+    for words in (["plans"], ["audit"], ["abandon", "beef", "--reason", "x"], ["journal", "copy", "--to", target]):
+        assert run(*words, "--cluster", source) == 1
+        refusal = one_sentence(capsys)
+        assert f"was copied to sqlite:///{tmp_path}/new.db on the host " in refusal
+        assert "or, to go back to this journal without what the copy has recorded since, call " in refusal
+    assert run("audit", "--cluster", target) == 0
+    assert "Broker 3 is gone." in capsys.readouterr().out
+    assert run("journal", "pair", "--cluster", source) == 0
+    assert run("audit", "--cluster", source) == 0
+    assert "Broker 3 is gone." in capsys.readouterr().out
 
 
 def test_old_rows_are_archived(connect: Connect, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     conn_id, file = connect(extra={"cluster_id": "c1"}), tmp_path / "audit.jsonl"
     with open_journal(f"sqlite:///{tmp_path}/journal.db", "c1") as journal:
-        journal.audit.note(Entry(Action.DETECT, "Broker 3 is gone.", broker=3))
+        journal.audit.record(AuditRecord(Action.DETECT, "Broker 3 is gone.", broker=3))
     assert run("journal", "archive", str(file), "--before", "1h", "--cluster", conn_id) == 0
     assert "0 rows" in capsys.readouterr().out
     file.unlink()

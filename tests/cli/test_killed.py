@@ -12,7 +12,7 @@ import pytest
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
 from kafka_steward.cluster.throttles import Side
-from kafka_steward.hooks.steward import Opened, StewardHook
+from kafka_steward.hooks.steward import ClusterSession, StewardHook
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.moves import MoveState
 from kafka_steward.journal.open import Journal
@@ -80,7 +80,7 @@ def killed(conn_id: str, topic: str, foreign: dict[str, dict[str, str]], tmp_pat
     return digest
 
 
-def throttled(opened: Opened, topic: str) -> bool:
+def throttled(opened: ClusterSession, topic: str) -> bool:
     """Whether some replica of ours is in the list of those that are slowed."""
     of = opened.cluster.topic_configs([f"{topic}-large"], [Side.FOLLOWER.replicas_key], own_only=True)
     return ":4" in of[f"{topic}-large"][Side.FOLLOWER.replicas_key]

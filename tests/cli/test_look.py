@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kafka_steward.hooks.steward import StewardHook
-from kafka_steward.journal.audit import Action, Entry
+from kafka_steward.journal.audit import Action, AuditRecord
 from kafka_steward.journal.open import open_journal
 from kafka_steward.sandbox import Sandbox
 from tests.airflow_home import Connect
@@ -32,6 +32,12 @@ def test_status_of_a_cluster(connect: Connect, sandbox: Sandbox, capsys: pytest.
     lines = capsys.readouterr().out.splitlines()
     assert "live brokers: 1, 2, 3, 4" in lines
     assert "dead brokers: none" in lines
+    assert "watched: never; no watch has looked into this journal" in lines
+    with StewardHook(conn_id).open() as opened:
+        opened.journal.note_look("failures")
+    run("status", "--conn-id", conn_id)
+    assert "watched: failures, " in (told := capsys.readouterr().out)
+    assert "never" not in told
     run("status", "--cluster", conn_id, "--output", "json")
     facts = json.loads(capsys.readouterr().out)
     assert (facts["live_brokers"], facts["under_replicated"], facts["plans"]) == ([1, 2, 3, 4], 0, [])
@@ -45,7 +51,7 @@ def test_the_audit_trail_can_be_read_while_the_cluster_is_away(
 ) -> None:
     conn_id = connect(host=sandbox.bootstrap)
     with StewardHook(conn_id).open() as opened:
-        opened.journal.audit.note(Entry(Action.DETECT, "Broker 3 is gone.", broker=3))
+        opened.journal.audit.record(AuditRecord(Action.DETECT, "Broker 3 is gone.", broker=3))
     connect(host=sandbox.bootstrap, extra={"security_protocol": "SSL"})
     run("audit", "--cluster", conn_id)
     assert "Broker 3 is gone." in capsys.readouterr().out
@@ -75,7 +81,8 @@ def test_a_moment_that_is_none_is_a_usage_error(since: str, capsys: pytest.Captu
 def test_a_reader_that_has_seen_enough_is_no_fault(connect: Connect, tmp_path: Path) -> None:
     conn_id = connect(extra={"cluster_id": "c1"})
     with open_journal(f"sqlite:///{tmp_path}/journal.db", "c1") as journal:
-        journal.audit.intend([Entry(Action.DETECT, f"Broker {at} is gone.", broker=at) for at in range(2000)])
+        records = [AuditRecord(Action.DETECT, f"Broker {at} is gone.", broker=at) for at in range(2000)]
+        journal.audit.record_intent(records)
     process = begin("audit", "--limit", "2000", "--cluster", conn_id)
     assert process.stdout is not None
     assert process.stderr is not None

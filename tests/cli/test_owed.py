@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from kafka_steward.cli import get_kafka_steward_commands
-from kafka_steward.execution.filling.creating import WantedTopic, create_topic
+from kafka_steward.execution.filling.topics import TopicSpec, create_topic
 from tests.cli.scene import Scene, new_scene
-from tests.worlds import WHO
+from tests.simulated_plan import WHO
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def scene(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Scene:
     scene = new_scene(monkeypatch, tmp_path)
     scene.simulator.mode = "zookeeper"
     scene.simulator.kill(4)
-    create_topic(scene.simulator, scene.journal, WantedTopic("orders", 2, 4, {}), allowed=True, who=WHO)
+    create_topic(scene.simulator, scene.journal, TopicSpec("orders", 2, 4, {}), allowed=True, who=WHO)
     return scene
 
 

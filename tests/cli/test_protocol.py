@@ -13,10 +13,10 @@ import pytest
 
 from kafka_steward.cli.exits import Exit
 from kafka_steward.journal import paths
-from kafka_steward.journal.audit import Action, Entry
+from kafka_steward.journal.audit import Action, AuditRecord
 from kafka_steward.journal.tree import Node
 from tests.cli.scene import Scene
-from tests.protocol.yard import document
+from tests.protocol.simulated_watch import document
 
 
 def test_disable_and_enable(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
@@ -126,7 +126,7 @@ def test_status_names_the_documents_that_cannot_be_read(scene: Scene, capsys: py
 
 
 def test_cells_that_a_spreadsheet_would_calculate_are_text(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
-    scene.journal.audit.note(Entry(Action.HOLD, "=HYPERLINK(1)", topic="t", attempt=-1))
+    scene.journal.audit.record(AuditRecord(Action.HOLD, "=HYPERLINK(1)", topic="t", attempt=-1))
     scene.call("audit", "--output", "csv")
     (row,) = csv.DictReader(io.StringIO(capsys.readouterr().out))
     assert (row["reason"], row["attempt"]) == ("'=HYPERLINK(1)", "-1")

@@ -7,13 +7,13 @@ from typing import Any
 import kafka.errors
 import pytest
 
-from kafka_steward.cluster import calls as module
-from kafka_steward.cluster.calls import Calls
+from kafka_steward.cluster import transport as module
 from kafka_steward.cluster.topics import add_partitions, create
+from kafka_steward.cluster.transport import KafkaTransport
 from kafka_steward.errors import KafkaTimeout
 
 
-class Breaking(Calls):
+class Breaking(KafkaTransport):
     """A way to a controller that answers with these errors, one after the other, and then with success."""
 
     def __init__(self, *errors: Exception) -> None:
@@ -27,7 +27,7 @@ class Breaking(Calls):
         self._controller = 1
         return 1
 
-    def _exchange(self, request: Any, node: int, attempt_ms: int) -> Any:
+    def _send(self, request: Any, node: int, attempt_ms: int) -> Any:
         del request, node, attempt_ms
         self.asked += 1
         if self.errors:
@@ -56,11 +56,11 @@ def broken() -> kafka.errors.KafkaConnectionError:
     return kafka.errors.KafkaConnectionError("the socket was closed")
 
 
-def created(calls: Calls) -> Any:
+def created(calls: KafkaTransport) -> Any:
     return create(calls, "t", 1, 1, assignments=None, settings={})
 
 
-def added(calls: Calls) -> Any:
+def added(calls: KafkaTransport) -> Any:
     return add_partitions(calls, "t", 2, None)
 
 
@@ -87,12 +87,12 @@ def test_a_creation_is_asked_of_a_controller_that_was_just_looked_up() -> None:
 
 def test_any_other_change_is_asked_again_when_the_connection_broke() -> None:
     calls = Breaking(broken())
-    calls.controller(lambda: None, change=True)
+    calls.on_controller(lambda: None, change=True)
     assert calls.asked == 2
 
 
 def test_no_change_is_asked_again_after_a_time_out() -> None:
     calls = Breaking(kafka.errors.RequestTimedOutError("late"))
     with pytest.raises(KafkaTimeout):
-        calls.controller(lambda: None, change=True)
+        calls.on_controller(lambda: None, change=True)
     assert calls.asked == 1

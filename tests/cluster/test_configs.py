@@ -25,7 +25,7 @@ class Brokers:
         self.shown, self.coming = dict(values or {}), dict(values or {})
         self.looks = 0
 
-    def each(self, asked: Mapping[int, Any], *, timeout_ms: int | None = None) -> dict[int, Any]:
+    def each_broker(self, asked: Mapping[int, Any], *, timeout_ms: int | None = None) -> dict[int, Any]:
         del timeout_ms
         requests = {broker: request() for broker, request in asked.items()}
         changing = any(isinstance(request, IncrementalAlterConfigsRequest) for request in requests.values())
@@ -75,14 +75,14 @@ def test_one_that_is_gone_is_not_waited_for() -> None:
 
 @pytest.mark.parametrize("code", [3, 17])
 def test_a_topic_that_does_not_or_cannot_exist_is_left_out_and_others_are_read(code: int) -> None:
-    calls: Any = SimpleNamespace(any=lambda _: answer_of({"my topic": code, "t": 0}))
+    calls: Any = SimpleNamespace(any_broker=lambda _: answer_of({"my topic": code, "t": 0}))
     assert read_topics(calls, ["my topic", "t"], ["min.insync.replicas"], own_only=False) == {
         "t": {"min.insync.replicas": "2"}
     }
 
 
 def test_a_topic_that_may_not_be_read_is_a_refusal() -> None:
-    calls: Any = SimpleNamespace(any=lambda _: answer_of({"secret": 29, "t": 0}))
+    calls: Any = SimpleNamespace(any_broker=lambda _: answer_of({"secret": 29, "t": 0}))
     with pytest.raises(KafkaRefused, match="secret"):
         read_topics(calls, ["secret", "t"], ["min.insync.replicas"], own_only=False)
 

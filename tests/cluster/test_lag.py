@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.cluster.lag import belonging, bytes_missing, held_by, lag
+from kafka_steward.cluster.lag import bytes_missing, lag, partitions_by_broker, without_stray_replicas
 from kafka_steward.cluster.state import LogDir, Partition, Snapshot
 
 NAME = TopicPartition("t", 0)
@@ -48,11 +48,11 @@ def test_a_broker_that_holds_nothing_yet_lacks_everything_and_one_that_is_not_re
 
 def test_all_replicas_are_asked_at_the_brokers_that_hold_them() -> None:
     other = Partition("u", 7, (3,), frozenset({3}), leader=3)
-    assert held_by([PARTITION, other]) == {1: [NAME], 2: [NAME], 3: [NAME, TopicPartition("u", 7)]}
+    assert partitions_by_broker([PARTITION, other]) == {1: [NAME], 2: [NAME], 3: [NAME, TopicPartition("u", 7)]}
 
 
 def test_strays_of_a_returned_broker_do_not_belong_to_it() -> None:
     moved, gone = TopicPartition("moved", 0), TopicPartition("gone", 0)
     snapshot = Snapshot("id", 0, {}, {NAME: PARTITION, moved: Partition("moved", 0, (1,), frozenset({1}), leader=1)})
     directory = LogDir({NAME: 5, moved: 6, gone: 7}, total_bytes=100, usable_bytes=80)
-    assert belonging(directory, snapshot, 3) == LogDir({NAME: 5}, total_bytes=100, usable_bytes=80)
+    assert without_stray_replicas(directory, snapshot, 3) == LogDir({NAME: 5}, total_bytes=100, usable_bytes=80)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafka_steward.assignment import Assignment, TopicPartition
-from kafka_steward.cluster.recent import OLD_NEWS_S, PATIENCE_S, Recent
+from kafka_steward.cluster.metadata_freshness import GRACE_S, STALE_LIMIT_S, MetadataReconciler
 from kafka_steward.cluster.state import Partition, Reassignment
 
 NAME = TopicPartition("t", 0)
@@ -14,7 +14,11 @@ FLYING = {NAME: Reassignment(MERGED, adding=(4,), removing=(1,))}
 
 
 def shown(
-    recent: Recent, replicas: Assignment, listed: dict[TopicPartition, Reassignment] | None = None, *, epoch: int = -1
+    recent: MetadataReconciler,
+    replicas: Assignment,
+    listed: dict[TopicPartition, Reassignment] | None = None,
+    *,
+    epoch: int = -1,
 ) -> Partition:
     """The partition as it comes out when a broker shows `replicas`, and a leader epoch if it tells one."""
     partition = Partition("t", 0, replicas, frozenset({2, 3}), leader=2, leader_epoch=epoch)
@@ -23,39 +27,39 @@ def shown(
 
 @pytest.mark.parametrize("replicas", [OLD, MERGED, DONE])
 def test_what_the_controller_lists_is_in_flight_whatever_the_broker_shows(replicas: Assignment) -> None:
-    partition = shown(Recent(), replicas, FLYING)
+    partition = shown(MetadataReconciler(), replicas, FLYING)
     assert (partition.replicas, partition.adding, partition.removing) == (MERGED, (4,), (1,))
     assert (partition.isr, partition.leader) == (frozenset({2, 3}), 2)
 
 
 def test_without_news_the_broker_is_believed() -> None:
     for replicas in (OLD, MERGED, DONE):
-        partition = shown(Recent(), replicas)
+        partition = shown(MetadataReconciler(), replicas)
         assert (partition.replicas, partition.reassigning) == (replicas, False)
 
 
 def test_a_move_that_left_the_list_flies_until_the_broker_knows() -> None:
-    recent = Recent()
-    recent.hear(FLYING, 0)
-    recent.hear({}, 1)
+    recent = MetadataReconciler()
+    recent.on_listed(FLYING, 0)
+    recent.on_listed({}, 1)
     assert shown(recent, MERGED).adding == (4,)
     finished = shown(recent, DONE)
     assert (finished.replicas, finished.reassigning) == (DONE, False)
 
 
 def test_a_cancelled_move_flies_until_the_broker_knows() -> None:
-    recent = Recent()
-    recent.hear(FLYING, 0)
-    recent.ask({NAME: None}, 0)
-    recent.hear({}, 0)
+    recent = MetadataReconciler()
+    recent.on_listed(FLYING, 0)
+    recent.on_accepted({NAME: None}, 0)
+    recent.on_listed({}, 0)
     assert shown(recent, MERGED).reassigning
     assert shown(recent, (2, 3, 1)).replicas == (2, 3, 1)
 
 
 def test_a_target_that_was_accepted_and_reached_at_once_flies_until_the_broker_knows() -> None:
-    recent = Recent()
-    recent.ask({NAME: DONE}, 0)
-    recent.hear({}, 0)
+    recent = MetadataReconciler()
+    recent.on_accepted({NAME: DONE}, 0)
+    recent.on_listed({}, 0)
     early = shown(recent, OLD)
     assert (early.replicas, early.adding, early.removing) == (MERGED, (4,), (1,))
     assert not shown(recent, DONE).reassigning
@@ -64,68 +68,68 @@ def test_a_target_that_was_accepted_and_reached_at_once_flies_until_the_broker_k
 
 
 def test_an_accepted_order_is_so_although_the_broker_shows_the_old_one() -> None:
-    recent = Recent()
-    recent.ask({NAME: (3, 2, 1)}, 0)
+    recent = MetadataReconciler()
+    recent.on_accepted({NAME: (3, 2, 1)}, 0)
     partition = shown(recent, OLD)
     assert (partition.replicas, partition.reassigning) == ((3, 2, 1), False)
 
 
 def test_a_new_target_replaces_an_earlier_one_and_a_cancellation_ends_it() -> None:
-    recent = Recent()
-    recent.ask({NAME: DONE}, 0)
-    recent.ask({NAME: None}, 0)
+    recent = MetadataReconciler()
+    recent.on_accepted({NAME: DONE}, 0)
+    recent.on_accepted({NAME: None}, 0)
     assert shown(recent, OLD).replicas == OLD
 
 
 def test_what_was_listed_is_old_news_for_a_long_time_and_not_for_ever() -> None:
-    recent = Recent()
-    recent.hear(FLYING, 0)
-    recent.hear({}, OLD_NEWS_S - 1)
+    recent = MetadataReconciler()
+    recent.on_listed(FLYING, 0)
+    recent.on_listed({}, STALE_LIMIT_S - 1)
     assert shown(recent, MERGED).reassigning
-    recent.hear({}, OLD_NEWS_S)
+    recent.on_listed({}, STALE_LIMIT_S)
     assert not shown(recent, MERGED).reassigning
 
 
 def test_what_may_be_news_is_believed_after_a_while() -> None:
     growing = Reassignment(MERGED, adding=(4,), removing=())  # in the end it looks as it does on its way
-    recent = Recent()
-    recent.hear({NAME: growing}, 0)
-    recent.hear({}, PATIENCE_S - 1)
+    recent = MetadataReconciler()
+    recent.on_listed({NAME: growing}, 0)
+    recent.on_listed({}, GRACE_S - 1)
     assert shown(recent, MERGED).reassigning
-    recent.hear({}, PATIENCE_S)
+    recent.on_listed({}, GRACE_S)
     assert not shown(recent, MERGED).reassigning
 
 
 def test_a_cancelled_move_that_a_broker_shows_as_never_begun_still_flies() -> None:
-    recent = Recent()
-    recent.hear(FLYING, 0)
+    recent = MetadataReconciler()
+    recent.on_listed(FLYING, 0)
     shown(recent, OLD, FLYING, epoch=7)
-    recent.ask({NAME: None}, 0)
-    recent.hear({}, PATIENCE_S + 1)
+    recent.on_accepted({NAME: None}, 0)
+    recent.on_listed({}, GRACE_S + 1)
     assert shown(recent, OLD, epoch=7).reassigning  # or its order would never be restored
     cancelled = shown(recent, (2, 3, 1), epoch=9)
     assert (cancelled.replicas, cancelled.reassigning) == ((2, 3, 1), False)
-    recent.hear({}, OLD_NEWS_S)
+    recent.on_listed({}, STALE_LIMIT_S)
     assert not shown(recent, OLD, epoch=7).reassigning
 
 
 def test_what_was_asked_flies_until_the_broker_shows_it_or_something_newer() -> None:
-    recent = Recent()
+    recent = MetadataReconciler()
     shown(recent, OLD, epoch=7)
-    recent.ask({NAME: DONE}, 0)
-    recent.hear({}, PATIENCE_S + 1)
+    recent.on_accepted({NAME: DONE}, 0)
+    recent.on_listed({}, GRACE_S + 1)
     assert shown(recent, OLD, epoch=7).reassigning
     assert not shown(recent, OLD, epoch=8).reassigning  # someone else took it back
-    recent.hear({}, OLD_NEWS_S)
+    recent.on_listed({}, STALE_LIMIT_S)
     assert not shown(recent, OLD, epoch=7).reassigning
     assert recent._asked == {}
 
 
 def test_a_topic_that_was_created_anew_is_no_old_news() -> None:
-    recent = Recent()
+    recent = MetadataReconciler()
     recent.reconcile({NAME: Partition("t", 0, OLD, frozenset(), 2, "id1", leader_epoch=7)}, {})
-    recent.ask({NAME: DONE}, 0)
-    recent.hear({}, PATIENCE_S + 1)
+    recent.on_accepted({NAME: DONE}, 0)
+    recent.on_listed({}, GRACE_S + 1)
     for topic_id, flies in (("id1", True), ("id2", False)):
         seen = Partition("t", 0, OLD, frozenset(), 2, topic_id, leader_epoch=0)
         assert recent.reconcile({NAME: seen}, {})[NAME].reassigning is flies
@@ -133,26 +137,26 @@ def test_a_topic_that_was_created_anew_is_no_old_news() -> None:
 
 @pytest.mark.parametrize("zookeeper", [False, True])
 def test_an_order_that_a_broker_still_lacks_is_old_news_only_where_orders_raise_epochs(zookeeper: bool) -> None:
-    recent = Recent(orders_raise_epochs=zookeeper)
+    recent = MetadataReconciler(orders_raise_epochs=zookeeper)
     shown(recent, OLD, epoch=7)
-    recent.ask({NAME: (3, 2, 1)}, 0)
-    recent.hear({}, PATIENCE_S + 1)
+    recent.on_accepted({NAME: (3, 2, 1)}, 0)
+    recent.on_listed({}, GRACE_S + 1)
     assert shown(recent, OLD, epoch=7).replicas == ((3, 2, 1) if zookeeper else OLD)
 
 
 def test_what_was_asked_is_expected_for_as_long_as_it_is_listed_and_a_while_after() -> None:
-    recent = Recent()
-    recent.ask({NAME: DONE}, 0)
-    recent.hear(FLYING, PATIENCE_S - 1)
-    recent.hear({}, 2 * PATIENCE_S - 2)
+    recent = MetadataReconciler()
+    recent.on_accepted({NAME: DONE}, 0)
+    recent.on_listed(FLYING, GRACE_S - 1)
+    recent.on_listed({}, 2 * GRACE_S - 2)
     assert shown(recent, OLD).reassigning
-    recent.hear({}, 2 * PATIENCE_S)
+    recent.on_listed({}, 2 * GRACE_S)
     assert not shown(recent, OLD).reassigning
 
 
 def test_somebody_elses_target_ends_what_was_asked() -> None:
-    recent = Recent()
-    recent.ask({NAME: (3, 1, 2)}, 0)
-    recent.hear(FLYING, 0)
-    recent.hear({}, 0)
+    recent = MetadataReconciler()
+    recent.on_accepted({NAME: (3, 1, 2)}, 0)
+    recent.on_listed(FLYING, 0)
+    recent.on_listed({}, 0)
     assert not shown(recent, DONE).reassigning

@@ -115,6 +115,28 @@ def test_a_refusal_is_one_sentence_with_kafkas_words_or_else_with_the_codes_mean
     assert requests.refusal(30_000, None, "it").code == 30_000
 
 
+@pytest.mark.parametrize(
+    ("code", "doing", "right"),
+    [
+        (31, "listing reassignments", "Describe on the cluster"),
+        (31, "describing the log directories of broker 1", "Describe on the cluster"),
+        (29, "describing topic t", "Describe on every topic"),
+        (31, "reading the settings of 1", "DescribeConfigs on the cluster"),
+        (29, "changing the settings of t", "AlterConfigs on every topic"),
+        (31, "the new assignment of 3 partitions", "Alter on the cluster"),
+        (31, "the cancellation of 3 partitions", "Alter on the cluster"),
+        (31, "electing leaders", "Alter on the cluster"),
+        (29, "creating topic t", "Create on every topic"),
+        (29, "adding partitions to topic t", "Alter on every topic"),
+    ],
+)
+def test_a_right_that_is_missing_is_named(code: int, doing: str, right: str) -> None:
+    told = str(requests.refusal(code, None, doing))
+    assert told.endswith(f"(error {code}); grant our principal {right}, as docs/permissions.md says.")
+    assert "grant" not in str(requests.refusal(39, None, doing))
+    assert "grant" not in str(requests.refusal(code, None, "it"))
+
+
 def test_an_election_that_was_not_needed_is_no_refusal() -> None:
     kind = ElectLeadersResponse.ReplicaElectionResult
     results = [

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from kafka_steward.cluster.turns import in_turn
+from kafka_steward.cluster.turns import limit_concurrent_decoding
 
 
 def test_one_is_within_at_a_time() -> None:
@@ -14,7 +14,7 @@ def test_one_is_within_at_a_time() -> None:
 
     def read() -> None:
         nonlocal within, most
-        with in_turn(20):
+        with limit_concurrent_decoding(20):
             with counting:
                 within += 1
                 most = max(most, within)
@@ -34,16 +34,16 @@ def test_one_that_hangs_holds_up_the_next_for_a_moment_only_and_keeps_its_own_tu
     hanging, release = threading.Event(), threading.Event()
 
     def hang() -> None:
-        with in_turn():
+        with limit_concurrent_decoding():
             hanging.set()
             release.wait(20)
 
     thread = threading.Thread(target=hang)
     thread.start()
     assert hanging.wait(20)
-    with in_turn(0.01):
+    with limit_concurrent_decoding(0.01):
         pass
-    third = in_turn(0.01)
+    third = limit_concurrent_decoding(0.01)
     began = time.monotonic()
     with third:
         waited_s = time.monotonic() - began
@@ -54,11 +54,11 @@ def test_one_that_hangs_holds_up_the_next_for_a_moment_only_and_keeps_its_own_tu
 
 def test_a_turn_is_given_back_when_the_reading_fails() -> None:
     def fail() -> None:
-        with in_turn(20):
+        with limit_concurrent_decoding(20):
             raise ValueError("no answer")
 
     with pytest.raises(ValueError, match="no answer"):
         fail()
     began = time.monotonic()
-    with in_turn(20):
+    with limit_concurrent_decoding(20):
         assert time.monotonic() - began < 10

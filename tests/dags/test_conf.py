@@ -11,7 +11,7 @@ from airflow.sdk import DAG, BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 from airflow.serialization.serialized_objects import DagSerialization
 
-from kafka_steward.dags import apply, cancel, fill, heal, health, rebalance
+from kafka_steward.dags import apply, cancel, fill, heal, health, rebalance, throttle
 from kafka_steward.operators.conf import unknown_keys
 
 NO, OWN = "The DAG d has no parameter", "trigger it with its own, which its form lists."
@@ -30,6 +30,7 @@ WORKFLOWS: dict[Callable[[], DAG], str] = {
     heal: "find_failures",
     health: "health",
     rebalance: "gate",
+    throttle: "throttle",
 }
 
 
@@ -43,7 +44,8 @@ def begin(dag: DAG, conf: dict[str, Any] | None) -> None:
     """As Airflow does before it executes the first task; there is nothing that it could connect to."""
     hook = first_of(dag)._pre_execute_hook
     assert hook is not None
-    params = {**{name: dag.params[name] for name in dag.params if name != "reassignment"}, **(conf or {})}
+    required = {"reassignment", "rate"}
+    params = {**{name: dag.params[name] for name in dag.params if name not in required}, **(conf or {})}
     hook({"dag": dag, "dag_run": SimpleNamespace(conf=conf), "params": params})
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cluster.state import Broker, Partition, Snapshot
 from kafka_steward.demo.follow import moving
-from kafka_steward.demo.story import Ending
+from kafka_steward.demo.story import DemoResult
 from kafka_steward.demo.tables import broker_rows, cluster_rows, trail_rows
-from kafka_steward.journal.audit import Action, AuditRow, Entry, Outcome, Who
+from kafka_steward.journal.audit import Action, Actor, AuditRecord, Outcome, StoredAuditRecord
 from kafka_steward.journal.moves import MoveRow, MoveState
 
-WHO = Who(dag_id="heal", task_id="submit")
+WHO = Actor(dag_id="heal", task_id="submit")
 
 
 def snapshot(replicas: tuple[int, ...], isr: set[int], leader: int | None, dead: int | None = None) -> Snapshot:
@@ -18,9 +18,9 @@ def snapshot(replicas: tuple[int, ...], isr: set[int], leader: int | None, dead:
     return Snapshot("c", 0, brokers, {TopicPartition("t", 0): Partition("t", 0, replicas, frozenset(isr), leader)})
 
 
-def row(number: int, action: Action, partition: int) -> AuditRow:
-    entry = Entry(action, "because", "p", 0, "t", partition, before=[1, 2], after=[1, 3], who=WHO)
-    return AuditRow(number, 1_000 * number, 1_000 * number, "c", entry, Outcome.DONE, "")
+def row(number: int, action: Action, partition: int) -> StoredAuditRecord:
+    entry = AuditRecord(action, "because", "p", 0, "t", partition, before=[1, 2], after=[1, 3], who=WHO)
+    return StoredAuditRecord(number, 1_000 * number, 1_000 * number, "c", entry, Outcome.DONE, "")
 
 
 def test_a_broker_is_shown_with_what_it_held_then_and_holds_now() -> None:
@@ -55,4 +55,4 @@ def test_the_bar_counts_what_is_settled_and_names_the_first_chunk_that_is_not() 
 
 def test_the_last_line_is_what_scripts_read() -> None:
     line = "healed broker=2 partitions=72 replicas_moved=72 lower_bound=72 under_replicated=0 seconds=61.3"
-    assert str(Ending(2, 72, 72, 72, 0, 61.25001)) == line
+    assert str(DemoResult(2, 72, 72, 72, 0, 61.25001)) == line

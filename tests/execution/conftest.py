@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kafka_steward.journal.open import Journal
+from tests.simulated_plan import memory_journal
 from tests.simulator import Simulator
-from tests.worlds import memory_journal
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from tests.simulated_plan import World, heal_moves, memory_journal
 from tests.simulator import Simulator
-from tests.worlds import World, heal_moves, memory_journal
 
 __all__ = ["apply", "heal", "simulator"]
 

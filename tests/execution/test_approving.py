@@ -8,15 +8,15 @@ import pytest
 
 from kafka_steward.assignment import Move
 from kafka_steward.errors import PlanError
-from kafka_steward.execution.approving import approve, goes_without, refuse_unapproved, reject
+from kafka_steward.execution.approving import approval_exemption, approve, refuse_unapproved, reject
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.journal import paths
 from kafka_steward.journal.approvals import Approval
 from kafka_steward.journal.open import Journal
 from kafka_steward.journal.records import PlanRecord
 from kafka_steward.settings import Settings
+from tests.simulated_plan import WHO, memory_journal, move, plan_of
 from tests.simulator import Simulator
-from tests.worlds import WHO, memory_journal, move, plan_of
 
 DIGEST = "3f2a91c0" * 8
 OTHER = "77b1d2ee" * 8
@@ -102,4 +102,4 @@ def test_a_plan_is_published_only_with_its_own_approval() -> None:
 def test_only_a_small_plan_of_a_scheduled_run_goes_without_a_person(
     moves: list[Move], unattended: bool, above: int | None, without: str
 ) -> None:
-    assert goes_without(moves, unattended=unattended, approve_above=above) == without
+    assert approval_exemption(moves, unattended=unattended, approve_above=above) == without

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from kafka_steward.execution.cancellation.cancel_runner import unfinished_cancels
 from kafka_steward.execution.cancelling import request_cancel
-from kafka_steward.execution.undoing.undo import open_undos
-from kafka_steward.execution.watching.detector import Detector
+from kafka_steward.execution.detection.detector import Detector
 from kafka_steward.journal import paths
 from kafka_steward.journal.plans import PlanStatus
 from kafka_steward.journal.records import ASKED
 from kafka_steward.settings import Settings
+from tests.simulated_plan import WHO, World, memory_journal, move
 from tests.simulator import Simulator
-from tests.worlds import WHO, World, memory_journal, move
 
 HOUR_MS = 3_600_000
 
@@ -25,7 +25,7 @@ def world() -> World:
 
 def look(world: World) -> list[str]:
     """The plans that are polled after a look."""
-    Detector(world.simulator, world.journal, Settings(), WHO).look()
+    Detector(world.simulator, world.journal, Settings(), WHO).poll()
     return world.journal.tree.children(paths.PLANS)
 
 
@@ -47,7 +47,7 @@ def test_one_that_is_to_be_rolled_back_is_polled_until_it_is(world: World) -> No
     request_cancel(world.journal, world.digest, who=WHO, reason="wrong", scope="plan")
     world.simulator.now_ms += HOUR_MS + 1
     assert look(world) == [world.digest]
-    assert [record.digest for record in open_undos(world.journal)] == [world.digest]
+    assert [record.digest for record in unfinished_cancels(world.journal)] == [world.digest]
 
 
 def test_one_that_ended_long_ago_can_be_rolled_back(world: World) -> None:
@@ -55,7 +55,7 @@ def test_one_that_ended_long_ago_can_be_rolled_back(world: World) -> None:
     world.simulator.now_ms += HOUR_MS + 1
     assert look(world) == []
     request_cancel(world.journal, world.digest, who=WHO, reason="wrong", scope="plan")
-    assert [record.digest for record in open_undos(world.journal)] == [world.digest]
+    assert [record.digest for record in unfinished_cancels(world.journal)] == [world.digest]
 
 
 def test_one_of_which_a_document_is_left_is_polled_until_it_is_gone(world: World) -> None:

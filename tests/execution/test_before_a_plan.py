@@ -8,24 +8,24 @@ import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import RequestError
-from kafka_steward.execution.decisions.breaches import breaches
-from kafka_steward.execution.decisions.briefing import briefing, in_bytes, in_time
-from kafka_steward.execution.decisions.draining import Emptiness, emptiness_of, refuse_wrong_drain
-from kafka_steward.execution.decisions.wishes import OPERATIONS, Wishes, nothing_to_do, options_for
-from kafka_steward.execution.gate import gate, look_at_gate
+from kafka_steward.execution.cluster_readiness import check_readiness, readiness
+from kafka_steward.execution.decisions.constraint_regressions import constraint_regressions
+from kafka_steward.execution.decisions.drain_status import DrainStatus, drain_status, refuse_wrong_drain
+from kafka_steward.execution.decisions.plan_summary import in_bytes, in_time, plan_summary
+from kafka_steward.execution.decisions.rebalance_request import OPERATIONS, RebalanceRequest, no_op_reason, options_for
 from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.switch import switch_off
+from kafka_steward.execution.reassignment_disable import disable_reassignment
 from kafka_steward.settings import Settings
 from tests.builders import cluster, planned, snapshot_of
+from tests.simulated_plan import WHO, memory_journal, move, plan_of
 from tests.simulator import Simulator
-from tests.worlds import WHO, memory_journal, move, plan_of
 
 WHOLE = cluster("1a 2b 3c 4a", "orders: 123 231 312", "__consumer_offsets: 123", "pay_out: 412 123")
 
 
 def test_the_gate_of_a_whole_quiet_cluster_is_open() -> None:
     simulator = Simulator.of("1a 2b 3c", "t: 123 231")
-    found = look_at_gate(simulator, memory_journal(simulator))
+    found = check_readiness(simulator, memory_journal(simulator))
     assert (found.open, found.sentence) == (True, "The cluster is whole, and nothing is in flight.")
 
 
@@ -33,7 +33,7 @@ def test_the_gate_says_everything_that_closes_it() -> None:
     simulator = Simulator.of("1a 2b 3c 4a", "t: 123 231", size=1000)
     simulator.alter({TopicPartition("t", 1): (2, 3, 4)})
     simulator.kill(1)
-    found = gate(simulator.snapshot(), disabled="by ada since noon", owner=None)
+    found = readiness(simulator.snapshot(), disabled="by ada since noon", owner=None)
     assert found.sentence == (
         "The cluster is not ready: broker 1 is not live; t-0 and 1 more under-replicated; 1 partitions are being "
         "reassigned; reassignments are switched off by ada since noon."
@@ -45,10 +45,10 @@ def test_the_gate_is_closed_while_a_plan_has_the_cluster_or_the_switch_is_off() 
     journal = memory_journal(simulator)
     plan = plan_of(simulator, [move("t-0", "123", "423")], operation="rebalance")
     publish_plan(simulator, journal, plan, settings=Settings(), who=WHO)
-    assert look_at_gate(simulator, journal).reasons == (f"plan {plan.digest[:12]} has the cluster",)
-    journal.slot.free(plan.digest)
-    switch_off(journal, who=WHO, reason="racks")
-    assert "switched off by ada since" in look_at_gate(simulator, journal).sentence
+    assert check_readiness(simulator, journal).reasons == (f"plan {plan.digest[:12]} has the cluster",)
+    journal.slot.release(plan.digest)
+    disable_reassignment(journal, who=WHO, reason="racks")
+    assert "switched off by ada since" in check_readiness(simulator, journal).sentence
 
 
 def test_draining_all_brokers_and_brokers_that_are_not_there_is_refused() -> None:
@@ -63,8 +63,8 @@ def test_draining_all_brokers_and_brokers_that_are_not_there_is_refused() -> Non
 def test_a_drained_broker_is_empty_in_the_metadata_and_on_its_disk() -> None:
     simulator = Simulator.of("1a 2b 3c 4a", "t: 123 231 312 124", "u: 123")
 
-    def told(brokers: list[int]) -> Emptiness:
-        return emptiness_of(simulator.snapshot(), simulator.log_dirs(brokers), brokers)
+    def told(brokers: list[int]) -> DrainStatus:
+        return drain_status(simulator.snapshot(), simulator.log_dirs(brokers), brokers)
 
     assert told([4]).sentence == (
         "Broker 4 is not empty yet: t-3 are still assigned there; drain again before stopping it."
@@ -74,11 +74,11 @@ def test_a_drained_broker_is_empty_in_the_metadata_and_on_its_disk() -> None:
     simulator.run()
     simulator.topics[TopicPartition("t", 3)].held.pop(4, None)
     assert (told([4]).empty, told([4]).sentence.split(". ")[0]) == (True, "Broker 4 is empty in Kafka")
-    lying = emptiness_of(simulator.snapshot(), {4: simulator.log_dirs([1])[1]}, [4])
+    lying = drain_status(simulator.snapshot(), {4: simulator.log_dirs([1])[1]}, [4])
     assert (lying.empty, "has no replica assigned any more; Kafka has still to delete" in lying.sentence) == (
         False, True,
     )  # fmt: skip
-    silent = emptiness_of(simulator.snapshot(), {}, [4])
+    silent = drain_status(simulator.snapshot(), {}, [4])
     assert (silent.empty, silent.sentence.split("; ")[1]) == (
         False, "broker 4 did not say what is still on its disk.",
     )  # fmt: skip
@@ -87,26 +87,33 @@ def test_a_drained_broker_is_empty_in_the_metadata_and_on_its_disk() -> None:
 def test_a_drained_broker_that_is_stopped_already_is_not_asked_what_is_on_its_disk() -> None:
     simulator = Simulator.of("1a 2b 3c 4a", "t: 123")
     simulator.kill(4)
-    assert emptiness_of(simulator.snapshot(), {}, [4]).empty
+    assert drain_status(simulator.snapshot(), {}, [4]).empty
 
 
 @pytest.mark.parametrize(
     ("wishes", "expected"),
     [
-        (Wishes("rebalance"), {}),
+        (RebalanceRequest("rebalance"), {}),
         (
-            Wishes("rebalance", topics=["o.*"], balance="bytes", tolerance=0.1, rack_aware=False, internal_topics=True),
+            RebalanceRequest(
+                "rebalance", topics=["o.*"], balance="bytes", tolerance=0.1, rack_aware=False, internal_topics=True
+            ),
             {"include": ["o.*"], "balance": "bytes", "tolerance": 0.1, "rack_aware": False, "internal_topics": True},
         ),
-        (Wishes("drain", brokers=[4], internal_topics=False, max_moves=3), {"max_moves": 3}),
-        (Wishes("expand", exclude=["pay_.*"], exclude_brokers=[2]), {"exclude": ["pay_.*"], "exclude_brokers": [2]}),
+        (RebalanceRequest("drain", brokers=[4], internal_topics=False, max_moves=3), {"max_moves": 3}),
         (
-            Wishes("set-replication-factor", topics=[".*"], exclude=["pay.*"], replication_factor=2, balance="bytes"),
+            RebalanceRequest("expand", exclude=["pay_.*"], exclude_brokers=[2]),
+            {"exclude": ["pay_.*"], "exclude_brokers": [2]},
+        ),
+        (
+            RebalanceRequest(
+                "set-replication-factor", topics=[".*"], exclude=["pay.*"], replication_factor=2, balance="bytes"
+            ),
             {"replication_factor": 2, "topics": ["orders"]},
         ),
     ],
 )
-def test_wishes_become_the_planners_options(wishes: Wishes, expected: dict[str, Any]) -> None:
+def test_wishes_become_the_planners_options(wishes: RebalanceRequest, expected: dict[str, Any]) -> None:
     options = options_for(wishes, WHOLE, scheduled=False)
     assert options == expected
     planned(WHOLE, wishes.operation, options)
@@ -114,9 +121,9 @@ def test_wishes_become_the_planners_options(wishes: Wishes, expected: dict[str, 
 
 def test_a_scheduled_run_moves_at_most_a_tenth_of_the_bytes_unless_it_has_a_budget() -> None:
     # 6 partitions of 1000 bytes with 3 replicas each.
-    assert options_for(Wishes("rebalance"), WHOLE, scheduled=True) == {"max_bytes": 1800}
-    assert options_for(Wishes("rebalance", max_moves=7), WHOLE, scheduled=True) == {"max_moves": 7}
-    factor = Wishes("set-replication-factor", topics=["orders"], replication_factor=2)
+    assert options_for(RebalanceRequest("rebalance"), WHOLE, scheduled=True) == {"max_bytes": 1800}
+    assert options_for(RebalanceRequest("rebalance", max_moves=7), WHOLE, scheduled=True) == {"max_moves": 7}
+    factor = RebalanceRequest("set-replication-factor", topics=["orders"], replication_factor=2)
     assert "max_bytes" not in options_for(factor, WHOLE, scheduled=True)
 
 
@@ -124,13 +131,13 @@ def test_a_scheduled_run_moves_at_most_a_tenth_of_the_bytes_unless_it_has_a_budg
 @pytest.mark.parametrize(
     ("wishes", "budget"),
     [
-        (Wishes("rebalance", max_bytes=5), {"max_bytes": 5}),
-        (Wishes("rebalance", max_moves=7), {"max_moves": 7}),
-        (Wishes("drain", brokers=[4], max_bytes=5, max_moves=7), {"max_bytes": 5, "max_moves": 7}),
+        (RebalanceRequest("rebalance", max_bytes=5), {"max_bytes": 5}),
+        (RebalanceRequest("rebalance", max_moves=7), {"max_moves": 7}),
+        (RebalanceRequest("drain", brokers=[4], max_bytes=5, max_moves=7), {"max_bytes": 5, "max_moves": 7}),
     ],
 )
 def test_a_budget_that_is_given_is_kept_in_every_run(
-    wishes: Wishes, budget: dict[str, int], *, scheduled: bool
+    wishes: RebalanceRequest, budget: dict[str, int], *, scheduled: bool
 ) -> None:
     assert options_for(wishes, WHOLE, scheduled=scheduled) == budget
 
@@ -143,7 +150,7 @@ def test_a_tenth_counts_unknown_sizes_as_nothing_and_is_never_less_than_one_byte
 ) -> None:
     rows = [{"topic": "t", "partition": n, "replicas": [1, 2, 3], "bytes": size} for n, size in enumerate(sizes)]
     snapshot = snapshot_of([], rows)
-    assert options_for(Wishes("rebalance"), snapshot, scheduled=True) == {"max_bytes": most}
+    assert options_for(RebalanceRequest("rebalance"), snapshot, scheduled=True) == {"max_bytes": most}
 
 
 FACTOR = "set-replication-factor"
@@ -161,46 +168,48 @@ UNCLOSED = "'(' is no regular expression: missing ), unterminated subpattern at 
     ("wishes", "sentence"),
     [
         (
-            Wishes("shrink"),
+            RebalanceRequest("shrink"),
             "There is no operation 'shrink'; there are rebalance, expand, drain, set-replication-factor.",
         ),
-        (Wishes("drain"), "Name the brokers to drain."),
+        (RebalanceRequest("drain"), "Name the brokers to drain."),
         (
-            Wishes("rebalance", brokers=[4]),
+            RebalanceRequest("rebalance", brokers=[4]),
             "The field brokers is only for drain, and the operation is rebalance; empty the one.",
         ),
-        (Wishes("expand", replication_factor=3), NO_FACTOR),
-        (Wishes(FACTOR, topics=["t"]), "Say which replication_factor to set."),
+        (RebalanceRequest("expand", replication_factor=3), NO_FACTOR),
+        (RebalanceRequest(FACTOR, topics=["t"]), "Say which replication_factor to set."),
         (
-            Wishes(FACTOR, replication_factor=3),
+            RebalanceRequest(FACTOR, replication_factor=3),
             "Name the topics whose replication factor is to be set; .* is all of them.",
         ),
         (
-            Wishes(FACTOR, topics=["x", "y"], replication_factor=3),
+            RebalanceRequest(FACTOR, topics=["x", "y"], replication_factor=3),
             "No topic has a name that x, y matches as a whole; correct topics.",
         ),
-        (Wishes(FACTOR, topics=["("], replication_factor=3), UNCLOSED),
+        (RebalanceRequest(FACTOR, topics=["("], replication_factor=3), UNCLOSED),
         (
-            Wishes("rebalance", topics=["o.*"], exclude=["*"]),
+            RebalanceRequest("rebalance", topics=["o.*"], exclude=["*"]),
             "'*' is no regular expression: nothing to repeat at position 0; correct topics or exclude.",
         ),
-        (Wishes(FACTOR, topics=["t"], replication_factor=3, max_moves=1), NO_BUDGET),
-        (Wishes(FACTOR, topics=["t"], replication_factor=3, max_bytes=1), NO_BUDGET),
+        (RebalanceRequest(FACTOR, topics=["t"], replication_factor=3, max_moves=1), NO_BUDGET),
+        (RebalanceRequest(FACTOR, topics=["t"], replication_factor=3, max_bytes=1), NO_BUDGET),
     ],
 )
-def test_wishes_that_do_not_go_together_are_refused_with_a_sentence(wishes: Wishes, sentence: str) -> None:
+def test_wishes_that_do_not_go_together_are_refused_with_a_sentence(wishes: RebalanceRequest, sentence: str) -> None:
     with pytest.raises(RequestError) as refused:
         options_for(wishes, WHOLE, scheduled=False)
     assert str(refused.value) == sentence
 
 
 def test_an_expand_finds_new_brokers_by_itself_and_says_when_there_is_none() -> None:
-    assert nothing_to_do(Wishes("expand"), WHOLE) == "No broker is live and empty: there is nothing to expand to."
-    assert nothing_to_do(Wishes("expand"), cluster("1a 2b 3c 4a+", "t: 123")) == ""
-    assert nothing_to_do(Wishes("drain", brokers=[4]), cluster("1a 2b 3c 4a-", "t: 123")) == (
+    assert (
+        no_op_reason(RebalanceRequest("expand"), WHOLE) == "No broker is live and empty: there is nothing to expand to."
+    )
+    assert no_op_reason(RebalanceRequest("expand"), cluster("1a 2b 3c 4a+", "t: 123")) == ""
+    assert no_op_reason(RebalanceRequest("drain", brokers=[4]), cluster("1a 2b 3c 4a-", "t: 123")) == (
         "Broker 4 holds no replica already."
     )
-    assert nothing_to_do(Wishes("drain", brokers=[4]), cluster("1a 2b 3c 4a-", "t: 124")) == ""
+    assert no_op_reason(RebalanceRequest("drain", brokers=[4]), cluster("1a 2b 3c 4a-", "t: 124")) == ""
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
@@ -208,7 +217,7 @@ def test_the_briefing_shows_proof_moves_by_broker_and_duration(operation: str) -
     snapshot = cluster("1a 2b 3c 4a-" if operation == "drain" else "1a 2b 3c 4a+", "or_ders: 123 231 312 124 421")
     options = {"replication_factor": 2, "topics": ["or_ders"]} if operation == "set-replication-factor" else {}
     plan = planned(snapshot, operation, options)
-    text = briefing(plan, snapshot)
+    text = plan_summary(plan, snapshot)
     assert plan.digest in text
     moved, bound = plan.proof["replicas_moved"], plan.proof["lower_bound"]
     assert f"| replicas moved | {moved} (no plan can move fewer than {bound}) |" in text.replace("\\_", "_")
@@ -225,12 +234,14 @@ def test_what_a_plan_breaks_is_named() -> None:
     with_min_isr = rows.partitions.set_column(rows.partitions.schema.get_field_index("min_isr"), "min_isr", [[2, 2]])
     snapshot = type(rows)(rows.cluster_id, rows.taken_ms, rows.digest, rows.brokers, with_min_isr)
     moves = [move("t-0", "123", "143"), move("t-1", "12", "1"), move("t-0", "123", "321"), move("t-1", "14", "41")]
-    assert breaches(moves, snapshot) == [
+    assert constraint_regressions(moves, snapshot) == [
         "t-0 will be on 2 racks instead of 3.",
         "t-1 will have 1 replicas instead of 2.",
         "t-1 will have fewer replicas than min.insync.replicas, 2: producers with acks=all will fail.",
     ]
-    assert breaches(moves[1:2], rows) == ["t-1 will have 1 replicas instead of 2."], "min.insync.replicas is unknown"
+    assert constraint_regressions(moves[1:2], rows) == ["t-1 will have 1 replicas instead of 2."], (
+        "min.insync.replicas is unknown"
+    )
 
 
 def test_sizes_and_times_are_told_in_units_that_people_read() -> None:

@@ -9,13 +9,13 @@ import pytest
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import KafkaRefused, PlanError
 from kafka_steward.execution.cancelling import request_cancel
-from kafka_steward.execution.decisions.reverse import reversal, why_not_cancelled
+from kafka_steward.execution.decisions.rollback import cancel_forbidden_reason, plan_rollback
 from kafka_steward.execution.rolling_back import publish_rollback
 from kafka_steward.journal.audit import Outcome
 from kafka_steward.journal.plans import PlanStatus
 from kafka_steward.settings import Settings
+from tests.simulated_plan import WHO, World, memory_journal, move
 from tests.simulator import Simulator
-from tests.worlds import WHO, World, memory_journal, move
 
 MODES = ("kraft", "zookeeper")
 RULES = Settings(throttle=50, max_in_per_broker=2)
@@ -171,7 +171,7 @@ def whole(digits: str, *, isr: str, live: str) -> str | None:
     partition = simulator.topics[TopicPartition("t", 0)]
     partition.isr = set(map(int, isr))
     seen = simulator.snapshot().partitions[TopicPartition("t", 0)]
-    return why_not_cancelled(tuple(map(int, digits)) or None, seen, frozenset(map(int, live)))
+    return cancel_forbidden_reason(tuple(map(int, digits)) or None, seen, frozenset(map(int, live)))
 
 
 @pytest.mark.parametrize(
@@ -229,8 +229,8 @@ def test_what_someone_changed_or_what_needs_a_dead_broker_is_left_alone_and_list
     world.run()
     simulator.alter({TopicPartition("t", 0): (2, 3, 4)})
     simulator.kill(1)
-    back = reversal(world.rows(), simulator.snapshot(), chunk_size=2)
-    assert {str(row.topic_partition): why for row, why in back.left_alone} == {
+    back = plan_rollback(world.rows(), simulator.snapshot(), chunk_size=2)
+    assert {str(row.topic_partition): why for row, why in back.skipped} == {
         "t-0": "someone else changed its replicas to [2, 3, 4]",
         "t-1": "its original broker 1 is not live",
         "t-2": "its original broker 1 is not live",

@@ -11,16 +11,16 @@ from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.errors import ClusterUnreachable, KafkaRefused
 from kafka_steward.execution.cancel_signal import consume_cancel_signal
-from kafka_steward.execution.intervening import abandon_plan
+from kafka_steward.execution.interventions import abandon_plan
 from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.runner import Runner
+from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.documents import InFlight
 from kafka_steward.journal.plans import PlanStatus
-from tests.protocol.yard import WATCH, Yard, document
+from tests.protocol.simulated_watch import WATCH, Yard, document
+from tests.simulated_plan import WHO, move, plan_of
 from tests.simulator import Simulator
-from tests.worlds import WHO, move, plan_of
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 SIGNAL = paths.CANCEL_IN_PROGRESS
@@ -33,8 +33,8 @@ def publish(yard: Yard, *moves: Any, operation: str = "rebalance", **proof: Any)
     return plan.digest
 
 
-def runner(yard: Yard, digest: str, cluster: Any = None) -> Runner:
-    return Runner(cluster or yard.simulator, yard.journal, digest, yard.settings, WHO)
+def runner(yard: Yard, digest: str, cluster: Any = None) -> PlanRunner:
+    return PlanRunner(cluster or yard.simulator, yard.journal, digest, yard.settings, WHO)
 
 
 class Scene:
@@ -56,7 +56,7 @@ class Scene:
 
     def read_again(self, cluster: Any = None) -> None:
         if self._reader == "the watch":
-            self.yard.new_watch(cluster).look()
+            self.yard.new_watch(cluster).poll()
         else:
             digest = {"the owner's step": self.second, "the other's step": self.first}[self._reader]
             runner(self.yard, digest, cluster).step()
@@ -205,7 +205,7 @@ def test_a_cancel_whose_end_is_not_seen_is_looked_after_for_half_a_minute() -> N
     slow = Slow(yard.simulator)
     yard.journal.tree.create(SIGNAL, "")
     watch = yard.new_watch(slow)
-    assert watch.look().pause_s == 0.5
+    assert watch.poll().pause_s == 0.5
     yard.simulator.now_ms += 29_000
     assert consume_cancel_signal(slow, yard.journal, WATCH) is None
     assert yard.journal.tree.get(SIGNAL) is not None

@@ -8,8 +8,15 @@ import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.state import LogDir
-from kafka_steward.execution.decisions.catchup import Track, arrived_bytes, copied_bytes, counted_bytes, eta_s, stalled
-from tests.worlds import move
+from kafka_steward.execution.decisions.transfer_rate import (
+    TransferRate,
+    arrived_bytes,
+    copied_bytes,
+    counted_bytes,
+    eta_s,
+    stalled,
+)
+from tests.simulated_plan import move
 
 T0, T1, T2, T3 = (TopicPartition("t", number) for number in range(4))
 WIDE = move("t-0", "123", "453", size=100)
@@ -31,11 +38,11 @@ def test_of_what_arrived_each_move_counts_what_was_planned_at_most() -> None:
 
 
 def test_a_track_remembers_when_each_partition_grew_and_forgets_what_is_not_seen_any_more() -> None:
-    first = Track(10, 5).then(20, 15, {T0: 0, T1: 1, T2: 4})
-    assert first == Track(20, 15, {T0: 0, T1: 1, T2: 4}, {T0: 20, T1: 20, T2: 20}, 1_000.0)
-    second = first.then(30, 17, {T0: 0, T1: 2, T3: 0})
-    assert second == Track(30, 17, {T0: 0, T1: 2, T3: 0}, {T0: 20, T1: 30, T3: 30}, 0.3 * 200 + 0.7 * 1_000)
-    assert second.then(40, 17, {T0: 0, T1: 1, T3: 1}).grew_ms == {T0: 20, T1: 30, T3: 40}, "what shrank did not grow"
+    first = TransferRate(10, 5).update(20, 15, {T0: 0, T1: 1, T2: 4})
+    assert first == TransferRate(20, 15, {T0: 0, T1: 1, T2: 4}, {T0: 20, T1: 20, T2: 20}, 1_000.0)
+    second = first.update(30, 17, {T0: 0, T1: 2, T3: 0})
+    assert second == TransferRate(30, 17, {T0: 0, T1: 2, T3: 0}, {T0: 20, T1: 30, T3: 30}, 0.3 * 200 + 0.7 * 1_000)
+    assert second.update(40, 17, {T0: 0, T1: 1, T3: 1}).grew_ms == {T0: 20, T1: 30, T3: 40}, "what shrank did not grow"
 
 
 @pytest.mark.parametrize(
@@ -45,7 +52,7 @@ def test_a_track_remembers_when_each_partition_grew_and_forgets_what_is_not_seen
 def test_the_first_rate_is_what_arrived_by_the_time_and_never_below_nothing(
     at_ms: int, done_bytes: int, rate: float | None
 ) -> None:
-    assert Track(0, 0).then(at_ms, done_bytes, {}).bytes_per_s == rate
+    assert TransferRate(0, 0).update(at_ms, done_bytes, {}).bytes_per_s == rate
 
 
 @pytest.mark.parametrize(
@@ -62,5 +69,5 @@ def test_the_time_left_is_unknown_without_a_rate_and_nothing_without_bytes(
     ("after_s", "found"), [(5, (T0, T1, T2)), (5.001, (T0, T2)), (9, (T0, T2)), (9.5, (T0,)), (10, (T0,)), (10.001, ())]
 )
 def test_what_flies_and_has_not_grown_for_so_long_is_stalled(after_s: float, found: tuple[TopicPartition, ...]) -> None:
-    track = Track(11_000, 0, grew_ms={T0: 1_000, T1: 6_000, T2: 2_000, TopicPartition("landed", 0): 0})
+    track = TransferRate(11_000, 0, grew_ms={T0: 1_000, T1: 6_000, T2: 2_000, TopicPartition("landed", 0): 0})
     assert stalled(track, [T3, T2, T1, T0], after_s=after_s) == found, "t-3 was not looked at yet"

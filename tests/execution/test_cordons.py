@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.execution.cordons import cordoned_brokers
-from kafka_steward.execution.filling.creating import WantedTopic, create_topic
-from kafka_steward.execution.filling.joining import look_for_joined
-from kafka_steward.execution.filling.newcomers import look_for_newcomers, take_up
+from kafka_steward.execution.filling.broker_joins import poll_joined
+from kafka_steward.execution.filling.empty_brokers import claim, poll_empty_brokers
+from kafka_steward.execution.filling.topics import TopicSpec, create_topic
 from kafka_steward.settings import Settings
+from tests.simulated_plan import WHO, memory_journal
 from tests.simulator import Simulator
-from tests.worlds import WHO, memory_journal
 
 EVERY = Settings(heal_retry_interval=60)
 
@@ -18,31 +18,31 @@ def test_a_new_broker_is_rung_for_and_taken_up_when_it_is_not_cordoned_any_more(
     simulator = Simulator.of("1a 2b 3c 4a 5b", "t: 123 231")
     journal = memory_journal(simulator)
     simulator.cordoned.add(4)
-    assert look_for_newcomers(simulator, journal, EVERY).due == (5,)
-    assert take_up(simulator, journal, "expand/1").brokers == (5,)
+    assert poll_empty_brokers(simulator, journal, EVERY).due == (5,)
+    assert claim(simulator, journal, "expand/1").brokers == (5,)
     simulator.tick(60)
-    assert look_for_newcomers(simulator, journal, EVERY).due == ()
-    assert take_up(simulator, journal, "expand/2").brokers == ()
+    assert poll_empty_brokers(simulator, journal, EVERY).due == ()
+    assert claim(simulator, journal, "expand/2").brokers == ()
     simulator.cordoned.clear()
     simulator.tick(60)
-    assert look_for_newcomers(simulator, journal, EVERY).due == (4,)
-    assert take_up(simulator, journal, "expand/3").brokers == (4,)
+    assert poll_empty_brokers(simulator, journal, EVERY).due == (4,)
+    assert claim(simulator, journal, "expand/3").brokers == (4,)
 
 
 def test_a_topic_is_created_and_filled_around_a_cordoned_broker() -> None:
     simulator = Simulator.of("1a 2b 3c", mode="kraft")
     journal = memory_journal(simulator)
     simulator.cordoned.add(2)
-    created = create_topic(simulator, journal, WantedTopic("t", 1, 3), allowed=True, who=WHO)
+    created = create_topic(simulator, journal, TopicSpec("t", 1, 3), allowed=True, who=WHO)
     assert created.owed == 1
     assert set(simulator.topics[TopicPartition("t", 0)].replicas) == {1, 3}
-    joined = look_for_joined(simulator, journal, EVERY, WHO)
+    joined = poll_joined(simulator, journal, EVERY, WHO)
     assert joined is not None
-    assert (joined.able, joined.due) == ((), ())
+    assert (joined.eligible, joined.due) == ((), ())
     simulator.cordoned.clear()
-    joined = look_for_joined(simulator, journal, EVERY, WHO)
+    joined = poll_joined(simulator, journal, EVERY, WHO)
     assert joined is not None
-    assert (joined.able, joined.due) == ((2,), (2,))
+    assert (joined.eligible, joined.due) == ((2,), (2,))
 
 
 def test_one_that_does_not_answer_is_not_called_cordoned_and_nobody_is_asked_about_none() -> None:

@@ -8,12 +8,12 @@ import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import KafkaRefused, KafkaTimeout
-from kafka_steward.execution.filling.adding import add_partitions
-from kafka_steward.execution.filling.creating import Created, WantedTopic, create_topic
+from kafka_steward.execution.filling.partitions import add_partitions
+from kafka_steward.execution.filling.topics import Created, TopicSpec, create_topic
 from kafka_steward.journal import paths
 from kafka_steward.journal.open import Journal
+from tests.simulated_plan import WHO, memory_journal
 from tests.simulator import Simulator
-from tests.worlds import WHO, memory_journal
 
 RETENTION = {"retention.ms": "1000"}
 
@@ -60,15 +60,15 @@ def two_brokers() -> tuple[Simulator, Journal]:
 
 
 def created(cluster: Any, journal: Journal, **settings: str) -> Created:
-    return create_topic(cluster, journal, WantedTopic("t", 2, 3, settings), allowed=True, who=WHO)
+    return create_topic(cluster, journal, TopicSpec("t", 2, 3, settings), allowed=True, who=WHO)
 
 
 def owed(journal: Journal) -> list[str]:
-    return [f"{topic}-{n}" for topic in journal.tree.children(paths.OWED) for n in _below(journal, topic)]
+    return [f"{topic}-{n}" for topic in journal.tree.children(paths.PENDING_REPLICAS) for n in _below(journal, topic)]
 
 
 def _below(journal: Journal, topic: str) -> list[str]:
-    return sorted(journal.tree.children(f"{paths.OWED}/{topic}"))
+    return sorted(journal.tree.children(f"{paths.PENDING_REPLICAS}/{topic}"))
 
 
 @pytest.mark.parametrize("settings", [{}, RETENTION])
@@ -78,7 +78,7 @@ def test_a_topic_whose_creation_was_not_answered_is_owed_what_it_lacks(how: str,
     told = created(cluster, journal, **settings)
     assert (told.existed, told.owed, cluster.asked) == (False, 2, 1)
     assert owed(journal) == ["t-0", "t-1"]
-    again = create_topic(simulator, journal, WantedTopic("t", 2, 3, settings), allowed=True, who=WHO)
+    again = create_topic(simulator, journal, TopicSpec("t", 2, 3, settings), allowed=True, who=WHO)
     assert (again.existed, again.owed) == (True, 2)
 
 

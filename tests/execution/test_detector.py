@@ -11,12 +11,12 @@ import pytest
 
 from kafka_steward.errors import ClusterUnreachable
 from kafka_steward.execution.cancelling import request_cancel
+from kafka_steward.execution.detection.detector import DetectionResult, Detector
 from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.watching.detector import Detector, Verdict
 from kafka_steward.journal.open import Journal
 from kafka_steward.settings import Settings
+from tests.simulated_plan import RATE, WHO, World, heal_moves, plan_of
 from tests.simulator import Simulator
-from tests.worlds import RATE, WHO, World, heal_moves, plan_of
 
 GRACE_S = 10
 RETRY_S = 60
@@ -26,9 +26,9 @@ def rules(**more: Any) -> Settings:
     return Settings(**{"heal_failure_interval": GRACE_S, "heal_retry_interval": RETRY_S, **more})
 
 
-def look(simulator: Simulator, journal: Journal, *, announce: bool = True, **more: Any) -> Verdict:
+def look(simulator: Simulator, journal: Journal, *, announce: bool = True, **more: Any) -> DetectionResult:
     """A look by a process of its own: nothing is remembered but by the journal."""
-    return Detector(simulator, journal, rules(**more), WHO).look(announce=announce)
+    return Detector(simulator, journal, rules(**more), WHO).poll(announce=announce)
 
 
 def entry(journal: Journal, broker: int = 1) -> int | None:

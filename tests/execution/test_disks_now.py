@@ -10,8 +10,8 @@ from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.execution.decisions.holds import Held, HoldReason
 from kafka_steward.journal.moves import MoveState
 from tests.execution.runs import apply, simulator
+from tests.simulated_plan import World, move
 from tests.simulator import DISK, Simulator
-from tests.worlds import World, move
 
 __all__ = ["simulator"]
 
@@ -76,7 +76,7 @@ def test_a_cordoned_broker_receives_nothing_until_it_is_uncordoned(simulator: Si
     simulator.cordoned.add(4)
     world, detail = first_step(simulator, MOVE)
     assert detail == Held.of(T0, HoldReason.TARGET_CORDONED, 4).sentence
-    assert HoldReason.TARGET_CORDONED.waits_for_people
+    assert HoldReason.TARGET_CORDONED.is_operator_choice
     simulator.cordoned.clear()
     assert world.run().completed == 1
 

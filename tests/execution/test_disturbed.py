@@ -13,8 +13,8 @@ from kafka_steward.journal.moves import Cause
 from kafka_steward.journal.plans import PlanStatus
 from kafka_steward.settings import Settings
 from tests.execution.runs import apply, heal, simulator
+from tests.simulated_plan import move
 from tests.simulator import Simulator
-from tests.worlds import move
 
 __all__ = ["simulator"]
 
@@ -177,7 +177,7 @@ def test_what_someone_else_moves_is_theirs(simulator: Simulator) -> None:
     world = apply(simulator, move("t-0", "123", "423"), move("t-1", "231", "234", position=1))
     simulator.alter({TopicPartition("t", 1): (2, 4, 1)})
     progress = world.step()
-    assert progress.held[0].reason is HoldReason.FOREIGN_REASSIGNMENT
+    assert progress.held[0].reason is HoldReason.EXTERNAL_REASSIGNMENT
     simulator.alter({TopicPartition("t", 0): (4, 3, 1)})
     simulator.run()
     world.run()

@@ -11,16 +11,16 @@ from contextlib import suppress
 import pytest
 
 from kafka_steward.errors import ClusterError, JournalError
+from kafka_steward.execution.cancellation.cancel_runner import CancelRunner, unfinished_cancels
 from kafka_steward.execution.decisions.progress import Progress
+from kafka_steward.execution.detection.detector import Detector
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.runner import Runner
-from kafka_steward.execution.undoing.undo import Undo, open_undos
-from kafka_steward.execution.watching.detector import Detector
+from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action
-from kafka_steward.journal.listing import BOUNCES
-from kafka_steward.journal.locks import Slot
+from kafka_steward.journal.listing import RESTARTS
+from kafka_steward.journal.locks import PlanSlot
 from kafka_steward.journal.moves import MoveState
 from kafka_steward.journal.plans import PlanStatus
 from kafka_steward.journal.quarantine import QUARANTINE
@@ -31,16 +31,16 @@ from kafka_steward.journal.sql_moves import MoveTable
 from kafka_steward.journal.tree import Tree
 from kafka_steward.settings import Settings
 from tests.crash import FREE, Died, Faults, points
-from tests.places import LOCK_TICKS, Place, persist
+from tests.crash_environment import LOCK_TICKS, Place, persist
 from tests.rings import one_in
+from tests.simulated_plan import WHO, heal_moves, move, plan_of
 from tests.simulator import Simulator
-from tests.worlds import WHO, heal_moves, move, plan_of
 
 
 def go(place: Place, faults: Faults) -> Progress:
     """One process: publish, then step to the end."""
     cluster, journal = place.process(faults)
-    runner = Runner(cluster, journal, place.plan.digest, place.settings, WHO)
+    runner = PlanRunner(cluster, journal, place.plan.digest, place.settings, WHO)
     published = False
 
     def step() -> Progress:
@@ -106,7 +106,7 @@ def verify(place: Place, progress: Progress) -> None:
     assert not any(place.simulator.broker_settings.values())
     kept = ("/steward/plans/", "/steward/slot", "/steward/step_lock")
     assert [path for path in tree._nodes if not path.startswith(kept)] == []
-    assert Slot(tree).owner() is None
+    assert PlanSlot(tree).owner() is None
     told = [row.entry.topic for row in audit._rows if row.entry.action is Action.SETTLE]
     assert len(told) == sum(row.state is MoveState.COMPLETED for row in moves.rows(place.plan.digest))
 
@@ -148,7 +148,7 @@ def moving_three(ticks: int) -> Place:
     )
     cluster, journal = place.process(Faults())
     publish_plan(cluster, journal, place.plan, settings=place.settings, who=WHO)
-    runner = Runner(cluster, journal, place.plan.digest, place.settings, WHO)
+    runner = PlanRunner(cluster, journal, place.plan.digest, place.settings, WHO)
     for _ in range(ticks):
         runner.step()
         place.tick()
@@ -157,7 +157,7 @@ def moving_three(ticks: int) -> Place:
 
 def take_back(place: Place, faults: Faults) -> Progress:
     """One process: undo all of it."""
-    undo = Undo(*place.process(faults), place.plan.digest, place.settings, WHO, scope="plan", reason="enough")
+    undo = CancelRunner(*place.process(faults), place.plan.digest, place.settings, WHO, scope="plan", reason="enough")
     return persist(place, undo.step)
 
 
@@ -172,13 +172,13 @@ def verify_taken_back(place: Place, progress: Progress) -> None:
     assert not any(place.simulator.broker_settings.values())
     kept = ("/steward/plans/", "/steward/slot", "/steward/step_lock")
     assert [path for path in tree._nodes if not path.startswith(kept)] == []
-    assert Slot(tree).owner() is None
+    assert PlanSlot(tree).owner() is None
     by_digest = {record.digest: record for record in journal.plans.latest(9)}
     assert len(by_digest) == 2
     undone = by_digest[place.plan.digest]
     assert (undone.status, undone.rolled_back_by) == (PlanStatus.ROLLED_BACK, progress.digest)
     assert by_digest[progress.digest].status is PlanStatus.COMPLETED
-    assert open_undos(journal) == []
+    assert unfinished_cancels(journal) == []
     told = [row.entry.action for row in audit._rows if row.entry.plan == progress.digest]
     assert told.count(Action.PUBLISH) == 1
 
@@ -209,6 +209,7 @@ NEVER_IN_A_STEP = {
     "audit.adopt": "copies a journal; a copy can be repeated",
     "audit.older": "read for a copy or an archive",
     "audit.remove": "archives the trail; what is in the file already can be archived again",
+    "tree.created_ids": "orders requests without a number by when they were made; a poll can be repeated",
     "moves.adopt": "as that of the audit trail",
     "ended.put": "an hour after the end of a plan: `test_ended_plans` dies there",
     "ended.forget": "purges what ended long ago",
@@ -228,7 +229,7 @@ def test_every_call_that_a_seam_has_is_made_by_some_scenario() -> None:
         take_back(moving_three(ticks), Faults(calls=counted.calls))
     place = healing()
     place.stores[0].create("/admin/failed_brokers/not-a-broker", "{}")
-    Detector(*place.process(Faults(calls=counted.calls)), place.settings, WHO).look()
+    Detector(*place.process(Faults(calls=counted.calls)), place.settings, WHO).poll()
     seams = {"cluster": ClusterPort, "tree": Tree, "moves": MoveTable, "audit": AuditTable, "ended": EndedPlans}
     there = {f"{seam}.{name}" for seam, kind in seams.items() for name in dir(kind) if not name.startswith("_")}
     free = {f"{seam}.{name}" for seam in seams for name in FREE}
@@ -244,7 +245,7 @@ def test_what_cannot_be_read_is_kept_whatever_dies_while_it_is_moved_aside() -> 
 
     def looked(place: Place, faults: Faults) -> None:
         cluster, journal = place.process(faults)
-        Detector(cluster, journal, place.settings, WHO).look()
+        Detector(cluster, journal, place.settings, WHO).poll()
 
     quiet, place = Faults(), strays()
     looked(place, quiet)
@@ -257,14 +258,14 @@ def test_what_cannot_be_read_is_kept_whatever_dies_while_it_is_moved_aside() -> 
         kept = [tree.get(f"{QUARANTINE}/{name}/text") for name in tree.children(QUARANTINE)]
         assert {node.data for node in kept if node is not None} == {"whose is this?", "soon"}
         assert tree.children("/admin/failed_brokers") == ["1"]
-        assert [each.key for each in BOUNCES.listed(tree).found] == [(2,)]
-        assert BOUNCES.listed(tree).unreadable == []
+        assert [each.key for each in RESTARTS.listed(tree).found] == [(2,)]
+        assert RESTARTS.listed(tree).unreadable == []
 
 
 def test_a_look_that_dies_anywhere_leaves_a_later_look_the_same_time() -> None:
     def looked(place: Place, faults: Faults) -> None:
         cluster, journal = place.process(faults)
-        Detector(cluster, journal, place.settings, WHO).look()
+        Detector(cluster, journal, place.settings, WHO).poll()
 
     def first_look_ms(place: Place) -> int | None:
         node = place.stores[0].get("/admin/failed_brokers/1")
@@ -280,6 +281,6 @@ def test_a_look_that_dies_anywhere_leaves_a_later_look_the_same_time() -> None:
         place.simulator.tick(5)
         looked(place, Faults())
         cluster, journal = place.process(Faults())
-        verdict = Detector(cluster, journal, place.settings, WHO).look()
+        verdict = Detector(cluster, journal, place.settings, WHO).poll()
         due_ms = verdict.waiting[1]
         assert due_ms - 1_800_000 in {seen_ms, place.simulator.now_ms, place.simulator.now_ms - 5000}

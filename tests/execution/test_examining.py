@@ -6,16 +6,22 @@ import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import RequestError
-from kafka_steward.execution.filling.creating import WantedTopic, create_topic
-from kafka_steward.execution.watching.examining import HEALTHY, ailments, checked_limits, examine, health_sentence
+from kafka_steward.execution.detection.health_check import (
+    DEFAULT_LIMITS,
+    check_health,
+    checked_limits,
+    health_sentence,
+    violated_limits,
+)
+from kafka_steward.execution.filling.topics import TopicSpec, create_topic
+from tests.simulated_plan import WHO, memory_journal
 from tests.simulator import Simulator
-from tests.worlds import WHO, memory_journal
 
 
 def test_a_whole_cluster_is_healthy() -> None:
     simulator = Simulator.of("1a 2b 3c", "t: 123 231")
-    health, _ = examine(simulator, memory_journal(simulator))
-    assert ailments(health, HEALTHY) == []
+    health, _ = check_health(simulator, memory_journal(simulator))
+    assert violated_limits(health, DEFAULT_LIMITS) == []
     assert health_sentence(health) == (
         "Of 2 partitions 0 are under-replicated, 0 are under min ISR, 0 are offline. None is being reassigned."
     )
@@ -25,16 +31,16 @@ def test_a_killed_broker_is_seen_and_a_reassignment_is_not_held_for_one() -> Non
     simulator = Simulator.of("1a 2b 3c 4a", "t: 123 231", bandwidth=10)
     journal = memory_journal(simulator)
     simulator.alter({TopicPartition("t", 0): (1, 2, 4)})
-    _, copies = examine(simulator, journal)
+    _, copies = check_health(simulator, journal)
     simulator.tick()
-    health, _ = examine(simulator, journal, copies)
-    assert ailments(health, HEALTHY) == []
+    health, _ = check_health(simulator, journal, copies)
+    assert violated_limits(health, DEFAULT_LIMITS) == []
     assert (health.measures["reassigning_partitions"], health.max_lag) == (1, 90)
     assert health_sentence(health).endswith(" 1 is being reassigned, at most 90 messages behind, 0.0 MB/s.")
     simulator.kill(2)
     simulator.topic_settings["t"]["min.insync.replicas"] = "3"
-    health, _ = examine(simulator, journal)
-    assert ailments(health, HEALTHY) == ["under_replicated_partitions", "under_min_isr_partitions"]
+    health, _ = check_health(simulator, journal)
+    assert violated_limits(health, DEFAULT_LIMITS) == ["under_replicated_partitions", "under_min_isr_partitions"]
     assert "2 are under-replicated (t-0, t-1)" in health_sentence(health)
     assert health_sentence(health).endswith("Broker 2 is gone.")
 
@@ -47,24 +53,26 @@ def test_a_replication_factor_that_grows_is_under_min_isr_until_enough_new_repli
         "follower.replication.throttled.replicas": "0:3",
     }
     simulator.broker_settings[3]["follower.replication.throttled.rate"] = "10"
-    assert ailments(examine(simulator, journal)[0], HEALTHY) == [], "one replica is all that it has"
+    assert violated_limits(check_health(simulator, journal)[0], DEFAULT_LIMITS) == [], "one replica is all that it has"
     simulator.alter({name: (1, 2, 3)})
-    health, _ = examine(simulator, journal)
+    health, _ = check_health(simulator, journal)
     assert (health.under_min_isr, health.under_replicated) == ((name,), ())
     assert "1 is under min ISR (t-0)" in health_sentence(health)
     simulator.tick()
-    health, _ = examine(simulator, journal)
-    assert (health.reassigning, ailments(health, HEALTHY)) == ((name,), []), "broker 2 is in sync, broker 3 is not yet"
+    health, _ = check_health(simulator, journal)
+    assert (health.reassigning, violated_limits(health, DEFAULT_LIMITS)) == ((name,), []), (
+        "broker 2 is in sync, broker 3 is not yet"
+    )
     simulator.run()
     simulator.kill(3)
-    assert examine(simulator, journal)[0].under_replicated == (name,), "it has three replicas now"
+    assert check_health(simulator, journal)[0].under_replicated == (name,), "it has three replicas now"
 
 
 def test_a_partition_with_all_its_replicas_in_sync_is_never_under_min_isr() -> None:
     simulator = Simulator.of("1a 2b 3c 4a", "t: 12 34")
     simulator.topic_settings["t"]["min.insync.replicas"] = "3"
     simulator.kill(2)
-    health, _ = examine(simulator, memory_journal(simulator))
+    health, _ = check_health(simulator, memory_journal(simulator))
     assert health.under_min_isr == (TopicPartition("t", 0),)
 
 
@@ -72,16 +80,16 @@ def test_owed_replicas_are_measured_stated_in_the_sentence_and_held_to_a_limit()
     simulator = Simulator.of("1a 2b 3c", mode="zookeeper")
     journal = memory_journal(simulator)
     simulator.kill(3)
-    create_topic(simulator, journal, WantedTopic("t", 2, 3), allowed=True, who=WHO)
-    health, _ = examine(simulator, journal)
+    create_topic(simulator, journal, TopicSpec("t", 2, 3), allowed=True, who=WHO)
+    health, _ = check_health(simulator, journal)
     assert health.measures["owed_replicas"] == 2
     assert health_sentence(health).endswith("None is being reassigned. 2 replicas are owed.")
-    assert ailments(health, {"owed_replicas": 1}) == ["owed_replicas"]
-    assert ailments(health, {"owed_replicas": 2}) == []
+    assert violated_limits(health, {"owed_replicas": 1}) == ["owed_replicas"]
+    assert violated_limits(health, {"owed_replicas": 2}) == []
 
 
 def test_limits_are_held_to_known_measures() -> None:
-    assert checked_limits(None) == HEALTHY
+    assert checked_limits(None) == DEFAULT_LIMITS
     assert checked_limits({"reassignment_max_lag": 1000}) == {"reassignment_max_lag": 1000}
     with pytest.raises(RequestError, match="There is no measure 'lag'"):
         checked_limits({"lag": 1})

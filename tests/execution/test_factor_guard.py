@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import pytest
 
 from kafka_steward.assignment import Assignment, TopicPartition
+from kafka_steward.document_api.external_guard import ExternalReassignmentGuard
 from kafka_steward.execution.altering import alter_from
+from kafka_steward.execution.cancellation.cancel_runner import CancelRunner
+from kafka_steward.execution.cancelling import request_cancel
+from kafka_steward.execution.external import cancel_external, find_external
+from kafka_steward.execution.late_submissions import Retraction
+from kafka_steward.journal import paths
 from kafka_steward.journal.moves import MoveState
 from kafka_steward.settings import Settings
-from tests.execution.runs import apply, simulator
+from tests.execution.runs import TOPIC, apply, simulator
+from tests.simulated_plan import WHO, memory_journal, move
 from tests.simulator import Simulator
-from tests.worlds import move
 
 __all__ = ["simulator"]
 
@@ -73,3 +79,95 @@ def test_an_operation_that_changes_the_factor_is_not_guarded(simulator: Simulato
     world = apply(simulator, *moves, settings=settings)
     assert world.run().completed == 3
     assert [simulator.topics[row.topic_partition].replicas for row in world.rows()] == [each.after for each in moves]
+
+
+# the order of the replicas, which a cancel loses, is put back by one more request
+
+MOVE = move("t-0", "123", "431")
+#: Sets out from a cancel that is still to be made, and returns what makes it.
+Scene = Callable[[Simulator], Callable[[], object]]
+
+
+def intruded(simulator: Simulator) -> Callable[[], object]:
+    """Somebody begins it while reassignments are switched off."""
+    journal = memory_journal(simulator)
+    journal.tree.create(paths.REASSIGN_CANCEL, "")
+    intruders = ExternalReassignmentGuard(simulator, journal, WHO, cancel=True)
+    intruders.poll()
+    simulator.alter({T0: MOVE.after})
+    return intruders.poll
+
+
+def late(simulator: Simulator) -> Callable[[], object]:
+    """A process that woke too late began it."""
+    simulator.alter({T0: MOVE.after})
+    retraction = Retraction(simulator, memory_journal(simulator), "a" * 64, WHO)
+    return lambda: retraction.take_back([MOVE])
+
+
+def of_others(simulator: Simulator) -> Callable[[], object]:
+    """Somebody began it, and it is to go back to the originals that the request names."""
+    journal = memory_journal(simulator)
+    asked = '{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[4,3,1],"original_replicas":[1,2,3]}]}'
+    journal.tree.create(paths.REASSIGN_PARTITIONS, asked)
+    simulator.alter({T0: MOVE.after})
+
+    def act() -> None:
+        with journal.step_lock("here") as fence:
+            found = find_external(simulator, journal, [])
+            cancel_external(simulator, journal, found, reason="enough", who=WHO, fence=fence)
+
+    return act
+
+
+def planned(simulator: Simulator) -> Callable[[], object]:
+    """A plan began it, and is cancelled."""
+    world = apply(simulator, MOVE)
+    world.step()
+    request_cancel(world.journal, world.digest, who=WHO, reason="enough")
+    return world.run
+
+
+def cancelled_elsewhere(simulator: Simulator) -> Callable[[], object]:
+    """A plan began it, somebody else cancelled it, and whoever cancels the rest wants the order back."""
+    world = apply(simulator, MOVE, move("t-1", "231", "234", position=1, size=10_000))
+    simulator.topics[T1].size = 10_000
+    world.step()
+    simulator.cancel([T0])
+    world.step()
+    undo = CancelRunner(
+        simulator, world.journal, world.digest, world.settings, WHO, reason="enough", restore_order=True
+    )
+
+    def act() -> None:
+        while not undo.step().ended:
+            simulator.tick()
+
+    return act
+
+
+@pytest.mark.parametrize("scene", [intruded, late, of_others, planned, cancelled_elsewhere])
+def test_putting_back_an_order_changes_no_factor_that_someone_changes_meanwhile(
+    monkeypatch: pytest.MonkeyPatch, scene: Scene
+) -> None:
+    simulator = Simulator.of("1a 2b 3c 4a", TOPIC, mode="kraft")  # the other mode does not know the guard
+    act, alter, cancel = scene(simulator), simulator.alter, simulator.cancel
+    asked: list[Any] = []
+
+    def raced(targets: Mapping[TopicPartition, Assignment], **more: Any) -> Any:
+        if not asked:
+            alter({T0: (1, 2)})  # someone gives it two replicas between our look and our request
+        asked.append(dict(targets))
+        return alter(targets, **more)
+
+    def also_asked(partitions: Collection[TopicPartition]) -> Any:
+        if asked:
+            asked.append(partitions)
+        return cancel(partitions)
+
+    monkeypatch.setattr(simulator, "alter", raced)
+    monkeypatch.setattr(simulator, "cancel", also_asked)
+    act()
+    simulator.run()
+    assert asked == [{T0: (1, 2, 3)}]
+    assert simulator.topics[T0].replicas == (1, 2)

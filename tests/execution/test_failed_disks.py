@@ -10,21 +10,26 @@ import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.state import Directory, LogDir
-from kafka_steward.execution.decisions.disks import judge_disks
-from kafka_steward.execution.decisions.failures import Sight
-from kafka_steward.execution.ending import _whole
+from kafka_steward.execution.completion import _whole
+from kafka_steward.execution.decisions.disks import decide_disks
+from kafka_steward.execution.decisions.failures import LivenessView
+from kafka_steward.execution.detection.detector import DetectionResult, Detector
+from kafka_steward.execution.detection.health_check import (
+    check_health,
+    checked_limits,
+    health_sentence,
+    violated_limits,
+)
 from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.runner import Runner
+from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.execution.snapshot import take_snapshot
-from kafka_steward.execution.watching.detector import Detector, Verdict
-from kafka_steward.execution.watching.examining import ailments, checked_limits, examine, health_sentence
 from kafka_steward.journal.moves import MoveRow
 from kafka_steward.journal.open import Journal
 from kafka_steward.planning.files.formats import read_snapshot
 from kafka_steward.settings import Settings
-from tests.planned import plan_folder
+from tests.local_plan import plan_folder
+from tests.simulated_plan import WHO, World, memory_journal, move
 from tests.simulator import Simulator
-from tests.worlds import WHO, World, memory_journal, move
 
 T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
 GRACE_S = 10
@@ -33,9 +38,9 @@ WELL = "Every broker that has replicas is live."
 FAILED = f"{WELL} Broker 2 is live, but its log directory /disk-2 has failed, with 2 replicas"
 
 
-def look(simulator: Simulator, journal: Journal, *, announce: bool = True, **more: Any) -> Verdict:
+def look(simulator: Simulator, journal: Journal, *, announce: bool = True, **more: Any) -> DetectionResult:
     given = {"heal_failure_interval": GRACE_S, "heal_retry_interval": 60, "heal_failed_disks": True, **more}
-    return Detector(simulator, journal, Settings(**given), WHO).look(announce=announce)
+    return Detector(simulator, journal, Settings(**given), WHO).poll(announce=announce)
 
 
 def test_it_is_named_and_not_healed_unless_that_was_asked_for(simulator: Simulator, journal: Journal) -> None:
@@ -100,7 +105,7 @@ def test_it_is_healed_as_a_brokers_replicas_are_and_then_seen_to(
     assert record.failed_brokers == (2,)
     sentence = look(simulator, journal).sentence
     assert sentence.endswith("with 2 replicas, which are seen to.")
-    runner = Runner(simulator, journal, record.digest, Settings(), WHO)
+    runner = PlanRunner(simulator, journal, record.digest, Settings(), WHO)
     for _ in range(20):
         if runner.step().ended:
             break
@@ -144,9 +149,11 @@ def test_a_heal_that_leaves_a_replica_in_a_failed_directory_has_something_left(s
     assert not _whole(row, simulator.snapshot())
 
 
-def sight(*failed: int, **lost: int) -> Sight:
+def sight(*failed: int, **lost: int) -> LivenessView:
     counts = {int(name[1:]): count for name, count in lost.items()}
-    return Sight(frozenset(failed), frozenset({1, 2, 3, 4}) - set(failed), frozenset({1, 2, 3, 4}), {}, {}, counts)
+    return LivenessView(
+        frozenset(failed), frozenset({1, 2, 3, 4}) - set(failed), frozenset({1, 2, 3, 4}), {}, {}, counts
+    )
 
 
 @pytest.mark.parametrize(
@@ -164,7 +171,7 @@ def test_nothing_is_due_where_brokers_are_not_healed_either(changes: dict[str, A
         **{"heal_failed_disks": True, "heal_failure_interval": 10, "max_failed_fraction": 0.5, **changes}
     )
     seen = sight(3, b2=1)
-    judged = judge_disks(
+    judged = decide_disks(
         seen,
         first_seen_ms={2: 0},
         announced_ms={},
@@ -183,20 +190,20 @@ def test_health_names_failed_directories_cordoned_brokers_and_hidden_topics(
     simulator.cordoned.add(4)
     simulator.create("secret", [(1, 3)])
     simulator.hidden.add("secret")
-    health, _ = examine(simulator, journal, thorough=True)
+    health, _ = check_health(simulator, journal, thorough=True)
     assert {name: health.measures[name] for name in ("failed_log_dirs", "cordoned_brokers", "hidden_topics")} == {
         "failed_log_dirs": 1,
         "cordoned_brokers": 1,
         "hidden_topics": 1,
     }
-    above = ailments(health, checked_limits(None))
+    above = violated_limits(health, checked_limits(None))
     assert above == ["under_replicated_partitions", "failed_log_dirs", "hidden_topics"]
     told = health_sentence(health)
     assert "Log directory /disk-2 of broker 2 has failed. Broker 4 is cordoned." in told
     assert "1 topics are hidden from us (secret): grant our principal DESCRIBE on every topic" in told
-    quick, _ = examine(simulator, journal)
+    quick, _ = check_health(simulator, journal)
     assert "hidden_topics" not in quick.measures
-    assert ailments(quick, checked_limits(None)) == above[:2]
+    assert violated_limits(quick, checked_limits(None)) == above[:2]
 
 
 def test_a_broker_that_does_not_tell_which_directory_is_counted_by_its_offline_replicas(
@@ -204,7 +211,7 @@ def test_a_broker_that_does_not_tell_which_directory_is_counted_by_its_offline_r
 ) -> None:
     simulator.fail_disk(2, T0)
     simulator.mute.add(2)
-    health, _ = examine(simulator, journal)
+    health, _ = check_health(simulator, journal)
     assert health.measures["failed_log_dirs"] == 1
     assert "Log directory of unknown path of broker 2 has failed." in health_sentence(health)
     assert look(simulator, journal).disks == {2: ()}

@@ -9,13 +9,13 @@ import pytest
 
 from kafka_steward.errors import DocumentError
 from kafka_steward.execution.decisions.failures import (
+    DetectionDecision,
     Failure,
-    Judgement,
-    Sight,
+    LivenessView,
+    decide_detection,
     handled_brokers,
     is_abandoned,
     is_idle,
-    judge,
 )
 from kafka_steward.journal.records import PlanRecord, PlanStatus
 from kafka_steward.settings import Settings
@@ -31,24 +31,24 @@ def ids(*brokers: int) -> frozenset[int]:
     return frozenset(brokers)
 
 
-def sight(*failed: int, of: int = 6, holding: Mapping[int, int] | None = None) -> Sight:
+def sight(*failed: int, of: int = 6, holding: Mapping[int, int] | None = None) -> LivenessView:
     known = frozenset(range(1, of + 1))
-    return Sight(frozenset(failed), known - set(failed), known, holding or {})
+    return LivenessView(frozenset(failed), known - set(failed), known, holding or {})
 
 
-def judged(look: Sight, *, rules: Mapping[str, Any] | None = None, **given: Any) -> Judgement:
+def judged(look: LivenessView, *, rules: Mapping[str, Any] | None = None, **given: Any) -> DetectionDecision:
     usual = {
         "first_seen_ms": {}, "entries": (), "noted": (), "announced_ms": {}, "handled": ids(), "bouncing": ids(),
         "now_ms": 50_000,
     }  # fmt: skip
-    return judge(look, settings=Settings(**{**RULES, **(rules or {})}), **{**usual, **given})
+    return decide_detection(look, settings=Settings(**{**RULES, **(rules or {})}), **{**usual, **given})
 
 
-def judgement(**given: Any) -> Judgement:
+def judgement(**given: Any) -> DetectionDecision:
     nothing: dict[str, Any] = {
         "write": (), "clear": (), "announce": (), "due": (), "waiting": {}, "handled": (), "outage": False,
     }  # fmt: skip
-    return Judgement(**{**nothing, **given})
+    return DetectionDecision(**{**nothing, **given})
 
 
 # what is written down
@@ -69,9 +69,9 @@ def test_a_document_that_is_no_failure_is_refused(text: str) -> None:
 
 
 def test_a_failure_is_over_when_the_broker_lives_or_has_nothing_left() -> None:
-    look = Sight(ids(1), ids(2, 3), ids(1, 2))
-    assert [look.over(broker) for broker in (1, 2, 3, 4)] == [False, True, True, True]
-    assert Sight(ids(), ids(2), ids(1, 2)).over(1) is False, "there were not enough witnesses"
+    look = LivenessView(ids(1), ids(2, 3), ids(1, 2))
+    assert [look.is_recovered(broker) for broker in (1, 2, 3, 4)] == [False, True, True, True]
+    assert LivenessView(ids(), ids(2), ids(1, 2)).is_recovered(1) is False, "there were not enough witnesses"
 
 
 # what a look means
@@ -152,7 +152,7 @@ def test_without_a_grace_period_a_new_failure_is_due_at_once(rules: dict[str, An
     ],
 )
 def test_more_than_so_many_or_such_a_part_of_the_brokers_is_an_outage_and_nothing_is_due(
-    look: Sight, outage: bool
+    look: LivenessView, outage: bool
 ) -> None:
     down = tuple(sorted(look.failed))
     due = () if outage else down
@@ -211,5 +211,5 @@ DONE: dict[str, Any] = {"status": PlanStatus.COMPLETED, "left": 4}
 def test_a_broker_is_seen_to_by_an_unfinished_heal_or_by_one_that_did_what_can_be_done(
     plans: list[PlanRecord], seen_ms: dict[int, int], holding: dict[int, int], handled: tuple[int, ...]
 ) -> None:
-    look = Sight(ids(1), ids(2, 3), ids(1, 2, 3), holding)
+    look = LivenessView(ids(1), ids(2, 3), ids(1, 2, 3), holding)
     assert handled_brokers(plans, look, 40_000, Settings(**RULES), first_seen_ms=seen_ms) == frozenset(handled)

@@ -5,19 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.execution.decisions.owed import targets
-from kafka_steward.execution.filling.creating import WantedTopic, create_topic
-from kafka_steward.execution.filling.debtbook import debts, settle_debts
+from kafka_steward.execution.decisions.pending import targets
+from kafka_steward.execution.filling.pending_replicas import list_pending, reconcile_pending
+from kafka_steward.execution.filling.topics import TopicSpec, create_topic
 from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.runner import Runner
+from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.execution.snapshot import take_snapshot
 from kafka_steward.journal.open import Journal
 from kafka_steward.planning.checker.check import check
 from kafka_steward.planning.files.formats import PlanFolder, read_snapshot
 from kafka_steward.settings import Settings
 from tests.builders import planned
+from tests.simulated_plan import WHO, memory_journal
 from tests.simulator import Simulator
-from tests.worlds import WHO, memory_journal
 
 SETTINGS = Settings(throttle=0)
 
@@ -27,13 +27,13 @@ def owing(brokers: str, *dead: int, factor: int, partitions: int = 6) -> tuple[S
     journal = memory_journal(simulator)
     for broker in dead:
         simulator.kill(broker)
-    create_topic(simulator, journal, WantedTopic("t", partitions, factor), allowed=True, who=WHO)
+    create_topic(simulator, journal, TopicSpec("t", partitions, factor), allowed=True, who=WHO)
     return simulator, journal
 
 
 def fill_plan(simulator: Simulator, journal: Journal, folder: Path) -> PlanFolder:
     snapshot = simulator.snapshot()
-    wanted = targets(debts(journal, snapshot), snapshot)
+    wanted = targets(list_pending(journal, snapshot), snapshot)
     take_snapshot(simulator, str(folder), failed=(), now_ms=simulator.now_ms, targets=wanted)
     read = read_snapshot(str(folder))
     plan = planned(read, "fill")
@@ -43,12 +43,12 @@ def fill_plan(simulator: Simulator, journal: Journal, folder: Path) -> PlanFolde
 
 def carried_out(simulator: Simulator, journal: Journal, plan: PlanFolder) -> list[str]:
     record = publish_plan(simulator, journal, plan, settings=SETTINGS, who=WHO)
-    runner = Runner(simulator, journal, record.digest, SETTINGS, WHO)
+    runner = PlanRunner(simulator, journal, record.digest, SETTINGS, WHO)
     for _ in range(60):
         if runner.step().ended:
             break
         simulator.tick()
-    return [debt.standing.value for debt in settle_debts(simulator, journal, simulator.snapshot(), WHO)]
+    return [debt.state.value for debt in reconcile_pending(simulator, journal, simulator.snapshot(), WHO)]
 
 
 def test_each_owed_replica_goes_to_a_broker_that_does_not_hold_one_yet(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.errors import PlanError
-from kafka_steward.execution.decisions.given import read_given, refuse_impossible
+from kafka_steward.execution.decisions.reassignment_file import parse_assignments, validate_against_cluster
 from tests.execution.looks import look, part
 
 DOCUMENT = {
@@ -24,7 +24,7 @@ SNAPSHOT = look("12", part("t-0", "17"), part("t-1", "12"), fenced="3")
 
 @pytest.mark.parametrize("document", [DOCUMENT, json.dumps(DOCUMENT)], ids=["parsed", "text"])
 def test_a_document_is_read_parsed_or_as_text(document: Any) -> None:
-    assert read_given(document) == {TopicPartition("t", 1): (3, 1), TopicPartition("t", 0): (1, 2)}
+    assert parse_assignments(document) == {TopicPartition("t", 1): (3, 1), TopicPartition("t", 0): (1, 2)}
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_a_document_is_read_parsed_or_as_text(document: Any) -> None:
 )
 def test_what_cannot_be_read_is_refused_with_a_sentence(document: Any, sentence: str) -> None:
     with pytest.raises(PlanError) as refused:
-        read_given(document)
+        parse_assignments(document)
     assert str(refused.value) == sentence
 
 
@@ -80,9 +80,9 @@ def test_what_the_cluster_cannot_do_is_refused_with_each_fault(
     given: dict[TopicPartition, Assignment], faults: str
 ) -> None:
     with pytest.raises(PlanError) as refused:
-        refuse_impossible(given, SNAPSHOT)
+        validate_against_cluster(given, SNAPSHOT)
     assert str(refused.value) == f"The reassignment cannot be carried out. {faults}"
 
 
 def test_what_names_live_brokers_and_known_partitions_is_let_through() -> None:
-    refuse_impossible({TopicPartition("t", 0): (2, 1), TopicPartition("t", 1): (1,)}, SNAPSHOT)
+    validate_against_cluster({TopicPartition("t", 0): (2, 1), TopicPartition("t", 1): (1,)}, SNAPSHOT)

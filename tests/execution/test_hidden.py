@@ -8,19 +8,19 @@ import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import RequestError
+from kafka_steward.execution.cancellation.verification import verify_undone
 from kafka_steward.execution.cancelling import request_cancel
 from kafka_steward.execution.decisions.holds import Held, HoldReason
-from kafka_steward.execution.decisions.owed import Standing as Owed
-from kafka_steward.execution.decisions.reverse import HIDDEN, reversal
-from kafka_steward.execution.filling.debtbook import settle_debts, write_down
+from kafka_steward.execution.decisions.pending import PendingState as Owed
+from kafka_steward.execution.decisions.rollback import HIDDEN, plan_rollback
+from kafka_steward.execution.filling.pending_replicas import reconcile_pending, record_pending
 from kafka_steward.execution.snapshot import take_snapshot
-from kafka_steward.execution.undoing.verifying import verify_undone
 from kafka_steward.execution.visibility import hidden_in, with_hidden
 from kafka_steward.journal.moves import MoveState
-from kafka_steward.journal.owed import OwedReplicas
+from kafka_steward.journal.pending import PendingReplicas
 from tests.execution.runs import apply, simulator
+from tests.simulated_plan import WHO, memory_journal, move
 from tests.simulator import Simulator
-from tests.worlds import WHO, memory_journal, move
 
 __all__ = ["simulator"]
 
@@ -73,26 +73,26 @@ def test_a_cancel_waits_for_what_it_cannot_see(simulator: Simulator) -> None:
     assert simulator.topics[T0].replicas == (1, 2, 3)
     simulator.hidden.add("t")
     verified = verify_undone(simulator, world.journal, world.digest)
-    assert [each.why for each in verified.left_alone] == [HIDDEN]
+    assert [each.reason for each in verified.left_alone] == [HIDDEN]
 
 
 def test_a_rollback_leaves_alone_what_it_cannot_see(simulator: Simulator) -> None:
     world = apply(simulator, move("t-0", "123", "423"))
     world.run()
     simulator.hidden.add("t")
-    back = reversal(world.rows(), with_hidden(simulator, simulator.snapshot(), ["t"]), chunk_size=50)
-    assert (list(back.moves), [why for _, why in back.left_alone]) == ([], [HIDDEN])
+    back = plan_rollback(world.rows(), with_hidden(simulator, simulator.snapshot(), ["t"]), chunk_size=50)
+    assert (list(back.moves), [why for _, why in back.skipped]) == ([], [HIDDEN])
 
 
 def test_a_debt_of_a_hidden_topic_is_not_struck_out(simulator: Simulator) -> None:
     def judged() -> list[Owed]:
-        return [each.standing for each in settle_debts(simulator, journal, simulator.snapshot(), WHO)]
+        return [each.state for each in reconcile_pending(simulator, journal, simulator.snapshot(), WHO)]
 
     journal = memory_journal(simulator)
     simulator.create("u", [(1, 2)])
     name = TopicPartition("u", 0)
-    owed = OwedReplicas.of((1, 2), 3, simulator.topics[name].topic_id)
-    write_down(journal, {name: owed}, "too few brokers", WHO)
+    owed = PendingReplicas.of((1, 2), 3, simulator.topics[name].topic_id)
+    record_pending(journal, {name: owed}, "too few brokers", WHO)
     simulator.tick(120)
     simulator.hidden.add("u")
     assert judged() == [Owed.HIDDEN]

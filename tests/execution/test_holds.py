@@ -5,28 +5,28 @@ from __future__ import annotations
 import pytest
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.execution.decisions.holds import Held, HoldReason, futile
+from kafka_steward.execution.decisions.holds import Held, HoldReason, no_progress_possible
 from kafka_steward.execution.decisions.moves import Event
 from kafka_steward.journal.moves import MoveRow, MoveState
-from tests.worlds import move
+from tests.simulated_plan import move
 
 WAITING, HELD, FLIES, DONE = MoveState.WAITING, MoveState.HELD, MoveState.SUBMITTED, MoveState.COMPLETED
 DEAD, DISABLED = HoldReason.TARGET_DEAD, HoldReason.CLUSTER_DISABLED
 
 
 def test_whom_a_wait_is_for_and_what_it_means() -> None:
-    assert {reason for reason in HoldReason if reason.waits_for_people} == {
+    assert {reason for reason in HoldReason if reason.is_operator_choice} == {
         HoldReason.CLUSTER_DISABLED,
         HoldReason.NOT_APPROVED,
-        HoldReason.TARGET_BOUNCING,
+        HoldReason.TARGET_RESTARTING,
         HoldReason.TARGET_CORDONED,
-        HoldReason.FOREIGN_REASSIGNMENT,
+        HoldReason.EXTERNAL_REASSIGNMENT,
     }
     ends = {
         HoldReason.SATISFIED: Event.SATISFY,
         HoldReason.ALREADY_THERE: Event.SATISFY,
         HoldReason.PARTITION_GONE: Event.DROP,
-        HoldReason.CREATED_ANEW: Event.DROP,
+        HoldReason.RECREATED: Event.DROP,
         HoldReason.CHANGED_ELSEWHERE: Event.DROP,
         HoldReason.DUPLICATE_REPLICA: Event.DROP,
     }
@@ -56,4 +56,4 @@ def test_a_step_was_futile_when_all_that_could_begin_is_held_and_nobody_chose_it
 ) -> None:
     rows = [MoveRow(move(f"t-{n}", "123", "423"), state) for n, state in enumerate(states)]
     held = [Held.of(TopicPartition("t", n), reason, 4) for n, reason in enumerate(reasons)]
-    assert futile(rows, held) is expected
+    assert no_progress_possible(rows, held) is expected

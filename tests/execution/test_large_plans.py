@@ -10,26 +10,32 @@ import pytest
 import sqlalchemy as sa
 
 from kafka_steward.assignment import Move
-from kafka_steward.execution.undoing.undo import Undo
+from kafka_steward.execution.cancellation.cancel_runner import CancelRunner
+from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action
+from kafka_steward.journal.locks import LIFE_MS
 from kafka_steward.journal.moves import Cause, MoveState
 from kafka_steward.journal.open import open_journal
 from kafka_steward.settings import Settings
+from tests.simulated_plan import WHO, World, journal_of
 from tests.simulator import Simulator
-from tests.worlds import WHO, World
 
 MANY = 1_200
+
+
+def all_to_4(simulator: Simulator) -> list[Move]:
+    return [
+        Move(*name, (1, 2, 3), (4, 2, 3), at // 400, at % 400, "test", None, 100)
+        for at, name in enumerate(sorted(simulator.topics))
+    ]
 
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
     simulator = Simulator.of("1a 2b 3c 4a 5b", "t: " + " ".join(["123"] * MANY))
-    moves = [
-        Move(*name, (1, 2, 3), (4, 2, 3), at // 400, at % 400, "test", None, 100)
-        for at, name in enumerate(sorted(simulator.topics))
-    ]
     with open_journal(f"sqlite:///{tmp_path}/journal.db", simulator.cluster_id) as journal:
-        made = World(simulator, journal, moves, Settings(throttle=0, max_in_per_broker=1), auto_generated=False)
+        settings = Settings(throttle=0, max_in_per_broker=1)
+        made = World(simulator, journal, all_to_4(simulator), settings, auto_generated=False)
         made.step()
         yield made
 
@@ -46,11 +52,12 @@ def statements(world: World) -> list[str]:
     return told
 
 
-def verify_small(statements: list[str]) -> None:
+def verify_small(statements: list[str], rows: int = 2) -> None:
+    """Few statements wrote `rows` rows for each move: of the audit trail, and of the plan."""
     # One by one, there would be a row of the audit trail, a change, and a look at the lock for each.
     assert len(statements) < MANY / 4
     writes = [int(each.split()[1]) for each in statements if each.startswith(("INSERT", "UPDATE"))]
-    assert sum(writes) > 2 * (MANY - 10)
+    assert sum(writes) > rows * (MANY - 10)
     assert max(writes) <= 500
     assert statements.count("BEGIN 1") > 3
 
@@ -68,14 +75,46 @@ def test_all_that_waits_is_held_and_goes_on(world: World, statements: list[str])
 
     world.simulator.restart(4)
     world.simulator.tick()
+    statements.clear()
     world.step()
+    verify_small(statements, rows=1)
     assert MoveState.HELD not in {row.state for row in world.rows()}
 
 
 def test_all_that_waits_is_dropped_by_a_cancel(world: World, statements: list[str]) -> None:
-    undo = Undo(world.simulator, world.journal, world.digest, world.settings, WHO, scope="pending", reason="enough")
+    undo = CancelRunner(
+        world.simulator, world.journal, world.digest, world.settings, WHO, scope="pending", reason="enough"
+    )
     undo.step()
     verify_small(statements)
     dropped = [row for row in world.rows() if row.state is MoveState.DROPPED]
     assert len(dropped) >= MANY - 2
     assert {row.cause for row in dropped} == {Cause.REQUESTED}
+
+
+@pytest.mark.parametrize("what", ["held", "cancelled"])
+def test_a_step_that_takes_longer_than_the_lock_lives_renews_it(tmp_path: Path, what: str) -> None:
+    """Each write takes a third of the lock's life: at no moment may another process take it."""
+    simulator = Simulator.of("1a 2b 3c 4a 5b", "t: " + " ".join(["123"] * MANY))
+    journal = journal_of(simulator, tmp_path)
+    made = World(
+        simulator, journal, all_to_4(simulator), Settings(throttle=0, max_in_per_broker=1), auto_generated=False
+    )
+    made.step()
+    age_ms, began_ms = [], simulator.now_ms
+
+    def write(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        if statement.startswith("UPDATE steward_plan_move"):
+            node = journal.tree.get(paths.STEP_LOCK)
+            assert node is not None
+            simulator.now_ms += LIFE_MS // 3
+            age_ms.append(simulator.now_ms - node.modified_ms)
+
+    sa.event.listen(journal.plans._table.database.engine, "before_cursor_execute", write)
+    if what == "held":
+        simulator.kill(4)
+        made.step()
+    else:
+        CancelRunner(simulator, journal, made.digest, made.settings, WHO, scope="pending", reason="enough").step()
+    assert simulator.now_ms - began_ms > LIFE_MS
+    assert max(age_ms) < LIFE_MS

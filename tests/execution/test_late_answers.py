@@ -9,26 +9,26 @@ from typing import Any
 import pytest
 
 from kafka_steward.assignment import TopicPartition
+from kafka_steward.document_api.partial_cancel import PartialCancel
 from kafka_steward.errors import JournalError, KafkaTimeout
+from kafka_steward.execution.cancellation.cancel_runner import CancelRunner
 from kafka_steward.execution.cancelling import request_cancel
-from kafka_steward.execution.inflight import note_in_flight
-from kafka_steward.execution.loop import Stepper
+from kafka_steward.execution.detection.detector import Detector
+from kafka_steward.execution.in_flight_records import record_in_flight
+from kafka_steward.execution.loop import StepRunner
 from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.runner import Runner
-from kafka_steward.execution.undoing.undo import Undo
-from kafka_steward.execution.watching.detector import Detector
+from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.moves import Cause, MoveState, Phase
 from kafka_steward.journal.plans import PlanStatus
-from kafka_steward.protocol.withdrawing import Withdrawal
 from kafka_steward.settings import Settings
 from tests.crash import Faults
+from tests.crash_environment import LOCK_TICKS, Place
 from tests.gate import Gate
-from tests.places import LOCK_TICKS, Place
 from tests.rings import one_in
+from tests.simulated_plan import RATE, WHO, World, heal_moves, memory_journal, move, plan_of
 from tests.simulator import Simulator
-from tests.worlds import RATE, WHO, World, heal_moves, memory_journal, move, plan_of
 
 T0 = TopicPartition("t", 0)
 
@@ -154,7 +154,7 @@ def test_a_partition_that_is_taken_out_of_a_plan_is_taken_back_too(simulator: Si
     world.step()
     cluster.away = False
     with world.journal.step_lock("here") as fence:
-        withdrawal = Withdrawal(cluster, world.journal, world.digest, why="superseded", who=WHO, fence=fence)
+        withdrawal = PartialCancel(cluster, world.journal, world.digest, why="superseded", who=WHO, fence=fence)
         assert withdrawal.run([T0]) == {}
     nothing_flies(world, cluster)
 
@@ -205,16 +205,16 @@ def place(**rules: Any) -> Place:
     return made
 
 
-def runner(at: Place, faults: Any) -> Runner:
-    return Runner(*at.process(faults), at.plan.digest, at.settings, WHO)
+def runner(at: Place, faults: Any) -> PlanRunner:
+    return PlanRunner(*at.process(faults), at.plan.digest, at.settings, WHO)
 
 
 def cancelled_meanwhile(at: Place) -> None:
-    undo = Undo(*at.process(Faults()), at.plan.digest, at.settings, WHO, scope="plan", reason="enough")
+    undo = CancelRunner(*at.process(Faults()), at.plan.digest, at.settings, WHO, scope="plan", reason="enough")
     stepped(at, undo)
 
 
-def stepped(at: Place, stepper: Stepper) -> None:
+def stepped(at: Place, stepper: StepRunner) -> None:
     for _ in range(40):
         if stepper.step().ended:
             return
@@ -252,10 +252,16 @@ def test_a_process_that_wakes_after_its_plan_was_taken_back_takes_back_what_it_a
 
 
 def as_it_was(at: Place, call: str) -> None:
+    nothing_is_left(at, call)
+    found = [at.simulator.topics[each.topic_partition].replicas for each in at.moves]
+    assert found == [each.before for each in at.moves], call
+
+
+def nothing_is_left(at: Place, call: str) -> None:
+    """Neither in flight, nor a throttle, nor a record."""
     simulator = at.simulator
-    Detector(*at.process(Faults()), at.settings, WHO).look()  # gives back what an ended plan owes
+    Detector(*at.process(Faults()), at.settings, WHO).poll()  # gives back what an ended plan owes
     assert simulator.reassignments() == {}, call
-    assert [simulator.topics[each.topic_partition].replicas for each in at.moves] == [(1, 2, 3), (2, 3, 1)], call
     # Taken out of a list that is not there, an entry leaves an empty one.
     assert not any(entries for of in simulator.topic_settings.values() for entries in of.values()), call
     assert not any(simulator.broker_settings.values()), call
@@ -289,7 +295,7 @@ def test_what_a_later_plan_asks_for_too_is_left_to_it() -> None:
     def meanwhile() -> None:
         here.simulator.now_ms += LOCK_TICKS * 1000
         cancelled_meanwhile(here)
-        note_in_flight(journal.tree, "f" * 64, here.moves[:1])
+        record_in_flight(journal.tree, "f" * 64, here.moves[:1])
         here.simulator.alter({T0: (4, 5, 3)})
 
     runner(here, Gate(gate.calls.index("cluster.alter"), meanwhile)).step()
@@ -297,14 +303,36 @@ def test_what_a_later_plan_asks_for_too_is_left_to_it() -> None:
     assert list(flying) == [T0]
 
 
+def test_what_a_later_plan_has_in_flight_to_the_same_target_goes_on() -> None:
+    gate = Gate()
+    runner(place(throttle=0), gate).step()
+    here = place(throttle=0)
+    plan = plan_of(here.simulator, here.moves[:1], operation="apply")
+    cluster, journal = here.process(Faults())
+    later = PlanRunner(cluster, journal, plan.digest, here.settings, WHO)
+
+    def meanwhile() -> None:
+        here.simulator.now_ms += LOCK_TICKS * 1000
+        cancelled_meanwhile(here)
+        here.simulator.tick()
+        publish_plan(cluster, journal, plan, settings=here.settings, who=WHO)
+        later.step()
+
+    runner(here, Gate(gate.calls.index("cluster.alter"), meanwhile)).step()
+    assert list(here.simulator.reassignments()) == [T0]
+    stepped(here, later)
+    assert [here.simulator.topics[each.topic_partition].replicas for each in here.moves] == [(4, 5, 3), (2, 3, 1)]
+    nothing_is_left(here, "alter")
+
+
 def test_the_watch_goes_on_where_a_process_that_woke_too_late_died() -> None:
     here = place(throttle=0)
     cancelled_meanwhile(here)
     cluster, journal = here.process(Faults())
-    note_in_flight(journal.tree, here.plan.digest, here.moves[:1])
+    record_in_flight(journal.tree, here.plan.digest, here.moves[:1])
     here.simulator.alter({T0: (4, 5, 3)})
     here.simulator.tick()
-    Detector(cluster, journal, here.settings, WHO).look()
+    Detector(cluster, journal, here.settings, WHO).poll()
     here.simulator.run()
     as_it_was(here, "the watch")
     told = [row.entry for row in journal.audit.rows(plan=here.plan.digest, action=Action.CANCEL)]
@@ -319,9 +347,158 @@ def test_the_watch_lets_what_a_person_gave_up_go_on() -> None:
     record = world.journal.plans.get(world.digest)
     assert record is not None
     world.journal.plans.update(record, status=PlanStatus.ABANDONED)
-    Detector(simulator, world.journal, world.settings, WHO).look()
+    Detector(simulator, world.journal, world.settings, WHO).poll()
     assert len(simulator.reassignments()) == 2
     assert world.journal.tree.children(paths.REASSIGNMENTS) == []
+
+
+# the same of a process that cancels
+
+LATER = [move("t-0", "123", "543", size=400), move("t-1", "231", "251", position=1, size=400)]
+BEFORE, AFTER = [each.before for each in LATER], [each.after for each in LATER]
+#: What another process does when the first plan has gone back; returns what it does when the sleeper has woken.
+Since = Callable[[Place], Callable[[], None]]
+
+
+def begun(**rules: Any) -> Place:
+    """A plan of which each move has begun."""
+    here = place(**rules)
+    first = runner(here, Faults())
+    for _ in range(2):
+        first.step()
+        here.simulator.tick()
+    assert here.simulator.reassignments()
+    return here
+
+
+def undo(at: Place, faults: Any) -> CancelRunner:
+    return CancelRunner(*at.process(faults), at.plan.digest, at.settings, WHO, scope="plan", reason="enough")
+
+
+def nothing_more(_: Place) -> Callable[[], None]:
+    return lambda: None
+
+
+def moved(here: Place) -> Callable[[], None]:
+    """A later plan moves each partition, and ends."""
+    stepped(here, later_plan(here))
+    return lambda: None
+
+
+def moving(here: Place) -> Callable[[], None]:
+    """A later plan has each partition in flight, and goes on with it."""
+    later = later_plan(here)
+    later.step()
+    here.simulator.tick()
+    assert len(here.simulator.reassignments()) == 2
+    return lambda: stepped(here, later)
+
+
+def later_plan(here: Place) -> PlanRunner:
+    cluster, journal = here.process(Faults())
+    plan = plan_of(here.simulator, LATER, operation="apply")
+    publish_plan(cluster, journal, plan, settings=here.settings, who=WHO)
+    return PlanRunner(cluster, journal, plan.digest, here.settings, WHO)
+
+
+@pytest.mark.parametrize("mode", ["kraft", "zookeeper"])
+@pytest.mark.parametrize("one_by_one", [False, True], ids=["whole", "one at a time"])
+@pytest.mark.parametrize("since", [nothing_more, moved, moving])
+def test_a_cancel_that_wakes_after_its_plan_has_gone_back_leaves_everything_to_later_plans(
+    since: Since, one_by_one: bool, mode: str
+) -> None:
+    rules = {"throttle": 300, "one_replica_at_a_time": one_by_one}
+    gate, quiet = Gate(), begun(**rules)
+    stepped(quiet, undo(quiet, gate))
+    changes = {at: call for at, call in enumerate(gate.calls) if call in {"cluster.cancel", "cluster.alter"}}
+    assert set(changes.values()) == {"cluster.cancel", "cluster.alter"}
+    of_the_cluster = [at for at, call in enumerate(gate.calls) if call.startswith("cluster.")]
+    for at in sorted({*changes, *of_the_cluster[:: one_in(4)]}):
+        here = begun(**rules)
+        here.simulator.mode = mode
+        afterwards: list[Callable[[], None]] = []
+
+        def meanwhile(here: Place = here, afterwards: list[Callable[[], None]] = afterwards) -> None:
+            here.simulator.now_ms += LOCK_TICKS * 1000
+            stepped(here, undo(here, Faults()))
+            here.simulator.tick()
+            afterwards.append(since(here))
+
+        slow = undo(here, Gate(at, meanwhile))
+        for _ in range(20):
+            with suppress(JournalError):
+                slow.step()
+            here.simulator.tick()
+        afterwards[0]()
+        found = [here.simulator.topics[each.topic_partition].replicas for each in LATER]
+        if since is moving and at in changes:  # then its move counts as cancelled by someone
+            assert all(now in pair for now, *pair in zip(found, BEFORE, AFTER, strict=True)), gate.calls[at]
+        else:
+            assert found == (BEFORE if since is nothing_more else AFTER), gate.calls[at]
+        nothing_is_left(here, gate.calls[at])
+
+
+def test_a_cancel_of_what_was_never_answered_that_comes_too_late_loses_no_order_of_a_later_plan() -> None:
+    def unheard() -> Place:
+        here = place(throttle=0)
+        names = [each.topic_partition for each in here.moves]
+        here.process(Faults())[1].plans.mark(
+            here.plan.digest, names, MoveState.HELD, fence=None, attempt=1, unacknowledged=True
+        )
+        return here
+
+    gate, quiet, here = Gate(), unheard(), unheard()
+    stepped(quiet, undo(quiet, gate))
+
+    def meanwhile() -> None:
+        here.simulator.now_ms += LOCK_TICKS * 1000
+        stepped(here, undo(here, Faults()))
+        here.simulator.tick()
+        moving(here)
+
+    slow = undo(here, Gate(gate.calls.index("cluster.cancel"), meanwhile))
+    slow.step()
+    assert [here.simulator.topics[each.topic_partition].replicas for each in LATER] == BEFORE
+
+
+@pytest.mark.parametrize("mode", ["kraft", "zookeeper"])
+@pytest.mark.parametrize("until", ["it flies again", "it has arrived"])
+def test_a_reorder_that_comes_too_late_for_what_its_own_plan_submitted_again_is_taken_back(
+    until: str, mode: str
+) -> None:
+    gate = Gate()
+    quiet, here = target_died(mode), target_died(mode)
+    steps(runner(quiet, gate), quiet)
+    second = runner(here, Faults())
+
+    def meanwhile() -> None:
+        here.simulator.now_ms += LOCK_TICKS * 1000
+        steps(second, here)
+        here.simulator.restart(4)
+        second.step()
+        assert len(here.simulator.reassignments()) == 2
+        if until == "it has arrived":
+            stepped(here, second)
+
+    steps(runner(here, Gate(gate.calls.index("cluster.alter"), meanwhile)), here)
+    stepped(here, second)
+    if until == "it has arrived":
+        assert [here.simulator.topics[each.topic_partition].replicas for each in here.moves] == [(4, 5, 3), (4, 3, 1)]
+    nothing_is_left(here, until)
+
+
+def target_died(mode: str) -> Place:
+    """A plan whose target dies: what is in flight to it is cancelled, and may be submitted again."""
+    here = begun(throttle=0)
+    here.simulator.mode = mode
+    here.simulator.kill(4)
+    return here
+
+
+def steps(stepper: StepRunner, at: Place) -> None:
+    for _ in range(3):
+        stepper.step()
+        at.simulator.tick()
 
 
 def test_a_rate_that_is_set_too_late_is_owed_by_the_plan_that_set_it() -> None:
@@ -335,5 +512,5 @@ def test_a_rate_that_is_set_too_late_is_owed_by_the_plan_that_set_it() -> None:
 
     runner(here, Gate(gate.calls.index("cluster.change_broker_configs"), meanwhile)).step()
     assert here.simulator.broker_settings[4] == {RATE: "300"}
-    assert here.process(Faults())[1].tree.get(paths.borrowed("broker", "4", RATE)) is not None
+    assert here.process(Faults())[1].tree.get(paths.lease("broker", "4", RATE)) is not None
     as_it_was(here, "the rate")

@@ -9,14 +9,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.journal.audit import Action, Code, Entry, Outcome
+from kafka_steward.journal.audit import Action, AuditRecord, Code, Outcome
 from kafka_steward.journal.database import Database
 from kafka_steward.journal.engine import open_database
 from kafka_steward.journal.moves import Cause, MoveState, Phase
 from kafka_steward.journal.sql_audit import AuditTable
 from kafka_steward.journal.sql_moves import MoveTable
 from tests.memory_tables import MemoryAudit, MemoryMoves
-from tests.worlds import move
+from tests.simulated_plan import move
 
 MOVES = [move(f"t-{n}", "123", "423", chunk=n // 2, position=n % 2) for n in range(4)]
 NAMES = [each.topic_partition for each in MOVES]
@@ -37,7 +37,7 @@ marks = st.tuples(
     ),
 )
 entries = st.builds(
-    Entry,
+    AuditRecord,
     st.sampled_from([Action.SUBMIT, Action.THROTTLE]),
     st.just("why"),
     plan=st.sampled_from(["p", "q", ""]),

@@ -5,18 +5,18 @@ from __future__ import annotations
 import pytest
 
 from kafka_steward.errors import DocumentError
-from kafka_steward.execution.intervening import resume_plan
-from kafka_steward.execution.mending import mend_documents
-from kafka_steward.execution.undoing.undo import Undo
-from kafka_steward.execution.watching.detector import Detector
+from kafka_steward.execution.cancellation.cancel_runner import CancelRunner
+from kafka_steward.execution.detection.detector import Detector
+from kafka_steward.execution.interventions import resume_plan
+from kafka_steward.execution.repair import repair_documents
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.plans import PlanStatus
-from kafka_steward.journal.quarantine import QUARANTINE, MovedAside
+from kafka_steward.journal.quarantine import QUARANTINE, QuarantinedDocument
 from kafka_steward.settings import Settings
-from tests.protocol.yard import Yard
+from tests.protocol.simulated_watch import Yard
+from tests.simulated_plan import FOLLOWERS, RATE, WHO, World, memory_journal, move
 from tests.simulator import Simulator
-from tests.worlds import FOLLOWERS, RATE, WHO, World, memory_journal, move
 
 GARBAGE = ["", "{", "[]", '{"version":1}', '{"version":"one"}', "\ud800".encode("utf-8", "replace").decode(), "null"]
 
@@ -50,8 +50,8 @@ def places(world: World) -> list[str]:
         paths.SLOT,
         paths.STEP_LOCK,
         paths.plan(world.digest),
-        paths.borrowed("broker", "4", RATE),
-        paths.borrowed("topic", "t", FOLLOWERS),
+        paths.lease("broker", "4", RATE),
+        paths.lease("topic", "t", FOLLOWERS),
     ]
 
 
@@ -79,15 +79,17 @@ def test_the_plan_goes_on_and_leaves_nothing_behind(world: World, which: int, te
     kept = world.journal.tree.get(f"{QUARANTINE}/{name}/text")
     assert node is not None
     assert kept is not None
-    assert (MovedAside.from_node(node).path, kept.data) == (path, text)
-    (row,) = world.journal.audit.rows(action=Action.MEND)
+    assert (QuarantinedDocument.from_node(node).path, kept.data) == (path, text)
+    (row,) = world.journal.audit.rows(action=Action.REPAIR)
     assert path in row.entry.reason
 
 
 @pytest.mark.parametrize("which", range(5), ids=["slot", "lock", "plan", "rate", "list"])
 def test_it_is_taken_back_all_the_same(world: World, which: int) -> None:
     garble(world, places(world)[which], "{")
-    undo = Undo(world.simulator, world.journal, world.digest, Settings(throttle=900), WHO, scope="plan", reason="x")
+    undo = CancelRunner(
+        world.simulator, world.journal, world.digest, Settings(throttle=900), WHO, scope="plan", reason="x"
+    )
     for _ in range(30):
         progress = undo.step()
         if progress.ended:
@@ -99,14 +101,16 @@ def test_it_is_taken_back_all_the_same(world: World, which: int) -> None:
 
 
 def test_a_rollback_is_known_as_one_and_its_plan_as_taken_back_by_it(world: World) -> None:
-    undo = Undo(world.simulator, world.journal, world.digest, Settings(throttle=900), WHO, scope="plan", reason="x")
+    undo = CancelRunner(
+        world.simulator, world.journal, world.digest, Settings(throttle=900), WHO, scope="plan", reason="x"
+    )
     while undo.rollback is None:
         undo.step()
         world.simulator.tick()
     before = world.journal.plans.get(undo.rollback), world.journal.plans.get(world.digest)
     for digest in (undo.rollback, world.digest):
         garble(world, paths.plan(digest), "{")
-        mend_documents(world.journal, WHO)
+        repair_documents(world.journal, WHO)
     after = world.journal.plans.get(undo.rollback), world.journal.plans.get(world.digest)
     assert [(each.operation, each.extra, each.rolled_back_by, each.left) for each in after if each] == [
         (each.operation, each.extra, each.rolled_back_by, each.left) for each in before if each
@@ -124,7 +128,7 @@ def test_documents_that_asked_for_a_plan_are_known_and_not_carried_out_again() -
     node = yard.journal.tree.get(paths.plan(before.digest))
     assert node is not None
     yard.journal.tree.set(node.path, "{", version=node.version)
-    mend_documents(yard.journal, WHO)
+    repair_documents(yard.journal, WHO)
     after = yard.journal.plans.get(before.digest)
     assert after is not None
     assert (after.sources, after.extra) == (before.sources, before.extra)
@@ -133,12 +137,12 @@ def test_documents_that_asked_for_a_plan_are_known_and_not_carried_out_again() -
 @pytest.mark.parametrize("which", range(5), ids=["slot", "lock", "plan", "rate", "list"])
 def test_the_watch_looks_on(world: World, which: int) -> None:
     garble(world, places(world)[which], "{")
-    assert Detector(world.simulator, world.journal, world.settings, WHO).look().down == ()
+    assert Detector(world.simulator, world.journal, world.settings, WHO).poll().down == ()
 
 
 def test_a_document_of_a_newer_release_is_left_alone(world: World) -> None:
     garble(world, paths.SLOT, '{"version":2,"plan":"x"}')
-    assert mend_documents(world.journal, WHO) == []
+    assert repair_documents(world.journal, WHO) == []
     with pytest.raises(DocumentError, match="was written by a newer Kafka Steward"):
         world.step()
     assert world.journal.tree.children(QUARANTINE) == []
@@ -147,6 +151,6 @@ def test_a_document_of_a_newer_release_is_left_alone(world: World) -> None:
 def test_what_was_given_back_already_is_not_borrowed_anew(world: World) -> None:
     world.run()
     assert world.borrowed() == []
-    world.journal.tree.create(paths.borrowed("broker", "4", RATE), "garbage")
-    assert len(mend_documents(world.journal, WHO)) == 1
+    world.journal.tree.create(paths.lease("broker", "4", RATE), "garbage")
+    assert len(repair_documents(world.journal, WHO)) == 1
     assert world.borrowed() == []

@@ -16,7 +16,7 @@ from kafka_steward.execution.decisions.moves import (
     unsettled,
 )
 from kafka_steward.journal.moves import MoveRow, MoveState, Phase
-from tests.worlds import move
+from tests.simulated_plan import move
 
 
 def test_every_state_is_in_the_table_and_can_be_left_unless_it_is_settled() -> None:
@@ -37,7 +37,7 @@ def test_every_state_can_be_reached_from_the_first() -> None:
 def test_nothing_is_settled_without_having_been_asked_of_kafka_or_decided() -> None:
     for state in OPEN:
         assert Event.COMPLETE not in TRANSITIONS[state]
-        assert Event.LOSE not in TRANSITIONS[state]
+        assert Event.TAKE_OVER not in TRANSITIONS[state]
 
 
 def test_the_picture_in_the_docs_is_the_table() -> None:
@@ -62,7 +62,7 @@ def test_what_cannot_happen_is_refused_by_name() -> None:
     [
         (MoveState.WAITING, Event.SUBMIT, MoveState.SUBMITTED),
         (MoveState.HELD, Event.RELEASE, MoveState.WAITING),
-        (MoveState.SUBMITTED, Event.LOSE, MoveState.FAILED),
+        (MoveState.SUBMITTED, Event.TAKE_OVER, MoveState.FAILED),
     ],
 )
 def test_an_event_leads_to_the_state_of_the_table(state: MoveState, event: Event, then: MoveState) -> None:
@@ -71,7 +71,7 @@ def test_an_event_leads_to_the_state_of_the_table(state: MoveState, event: Event
 
 @pytest.mark.parametrize("phase", Phase)
 def test_the_phase_is_what_the_row_says_whatever_its_detail_says(phase: Phase) -> None:
-    assert (phase.because(), phase.because("why")) == (phase.value, f"{phase.value}: why")
+    assert (phase.message(), phase.message("why")) == (phase.value, f"{phase.value}: why")
     for detail in ("", "accepted: it was", "cancelling: cancelled", "intended"):
         assert phase_of(MoveRow(move("t-0", "123", "423"), MoveState.SUBMITTED, detail, phase=phase)) is phase
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from kafka_steward.cluster.throttles import Side
-from kafka_steward.execution.decisions.need import NOTHING, Need, need_of
-from tests.worlds import move
+from kafka_steward.execution.decisions.throttle_demand import NO_DEMAND, ThrottleDemand, throttle_demand
+from tests.simulated_plan import move
 
 COPYING = [move("t-0", "123", "453"), move("t-1", "123", "623"), move("u-0", "23", "123"), move("v-0", "123", "231")]
 AHEAD = [move("t-2", "231", "731"), move("w-0", "12", "21")]
@@ -16,7 +16,7 @@ ENTRIES = {
 
 
 def test_receivers_are_listed_while_they_copy_and_need_a_rate_before() -> None:
-    assert need_of(COPYING, AHEAD) == Need(ENTRIES, frozenset(INTO))
+    assert throttle_demand(COPYING, AHEAD) == ThrottleDemand(ENTRIES, frozenset(INTO))
 
 
 def test_with_leaders_all_that_may_send_are_throttled_too() -> None:
@@ -25,14 +25,14 @@ def test_with_leaders_all_that_may_send_are_throttled_too() -> None:
         ("u", Side.LEADER): frozenset({"0:2", "0:3"}),
     }
     out_of = {(broker, Side.LEADER) for broker in (1, 2, 3)}
-    assert need_of(COPYING, AHEAD, leaders=True) == Need(ENTRIES | sending, frozenset(INTO | out_of))
+    assert throttle_demand(COPYING, AHEAD, leaders=True) == ThrottleDemand(ENTRIES | sending, frozenset(INTO | out_of))
 
 
 def test_a_partition_that_had_no_replicas_has_nobody_who_sends() -> None:
-    need = need_of([move("t-0", "", "4")], leaders=True)
-    assert need == Need({("t", Side.FOLLOWER): frozenset({"0:4"})}, frozenset({(4, Side.FOLLOWER)}))
+    need = throttle_demand([move("t-0", "", "4")], leaders=True)
+    assert need == ThrottleDemand({("t", Side.FOLLOWER): frozenset({"0:4"})}, frozenset({(4, Side.FOLLOWER)}))
 
 
 def test_moves_are_read_once_and_reorders_need_nothing() -> None:
-    assert need_of(iter(COPYING), iter(AHEAD)) == need_of(COPYING, AHEAD)
-    assert need_of([move("t-0", "123", "231")], leaders=True) == need_of([]) == NOTHING
+    assert throttle_demand(iter(COPYING), iter(AHEAD)) == throttle_demand(COPYING, AHEAD)
+    assert throttle_demand([move("t-0", "123", "231")], leaders=True) == throttle_demand([]) == NO_DEMAND

@@ -9,15 +9,15 @@ import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import VersionConflict
-from kafka_steward.execution.filling.creating import WantedTopic, create_topic
-from kafka_steward.execution.filling.newcomers import look_for_newcomers, seen, take_up
+from kafka_steward.execution.filling.empty_brokers import claim, poll_empty_brokers, update_brokers
+from kafka_steward.execution.filling.topics import TopicSpec, create_topic
 from kafka_steward.journal import paths
-from kafka_steward.journal.joined import JoinedBrokers
+from kafka_steward.journal.empty_brokers import EmptyBrokersDocument
 from kafka_steward.journal.open import Journal
 from kafka_steward.journal.plans import PlanRecord
 from kafka_steward.settings import Settings
+from tests.simulated_plan import WHO, memory_journal, move
 from tests.simulator import Simulator
-from tests.worlds import WHO, memory_journal, move
 
 EVERY = Settings(heal_retry_interval=60)
 
@@ -28,7 +28,7 @@ def three_and_one() -> tuple[Simulator, Journal]:
 
 
 def due(simulator: Simulator, journal: Journal) -> tuple[int, ...]:
-    return look_for_newcomers(simulator, journal, EVERY).due
+    return poll_empty_brokers(simulator, journal, EVERY).due
 
 
 def test_a_broker_that_holds_nothing_is_rung_for_again_and_again_until_a_run_takes_it_up() -> None:
@@ -37,23 +37,23 @@ def test_a_broker_that_holds_nothing_is_rung_for_again_and_again_until_a_run_tak
     assert due(simulator, journal) == ()
     simulator.tick(60)
     assert due(simulator, journal) == (4,)
-    found = take_up(simulator, journal, "expand/1")
+    found = claim(simulator, journal, "expand/1")
     assert (found.brokers, found.empty, found.sentence) == ((4,), (4,), "Broker 4 has joined.")
     simulator.tick(600)
     assert due(simulator, journal) == (), "whatever came of that run, nobody is asked twice"
-    assert take_up(simulator, journal, "expand/2").brokers == ()
+    assert claim(simulator, journal, "expand/2").brokers == ()
 
 
 def test_a_later_try_of_the_same_run_gets_the_same_brokers() -> None:
     simulator, journal = three_and_one()
     due(simulator, journal)
-    assert [take_up(simulator, journal, "expand/1").brokers for _ in range(2)] == [(4,), (4,)]
+    assert [claim(simulator, journal, "expand/1").brokers for _ in range(2)] == [(4,), (4,)]
 
 
 def test_a_broker_that_goes_and_comes_back_empty_has_joined_anew() -> None:
     simulator, journal = three_and_one()
     due(simulator, journal)
-    take_up(simulator, journal, "expand/1")
+    claim(simulator, journal, "expand/1")
     simulator.kill(4)
     assert due(simulator, journal) == ()
     simulator.restart(4)
@@ -87,16 +87,16 @@ def test_the_fill_goes_first_and_who_got_something_by_it_waits_all_the_same() ->
     simulator = Simulator.of("1a 2b 3c", "u: 12", mode="zookeeper")
     journal = memory_journal(simulator)
     simulator.kill(3)
-    create_topic(simulator, journal, WantedTopic("t", 1, 3, {}), allowed=True, who=WHO)
+    create_topic(simulator, journal, TopicSpec("t", 1, 3, {}), allowed=True, who=WHO)
     simulator.restart(3)
-    looked = look_for_newcomers(simulator, journal, EVERY)
+    looked = poll_empty_brokers(simulator, journal, EVERY)
     assert (looked.brokers, looked.due) == ((3,), ())
     assert looked.sentence.endswith("The expand waits: replicas are owed that a live broker can take.")
-    assert take_up(simulator, journal, "expand/1").brokers == ()
+    assert claim(simulator, journal, "expand/1").brokers == ()
     simulator.alter({next(name for name in simulator.topics if name.topic == "t"): (1, 2, 3)})
     simulator.run()
     assert due(simulator, journal) == (3,)
-    found = take_up(simulator, journal, "expand/1")
+    found = claim(simulator, journal, "expand/1")
     assert (found.brokers, found.empty) == ((3,), ())
 
 
@@ -104,36 +104,36 @@ def test_a_fill_under_way_is_waited_for() -> None:
     simulator, journal = three_and_one()
     record = PlanRecord("f" * 64, simulator.cluster_id, "fill")
     journal.plans.publish(record, [move("t-0", "123", "1234")])
-    looked = look_for_newcomers(simulator, journal, EVERY)
+    looked = poll_empty_brokers(simulator, journal, EVERY)
     assert (looked.due, looked.sentence) == ((), "Broker 4 has joined. The expand waits: a fill is under way.")
 
 
 def test_on_a_cluster_without_topics_nobody_has_joined() -> None:
     simulator = Simulator.of("1a 2b 3c")
-    assert seen(JoinedBrokers(), simulator.snapshot()).waiting == ()
+    assert update_brokers(EmptyBrokersDocument(), simulator.snapshot()).waiting == ()
 
 
 def test_a_run_that_takes_up_while_the_watch_writes_tries_again(monkeypatch: pytest.MonkeyPatch) -> None:
     simulator, journal = three_and_one()
     due(simulator, journal)
-    node = journal.tree.get(paths.JOINED_BROKERS)
+    node = journal.tree.get(paths.EMPTY_BROKERS)
     assert node is not None
-    known = JoinedBrokers.from_node(node)
+    known = EmptyBrokersDocument.from_node(node)
     get = journal.tree.get
 
     def stale(path: str) -> Any:
         found = get(path)
-        if path == paths.JOINED_BROKERS and found is not None and found.version == node.version:
+        if path == paths.EMPTY_BROKERS and found is not None and found.version == node.version:
             journal.tree.set(path, replace(known, announced_ms=1).to_json(), version=found.version)
         return found
 
     monkeypatch.setattr(journal.tree, "get", stale)
     with pytest.raises(VersionConflict, match="it is tried again"):
-        take_up(simulator, journal, "expand/1")
-    assert take_up(simulator, journal, "expand/1").brokers == (4,)
+        claim(simulator, journal, "expand/1")
+    assert claim(simulator, journal, "expand/1").brokers == (4,)
 
 
 def test_the_document_prints_as_it_was_read() -> None:
     text = '{"version":1,"waiting":[4],"old":[1,2],"announced_ms":7,"run":"","told":[]}'
-    assert JoinedBrokers.from_json(text).to_json() == text
-    assert JoinedBrokers((4,), (1, 2), announced_ms=7).to_json() == text
+    assert EmptyBrokersDocument.from_json(text).to_json() == text
+    assert EmptyBrokersDocument((4,), (1, 2), announced_ms=7).to_json() == text

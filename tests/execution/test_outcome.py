@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_steward.execution.decisions.outcome import Outcome, outcome_of
+from kafka_steward.execution.decisions.plan_outcome import PlanOutcome, outcome_of
 from kafka_steward.journal.moves import MoveRow, MoveState
-from tests.worlds import move
+from tests.simulated_plan import move
 
 #: What the row of a move in each state says.
 DETAILS = {
@@ -22,24 +22,24 @@ def test_what_was_planned_and_not_moved_is_listed_with_its_reason() -> None:
     states = [*DETAILS, MoveState.COMPLETED, MoveState.SATISFIED, MoveState.COMPLETED]
     rows = [MoveRow(move(f"t-{n}", "123", "423"), state, DETAILS[state]) for n, state in enumerate(states)]
     left = [("t-2", "the topic was deleted."), ("t-3", "failed"), ("t-4", "held")]
-    assert outcome_of(rows) == Outcome(3, 2, left)
-    assert outcome_of([]) == Outcome(0, 0, [])
+    assert outcome_of(rows) == PlanOutcome(3, 2, left)
+    assert outcome_of([]) == PlanOutcome(0, 0, [])
 
 
 @pytest.mark.parametrize(
     ("outcome", "sentence"),
     [
-        (Outcome(3, 0, []), "3 partitions were moved."),
-        (Outcome(3, 2, []), "3 partitions were moved, 2 needed nothing any more."),
+        (PlanOutcome(3, 0, []), "3 partitions were moved."),
+        (PlanOutcome(3, 2, []), "3 partitions were moved, 2 needed nothing any more."),
         (
-            Outcome(3, 0, [("t-0", "the topic was deleted...")]),
+            PlanOutcome(3, 0, [("t-0", "the topic was deleted...")]),
             (
                 "3 partitions were moved. 1 partition was not moved as approved, and nothing was put in their place: "
                 "t-0, the topic was deleted."
             ),
         ),
         (
-            Outcome(0, 1, [("t-0", "why"), ("t-1", "other")]),
+            PlanOutcome(0, 1, [("t-0", "why"), ("t-1", "other")]),
             (
                 "0 partitions were moved, 1 needed nothing any more. 2 partitions were not moved as approved, and "
                 "nothing was put in their place: t-0, why. The same or other reasons hold 1 more back."
@@ -47,5 +47,5 @@ def test_what_was_planned_and_not_moved_is_listed_with_its_reason() -> None:
         ),
     ],
 )
-def test_the_sentence_names_the_first_and_counts_the_others(outcome: Outcome, sentence: str) -> None:
+def test_the_sentence_names_the_first_and_counts_the_others(outcome: PlanOutcome, sentence: str) -> None:
     assert outcome.sentence == sentence

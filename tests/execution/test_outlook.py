@@ -8,9 +8,16 @@ import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.state import Directory, LogDir
-from kafka_steward.execution.decisions.outlook import Arriving, Room, placed, rooms_of, satisfied, strained
+from kafka_steward.execution.decisions.preflight_inputs import (
+    IncomingReplica,
+    Room,
+    placed,
+    rooms_of,
+    satisfied,
+    under_min_isr_elsewhere,
+)
 from tests.execution.looks import brokers, look, part
-from tests.worlds import move
+from tests.simulated_plan import move
 
 
 @pytest.mark.parametrize(
@@ -44,7 +51,7 @@ def test_room_is_what_each_directory_has_above_the_share_that_must_stay_free() -
 def test_what_is_on_its_way_takes_room_where_it_is_or_where_kafka_will_put_it() -> None:
     here, there = TopicPartition("t", 0), TopicPartition("t", 1)
     first, second = disk("/a", 1000, 900, logs=1, replica_bytes={here: 5}), disk("/b", 1000, 800, logs=0)
-    arriving = {3: [Arriving(here, 40), Arriving(there, 70)]}
+    arriving = {3: [IncomingReplica(here, 40), IncomingReplica(there, 70)]}
     rooms = rooms_of({3: LogDir({}, directories=(first, second))}, min_free=0.1, arriving=arriving)
     assert rooms == {3: (Room("/a", 1, 760), Room("/b", 1, 630))}
     assert placed(rooms[3], 630) == (Room("/a", 1, 760), Room("/b", 2, 0))
@@ -55,9 +62,11 @@ def test_strained_are_those_outside_the_plan_whose_brokers_all_live() -> None:
     partitions = [part("u-0", "12", isr="2"), part("t-0", "123", isr="2"), part("v-0", "23", isr="2")]
     t, u, v = (TopicPartition(name, 0) for name in "tuv")
     snapshot = look("123", *partitions)
-    assert strained(snapshot, [], {"t": 2, "u": 2, "v": 1}) == [t, u]
-    assert strained(snapshot, [t], {"t": 2}) == []
-    assert strained(look("23", *partitions), [], {"t": 2, "u": 2, "v": 2}) == [v]
-    assert strained(snapshot, [], {"u": 9}) == [u]
-    assert strained(look("12", part("u-0", "12")), [], {"u": 9}) == [], "never more than there are replicas"
-    assert strained(look("12", part("u-0", "12", isr="")), [], {}) == [], "no min ISR is known"
+    assert under_min_isr_elsewhere(snapshot, [], {"t": 2, "u": 2, "v": 1}) == [t, u]
+    assert under_min_isr_elsewhere(snapshot, [t], {"t": 2}) == []
+    assert under_min_isr_elsewhere(look("23", *partitions), [], {"t": 2, "u": 2, "v": 2}) == [v]
+    assert under_min_isr_elsewhere(snapshot, [], {"u": 9}) == [u]
+    assert under_min_isr_elsewhere(look("12", part("u-0", "12")), [], {"u": 9}) == [], (
+        "never more than there are replicas"
+    )
+    assert under_min_isr_elsewhere(look("12", part("u-0", "12", isr="")), [], {}) == [], "no min ISR is known"

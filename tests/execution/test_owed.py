@@ -12,25 +12,33 @@ from hypothesis import strategies as st
 from kafka_steward.assignment import Operation, TopicPartition
 from kafka_steward.cluster.state import Partition
 from kafka_steward.errors import DocumentError, KafkaRefused, RequestError
-from kafka_steward.execution.decisions.owed import NEWS_MS, Debt, Standing, judge, payable, takers, targets
-from kafka_steward.execution.filling.adding import add_partitions, carry_out_asked
-from kafka_steward.execution.filling.creating import Created, WantedTopic, create_topic, creation_of
-from kafka_steward.execution.filling.debtbook import debts, owed_count, settle_debts
-from kafka_steward.execution.filling.joining import look_for_joined
+from kafka_steward.execution.decisions.pending import (
+    PROPAGATION_MS,
+    PendingReplica,
+    PendingState,
+    eligible_brokers,
+    evaluate,
+    fillable,
+    targets,
+)
+from kafka_steward.execution.filling.broker_joins import poll_joined
+from kafka_steward.execution.filling.partitions import add_deferred_partitions, add_partitions
+from kafka_steward.execution.filling.pending_replicas import count_pending, list_pending, reconcile_pending
+from kafka_steward.execution.filling.topics import Created, TopicSpec, create_topic, creation_of
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.open import Journal
-from kafka_steward.journal.owed import OwedReplicas
+from kafka_steward.journal.pending import PendingReplicas
 from kafka_steward.settings import Settings
 from tests.execution.looks import look, part
+from tests.simulated_plan import WHO, World, journal_of, memory_journal, move
 from tests.simulator import Simulator
-from tests.worlds import WHO, World, journal_of, memory_journal, move
 
 T0 = TopicPartition("t", 0)
 
 
 def created(simulator: Simulator, journal: Journal, factor: int = 3, *, allowed: bool = True, **more: int) -> Created:
-    wanted = WantedTopic("t", more.get("partitions", 2), factor, {})
+    wanted = TopicSpec("t", more.get("partitions", 2), factor, {})
     return create_topic(simulator, journal, wanted, allowed=allowed, who=WHO)
 
 
@@ -65,8 +73,8 @@ def test_with_too_few_brokers_a_topic_is_created_with_fewer_replicas_and_the_res
     written = journal.tree.get("/steward/owed/t/0")
     assert written is not None
     assert written.data == '{"version":1,"replicas":[1,2,-1]}'
-    assert owed_count(journal.tree) == 2
-    assert [row.entry.after for row in journal.audit.rows(action=Action.OWE)] == [[1, 2, -1], [2, 1, -1]]
+    assert count_pending(journal.tree) == 2
+    assert [row.entry.after for row in journal.audit.rows(action=Action.PENDING)] == [[1, 2, -1], [2, 1, -1]]
 
 
 def test_it_is_off_by_default() -> None:
@@ -75,7 +83,7 @@ def test_it_is_off_by_default() -> None:
     journal = memory_journal(simulator)
     with pytest.raises(KafkaRefused, match="set enable_under_replicated_topic_creation"):
         created(simulator, journal, allowed=False)
-    assert owed_count(journal.tree) == 0
+    assert count_pending(journal.tree) == 0
 
 
 def test_the_kips_dotted_name_of_the_setting_is_taken() -> None:
@@ -86,7 +94,7 @@ def test_the_kips_dotted_name_of_the_setting_is_taken() -> None:
 def test_a_topic_is_made_with_at_least_min_isr_or_not_at_all(
     live: set[int], partitions: int, factor: int, min_isr: int
 ) -> None:
-    wanted = WantedTopic("t", partitions, factor, {})
+    wanted = TopicSpec("t", partitions, factor, {})
     if len(live) < min(min_isr, factor):
         with pytest.raises(RequestError, match=r"it needs \d+ brokers"):
             creation_of(wanted, frozenset(live), allowed=True, min_isr=min_isr)
@@ -106,7 +114,7 @@ def with_live(simulator: Simulator, *brokers: int) -> Journal:
     return memory_journal(simulator)
 
 
-def assert_refused(simulator: Simulator, journal: Journal, wanted: WantedTopic, needed: int, live: int) -> None:
+def assert_refused(simulator: Simulator, journal: Journal, wanted: TopicSpec, needed: int, live: int) -> None:
     sentence = (
         f"Topic t was not created: it needs {needed} brokers, by its min.insync.replicas and replication factor, and "
         f"{live} are live; bring back brokers, or lower min.insync.replicas."
@@ -114,13 +122,13 @@ def assert_refused(simulator: Simulator, journal: Journal, wanted: WantedTopic, 
     with pytest.raises(RequestError) as refused:
         create_topic(simulator, journal, wanted, allowed=True, who=WHO)
     assert str(refused.value) == sentence
-    assert (simulator.topics, owed_count(journal.tree), journal.audit.rows()) == ({}, 0, [])
+    assert (simulator.topics, count_pending(journal.tree), journal.audit.rows()) == ({}, 0, [])
 
 
 def test_with_fewer_live_brokers_than_the_topics_own_min_isr_nothing_is_created() -> None:
     simulator = Simulator.of("1a 2b 3c", mode="zookeeper")
     journal = with_live(simulator, 1)
-    wanted = WantedTopic("t", 2, 3, {"min.insync.replicas": "2"})
+    wanted = TopicSpec("t", 2, 3, {"min.insync.replicas": "2"})
     assert_refused(simulator, journal, wanted, needed=2, live=1)
     simulator.restart(2)
     assert create_topic(simulator, journal, wanted, allowed=True, who=WHO).owed == 2
@@ -132,17 +140,17 @@ def test_a_topic_without_min_isr_of_its_own_is_held_to_the_largest_default_of_th
     simulator.broker_settings |= {
         broker: {"min.insync.replicas": least} for broker, least in {1: "1", 2: "3", 3: "9", 4: "9"}.items()
     }
-    assert_refused(simulator, journal, WantedTopic("t", 1, 4), needed=3, live=2)
+    assert_refused(simulator, journal, TopicSpec("t", 1, 4), needed=3, live=2)
     simulator.restart(3)
     simulator.broker_settings[3]["min.insync.replicas"] = "1"
-    assert create_topic(simulator, journal, WantedTopic("t", 1, 4), allowed=True, who=WHO).owed == 1
+    assert create_topic(simulator, journal, TopicSpec("t", 1, 4), allowed=True, who=WHO).owed == 1
 
 
 def test_the_topics_own_min_isr_wins_over_the_brokers_default() -> None:
     simulator = Simulator.of("1a 2b 3c", mode="zookeeper")
     journal = with_live(simulator, 1)
     simulator.broker_settings[1]["min.insync.replicas"] = "2"
-    wanted = WantedTopic("t", 1, 3, {"min.insync.replicas": "1"})
+    wanted = TopicSpec("t", 1, 3, {"min.insync.replicas": "1"})
     assert create_topic(simulator, journal, wanted, allowed=True, who=WHO).owed == 2
 
 
@@ -150,14 +158,14 @@ def test_with_enough_brokers_kafka_places_them_and_nothing_is_owed() -> None:
     simulator = Simulator.of("1a 2b 3c")
     journal = memory_journal(simulator)
     assert created(simulator, journal).owed == 0
-    assert journal.tree.children(paths.OWED) == []
+    assert journal.tree.children(paths.PENDING_REPLICAS) == []
 
 
 def test_a_second_try_finds_what_the_first_has_made() -> None:
     simulator, journal = two_of_three()
     again = created(simulator, journal)
     assert (again.existed, again.owed) == (True, 2)
-    assert len(journal.audit.rows(action=Action.OWE)) == 2
+    assert len(journal.audit.rows(action=Action.PENDING)) == 2
 
 
 def test_a_topic_that_exists_with_another_replication_factor_is_refused_with_a_sentence() -> None:
@@ -175,7 +183,7 @@ def test_what_kafka_refuses_leaves_no_debt(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(simulator, "create_topic", lambda *_, **__: refused)
     with pytest.raises(KafkaRefused, match="No"):
         created(simulator, journal)
-    assert journal.tree.children(paths.OWED) == []
+    assert journal.tree.children(paths.PENDING_REPLICAS) == []
 
 
 # what becomes of it
@@ -184,17 +192,20 @@ def test_what_kafka_refuses_leaves_no_debt(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_broker_that_joins_is_rung_for_and_a_fill_settles_the_debt() -> None:
     simulator, journal = two_of_three()
     settings = Settings()
-    looked = look_for_joined(simulator, journal, settings, WHO)
+    looked = poll_joined(simulator, journal, settings, WHO)
     assert looked is not None
     assert (looked.due, looked.sentence) == ((), "2 replicas of 2 partitions are owed; no live broker can take one.")
     simulator.restart(3)
-    looked = look_for_joined(simulator, journal, settings, WHO)
+    looked = poll_joined(simulator, journal, settings, WHO)
     assert looked is not None
     assert looked.due == (3,)
-    assert targets(debts(journal, simulator.snapshot()), simulator.snapshot()) == {T0: 3, TopicPartition("t", 1): 3}
+    assert targets(list_pending(journal, simulator.snapshot()), simulator.snapshot()) == {
+        T0: 3,
+        TopicPartition("t", 1): 3,
+    }
     fill(simulator, journal, "t-0", "t-1")
-    settle_debts(simulator, journal, simulator.snapshot(), WHO)
-    assert look_for_joined(simulator, journal, settings, WHO) is None
+    reconcile_pending(simulator, journal, simulator.snapshot(), WHO)
+    assert poll_joined(simulator, journal, settings, WHO) is None
     settled = [row.entry for row in journal.audit.rows(action=Action.SETTLE) if row.entry.plan == ""]
     assert [entry.reason for entry in settled] == ["t-0 has all its 3 replicas.", "t-1 has all its 3 replicas."]
 
@@ -208,7 +219,7 @@ def test_the_bell_is_rung_once_again_after_the_interval_and_at_once_for_another_
     simulator.restart(3)
 
     def due() -> tuple[int, ...]:
-        looked = look_for_joined(simulator, journal, Settings(heal_retry_interval=600), WHO)
+        looked = poll_joined(simulator, journal, Settings(heal_retry_interval=600), WHO)
         assert looked is not None
         return looked.due
 
@@ -227,31 +238,33 @@ def test_a_debt_that_is_paid_in_part_stays_open_with_fewer_placeholders() -> Non
     created(simulator, journal, 4, partitions=1)
     simulator.restart(3)
     fill(simulator, journal, "t-0")
-    (debt,) = settle_debts(simulator, journal, simulator.snapshot(), WHO)
-    assert (debt.standing, debt.owed.replicas) == (Standing.OPEN, (1, 2, 3, -1))
+    (debt,) = reconcile_pending(simulator, journal, simulator.snapshot(), WHO)
+    assert (debt.state, debt.document.replicas) == (PendingState.OPEN, (1, 2, 3, -1))
     simulator.restart(4)
     fill(simulator, journal, "t-0")
-    assert [debt.standing for debt in settle_debts(simulator, journal, simulator.snapshot(), WHO)] == [Standing.SETTLED]
+    assert [debt.state for debt in reconcile_pending(simulator, journal, simulator.snapshot(), WHO)] == [
+        PendingState.SETTLED
+    ]
 
 
 def dropped(simulator: Simulator, journal: Journal) -> list[str]:
-    settle_debts(simulator, journal, simulator.snapshot(), WHO)
-    assert journal.tree.children(paths.OWED) == []
+    reconcile_pending(simulator, journal, simulator.snapshot(), WHO)
+    assert journal.tree.children(paths.PENDING_REPLICAS) == []
     return [row.entry.reason for row in journal.audit.rows(action=Action.DROP)]
 
 
 def test_a_topic_that_was_deleted_is_owed_nothing() -> None:
     simulator, journal = two_of_three()
     simulator.delete("t")
-    settle_debts(simulator, journal, simulator.snapshot(), WHO)
-    assert owed_count(journal.tree) == 2  # a broker that lags behind may just not have heard of it yet
-    simulator.now_ms += NEWS_MS
+    reconcile_pending(simulator, journal, simulator.snapshot(), WHO)
+    assert count_pending(journal.tree) == 2  # a broker that lags behind may just not have heard of it yet
+    simulator.now_ms += PROPAGATION_MS
     assert dropped(simulator, journal)[0] == "t-0: its topic was deleted, or never created."
 
 
 def test_a_topic_that_was_created_anew_is_owed_nothing() -> None:
     simulator, journal = two_of_three()
-    settle_debts(simulator, journal, simulator.snapshot(), WHO)  # the id is written down by the first look
+    reconcile_pending(simulator, journal, simulator.snapshot(), WHO)  # the id is written down by the first look
     simulator.delete("t")
     simulator.create("t", [(1, 2), (2, 1)])
     assert dropped(simulator, journal)[0] == "t-0: its topic was deleted and created anew."
@@ -272,92 +285,98 @@ def test_a_replication_factor_that_someone_else_changed_ends_the_debt(to: str) -
 
 
 def test_a_heal_that_moves_a_replica_leaves_the_debt_open() -> None:
-    owed = OwedReplicas((1, 2, -1), "id")
+    owed = PendingReplicas((1, 2, -1), "id")
     moved = Partition("t", 0, (1, 4), frozenset({1, 4}), 1, "id")
-    judged = judge(T0, owed, moved, age_ms=0)
-    assert (judged.standing, judged.owed.replicas) == (Standing.OPEN, (1, 4, -1))
+    judged = evaluate(T0, owed, moved, age_ms=0)
+    assert (judged.state, judged.document.replicas) == (PendingState.OPEN, (1, 4, -1))
 
 
-OWED = OwedReplicas((1, 2, -1, -2), "id")
+OWED = PendingReplicas((1, 2, -1, -2), "id")
 CHANGED = "t-0: someone changed its replication factor from 2 to "
 
 
 @pytest.mark.parametrize(
     ("partition", "expected"),
     [
-        (part("t-0", "12", topic_id="id"), Debt(T0, OWED, Standing.OPEN, "t-0 has 2 of 4 replicas.")),
+        (part("t-0", "12", topic_id="id"), PendingReplica(T0, OWED, PendingState.OPEN, "t-0 has 2 of 4 replicas.")),
         (
             part("t-0", "17", topic_id="id"),
-            Debt(T0, OwedReplicas((1, 7, -1, -2), "id"), Standing.OPEN, "t-0 has 2 of 4 replicas."),
+            PendingReplica(T0, PendingReplicas((1, 7, -1, -2), "id"), PendingState.OPEN, "t-0 has 2 of 4 replicas."),
         ),
         (
             part("t-0", "123", topic_id="id"),
-            Debt(T0, OwedReplicas((1, 2, 3, -1), "id"), Standing.OPEN, "t-0 has 3 of 4 replicas."),
+            PendingReplica(T0, PendingReplicas((1, 2, 3, -1), "id"), PendingState.OPEN, "t-0 has 3 of 4 replicas."),
         ),
-        (part("t-0", "124", topic_id="id"), Debt(T0, OWED, Standing.DROPPED, f"{CHANGED}3.")),
-        (part("t-0", "1", topic_id="id"), Debt(T0, OWED, Standing.DROPPED, f"{CHANGED}1.")),
-        (part("t-0", "12345", topic_id="id"), Debt(T0, OWED, Standing.DROPPED, f"{CHANGED}5.")),
+        (part("t-0", "124", topic_id="id"), PendingReplica(T0, OWED, PendingState.DROPPED, f"{CHANGED}3.")),
+        (part("t-0", "1", topic_id="id"), PendingReplica(T0, OWED, PendingState.DROPPED, f"{CHANGED}1.")),
+        (part("t-0", "12345", topic_id="id"), PendingReplica(T0, OWED, PendingState.DROPPED, f"{CHANGED}5.")),
         (
             part("t-0", "1243", topic_id="id"),
-            Debt(T0, OwedReplicas((1, 2, 4, 3), "id"), Standing.SETTLED, "t-0 has all its 4 replicas."),
+            PendingReplica(
+                T0, PendingReplicas((1, 2, 4, 3), "id"), PendingState.SETTLED, "t-0 has all its 4 replicas."
+            ),
         ),
         (
             part("t-0", "1234", topic_id="id"),
-            Debt(T0, OwedReplicas((1, 2, 3, 4), "id"), Standing.SETTLED, "t-0 has all its 4 replicas."),
+            PendingReplica(
+                T0, PendingReplicas((1, 2, 3, 4), "id"), PendingState.SETTLED, "t-0 has all its 4 replicas."
+            ),
         ),
-        (part("t-0", "12"), Debt(T0, OWED, Standing.OPEN, "t-0 has 2 of 4 replicas.")),
+        (part("t-0", "12"), PendingReplica(T0, OWED, PendingState.OPEN, "t-0 has 2 of 4 replicas.")),
         (
             part("t-0", "12", topic_id="other"),
-            Debt(T0, OWED, Standing.DROPPED, "t-0: its topic was deleted and created anew."),
+            PendingReplica(T0, OWED, PendingState.DROPPED, "t-0: its topic was deleted and created anew."),
         ),
         (
             part("t-0", "123", adding="3", topic_id="id"),
-            Debt(T0, OWED, Standing.MOVING, "t-0 is being moved."),
+            PendingReplica(T0, OWED, PendingState.MOVING, "t-0 is being moved."),
         ),
     ],
 )
 def test_a_debt_is_judged_by_how_many_replicas_there_are_and_who_added_them(
-    partition: Partition, expected: Debt
+    partition: Partition, expected: PendingReplica
 ) -> None:
     filled = [(1,), (1, 2, 3), (1, 2, 3, 4), (1, 2, 3, 4, 5)]
-    assert judge(T0, OWED, partition, age_ms=0, filled=filled) == expected
+    assert evaluate(T0, OWED, partition, age_ms=0, filled=filled) == expected
 
 
 def test_the_topics_id_is_noted_as_soon_as_it_is_seen() -> None:
-    known = OwedReplicas((1, -1), "id")
-    new = judge(T0, replace(known, topic_id=None), part("t-0", "1", topic_id="id"), age_ms=0)
-    assert new == Debt(T0, known, Standing.OPEN, "t-0 has 1 of 2 replicas.")
-    paid = judge(T0, replace(known, topic_id=None), part("t-0", "12", topic_id="id"), age_ms=0)
-    assert paid == Debt(T0, OwedReplicas((1, 2), "id"), Standing.SETTLED, "t-0 has all its 2 replicas.")
-    old = judge(T0, replace(known, topic_id=None), part("t-0", "1"), age_ms=0)
-    assert old == Debt(T0, replace(known, topic_id=None), Standing.OPEN, "t-0 has 1 of 2 replicas.")
+    known = PendingReplicas((1, -1), "id")
+    new = evaluate(T0, replace(known, topic_id=None), part("t-0", "1", topic_id="id"), age_ms=0)
+    assert new == PendingReplica(T0, known, PendingState.OPEN, "t-0 has 1 of 2 replicas.")
+    paid = evaluate(T0, replace(known, topic_id=None), part("t-0", "12", topic_id="id"), age_ms=0)
+    assert paid == PendingReplica(
+        T0, PendingReplicas((1, 2), "id"), PendingState.SETTLED, "t-0 has all its 2 replicas."
+    )
+    old = evaluate(T0, replace(known, topic_id=None), part("t-0", "1"), age_ms=0)
+    assert old == PendingReplica(T0, replace(known, topic_id=None), PendingState.OPEN, "t-0 has 1 of 2 replicas.")
 
 
 @pytest.mark.parametrize(
     ("age_ms", "standing", "sentence"),
     [
-        (NEWS_MS - 1, Standing.COMING, "t-0 is not to be seen yet."),
-        (NEWS_MS, Standing.DROPPED, "t-0: its topic was deleted, or never created."),
+        (PROPAGATION_MS - 1, PendingState.COMING, "t-0 is not to be seen yet."),
+        (PROPAGATION_MS, PendingState.DROPPED, "t-0: its topic was deleted, or never created."),
     ],
 )
 def test_a_topic_that_is_not_there_is_waited_for_as_long_as_news_may_take(
-    age_ms: int, standing: Standing, sentence: str
+    age_ms: int, standing: PendingState, sentence: str
 ) -> None:
-    assert judge(T0, OWED, None, age_ms=age_ms) == Debt(T0, OWED, standing, sentence)
+    assert evaluate(T0, OWED, None, age_ms=age_ms) == PendingReplica(T0, OWED, standing, sentence)
 
 
 @pytest.mark.parametrize(
     ("standing", "over"),
     [
-        (Standing.COMING, False),
-        (Standing.OPEN, False),
-        (Standing.MOVING, False),
-        (Standing.SETTLED, True),
-        (Standing.DROPPED, True),
+        (PendingState.COMING, False),
+        (PendingState.OPEN, False),
+        (PendingState.MOVING, False),
+        (PendingState.SETTLED, True),
+        (PendingState.DROPPED, True),
     ],
 )
-def test_a_debt_is_over_when_it_is_settled_or_dropped(standing: Standing, over: bool) -> None:
-    debt = Debt(T0, OWED, standing, "")
+def test_a_debt_is_over_when_it_is_settled_or_dropped(standing: PendingState, over: bool) -> None:
+    debt = PendingReplica(T0, OWED, standing, "")
     assert (debt.over, debt.missing) == (over, 2)
 
 
@@ -375,33 +394,33 @@ def test_a_debt_is_over_when_it_is_settled_or_dropped(standing: Standing, over: 
 def test_a_debt_is_payable_by_live_brokers_that_hold_none_of_it(
     live: str, able: list[int], to: dict[TopicPartition, int]
 ) -> None:
-    open_debt = Debt(T0, OWED, Standing.OPEN, "")
-    several = [open_debt, *(replace(open_debt, standing=each) for each in Standing if each is not Standing.OPEN)]
+    open_debt = PendingReplica(T0, OWED, PendingState.OPEN, "")
+    several = [open_debt, *(replace(open_debt, state=each) for each in PendingState if each is not PendingState.OPEN)]
     snapshot = look(live)
-    assert payable(several, snapshot) == ([open_debt] if able else [])
-    assert (sorted(takers(several, snapshot)), targets(several, snapshot)) == (able, to)
+    assert fillable(several, snapshot) == ([open_debt] if able else [])
+    assert (sorted(eligible_brokers(several, snapshot)), targets(several, snapshot)) == (able, to)
 
 
 def test_takers_of_several_debts_are_those_of_any() -> None:
-    debts = [Debt(T0, OwedReplicas((broker, -1)), Standing.OPEN, "") for broker in (1, 2)]
-    assert takers(debts, look("123")) == {1, 2, 3}
+    debts = [PendingReplica(T0, PendingReplicas((broker, -1)), PendingState.OPEN, "") for broker in (1, 2)]
+    assert eligible_brokers(debts, look("123")) == {1, 2, 3}
 
 
 def test_a_debt_waits_while_its_partition_moves_and_while_a_broker_of_it_is_dead() -> None:
     simulator, journal = two_of_three()
     simulator.restart(3)
     simulator.kill(2)
-    looked = look_for_joined(simulator, journal, Settings(), WHO)
+    looked = poll_joined(simulator, journal, Settings(), WHO)
     assert looked is not None
-    assert looked.able == ()
+    assert looked.eligible == ()
 
 
 def test_a_garbled_document_is_left_out() -> None:
     simulator, journal = two_of_three()
     journal.tree.create("/steward/owed/u/0", "[")
-    assert len(debts(journal, simulator.snapshot())) == 2
+    assert len(list_pending(journal, simulator.snapshot())) == 2
     with pytest.raises(DocumentError, match="broker ids and placeholders"):
-        OwedReplicas.from_json('{"version":1,"replicas":["1"]}', "/steward/owed/u/0")
+        PendingReplicas.from_json('{"version":1,"replicas":["1"]}', "/steward/owed/u/0")
 
 
 # more partitions
@@ -414,7 +433,7 @@ def test_on_kraft_fenced_brokers_take_their_place_and_nothing_is_owed() -> None:
     added = add_partitions(simulator, journal, "t", 3, later=False, who=WHO)
     assert added.done
     assert len(simulator.topics) == 3
-    assert journal.tree.children(paths.OWED) == []
+    assert journal.tree.children(paths.PENDING_REPLICAS) == []
 
 
 def test_too_few_brokers_for_partitions_are_refused_with_a_sentence_or_left_as_a_request() -> None:
@@ -424,13 +443,13 @@ def test_too_few_brokers_for_partitions_are_refused_with_a_sentence_or_left_as_a
     with pytest.raises(RequestError, match="ask with later=True to have it done when a broker joins"):
         add_partitions(simulator, journal, "t", 3, later=False, who=WHO)
     assert add_partitions(simulator, journal, "t", 3, later=True, who=WHO).waits
-    assert carry_out_asked(simulator, journal, WHO) == []
+    assert add_deferred_partitions(simulator, journal, WHO) == []
     simulator.restart(3)
-    looked = look_for_joined(simulator, journal, Settings(), WHO)
+    looked = poll_joined(simulator, journal, Settings(), WHO)
     assert looked is not None
     assert looked.due == (1, 2, 3)
-    assert carry_out_asked(simulator, journal, WHO) == ["Topic t has 3 partitions, 2 of them new."]
-    assert look_for_joined(simulator, journal, Settings(), WHO) is None
+    assert add_deferred_partitions(simulator, journal, WHO) == ["Topic t has 3 partitions, 2 of them new."]
+    assert poll_joined(simulator, journal, Settings(), WHO) is None
 
 
 @pytest.mark.parametrize("then", ["deleted", "created anew", "added"])
@@ -446,19 +465,19 @@ def test_a_request_for_partitions_of_a_topic_that_changed_is_dropped_with_a_reas
         simulator.delete("t")
     if then == "created anew":
         simulator.create("t", [(1, 2, 3)])
-    (told,) = carry_out_asked(simulator, journal, WHO)
+    (told,) = add_deferred_partitions(simulator, journal, WHO)
     assert then in told
-    assert carry_out_asked(simulator, journal, WHO) == []
+    assert add_deferred_partitions(simulator, journal, WHO) == []
 
 
 def test_new_partitions_of_a_topic_to_which_replicas_are_owed_are_owed_as_many() -> None:
     simulator, journal = two_of_three()
     add_partitions(simulator, journal, "t", 4, later=False, who=WHO)
-    assert owed_count(journal.tree) == 4
+    assert count_pending(journal.tree) == 4
     simulator.restart(3)
     fill(simulator, journal, "t-0", "t-1", "t-2", "t-3")
-    settle_debts(simulator, journal, simulator.snapshot(), WHO)
-    assert owed_count(journal.tree) == 0
+    reconcile_pending(simulator, journal, simulator.snapshot(), WHO)
+    assert count_pending(journal.tree) == 0
     assert {len(each.replicas) for each in simulator.topics.values()} == {3}
 
 
@@ -476,4 +495,4 @@ def test_a_journal_in_a_database_keeps_debts_too(tmp_path: Path) -> None:
     simulator = Simulator.of("1a 2b", mode="zookeeper")
     with journal_of(simulator, tmp_path) as journal:
         created(simulator, journal)
-        assert owed_count(journal.tree) == 2
+        assert count_pending(journal.tree) == 2

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from kafka_steward.assignment import TopicPartition
+from kafka_steward.execution.cancellation.cancel_runner import CancelRunner, unfinished_cancels
+from kafka_steward.execution.cancellation.plan_run import PlanRun
 from kafka_steward.execution.cancelling import Scope, request_cancel
 from kafka_steward.execution.decisions.aftermath import what_became
 from kafka_steward.execution.decisions.progress import Progress
-from kafka_steward.execution.undoing.plan_run import PlanRun
-from kafka_steward.execution.undoing.undo import Undo, open_undos
-from kafka_steward.journal.audit import Who
+from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.plans import PlanRecord, PlanStatus
 from kafka_steward.journal.requests import CancelRequest
 from kafka_steward.settings import Settings
+from tests.simulated_plan import WHO, World, memory_journal, move
 from tests.simulator import Simulator
-from tests.worlds import WHO, World, memory_journal, move
 
-ANN = Who(person="ann")
+ANN = Actor(person="ann")
 
 
 @pytest.fixture
@@ -71,7 +72,7 @@ def test_a_cancel_ends_it_and_says_who_and_why(world: World) -> None:
 def test_a_rollback_is_carried_out_to_its_end(world: World, beside: bool) -> None:
     ask(world, "plan")
     stepper = run(world)
-    other = Undo(
+    other = CancelRunner(
         world.simulator, world.journal, world.digest, Settings(throttle=5000), ANN, scope="plan", reason="wrong racks"
     )
     for _ in range(60):
@@ -83,7 +84,7 @@ def test_a_rollback_is_carried_out_to_its_end(world: World, beside: bool) -> Non
         world.simulator.tick()
     assert (progress.status, progress.digest) == (PlanStatus.ROLLED_BACK, world.digest)
     assert [world.replicas(name) for name in ("t-0", "t-1")] == [(1, 2, 3), (2, 3, 1)]
-    assert open_undos(world.journal) == []
+    assert unfinished_cancels(world.journal) == []
     record = world.journal.plans.get(world.digest)
     assert record is not None
     rollback = (record.rolled_back_by or "")[:12]
@@ -112,6 +113,6 @@ def test_a_rollback_that_left_something_alone_says_so(world: World) -> None:
         ),
     ],
 )
-def test_what_became_of_a_plan(record: dict[str, object], told: str) -> None:
+def test_what_became_of_a_plan(record: dict[str, Any], told: str) -> None:
     made = PlanRecord("d" * 64, "one", "apply", status=PlanStatus.CANCELLED)
-    assert what_became(replace(made, **record)) == told  # type: ignore[arg-type]
+    assert what_became(replace(made, **record)) == told

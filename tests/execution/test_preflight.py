@@ -10,15 +10,15 @@ import pytest
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.execution.decisions.holds import SENTENCES, Held, HoldReason
 from kafka_steward.execution.decisions.moves import Event
-from kafka_steward.execution.decisions.outlook import Outlook, Room
 from kafka_steward.execution.decisions.preflight import CHECKS, preflight
+from kafka_steward.execution.decisions.preflight_inputs import PreflightInputs, Room
+from tests.simulated_plan import move
 from tests.simulator import Simulator
-from tests.worlds import move
 
 MOVE = move("t-0", "123", "423", size=100, topic_id="id1")
 
 
-def outlook(*dead: int, foreign: str = "", lost: int = 0, hidden: str = "", **more: Any) -> Outlook:
+def outlook(*dead: int, foreign: str = "", lost: int = 0, hidden: str = "", **more: Any) -> PreflightInputs:
     """What preflight sees of a cluster in which `lost` names a broker whose disk with t-0 has failed."""
     simulator = Simulator.of("1a 2b 3c 4a 5b", "t: 123 231")
     if lost:
@@ -28,7 +28,7 @@ def outlook(*dead: int, foreign: str = "", lost: int = 0, hidden: str = "", **mo
     if foreign:
         simulator.alter({TopicPartition("t", 0): tuple(map(int, foreign))})
     snapshot = replace(simulator.snapshot(), hidden=frozenset(hidden))
-    return Outlook(snapshot, **{"sizes": {TopicPartition("t", 0): 100}, **more})
+    return PreflightInputs(snapshot, **{"sizes": {TopicPartition("t", 0): 100}, **more})
 
 
 def free(*logs_and_bytes: tuple[int, int]) -> tuple[Room, ...]:
@@ -37,7 +37,7 @@ def free(*logs_and_bytes: tuple[int, int]) -> tuple[Room, ...]:
     return tuple(Room(f"/{n}" if several else "", *each) for n, each in enumerate(logs_and_bytes, 1))
 
 
-CASES: dict[HoldReason, tuple[Move, Outlook, str]] = {
+CASES: dict[HoldReason, tuple[Move, PreflightInputs, str]] = {
     HoldReason.PARTITION_GONE: (move("t-7", "123", "423"), outlook(), "t-7 was not moved: it does not exist any more."),
     HoldReason.TOPIC_HIDDEN: (
         move("u-0", "123", "423"),
@@ -47,12 +47,12 @@ CASES: dict[HoldReason, tuple[Move, Outlook, str]] = {
             "principal DESCRIBE on it, as docs/permissions.md says."
         ),
     ),
-    HoldReason.CREATED_ANEW: (
+    HoldReason.RECREATED: (
         replace(MOVE, topic_id="id0"),
         outlook(),
         "t-0 was not moved: its topic was deleted and created anew since the plan was made; make a new plan.",
     ),
-    HoldReason.FOREIGN_REASSIGNMENT: (
+    HoldReason.EXTERNAL_REASSIGNMENT: (
         MOVE,
         outlook(foreign="523"),
         "t-0 was not moved: someone else is moving it to [5, 2, 3]; it is tried again when that has ended.",
@@ -86,7 +86,7 @@ CASES: dict[HoldReason, tuple[Move, Outlook, str]] = {
         outlook(unapproved="3f"),
         "t-0 was not moved: nobody has approved plan 3f, or the approval is gone; approve it in its run, or cancel it.",
     ),
-    HoldReason.TARGET_BOUNCING: (
+    HoldReason.TARGET_RESTARTING: (
         MOVE,
         outlook(3, bouncing=frozenset({3})),
         (
@@ -154,9 +154,9 @@ CASES: dict[HoldReason, tuple[Move, Outlook, str]] = {
             "min_free."
         ),
     ),
-    HoldReason.CLUSTER_STRAINED: (
+    HoldReason.UNDER_MIN_ISR_ELSEWHERE: (
         MOVE,
-        outlook(strained=[TopicPartition("u", 3)]),
+        outlook(under_min_isr_elsewhere=[TopicPartition("u", 3)]),
         (
             "t-0 was not moved: u-3, outside this plan, has fewer replicas in sync than min.insync.replicas; it is "
             "tried again."
@@ -186,7 +186,7 @@ def test_what_becomes_of_the_move() -> None:
     assert by_event[Event.SATISFY] == [HoldReason.SATISFIED, HoldReason.ALREADY_THERE]
     assert by_event[Event.DROP] == [
         HoldReason.PARTITION_GONE,
-        HoldReason.CREATED_ANEW,
+        HoldReason.RECREATED,
         HoldReason.CHANGED_ELSEWHERE,
         HoldReason.DUPLICATE_REPLICA,
     ]
@@ -199,7 +199,7 @@ WIDE = move("t-0", "123", "451")
     ("asked", "seen", "reason", "found"),
     [
         (move("t-0", "123", ""), outlook(), HoldReason.DUPLICATE_REPLICA, []),
-        (MOVE, outlook(bouncing=frozenset({3, 2, 5})), HoldReason.TARGET_BOUNCING, 2),
+        (MOVE, outlook(bouncing=frozenset({3, 2, 5})), HoldReason.TARGET_RESTARTING, 2),
         (WIDE, outlook(5, 4), HoldReason.TARGET_DEAD, 4),
         (move("t-0", "123", "124"), outlook(2, 1), HoldReason.KEPT_REPLICA_DEAD, 1),
         (move("t-0", "123", "12"), outlook(2), HoldReason.KEPT_REPLICA_DEAD, 2),
@@ -208,8 +208,8 @@ WIDE = move("t-0", "123", "451")
         (WIDE, outlook(rooms={5: free((0, 99)), 4: free((0, 100))}), HoldReason.DISK_FULL, 5),
         (
             MOVE,
-            outlook(strained=[TopicPartition("v", 1), TopicPartition("u", 3)]),
-            HoldReason.CLUSTER_STRAINED,
+            outlook(under_min_isr_elsewhere=[TopicPartition("v", 1), TopicPartition("u", 3)]),
+            HoldReason.UNDER_MIN_ISR_ELSEWHERE,
             "v-1",
         ),
         (
@@ -229,7 +229,7 @@ WIDE = move("t-0", "123", "451")
     ],
 )
 def test_the_first_that_stands_in_the_way_is_named(
-    asked: Move, seen: Outlook, reason: HoldReason, found: object
+    asked: Move, seen: PreflightInputs, reason: HoldReason, found: object
 ) -> None:
     assert preflight(asked, seen) == Held.of(TopicPartition("t", 0), reason, found)
 
@@ -242,7 +242,7 @@ def test_the_first_that_stands_in_the_way_is_named(
         (MOVE, outlook(1, bouncing=frozenset({1}))),
         (MOVE, outlook(rooms={4: free((0, 100))})),
         (MOVE, outlook(rooms={4: free((3, 0), (2, 100))})),
-        (move("t-0", "123", "231"), outlook(3, strained=[TopicPartition("u", 0)])),
+        (move("t-0", "123", "231"), outlook(3, under_min_isr_elsewhere=[TopicPartition("u", 0)])),
         (move("t-0", "123", "12"), outlook(3, min_isr={"t": 2})),
         (move("t-0", "123", "1234"), outlook(min_isr={"t": 5})),
         (move("t-0", "123", "12"), outlook(min_isr={"u": 3})),
@@ -271,5 +271,5 @@ def test_the_first_that_stands_in_the_way_is_named(
         "topic id unknown",
     ],
 )
-def test_what_may_begin(asked: Move, seen: Outlook) -> None:
+def test_what_may_begin(asked: Move, seen: PreflightInputs) -> None:
     assert preflight(asked, seen) is None

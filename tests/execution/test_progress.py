@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.execution.decisions.catchup import Track
 from kafka_steward.execution.decisions.holds import Held, HoldReason
 from kafka_steward.execution.decisions.progress import Progress, progress_of
+from kafka_steward.execution.decisions.transfer_rate import TransferRate
 from kafka_steward.journal.moves import MoveRow, MoveState
 from kafka_steward.journal.records import PlanRecord, PlanStatus
-from tests.worlds import move
+from tests.simulated_plan import move
 
 RECORD = PlanRecord("d1", "c", "heal", PlanStatus.RUNNING, reason="As the record says.", left=3)
 #: By chunk, how many of each state there are; each copies 100 bytes.
@@ -33,7 +33,7 @@ ROWS = [
 ]
 FLIES = TopicPartition("submitted", 0)
 HELD = Held.of(TopicPartition("held", 0), HoldReason.TARGET_DEAD, 4)
-TRACK = Track(9000, 130, arrived={FLIES: 30, TopicPartition("submitted", 1): 500}, bytes_per_s=10.0)
+TRACK = TransferRate(9000, 130, arrived={FLIES: 30, TopicPartition("submitted", 1): 500}, bytes_per_s=10.0)
 PROGRESS = Progress(
     digest="d1",
     status=PlanStatus.RUNNING,

@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 
 from kafka_steward.errors import PlanError, SlotTaken
-from kafka_steward.execution.intervening import abandon_plan, resume_plan
+from kafka_steward.execution.detection.detector import Detector
+from kafka_steward.execution.interventions import abandon_plan, resume_plan
 from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.runner import Runner
+from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.execution.snapshot import take_snapshot
-from kafka_steward.execution.watching.detector import Detector
 from kafka_steward.journal.open import Journal
 from kafka_steward.journal.plans import PlanRecord, PlanStatus
 from kafka_steward.planning.files.formats import PlanFolder, read_snapshot
 from kafka_steward.settings import Settings
-from tests.planned import planned
+from tests.local_plan import planned
+from tests.simulated_plan import WHO, move, plan_of
 from tests.simulator import Simulator
-from tests.worlds import WHO, move, plan_of
 
 
 def publish(simulator: Simulator, journal: Journal, plan: PlanFolder, **more: Any) -> PlanRecord:
@@ -109,10 +109,10 @@ def test_a_heal_goes_first_and_gives_the_cluster_back(simulator: Simulator, jour
     publish(simulator, journal, heal)
     assert status(journal, asked) is PlanStatus.PAUSED
     assert journal.slot.owner() == heal.digest
-    Runner(simulator, journal, heal.digest, Settings(), WHO).step()
+    PlanRunner(simulator, journal, heal.digest, Settings(), WHO).step()
     simulator.restart(1)
     simulator.tick(5)
-    assert Runner(simulator, journal, heal.digest, Settings(), WHO).step().ended
+    assert PlanRunner(simulator, journal, heal.digest, Settings(), WHO).step().ended
     assert journal.slot.owner() == asked.digest
     assert status(journal, asked) is PlanStatus.RUNNING
     told = [row.entry.action.value for row in journal.audit.rows(plan=asked.digest)]
@@ -154,16 +154,16 @@ def test_a_heal_that_nobody_steps_any_more_is_superseded_by_the_next(simulator: 
     first, second = a_heal(simulator), a_heal(simulator, "t-0", note="another")
     publish(simulator, journal, first)
     slow = Settings(throttle=1)
-    Runner(simulator, journal, first.digest, slow, WHO).step()
+    PlanRunner(simulator, journal, first.digest, slow, WHO).step()
     detector = Detector(simulator, journal, Settings(heal_failure_interval=0), WHO)
     simulator.now_ms += 600_000
-    assert detector.look().handled == (1,)
+    assert detector.poll().handled == (1,)
     simulator.now_ms += 1
-    assert detector.look().failed == (1,)
+    assert detector.poll().failed == (1,)
     publish(simulator, journal, second)
     assert status(journal, first) is PlanStatus.ABANDONED
     assert journal.slot.owner() == second.digest
-    detector.look()
+    detector.poll()
     assert journal.tree.children("/admin/reassignments") == []
     assert not any("throttled" in key for of in simulator.topic_settings.values() for key in of)
 
@@ -173,6 +173,6 @@ def test_a_stuck_heal_waits_for_a_person(simulator: Simulator, journal: Journal)
     first = a_heal(simulator)
     journal.plans.update(publish(simulator, journal, first), status=PlanStatus.STUCK)
     simulator.now_ms += 1_200_000
-    assert Detector(simulator, journal, Settings(), WHO).look().handled == (1,)
+    assert Detector(simulator, journal, Settings(), WHO).poll().handled == (1,)
     with pytest.raises(SlotTaken):
         publish(simulator, journal, a_heal(simulator, "t-0"))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from kafka_steward.execution.decisions.rates import returned, set_late, to_set
-from kafka_steward.journal.records import Borrowed
+from kafka_steward.journal.records import ThrottleLease
 
 
-def noted(before: str | None, ours: str | None, rate: str = "50", *earlier: str, **others: str) -> Borrowed:
-    return Borrowed(before, ours, {"p": (rate,), **{plan: (each,) for plan, each in others.items()}}, earlier)
+def noted(before: str | None, ours: str | None, rate: str = "50", *earlier: str, **others: str) -> ThrottleLease:
+    return ThrottleLease(before, ours, {"p": (rate,), **{plan: (each,) for plan, each in others.items()}}, earlier)
 
 
 @pytest.mark.parametrize(
@@ -39,9 +39,15 @@ def noted(before: str | None, ours: str | None, rate: str = "50", *earlier: str,
         (noted(None, "20", "20", "50"), "50", "20", noted(None, "50", "50", "20"), "50"),
         (noted(None, "50", "50", q="80"), "90", "50", noted(None, "80", "90", "50", q="80"), "80"),
         (noted(None, "50"), None, None, noted(None, "50"), "50"),
-        (Borrowed(None, "50", {"p": ()}), None, None, Borrowed(None, "50", {"p": ()}), "50"),
-        (Borrowed(None, None, {"p": ()}), None, None, Borrowed(None, None, {"p": ()}), None),
-        (Borrowed(None, "80", {"q": ()}), "50", "80", Borrowed(None, "50", {"q": (), "p": ("50",)}, ("80",)), "50"),
+        (ThrottleLease(None, "50", {"p": ()}), None, None, ThrottleLease(None, "50", {"p": ()}), "50"),
+        (ThrottleLease(None, None, {"p": ()}), None, None, ThrottleLease(None, None, {"p": ()}), None),
+        (
+            ThrottleLease(None, "80", {"q": ()}),
+            "50",
+            "80",
+            ThrottleLease(None, "50", {"q": (), "p": ("50",)}, ("80",)),
+            "50",
+        ),
     ],
     ids=[
         "none was there",
@@ -74,7 +80,7 @@ def noted(before: str | None, ours: str | None, rate: str = "50", *earlier: str,
     ],
 )
 def test_the_rate_of_a_broker(
-    known: Borrowed | None, rate: str | None, now: str | None, then: Borrowed | None, wanted: str | None
+    known: ThrottleLease | None, rate: str | None, now: str | None, then: ThrottleLease | None, wanted: str | None
 ) -> None:
     assert to_set(known, "p", rate, now) == (then, wanted)
 
@@ -91,13 +97,13 @@ def test_an_earlier_rate_of_ours_that_shows_is_ours_to_give_back() -> None:
 
 def test_what_was_set_too_late_is_owed_again() -> None:
     assert set_late(None, "p", "50", "70") == noted("70", "50")
-    others = Borrowed(None, "80", {"q": ("80",)})
-    assert set_late(others, "p", "50", "80") == Borrowed(None, "80", {"q": ("80",), "p": ("50",)}, ("50",))
+    others = ThrottleLease(None, "80", {"q": ("80",)})
+    assert set_late(others, "p", "50", "80") == ThrottleLease(None, "80", {"q": ("80",), "p": ("50",)}, ("50",))
     assert set_late(noted(None, "50", "50", "20"), "p", "50", None) == noted(None, "50", "50", "20")
 
 
 def test_no_more_than_twenty_rates_are_remembered() -> None:
-    known: Borrowed | None = None
+    known: ThrottleLease | None = None
     for rate in range(100, 200):
         known, _ = to_set(known, "p", str(rate), None if known is None else known.ours)
     assert known is not None

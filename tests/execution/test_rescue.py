@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from kafka_steward.cluster.state import Partition
-from kafka_steward.execution.decisions.rescue import can_go_back, dead_targets, death, hopeless
+from kafka_steward.execution.decisions.dead_broker import cancel_is_safe, dead_target_reason, dead_targets, unfinishable
 from kafka_steward.journal.moves import MoveRow, MoveState, Phase
 from tests.execution.looks import brokers, look, part
-from tests.worlds import move
+from tests.simulated_plan import move
 
 FLIES = part("t-0", "4231", isr="123", adding="4", removing="1")
 
@@ -48,7 +48,7 @@ def test_only_what_flies_to_a_dead_broker_is_cancelled(
     phase: Phase, partition: Partition, live: str, bouncing: str, cancelled: bool
 ) -> None:
     moving = row(phase=phase)
-    found = hopeless([moving], look(live, partition), frozenset(brokers(bouncing)))
+    found = unfinishable([moving], look(live, partition), frozenset(brokers(bouncing)))
     assert found == ([moving] if cancelled else [])
 
 
@@ -68,7 +68,7 @@ def test_of_one_replica_at_a_time_only_the_target_of_what_flies_counts() -> None
     ],
 )
 def test_the_clause_names_the_dead_in_order(live: str, clause: str) -> None:
-    assert death(row(), look(live, part("t-0", "4231", isr="13", adding="4", removing="1"))) == clause
+    assert dead_target_reason(row(), look(live, part("t-0", "4231", isr="13", adding="4", removing="1"))) == clause
 
 
 @pytest.mark.parametrize(
@@ -82,10 +82,10 @@ def test_the_clause_names_the_dead_in_order(live: str, clause: str) -> None:
     ids=["originals in sync", "only the new one in sync", "nothing in sync is live", "gone"],
 )
 def test_a_cancel_must_not_take_the_partition_offline(partition: Partition, live: str, can: bool) -> None:
-    assert can_go_back(row(), look(live, partition)) is can
+    assert cancel_is_safe(row(), look(live, partition)) is can
 
 
 def test_a_later_stride_goes_back_to_what_the_ones_before_it_brought() -> None:
     second = part("t-0", "12345", isr="4", adding="5")
-    assert can_go_back(row("456"), look("45", second)) is True
-    assert can_go_back(row("456"), look("5", second)) is False
+    assert cancel_is_safe(row("456"), look("45", second)) is True
+    assert cancel_is_safe(row("456"), look("5", second)) is False

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from kafka_steward.assignment import Operation
-from kafka_steward.execution.decisions.resting import why_resting
+from kafka_steward.execution.decisions.plan_window import outside_window_reason
 from kafka_steward.journal.records import PlanRecord, PlanStatus
 from kafka_steward.settings import Settings
+from tests.simulated_plan import World, memory_journal, move
 from tests.simulator import Simulator
-from tests.worlds import World, memory_journal, move
 
 #: The simulator's clock begins at 1970-01-01 00:16:40 UTC.
 SHUT = Settings(throttle=0, maintenance_window="02:00-04:00", max_in_flight=1)
@@ -69,16 +69,16 @@ def test_a_heal_waits_for_no_window() -> None:
 def test_only_what_can_wait_waits(operation: Operation) -> None:
     record = PlanRecord("d", "c", operation.value)
     urgent = {Operation.HEAL, Operation.FILL, Operation.ROLLBACK}
-    assert (why_resting(record, SHUT, 0) == "") is (operation in urgent)
+    assert (outside_window_reason(record, SHUT, 0) == "") is (operation in urgent)
 
 
 def test_the_sentence_names_the_window_in_its_own_time_zone_and_is_empty_while_it_is_open() -> None:
     record, rome = PlanRecord("d", "c", "apply"), replace(SHUT, maintenance_timezone="Europe/Rome")
-    assert why_resting(record, rome, 0) == (
+    assert outside_window_reason(record, rome, 0) == (
         "Nothing new is submitted outside the maintenance window 02:00-04:00; it opens 1970-01-01 02:00 (Europe/Rome)."
     )
-    assert why_resting(record, rome, 3_600_000) == ""
-    assert why_resting(record, Settings(), 0) == ""
+    assert outside_window_reason(record, rome, 3_600_000) == ""
+    assert outside_window_reason(record, Settings(), 0) == ""
 
 
 def test_a_plan_that_made_way_goes_on_resting_and_does_not_wait_for_a_person() -> None:

@@ -8,14 +8,16 @@ import pytest
 
 from kafka_steward.errors import PlanError
 from kafka_steward.execution.loop import run_to_end
-from kafka_steward.execution.runner import Runner
+from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal import paths
+from kafka_steward.journal.approvals import Approval
 from kafka_steward.journal.audit import Outcome
 from kafka_steward.journal.plans import PlanStatus
+from kafka_steward.journal.quarantine import QUARANTINE, QuarantinedDocument, quarantine_document
 from kafka_steward.settings import Settings
 from tests.execution.runs import apply, heal, simulator
+from tests.simulated_plan import WHO, World, heal_moves, journal_of, memory_journal, move
 from tests.simulator import Simulator
-from tests.worlds import WHO, World, heal_moves, journal_of, memory_journal, move
 
 __all__ = ["simulator"]
 
@@ -82,6 +84,33 @@ def test_plans_that_ended_long_ago_are_forgotten_when_another_ends(simulator: Si
     assert world.journal.plans.get(kept) is not None
 
 
+def test_approvals_and_quarantined_documents_are_deleted_with_the_plans_of_their_time(simulator: Simulator) -> None:
+    world, digests = heal(simulator), [letter * 64 for letter in "abc"]
+    tree, times_ms = world.journal.tree, [0, world.settings.plan_retention * 86_400_000 - 60_000]
+    for digest, ms in zip(digests[:2], times_ms, strict=True):
+        simulator.now_ms += int(ms)
+        record = world.publish(digest, [])
+        world.journal.plans.update(record, status=PlanStatus.COMPLETED)
+        tree.create(paths.approval(digest), Approval(digest, "ada").to_json())
+        tree.create(paths.approval(f"{digest[0]}0{digest[2:]}"), Approval(digest, "ada").to_json())  # of no plan
+        quarantine_document(tree, tree.create(f"/admin/{digest[0]}", "{"), "no JSON", None)
+    simulator.now_ms += 120_000
+    assert world.run().ended
+    assert tree.children(paths.APPROVALS) == [f"b0{'b' * 62}", "b" * 64]
+    assert [QuarantinedDocument.from_node(node).path for node in tree.below(QUARANTINE)] == ["/admin/b"]
+
+
+@pytest.mark.parametrize(("minutes", "kept"), [(59, True), (61, False)])
+def test_without_retention_a_plan_that_ended_is_kept_for_an_hour(
+    simulator: Simulator, minutes: int, *, kept: bool
+) -> None:
+    world = heal(simulator, settings=Settings(throttle=0, plan_retention=0))
+    world.journal.plans.update(world.publish("a" * 64, []), status=PlanStatus.COMPLETED)
+    simulator.now_ms += minutes * 60_000
+    assert world.run().ended
+    assert (world.journal.plans.get("a" * 64) is not None) is kept
+
+
 def test_publishing_again_does_not_begin_again(simulator: Simulator) -> None:
     world = heal(simulator)
     world.run()
@@ -134,7 +163,7 @@ def test_the_pause_between_chunks_is_kept(simulator: Simulator) -> None:
 def test_another_cluster_or_an_unknown_plan_is_refused(simulator: Simulator) -> None:
     world = heal(simulator)
     with pytest.raises(PlanError, match="no plan 0000"):
-        Runner(simulator, world.journal, "0000", world.settings, WHO).step()
+        PlanRunner(simulator, world.journal, "0000", world.settings, WHO).step()
     simulator.cluster_id = "another"
     with pytest.raises(PlanError, match="is of cluster simulated, and this is another"):
         world.step()
@@ -153,7 +182,7 @@ def test_a_plan_that_made_way_goes_on_afterwards(simulator: Simulator) -> None:
     world = apply(simulator, move("t-0", "123", "423"))
     healing = World(simulator, world.journal, [move("t-1", "231", "234")])
     world.journal.slot.take(world.digest)
-    world.journal.slot.yield_to(healing.digest)
+    world.journal.slot.preempt_with(healing.digest)
     record = world.journal.plans.get(world.digest)
     assert record is not None
     world.journal.plans.update(record, status=PlanStatus.PAUSED, reason="it made way")

@@ -25,27 +25,27 @@ from hypothesis.stateful import (
 
 from kafka_steward.assignment import Assignment, Move, TopicPartition
 from kafka_steward.errors import ClusterError, JournalError, PlanError
+from kafka_steward.execution.cancellation.cancel_runner import CancelRunner, left_alone, unfinished_cancels
 from kafka_steward.execution.cancelling import request_cancel
-from kafka_steward.execution.decisions.strides import stops
-from kafka_steward.execution.intervening import change_throttle, resume_plan
-from kafka_steward.execution.loop import Stepper
+from kafka_steward.execution.decisions.staging import intermediate_assignments
+from kafka_steward.execution.detection.detector import Detector
+from kafka_steward.execution.detection.idle_plans import pause_idle_plans
+from kafka_steward.execution.interventions import change_throttle, resume_plan
+from kafka_steward.execution.loop import StepRunner
 from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.runner import Runner
-from kafka_steward.execution.undoing.undo import Undo, left_alone, open_undos
-from kafka_steward.execution.watching.detector import Detector
-from kafka_steward.execution.watching.tending import tend_abandoned
+from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal import paths
 from kafka_steward.journal.chunks import ORPHAN_MS
-from kafka_steward.journal.locks import Slot
+from kafka_steward.journal.locks import PlanSlot
 from kafka_steward.journal.moves import MoveState
 from kafka_steward.journal.plans import PlanStatus
 from kafka_steward.planning.files.formats import PlanFolder
 from kafka_steward.settings import Settings
 from tests.crash import Died, Faults
-from tests.places import LOCK_TICKS, Place
+from tests.crash_environment import LOCK_TICKS, Place
 from tests.rings import tried
+from tests.simulated_plan import FOLLOWERS, RATE, WHO, heal_moves, move, plan_of
 from tests.simulator import Simulator
-from tests.worlds import FOLLOWERS, RATE, WHO, heal_moves, move, plan_of
 
 BROKERS = (1, 2, 3, 4)
 #: Steps within which an undisturbed plan of this size must end, attempts and a lock to run out included.
@@ -82,12 +82,12 @@ class RunnerMachine(RuleBasedStateMachine):
         self.undoing = False
         self.runner = self.new_process(Faults())
 
-    def new_process(self, faults: Faults) -> Stepper:
+    def new_process(self, faults: Faults) -> StepRunner:
         cluster, journal = self.place.process(faults)
         with suppress(ClusterError, JournalError, Died):
             publish_plan(cluster, journal, self.place.plan, settings=self.place.settings, who=WHO)
         plan = cluster, journal, self.place.plan.digest, self.place.settings, WHO
-        return Undo(*plan, scope="plan", reason="as it was") if self.undoing else Runner(*plan)
+        return CancelRunner(*plan, scope="plan", reason="as it was") if self.undoing else PlanRunner(*plan)
 
     @rule(ticks=st.integers(0, 3))
     def step(self, ticks: int) -> None:
@@ -171,7 +171,7 @@ class RunnerMachine(RuleBasedStateMachine):
         cluster, journal = self.place.process(Faults())
         for _ in range(2):
             with suppress(ClusterError, JournalError):
-                tend_abandoned(cluster, journal, self.place.settings, WHO)
+                pause_idle_plans(cluster, journal, self.place.settings, WHO)
 
     @rule()
     def someone_resumes_it(self) -> None:
@@ -222,7 +222,14 @@ class RunnerMachine(RuleBasedStateMachine):
             if name in self.moves:
                 there = self.moves[name]
                 back = replace(there, before=there.after, after=there.before)
-                sets += map(frozenset, (there.after, *stops(there), *(stops(back) if self.undoing else ())))
+                sets += map(
+                    frozenset,
+                    (
+                        there.after,
+                        *intermediate_assignments(there),
+                        *(intermediate_assignments(back) if self.undoing else ()),
+                    ),
+                )
             assert frozenset(partition.replicas) in sets, f"{name} is at {partition.replicas}"
 
     @invariant()
@@ -267,7 +274,7 @@ class RunnerMachine(RuleBasedStateMachine):
         if self.undoing:
             self.verify_undone(progress.digest)
         # What a plan that ended owes to a broker that was dead is given back by any later look.
-        Detector(*self.place.process(Faults()), self.place.settings, WHO).look()
+        Detector(*self.place.process(Faults()), self.place.settings, WHO).poll()
         self.verify_only_orphans_are_left()
         self.verify_end()
 
@@ -287,7 +294,7 @@ class RunnerMachine(RuleBasedStateMachine):
         listed = {TopicPartition(each.topic, each.partition) for each in left_alone(journal, rollback)}
         assert (undone.rolled_back_by, undone.not_taken_back) == (rollback, len(listed))
         assert (undone.status is PlanStatus.ROLLED_BACK) == (not listed)
-        assert open_undos(journal) == []
+        assert unfinished_cancels(journal) == []
         for name in self.moves.keys() - listed:
             # What Kafka heard only after it had answered everything else is nobody's to know.
             if not self.willed[name] and not self.late:
@@ -298,7 +305,7 @@ class RunnerMachine(RuleBasedStateMachine):
         tree, _, _ = self.place.stores
         kept = ("/steward/plans/", "/steward/slot", "/steward/step_lock")
         assert [path for path in tree._nodes if not path.startswith(kept)] == []
-        assert Slot(tree).owner() is None
+        assert PlanSlot(tree).owner() is None
         lists = {topic: of[FOLLOWERS] for topic, of in self.simulator.topic_settings.items() if FOLLOWERS in of}
         rates = {str(broker): of[RATE] for broker, of in self.simulator.broker_settings.items() if RATE in of}
         lists = {topic: ",".join(sorted(entries.split(","))) for topic, entries in lists.items()}

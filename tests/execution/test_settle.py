@@ -8,9 +8,15 @@ import pytest
 
 from kafka_steward.cluster.state import Broker, Partition, Snapshot
 from kafka_steward.execution.decisions.moves import next_state
-from kafka_steward.execution.decisions.settle import MEANING, Finding, Standing, settle, standing
+from kafka_steward.execution.decisions.observe import (
+    TRANSITION_OF,
+    Observation,
+    ObservedState,
+    observe_move,
+    observe_moves,
+)
 from kafka_steward.journal.moves import MoveRow, MoveState, Phase
-from tests.worlds import move
+from tests.simulated_plan import move
 
 LIVE = frozenset({2, 3, 4})
 MOVE = move("t-0", "123", "423", topic_id="id1")
@@ -23,30 +29,34 @@ def seen(replicas: str, isr: str, *, adding: str = "", removing: str = "", topic
 
 FLYING = seen("4231", "123", adding="4", removing="1")
 CASES = {
-    "flying": (Phase.ACCEPTED, FLYING, Standing.FLYING),
-    "flying, and not known to be accepted": (Phase.INTENDED, FLYING, Standing.FLYING),
-    "arrived": (Phase.ACCEPTED, seen("423", "234"), Standing.ARRIVED),
-    "arrived, answer lost": (Phase.INTENDED, seen("423", "234"), Standing.ARRIVED),
-    "arrived while being cancelled": (Phase.CANCELLING, seen("423", "234"), Standing.ARRIVED),
-    "at the target, ISR not whole yet": (Phase.ACCEPTED, seen("423", "23"), Standing.FLYING),
-    "at the target in another order": (Phase.ACCEPTED, seen("234", "234"), Standing.TAKEN_OVER),
-    "never asked": (Phase.INTENDED, seen("123", "23"), Standing.NEVER_BEGAN),
-    "cancelled by someone": (Phase.ACCEPTED, seen("123", "23"), Standing.CANCELLED_BY_SOMEONE),
-    "cancelled by someone, order lost": (Phase.ACCEPTED, seen("231", "23"), Standing.CANCELLED_BY_SOMEONE),
-    "order lost before it was known to be taken": (Phase.INTENDED, seen("231", "23"), Standing.CANCELLED_BY_SOMEONE),
-    "cancel asked, still listed": (Phase.CANCELLING, FLYING, Standing.CANCELLING),
-    "cancelled, order lost": (Phase.CANCELLING, seen("231", "23"), Standing.DISORDERED),
-    "cancelled, as it was": (Phase.CANCELLING, seen("123", "23"), Standing.RESTORED),
-    "elsewhere": (Phase.ACCEPTED, seen("234", "234"), Standing.TAKEN_OVER),
-    "on its way elsewhere": (Phase.ACCEPTED, seen("5231", "23", adding="5", removing="1"), Standing.TAKEN_OVER),
-    "wedged": (Phase.ACCEPTED, seen("1234", "1234", adding="4", removing="4"), Standing.TAKEN_OVER),
-    "a broker that has not heard of its end": (Phase.ACCEPTED, seen("4231", "234"), Standing.FLYING),
-    "a broker that has not heard of its cancel": (Phase.CANCELLING, seen("4231", "23"), Standing.FLYING),
-    "deleted": (Phase.ACCEPTED, None, Standing.GONE),
-    "created anew": (Phase.ACCEPTED, seen("423", "234", topic_id="id2"), Standing.CREATED_ANEW),
-    "topic id unknown": (Phase.ACCEPTED, seen("423", "234", topic_id=None), Standing.ARRIVED),
-    "at the target, and with one more": (Phase.ACCEPTED, seen("4235", "235"), Standing.TAKEN_OVER),
-    "what was to be removed, behind others": (Phase.ACCEPTED, seen("2341", "234"), Standing.TAKEN_OVER),
+    "flying": (Phase.ACCEPTED, FLYING, ObservedState.IN_FLIGHT),
+    "flying, and not known to be accepted": (Phase.INTENDED, FLYING, ObservedState.IN_FLIGHT),
+    "arrived": (Phase.ACCEPTED, seen("423", "234"), ObservedState.ARRIVED),
+    "arrived, answer lost": (Phase.INTENDED, seen("423", "234"), ObservedState.ARRIVED),
+    "arrived while being cancelled": (Phase.CANCELLING, seen("423", "234"), ObservedState.ARRIVED),
+    "at the target, ISR not whole yet": (Phase.ACCEPTED, seen("423", "23"), ObservedState.IN_FLIGHT),
+    "at the target in another order": (Phase.ACCEPTED, seen("234", "234"), ObservedState.TAKEN_OVER),
+    "never asked": (Phase.INTENDED, seen("123", "23"), ObservedState.NOT_STARTED),
+    "cancelled by someone": (Phase.ACCEPTED, seen("123", "23"), ObservedState.CANCELLED_EXTERNALLY),
+    "cancelled by someone, order lost": (Phase.ACCEPTED, seen("231", "23"), ObservedState.CANCELLED_EXTERNALLY),
+    "order lost before it was known to be taken": (
+        Phase.INTENDED,
+        seen("231", "23"),
+        ObservedState.CANCELLED_EXTERNALLY,
+    ),
+    "cancel asked, still listed": (Phase.CANCELLING, FLYING, ObservedState.CANCELLING),
+    "cancelled, order lost": (Phase.CANCELLING, seen("231", "23"), ObservedState.ORDER_CHANGED),
+    "cancelled, as it was": (Phase.CANCELLING, seen("123", "23"), ObservedState.RESTORED),
+    "elsewhere": (Phase.ACCEPTED, seen("234", "234"), ObservedState.TAKEN_OVER),
+    "on its way elsewhere": (Phase.ACCEPTED, seen("5231", "23", adding="5", removing="1"), ObservedState.TAKEN_OVER),
+    "wedged": (Phase.ACCEPTED, seen("1234", "1234", adding="4", removing="4"), ObservedState.TAKEN_OVER),
+    "a broker that has not heard of its end": (Phase.ACCEPTED, seen("4231", "234"), ObservedState.IN_FLIGHT),
+    "a broker that has not heard of its cancel": (Phase.CANCELLING, seen("4231", "23"), ObservedState.IN_FLIGHT),
+    "deleted": (Phase.ACCEPTED, None, ObservedState.GONE),
+    "created anew": (Phase.ACCEPTED, seen("423", "234", topic_id="id2"), ObservedState.RECREATED),
+    "topic id unknown": (Phase.ACCEPTED, seen("423", "234", topic_id=None), ObservedState.ARRIVED),
+    "at the target, and with one more": (Phase.ACCEPTED, seen("4235", "235"), ObservedState.TAKEN_OVER),
+    "what was to be removed, behind others": (Phase.ACCEPTED, seen("2341", "234"), ObservedState.TAKEN_OVER),
 }
 
 
@@ -54,7 +64,7 @@ CASES = {
 def test_a_submitted_move(case: str) -> None:
     phase, partition, expected = CASES[case]
     row = MoveRow(MOVE, MoveState.SUBMITTED, "why", attempt=1, phase=phase)
-    assert standing(row, partition, LIVE) is expected
+    assert observe_move(row, partition, LIVE) is expected
 
 
 WIDE = move("t-0", "123", "456", topic_id="id1")
@@ -62,31 +72,49 @@ ALL, ORIGINALS, TWO = frozenset(range(1, 8)), frozenset({1, 2, 3}), frozenset({2
 COMES, GOES = seen("1234", "123", adding="4"), seen("1234", "1234", removing="4")
 #: Phase, new replicas that the submission named (None: all at once), what is seen, who is live.
 STRIDES = {
-    "a stride flies": (Phase.ACCEPTED, 1, COMES, ALL, Standing.FLYING),
-    "a stride flies, and is being cancelled": (Phase.CANCELLING, 1, COMES, ALL, Standing.CANCELLING),
-    "someone else's stride": (Phase.ACCEPTED, None, COMES, ALL, Standing.TAKEN_OVER),
-    "another broker's replica comes": (Phase.ACCEPTED, 1, seen("1237", "123", adding="7"), ALL, Standing.TAKEN_OVER),
-    "what came is let go of": (Phase.CANCELLING, 1, GOES, ORIGINALS, Standing.RETURNING),
-    "what came is let go of, an original is dead": (Phase.CANCELLING, 1, GOES, TWO, Standing.CANCELLING),
-    "someone lets go of what came": (Phase.ACCEPTED, 1, GOES, ALL, Standing.TAKEN_OVER),
+    "a stride flies": (Phase.ACCEPTED, 1, COMES, ALL, ObservedState.IN_FLIGHT),
+    "a stride flies, and is being cancelled": (Phase.CANCELLING, 1, COMES, ALL, ObservedState.CANCELLING),
+    "someone else's stride": (Phase.ACCEPTED, None, COMES, ALL, ObservedState.TAKEN_OVER),
+    "another broker's replica comes": (
+        Phase.ACCEPTED,
+        1,
+        seen("1237", "123", adding="7"),
+        ALL,
+        ObservedState.TAKEN_OVER,
+    ),
+    "what came is let go of": (Phase.CANCELLING, 1, GOES, ORIGINALS, ObservedState.RETURNING),
+    "what came is let go of, an original is dead": (Phase.CANCELLING, 1, GOES, TWO, ObservedState.CANCELLING),
+    "someone lets go of what came": (Phase.ACCEPTED, 1, GOES, ALL, ObservedState.TAKEN_OVER),
     "cancelled, and bound elsewhere": (
         Phase.CANCELLING,
         1,
         seen("12347", "123", adding="7", removing="4"),
         ALL,
-        Standing.TAKEN_OVER,
+        ObservedState.TAKEN_OVER,
     ),
-    "a stride arrived": (Phase.ACCEPTED, 1, seen("1234", "1234"), ALL, Standing.HALFWAY),
-    "more arrived than was named": (Phase.ACCEPTED, 1, seen("12345", "1234"), ALL, Standing.HALFWAY),
-    "the second was never asked": (Phase.INTENDED, 2, seen("1234", "1234"), ALL, Standing.NEVER_BEGAN),
-    "someone cancelled the second": (Phase.ACCEPTED, 2, seen("1234", "1234"), ALL, Standing.CANCELLED_HALFWAY),
-    "cancelled halfway": (Phase.CANCELLING, 2, seen("1234", "1234"), ORIGINALS, Standing.DISORDERED),
-    "cancelled halfway, an original is dead": (Phase.CANCELLING, 2, seen("1234", "1234"), TWO, Standing.STRANDED),
-    "halfway, though asked for as a whole": (Phase.ACCEPTED, None, seen("1234", "1234"), ALL, Standing.TAKEN_OVER),
-    "a stride flies, and none was named": (Phase.ACCEPTED, 0, COMES, ALL, Standing.TAKEN_OVER),
-    "halfway, and none was named": (Phase.ACCEPTED, 0, seen("1234", "1234"), ALL, Standing.TAKEN_OVER),
-    "at no stop of it": (Phase.ACCEPTED, 1, seen("1235", "1235"), ALL, Standing.TAKEN_OVER),
-    "back before the first": (Phase.ACCEPTED, 1, seen("123", "123"), ALL, Standing.CANCELLED_BY_SOMEONE),
+    "a stride arrived": (Phase.ACCEPTED, 1, seen("1234", "1234"), ALL, ObservedState.BETWEEN_STAGES),
+    "more arrived than was named": (Phase.ACCEPTED, 1, seen("12345", "1234"), ALL, ObservedState.BETWEEN_STAGES),
+    "the second was never asked": (Phase.INTENDED, 2, seen("1234", "1234"), ALL, ObservedState.NOT_STARTED),
+    "someone cancelled the second": (
+        Phase.ACCEPTED,
+        2,
+        seen("1234", "1234"),
+        ALL,
+        ObservedState.CANCELLED_BETWEEN_STAGES,
+    ),
+    "cancelled halfway": (Phase.CANCELLING, 2, seen("1234", "1234"), ORIGINALS, ObservedState.ORDER_CHANGED),
+    "cancelled halfway, an original is dead": (
+        Phase.CANCELLING,
+        2,
+        seen("1234", "1234"),
+        TWO,
+        ObservedState.CANNOT_ROLL_BACK,
+    ),
+    "halfway, though asked for as a whole": (Phase.ACCEPTED, None, seen("1234", "1234"), ALL, ObservedState.TAKEN_OVER),
+    "a stride flies, and none was named": (Phase.ACCEPTED, 0, COMES, ALL, ObservedState.TAKEN_OVER),
+    "halfway, and none was named": (Phase.ACCEPTED, 0, seen("1234", "1234"), ALL, ObservedState.TAKEN_OVER),
+    "at no stop of it": (Phase.ACCEPTED, 1, seen("1235", "1235"), ALL, ObservedState.TAKEN_OVER),
+    "back before the first": (Phase.ACCEPTED, 1, seen("123", "123"), ALL, ObservedState.CANCELLED_EXTERNALLY),
 }
 
 
@@ -97,44 +125,44 @@ def stride(phase: Phase, count: int | None) -> MoveRow:
 @pytest.mark.parametrize("case", STRIDES)
 def test_a_move_that_gets_one_replica_at_a_time(case: str) -> None:
     phase, count, partition, live, expected = STRIDES[case]
-    assert standing(stride(phase, count), partition, live) is expected
+    assert observe_move(stride(phase, count), partition, live) is expected
 
 
 def test_without_a_topic_id_in_the_plan_any_topic_of_that_name_is_meant() -> None:
     row = MoveRow(move("t-0", "123", "423"), MoveState.SUBMITTED, attempt=1)
-    assert standing(row, seen("423", "234"), LIVE) is Standing.ARRIVED
+    assert observe_move(row, seen("423", "234"), LIVE) is ObservedState.ARRIVED
 
 
 def test_a_replica_that_was_in_sync_and_died_is_not_waited_for() -> None:
     row = MoveRow(MOVE, MoveState.SUBMITTED, attempt=1, phase=Phase.ACCEPTED)
-    assert standing(row, seen("423", "23"), frozenset({2, 3})) is Standing.ARRIVED_SINCE_SHRUNK
+    assert observe_move(row, seen("423", "23"), frozenset({2, 3})) is ObservedState.ARRIVED_SINCE_SHRUNK
 
 
 def test_an_isr_that_was_whole_once_need_not_be_whole_again() -> None:
     row = MoveRow(MOVE, MoveState.SUBMITTED, attempt=1, phase=Phase.ACCEPTED, isr_seen=True)
-    assert standing(row, seen("423", "23"), LIVE) is Standing.ARRIVED
+    assert observe_move(row, seen("423", "23"), LIVE) is ObservedState.ARRIVED
 
 
 def test_what_was_tried_and_flies_is_ours_and_what_was_not_is_not() -> None:
-    assert standing(MoveRow(MOVE, attempt=1), FLYING, LIVE) is Standing.ADOPTED
-    assert standing(MoveRow(MOVE, attempt=0), FLYING, LIVE) is None
-    assert standing(MoveRow(MOVE, MoveState.HELD, attempt=1), seen("123", "23"), LIVE) is None
+    assert observe_move(MoveRow(MOVE, attempt=1), FLYING, LIVE) is ObservedState.ADOPTED
+    assert observe_move(MoveRow(MOVE, attempt=0), FLYING, LIVE) is None
+    assert observe_move(MoveRow(MOVE, MoveState.HELD, attempt=1), seen("123", "23"), LIVE) is None
 
 
 def test_a_pure_reorder_is_told_by_its_order() -> None:
     reorder = MoveRow(move("t-0", "123", "231"), MoveState.SUBMITTED, attempt=1, phase=Phase.INTENDED)
-    assert standing(reorder, seen("123", "123"), LIVE) is Standing.NEVER_BEGAN
-    assert standing(reorder, seen("231", "123"), LIVE) is Standing.ARRIVED
+    assert observe_move(reorder, seen("123", "123"), LIVE) is ObservedState.NOT_STARTED
+    assert observe_move(reorder, seen("231", "123"), LIVE) is ObservedState.ARRIVED
 
 
 @pytest.mark.parametrize("state", [state for state in MoveState if state.settled])
 def test_what_is_settled_stays_so(state: MoveState) -> None:
-    assert standing(MoveRow(MOVE, state, attempt=1), FLYING, LIVE) is None
+    assert observe_move(MoveRow(MOVE, state, attempt=1), FLYING, LIVE) is None
 
 
 def test_each_meaning_is_possible_in_the_table() -> None:
-    for each, (event, words) in MEANING.items():
-        start = MoveState.WAITING if each is Standing.ADOPTED else MoveState.SUBMITTED
+    for each, (event, words) in TRANSITION_OF.items():
+        start = MoveState.WAITING if each is ObservedState.ADOPTED else MoveState.SUBMITTED
         assert next_state(start, event)
         assert words
 
@@ -148,9 +176,11 @@ def test_findings_come_in_the_order_of_the_rows_with_what_was_found_and_what_fli
     flying = stride(Phase.ACCEPTED, 1)
     goes = replace(stride(Phase.CANCELLING, 1), move=replace(WIDE, partition=3))
     waits = MoveRow(move("t-4", "123", "423"))
-    assert settle([goes, arrived, waits, gone, flying], snapshot) == [
-        Finding(goes, Standing.RETURNING, (1, 2, 3, 4), isr_whole=False, flies=goes.move),
-        Finding(arrived, Standing.ARRIVED, (4, 2, 3), isr_whole=True, flies=arrived.move),
-        Finding(gone, Standing.GONE, None, isr_whole=False, flies=gone.move),
-        Finding(flying, Standing.FLYING, (1, 2, 3, 4), isr_whole=False, flies=replace(WIDE, after=(1, 2, 3, 4))),
+    assert observe_moves([goes, arrived, waits, gone, flying], snapshot) == [
+        Observation(goes, ObservedState.RETURNING, (1, 2, 3, 4), isr_whole=False, in_flight=goes.move),
+        Observation(arrived, ObservedState.ARRIVED, (4, 2, 3), isr_whole=True, in_flight=arrived.move),
+        Observation(gone, ObservedState.GONE, None, isr_whole=False, in_flight=gone.move),
+        Observation(
+            flying, ObservedState.IN_FLIGHT, (1, 2, 3, 4), isr_whole=False, in_flight=replace(WIDE, after=(1, 2, 3, 4))
+        ),
     ]

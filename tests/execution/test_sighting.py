@@ -8,12 +8,12 @@ import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.state import Snapshot
-from kafka_steward.execution.watching.detector import Detector
-from kafka_steward.execution.watching.sighting import CALM_MS, LOST_MS
+from kafka_steward.execution.detection.detector import Detector
+from kafka_steward.execution.detection.liveness import CALM_MS, LOST_MS
 from kafka_steward.journal.open import Journal
 from kafka_steward.settings import Settings
+from tests.simulated_plan import WHO
 from tests.simulator import Simulator
-from tests.worlds import WHO
 
 
 @pytest.fixture
@@ -39,17 +39,17 @@ def test_while_the_same_brokers_live_only_they_are_asked_for(
         asked.clear()
         for _ in range(seconds):
             simulator.tick()
-            assert detector.look().down == ()
+            assert detector.poll().down == ()
         return len(asked)
 
     assert (looks(1), looks(CALM_MS // 1000 - 1), looks(1)) == (1, 0, 1)
     simulator.kill(4)  # which holds nothing
     assert (looks(1), looks(1)) == (1, 0)
     simulator.kill(1)
-    assert detector.look().down == (1,)
-    assert detector.look().down == (1,)
+    assert detector.poll().down == (1,)
+    assert detector.poll().down == (1,)
     simulator.restart(1)
-    assert detector.look().cleared == (1,)
+    assert detector.poll().cleared == (1,)
 
 
 def test_while_a_broker_is_gone_all_partitions_are_asked_for_every_ten_seconds_and_before_it_is_announced(
@@ -58,10 +58,10 @@ def test_while_a_broker_is_gone_all_partitions_are_asked_for_every_ten_seconds_a
     detector = Detector(simulator, journal, Settings(heal_failure_interval=34), WHO)
     simulator.kill(1)
     began_ms = simulator.now_ms
-    verdict = detector.look()
+    verdict = detector.poll()
     while not verdict.due:
         simulator.tick()
-        verdict = detector.look()
+        verdict = detector.poll()
     assert [(at_ms - began_ms) // 1000 for at_ms in asked] == [0, 10, 20, 30, 34]
     assert LOST_MS == 10_000
 
@@ -73,11 +73,11 @@ def test_a_broker_of_which_too_few_have_said_that_it_is_gone_is_asked_for_at_eac
     monkeypatch.setattr(simulator, "live_views", lambda brokers: {2: frozenset(brokers)})
     simulator.kill(1)
     for _ in range(3):
-        assert detector.look().down == ()
+        assert detector.poll().down == ()
         simulator.tick()
     assert len(asked) == 3
     monkeypatch.undo()
-    assert detector.look().down == (1,)
+    assert detector.poll().down == (1,)
 
 
 def test_nothing_is_announced_of_a_broker_that_was_healed_since_the_last_look_at_all_partitions(
@@ -85,12 +85,12 @@ def test_nothing_is_announced_of_a_broker_that_was_healed_since_the_last_look_at
 ) -> None:
     detector = Detector(simulator, journal, Settings(heal_failure_interval=9), WHO)
     simulator.kill(1)
-    assert detector.look().waiting
+    assert detector.poll().waiting
     simulator.tick()
     everywhere = [name for name, each in simulator.snapshot().partitions.items() if 1 in each.replicas]
     simulator.alter(dict.fromkeys(everywhere, (2, 3, 4)))
     simulator.tick(8)
-    verdict = detector.look()
+    verdict = detector.poll()
     assert (verdict.due, verdict.down) == ((), ())
 
 
@@ -99,7 +99,7 @@ def test_replicas_that_are_assigned_to_a_dead_broker_are_seen_in_the_end(
 ) -> None:
     simulator.kill(4)
     detector = Detector(simulator, journal, Settings(), WHO)
-    assert detector.look().down == ()
+    assert detector.poll().down == ()
     simulator.alter({TopicPartition("t", 0): (4, 2, 3)})
     simulator.tick(CALM_MS // 1000)
-    assert detector.look().down == (4,)
+    assert detector.poll().down == (4,)

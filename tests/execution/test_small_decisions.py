@@ -9,17 +9,24 @@ import pytest
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.state import LogDir
 from kafka_steward.cluster.throttles import Side
-from kafka_steward.execution.decisions.catchup import Track, arrived_bytes, copied_bytes, counted_bytes, eta_s, stalled
-from kafka_steward.execution.decisions.need import NOTHING, need_of
-from kafka_steward.execution.decisions.rescue import dead_targets, hopeless
-from kafka_steward.execution.decisions.wholeness import unwhole
-from kafka_steward.execution.electing import elect_preferred, misled
+from kafka_steward.execution.decisions.dead_broker import dead_targets, unfinishable
+from kafka_steward.execution.decisions.in_sync import out_of_sync
+from kafka_steward.execution.decisions.throttle_demand import NO_DEMAND, throttle_demand
+from kafka_steward.execution.decisions.transfer_rate import (
+    TransferRate,
+    arrived_bytes,
+    copied_bytes,
+    counted_bytes,
+    eta_s,
+    stalled,
+)
+from kafka_steward.execution.leader_election import elect_preferred, not_led_by_preferred
 from kafka_steward.execution.snapshot import take_snapshot
 from kafka_steward.journal.audit import Outcome
 from kafka_steward.journal.moves import MoveRow, MoveState, Phase
 from kafka_steward.planning.files.formats import read_snapshot
+from tests.simulated_plan import WHO, memory_journal, move
 from tests.simulator import Simulator
-from tests.worlds import WHO, memory_journal, move
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -34,15 +41,20 @@ def test_bytes_count_once_for_each_copy_and_never_more_than_the_move() -> None:
 
 
 def test_the_rate_is_smoothed_and_the_eta_follows() -> None:
-    track = Track(0, 0).then(1000, 100, {T0: 100})
+    track = TransferRate(0, 0).update(1000, 100, {T0: 100})
     assert track.bytes_per_s == 100
-    assert track.then(2000, 300, {T0: 300}).bytes_per_s == pytest.approx(0.3 * 200 + 0.7 * 100)
-    assert track.then(1000, 900, {T0: 900}).bytes_per_s == 100, "no time has passed"
+    assert track.update(2000, 300, {T0: 300}).bytes_per_s == pytest.approx(0.3 * 200 + 0.7 * 100)
+    assert track.update(1000, 900, {T0: 900}).bytes_per_s == 100, "no time has passed"
     assert (eta_s(500, 100.0), eta_s(0, None), eta_s(500, None), eta_s(500, 0.0)) == (5.0, 0.0, None, None)
 
 
 def test_a_stall_is_no_growth_for_so_long() -> None:
-    track = Track(0, 0).then(0, 0, {T0: 0, T1: 0}).then(5000, 10, {T0: 10, T1: 0}).then(12000, 10, {T0: 10, T1: 0})
+    track = (
+        TransferRate(0, 0)
+        .update(0, 0, {T0: 0, T1: 0})
+        .update(5000, 10, {T0: 10, T1: 0})
+        .update(12000, 10, {T0: 10, T1: 0})
+    )
     assert stalled(track, [T0, T1], after_s=10) == (T1,)
     assert stalled(track, [T0, T1], after_s=7) == (T0, T1)
     assert stalled(track, [T0], after_s=8) == ()
@@ -57,43 +69,43 @@ def test_only_what_can_no_longer_end_is_rescued() -> None:
     simulator.alter({row.topic_partition: row.move.after for row in rows})
     simulator.kill(4)
     snapshot = simulator.snapshot()
-    assert hopeless(rows, snapshot, frozenset()) == rows[:1]
+    assert unfinishable(rows, snapshot, frozenset()) == rows[:1]
     assert dead_targets(rows[0], snapshot) == {4}
-    assert hopeless(rows, snapshot, frozenset({4})) == []
+    assert unfinishable(rows, snapshot, frozenset({4})) == []
     simulator.kill(1)
-    assert hopeless(rows, simulator.snapshot(), frozenset()) == rows, "a kept one, and not a removed one"
+    assert unfinishable(rows, simulator.snapshot(), frozenset()) == rows, "a kept one, and not a removed one"
 
 
 def test_throttles_are_needed_by_what_copies_and_rates_by_what_will() -> None:
-    need = need_of([move("t-0", "123", "423")], [move("t-1", "231", "531"), move("t-2", "312", "123")])
+    need = throttle_demand([move("t-0", "123", "423")], [move("t-1", "231", "531"), move("t-2", "312", "123")])
     assert need.entries == {("t", Side.FOLLOWER): {"0:4"}}
     assert need.brokers == {(4, Side.FOLLOWER), (5, Side.FOLLOWER)}
-    assert need_of([move("t-0", "123", "231")]) == NOTHING
-    both = need_of([move("t-0", "123", "423")], leaders=True)
+    assert throttle_demand([move("t-0", "123", "231")]) == NO_DEMAND
+    both = throttle_demand([move("t-0", "123", "423")], leaders=True)
     assert both.entries["t", Side.LEADER] == {"0:1", "0:2", "0:3"}
 
 
 def test_whole_is_every_replica_in_sync_and_nothing_moving() -> None:
     simulator = Simulator.of("1a 2b 3c 4a", "t: 123 231", size=1000)
-    assert unwhole(simulator.snapshot()) == ()
+    assert out_of_sync(simulator.snapshot()) == ()
     simulator.kill(1)
     simulator.alter({T1: (2, 3, 4)})
-    told = unwhole(simulator.snapshot())
+    told = out_of_sync(simulator.snapshot())
     assert [each.sentence for each in told] == [
         "t-0 waits for broker 1 to be in sync.",
         "t-1 waits for broker 4, 1 to be in sync and is being moved.",
     ]
-    assert unwhole(simulator.snapshot(), [T0, TopicPartition("gone", 0)]) == told[:1]
+    assert out_of_sync(simulator.snapshot(), [T0, TopicPartition("gone", 0)]) == told[:1]
 
 
 def test_leaders_are_elected_where_the_preferred_one_can_lead() -> None:
     simulator = Simulator.of("1a 2b 3c 4a", "t: 123 231 312")
     journal = memory_journal(simulator)
     simulator.kill(1)
-    assert misled(simulator.snapshot()) == []
+    assert not_led_by_preferred(simulator.snapshot()) == []
     simulator.restart(1)
     simulator.tick()
-    assert misled(simulator.snapshot()) == [T0]
+    assert not_led_by_preferred(simulator.snapshot()) == [T0]
     elected = elect_preferred(simulator, journal, who=WHO)
     assert (elected.elected, elected.sentence) == ((T0,), "1 preferred leaders elected.")
     assert simulator.topics[T0].leader == 1

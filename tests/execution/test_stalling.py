@@ -9,32 +9,32 @@ import pytest
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cluster.state import LogDir, Partition, Snapshot
 from kafka_steward.errors import SettingError
-from kafka_steward.execution.decisions.settle import Finding, Standing
-from kafka_steward.execution.decisions.stalling import (
-    ALONE,
-    BY_SOMEONE,
+from kafka_steward.execution.decisions.observe import Observation, ObservedState
+from kafka_steward.execution.decisions.stalls import (
+    EXTERNAL_CANCEL,
     GIVEN_UP,
-    Behind,
-    Outpaced,
-    alone,
-    cancelled_alone,
-    kept,
-    outpaced,
-    seen,
-    told,
+    INDIVIDUAL_CANCEL,
+    FallingBehind,
+    LagSample,
+    cancel_individually,
+    cancelled_individually,
+    falling_behind,
+    retain_samples,
+    sample_lag,
+    stall_message,
 )
 from kafka_steward.journal.moves import Cause, MoveRow, MoveState, Phase
 from kafka_steward.journal.plans import PlanStatus
 from kafka_steward.settings import Settings
+from tests.simulated_plan import World, memory_journal, move
 from tests.simulator import Simulator
-from tests.worlds import World, memory_journal, move
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 MOVES = [move("t-0", "123", "423"), move("t-1", "231", "431")]
 
 
-def behind(at_s: int, missing: int, size: int = 0) -> Behind:
-    return Behind(at_s * 1000, {T0: missing}, {T0: size, T1: size})
+def behind(at_s: int, missing: int, size: int = 0) -> LagSample:
+    return LagSample(at_s * 1000, {T0: missing}, {T0: size, T1: size})
 
 
 # how far behind
@@ -65,14 +65,14 @@ def test_a_look_tells_what_the_replica_that_is_furthest_behind_lacks() -> None:
         4: LogDir({names[0]: 100}),
         5: LogDir({names[0]: 600, names[5]: 499}),
     }
-    assert seen(snapshot, moves, log_dirs, 7) == Behind(
+    assert sample_lag(snapshot, moves, log_dirs, 7) == LagSample(
         7,
         {names[0]: 900, names[5]: 1},
         {names[0]: 1_000, names[5]: 500},
         {names[0]: frozenset({4, 5}), names[5]: frozenset({4, 5})},
     )
     without_4 = {broker: held for broker, held in log_dirs.items() if broker != 4}
-    assert seen(snapshot, moves[:2], without_4, 8) == Behind(
+    assert sample_lag(snapshot, moves[:2], without_4, 8) == LagSample(
         8, {names[0]: 400}, {names[0]: 1_000}, {names[0]: frozenset({4, 5})}
     ), "4 is not reached"
 
@@ -80,9 +80,9 @@ def test_a_look_tells_what_the_replica_that_is_furthest_behind_lacks() -> None:
 def test_the_newest_of_the_old_looks_is_kept_and_all_the_young_ones() -> None:
     looks = [behind(at_s, at_s) for at_s in (0, 5, 10, 11, 20)]
     newest = behind(30, 30)
-    assert kept(looks, newest, for_s=20) == [*looks[2:], newest]
-    assert kept(looks[:1], newest, for_s=20) == [looks[0], newest]
-    assert kept([], newest, for_s=20) == [newest]
+    assert retain_samples(looks, newest, for_s=20) == [*looks[2:], newest]
+    assert retain_samples(looks[:1], newest, for_s=20) == [looks[0], newest]
+    assert retain_samples([], newest, for_s=20) == [newest]
 
 
 # too low to ever catch up
@@ -90,11 +90,11 @@ def test_the_newest_of_the_old_looks_is_kept_and_all_the_young_ones() -> None:
 
 def test_a_lag_that_grows_for_so_long_will_never_end_and_the_rate_that_would_do_is_said() -> None:
     looks = [behind(0, 1_000), behind(300, 2_000, 30_000), behind(600, 4_000, 60_000)]
-    (found,) = outpaced(looks, MOVES, after_s=600)
+    (found,) = falling_behind(looks, MOVES, after_s=600)
     assert (found.partition, found.fell_behind, found.broker) == (T0, 3_000, 4)
     # Both partitions move into broker 4, and each grows by 100 bytes per second; a quarter more is ample.
-    assert found.would_do == 251
-    assert told([], [found], after_s=600, throttle=50) == (
+    assert found.sufficient_rate == 251
+    assert stall_message([], [found], after_s=600, throttle=50) == (
         "t-0 will never catch up at a throttle of 50 bytes/s: it fell 3000 bytes further behind in the last 600 s; "
         "251 bytes/s into broker 4 would do."
     )
@@ -110,13 +110,13 @@ def test_a_lag_that_grows_for_so_long_will_never_end_and_the_rate_that_would_do_
         [behind(0, 1_000), behind(600, 1_000)],
     ],
 )
-def test_a_lag_that_shrank_at_times_or_was_not_seen_long_enough_is_let_be(looks: list[Behind]) -> None:
-    assert outpaced(looks, MOVES, after_s=600) == []
+def test_a_lag_that_shrank_at_times_or_was_not_seen_long_enough_is_let_be(looks: list[LagSample]) -> None:
+    assert falling_behind(looks, MOVES, after_s=600) == []
 
 
 def test_a_move_that_only_gives_up_a_replica_any_more_does_not_fall_behind() -> None:
     looks = [behind(0, 1_000), behind(300, 2_000, 30_000), behind(600, 4_000, 60_000)]
-    assert outpaced(looks, [move("t-0", "4231", "423")], after_s=600) == []
+    assert falling_behind(looks, [move("t-0", "4231", "423")], after_s=600) == []
 
 
 SINGLE = [move("t-0", "123", "423")]
@@ -127,54 +127,58 @@ SWAPPED = [move("t-1", "231", "641"), move("t-0", "123", "563")]
     ("looks", "flying", "after_s", "found"),
     [
         pytest.param(
-            [behind(0, 0, 10_000), behind(1, 1, 30_000)], SINGLE, 1, [Outpaced(T0, 1, 4, 25_001)],
+            [behind(0, 0, 10_000), behind(1, 1, 30_000)], SINGLE, 1, [FallingBehind(T0, 1, 4, 25_001)],
             id="it had caught up before",
         ),
         pytest.param(
-            [behind(0, 10, 9_000), behind(1, 20, 0)], SINGLE, 1, [Outpaced(T0, 10, 4, 1)],
+            [behind(0, 10, 9_000), behind(1, 20, 0)], SINGLE, 1, [FallingBehind(T0, 10, 4, 1)],
             id="its log shrank, for old messages were deleted",
         ),
         pytest.param(
-            [behind(0, 10, 0), behind(1, 10, 700), behind(2, 11, 1_000)], SINGLE, 2, [Outpaced(T0, 1, 4, 626)],
+            [behind(0, 10, 0), behind(1, 10, 700), behind(2, 11, 1_000)], SINGLE, 2, [FallingBehind(T0, 1, 4, 626)],
             id="it kept up for a while, and was slower over the whole time",
         ),
         pytest.param(
-            [Behind(0, {T0: 1}, {T0: 8_000}), Behind(1_000, {T0: 2}, {T0: 8_800, T1: 7_777})], MOVES, 1,
-            [Outpaced(T0, 1, 4, 1_001)], id="the other one's size was not known in the beginning",
+            [LagSample(0, {T0: 1}, {T0: 8_000}), LagSample(1_000, {T0: 2}, {T0: 8_800, T1: 7_777})], MOVES, 1,
+            [FallingBehind(T0, 1, 4, 1_001)], id="the other one's size was not known in the beginning",
         ),
         pytest.param(
-            [Behind(0, {T0: 1}, {T0: 8_000, T1: 7_777}), Behind(1_000, {T0: 2}, {T0: 8_800})], MOVES, 1,
-            [Outpaced(T0, 1, 4, 1_001)], id="the other one's size is not known in the end",
+            [LagSample(0, {T0: 1}, {T0: 8_000, T1: 7_777}), LagSample(1_000, {T0: 2}, {T0: 8_800})], MOVES, 1,
+            [FallingBehind(T0, 1, 4, 1_001)], id="the other one's size is not known in the end",
         ),
         pytest.param(
-            [Behind(0, {T0: 1, T1: 5}, {T0: 0, T1: 0}), Behind(1_000, {T0: 2, T1: 7}, {T0: 800, T1: 80})], SWAPPED, 1,
-            [Outpaced(T0, 1, 5, 1_001), Outpaced(T1, 2, 4, 101)], id="sorted; the broker with the lowest id is named",
+            [LagSample(0, {T0: 1, T1: 5}, {T0: 0, T1: 0}),
+             LagSample(1_000, {T0: 2, T1: 7}, {T0: 800, T1: 80})], SWAPPED, 1,
+            [FallingBehind(T0, 1, 5, 1_001), FallingBehind(T1, 2, 4, 101)],
+            id="sorted; the broker with the lowest id is named",
         ),
-        pytest.param([Behind(0), behind(1, 9_000)], SINGLE, 1, [], id="not seen in the beginning"),
-        pytest.param([behind(0, 1), behind(1, 9_000), Behind(2_000)], SINGLE, 1, [], id="not seen in the end"),
-        pytest.param([behind(0, 1), Behind(1_000), behind(2, 9_000)], SINGLE, 1, [], id="not seen in between"),
-        pytest.param([Behind(0), Behind(1_000)], SINGLE, 1, [], id="never seen"),
+        pytest.param([LagSample(0), behind(1, 9_000)], SINGLE, 1, [], id="not seen in the beginning"),
+        pytest.param([behind(0, 1), behind(1, 9_000), LagSample(2_000)], SINGLE, 1, [], id="not seen in the end"),
+        pytest.param([behind(0, 1), LagSample(1_000), behind(2, 9_000)], SINGLE, 1, [], id="not seen in between"),
+        pytest.param([LagSample(0), LagSample(1_000)], SINGLE, 1, [], id="never seen"),
         pytest.param([behind(0, 1), behind(1, 9_000)], [], 1, [], id="nothing in flight"),
     ],
 )  # fmt: skip
 def test_what_falls_behind_is_found_with_what_would_do(
-    looks: list[Behind], flying: list[Move], after_s: float, found: list[Outpaced]
+    looks: list[LagSample], flying: list[Move], after_s: float, found: list[FallingBehind]
 ) -> None:
-    assert outpaced(looks, flying, after_s=after_s) == found
+    assert falling_behind(looks, flying, after_s=after_s) == found
 
 
 def test_the_next_of_several_replicas_is_not_taken_for_falling_behind() -> None:
     first, second = (
-        Behind(at_ms, {T0: lacks}, {T0: 900}, {T0: frozenset({broker})})
+        LagSample(at_ms, {T0: lacks}, {T0: 900}, {T0: frozenset({broker})})
         for at_ms, lacks, broker in ((0, 10, 5), (1_000, 900, 4))
     )
-    assert outpaced([first, second], SINGLE, after_s=1) == []
-    assert outpaced([replace(first, adding=second.adding), second], SINGLE, after_s=1) == [Outpaced(T0, 890, 4, 1)]
+    assert falling_behind([first, second], SINGLE, after_s=1) == []
+    assert falling_behind([replace(first, adding=second.adding), second], SINGLE, after_s=1) == [
+        FallingBehind(T0, 890, 4, 1)
+    ]
 
 
 @pytest.mark.parametrize(("throttle", "said"), [(0, True), (899, True), (900, False), (5_000, False)])
 def test_it_is_said_to_fall_behind_only_when_a_higher_throttle_would_do(throttle: int, said: bool) -> None:
-    assert bool(told([], [Outpaced(T0, 70, 5, 900)], after_s=600, throttle=throttle)) == said
+    assert bool(stall_message([], [FallingBehind(T0, 70, 5, 900)], after_s=600, throttle=throttle)) == said
 
 
 TP = [TopicPartition("t", number) for number in range(5)]
@@ -191,29 +195,30 @@ OUTPACED_SENTENCE = "{} will never catch up {}: it fell 70 bytes further behind 
         (TP[:3], [], 50, "t-0, t-1, t-2 made no progress for 600 s."),
         (TP[:4], [], 50, "t-0, t-1, t-2, … made no progress for 600 s."),
         (
-            TP[:2], [Outpaced(TP[2], 70, 5, 900)], 50,
+            TP[:2], [FallingBehind(TP[2], 70, 5, 900)], 50,
             f"{STALLED_SENTENCE} {OUTPACED_SENTENCE.format('t-2', 'at a throttle of 50 bytes/s', PACE)}",
         ),
         (
-            [], [Outpaced(TP[4], 70, 5, 900), Outpaced(TP[2], 80, 4, 899)], 1,
+            [], [FallingBehind(TP[4], 70, 5, 900), FallingBehind(TP[2], 80, 4, 899)], 1,
             f"{OUTPACED_SENTENCE.format('t-4', 'at a throttle of 1 bytes/s', PACE)} So did 1 more.",
         ),
         (
-            [], [Outpaced(TP[1], 99, 4, 900), Outpaced(TP[3], 70, 5, 900), Outpaced(TP[2], 80, 4, 900)], 0,
+            [], [FallingBehind(TP[1], 99, 4, 900),
+                 FallingBehind(TP[3], 70, 5, 900), FallingBehind(TP[2], 80, 4, 900)], 0,
             f"{OUTPACED_SENTENCE.format('t-3', 'without a throttle', '')} So did 2 more.",
         ),
     ],
 )  # fmt: skip
 def test_people_are_told_what_stalled_and_the_worst_of_what_falls_behind(
-    stalled: list[TopicPartition], behind: list[Outpaced], throttle: int, sentences: str
+    stalled: list[TopicPartition], behind: list[FallingBehind], throttle: int, sentences: str
 ) -> None:
-    assert told(stalled, behind, after_s=600, throttle=throttle) == sentences
+    assert stall_message(stalled, behind, after_s=600, throttle=throttle) == sentences
 
 
 def test_only_looks_that_matter_are_kept() -> None:
-    looks: list[Behind] = []
+    looks: list[LagSample] = []
     for at_s in range(0, 3_000, 30):
-        looks = kept(looks, behind(at_s, at_s), for_s=600)
+        looks = retain_samples(looks, behind(at_s, at_s), for_s=600)
     assert len(looks) == 21
     assert looks[-1].at_ms - looks[0].at_ms == 600_000
 
@@ -295,7 +300,7 @@ def test_a_stalled_move_is_cancelled_on_its_own_unless_it_is_being_cancelled() -
         row_of("t-2", Phase.CANCELLING, cause=Cause.STALLED),
         row_of("t-4"),
     ]
-    assert alone(rows, TP[:4], [rows[2]], after_s=2.6) == [
+    assert cancel_individually(rows, TP[:4], [rows[2]], after_s=2.6) == [
         (rows[0], "no progress for 3 s"),
         (rows[1], "no progress for 3 s"),
     ]
@@ -309,16 +314,22 @@ def test_what_was_cancelled_on_its_own_and_has_ended_does_not_begin_again() -> N
         "t-3": Cause.STALLED,
         "t-4": Cause.STALLED,
     }
-    standings = [Standing.RESTORED, Standing.STRANDED, Standing.RESTORED, Standing.CANCELLING, Standing.RESTORED]
+    standings = [
+        ObservedState.RESTORED,
+        ObservedState.CANNOT_ROLL_BACK,
+        ObservedState.RESTORED,
+        ObservedState.CANCELLING,
+        ObservedState.RESTORED,
+    ]
     findings = [
-        Finding(row_of(name, Phase.CANCELLING, cause=cause), standing, (1, 2, 3))
+        Observation(row_of(name, Phase.CANCELLING, cause=cause), standing, (1, 2, 3))
         for (name, cause), standing in zip(causes.items(), standings, strict=True)
     ]
     now = [row_of(name, state=MoveState.HELD) for name in ("t-3", "t-2", "t-1", "t-0")]
     now += [row_of("t-4", state=MoveState.DROPPED), row_of("t-9", state=MoveState.WAITING)]
-    assert cancelled_alone(findings, now) == [(now[2], Cause.CANCELLED_ELSEWHERE), (now[3], Cause.STALLED)]
-    assert ALONE == {Cause.STALLED: GIVEN_UP, Cause.CANCELLED_ELSEWHERE: BY_SOMEONE}
-    assert cancelled_alone(findings[2:4], now) == []
+    assert cancelled_individually(findings, now) == [(now[2], Cause.CANCELLED_ELSEWHERE), (now[3], Cause.STALLED)]
+    assert INDIVIDUAL_CANCEL == {Cause.STALLED: GIVEN_UP, Cause.CANCELLED_ELSEWHERE: EXTERNAL_CANCEL}
+    assert cancelled_individually(findings[2:4], now) == []
 
 
 # the throttle as a fraction

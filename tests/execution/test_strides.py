@@ -8,28 +8,37 @@ import pytest
 
 from kafka_steward.assignment import Assignment, Move, Operation
 from kafka_steward.cluster.state import Partition
-from kafka_steward.execution.decisions.owed import Standing
-from kafka_steward.execution.decisions.strides import (
-    ahead,
-    bound_for,
-    flown,
-    goes_back,
-    halfway,
-    may_go_back,
-    next_stride,
+from kafka_steward.execution.decisions.pending import PendingState
+from kafka_steward.execution.decisions.staging import (
+    completed_stages,
+    intermediate_assignments,
+    is_staged,
+    may_roll_back,
+    next_stage,
+    remaining,
+    rolls_back,
     stage_of,
-    stops,
-    words,
+    stage_text,
+    target_in_flight,
 )
-from kafka_steward.execution.filling.creating import WantedTopic, create_topic
-from kafka_steward.execution.filling.debtbook import debts
+from kafka_steward.execution.filling.pending_replicas import list_pending
+from kafka_steward.execution.filling.topics import TopicSpec, create_topic
 from kafka_steward.journal import paths
 from kafka_steward.journal.moves import MoveRow, MoveState
 from kafka_steward.journal.plans import PlanStatus
 from kafka_steward.settings import Settings
-from tests.execution.strides import BROKERS, ONE, T0, simulator, submitted, to_halfway, to_the_second_stride, world_of
+from tests.execution.staged_moves import (
+    BROKERS,
+    ONE,
+    T0,
+    simulator,
+    submitted,
+    to_halfway,
+    to_the_second_stride,
+    world_of,
+)
+from tests.simulated_plan import FOLLOWERS, WHO, World, memory_journal, move
 from tests.simulator import Simulator
-from tests.worlds import FOLLOWERS, WHO, World, memory_journal, move
 
 __all__ = ["simulator"]
 
@@ -42,41 +51,41 @@ def partition(
 
 def test_the_originals_stay_until_the_last_replica_is_there() -> None:
     whole, live = move("t-0", "123", "456"), frozenset(range(1, 8))
-    first = next_stride(whole, partition((1, 2, 3)), live)
+    first = next_stage(whole, partition((1, 2, 3)), live)
     assert (first.before, first.after) == ((1, 2, 3), (1, 2, 3, 4))
     left = move("t-0", "12345", "456")
-    assert next_stride(left, partition((1, 2, 3, 4, 5)), live) == left
-    assert stops(whole) == [(1, 2, 3, 4), (1, 2, 3, 4, 5)]
+    assert next_stage(left, partition((1, 2, 3, 4, 5)), live) == left
+    assert intermediate_assignments(whole) == [(1, 2, 3, 4), (1, 2, 3, 4, 5)]
 
 
 def test_what_adds_one_replica_is_one_reassignment_as_ever() -> None:
     for whole in (move("t-0", "123", "423"), move("t-0", "123", "231"), move("t-0", "1234", "12")):
-        assert next_stride(whole, partition(whole.before), frozenset(range(1, 8))) == whole
-        assert stops(whole) == []
+        assert next_stage(whole, partition(whole.before), frozenset(range(1, 8))) == whole
+        assert intermediate_assignments(whole) == []
 
 
 def test_a_replica_that_is_not_in_sync_or_dead_would_hang_a_stride_so_all_comes_at_once() -> None:
     whole, live = move("t-0", "123", "456"), frozenset(range(1, 8))
-    assert next_stride(whole, partition((1, 2, 3), isr=(1, 2)), live) == whole
-    assert next_stride(whole, partition((1, 2, 3)), live - {3}) == whole
+    assert next_stage(whole, partition((1, 2, 3), isr=(1, 2)), live) == whole
+    assert next_stage(whole, partition((1, 2, 3)), live - {3}) == whole
 
 
 def test_a_place_between_two_strides_is_told_from_every_other() -> None:
     whole = move("t-0", "123", "456")
-    assert [halfway(whole, each) for each in ((1, 2, 3, 4), (5, 4, 3, 2, 1))] == [1, 2]
+    assert [is_staged(whole, each) for each in ((1, 2, 3, 4), (5, 4, 3, 2, 1))] == [1, 2]
     others = [(1, 2, 3), (4, 5, 6), (1, 2, 3, 5), (1, 2, 4), (1, 2, 3, 4, 7), (1, 2, 3, 4, 5, 6)]
-    assert [halfway(whole, each) for each in others] == [0] * len(others)
-    assert bound_for(whole, partition((1, 2, 3, 4), adding=(4,))) == (1, 2, 3, 4)
-    assert bound_for(whole, partition((1, 2, 3, 7), adding=(7,))) is None
-    assert bound_for(whole, partition((1, 2, 3, 4))) is None
+    assert [is_staged(whole, each) for each in others] == [0] * len(others)
+    assert target_in_flight(whole, partition((1, 2, 3, 4), adding=(4,))) == (1, 2, 3, 4)
+    assert target_in_flight(whole, partition((1, 2, 3, 7), adding=(7,))) is None
+    assert target_in_flight(whole, partition((1, 2, 3, 4))) is None
 
 
 def test_two_new_replicas_are_two_strides_and_a_later_one_begins_where_the_partition_is() -> None:
     live, two = frozenset(range(1, 8)), move("t-0", "123", "453", size=7)
-    assert next_stride(two, partition((1, 2, 3)), live) == replace(two, after=(1, 2, 3, 4))
-    assert stops(two) == [(1, 2, 3, 4)]
+    assert next_stage(two, partition((1, 2, 3)), live) == replace(two, after=(1, 2, 3, 4))
+    assert intermediate_assignments(two) == [(1, 2, 3, 4)]
     left = move("t-0", "3124", "456")
-    assert next_stride(left, partition((3, 1, 2, 4)), live) == replace(left, after=(3, 1, 2, 4, 5))
+    assert next_stage(left, partition((3, 1, 2, 4)), live) == replace(left, after=(3, 1, 2, 4, 5))
 
 
 WIDE = move("t-0", "123", "456", size=7)
@@ -100,9 +109,9 @@ FOUR = partition((1, 2, 3, 4))
 def test_what_rests_halfway_goes_on_from_there_and_can_go_back(
     row: MoveRow, seen: Partition | None, rests: bool
 ) -> None:
-    assert ahead(row, seen) == (replace(WIDE, before=seen.replicas) if seen and rests else WIDE)
-    assert may_go_back(row, seen, frozenset({1, 2, 3})) is rests
-    assert may_go_back(row, seen, frozenset({1, 2, 4, 5})) is False, "a dead original would hang it"
+    assert remaining(row, seen) == (replace(WIDE, before=seen.replicas) if seen and rests else WIDE)
+    assert may_roll_back(row, seen, frozenset({1, 2, 3})) is rests
+    assert may_roll_back(row, seen, frozenset({1, 2, 4, 5})) is False, "a dead original would hang it"
 
 
 @pytest.mark.parametrize(
@@ -122,7 +131,7 @@ def test_what_rests_halfway_goes_on_from_there_and_can_go_back(
     ids=["gone", "at rest", "all at once", "someone else's", "first", "second", "last"],
 )
 def test_what_flies_is_the_whole_move_or_one_stride(seen: Partition | None, expected: Move) -> None:
-    assert flown(MoveRow(WIDE, MoveState.SUBMITTED, attempt=1), seen) == expected
+    assert completed_stages(MoveRow(WIDE, MoveState.SUBMITTED, attempt=1), seen) == expected
 
 
 @pytest.mark.parametrize(
@@ -137,7 +146,7 @@ def test_what_flies_is_the_whole_move_or_one_stride(seen: Partition | None, expe
     ids=["the whole", "a stride", "someone's removal", "another order", "at rest"],
 )
 def test_only_its_own_targets_are_told_from_what_flies(seen: Partition, target: Assignment | None) -> None:
-    assert bound_for(WIDE, seen) == target
+    assert target_in_flight(WIDE, seen) == target
 
 
 @pytest.mark.parametrize(
@@ -154,12 +163,12 @@ def test_only_its_own_targets_are_told_from_what_flies(seen: Partition, target: 
     ids=["one", "two", "all", "in another order", "not its own", "and more comes", "not all"],
 )
 def test_it_goes_back_when_only_what_arrived_is_let_go_of(seen: Partition, back: bool) -> None:
-    assert goes_back(WIDE, seen) is back
+    assert rolls_back(WIDE, seen) is back
 
 
 def test_a_submission_says_how_many_new_replicas_there_will_be() -> None:
     assert [stage_of(WIDE, target) for target in ((1, 2, 3), (1, 2, 3, 4), (4, 5, 6))] == [0, 1, 3]
-    assert [words(WIDE, stage) for stage in (0, 1, 3)] == ["", "1 of 3 new replicas", "3 of 3 new replicas"]
+    assert [stage_text(WIDE, stage) for stage in (0, 1, 3)] == ["", "1 of 3 new replicas", "3 of 3 new replicas"]
 
 
 # the whole way
@@ -208,17 +217,17 @@ def test_what_is_owed_stays_owed_while_its_fill_rests_halfway() -> None:
     journal = memory_journal(simulator)
     for broker in range(2, 8):
         simulator.kill(broker)
-    create_topic(simulator, journal, WantedTopic("t", 1, 3, {}), allowed=True, who=WHO)
+    create_topic(simulator, journal, TopicSpec("t", 1, 3, {}), allowed=True, who=WHO)
     for broker in range(2, 8):
         simulator.restart(broker)
     world = World(simulator, journal, [move("t-0", "1", "123")], ONE, auto_generated=False, operation=Operation.FILL)
     world.step()
     simulator.tick()
     assert world.replicas("t-0") == (1, 2)
-    (debt,) = debts(journal, simulator.snapshot())
-    assert (debt.standing, debt.missing) == (Standing.OPEN, 1)
+    (debt,) = list_pending(journal, simulator.snapshot())
+    assert (debt.state, debt.missing) == (PendingState.OPEN, 1)
     world.run()
-    assert [debt.standing for debt in debts(journal, simulator.snapshot())] == [Standing.SETTLED]
+    assert [debt.state for debt in list_pending(journal, simulator.snapshot())] == [PendingState.SETTLED]
 
 
 def test_a_heal_of_two_replicas_adds_both_at_once(simulator: Simulator) -> None:

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from kafka_steward.document_api.partial_cancel import PartialCancel
+from kafka_steward.execution.cancellation.cancel_runner import CancelRunner
+from kafka_steward.execution.cancellation.verification import verify_undone
 from kafka_steward.execution.cancelling import request_cancel
 from kafka_steward.execution.snapshot import begun_moves, take_snapshot
-from kafka_steward.execution.undoing.undo import Undo
-from kafka_steward.execution.undoing.verifying import verify_undone
 from kafka_steward.journal.moves import MoveState
 from kafka_steward.journal.plans import PlanStatus
 from kafka_steward.planning.files.formats import read_snapshot
-from kafka_steward.protocol.withdrawing import Withdrawal
 from kafka_steward.settings import Settings
-from tests.execution.strides import ONE, T0, simulator, submitted, to_halfway, to_the_second_stride, world_of
+from tests.execution.staged_moves import ONE, T0, simulator, submitted, to_halfway, to_the_second_stride, world_of
+from tests.simulated_plan import WHO, World
 from tests.simulator import Simulator
-from tests.worlds import WHO, World
 
 __all__ = ["simulator"]
 
 
 def take_back(world: World, **more: bool) -> int:
     """Roll the whole plan back; the most replicas that were being added to the partition at once."""
-    undo = Undo(world.simulator, world.journal, world.digest, ONE, WHO, scope="plan", reason="as it was", **more)
+    undo = CancelRunner(
+        world.simulator, world.journal, world.digest, ONE, WHO, scope="plan", reason="as it was", **more
+    )
     widest = 0
     for _ in range(60):
         if undo.step().ended:
@@ -70,7 +72,8 @@ def test_a_cancel_between_two_strides_that_cannot_go_back_says_so(simulator: Sim
     assert world.run().status is PlanStatus.CANCELLED
     assert world.replicas("t-0") == (1, 2, 3, 4)
     verified = verify_undone(simulator, world.journal, world.digest)
-    assert [each.why for each in verified.left_alone] == ["its original broker 1 is not live, so it keeps [1, 2, 3, 4]"]
+    why = "its original broker 1 is not live, so it keeps [1, 2, 3, 4]"
+    assert [each.reason for each in verified.left_alone] == [why]
 
 
 def test_a_whole_plan_goes_back_one_replica_at_a_time_too(simulator: Simulator) -> None:
@@ -186,5 +189,5 @@ def test_a_partition_that_is_taken_out_halfway_goes_back_first(simulator: Simula
     to_halfway(world)
     with world.journal.step_lock("me") as fence:
         why = "a later document asks for something else"
-        left = Withdrawal(simulator, world.journal, world.digest, why=why, who=WHO, fence=fence).run([T0])
+        left = PartialCancel(simulator, world.journal, world.digest, why=why, who=WHO, fence=fence).run([T0])
     assert (left, world.replicas("t-0"), world.states()) == ({}, (1, 2, 3), {"t-0": "dropped"})

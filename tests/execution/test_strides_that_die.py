@@ -8,15 +8,15 @@ from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.execution.cancelling import request_cancel
 from kafka_steward.execution.decisions.progress import Progress
 from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.runner import Runner
+from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal.moves import MoveState
 from kafka_steward.journal.plans import PlanStatus
 from kafka_steward.settings import Settings
 from tests.crash import Died, Faults, points
-from tests.places import LOCK_TICKS, Place, persist
+from tests.crash_environment import LOCK_TICKS, Place, persist
 from tests.rings import one_in
+from tests.simulated_plan import FOLLOWERS, WHO, move, plan_of
 from tests.simulator import Simulator
-from tests.worlds import FOLLOWERS, WHO, move, plan_of
 
 T0 = TopicPartition("t", 0)
 
@@ -31,7 +31,7 @@ def staggered() -> Place:
 def go(place: Place, faults: Faults, *, cancel_at: int | None = None) -> Progress:
     """One process: publish, step to the end, and perhaps ask for a cancel at that tick."""
     cluster, journal = place.process(faults)
-    runner, published = Runner(cluster, journal, place.plan.digest, place.settings, WHO), False
+    runner, published = PlanRunner(cluster, journal, place.plan.digest, place.settings, WHO), False
 
     def step() -> Progress:
         nonlocal published

@@ -6,11 +6,11 @@ import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.execution.cancelling import request_cancel
-from kafka_steward.execution.watching.detector import Detector, Verdict
+from kafka_steward.execution.detection.detector import DetectionResult, Detector
 from kafka_steward.journal.plans import PlanStatus
 from kafka_steward.settings import Settings
+from tests.simulated_plan import WHO, World, memory_journal, move
 from tests.simulator import Simulator
-from tests.worlds import WHO, World, memory_journal, move
 
 RULES = Settings(throttle=30, max_in_per_broker=1, abandoned_after=20, heal_failure_interval=-1)
 
@@ -27,8 +27,8 @@ def world(request: pytest.FixtureRequest) -> World:
     return made
 
 
-def look(world: World) -> Verdict:
-    return Detector(world.simulator, world.journal, RULES, WHO).look()
+def look(world: World) -> DetectionResult:
+    return Detector(world.simulator, world.journal, RULES, WHO).poll()
 
 
 def status(world: World) -> PlanStatus:

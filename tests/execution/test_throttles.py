@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from kafka_steward.errors import PlanError, VersionConflict
-from kafka_steward.execution.intervening import change_throttle
-from kafka_steward.execution.watching.tending import tend_abandoned
+from kafka_steward.execution.detection.idle_plans import pause_idle_plans
+from kafka_steward.execution.interventions import change_throttle
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.plans import PlanStatus
 from kafka_steward.settings import Settings
 from tests.execution.runs import apply, heal, simulator
+from tests.simulated_plan import FOLLOWERS, RATE, WHO, World, move
 from tests.simulator import Simulator
-from tests.worlds import FOLLOWERS, RATE, WHO, World, move
 
 __all__ = ["simulator"]
 
@@ -265,7 +265,7 @@ def test_plans_that_share_a_broker_get_the_strictest_of_their_rates(simulator: S
     world.step()
     moves = [move("t-5", "321", "324", size=1)]
     other = World(simulator, world.journal, moves, settings=Settings(throttle=20), auto_generated=False)
-    world.journal.slot.free(world.digest)
+    world.journal.slot.release(world.digest)
     other.step()
     assert rates(world) == {4: "20"}
     for _ in range(3):
@@ -283,9 +283,9 @@ def test_who_only_tends_a_plan_leaves_it_the_rate_that_it_has(simulator: Simulat
     simulator.tick(30)
     watch = replace(world.settings, throttle=900)
     for _ in range(4):
-        tend_abandoned(simulator, world.journal, watch, WHO)
+        pause_idle_plans(simulator, world.journal, watch, WHO)
         clear_all(simulator)
-    tend_abandoned(simulator, world.journal, watch, WHO)
+    pause_idle_plans(simulator, world.journal, watch, WHO)
     assert world.throttles() == ["t:0:4", "4:50"]
 
 

@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 
 from kafka_steward.errors import JournalError
+from kafka_steward.execution.detection.detector import Detector
 from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.runner import Runner
-from kafka_steward.execution.watching.detector import Detector
+from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal.audit import Action
 from kafka_steward.settings import Settings
 from tests.crash import Faults
+from tests.crash_environment import LOCK_TICKS, Place
 from tests.gate import Gate
-from tests.places import LOCK_TICKS, Place
 from tests.rings import one_in
+from tests.simulated_plan import WHO, heal_moves, plan_of
 from tests.simulator import Simulator
-from tests.worlds import WHO, heal_moves, plan_of
 
 
 def place(**rules: Any) -> Place:
@@ -32,8 +32,8 @@ def place(**rules: Any) -> Place:
     return made
 
 
-def runner(at: Place, faults: Any) -> Runner:
-    return Runner(*at.process(faults), at.plan.digest, at.settings, WHO)
+def runner(at: Place, faults: Any) -> PlanRunner:
+    return PlanRunner(*at.process(faults), at.plan.digest, at.settings, WHO)
 
 
 def to_the_end(at: Place) -> None:
@@ -80,7 +80,7 @@ def test_a_stepper_that_was_stopped_beyond_its_lock_changes_nothing(rules: dict[
             here.simulator.tick()
         to_the_end(here)
         # Stopped between reading the fence and changing a throttle, it does change that: and it is owed from then on.
-        Detector(*here.process(Faults()), here.settings, WHO).look()
+        Detector(*here.process(Faults()), here.settings, WHO).poll()
         verify(here, call)
 
 

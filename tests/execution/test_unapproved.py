@@ -5,17 +5,17 @@ from __future__ import annotations
 from kafka_steward.execution.approving import approve
 from kafka_steward.execution.cancelling import request_cancel
 from kafka_steward.execution.decisions.holds import HoldReason
-from kafka_steward.execution.intervening import resume_plan
-from kafka_steward.execution.mending import mend_documents
+from kafka_steward.execution.interventions import resume_plan
 from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.runner import Runner
+from kafka_steward.execution.repair import repair_documents
+from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal import paths
 from kafka_steward.journal.approvals import Approval
 from kafka_steward.journal.open import Journal
 from kafka_steward.journal.plans import PlanStatus
 from kafka_steward.settings import Settings
+from tests.simulated_plan import WHO, memory_journal, move, plan_of
 from tests.simulator import Simulator
-from tests.worlds import WHO, memory_journal, move, plan_of
 
 ONE_AT_A_TIME = Settings(throttle=0, max_in_per_broker=1, max_attempts=3)
 
@@ -40,7 +40,7 @@ def withdraw(journal: Journal, digest: str) -> None:
 
 def test_what_flies_lands_and_nothing_begins_while_the_approval_is_gone() -> None:
     simulator, journal, digest = published()
-    runner = Runner(simulator, journal, digest, ONE_AT_A_TIME, WHO)
+    runner = PlanRunner(simulator, journal, digest, ONE_AT_A_TIME, WHO)
     runner.step()
     withdraw(journal, digest)
     for _ in range(12):
@@ -50,14 +50,14 @@ def test_what_flies_lands_and_nothing_begins_while_the_approval_is_gone() -> Non
     assert [held.reason for held in progress.held] == [HoldReason.NOT_APPROVED]
     assert f"nobody has approved plan {digest[:12]}" in progress.sentence
     resume_plan(journal, digest, WHO)
-    assert Runner(simulator, journal, digest, ONE_AT_A_TIME, WHO).step().in_flight == 0
+    assert PlanRunner(simulator, journal, digest, ONE_AT_A_TIME, WHO).step().in_flight == 0
     approve(journal, Approval(digest, "bob"), WHO)
     assert runner.step().in_flight == 1
 
 
 def test_a_cancel_needs_no_approval() -> None:
     simulator, journal, digest = published()
-    runner = Runner(simulator, journal, digest, ONE_AT_A_TIME, WHO)
+    runner = PlanRunner(simulator, journal, digest, ONE_AT_A_TIME, WHO)
     runner.step()
     withdraw(journal, digest)
     request_cancel(journal, digest, who=WHO, reason="enough")
@@ -72,7 +72,7 @@ def test_a_record_that_is_made_anew_still_needs_its_approval() -> None:
     node = journal.tree.get(paths.plan(digest))
     assert node is not None
     journal.tree.set(node.path, "{", version=node.version)
-    assert mend_documents(journal, WHO)
+    assert repair_documents(journal, WHO)
     record = journal.plans.get(digest)
     assert record is not None
     assert record.needs_approval
@@ -84,4 +84,4 @@ def test_a_plan_that_was_published_without_the_demand_needs_none() -> None:
     plan = plan_of(simulator, [move("t-0", "123", "423")], operation="apply")
     record = publish_plan(simulator, journal, plan, settings=ONE_AT_A_TIME, who=WHO)
     assert not record.needs_approval
-    assert Runner(simulator, journal, plan.digest, ONE_AT_A_TIME, WHO).step().in_flight == 1
+    assert PlanRunner(simulator, journal, plan.digest, ONE_AT_A_TIME, WHO).step().in_flight == 1

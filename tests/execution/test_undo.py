@@ -8,19 +8,19 @@ import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import PlanError
+from kafka_steward.execution.cancellation.cancel_runner import CancelRunner, Scope, SkippedPartition, unfinished_cancels
+from kafka_steward.execution.cancellation.verification import verify_undone
 from kafka_steward.execution.cancelling import request_cancel
 from kafka_steward.execution.decisions.progress import Progress
-from kafka_steward.execution.intervening import abandon_plan
+from kafka_steward.execution.interventions import abandon_plan
 from kafka_steward.execution.loop import run_to_end
-from kafka_steward.execution.undoing.undo import LeftAlone, Scope, Undo, open_undos
-from kafka_steward.execution.undoing.verifying import verify_undone
 from kafka_steward.journal import paths
 from kafka_steward.journal.moves import MoveState
 from kafka_steward.journal.plans import PlanRecord, PlanStatus
 from kafka_steward.journal.records import ROLLS_BACK
 from kafka_steward.settings import Settings
+from tests.simulated_plan import WHO, World, memory_journal, move
 from tests.simulator import Simulator
-from tests.worlds import WHO, World, memory_journal, move
 
 BEFORE = ["123", "231", "312", "213"]
 AFTER = ["423", "431", "342", "214"]
@@ -43,12 +43,14 @@ def world(request: pytest.FixtureRequest) -> World:
     return made
 
 
-def undo(world: World, scope: Scope = "plan", **more: bool) -> Undo:
+def undo(world: World, scope: Scope = "plan", **more: bool) -> CancelRunner:
     rules = Settings(throttle=5000)
-    return Undo(world.simulator, world.journal, world.digest, rules, WHO, scope=scope, reason="too slow", **more)
+    return CancelRunner(
+        world.simulator, world.journal, world.digest, rules, WHO, scope=scope, reason="too slow", **more
+    )
 
 
-def finished(world: World, stepper: Undo, *, steps: int = 60) -> Progress:
+def finished(world: World, stepper: CancelRunner, *, steps: int = 60) -> Progress:
     """Step and tick to the end; the bound is on work."""
     left = iter(range(steps))
 
@@ -84,7 +86,7 @@ def is_as_it_was(world: World) -> None:
     assert replicas(world) == ORIGINALS
     assert (world.throttles(), world.borrowed(), world.journal.slot.owner()) == ([], [], None)
     assert record(world).status is PlanStatus.ROLLED_BACK
-    assert open_undos(world.journal) == []
+    assert unfinished_cancels(world.journal) == []
 
 
 def test_in_the_middle_everything_goes_back_order_and_throttles_included(world: World) -> None:
@@ -103,7 +105,7 @@ def test_a_live_broker_that_does_not_say_what_it_keeps_is_no_proof(
     assert verify_undone(world.simulator, world.journal, world.digest).ok
     monkeypatch.setattr(world.simulator, "log_dirs", lambda _: {})
     found = verify_undone(world.simulator, world.journal, world.digest)
-    assert (found.ok, found.wrong[0].why) == (False, "broker 4 does not say whether it keeps a log of it")
+    assert (found.ok, found.wrong[0].reason) == (False, "broker 4 does not say whether it keeps a log of it")
     world.simulator.kill(4)
     assert verify_undone(world.simulator, world.journal, world.digest).ok
 
@@ -113,7 +115,7 @@ def test_what_is_pending_alone_leaves_what_was_complete(world: World) -> None:
     assert finished(world, stepper).status is PlanStatus.CANCELLED
     assert replicas(world) == [(4, 2, 3), *ORIGINALS[1:]]
     assert stepper.rollback is None
-    assert open_undos(world.journal) == []
+    assert unfinished_cancels(world.journal) == []
     # The same task's next try finds it done; another plan's end is no cancel.
     assert finished(world, undo(world, "pending")).status is PlanStatus.CANCELLED
 
@@ -131,7 +133,7 @@ def test_a_plan_that_had_ended_goes_back_straight_away(world: World) -> None:
 def test_another_process_goes_on_between_the_cancel_and_the_rollback(world: World) -> None:
     request_cancel(world.journal, world.digest, who=WHO, reason="all of it", scope="plan")
     assert world.run().status is PlanStatus.CANCELLED
-    assert [each.digest for each in open_undos(world.journal)] == [world.digest]
+    assert [each.digest for each in unfinished_cancels(world.journal)] == [world.digest]
     finished(world, undo(world))
     is_as_it_was(world)
 
@@ -149,7 +151,7 @@ def test_kip_236s_node_may_ask_for_the_whole_plan(world: World) -> None:
 
 def test_the_cancel_does_not_wait_for_the_cluster_and_the_rollback_does(world: World) -> None:
     world.publish("f" * 64, [])
-    world.journal.slot.yield_to("f" * 64)
+    world.journal.slot.preempt_with("f" * 64)
     stepper = undo(world)
     for _ in range(12):
         progress = stepper.step()
@@ -158,7 +160,7 @@ def test_the_cancel_does_not_wait_for_the_cluster_and_the_rollback_does(world: W
     assert not progress.waits_for_person
     assert "the cluster belongs to plan ffffffffffff until that one ends" in progress.sentence
     assert replicas(world) == [(4, 2, 3), *ORIGINALS[1:]]
-    world.journal.slot.free("f" * 64)
+    world.journal.slot.release("f" * 64)
     finished(world, stepper)
     is_as_it_was(world)
 
@@ -167,12 +169,12 @@ def test_a_rollback_that_makes_way_for_a_heal_goes_on_after_it(world: World) -> 
     land(world)
     stepper = undo(world)
     stepper.step()
-    world.journal.slot.yield_to("f" * 64)
+    world.journal.slot.preempt_with("f" * 64)
     back = record(world, stepper.rollback)
     world.journal.plans.update(back, status=PlanStatus.PAUSED, reason="it made way")
     progress = stepper.step()
     assert not progress.waits_for_person
-    world.journal.slot.free("f" * 64)
+    world.journal.slot.release("f" * 64)
     world.journal.plans.update(record(world, stepper.rollback), status=PlanStatus.RUNNING)
     finished(world, stepper)
     is_as_it_was(world)
@@ -206,7 +208,7 @@ def test_a_rollback_that_was_cancelled_itself_can_be_asked_for_again(world: Worl
     request_cancel(world.journal, stepper.rollback, who=WHO, reason="no, leave it")
     assert finished(world, stepper).status is PlanStatus.CANCELLED
     assert record(world).status is PlanStatus.COMPLETED
-    assert open_undos(world.journal) == []
+    assert unfinished_cancels(world.journal) == []
     again = undo(world)
     finished(world, again)
     assert again.rollback != stepper.rollback
@@ -226,19 +228,19 @@ def test_what_is_left_alone_is_listed_by_any_process(world: World) -> None:
     land(world)
     world.simulator.alter({TopicPartition("t", 0): (2, 3, 4)})
     finished(world, undo(world))
-    assert undo(world).left_alone == (LeftAlone("t", 0, "someone else changed its replicas to [2, 3, 4]"),)
+    assert undo(world).left_alone == (SkippedPartition("t", 0, "someone else changed its replicas to [2, 3, 4]"),)
     assert replicas(world)[1:] == ORIGINALS[1:]
     # It is not rolled back as a whole, and says how much is not.
     assert (record(world).status, record(world).not_taken_back) == (PlanStatus.COMPLETED, 1)
     assert record(world).reason.endswith("1 partitions left alone")
-    assert open_undos(world.journal) == []
+    assert unfinished_cancels(world.journal) == []
 
 
 def test_what_needed_a_dead_broker_goes_back_when_asked_again_after_its_return(world: World) -> None:
     land(world)
     world.simulator.kill(1)
     finished(world, undo(world))
-    assert [each.why for each in undo(world).left_alone] == ["its original broker 1 is not live"] * 4
+    assert [each.reason for each in undo(world).left_alone] == ["its original broker 1 is not live"] * 4
     assert record(world).status is PlanStatus.COMPLETED
     assert finished(world, undo(world)).partitions_total == 0
     world.simulator.restart(1)
@@ -250,7 +252,7 @@ def test_what_needed_a_dead_broker_goes_back_when_asked_again_after_its_return(w
 @pytest.mark.parametrize("scope", ["pending", "plan"])
 def test_an_unknown_plan_and_another_cluster(world: World, scope: Scope) -> None:
     with pytest.raises(PlanError, match="there is no such plan"):
-        Undo(world.simulator, world.journal, "0" * 64, RULES, WHO, scope=scope, reason="?").step()
+        CancelRunner(world.simulator, world.journal, "0" * 64, RULES, WHO, scope=scope, reason="?").step()
     world.simulator.cluster_id = "another"
     with pytest.raises(PlanError, match="open the journal of this cluster"):
         undo(world, scope).step()
@@ -274,7 +276,7 @@ def test_what_was_taken_over_in_flight_is_named_and_not_counted_as_rolled_back(w
     world.step()
     assert world.states()["t-1"] == "failed"
     finished(world, undo(world))
-    assert undo(world).left_alone == (LeftAlone("t", 1, "someone else changed its replicas to [3, 1, 4]"),)
+    assert undo(world).left_alone == (SkippedPartition("t", 1, "someone else changed its replicas to [3, 1, 4]"),)
     assert record(world).status is PlanStatus.CANCELLED
     assert replicas(world) == [(1, 2, 3), (3, 1, 4), *ORIGINALS[2:]]
     assert not verify_undone(world.simulator, world.journal, world.digest).wrong
@@ -286,19 +288,19 @@ def test_what_a_later_plan_of_ours_changed_is_named_as_that_plans(world: World) 
     later = World(world.simulator, world.journal, moves, auto_generated=False)
     assert later.run().status is PlanStatus.COMPLETED
     finished(world, undo(world))
-    why = {each.partition: each.why for each in undo(world).left_alone}
+    why = {each.partition: each.reason for each in undo(world).left_alone}
     by = f"plan {later.digest[:12]} changed its replicas to"
     assert why == {0: f"{by} [2, 3, 4]", 1: f"{by} [1, 2, 3]"}
 
 
 def test_a_plan_that_waits_says_which_plan_of_ours_changed_its_partition(world: World) -> None:
     later = World(world.simulator, world.journal, [move("t-3", "213", "431")], auto_generated=False)
-    world.journal.slot.free(world.digest)
+    world.journal.slot.release(world.digest)
     world.simulator.bandwidth = 5000
     later.settings = Settings(throttle=0)
     later.runner = later.new_runner()
     assert later.run().status is PlanStatus.COMPLETED
-    world.journal.slot.free(later.digest)
+    world.journal.slot.release(later.digest)
     world.run()
     assert world.row("t-3").detail == (
         f"t-3 was not moved: plan {later.digest[:12]} changed its replicas to [4, 3, 1] since it was planned; make a "
@@ -321,7 +323,7 @@ def test_someone_elses_cancel_that_lost_the_order_is_told(world: World) -> None:
     stepper = undo(world, "pending")
     finished(world, stepper)
     why = f"someone else cancelled it; its replicas are {list(lost)} now, and were [2, 3, 1]"
-    assert stepper.left_alone == (LeftAlone("t", 1, why),)
+    assert stepper.left_alone == (SkippedPartition("t", 1, why),)
     # Taking back the whole plan restores the order, too.
     finished(world, undo(world))
     is_as_it_was(world)
@@ -355,4 +357,4 @@ def test_a_second_rollback_that_must_leave_something_alone_says_so(world: World)
     assert [each.partition for each in again.left_alone] == [0]
     assert (record(world).status, record(world).not_taken_back) == (PlanStatus.CANCELLED, 1)
     assert replicas(world)[1:] == ORIGINALS[1:]
-    assert open_undos(world.journal) == []
+    assert unfinished_cancels(world.journal) == []

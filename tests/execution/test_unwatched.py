@@ -7,18 +7,20 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from kafka_steward.execution.filling.unwatched import why_unwatched
+from kafka_steward.execution.filling.unwatched import unwatched_reason
 from kafka_steward.journal.open import open_journal
+from tests.simulated_plan import memory_journal
 from tests.simulator import Simulator
-from tests.worlds import memory_journal
 
 
 def test_a_journal_that_no_watch_reads_is_told_and_one_that_is_read_is_not(tmp_path: Path) -> None:
     with open_journal(f"sqlite:///{tmp_path}/journal.db", "one") as journal:
         journal.note_look("health")
-        assert why_unwatched(journal).startswith("No watch has looked into this journal ever, so nothing is filled by")
+        assert unwatched_reason(journal).startswith(
+            "No watch has looked into this journal ever, so nothing is filled by"
+        )
         journal.note_look("failures")
-        assert why_unwatched(journal) == ""
+        assert unwatched_reason(journal) == ""
 
 
 @pytest.mark.parametrize(("minutes", "told"), [(9, ""), (11, "in the last 11 minutes")])
@@ -27,9 +29,9 @@ def test_a_watch_that_ended_is_told_after_ten_minutes(tmp_path: Path, minutes: i
         journal.note_look("failures")
         with sa.create_engine(f"sqlite:///{tmp_path}/journal.db").begin() as connection:
             connection.execute(sa.text("UPDATE steward_look SET at_ms = at_ms - :ms"), {"ms": minutes * 60_000})
-        assert told in why_unwatched(journal)
-        assert bool(why_unwatched(journal)) is bool(told)
+        assert told in unwatched_reason(journal)
+        assert bool(unwatched_reason(journal)) is bool(told)
 
 
 def test_a_journal_without_a_database_says_nothing() -> None:
-    assert why_unwatched(memory_journal(Simulator.of("1a", "t: 1"))) == ""
+    assert unwatched_reason(memory_journal(Simulator.of("1a", "t: 1"))) == ""

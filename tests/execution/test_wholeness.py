@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.execution.decisions.wholeness import Unwhole, unwhole
+from kafka_steward.execution.decisions.in_sync import OutOfSyncPartition, out_of_sync
 from tests.execution.looks import look, part
 
 SNAPSHOT = look(
@@ -13,17 +13,21 @@ SNAPSHOT = look(
     part("t-2", "1234", isr="123", adding="4"),
     part("t-1", "123"),
 )
-TEN, TWO, U = Unwhole("t", 10, (), True), Unwhole("t", 2, (4,), True), Unwhole("u", 0, (3, 1), False)
+TEN, TWO, U = (
+    OutOfSyncPartition("t", 10, (), True),
+    OutOfSyncPartition("t", 2, (4,), True),
+    OutOfSyncPartition("u", 0, (3, 1), False),
+)
 
 
 def test_all_partitions_that_miss_a_replica_or_move_are_told_in_order() -> None:
-    assert unwhole(SNAPSHOT) == (TWO, TEN, U)
+    assert out_of_sync(SNAPSHOT) == (TWO, TEN, U)
 
 
 def test_only_what_was_asked_for_is_told_and_what_does_not_exist_is_left_out() -> None:
     asked = [TopicPartition("u", 0), TopicPartition("gone", 0), TopicPartition("t", 1)]
-    assert unwhole(SNAPSHOT, asked) == (U,)
-    assert unwhole(SNAPSHOT, []) == ()
+    assert out_of_sync(SNAPSHOT, asked) == (U,)
+    assert out_of_sync(SNAPSHOT, []) == ()
 
 
 def test_each_says_what_it_waits_for() -> None:

@@ -10,15 +10,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_steward.assignment import Move, TopicPartition
-from kafka_steward.execution.decisions.outlook import Room
-from kafka_steward.execution.decisions.window import Caps, Flow, flows, next_moves, open_rows, pause_left_ms
+from kafka_steward.execution.decisions.concurrency import (
+    ActiveTransfer,
+    ConcurrencyLimits,
+    active_transfers,
+    admit_moves,
+    eligible_rows,
+    pause_left_ms,
+)
+from kafka_steward.execution.decisions.preflight_inputs import Room
 from kafka_steward.journal.moves import MoveRow, MoveState
+from tests.simulated_plan import move
 from tests.simulator import Simulator
-from tests.worlds import move
 
 BROKERS = st.integers(1, 6)
-flowing = st.lists(st.builds(Flow, st.frozensets(BROKERS, max_size=2), st.none() | BROKERS), max_size=6)
-limits = st.builds(Caps, st.integers(1, 3), st.integers(1, 3), st.integers(1, 8))
+flowing = st.lists(st.builds(ActiveTransfer, st.frozensets(BROKERS, max_size=2), st.none() | BROKERS), max_size=6)
+limits = st.builds(ConcurrencyLimits, st.integers(1, 3), st.integers(1, 3), st.integers(1, 8))
 
 
 @st.composite
@@ -43,9 +50,9 @@ def leaders(moves: list[Move]) -> dict[TopicPartition, int | None]:
 
 @given(plans(), flowing, limits, st.dictionaries(BROKERS, st.integers(0, 200)))
 def test_no_broker_is_given_more_than_its_cap_or_its_room(
-    moves: list[Move], flying: list[Flow], caps: Caps, room: dict[int, int]
+    moves: list[Move], flying: list[ActiveTransfer], caps: ConcurrencyLimits, room: dict[int, int]
 ) -> None:
-    chosen = next_moves(moves, flying, caps, leaders=leaders(moves), rooms=one_each(room))
+    chosen = admit_moves(moves, flying, caps, leaders=leaders(moves), rooms=one_each(room))
     copying = [each for each in chosen if frozenset(each.before) != frozenset(each.after)]
     into = Counter(broker for flow in flying for broker in flow.into)
     received = Counter(broker for each in copying for broker in each.adding)
@@ -65,32 +72,34 @@ def test_no_broker_is_given_more_than_its_cap_or_its_room(
 
 @given(plans(), flowing, limits, st.randoms(use_true_random=False))
 def test_the_order_of_the_input_does_not_matter(
-    moves: list[Move], flying: list[Flow], caps: Caps, chance: object
+    moves: list[Move], flying: list[ActiveTransfer], caps: ConcurrencyLimits, chance: object
 ) -> None:
     shuffled = list(moves)
     chance.shuffle(shuffled)  # type: ignore[attr-defined]
-    expected = next_moves(moves, flying, caps, leaders=leaders(moves), rooms={})
-    assert next_moves(shuffled, flying, caps, leaders=leaders(moves), rooms={}) == expected
+    expected = admit_moves(moves, flying, caps, leaders=leaders(moves), rooms={})
+    assert admit_moves(shuffled, flying, caps, leaders=leaders(moves), rooms={}) == expected
 
 
 @given(plans(), limits)
-def test_an_idle_cluster_always_gets_something_to_do(moves: list[Move], caps: Caps) -> None:
-    assert bool(next_moves(moves, [], caps, leaders=leaders(moves), rooms={})) == bool(moves)
+def test_an_idle_cluster_always_gets_something_to_do(moves: list[Move], caps: ConcurrencyLimits) -> None:
+    assert bool(admit_moves(moves, [], caps, leaders=leaders(moves), rooms={})) == bool(moves)
 
 
 def test_a_move_without_a_place_holds_up_nothing_behind_it() -> None:
     moves = [move("t-0", "123", "423"), move("t-1", "123", "423", position=1), move("t-2", "231", "531", position=2)]
-    chosen = next_moves(moves, [], Caps(1, 5, 9), leaders=leaders(moves), rooms={})
+    chosen = admit_moves(moves, [], ConcurrencyLimits(1, 5, 9), leaders=leaders(moves), rooms={})
     assert [each.partition for each in chosen] == [0, 2]
 
 
-def chosen(moves: list[Move], caps: Caps, *flying: Flow, room: dict[int, int] | None = None) -> list[int]:
+def chosen(
+    moves: list[Move], caps: ConcurrencyLimits, *flying: ActiveTransfer, room: dict[int, int] | None = None
+) -> list[int]:
     return [
-        each.partition for each in next_moves(moves, flying, caps, leaders=leaders(moves), rooms=one_each(room or {}))
+        each.partition for each in admit_moves(moves, flying, caps, leaders=leaders(moves), rooms=one_each(room or {}))
     ]
 
 
-WIDE = Caps(9, 9, 9)
+WIDE = ConcurrencyLimits(9, 9, 9)
 #: t-0 to t-3 go into 4, 5, 6 and 7; the leader of all is 1.
 SPREAD = [move(f"t-{n}", "123", f"{4 + n}23", position=n) for n in range(4)]
 #: The same into 4 alone, each from a leader of its own.
@@ -101,24 +110,24 @@ DOUBLE = [move("t-0", "123", "453"), move("t-1", "123", "673", position=1)]
 @pytest.mark.parametrize(
     ("moves", "caps", "flying", "numbers"),
     [
-        (SPREAD, Caps(9, 9, 2), [], [0, 1]),
-        (SPREAD, Caps(9, 9, 3), [Flow(frozenset({8}), 9)], [0, 1]),
-        (SPREAD, Caps(9, 9, 1), [Flow(frozenset({8}), 9)], []),
-        (SPREAD, Caps(9, 2, 9), [], [0, 1]),
-        (SPREAD, Caps(9, 3, 9), [Flow(frozenset({8}), 1)], [0, 1]),
-        (SPREAD, Caps(9, 3, 9), [Flow(frozenset({8, 9}), 1)], [0]),
-        (SPREAD, Caps(9, 1, 9), [Flow(frozenset({8}), None)], [0]),
-        (JOINED, Caps(2, 9, 9), [], [0, 1]),
-        (JOINED, Caps(3, 9, 9), [Flow(frozenset({4, 8}), 9)], [0, 1]),
-        (JOINED, Caps(1, 9, 9), [Flow(frozenset({4}), None)], []),
-        (DOUBLE, Caps(1, 1, 9), [], [0]),
-        (DOUBLE, Caps(1, 4, 9), [], [0, 1]),
-        (DOUBLE, Caps(1, 3, 9), [], [0]),
-        (DOUBLE, Caps(1, 4, 9), [Flow(frozenset({5}), None)], [1]),
+        (SPREAD, ConcurrencyLimits(9, 9, 2), [], [0, 1]),
+        (SPREAD, ConcurrencyLimits(9, 9, 3), [ActiveTransfer(frozenset({8}), 9)], [0, 1]),
+        (SPREAD, ConcurrencyLimits(9, 9, 1), [ActiveTransfer(frozenset({8}), 9)], []),
+        (SPREAD, ConcurrencyLimits(9, 2, 9), [], [0, 1]),
+        (SPREAD, ConcurrencyLimits(9, 3, 9), [ActiveTransfer(frozenset({8}), 1)], [0, 1]),
+        (SPREAD, ConcurrencyLimits(9, 3, 9), [ActiveTransfer(frozenset({8, 9}), 1)], [0]),
+        (SPREAD, ConcurrencyLimits(9, 1, 9), [ActiveTransfer(frozenset({8}), None)], [0]),
+        (JOINED, ConcurrencyLimits(2, 9, 9), [], [0, 1]),
+        (JOINED, ConcurrencyLimits(3, 9, 9), [ActiveTransfer(frozenset({4, 8}), 9)], [0, 1]),
+        (JOINED, ConcurrencyLimits(1, 9, 9), [ActiveTransfer(frozenset({4}), None)], []),
+        (DOUBLE, ConcurrencyLimits(1, 1, 9), [], [0]),
+        (DOUBLE, ConcurrencyLimits(1, 4, 9), [], [0, 1]),
+        (DOUBLE, ConcurrencyLimits(1, 3, 9), [], [0]),
+        (DOUBLE, ConcurrencyLimits(1, 4, 9), [ActiveTransfer(frozenset({5}), None)], [1]),
     ],
 )
 def test_each_cap_counts_what_flies_and_what_was_chosen_before(
-    moves: list[Move], caps: Caps, flying: list[Flow], numbers: list[int]
+    moves: list[Move], caps: ConcurrencyLimits, flying: list[ActiveTransfer], numbers: list[int]
 ) -> None:
     assert chosen(moves, caps, *flying) == numbers
 
@@ -137,24 +146,29 @@ def test_a_move_of_unknown_size_needs_no_room() -> None:
 
 def test_partitions_without_a_leader_share_no_sender() -> None:
     leaderless = dict.fromkeys(leaders(SPREAD))
-    assert next_moves(SPREAD, [], Caps(9, 1, 9), leaders=leaderless, rooms={}) == SPREAD
+    assert admit_moves(SPREAD, [], ConcurrencyLimits(9, 1, 9), leaders=leaderless, rooms={}) == SPREAD
 
 
 def test_moves_start_in_plan_order_by_chunk_then_position_then_name() -> None:
     places = [("t-9", 0, 1), ("t-8", 0, 2), ("t-1", 1, 0), ("t-2", 1, 0), ("u-0", 1, 0), ("a-0", 1, 1)]
     moves = [move(name, "123", "423", chunk=chunk, position=position) for name, chunk, position in places]
-    assert next_moves(moves[::-1], [], WIDE, leaders={}, rooms={}) == moves
+    assert admit_moves(moves[::-1], [], WIDE, leaders={}, rooms={}) == moves
 
 
 def test_a_reorder_takes_no_place() -> None:
     moves = [move("t-0", "123", "231")]
-    assert next_moves(moves, [Flow(frozenset({4}), 1)], Caps(1, 1, 1), leaders=leaders(moves), rooms={}) == moves
+    assert (
+        admit_moves(
+            moves, [ActiveTransfer(frozenset({4}), 1)], ConcurrencyLimits(1, 1, 1), leaders=leaders(moves), rooms={}
+        )
+        == moves
+    )
 
 
 def test_flows_are_everything_in_flight_whoever_began_it() -> None:
     simulator = Simulator.of("1a 2b 3c 4a", "t: 123 231")
     simulator.alter({TopicPartition("t", 0): (4, 2, 3)})
-    assert flows(simulator.snapshot()) == [Flow(frozenset({4}), 1)]
+    assert active_transfers(simulator.snapshot()) == [ActiveTransfer(frozenset({4}), 1)]
 
 
 def rows(*states: MoveState, settled_ms: int = 1000) -> list[MoveRow]:
@@ -184,8 +198,8 @@ DONE, WAITS, FLIES, HELD = MoveState.COMPLETED, MoveState.WAITING, MoveState.SUB
 def test_the_barrier_opens_one_chunk_at_a_time(
     states: tuple[MoveState, ...], sliding: list[int], chunked: list[int]
 ) -> None:
-    assert [row.move.partition for row in open_rows(rows(*states), barrier=False)] == sliding
-    assert [row.move.partition for row in open_rows(rows(*states), barrier=True)] == chunked
+    assert [row.move.partition for row in eligible_rows(rows(*states), barrier=False)] == sliding
+    assert [row.move.partition for row in eligible_rows(rows(*states), barrier=True)] == chunked
 
 
 def test_the_pause_runs_from_the_end_of_the_chunk_before() -> None:
@@ -218,14 +232,14 @@ def test_each_replica_goes_where_kafka_puts_it_and_must_fit_there() -> None:
     """Kafka fills the directory with the fewest logs: first /b, then either, and one that is full takes nothing."""
     rooms = {4: (Room("/a", 1, 60), Room("/b", 0, 60))}
     moves = [move(f"t-{number}", "123", "423", position=number, size=50) for number in range(4)]
-    found = next_moves(moves, [], WIDE, leaders=leaders(moves), rooms=rooms)
+    found = admit_moves(moves, [], WIDE, leaders=leaders(moves), rooms=rooms)
     assert [each.partition for each in found] == [0]  # the next is put into /b again, for all that is known
     rooms = {4: (Room("/a", 1, 60), Room("/b", 0, 110))}
-    found = next_moves(moves, [], WIDE, leaders=leaders(moves), rooms=rooms)
+    found = admit_moves(moves, [], WIDE, leaders=leaders(moves), rooms=rooms)
     assert [each.partition for each in found] == [0, 1, 2]
 
 
 def test_the_size_on_the_leader_counts_and_not_the_one_at_planning() -> None:
     sizes = {JOINED[0].topic_partition: 5_000}
-    assert next_moves(JOINED[:1], [], WIDE, leaders=leaders(JOINED), rooms=one_each({4: 300}), sizes=sizes) == []
-    assert next_moves(JOINED[:1], [], WIDE, leaders=leaders(JOINED), rooms=one_each({4: 5_000}), sizes=sizes)
+    assert admit_moves(JOINED[:1], [], WIDE, leaders=leaders(JOINED), rooms=one_each({4: 300}), sizes=sizes) == []
+    assert admit_moves(JOINED[:1], [], WIDE, leaders=leaders(JOINED), rooms=one_each({4: 5_000}), sizes=sizes)

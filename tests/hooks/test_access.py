@@ -8,18 +8,20 @@ from typing import Any
 import pytest
 
 from kafka_steward.errors import SettingError
-from kafka_steward.hooks.access import Access, Given, access_of
+from kafka_steward.hooks.access import ClusterConfig, ConnectionFields, cluster_config
 from kafka_steward.journal.zk_options import ZooKeeperOptions
 
 HOME = Path("/airflow")
 
 
-def access(given: Given, *, kafka: Given | None = None, section: Any = None, overrides: Any = None) -> Access:
-    return access_of(given, kafka, section or {}, overrides or {}, HOME)
+def access(
+    given: ConnectionFields, *, kafka: ConnectionFields | None = None, section: Any = None, overrides: Any = None
+) -> ClusterConfig:
+    return cluster_config(given, kafka, section or {}, overrides or {}, HOME)
 
 
 def test_the_host_holds_the_bootstrap_servers() -> None:
-    assert access(Given("kafka", host="b:9092, a:9092")).bootstrap == "a:9092,b:9092"
+    assert access(ConnectionFields("kafka", host="b:9092, a:9092")).bootstrap == "a:9092,b:9092"
 
 
 @pytest.mark.parametrize(
@@ -31,17 +33,17 @@ def test_the_host_holds_the_bootstrap_servers() -> None:
     ],
 )
 def test_a_port_of_its_own_is_for_servers_that_are_named_without_one(host: str, servers: str) -> None:
-    assert access(Given("kafka", host=host, port=9093)).client["bootstrap_servers"] == servers
+    assert access(ConnectionFields("kafka", host=host, port=9093)).client["bootstrap_servers"] == servers
 
 
 def test_places_that_nobody_names_lie_under_airflows_home() -> None:
-    given = access(Given("kafka", host="a:9092"))
+    given = access(ConnectionFields("kafka", host="a:9092"))
     assert given.journal == "sqlite:////airflow/kafka_steward/journal.db"
     assert given.workspace == "/airflow/kafka_steward/workspace"
 
 
 def test_overrides_win_over_the_extra_which_wins_over_the_section() -> None:
-    given = Given("kafka", host="a:9092", extra={"throttle": 2, "window": "chunk", "workspace": "/extra/"})
+    given = ConnectionFields("kafka", host="a:9092", extra={"throttle": 2, "window": "chunk", "workspace": "/extra/"})
     section = {"throttle": 1, "window": "sliding", "heal_chunk_size": 7, "workspace": "/section"}
     merged = access(given, section=section, overrides={"throttle": 3})
     assert (merged.settings.throttle, merged.settings.window, merged.settings.heal_chunk_size) == (3, "chunk", 7)
@@ -49,7 +51,7 @@ def test_overrides_win_over_the_extra_which_wins_over_the_section() -> None:
 
 
 def test_the_extra_takes_the_kips_dotted_names() -> None:
-    given = Given("kafka", host="a:9092", extra={"kafka.heal.chunk.size": 9})
+    given = ConnectionFields("kafka", host="a:9092", extra={"kafka.heal.chunk.size": 9})
     assert access(given).settings.heal_chunk_size == 9
 
 
@@ -62,15 +64,17 @@ def test_the_extra_takes_the_kips_dotted_names() -> None:
     ids=["kafka-python's names", "librdkafka's names"],
 )
 def test_security_settings_go_to_the_client(extra: dict[str, Any]) -> None:
-    client = access(Given("kafka", host="a:9092", login="me", password="secret-word", extra=extra)).client
+    client = access(ConnectionFields("kafka", host="a:9092", login="me", password="secret-word", extra=extra)).client
     assert client["security_protocol"] == "SASL_SSL"
     assert client["ssl_cafile"] == "/ca.pem"
     assert (client["sasl_plain_username"], client["sasl_plain_password"]) == ("me", "secret-word")
 
 
 def test_a_kafka_connection_is_reused_and_ours_wins_over_it() -> None:
-    kafka = Given("kafka", extra={"bootstrap.servers": "other:9092", "sasl.username": "them", "group.id": "ignored"})
-    client = access(Given("steward", extra={"kafka_conn_id": "kafka"}, login="me"), kafka=kafka).client
+    kafka = ConnectionFields(
+        "kafka", extra={"bootstrap.servers": "other:9092", "sasl.username": "them", "group.id": "ignored"}
+    )
+    client = access(ConnectionFields("steward", extra={"kafka_conn_id": "kafka"}, login="me"), kafka=kafka).client
     assert client["bootstrap_servers"] == "other:9092"
     assert client["sasl_plain_username"] == "me"
 
@@ -78,55 +82,58 @@ def test_a_kafka_connection_is_reused_and_ours_wins_over_it() -> None:
 @pytest.mark.parametrize(
     ("given", "key"),
     [
-        (Given("steward", host="a:9092", login="me", extra={"sasl.username": "you"}), "sasl_plain_username"),
-        (Given("steward", host="a:9092", password="s3cret", extra={"sasl_plain_password": "x"}), "sasl_plain_password"),
-        (Given("steward", host="a:9092", extra={"bootstrap.servers": "b:9092"}), "bootstrap_servers"),
+        (ConnectionFields("steward", host="a:9092", login="me", extra={"sasl.username": "you"}), "sasl_plain_username"),
+        (
+            ConnectionFields("steward", host="a:9092", password="s3cret", extra={"sasl_plain_password": "x"}),
+            "sasl_plain_password",
+        ),
+        (ConnectionFields("steward", host="a:9092", extra={"bootstrap.servers": "b:9092"}), "bootstrap_servers"),
     ],
 )
-def test_a_field_and_the_extra_do_not_say_two_things(given: Given, key: str) -> None:
+def test_a_field_and_the_extra_do_not_say_two_things(given: ConnectionFields, key: str) -> None:
     with pytest.raises(SettingError, match=f"connection steward has {key} twice, in a field of its own") as refused:
         access(given)
     assert "s3cret" not in str(refused.value)
 
 
 def test_a_login_that_a_kafka_connection_does_not_use_is_refused() -> None:
-    kafka = Given("kafka", login="me", extra={"bootstrap.servers": "a:9092"})
+    kafka = ConnectionFields("kafka", login="me", extra={"bootstrap.servers": "a:9092"})
     with pytest.raises(SettingError, match=r"connection kafka has a login .* into its extra, as sasl\.username"):
-        access(Given("steward", extra={"kafka_conn_id": "kafka"}), kafka=kafka)
+        access(ConnectionFields("steward", extra={"kafka_conn_id": "kafka"}), kafka=kafka)
 
 
 def test_no_bootstrap_servers_is_one_sentence() -> None:
     with pytest.raises(SettingError, match=r"connection kafka names no bootstrap servers: enter host:port as its host"):
-        access(Given("kafka"))
+        access(ConnectionFields("kafka"))
 
 
 def test_a_misspelled_key_is_named() -> None:
     with pytest.raises(SettingError, match=r"connection kafka has 'trottle' in its extra"):
-        access(Given("kafka", host="a:9092", extra={"trottle": 1}))
+        access(ConnectionFields("kafka", host="a:9092", extra={"trottle": 1}))
 
 
 def test_a_wrong_setting_is_named() -> None:
     with pytest.raises(SettingError, match="heal_chunk_size"):
-        access(Given("kafka", host="a:9092", extra={"heal_chunk_size": 0}))
+        access(ConnectionFields("kafka", host="a:9092", extra={"heal_chunk_size": 0}))
 
 
 def test_a_relative_workspace_is_refused() -> None:
     with pytest.raises(SettingError, match=r"workspace of the connection kafka is 'plans'; write an absolute path"):
-        access(Given("kafka", host="a:9092", extra={"workspace": "plans"}))
+        access(ConnectionFields("kafka", host="a:9092", extra={"workspace": "plans"}))
 
 
 def test_no_repr_shows_a_secret() -> None:
-    given = Given("kafka", host="a:9092", password="secret-word", extra={"ssl.key.password": "other-word"})
+    given = ConnectionFields("kafka", host="a:9092", password="secret-word", extra={"ssl.key.password": "other-word"})
     shown = repr(given) + repr(access(given))
     assert "secret-word" not in shown
     assert "other-word" not in shown
 
 
 def test_the_kips_documents_may_live_in_the_brokers_zookeeper() -> None:
-    assert access(Given("kafka", host="a:9092")).zookeeper is None
+    assert access(ConnectionFields("kafka", host="a:9092")).zookeeper is None
     login = {"zookeeper_user": "steward", "zookeeper_password": "secret"}
     places = {"journal": "sqlite:////rows.db", "zookeeper": "z:2181/kafka", "zookeeper_tls": {"use_ssl": True}}
-    found = access(Given("kafka", host="a:9092", extra={**places, **login}))
+    found = access(ConnectionFields("kafka", host="a:9092", extra={**places, **login}))
     assert found.zookeeper == ZooKeeperOptions("z:2181/kafka", "steward:secret", {"use_ssl": True})
     assert "secret" not in repr(found)
 
@@ -137,9 +144,9 @@ def test_rows_in_a_file_of_one_host_are_refused_beside_documents_that_all_hosts_
         "names no journal, and beside documents in ZooKeeper, .* in /airflow/kafka_steward/journal.db, a file that one"
     )
     with pytest.raises(SettingError, match=words):
-        access(Given("kafka", host="a:9092", extra=extra))
+        access(ConnectionFields("kafka", host="a:9092", extra=extra))
     shared = {**extra, "journal": "postgresql://db/steward"}
-    assert access(Given("kafka", host="a:9092", extra=shared)).journal == "postgresql://db/steward"
+    assert access(ConnectionFields("kafka", host="a:9092", extra=shared)).journal == "postgresql://db/steward"
 
 
 @pytest.mark.parametrize(
@@ -154,19 +161,19 @@ def test_rows_in_a_file_of_one_host_are_refused_beside_documents_that_all_hosts_
     ],
 )
 def test_the_default_journal_is_for_executors_that_run_tasks_where_the_scheduler_is(executor: str, local: bool) -> None:
-    given = Given("kafka", host="a:9092")
+    given = ConnectionFields("kafka", host="a:9092")
     if local:
         assert (
-            access_of(given, None, {}, {}, HOME, executor=executor).journal
+            cluster_config(given, None, {}, {}, HOME, executor=executor).journal
             == "sqlite:////airflow/kafka_steward/journal.db"
         )
         return
     with pytest.raises(
         SettingError, match=f"with the executor {executor}, whose tasks run on other hosts, .* set journal"
     ):
-        access_of(given, None, {}, {}, HOME, executor=executor)
+        cluster_config(given, None, {}, {}, HOME, executor=executor)
     by_section = {"journal": "postgresql://db/steward"}
-    assert access_of(given, None, by_section, {}, HOME, executor=executor).journal == "postgresql://db/steward"
+    assert cluster_config(given, None, by_section, {}, HOME, executor=executor).journal == "postgresql://db/steward"
 
 
 @pytest.mark.parametrize(
@@ -196,4 +203,4 @@ def test_the_default_journal_is_for_executors_that_run_tasks_where_the_scheduler
 )
 def test_a_zookeeper_that_cannot_be_used_is_told(extra: dict[str, Any], sentence: str) -> None:
     with pytest.raises(SettingError, match=sentence):
-        access(Given("kafka", host="a:9092", extra=extra))
+        access(ConnectionFields("kafka", host="a:9092", extra=extra))

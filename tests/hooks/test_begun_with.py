@@ -12,9 +12,9 @@ from kafka_steward.errors import WrongJournal
 from kafka_steward.hooks.context import hook_of
 from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.triggers.run_plan import RunPlanTrigger
-from kafka_steward.triggers.thread import ClusterThread
 from kafka_steward.triggers.undo_plan import UndoPlanTrigger
 from kafka_steward.triggers.wait import WaitTrigger
+from kafka_steward.triggers.worker import ClusterWorker
 from tests.airflow_home import Connect, context
 
 ELSEWHERE = {"id": "bb", "place": "sqlite:////airflow/journal.db on the host triggerer-1"}
@@ -76,7 +76,7 @@ def test_a_trigger_opens_the_journal_of_its_task_or_none(monkeypatch: pytest.Mon
         WaitTrigger("kafka", "ready", journal=ELSEWHERE),
     ]
 
-    async def connect(thread: ClusterThread) -> None:
+    async def connect(thread: ClusterWorker) -> None:
         with pytest.raises(WrongJournal):
             await thread.ask(lambda _: None)
         thread.close()

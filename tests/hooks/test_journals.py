@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import create_engine, make_url, text
 
 from kafka_steward.errors import JournalError, SettingError
-from kafka_steward.hooks.access import Given
+from kafka_steward.hooks.access import ConnectionFields as Fields
 from kafka_steward.hooks.journals import journal_url, refuse_airflows_own, secrets_in
 from kafka_steward.journal.urls import secrets_of, shown_url, without_secrets
 
@@ -27,17 +27,17 @@ def test_a_url_is_taken_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("kind", "given", "schema", "url"),
     [
-        ("postgres", Given("pg", host="db", login="me", password="p@ss:w/rd"), "steward",
+        ("postgres", Fields("pg", host="db", login="me", password="p@ss:w/rd"), "steward",
          "postgresql+psycopg://me:p%40ss%3Aw%2Frd@db/steward"),
-        ("postgres", Given("pg", host="db", port=5433), "steward", "postgresql+psycopg://db:5433/steward"),
-        ("postgres", Given("pg", host="/run/postgresql", login="me"), "steward",
+        ("postgres", Fields("pg", host="db", port=5433), "steward", "postgresql+psycopg://db:5433/steward"),
+        ("postgres", Fields("pg", host="/run/postgresql", login="me"), "steward",
          "postgresql+psycopg://me@/steward?host=%2Frun%2Fpostgresql"),
-        ("postgres", Given("pg", host="db", extra={"sslmode": "require", "connect_timeout": 3, "sslcert": None}), "s",
+        ("postgres", Fields("pg", host="db", extra={"sslmode": "require", "connect_timeout": 3, "sslcert": None}), "s",
          "postgresql+psycopg://db/s?connect_timeout=3&sslmode=require"),
-        ("sqlite", Given("lite", host="/var/lib/journal.db"), None, "sqlite:////var/lib/journal.db"),
+        ("sqlite", Fields("lite", host="/var/lib/journal.db"), None, "sqlite:////var/lib/journal.db"),
     ],
 )  # fmt: skip
-def test_a_connections_id_stands_for_its_database(kind: str, given: Given, schema: str | None, url: str) -> None:
+def test_a_connections_id_stands_for_its_database(kind: str, given: Fields, schema: str | None, url: str) -> None:
     found = journal_url(given.conn_id, lambda _: (kind, given, schema))
     assert found.render_as_string(hide_password=False) == url
 
@@ -45,17 +45,17 @@ def test_a_connections_id_stands_for_its_database(kind: str, given: Given, schem
 @pytest.mark.parametrize(
     ("kind", "given", "sentence"),
     [
-        ("postgres", Given("pg", extra={"sslmod": "require"}), "connection pg, whose extra has 'sslmod', which libpq"),
-        ("postgres", Given("pg", extra={"cursor": "dictcursor"}), "extra has 'cursor', which libpq does not know"),
-        ("postgres", Given("pg", extra={"password": "s3cret"}), "'password' in its extra, .* connection's password"),
-        ("postgres", Given("pg", extra={"dbname": "x"}), "'dbname' in its extra, .* as the connection's schema"),
-        ("postgres", Given("pg", extra={"keepalives": True}), "'keepalives' in its extra, .* takes texts and numbers"),
-        ("postgres", Given("pg", extra={"sslmode": {"s3cret": 1}}), "'sslmode' in its extra, which cannot be used"),
-        ("sqlite", Given("lite", password="s3cret"), "sqlite connection lite, whose password nothing would use"),
-        ("sqlite", Given("lite", extra={"mode": "ro"}), "sqlite connection lite, whose extra nothing would use"),
+        ("postgres", Fields("pg", extra={"sslmod": "require"}), "connection pg, whose extra has 'sslmod', which libpq"),
+        ("postgres", Fields("pg", extra={"cursor": "dictcursor"}), "extra has 'cursor', which libpq does not know"),
+        ("postgres", Fields("pg", extra={"password": "s3cret"}), "'password' in its extra, .* connection's password"),
+        ("postgres", Fields("pg", extra={"dbname": "x"}), "'dbname' in its extra, .* as the connection's schema"),
+        ("postgres", Fields("pg", extra={"keepalives": True}), "'keepalives' in its extra, .* takes texts and numbers"),
+        ("postgres", Fields("pg", extra={"sslmode": {"s3cret": 1}}), "'sslmode' in its extra, which cannot be used"),
+        ("sqlite", Fields("lite", password="s3cret"), "sqlite connection lite, whose password nothing would use"),
+        ("sqlite", Fields("lite", extra={"mode": "ro"}), "sqlite connection lite, whose extra nothing would use"),
     ],
 )  # fmt: skip
-def test_what_nothing_would_use_is_refused(kind: str, given: Given, sentence: str) -> None:
+def test_what_nothing_would_use_is_refused(kind: str, given: Fields, sentence: str) -> None:
     with pytest.raises(SettingError, match=sentence) as refused:
         journal_url(given.conn_id, lambda _: (kind, given, "steward"))
     assert "s3cret" not in str(refused.value)
@@ -63,7 +63,7 @@ def test_what_nothing_would_use_is_refused(kind: str, given: Given, sentence: st
 
 def test_a_connection_of_another_kind_is_refused() -> None:
     with pytest.raises(SettingError, match=r"journal is set to the connection web, whose type is http"):
-        journal_url("web", lambda _: ("http", Given("web"), None))
+        journal_url("web", lambda _: ("http", Fields("web"), None))
 
 
 @pytest.mark.parametrize("url", ["://me:secret-word@db", "postgresql://me:secret-word@db:port/steward"])

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kafka_steward.errors import ClusterUnreachable, SettingError
-from kafka_steward.hooks.memory import ClusterMemory
+from kafka_steward.hooks.cluster_id_pin import ClusterIdPin
 from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.journal.zk_options import ZooKeeperOptions
 from tests.airflow_home import HOME, Connect
@@ -127,14 +127,14 @@ def test_airflows_own_database_is_refused(connect: Connect, tmp_path: Path) -> N
 def test_the_memory_keeps_one_cluster_per_bootstrap_servers(connect: Connect, tmp_path: Path) -> None:
     connect(host="a:9092,b:9092")
     access = StewardHook("kafka_test").access
-    memory = ClusterMemory(f"sqlite:///{tmp_path}/journal.db")
-    assert memory.recall(access) is None
-    memory.keep(access, "first")
-    assert memory.recall(access) == "first"
+    memory = ClusterIdPin(f"sqlite:///{tmp_path}/journal.db")
+    assert memory.get(access) is None
+    memory.set(access, "first")
+    assert memory.get(access) == "first"
     connect(host="b:9092, a:9092")
-    assert memory.recall(StewardHook("kafka_test").access) == "first"
+    assert memory.get(StewardHook("kafka_test").access) == "first"
     connect(host="c:9092")
-    assert memory.recall(StewardHook("kafka_test").access) is None
+    assert memory.get(StewardHook("kafka_test").access) is None
 
 
 @pytest.mark.process

@@ -8,15 +8,15 @@ from kazoo.client import KazooClient
 from kazoo.security import OPEN_ACL_UNSAFE
 
 from kafka_steward.assignment import Assignment, Move, TopicPartition
+from kafka_steward.execution.cancellation.cancel_runner import CancelRunner
+from kafka_steward.execution.cancellation.verification import verify_undone
 from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.runner import Runner
+from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.execution.snapshot import take_snapshot
-from kafka_steward.execution.undoing.undo import Undo
-from kafka_steward.execution.undoing.verifying import verify_undone
-from kafka_steward.hooks.steward import Opened, StewardHook
+from kafka_steward.hooks.steward import ClusterSession, StewardHook
 from kafka_steward.journal import paths
-from kafka_steward.journal.audit import Who
-from kafka_steward.journal.zk_acls import _ROOTS
+from kafka_steward.journal.audit import Actor
+from kafka_steward.journal.zk_acls import ROOTS
 from kafka_steward.journal.zk_tree import ZkTree
 from kafka_steward.planning.files.formats import plan_table, read_plan, read_snapshot, write_plan
 from kafka_steward.sandbox import Sandbox
@@ -24,10 +24,10 @@ from tests.airflow_home import Connect
 from tests.eventually import eventually
 from tests.stepping import to_the_end
 
-WHO = Who(person="ada")
+WHO = Actor(person="ada")
 
 
-def published(opened: Opened, topic: str, folder: Path, partitions: int = 1) -> str:
+def published(opened: ClusterSession, topic: str, folder: Path, partitions: int = 1) -> str:
     take_snapshot(opened.cluster, str(folder / "snapshot"), failed=(), now_ms=opened.journal.now_ms())
     snapshot = read_snapshot(str(folder / "snapshot"))
     moves = [Move(topic, each, (1, 2, 3), (4, 2, 3), 0, each, "given") for each in range(partitions)]
@@ -52,9 +52,9 @@ def test_a_plan_is_carried_out_and_taken_back_by_the_journal_in_zookeeper(
             assert zookeeper.exists(f"/steward/plans/{digest}")
             assert zookeeper.get_children("/admin/reassign_chunks")
             plan = opened.cluster, opened.journal, digest, opened.settings, WHO
-            assert to_the_end(Runner(*plan)).ended
+            assert to_the_end(PlanRunner(*plan)).ended
             eventually(lambda: is_at(opened, TopicPartition(topic, 0), (4, 2, 3)))  # a broker hears of it later
-            assert to_the_end(Undo(*plan, scope="plan", reason="a test")).ended
+            assert to_the_end(CancelRunner(*plan, scope="plan", reason="a test")).ended
             eventually(lambda: is_as_before(opened, digest), within=30)
         # Nothing of ours is in the way of the next plan, or of the next test.
         assert not zookeeper.get_children("/admin/reassign_chunks")
@@ -78,12 +78,12 @@ def test_with_credentials_kafka_takes_away_what_was_submitted_by_its_znode(
         with StewardHook(conn_id).open() as opened:
             # Kafka makes the node shorter when the first has arrived, and deletes it after the last.
             digest = published(opened, topic, tmp_path, partitions=3)
-            assert to_the_end(Runner(opened.cluster, opened.journal, digest, opened.settings, WHO)).ended
+            assert to_the_end(PlanRunner(opened.cluster, opened.journal, digest, opened.settings, WHO)).ended
             eventually(lambda: is_at(opened, TopicPartition(topic, 0), (4, 2, 3)))
         eventually(lambda: is_gone(zookeeper, paths.REASSIGN_PARTITIONS), within=30)
         assert zookeeper.get_acls(paths.plan(digest))[0] != zookeeper.get_acls("/admin")[0] == OPEN_ACL_UNSAFE
     finally:
-        for path in _ROOTS:
+        for path in ROOTS:
             zookeeper.delete(path, recursive=True) if zookeeper.exists(path) else None
         zookeeper.stop()
         zookeeper.close()
@@ -93,10 +93,10 @@ def is_gone(zookeeper: KazooClient, path: str) -> None:
     assert zookeeper.exists(path) is None
 
 
-def is_at(opened: Opened, name: TopicPartition, replicas: Assignment) -> None:
+def is_at(opened: ClusterSession, name: TopicPartition, replicas: Assignment) -> None:
     assert opened.cluster.snapshot([name.topic]).partitions[name].replicas == replicas
 
 
-def is_as_before(opened: Opened, digest: str) -> None:
+def is_as_before(opened: ClusterSession, digest: str) -> None:
     found = verify_undone(opened.cluster, opened.journal, digest)
     assert (found.ok, found.partitions, found.status) == (True, 1, "rolled_back"), found.sentence

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from kafka_steward.cli.facts import audit_facts
+from kafka_steward.cli.serialize import audit_facts
 from kafka_steward.errors import JournalUnreachable, RequestError
 from kafka_steward.journal.archive import archive_audit
-from kafka_steward.journal.audit import Action, Audit, AuditRow, Entry, Who
+from kafka_steward.journal.audit import Action, Actor, Audit, AuditRecord, StoredAuditRecord
 from kafka_steward.journal.open import Journal
 from tests.journal.test_plans import moves_of, record_of
 
-ME = Who(person="ada")
+ME = Actor(person="ada")
 
 
 def told(journal: Journal) -> list[str]:
@@ -32,8 +32,8 @@ def archive(journal: Journal, file: Path, before_ms: int | None = None) -> int:
 def history(sql_journal: Journal) -> Journal:
     """A row of a plan that is known, one of a plan that is not, and more than are read at once of none."""
     sql_journal.plans.publish(record_of(sql_journal, "d1"), moves_of(1))
-    sql_journal.audit.note_all([Entry(Action.PUBLISH, f"of {plan}", plan=plan) for plan in ("d1", "d0")])
-    sql_journal.audit.note_all([Entry(Action.DETECT, f"row {at}", broker=at) for at in range(600)])
+    sql_journal.audit.record_all([AuditRecord(Action.PUBLISH, f"of {plan}", plan=plan) for plan in ("d1", "d0")])
+    sql_journal.audit.record_all([AuditRecord(Action.DETECT, f"row {at}", broker=at) for at in range(600)])
     return sql_journal
 
 
@@ -58,10 +58,10 @@ def test_what_is_younger_stays(history: Journal, tmp_path: Path) -> None:
 
 
 def test_another_clusters_rows_stay(history: Journal, tmp_path: Path) -> None:
-    other = Entry(Action.DETECT, "elsewhere", broker=1)
+    other = AuditRecord(Action.DETECT, "elsewhere", broker=1)
     database = history.audit._table._database
     elsewhere = type(history.audit._table)(type(database)(database.engine, f"{database.cluster_id}-2", database.host))
-    Audit(elsewhere).note(other)
+    Audit(elsewhere).record(other)
     archive(history, tmp_path / "audit.jsonl")
     assert [row.entry for row in Audit(elsewhere).rows()] == [other]
 
@@ -69,10 +69,35 @@ def test_another_clusters_rows_stay(history: Journal, tmp_path: Path) -> None:
 def test_a_file_that_is_there_is_left_and_nothing_is_deleted(history: Journal, tmp_path: Path) -> None:
     file = tmp_path / "audit.jsonl"
     file.write_text("precious")
-    with pytest.raises(RequestError, match="nothing was deleted"):
+    with pytest.raises(RequestError) as refused:
         archive(history, file)
+    assert str(refused.value) == (f"{file} cannot be written (File exists); nothing was deleted: name another.")
     assert file.read_text() == "precious"
     assert len(told(history)) == 602
+
+
+def test_a_failure_that_the_system_does_not_describe_is_named_by_its_kind(
+    history: Journal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: int) -> None:
+        raise TimeoutError
+
+    monkeypatch.setattr("os.fsync", fail)
+    file = tmp_path / "audit.jsonl"
+    with pytest.raises(RequestError) as refused:
+        archive(history, file)
+    assert str(refused.value) == f"{file} cannot be written (TimeoutError); nothing was deleted: name another."
+    assert (len(told(history)), file.exists()) == (602, False)
+
+
+def test_the_archive_itself_is_recorded_with_the_number_of_rows_the_moment_and_the_user(
+    history: Journal, tmp_path: Path
+) -> None:
+    before_ms = history.now_ms() + 1
+    archive(history, tmp_path / "audit.jsonl", before_ms)
+    entry = history.audit.rows()[-1].entry
+    assert (entry.action, entry.who) == (Action.REQUEST, ME)
+    assert entry.after == {"rows": 601, "before_ms": before_ms}
 
 
 def test_nothing_is_deleted_before_all_is_written(
@@ -80,7 +105,7 @@ def test_nothing_is_deleted_before_all_is_written(
 ) -> None:
     real = history.audit.pages
 
-    def fails_in_the_middle(before_ms: int) -> Iterator[list[AuditRow]]:
+    def fails_in_the_middle(before_ms: int) -> Iterator[list[StoredAuditRecord]]:
         yield next(real(before_ms))
         raise JournalUnreachable("The database is gone.")
 

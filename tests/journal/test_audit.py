@@ -3,13 +3,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from kafka_steward.journal.audit import Action, Audit, Entry, Outcome, Who, from_column, to_column
-from kafka_steward.journal.open import Journal
+from kafka_steward.journal.audit import Action, Actor, Audit, AuditRecord, Outcome, from_column, to_column
+from kafka_steward.journal.open import Journal, open_journal
 
-SUBMIT = Entry(
+SUBMIT = AuditRecord(
     Action.SUBMIT,
     "Broker 1 failed.",
     plan="d1",
@@ -19,9 +20,9 @@ SUBMIT = Entry(
     attempt=1,
     before=[1, 2, 3],
     after=[4, 2, 3],
-    who=Who("heal", "manual__1", "submit", 2, "ann"),
+    who=Actor("heal", "manual__1", "submit", 2, "ann"),
 )
-DETECT = Entry(Action.DETECT, "Broker 1 is gone.", broker=1, after={"failure_timestamp": 5})
+DETECT = AuditRecord(Action.DETECT, "Broker 1 is gone.", broker=1, after={"failure_timestamp": 5})
 
 
 @pytest.fixture
@@ -30,11 +31,11 @@ def audit(sql_journal: Journal) -> Audit:
 
 
 def test_a_row_is_intended_then_completed(audit: Audit) -> None:
-    audit.intend([SUBMIT])
+    audit.record_intent([SUBMIT])
     (intended,) = audit.rows()
     assert (intended.entry, intended.outcome, intended.completed_ms) == (SUBMIT, Outcome.INTENDED, None)
     assert intended.detail == ""
-    audit.complete([SUBMIT], "done", "applied")
+    audit.record_outcome([SUBMIT], "done", "applied")
     (completed,) = audit.rows()
     assert (completed.entry, completed.outcome, completed.detail) == (SUBMIT, Outcome.DONE, "applied")
     assert completed.completed_ms is not None
@@ -52,24 +53,24 @@ def test_what_is_the_same_is_stored_as_the_same_text() -> None:
 def test_times_are_the_journals(sql_journal: Journal) -> None:
     journal = sql_journal
     before_ms = journal.now_ms()
-    journal.audit.note(SUBMIT)
+    journal.audit.record(SUBMIT)
     (row,) = journal.audit.rows()
     assert before_ms <= row.when_ms <= journal.now_ms()
     assert row.completed_ms == row.when_ms
 
 
 def test_what_was_intended_twice_is_one_row(audit: Audit) -> None:
-    audit.intend([SUBMIT, SUBMIT])
-    audit.intend([replace(SUBMIT, reason="Another reason.")])
+    audit.record_intent([SUBMIT, SUBMIT])
+    audit.record_intent([replace(SUBMIT, reason="Another reason.")])
     assert [row.entry.reason for row in audit.rows()] == ["Broker 1 failed."]
 
 
 def test_a_completed_row_is_never_changed(audit: Audit) -> None:
-    audit.intend([SUBMIT])
-    audit.complete([SUBMIT], Outcome.DONE, "first")
-    audit.complete([SUBMIT], Outcome.REFUSED, "second")
-    audit.intend([SUBMIT])
-    audit.note(SUBMIT, Outcome.FAILED, "third")
+    audit.record_intent([SUBMIT])
+    audit.record_outcome([SUBMIT], Outcome.DONE, "first")
+    audit.record_outcome([SUBMIT], Outcome.REFUSED, "second")
+    audit.record_intent([SUBMIT])
+    audit.record(SUBMIT, Outcome.FAILED, "third")
     assert [(row.outcome, row.detail) for row in audit.rows()] == [(Outcome.DONE, "first")]
 
 
@@ -87,44 +88,42 @@ def test_a_completed_row_is_never_changed(audit: Audit) -> None:
         replace(SUBMIT, topic=None, partition=None),
     ],
 )
-def test_each_part_of_the_key_tells_rows_apart(audit: Audit, other: Entry) -> None:
-    audit.intend([SUBMIT, other])
+def test_each_part_of_the_key_tells_rows_apart(audit: Audit, other: AuditRecord) -> None:
+    audit.record_intent([SUBMIT, other])
     assert [row.entry for row in audit.rows()] == [SUBMIT, other]
-    audit.complete([other], Outcome.DONE)
+    audit.record_outcome([other], Outcome.DONE)
     assert [row.outcome for row in audit.rows()] == [Outcome.INTENDED, Outcome.DONE]
 
 
 def test_a_plans_row_without_a_partition_is_unique_too(audit: Audit) -> None:
-    publish = Entry(Action.PUBLISH, "r", plan="d1")
-    audit.intend([publish])
-    audit.intend([publish])
+    publish = AuditRecord(Action.PUBLISH, "r", plan="d1")
+    audit.record_intent([publish])
+    audit.record_intent([publish])
     assert [row.entry for row in audit.rows()] == [publish]
 
 
 def test_what_belongs_to_no_plan_may_happen_again(audit: Audit) -> None:
-    audit.note(DETECT)
-    audit.note(DETECT)
+    audit.record(DETECT)
+    audit.record(DETECT)
     assert [row.entry for row in audit.rows()] == [DETECT, DETECT]
-    audit.intend([DETECT, DETECT])
+    audit.record_intent([DETECT, DETECT])
     assert [row.entry for row in audit.rows()] == [DETECT] * 4
 
 
 def test_clusters_do_not_see_each_other(open_sql: Callable[[], Journal], url: str, cluster_id: str) -> None:
-    from kafka_steward.journal.open import open_journal
-
-    open_sql().audit.intend([SUBMIT])
+    open_sql().audit.record_intent([SUBMIT])
     with open_journal(url, f"{cluster_id}-other") as other:
         assert other.audit.rows() == []
-        other.audit.intend([SUBMIT])
-        other.audit.complete([SUBMIT], Outcome.DONE)
+        other.audit.record_intent([SUBMIT])
+        other.audit.record_outcome([SUBMIT], Outcome.DONE)
     assert [row.outcome for row in open_sql().audit.rows()] == [Outcome.INTENDED]
 
 
 def test_rows_are_chosen(audit: Audit) -> None:
     entries = [replace(SUBMIT, partition=number) for number in range(4)]
-    audit.intend(entries)
-    audit.note(DETECT)
-    audit.note(replace(SUBMIT, plan="d2", topic="other"))
+    audit.record_intent(entries)
+    audit.record(DETECT)
+    audit.record(replace(SUBMIT, plan="d2", topic="other"))
     assert [row.entry for row in audit.rows(plan="d1")] == entries
     assert [row.entry for row in audit.rows(plan="")] == [DETECT]
     assert [row.entry for row in audit.rows(action=Action.DETECT)] == [DETECT]
@@ -137,27 +136,39 @@ def test_rows_are_chosen(audit: Audit) -> None:
 
 def test_many_rows_at_once(audit: Audit) -> None:
     entries = [replace(SUBMIT, partition=number) for number in range(1201)]
-    audit.intend(entries)
-    audit.complete(entries[:1200], Outcome.DONE)
+    audit.record_intent(entries)
+    audit.record_outcome(entries[:1200], Outcome.DONE)
     assert [row.outcome for row in audit.rows()] == [Outcome.DONE] * 1200 + [Outcome.INTENDED]
 
 
+def test_rows_of_all_pages_are_imported_unchanged_and_counted_once(audit: Audit, tmp_path: Path) -> None:
+    audit.record_intent([replace(SUBMIT, partition=number) for number in range(1201)])
+    audit.record_outcome([replace(SUBMIT, partition=7)], Outcome.REFUSED, "not now")
+    rows = audit.rows()
+    with open_journal(f"sqlite:///{tmp_path}/journal.db", rows[0].cluster_id) as other:
+        assert other.audit.import_rows([rows[:700], rows[700:1200], rows[1200:]]) == 1201
+        imported = other.audit.rows()
+        assert [replace(row, id=0) for row in imported] == [replace(row, id=0) for row in rows]
+        assert other.audit.import_rows([rows[:700], rows[700:]]) == 0
+        assert other.audit.rows() == imported
+
+
 def test_nothing_is_nothing(audit: Audit) -> None:
-    audit.intend([])
-    audit.complete([], Outcome.DONE)
+    audit.record_intent([])
+    audit.record_outcome([], Outcome.DONE)
     assert audit.rows() == []
 
 
 def test_what_was_never_intended_is_not_completed(audit: Audit) -> None:
-    audit.complete([SUBMIT], Outcome.DONE)
+    audit.record_outcome([SUBMIT], Outcome.DONE)
     assert audit.rows() == []
 
 
 @pytest.mark.parametrize("words", ["a\x00b", "\ud800", "'; DROP TABLE steward_audit; --", "line\nend", ""])
 def test_kafkas_words_may_hold_anything(audit: Audit, words: str) -> None:
     entry = replace(SUBMIT, reason=words, before={"said": words})
-    audit.intend([entry])
-    audit.complete([entry], Outcome.REFUSED, words)
+    audit.record_intent([entry])
+    audit.record_outcome([entry], Outcome.REFUSED, words)
     (row,) = audit.rows()
     assert row.entry.before == {"said": words}
     assert row.detail == words.replace("\x00", "").replace("\ud800", "?")
@@ -165,15 +176,15 @@ def test_kafkas_words_may_hold_anything(audit: Audit, words: str) -> None:
 
 def test_an_unknown_outcome_is_refused(audit: Audit) -> None:
     with pytest.raises(ValueError, match="splendid"):
-        audit.complete([SUBMIT], "splendid")
+        audit.record_outcome([SUBMIT], "splendid")
 
 
 def test_of_two_that_intend_and_complete_at_once_one_row_remains(open_sql: Callable[[], Journal]) -> None:
     journals = [open_sql(), open_sql()]
 
     def act(number: int) -> None:
-        journals[number % 2].audit.intend([SUBMIT])
-        journals[number % 2].audit.complete([SUBMIT], Outcome.DONE, str(number))
+        journals[number % 2].audit.record_intent([SUBMIT])
+        journals[number % 2].audit.record_outcome([SUBMIT], Outcome.DONE, str(number))
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(act, range(8)))
@@ -181,18 +192,18 @@ def test_of_two_that_intend_and_complete_at_once_one_row_remains(open_sql: Calla
 
 
 def test_the_api_offers_no_way_to_change_a_row() -> None:
-    public = {"intend", "complete", "note", "note_all", "pages", "remove", "adopt", "rows"}
+    public = {"record_intent", "record_outcome", "record", "record_all", "pages", "remove", "import_rows", "rows"}
     assert {name for name in vars(Audit) if not name.startswith("_")} == public
 
 
 @pytest.mark.parametrize(
     ("who", "words"),
     [
-        (Who(), ""),
-        (Who(person="ann"), "ann"),
-        (Who("heal", "r", "submit", 1), "heal/submit"),
-        (Who("heal", "r", "submit", 1, "ann"), "heal/submit for ann"),
+        (Actor(), ""),
+        (Actor(person="ann"), "ann"),
+        (Actor("heal", "r", "submit", 1), "heal/submit"),
+        (Actor("heal", "r", "submit", 1, "ann"), "heal/submit for ann"),
     ],
 )
-def test_who_in_words(who: Who, words: str) -> None:
+def test_who_in_words(who: Actor, words: str) -> None:
     assert str(who) == words

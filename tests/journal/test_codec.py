@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from kafka_steward.errors import DocumentError
 from kafka_steward.journal import codec
-from kafka_steward.journal.documents import FailedBroker, InFlight, RollingBounce
-from kafka_steward.journal.records import Borrowed, Lock, Ownership
+from kafka_steward.journal.documents import AnnouncedRestartDocument, FailedBroker, InFlight
+from kafka_steward.journal.records import Lock, Ownership, ThrottleLease
 from kafka_steward.journal.requests import CancelRequest, Request, SwitchedOff
 
 _NAMES = st.text() | st.text("0123456789") | st.integers().map(str)
@@ -77,7 +77,7 @@ def test_json_of_twenty_levels_is_read() -> None:
     ("kind", "text"),
     [
         (FailedBroker, '{"failure_timestamp": 9007199254740992}'),
-        (RollingBounce, '{"timestamp": 1, "expiry": 1' + "0" * 400 + "}"),
+        (AnnouncedRestartDocument, '{"timestamp": 1, "expiry": 1' + "0" * 400 + "}"),
         (InFlight, '{"replicas": [1], "plan": "not a digest!"}'),
         (InFlight, '{"replicas": [1], "plan": "/"}'),
         (InFlight, '{"replicas": [2147483648]}'),
@@ -92,10 +92,11 @@ def test_json_of_twenty_levels_is_read() -> None:
         (Ownership, '{"version": 1, "plan": "../slot", "paused": []}'),
         (Ownership, '{"version": 1, "paused": ["a b"]}'),
         (Lock, '{"version": 1, "owner": "x", "life_ms": 9007199254740991, "claim": 1}'),
+        (Lock, '{"version": 1, "owner": "x", "life_ms": 1, "claim": 9007199254740992}'),
         (Lock, '{"version": 1, "owner": "\\u001b[2J", "life_ms": 1, "claim": 1}'),
-        (Borrowed, '{"version": 1, "before": "x", "ours": "y", "entries": {}}'),
-        (Borrowed, '{"version": 1, "entries": {"no digest": []}}'),
-        (Borrowed, '{"version": 1, "entries": {"abc": ["a:b"]}}'),
+        (ThrottleLease, '{"version": 1, "before": "x", "ours": "y", "entries": {}}'),
+        (ThrottleLease, '{"version": 1, "entries": {"no digest": []}}'),
+        (ThrottleLease, '{"version": 1, "entries": {"abc": ["a:b"]}}'),
     ],
 )
 def test_what_no_such_document_can_hold_is_refused(kind: type[FailedBroker], text: str) -> None:

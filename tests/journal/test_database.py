@@ -8,15 +8,16 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
 from kafka_steward.errors import JournalError, JournalUnreachable, SettingError
 from kafka_steward.journal import engine, postgres
-from kafka_steward.journal.audit import Action, Entry
+from kafka_steward.journal.audit import Action, AuditRecord
 from kafka_steward.journal.database import IDS, Database, as_journal_error, insert_once
-from kafka_steward.journal.engine import open_database
+from kafka_steward.journal.engine import open_database, table_names
 from kafka_steward.journal.open import open_journal
 from kafka_steward.journal.schema import tables
 from tests.journal.test_plans import moves_of, record_of
@@ -60,6 +61,14 @@ def test_what_a_database_says_is_one_sentence_without_the_password(
     assert str(told) == f"The journal at {SHOWN} {sentence}"
 
 
+def test_a_secret_that_contains_another_is_hidden_as_a_whole() -> None:
+    url = f"{POSTGRESQL}?sslpassword={SECRET}-of-the-key"
+    error = sa.exc.IntegrityError("INSERT", {}, Exception(f"neither {SECRET}-of-the-key nor {SECRET} fits"))
+    assert str(as_journal_error(sa.create_engine(url), error)).endswith(
+        " refused a statement: neither *** nor *** fits."
+    )
+
+
 def test_without_a_password_its_words_stay_as_they_are() -> None:
     error = sa.exc.IntegrityError("INSERT", {}, Exception("None of it"))
     told = as_journal_error(sa.create_engine("postgresql+psycopg://db/steward"), error)
@@ -76,7 +85,7 @@ def test_each_database_leaves_rows_that_exist_in_its_own_way(url: str, kind: typ
 
 def test_a_number_of_a_counter_is_never_given_twice(database: Database) -> None:
     other = Database(database.engine, "c2", "here")
-    with database.transaction() as connection:
+    with database.write_transaction() as connection:
         assert [database.next_number(connection, "n") for _ in range(3)] == [1, 2, 3]
         assert database.next_number(connection, "m") == 1
         assert other.next_number(connection, "n") == 1
@@ -87,7 +96,7 @@ def test_the_row_that_writers_lock_is_there_for_each_cluster(database: Database)
     url = database.engine.url.render_as_string()
     for cluster_id in ("c2", "c1", "c3"):
         open_database(url, cluster_id, "here").close()
-    with database.reading() as connection:
+    with database.read_connection() as connection:
         rows = connection.execute(sa.select(tables.counter)).all()
     assert sorted(tuple(row) for row in rows) == [("c1", IDS, 0), ("c2", IDS, 0), ("c3", IDS, 0)]
 
@@ -113,7 +122,7 @@ def test_sqlite_locks_out_other_writers_before_anything_is_written(statements: l
     with open_journal(f"sqlite:///{tmp_path}/journal.db", "c1") as journal:
         journal.tree.create("/a/b", "x")
         journal.plans.publish(record_of(journal), moves_of(2))
-        journal.audit.note(Entry(Action.DETECT, "Broker 1 is gone."))
+        journal.audit.record(AuditRecord(Action.DETECT, "Broker 1 is gone."))
     begun, writes = "", 0
     for statement in statements:
         begun = statement if statement.startswith("BEGIN") else begun
@@ -124,9 +133,9 @@ def test_sqlite_locks_out_other_writers_before_anything_is_written(statements: l
 
 
 def test_sqlite_is_asked_for_nothing_more_to_lock_out_other_writers(database: Database, statements: list[str]) -> None:
-    with database.transaction():
+    with database.write_transaction():
         pass
-    with database.reading():
+    with database.read_connection():
         pass
     assert statements == ["BEGIN IMMEDIATE", "BEGIN"]
 
@@ -135,13 +144,13 @@ def test_no_statement_has_more_than_five_hundred_rows(statements: list[str], tmp
     """Nor are rows sent twice."""
     moves = moves_of(1001, size=1)
     names = [move.topic_partition for move in moves]
-    entries = [Entry(Action.HOLD, "why", topic=name.topic, partition=name.partition) for name in names]
+    entries = [AuditRecord(Action.HOLD, "why", topic=name.topic, partition=name.partition) for name in names]
     with open_journal(f"sqlite:///{tmp_path}/journal.db", "c1") as journal:
         table = journal.plans._table
         uses: list[tuple[str, Callable[[], object]]] = [
             ("INSERT INTO steward_plan_move", lambda: table.insert_missing("d1", moves)),
             ("SELECT steward_plan_move", lambda: table.by_others("d2", names)),
-            ("INSERT INTO steward_audit", lambda: journal.audit.intend(entries)),
+            ("INSERT INTO steward_audit", lambda: journal.audit.record_intent(entries)),
         ]
         for beginning, use in uses:
             statements.clear()
@@ -194,7 +203,7 @@ def test_postgresqls_errors_show_no_values() -> None:
 
 
 def test_sqlite_waits_for_half_a_minute_and_writes_to_the_disk_before_a_commit_counts(database: Database) -> None:
-    with database.reading() as connection:
+    with database.read_connection() as connection:
         answers = [connection.exec_driver_sql(f"PRAGMA {name}").scalar() for name in ("journal_mode", "synchronous")]
         assert connection.exec_driver_sql("PRAGMA busy_timeout").scalar() == 30_000
     assert answers == ["wal", 2]
@@ -235,7 +244,7 @@ def test_a_file_that_another_switches_to_wal_at_the_same_moment_is_waited_for() 
 
 
 def test_a_file_that_stays_locked_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "_PATIENCE_S", 0.1)
+    monkeypatch.setattr(engine, "_LOCK_TIMEOUT_S", 0.1)
     connection = Reluctant(["database is locked"] * 1000)
     with pytest.raises(sqlite3.OperationalError, match="database is locked"):
         engine._prepare_sqlite(connection, None)
@@ -252,10 +261,10 @@ def test_what_is_wrong_otherwise_is_told_at_once() -> None:
 def test_a_journal_that_another_process_keeps_locked_does_not_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "_PATIENCE_S", 0.1)
+    monkeypatch.setattr(engine, "_LOCK_TIMEOUT_S", 0.1)
     url = f"sqlite:///{tmp_path}/journal.db"
     holder = open_database(url, "c1", "here")
-    with holder.transaction(), pytest.raises(JournalUnreachable) as refused:
+    with holder.write_transaction(), pytest.raises(JournalUnreachable) as refused:
         open_database(url, "c2", "here")
     assert str(refused.value) == f"The journal at {url} does not answer (database is locked); try again when it does."
 
@@ -273,3 +282,38 @@ def test_who_cannot_write_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(os, "getuid", lambda: 4711)
     with pytest.raises(JournalError, match="cannot be written by the user 4711 "):
         open_database(f"sqlite:///{tmp_path}/journal.db", "c1", "here")
+
+
+def test_the_tables_of_a_file_are_listed_and_the_file_stays_as_it_is(tmp_path: Path) -> None:
+    file = tmp_path / "other.db"
+    connection = sqlite3.connect(file)
+    connection.execute("CREATE TABLE dag_run (id INTEGER)")
+    connection.close()
+    before = file.read_bytes()
+    assert table_names(f"sqlite:///{file}") == {"dag_run"}
+    assert file.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_file_whose_tables_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("USER", "ann")
+    file = tmp_path / "other.db"
+    file.write_text("not a database" * 1000)
+    with pytest.raises(JournalError) as refused:
+        table_names(f"sqlite:///{file}")
+    assert str(refused.value) == (
+        f"The journal {file} cannot be written by the user ann (file is not a database); mend its permissions, or set "
+        "journal."
+    )
+
+
+def test_a_server_whose_tables_cannot_be_read_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    def connect(**_: object) -> None:
+        raise psycopg.OperationalError(f"password {SECRET} is wrong.")
+
+    monkeypatch.setattr(postgres.BoundedConnection, "connect", connect)
+    with pytest.raises(JournalUnreachable) as refused:
+        table_names(POSTGRESQL)
+    assert str(refused.value) == (
+        f"The journal at {SHOWN} does not answer (password *** is wrong); try again when it does."
+    )

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_steward.errors import DocumentError
-from kafka_steward.journal.audit import Who
+from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.document import Document
-from kafka_steward.journal.documents import Chunk, ChunkPartition, FailedBroker, InFlight, RollingBounce
-from kafka_steward.journal.records import Borrowed, Lock, Ownership, PlanRecord, PlanStatus
+from kafka_steward.journal.documents import AnnouncedRestartDocument, Chunk, ChunkPartition, FailedBroker, InFlight
+from kafka_steward.journal.records import Lock, Ownership, PlanRecord, PlanStatus, ThrottleLease
 from kafka_steward.journal.requests import CancelRequest, Request
 
 _KIPS = Path(__file__).parent / "kips"
@@ -39,7 +39,7 @@ ASKED = (ChunkPartition("my-topic", 0, (1, 2, 3)), ChunkPartition("your-topic", 
     ("text", "document"),
     [
         (KIP_46_FAILED, FailedBroker(1431644400000)),
-        (KIP_46_BOUNCE, RollingBounce(1431644400000)),
+        (KIP_46_BOUNCE, AnnouncedRestartDocument(1431644400000)),
         (KIP_236_PENDING, Request(PENDING)),
         (KIP_236_SUBMITTED, Request(SUBMITTED)),
         (KIP_236_QUEUE, Request(QUEUED)),
@@ -58,8 +58,8 @@ def test_the_kips_examples_are_read_and_written_back_unchanged(text: str, docume
     ("document", "text"),
     [
         (FailedBroker(123), '{"failure_timestamp": 123}'),
-        (RollingBounce(123), '{"timestamp": 123}'),
-        (RollingBounce(123, 456), '{"timestamp": 123, "expiry": 456}'),
+        (AnnouncedRestartDocument(123), '{"timestamp": 123}'),
+        (AnnouncedRestartDocument(123, 456), '{"timestamp": 123, "expiry": 456}'),
         (Request(PENDING), KIP_236_PENDING),
         (
             Chunk(PENDING, is_auto_generated=True),
@@ -82,7 +82,7 @@ def test_a_changed_document_is_written_anew() -> None:
 
 def test_unknown_fields_are_kept_when_a_document_is_changed() -> None:
     text = '{"timestamp": 1, "by": {"host": "a"}}'
-    changed = replace(RollingBounce.from_json(text), expiry_ms=2)
+    changed = replace(AnnouncedRestartDocument.from_json(text), expiry_ms=2)
     assert json.loads(changed.to_json()) == {"timestamp": 1, "expiry": 2, "by": {"host": "a"}}
 
 
@@ -132,7 +132,7 @@ RECORD = PlanRecord(
     attempts=2,
     published_ms=10,
     stepped_ms=20,
-    who=Who("heal", "manual__1", "submit", 1, "ann"),
+    who=Actor("heal", "manual__1", "submit", 1, "ann"),
     partitions=7,
     live_brokers=(1, 2),
     left=1,
@@ -142,11 +142,11 @@ OURS = [
     RECORD,
     Ownership("d1", ("d0",)),
     Lock("host:1", 60_000, 7),
-    Borrowed(None, "50", {"d1": ("0:1",)}),
-    Borrowed("10", None),
+    ThrottleLease(None, "50", {"d1": ("0:1",)}),
+    ThrottleLease("10", None),
 ]
 
-OPTIONAL = {(Borrowed, "before"), (Borrowed, "ours"), (Ownership, "plan"), (Lock, "owner")}
+OPTIONAL = {(ThrottleLease, "before"), (ThrottleLease, "ours"), (Ownership, "plan"), (Lock, "owner")}
 
 
 @pytest.mark.parametrize("document", OURS, ids=lambda document: type(document).__name__)
@@ -273,7 +273,19 @@ def test_an_unknown_scope_is_refused() -> None:
 
 
 @given(
-    st.sampled_from([FailedBroker, RollingBounce, Chunk, InFlight, Request, CancelRequest, PlanRecord, Lock, Borrowed]),
+    st.sampled_from(
+        [
+            FailedBroker,
+            AnnouncedRestartDocument,
+            Chunk,
+            InFlight,
+            Request,
+            CancelRequest,
+            PlanRecord,
+            Lock,
+            ThrottleLease,
+        ]
+    ),
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
         lambda inner: (

@@ -79,6 +79,17 @@ def test_one_that_changes_is_among_the_others_again(journal: Journal) -> None:
     assert journal.plans.get("d1") == changed
 
 
+def test_one_that_changes_is_in_the_tree_alone(journal: Journal) -> None:
+    ended(journal, "d1")
+    ended(journal, "d2")
+    archive(journal)
+    found = journal.plans.get("d1")
+    assert found is not None
+    journal.plans.update(found, reason="looked at again")
+    assert journal.tree.children(paths.PLANS) == ["d1"]
+    assert journal.plans._ended.digests() == ["d2"]
+
+
 def test_the_same_plan_again_is_the_one_that_ended(journal: Journal) -> None:
     before = ended(journal)
     archive(journal)

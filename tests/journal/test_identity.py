@@ -115,6 +115,15 @@ def test_tying_together_ends_what_shared_one_half(tmp_path: Path) -> None:
         identify(old, tree, "there")
 
 
+def test_rows_whose_documents_are_lost_are_tied_to_an_empty_tree(tmp_path: Path) -> None:
+    database, empty = open_database(f"sqlite:///{tmp_path}/rows.db", "c", "here"), MemoryTree(lambda: 1)
+    lost = identify(database, MemoryTree(lambda: 1), "there")
+    paired = reunite(database, empty, "elsewhere")
+    assert paired == Identity(paired.id, lost.rows, "elsewhere")
+    assert paired.id != lost.id
+    assert identify(database, empty, "elsewhere") == paired
+
+
 def test_a_process_that_dies_while_tying_together_leaves_no_open_door(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,19 +10,19 @@ import pytest
 from kazoo.security import make_digest_acl
 
 from kafka_steward.journal import listing, paths
-from kafka_steward.journal.audit import Action, Who
+from kafka_steward.journal.audit import Action, Actor
 from kafka_steward.journal.copy import copy_journal
 from kafka_steward.journal.documents import FailedBroker, InFlight
-from kafka_steward.journal.listing import BOUNCES, FAILED_BROKERS, IN_FLIGHT, REQUESTS, WRITTEN, sweep, unreadable
+from kafka_steward.journal.listing import FAILED_BROKERS, IN_FLIGHT, REQUESTS, RESTARTS, WRITTEN, sweep, unreadable
 from kafka_steward.journal.open import Journal, open_journal
-from kafka_steward.journal.quarantine import QUARANTINE, MovedAside
+from kafka_steward.journal.quarantine import QUARANTINE, QuarantinedDocument
 from kafka_steward.journal.tree import MAX_BYTES, Tree
 from kafka_steward.journal.zk_options import ZooKeeperOptions
 from kafka_steward.journal.zk_tree import ZkTree
 from tests.journal.conftest import PATIENT_S
 from tests.journal.zookeeper import ZooKeeperServer
 
-WATCH = Who(task_id="watch")
+WATCH = Actor(task_id="watch")
 GOOD = FailedBroker(5).to_json()
 
 
@@ -33,7 +33,7 @@ def kept(tree: Tree) -> dict[str, str]:
         head = tree.get(f"{QUARANTINE}/{name}")
         assert head is not None
         pieces = tree.read([f"{head.path}/{piece}" for piece in tree.children(head.path)])
-        found[MovedAside.from_node(head).path] = "".join(piece.data for piece in pieces if piece)
+        found[QuarantinedDocument.from_node(head).path] = "".join(piece.data for piece in pieces if piece)
     return found
 
 
@@ -97,8 +97,10 @@ def test_a_node_that_nothing_can_read_is_moved_aside_with_a_row_and_then_nothing
     assert path.split("/")[3] not in journal.tree.children("/".join(path.split("/")[:3]))
     assert sweep(journal, WRITTEN, WATCH) == []
     (row,) = journal.audit.rows()
-    assert (row.entry.action, row.entry.reason) == (Action.MEND, sentence)
+    assert (row.entry.action, row.entry.reason) == (Action.REPAIR, sentence)
     assert path.startswith(row.entry.before)
+    assert row.entry.who == WATCH
+    assert sentence.endswith(f" What it held is kept at {row.entry.after}.")
     assert unreadable(journal.tree) == []
 
 
@@ -121,7 +123,7 @@ def test_a_value_that_counts_as_something_is_replaced_and_kept(journal: Journal)
     }
     (failed,) = FAILED_BROKERS.found(journal.tree)
     assert failed.document.failure_timestamp_ms == written.created_ms
-    assert [each.key for each in BOUNCES.found(journal.tree)] == [(4,)]
+    assert [each.key for each in RESTARTS.found(journal.tree)] == [(4,)]
     assert unreadable(journal.tree) == []
 
 

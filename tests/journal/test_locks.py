@@ -7,7 +7,7 @@ import pytest
 
 from kafka_steward.errors import LockLost, SlotTaken
 from kafka_steward.journal import paths
-from kafka_steward.journal.locks import DEAD_MS, LIFE_MS, Fence, Slot, StepLock
+from kafka_steward.journal.locks import DEAD_MS, LIFE_MS, Fence, PlanSlot, StepLock
 from kafka_steward.journal.open import Journal
 from kafka_steward.journal.process import process_name
 from kafka_steward.journal.tree import Node, Tree
@@ -38,7 +38,7 @@ def timed(clock: Clock) -> MemoryTree:
 
 
 def test_a_free_cluster_is_taken_once(tree: Tree) -> None:
-    slot = Slot(tree)
+    slot = PlanSlot(tree)
     assert slot.owner() is None
     slot.take("d1")
     slot.take("d1")
@@ -49,68 +49,68 @@ def test_a_free_cluster_is_taken_once(tree: Tree) -> None:
 
 
 def test_a_freed_cluster_is_taken_by_another(tree: Tree) -> None:
-    slot = Slot(tree)
+    slot = PlanSlot(tree)
     slot.take("d1")
-    assert slot.free("d1") is None
+    assert slot.release("d1") is None
     slot.take("d2")
     assert slot.owner() == "d2"
 
 
 def test_freeing_what_one_does_not_have_is_harmless(tree: Tree) -> None:
-    slot = Slot(tree)
-    assert slot.free("d1") is None
+    slot = PlanSlot(tree)
+    assert slot.release("d1") is None
     slot.take("d1")
-    assert slot.free("d2") == "d1"
+    assert slot.release("d2") == "d1"
     assert slot.owner() == "d1"
 
 
 def test_the_slot_never_expires(timed: MemoryTree, clock: Clock) -> None:
-    Slot(timed).take("d1")
+    PlanSlot(timed).take("d1")
     clock.ms += 10**12
     with pytest.raises(SlotTaken):
-        Slot(timed).take("d2")
+        PlanSlot(timed).take("d2")
 
 
 def test_a_heal_goes_first_and_gives_the_slot_back(tree: Tree) -> None:
-    slot = Slot(tree)
+    slot = PlanSlot(tree)
     slot.take("rebalance")
-    assert slot.yield_to("heal") == "rebalance"
+    assert slot.preempt_with("heal") == "rebalance"
     assert (slot.owner(), slot.paused()) == ("heal", ("rebalance",))
-    assert slot.yield_to("heal") == "rebalance"
+    assert slot.preempt_with("heal") == "rebalance"
     with pytest.raises(SlotTaken):
         slot.take("rebalance")
-    assert slot.free("heal") == "rebalance"
+    assert slot.release("heal") == "rebalance"
     assert (slot.owner(), slot.paused()) == ("rebalance", ())
 
 
 def test_a_heal_takes_a_free_cluster_too(tree: Tree) -> None:
-    slot = Slot(tree)
-    assert slot.yield_to("heal") is None
-    assert slot.free("heal") is None
+    slot = PlanSlot(tree)
+    assert slot.preempt_with("heal") is None
+    assert slot.release("heal") is None
 
 
 def test_a_paused_plan_that_is_cancelled_gets_nothing_back(tree: Tree) -> None:
-    slot = Slot(tree)
+    slot = PlanSlot(tree)
     slot.take("rebalance")
-    slot.yield_to("heal-1")
-    slot.yield_to("heal-2")
+    slot.preempt_with("heal-1")
+    slot.preempt_with("heal-2")
     assert slot.paused() == ("rebalance", "heal-1")
-    assert slot.free("heal-1") == "heal-2"
-    assert slot.free("rebalance") == "heal-2"
-    assert slot.free("heal-2") is None
+    assert slot.release("heal-1") == "heal-2"
+    assert slot.release("rebalance") == "heal-2"
+    assert slot.release("heal-2") is None
 
 
 def test_of_many_plans_one_gets_the_slot(tree: Tree) -> None:
     def try_it(number: int) -> str | None:
         try:
-            Slot(tree).take(f"d{number}")
+            PlanSlot(tree).take(f"d{number}")
         except SlotTaken:
             return None
         return f"d{number}"
 
     with ThreadPoolExecutor(8) as pool:
         winners = [digest for digest in pool.map(try_it, range(8)) if digest]
-    assert winners == [Slot(tree).owner()]
+    assert winners == [PlanSlot(tree).owner()]
 
 
 class Interleaved:
@@ -132,15 +132,15 @@ class Interleaved:
 
 def test_a_late_free_takes_nothing_from_the_next_owner(timed: MemoryTree) -> None:
     """Two processes end plan d1; before the slower one writes, plan d2 has taken the cluster."""
-    Slot(timed).take("d1")
+    PlanSlot(timed).take("d1")
 
     def quicker() -> None:
-        Slot(timed).free("d1")
-        Slot(timed).take("d2")
+        PlanSlot(timed).release("d1")
+        PlanSlot(timed).take("d2")
 
-    slower = Slot(Interleaved(timed, quicker))  # type: ignore[arg-type]  # a Tree by __getattr__
-    assert slower.free("d1") == "d2"
-    assert Slot(timed).owner() == "d2"
+    slower = PlanSlot(Interleaved(timed, quicker))  # type: ignore[arg-type]  # a Tree by __getattr__
+    assert slower.release("d1") == "d2"
+    assert PlanSlot(timed).owner() == "d2"
 
 
 # The step lock

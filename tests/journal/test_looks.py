@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from kafka_steward.journal.looks import Looks
 from kafka_steward.journal.open import Journal, open_journal
+from kafka_steward.journal.polls import Looks
 
 
 def looks_of(journal: Journal) -> Looks:

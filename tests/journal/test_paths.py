@@ -26,13 +26,13 @@ from kafka_steward.journal import paths
         (paths.STEP_LOCK, "/steward/step_lock"),
         (paths.plan("ab12"), "/steward/plans/ab12"),
         (paths.approval("ab12"), "/steward/approvals/ab12"),
-        (paths.owed(TopicPartition("t", 7)), "/steward/owed/t/7"),
-        (paths.owed_of("t"), "/steward/owed/t"),
-        (paths.partitions_asked("t"), "/steward/partitions_asked/t"),
+        (paths.pending_replicas(TopicPartition("t", 7)), "/steward/owed/t/7"),
+        (paths.pending_of_topic("t"), "/steward/owed/t"),
+        (paths.deferred_partitions("t"), "/steward/partitions_asked/t"),
         (paths.failed_broker(2**31 - 1), "/admin/failed_brokers/2147483647"),
         (paths.reassignments_of("t" * 249), f"/admin/reassignments/{'t' * 249}"),
-        (paths.borrowed("broker", "3", "a.rate"), "/steward/borrowed/broker/3/a.rate"),
-        (paths.borrowed_below("topic"), "/steward/borrowed/topic"),
+        (paths.lease("broker", "3", "a.rate"), "/steward/borrowed/broker/3/a.rate"),
+        (paths.leases_of("topic"), "/steward/borrowed/topic"),
     ],
 )
 def test_paths_are_the_designs(path: str, expected: str) -> None:
@@ -49,16 +49,16 @@ OTHERS = ["", ".", "..", "a/b", "../steward/slot", "a b", "ü", "a\n", "a" * 250
     [
         ("topic", lambda name: paths.reassignment(TopicPartition(name, 0))),
         ("topic", paths.reassignments_of),
-        ("topic", lambda name: paths.owed(TopicPartition(name, 0))),
-        ("topic", paths.owed_of),
-        ("topic", paths.partitions_asked),
+        ("topic", lambda name: paths.pending_replicas(TopicPartition(name, 0))),
+        ("topic", paths.pending_of_topic),
+        ("topic", paths.deferred_partitions),
         ("chunk", paths.chunk),
         ("plan digest", paths.plan),
         ("plan digest", paths.approval),
-        ("kind", paths.borrowed_below),
-        ("kind", lambda name: paths.borrowed(name, "3", "a.rate")),
-        ("name", lambda name: paths.borrowed("broker", name, "a.rate")),
-        ("setting", lambda name: paths.borrowed("broker", "3", name)),
+        ("kind", paths.leases_of),
+        ("kind", lambda name: paths.lease(name, "3", "a.rate")),
+        ("name", lambda name: paths.lease("broker", name, "a.rate")),
+        ("setting", lambda name: paths.lease("broker", "3", name)),
     ],
 )
 def test_no_name_reaches_another_node(what: str, path: Callable[[str], str], name: str) -> None:
@@ -76,7 +76,7 @@ def test_no_name_reaches_another_node(what: str, path: Callable[[str], str], nam
         ("broker", paths.failed_broker),
         ("broker", paths.rolling_bounce),
         ("partition", lambda number: paths.reassignment(TopicPartition("t", number))),
-        ("partition", lambda number: paths.owed(TopicPartition("t", number))),
+        ("partition", lambda number: paths.pending_replicas(TopicPartition("t", number))),
     ],
 )
 def test_numbers_are_kafkas(what: str, path: Callable[[int], str], number: int) -> None:

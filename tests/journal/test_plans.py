@@ -9,7 +9,7 @@ import pytest
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.errors import JournalUnreachable, LockLost, PlanError, VersionConflict
 from kafka_steward.journal import paths
-from kafka_steward.journal.audit import Who
+from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.chunks import MOST_CHUNKS
 from kafka_steward.journal.documents import Chunk, ChunkPartition
 from kafka_steward.journal.open import Journal
@@ -27,7 +27,7 @@ def moves_of(count: int, size: int = 2, topic: str = "orders") -> list[Move]:
 
 def record_of(journal: Journal, digest: str = "d1", **fields: Any) -> PlanRecord:
     plain = PlanRecord(
-        digest, journal.cluster_id, "heal", failed_brokers=(1,), auto_generated=True, who=Who(person="ann")
+        digest, journal.cluster_id, "heal", failed_brokers=(1,), auto_generated=True, who=Actor(person="ann")
     )
     return replace(plain, **fields)
 

@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from kafka_steward.errors import JournalError, JournalUnreachable, SettingError
-from kafka_steward.hooks.access import Given
+from kafka_steward.hooks.access import ConnectionFields
 from kafka_steward.hooks.journals import journal_url, refuse_airflows_own
 from kafka_steward.journal.engine import _engine, table_names
 from kafka_steward.journal.open import Journal, open_journal
@@ -129,7 +129,7 @@ def secured(certificate: Certificate) -> Iterator[PostgresServer]:
 
 def journal_of(server: PostgresServer, **extra: str) -> str:
     """The URL of a journal that an Airflow connection of type postgres describes."""
-    given = Given("pg", host=server.host, port=server.port, login="steward", password="s3cret", extra=extra)
+    given = ConnectionFields("pg", host=server.host, port=server.port, login="steward", password="s3cret", extra=extra)
     return journal_url("pg", lambda _: ("postgres", given, "postgres")).render_as_string(hide_password=False)
 
 

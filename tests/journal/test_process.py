@@ -98,10 +98,10 @@ def test_another_users_process_is_not_dead(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.fixture
 def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A system that tells neither its boot nor its namespaces."""
-    process._place.cache_clear()
+    process._host_boot_id.cache_clear()
     monkeypatch.setattr(process, "_PROC", tmp_path)
     yield
-    process._place.cache_clear()
+    process._host_boot_id.cache_clear()
 
 
 @pytest.mark.usefixtures("nowhere")

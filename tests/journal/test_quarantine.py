@@ -8,7 +8,13 @@ import pytest
 
 from kafka_steward.journal import quarantine
 from kafka_steward.journal.changes import remove
-from kafka_steward.journal.quarantine import QUARANTINE, MovedAside, delete_as_heard, is_newer, move_aside
+from kafka_steward.journal.quarantine import (
+    QUARANTINE,
+    QuarantinedDocument,
+    delete_or_quarantine,
+    is_newer,
+    quarantine_document,
+)
 from kafka_steward.journal.requests import CancelRequest
 from kafka_steward.journal.tree import Node
 from tests.memory_tree import MemoryTree
@@ -49,11 +55,11 @@ def test_only_what_says_so_is_of_a_later_release(text: str, newer: bool) -> None
 def test_it_is_kept_with_where_it_was_and_why_and_something_else_takes_its_place(
     tree: MemoryTree, replacement: str | None
 ) -> None:
-    kept = move_aside(tree, tree.create(PATH, "garbled"), WHY, replacement)
+    kept = quarantine_document(tree, tree.create(PATH, "garbled"), WHY, replacement)
     assert kept == f"{QUARANTINE}/doc_0000000000"
     node, instead = tree.get(kept), tree.get(PATH)
     assert node is not None
-    assert MovedAside.from_node(node) == MovedAside(PATH, WHY, at_ms=5)
+    assert QuarantinedDocument.from_node(node) == QuarantinedDocument(PATH, WHY, at_ms=5)
     assert texts(tree, kept) == {"text": "garbled"}
     assert (instead and instead.data) == replacement
 
@@ -65,7 +71,7 @@ def test_what_someone_changed_meanwhile_is_theirs(tree: MemoryTree, replacement:
     changed = tree.set(PATH, "mended", version=0)
     if meanwhile == "deleted":
         tree.delete(PATH, version=1)
-    assert move_aside(tree, read, WHY, replacement) is None
+    assert quarantine_document(tree, read, WHY, replacement) is None
     assert tree.get(PATH) == (changed if meanwhile == "changed" else None)
 
 
@@ -82,7 +88,7 @@ def test_what_is_larger_than_a_document_is_cut(
     tree: MemoryTree, monkeypatch: pytest.MonkeyPatch, text: str, pieces: dict[str, str]
 ) -> None:
     monkeypatch.setattr(quarantine, "_PIECE", 4)
-    kept = move_aside(tree, tree.create(PATH, text), WHY, None)
+    kept = quarantine_document(tree, tree.create(PATH, text), WHY, None)
     assert kept is not None
     assert texts(tree, kept) == pieces
 
@@ -90,22 +96,29 @@ def test_what_is_larger_than_a_document_is_cut(
 def test_a_piece_fits_whatever_it_holds(tree: MemoryTree) -> None:
     text = "\U0001f600" * 250_001
     tree._nodes[PATH] = read = Node(PATH, text, 0, 7, 7, 7, 7)  # as one SQL insert may
-    kept = move_aside(tree, read, WHY, None)
+    kept = quarantine_document(tree, read, WHY, None)
     assert kept is not None
     assert texts(tree, kept) == {"text": text[:250_000], "text_2": text[250_000:]}
+
+
+def test_a_character_that_no_document_may_hold_is_kept_as_a_replacement_character(tree: MemoryTree) -> None:
+    tree._nodes[PATH] = read = Node(PATH, "a\x00b\x00", 0, 7, 7, 7, 7)  # as SQLite stores it
+    kept = quarantine_document(tree, read, WHY, None)
+    assert kept is not None
+    assert texts(tree, kept) == {"text": "a\ufffdb\ufffd"}
 
 
 @pytest.mark.parametrize(("text", "kept"), [("", []), ("{}", []), ("{", ["doc_0000000000"])])
 def test_a_signal_goes_when_it_was_heard_and_is_kept_only_where_it_is_garbled(
     tree: MemoryTree, text: str, kept: list[str]
 ) -> None:
-    delete_as_heard(tree, tree.create(PATH, text), CancelRequest.from_node)
+    delete_or_quarantine(tree, tree.create(PATH, text), CancelRequest.from_node)
     assert tree.get(PATH) is None
     assert tree.children(QUARANTINE) == kept
     for name in kept:
         node = tree.get(f"{QUARANTINE}/{name}")
         assert node is not None
-        assert MovedAside.from_node(node).reason.startswith("/steward/slot does not hold JSON")
+        assert QuarantinedDocument.from_node(node).reason.startswith("/steward/slot does not hold JSON")
         assert texts(tree, node.path) == {"text": text}
 
 

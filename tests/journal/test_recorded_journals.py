@@ -12,10 +12,10 @@ import pytest
 import kafka_steward
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Outcome
-from kafka_steward.journal.documents import Chunk, FailedBroker, InFlight, RollingBounce
+from kafka_steward.journal.documents import AnnouncedRestartDocument, Chunk, FailedBroker, InFlight
 from kafka_steward.journal.open import Journal, open_journal
 from kafka_steward.journal.plans import MoveState, PlanStatus
-from kafka_steward.journal.records import Borrowed
+from kafka_steward.journal.records import ThrottleLease
 from kafka_steward.journal.requests import CancelRequest, Request
 from tests.journal.recorded import record
 
@@ -52,9 +52,9 @@ def test_the_plans_are_read(recorded: Journal) -> None:
 def test_every_document_is_read(recorded: Journal) -> None:
     for path, kind in (
         (paths.failed_broker(1), FailedBroker),
-        (paths.rolling_bounce(4), RollingBounce),
+        (paths.rolling_bounce(4), AnnouncedRestartDocument),
         (paths.CANCEL_IN_PROGRESS, CancelRequest),
-        (paths.borrowed("broker", "4", "follower.rate"), Borrowed),
+        (paths.lease("broker", "4", "follower.rate"), ThrottleLease),
         (f"{paths.REASSIGNMENTS}/orders/3", InFlight),
         (f"{paths.REQUEST_PREFIX}0000000000", Request),
         (paths.chunk("chunk_0000000003"), Chunk),
@@ -78,7 +78,7 @@ def test_the_plan_goes_on_to_its_end(recorded: Journal) -> None:
         heal = recorded.plans.get("bbbb")
         assert heal is not None
         recorded.plans.update(heal, fence=fence, status=PlanStatus.COMPLETED)
-    assert recorded.slot.free("bbbb") == "aaaa"
+    assert recorded.slot.release("bbbb") == "aaaa"
     left = [recorded.tree.get(paths.chunk(name)) for name in recorded.tree.children(paths.REASSIGN_CHUNKS)]
     assert {Chunk.from_node(node).plan for node in left if node} == {"aaaa"}
     assert recorded.tree.create_sequential(paths.CHUNK_PREFIX, "{}").path == paths.chunk("chunk_0000000005")

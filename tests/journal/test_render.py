@@ -6,12 +6,12 @@ from dataclasses import replace
 import pytest
 
 from kafka_steward.assignment import Move
-from kafka_steward.journal.audit import Action, AuditRow, Entry, Outcome, Who
+from kafka_steward.journal.audit import Action, Actor, AuditRecord, Outcome, StoredAuditRecord
 from kafka_steward.journal.moves import MoveRow, MoveState
 from kafka_steward.journal.records import PlanRecord, PlanStatus
 from kafka_steward.journal.render import Table, audit_table, moves_table, plan_lines, plans_table
 
-SUBMIT = Entry(
+SUBMIT = AuditRecord(
     Action.SUBMIT,
     "Broker 1 failed.",
     plan="d1",
@@ -20,17 +20,17 @@ SUBMIT = Entry(
     partition=7,
     before=[1, 2],
     after=[4, 2],
-    who=Who(person="ann"),
+    who=Actor(person="ann"),
 )
 WHEN_MS = 1_700_000_000_000
 
 
-def row(entry: Entry, outcome: Outcome = Outcome.DONE, detail: str = "") -> AuditRow:
-    return AuditRow(1, WHEN_MS, None, "cluster", entry, outcome, detail)
+def row(entry: AuditRecord, outcome: Outcome = Outcome.DONE, detail: str = "") -> StoredAuditRecord:
+    return StoredAuditRecord(1, WHEN_MS, None, "cluster", entry, outcome, detail)
 
 
 def test_the_audit_trail_is_a_plain_table() -> None:
-    detect = Entry(Action.DETECT, "Broker 1 is gone.", broker=1, after={"failure_timestamp": 5})
+    detect = AuditRecord(Action.DETECT, "Broker 1 is gone.", broker=1, after={"failure_timestamp": 5})
     rows = [row(detect), row(SUBMIT, Outcome.REFUSED, "no")]
     assert audit_table(rows).lines() == [
         "when                 action  partition  before -> after           outcome      reason             who",
@@ -68,20 +68,20 @@ def test_times_are_utc_wherever_it_runs(monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize(
     ("entry", "subject", "change"),
     [
-        (Entry(Action.CREATE, "r", topic="t"), "t", ""),
-        (Entry(Action.CREATE, "r", topic="t", partition=0, broker=1, chunk=2), "t-0", ""),
-        (Entry(Action.THROTTLE, "r", broker=0, chunk=2, before="10"), "broker 0", "10 -> -"),
-        (Entry(Action.HOLD, "r", chunk=0, after={"a": [1, None], "b": True}), "chunk 0", "- -> a=[1,-], b=True"),
-        (Entry(Action.FINISH, "r", before=(1, 2), after=[]), "", "[1,2] -> []"),
+        (AuditRecord(Action.CREATE, "r", topic="t"), "t", ""),
+        (AuditRecord(Action.CREATE, "r", topic="t", partition=0, broker=1, chunk=2), "t-0", ""),
+        (AuditRecord(Action.THROTTLE, "r", broker=0, chunk=2, before="10"), "broker 0", "10 -> -"),
+        (AuditRecord(Action.HOLD, "r", chunk=0, after={"a": [1, None], "b": True}), "chunk 0", "- -> a=[1,-], b=True"),
+        (AuditRecord(Action.FINISH, "r", before=(1, 2), after=[]), "", "[1,2] -> []"),
     ],
 )
-def test_what_it_was_done_to_and_how_that_changed(entry: Entry, subject: str, change: str) -> None:
+def test_what_it_was_done_to_and_how_that_changed(entry: AuditRecord, subject: str, change: str) -> None:
     assert audit_table([row(entry)]).rows[0][2:4] == (subject, change)
 
 
 def test_long_cells_are_cut_except_in_the_last_column() -> None:
     fits, long = "x" * 70, "y" * 71
-    person = Entry(Action.HOLD, fits, who=Who(person=long))
+    person = AuditRecord(Action.HOLD, fits, who=Actor(person=long))
     (_, *lines) = audit_table([row(person), row(replace(person, reason=long))]).lines()
     assert lines[0].endswith(f"  {fits}  {long}")
     assert lines[1].endswith(f"  {'y' * 67}...  {long}")
@@ -93,7 +93,7 @@ def test_a_row_with_another_number_of_cells_is_refused() -> None:
 
 
 def test_words_from_outside_break_no_line() -> None:
-    wild = Entry(Action.HOLD, "one\ntwo\x1b[31m red\r" + "x" * 100, topic="t")
+    wild = AuditRecord(Action.HOLD, "one\ntwo\x1b[31m red\r" + "x" * 100, topic="t")
     lines = audit_table([row(wild)]).lines()
     assert len(lines) == 2
     assert lines[1].isprintable()

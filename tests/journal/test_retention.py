@@ -7,8 +7,8 @@ import sqlalchemy as sa
 from kafka_steward.journal import paths
 from kafka_steward.journal.approvals import Approval
 from kafka_steward.journal.open import Journal
-from kafka_steward.journal.quarantine import QUARANTINE, move_aside
-from kafka_steward.journal.retention import forget_old
+from kafka_steward.journal.quarantine import QUARANTINE, quarantine_document
+from kafka_steward.journal.retention import delete_old
 from kafka_steward.journal.schema import tables
 from kafka_steward.journal.sql_tree import SqlTree
 
@@ -21,7 +21,7 @@ def approve(journal: Journal) -> None:
 
 
 def forget(journal: Journal, before_ms: int) -> None:
-    forget_old(journal.tree, before_ms, is_known=lambda digest: digest == KNOWN)
+    delete_old(journal.tree, before_ms, is_known=lambda digest: digest == KNOWN)
 
 
 def test_approvals_go_when_their_plan_is_not_known_any_more(journal: Journal) -> None:
@@ -32,7 +32,7 @@ def test_approvals_go_when_their_plan_is_not_known_any_more(journal: Journal) ->
 
 def test_what_was_moved_aside_goes_with_its_texts(journal: Journal) -> None:
     node = journal.tree.create("/admin/reassignment_requests/request_1", "{" * 300_000)
-    move_aside(journal.tree, node, "no JSON", None)
+    quarantine_document(journal.tree, node, "no JSON", None)
     forget(journal, journal.now_ms() + 1)
     assert journal.tree.children(QUARANTINE) == []
 
@@ -40,7 +40,7 @@ def test_what_was_moved_aside_goes_with_its_texts(journal: Journal) -> None:
 def test_what_is_younger_stays(journal: Journal) -> None:
     before_ms = journal.now_ms() - 60_000
     approve(journal)
-    move_aside(journal.tree, journal.tree.create("/a/b", "{"), "no JSON", None)
+    quarantine_document(journal.tree, journal.tree.create("/a/b", "{"), "no JSON", None)
     forget(journal, before_ms)
     assert journal.tree.children(paths.APPROVALS) == [KNOWN, FORGOTTEN]
     assert len(journal.tree.children(QUARANTINE)) == 1
@@ -52,7 +52,7 @@ def test_what_others_put_there_stays_whatever_its_name(sql_journal: Journal) -> 
     node = tree.create(f"{QUARANTINE}/doc_x", "mine too")
     rename = sa.update(tables.node).where(tables.node.c.path == node.path).values(path=f"{QUARANTINE}/\x84")
     assert isinstance(tree, SqlTree)
-    with tree.database.transaction() as connection:
+    with tree.database.write_transaction() as connection:
         connection.execute(rename)
     forget(sql_journal, sql_journal.now_ms() + 1)
     assert tree.children(QUARANTINE) == ["notes", "\x84"]

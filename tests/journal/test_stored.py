@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
+from kafka_steward.document_api.external_guard import SwitchSeen
 from kafka_steward.errors import DocumentError
 from kafka_steward.journal.approvals import Approval
-from kafka_steward.journal.audit import Who
+from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.document import Document
-from kafka_steward.journal.documents import Chunk, ChunkPartition, FailedBroker, InFlight, RollingBounce
-from kafka_steward.journal.joined import JoinedBrokers
-from kafka_steward.journal.owed import AskedPartitions, FillAnnounced, OwedReplicas
-from kafka_steward.journal.quarantine import MovedAside
-from kafka_steward.journal.records import Borrowed, Lock, Ownership, PlanRecord, PlanStatus
+from kafka_steward.journal.documents import AnnouncedRestartDocument, Chunk, ChunkPartition, FailedBroker, InFlight
+from kafka_steward.journal.empty_brokers import EmptyBrokersDocument
+from kafka_steward.journal.pending import DeferredPartitions, FillEvent, PendingReplicas
+from kafka_steward.journal.quarantine import QuarantinedDocument
+from kafka_steward.journal.records import Lock, Ownership, PlanRecord, PlanStatus, ThrottleLease
 from kafka_steward.journal.requests import CancelRequest, Request, SwitchedOff
-from kafka_steward.protocol.intruders import SwitchSeen
 
 PARTITION = ChunkPartition("t", 3, (1, 2), (2, 3), "id-1")
 PARTITION_TEXT = '{"topic":"t","partition":3,"replicas":[1,2],"original_replicas":[2,3],"topic_id":"id-1"}'
@@ -33,7 +33,7 @@ RECORD = PlanRecord(
     attempts=2,
     published_ms=10,
     stepped_ms=20,
-    who=Who("heal", "manual__1", "submit", 1, "ann"),
+    who=Actor("heal", "manual__1", "submit", 1, "ann"),
     partitions=7,
     live_brokers=(1, 2),
     left=4,
@@ -59,7 +59,7 @@ SHORTEST_RECORD_TEXT = (
 #: Each with every field that it can have.
 STORED: list[tuple[Document, str]] = [
     (FailedBroker(5), '{"failure_timestamp": 5}'),
-    (RollingBounce(5, 9), '{"timestamp": 5, "expiry": 9}'),
+    (AnnouncedRestartDocument(5, 9), '{"timestamp": 5, "expiry": 9}'),
     (PARTITION, PARTITION_TEXT),
     (
         Chunk((PARTITION,), is_auto_generated=True, plan="d1", chunk=2),
@@ -78,24 +78,27 @@ STORED: list[tuple[Document, str]] = [
     (RECORD, RECORD_TEXT),
     (Ownership("d1", ("d0",)), '{"version":1,"plan":"d1","paused":["d0"]}'),
     (Lock("host:1", 60_000, 7), '{"version":1,"owner":"host:1","life_ms":60000,"claim":7}'),
-    (Borrowed("10", "50", {"d1": ("0:1",)}), '{"version":1,"before":"10","ours":"50","entries":{"d1":["0:1"]}}'),
+    (
+        ThrottleLease("10", "50", {"d1": ("0:1",)}, ("60", "70")),
+        '{"version":1,"before":"10","ours":"50","entries":{"d1":["0:1"]},"earlier":["60","70"]}',
+    ),
     (
         Approval("d1", "ann", "as agreed", 5),
         '{"version":1,"plan":"d1","person":"ann","reason":"as agreed","answered_ms":5}',
     ),
     (
-        JoinedBrokers((1,), (2, 3), 5, "manual__1", (4,)),
+        EmptyBrokersDocument((1,), (2, 3), 5, "manual__1", (4,)),
         '{"version":1,"waiting":[1],"old":[2,3],"announced_ms":5,"run":"manual__1","told":[4]}',
     ),
-    (OwedReplicas((2, 1, -1), "id-1"), '{"version":1,"replicas":[2,1,-1],"topic_id":"id-1"}'),
-    (AskedPartitions(12, "id-1", "ada"), '{"version":1,"count":12,"topic_id":"id-1","asked_by":"ada"}'),
-    (FillAnnounced(5, (4,)), '{"version":1,"announced_ms":5,"brokers":[4]}'),
-    (MovedAside("/a/b", "garbled", 5), '{"version":1,"path":"/a/b","reason":"garbled","at_ms":5}'),
+    (PendingReplicas((2, 1, -1), "id-1"), '{"version":1,"replicas":[2,1,-1],"topic_id":"id-1"}'),
+    (DeferredPartitions(12, "id-1", "ada"), '{"version":1,"count":12,"topic_id":"id-1","asked_by":"ada"}'),
+    (FillEvent(5, (4,)), '{"version":1,"announced_ms":5,"brokers":[4]}'),
+    (QuarantinedDocument("/a/b", "garbled", 5), '{"version":1,"path":"/a/b","reason":"garbled","at_ms":5}'),
     (SwitchSeen(7, ("t-0",)), '{"version":1,"switch":7,"known":["t-0"]}'),
 ]
 #: What is read where everything that may be left out is left out.
 SHORTEST: list[tuple[Document, str]] = [
-    (RollingBounce(5), '{"timestamp":5}'),
+    (AnnouncedRestartDocument(5), '{"timestamp":5}'),
     (ChunkPartition("t", 3, (1,)), '{"topic":"t","partition":3,"replicas":[1]}'),
     (Chunk(()), '{"partitions":[]}'),
     (InFlight(None, (1,)), '{"replicas":[1]}'),
@@ -106,17 +109,27 @@ SHORTEST: list[tuple[Document, str]] = [
     (SwitchedOff(), " \n"),
     (Ownership(), '{"version":1,"paused":[]}'),
     (Lock(None, 1), '{"version":1,"life_ms":1,"claim":1}'),
-    (Borrowed(None, None), '{"version":1,"entries":{}}'),
+    (ThrottleLease(None, None), '{"version":1,"entries":{}}'),
     (Approval("d1"), '{"plan":"d1"}'),
-    (OwedReplicas((1,)), '{"version":1,"replicas":[1]}'),
-    (AskedPartitions(1), '{"version":1,"count":1}'),
+    (PendingReplicas((1,)), '{"version":1,"replicas":[1]}'),
+    (DeferredPartitions(1), '{"version":1,"count":1}'),
     (PlanRecord("d1", "c1", "heal"), SHORTEST_RECORD_TEXT),
 ]
 #: What only we write has a version, which has to be there.
-OURS = {PlanRecord, Ownership, Lock, Borrowed, JoinedBrokers, OwedReplicas, AskedPartitions, FillAnnounced, MovedAside}
+OURS = {
+    PlanRecord,
+    Ownership,
+    Lock,
+    ThrottleLease,
+    EmptyBrokersDocument,
+    PendingReplicas,
+    DeferredPartitions,
+    FillEvent,
+    QuarantinedDocument,
+}
 OURS |= {SwitchSeen}
 #: Numbers that cannot be 0, beside the version.
-FROM_ONE = [(AskedPartitions, "count"), (Lock, "life_ms"), (Lock, "claim")]
+FROM_ONE = [(DeferredPartitions, "count"), (Lock, "life_ms"), (Lock, "claim")]
 
 each_stored = pytest.mark.parametrize(("document", "text"), STORED, ids=[type(each).__name__ for each, _ in STORED])
 

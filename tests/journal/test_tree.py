@@ -121,6 +121,14 @@ def test_a_sequence_number_is_never_used_again(tree: Tree) -> None:
     assert tree.create_sequential("/q/r_", "x").path not in used
 
 
+def test_created_ids_are_those_of_the_documents_in_the_order_asked_for(tree: Tree) -> None:
+    first, second = tree.create("/a/z", "x"), tree.create("/a/b", "y")
+    tree.set("/a/z", "changed", version=0)
+    paths = ["/a/b", "/a/gone", "/a/z", *(f"/a/{number}" for number in range(600))]
+    assert tree.created_ids(paths) == [second.created_id, None, first.created_id, *[None] * 600]
+    assert tree.created_ids([]) == []
+
+
 def test_children_are_the_names_directly_below(tree: Tree) -> None:
     for path in ("/a/b/c/d", "/a/b/e", "/a/bb/f", "/a/b0/g", "/a/b-/h", "/ab/i"):
         tree.create(path, "x")
@@ -137,6 +145,19 @@ def test_documents_below_are_those_directly_below_and_no_mere_parents(tree: Tree
     assert [(node.path, node.data) for node in tree.below("/a/b")] == [("/a/b/e", "at /a/b/e"), ("/a/b/f", "at /a/b/f")]
     assert tree.below("/a/b")[0] == tree.get("/a/b/e")
     assert tree.below("/a/b/e") == tree.below("/nowhere") == []
+
+
+def test_documents_at_and_below_a_path_come_before_their_parents(tree: Tree) -> None:
+    """So that they can be deleted in this order."""
+    for path in ("/a/b", "/a/b/c", "/a/b/c/d", "/a/b/e", "/a/bb", "/a/b-/f"):
+        tree.create(path, f"at {path}")
+    found = tree.subtree("/a/b", 9)
+    paths = [node.path for node in found]
+    assert sorted(paths) == ["/a/b", "/a/b/c", "/a/b/c/d", "/a/b/e"]
+    assert (paths[0], paths[-1]) == ("/a/b/c/d", "/a/b")
+    assert all(node == tree.get(node.path) for node in found)
+    assert len(tree.subtree("/a/b", 2)) == 2
+    assert tree.subtree("/nowhere", 9) == []
 
 
 def test_a_thousand_documents_below_are_read_together(tree: Tree) -> None:

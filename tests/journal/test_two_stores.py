@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.errors import JournalUnreachable, LockLost, WrongCluster
+from kafka_steward.errors import JournalUnreachable, LockLost, WrongCluster, WrongJournal
 from kafka_steward.journal import paths
-from kafka_steward.journal.audit import Action, Entry
+from kafka_steward.journal.audit import Action, AuditRecord
 from kafka_steward.journal.database import Database
 from kafka_steward.journal.engine import open_database
 from kafka_steward.journal.open import Journal, open_journal
 from kafka_steward.journal.plans import MoveState
-from kafka_steward.journal.sql_guard import SqlGuard
+from kafka_steward.journal.sql_fencing import SqlFencingStore
 from kafka_steward.journal.zk_options import ZooKeeperOptions
 from tests.journal.test_plans import moves_of, record_of
 from tests.memory_tree import MemoryTree
@@ -67,7 +67,7 @@ def test_documents_are_in_the_tree_and_rows_in_the_database(journal: Journal, ur
     assert journal.tree is made[0]
     assert made[0].options == ZooKeeperOptions("zk:2181/kafka")
     journal.plans.publish(record_of(journal), moves_of(2))
-    journal.audit.note(Entry(Action.DETECT, "Broker 1 is gone.", broker=1))
+    journal.audit.record(AuditRecord(Action.DETECT, "Broker 1 is gone.", broker=1))
     assert journal.health is not None
     journal.health.keep({"offline_partitions": 1}, every_ms=1, retention_ms=1_000)
     with open_journal(url, "c1", compare=False) as rows_only:
@@ -78,10 +78,32 @@ def test_documents_are_in_the_tree_and_rows_in_the_database(journal: Journal, ur
         assert rows_only.health.rows() == journal.health.rows() != []
 
 
+def test_a_tree_and_rows_of_two_journals_are_not_used_together_unless_the_caller_asks_for_it(url: str) -> None:
+    options = ZooKeeperOptions("zk:2181/kafka")
+    with open_journal(url, "c1", zookeeper=options) as first:
+        assert first.identity is not None
+        assert first.identity.place == f"{first.identity.rows} with its documents in ZooKeeper at zk:2181/kafka"
+    # The stand-in has no documents when it is opened again.
+    with pytest.raises(WrongJournal, match="documents are in ZooKeeper at zk:2181/kafka, and there are none of it"):
+        open_journal(url, "c1", zookeeper=options)
+    with open_journal(url, "c1", zookeeper=options, compare=False) as unchecked:
+        assert unchecked.identity is None
+
+
+def test_both_halves_are_tied_together_again_under_the_places_of_both(url: str) -> None:
+    options = ZooKeeperOptions("zk:2181/kafka")
+    open_journal(url, "c1", zookeeper=options).close()
+    with open_journal(url, "c1", zookeeper=options, compare=False) as journal:
+        paired = journal.reunite()
+        assert journal.identity == paired
+    assert paired is not None
+    assert (paired.rows, paired.tree) == (f"{url} on the host {platform.node()}", "ZooKeeper at zk:2181/kafka")
+
+
 def test_nothing_that_the_two_do_is_one_transaction(journal: Journal, url: str) -> None:
     with open_journal(url, "c1", compare=False) as other, journal.together():
         journal.tree.create("/a/b", "x")
-        other.audit.note(Entry(Action.DETECT, "Broker 1 is gone.", broker=1))  # another writer need not wait
+        other.audit.record(AuditRecord(Action.DETECT, "Broker 1 is gone.", broker=1))  # another writer need not wait
     assert len(journal.audit.rows()) == 1
 
 
@@ -90,7 +112,7 @@ def test_a_row_is_written_only_with_the_token_that_the_database_knows(journal: J
     journal.plans.publish(record_of(journal), moves_of(2))
     with journal.step_lock("one") as fence:
         fence.check()
-        SqlGuard(open_database(url, "c1", platform.node())).admit(fence.token + 1)
+        SqlFencingStore(open_database(url, "c1", platform.node())).set_token(fence.token + 1)
         with pytest.raises(LockLost) as lost:
             journal.plans.mark("d1", FIRST, MoveState.SUBMITTED, fence=fence)
     assert str(lost.value) == "Another process steps the plan since: this one must change nothing more."
@@ -100,8 +122,8 @@ def test_a_row_is_written_only_with_the_token_that_the_database_knows(journal: J
 def test_nobody_takes_the_lock_between_the_check_and_the_rows(
     journal: Journal, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kafka_steward.journal.engine._PATIENCE_S", 0.1)
-    guard = SqlGuard(open_database(url, "c1", platform.node()))
+    monkeypatch.setattr("kafka_steward.journal.engine._LOCK_TIMEOUT_S", 0.1)
+    guard = SqlFencingStore(open_database(url, "c1", platform.node()))
     journal.plans.publish(record_of(journal), moves_of(2))
     with journal.step_lock("one") as fence:
         real_check = fence.check
@@ -109,7 +131,7 @@ def test_nobody_takes_the_lock_between_the_check_and_the_rows(
         def check_and_be_stopped() -> None:
             real_check()
             with pytest.raises(JournalUnreachable, match="database is locked"):
-                guard.admit(fence.token + 1)
+                guard.set_token(fence.token + 1)
 
         monkeypatch.setattr(fence, "check", check_and_be_stopped)
         journal.plans.mark("d1", FIRST, MoveState.SUBMITTED, fence=fence)
@@ -144,16 +166,16 @@ def test_the_lock_lives_in_the_tree(journal: Journal) -> None:
 
 
 def test_only_the_token_that_was_admitted_last_is_let_through(url: str) -> None:
-    guard, other = (SqlGuard(open_database(url, cluster_id, "here")) for cluster_id in ("c1", "c2"))
+    guard, other = (SqlFencingStore(open_database(url, cluster_id, "here")) for cluster_id in ("c1", "c2"))
     with pytest.raises(LockLost):
         guard.check(1)
     for token in (1, 3, 2):  # a lock node that was deleted by hand counts from 1 again
-        guard.admit(token)
+        guard.set_token(token)
         guard.check(token)
         for late in {1, 2, 3} - {token}:
             with pytest.raises(LockLost, match="Another process steps the plan since"):
                 guard.check(late)
     with pytest.raises(LockLost):
         other.check(2)
-    other.admit(1)
+    other.set_token(1)
     guard.check(2)

@@ -13,7 +13,7 @@ from kazoo.security import OPEN_ACL_UNSAFE
 from kafka_steward.errors import JournalUnreachable, SettingError
 from kafka_steward.journal.zk_acls import EnsuredPath, our_acl
 from kafka_steward.journal.zk_options import ZooKeeperOptions
-from kafka_steward.journal.zk_watch import TreeWatch
+from kafka_steward.journal.zk_watch import ZooKeeperWatcher
 from tests.eventually import eventually
 from tests.journal.zookeeper import ZooKeeperServer
 
@@ -65,9 +65,11 @@ def changes() -> Changes:
 
 
 @pytest.fixture
-def watch(zookeeper: ZooKeeperServer, kafka: KazooClient, cluster_id: str, changes: Changes) -> Iterator[TreeWatch]:
+def watch(
+    zookeeper: ZooKeeperServer, kafka: KazooClient, cluster_id: str, changes: Changes
+) -> Iterator[ZooKeeperWatcher]:
     """A watch that has named each path already, as it does when it begins."""
-    with TreeWatch(ZooKeeperOptions(zookeeper.at(cluster_id)), changes) as watch:
+    with ZooKeeperWatcher(ZooKeeperOptions(zookeeper.at(cluster_id)), changes) as watch:
         changes.counts.clear()
         yield watch
 
@@ -75,13 +77,13 @@ def watch(zookeeper: ZooKeeperServer, kafka: KazooClient, cluster_id: str, chang
 def test_each_path_is_named_when_the_watch_begins(
     zookeeper: ZooKeeperServer, kafka: KazooClient, changes: Changes
 ) -> None:
-    with TreeWatch(ZooKeeperOptions(f"{zookeeper.hosts}{kafka.chroot}"), changes):
+    with ZooKeeperWatcher(ZooKeeperOptions(f"{zookeeper.hosts}{kafka.chroot}"), changes):
         assert changes.counts == EACH_ONCE
 
 
 @pytest.mark.parametrize("path", NODES)
 def test_a_node_that_is_created_changed_or_deleted_is_named(
-    watch: TreeWatch, kafka: KazooClient, changes: Changes, path: str
+    watch: ZooKeeperWatcher, kafka: KazooClient, changes: Changes, path: str
 ) -> None:
     kafka.create(path, b"{}", makepath=True)
     changes.eventually(path)
@@ -93,7 +95,7 @@ def test_a_node_that_is_created_changed_or_deleted_is_named(
 
 @pytest.mark.parametrize("path", PARENTS)
 def test_a_child_that_comes_or_goes_is_named_by_its_parent(
-    watch: TreeWatch, kafka: KazooClient, changes: Changes, path: str
+    watch: ZooKeeperWatcher, kafka: KazooClient, changes: Changes, path: str
 ) -> None:
     child = kafka.create(f"{path}/request_", b"{}", sequence=True)
     changes.eventually(path)
@@ -101,7 +103,7 @@ def test_a_child_that_comes_or_goes_is_named_by_its_parent(
     changes.eventually(path)
 
 
-def test_what_nobody_waits_for_is_not_named(watch: TreeWatch, kafka: KazooClient, changes: Changes) -> None:
+def test_what_nobody_waits_for_is_not_named(watch: ZooKeeperWatcher, kafka: KazooClient, changes: Changes) -> None:
     kafka.create("/admin/failed_brokers/3", b"{}", makepath=True)
     kafka.create("/controller", b"{}")
     changes.eventually("/controller")
@@ -109,7 +111,7 @@ def test_what_nobody_waits_for_is_not_named(watch: TreeWatch, kafka: KazooClient
 
 @pytest.mark.parametrize("path", PARENTS)
 def test_a_parent_that_is_deleted_and_created_anew_is_watched_again(
-    watch: TreeWatch, kafka: KazooClient, changes: Changes, path: str
+    watch: ZooKeeperWatcher, kafka: KazooClient, changes: Changes, path: str
 ) -> None:
     kafka.delete(path)
     kafka.create(path)
@@ -125,7 +127,7 @@ def named(changes: Changes, path: str) -> None:
 
 def test_brokers_that_come_later_are_named(zookeeper: ZooKeeperServer, kafka: KazooClient, changes: Changes) -> None:
     kafka.create("/elsewhere")
-    with TreeWatch(ZooKeeperOptions(f"{zookeeper.hosts}{kafka.chroot}/elsewhere"), changes):
+    with ZooKeeperWatcher(ZooKeeperOptions(f"{zookeeper.hosts}{kafka.chroot}/elsewhere"), changes):
         assert changes.counts == EACH_ONCE - Counter(["/brokers/ids"])
         assert kafka.exists("/elsewhere/brokers") is None  # Kafka's own path is left to Kafka
         changes.counts.clear()
@@ -134,7 +136,7 @@ def test_brokers_that_come_later_are_named(zookeeper: ZooKeeperServer, kafka: Ka
 
 
 def test_what_changes_during_a_lost_session_is_named_afterwards(
-    watch: TreeWatch, zookeeper: ZooKeeperServer, kafka: KazooClient, changes: Changes
+    watch: ZooKeeperWatcher, zookeeper: ZooKeeperServer, kafka: KazooClient, changes: Changes
 ) -> None:
     other = KazooClient(hosts=zookeeper.hosts, client_id=watch._client.client_id)
     other.start(timeout=90)
@@ -147,11 +149,11 @@ def test_what_changes_during_a_lost_session_is_named_afterwards(
 
 
 def test_a_closed_watch_says_nothing(
-    watch: TreeWatch, zookeeper: ZooKeeperServer, kafka: KazooClient, changes: Changes
+    watch: ZooKeeperWatcher, zookeeper: ZooKeeperServer, kafka: KazooClient, changes: Changes
 ) -> None:
     watch.close()
     later = Changes()
-    with TreeWatch(ZooKeeperOptions(f"{zookeeper.hosts}{kafka.chroot}"), later):
+    with ZooKeeperWatcher(ZooKeeperOptions(f"{zookeeper.hosts}{kafka.chroot}"), later):
         kafka.create("/controller", b"{}")
         eventually(lambda: same(later.counts["/controller"], 2))
     assert changes.counts == Counter()
@@ -164,7 +166,7 @@ def same(found: object, expected: object) -> None:
 @pytest.mark.process
 def test_a_server_that_does_not_answer_is_named() -> None:
     with pytest.raises(JournalUnreachable, match=r"ZooKeeper at 127\.0\.0\.1:1 does not answer .*; try again when it"):
-        TreeWatch(ZooKeeperOptions("127.0.0.1:1", timeout_s=1), Changes())
+        ZooKeeperWatcher(ZooKeeperOptions("127.0.0.1:1", timeout_s=1), Changes())
 
 
 def test_a_server_that_falls_silent_while_the_watch_begins_is_given_up(
@@ -183,7 +185,7 @@ def test_a_server_that_falls_silent_while_the_watch_begins_is_given_up(
     in_vain.start()
     try:
         with pytest.raises(JournalUnreachable, match="does not answer"):
-            TreeWatch(options, Changes())
+            ZooKeeperWatcher(options, Changes())
         assert in_vain.is_alive()
     finally:
         in_vain.cancel()
@@ -192,11 +194,11 @@ def test_a_server_that_falls_silent_while_the_watch_begins_is_given_up(
 
 def test_a_chroot_that_does_not_exist_is_told(zookeeper: ZooKeeperServer) -> None:
     with pytest.raises(SettingError, match=r"^The chroot /kafak does not exist in ZooKeeper at 127\.0\.0\.1:"):
-        TreeWatch(ZooKeeperOptions(f"{zookeeper.hosts}/kafak"), Changes())
+        ZooKeeperWatcher(ZooKeeperOptions(f"{zookeeper.hosts}/kafak"), Changes())
 
 
 def test_what_kafka_keeps_beside_our_nodes_is_left_open_to_it(zookeeper: ZooKeeperServer, cluster_id: str) -> None:
     options = ZooKeeperOptions(zookeeper.at(cluster_id), "steward:s3cret")
-    with TreeWatch(options, Changes()) as watch:
+    with ZooKeeperWatcher(options, Changes()) as watch:
         lists = [set(watch._client.get_acls(path)[0]) for path in ("/admin", "/admin/rolling_bounce")]
     assert lists == [set(OPEN_ACL_UNSAFE), set(our_acl("steward:s3cret") or ())]

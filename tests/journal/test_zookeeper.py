@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from binascii import hexlify
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,9 @@ from tests.journal.test_plans import moves_of, record_of
 from tests.journal.zookeeper import ZooKeeperServer
 
 pytestmark = pytest.mark.process
+
+#: Seconds: what is promised.
+NOTICED_S = 30
 
 
 @pytest.fixture
@@ -133,6 +137,28 @@ def test_a_server_that_hangs_is_told_in_words_and_nothing_is_made_later(
     assert eventually(lambda: patient.children("/a"), within=60, errors=(JournalUnreachable,)) == ["b"]
     patient.close()
     hasty.close()
+
+
+@pytest.mark.ci
+def test_a_server_that_falls_silent_is_noticed_in_time(sqlite_url: str, cluster_id: str) -> None:
+    """It accepts connections and never answers; defaults, and a server of its own: sessions of others would expire."""
+    with ZooKeeperServer() as silent:
+        options = ZooKeeperOptions(silent.at(cluster_id))
+        with open_journal(sqlite_url, cluster_id, zookeeper=options) as journal:
+            journal.tree.create("/a/b", "x")
+            with journal.step_lock("one") as fence:
+                silent.pause()
+                assert seconds_until_noticed(fence.check) < NOTICED_S
+                assert seconds_until_noticed(lambda: ZkTree(options).get("/a/b")) < NOTICED_S
+                silent.resume()
+            assert eventually(lambda: journal.tree.children("/a"), errors=(JournalUnreachable,)) == ["b"]
+
+
+def seconds_until_noticed(call: Callable[[], object]) -> float:
+    began_s = time.monotonic()
+    with pytest.raises(JournalUnreachable, match=r"^ZooKeeper at \S+ does not answer \(.+\); try again"):
+        call()
+    return time.monotonic() - began_s
 
 
 def test_nobody_is_there() -> None:

@@ -14,7 +14,7 @@ from kafka_steward.cluster.configs import ConfigChange, ConfigOp
 from kafka_steward.cluster.state import Partition
 from kafka_steward.cluster.throttles import Side, add_entries, entries, rates, set_rates
 from kafka_steward.errors import BrokerUnreachable
-from kafka_steward.execution.filling.creating import TopicMaker
+from kafka_steward.execution.filling.topics import TopicAdmin
 
 SLOW_BYTES_PER_S, FAST_BYTES_PER_S = 200_000, 100_000_000
 Value = TypeVar("Value")
@@ -23,7 +23,7 @@ Value = TypeVar("Value")
 class Place(ABC):
     """Brokers 1 to 4 in racks a, b, c, a; one topic's name; and a hand for what the port cannot do."""
 
-    def __init__(self, port: TopicMaker, mode: str, topic: str) -> None:
+    def __init__(self, port: TopicAdmin, mode: str, topic: str) -> None:
         self.port, self.mode, self.topic = port, mode, topic
 
     @abstractmethod

@@ -9,13 +9,13 @@ import pytest
 from kafka_steward.assignment import Move
 from kafka_steward.execution.decisions.holds import HoldReason
 from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.runner import Runner
+from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.plans import PlanStatus
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.settings import Settings
-from tests.by_hand import plan_by_hand
 from tests.kafka.test_heal_by_script import SLOW, WHO, Script, script
+from tests.manual_plan import plan_by_hand
 from tests.stepping import step_until, to_the_end
 
 __all__ = ["script"]
@@ -24,12 +24,12 @@ BEFORE = {0: (1, 2, 3), 1: (2, 1, 3)}
 AFTER = {0: (4, 2, 3), 1: (2, 4, 3)}
 
 
-def rebalance(script: Script, topic: str) -> Runner:
+def rebalance(script: Script, topic: str) -> PlanRunner:
     rules = Settings(throttle=SLOW)
     moves = [Move(topic, number, BEFORE[number], AFTER[number], 0, number, "given") for number in BEFORE]
     plan = plan_by_hand(script.cluster, script.journal, script.folder / "rebalance", moves, operation="rebalance")
     publish_plan(script.cluster, script.journal, plan, settings=rules, who=WHO)
-    return Runner(script.cluster, script.journal, plan.digest, rules, WHO)
+    return PlanRunner(script.cluster, script.journal, plan.digest, rules, WHO)
 
 
 @pytest.mark.ci

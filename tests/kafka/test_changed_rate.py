@@ -3,38 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.throttles import Side, rates
-from kafka_steward.execution.intervening import change_throttle
-from kafka_steward.execution.runner import Runner
-from kafka_steward.execution.undoing.undo import Undo
-from kafka_steward.journal.open import Journal, open_journal
+from kafka_steward.execution.cancellation.cancel_runner import CancelRunner
+from kafka_steward.execution.interventions import change_throttle
+from kafka_steward.execution.runner import PlanRunner
+from kafka_steward.journal.open import Journal
 from kafka_steward.journal.plans import PlanRecord
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.settings import Settings
 from tests.eventually import eventually
+from tests.simulated_plan import WHO, move
 from tests.stepping import to_the_end
-from tests.worlds import WHO, move
 
 SLOW, FASTER = 100_000, 150_000
 RULES = Settings(throttle=SLOW)
-
-
-@pytest.fixture
-def cluster(sandbox: Sandbox) -> Iterator[KafkaCluster]:
-    with KafkaCluster({"bootstrap_servers": sandbox.bootstrap}) as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def journal(cluster: KafkaCluster, tmp_path: Path) -> Iterator[Journal]:
-    with open_journal(f"sqlite:///{tmp_path}/journal.db", cluster.cluster_id) as journal:
-        yield journal
 
 
 @pytest.mark.ci
@@ -52,7 +38,7 @@ def test_a_changed_rate_is_on_every_broker_within_two_steps(
     ]
     record = PlanRecord("d" * 64, cluster.cluster_id, "apply", who=WHO)
     digest = journal.plans.publish(record, moves).digest
-    runner = Runner(cluster, journal, digest, RULES, WHO)
+    runner = PlanRunner(cluster, journal, digest, RULES, WHO)
     eventually(lambda: _assert_everywhere(runner, cluster, sandbox, SLOW), within=30)
 
     began_s = time.monotonic()
@@ -62,11 +48,11 @@ def test_a_changed_rate_is_on_every_broker_within_two_steps(
     assert rates(cluster, Side.FOLLOWER, list(sandbox.brokers)) == dict.fromkeys(sandbox.brokers, FASTER)
     print(f"everywhere after {time.monotonic() - began_s:.2f} s of two steps")
 
-    to_the_end(Undo(cluster, journal, digest, RULES, WHO, scope="pending", reason="seen enough"))
+    to_the_end(CancelRunner(cluster, journal, digest, RULES, WHO, scope="pending", reason="seen enough"))
     eventually(lambda: _assert_rates(cluster, sandbox, None), within=30)
 
 
-def _assert_everywhere(runner: Runner, cluster: KafkaCluster, sandbox: Sandbox, rate: int) -> None:
+def _assert_everywhere(runner: PlanRunner, cluster: KafkaCluster, sandbox: Sandbox, rate: int) -> None:
     runner.step()
     _assert_rates(cluster, sandbox, rate)
 

@@ -9,15 +9,15 @@ import pytest
 from kafka_steward.assignment import Move
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.runner import Runner
-from kafka_steward.journal.audit import Action, Who
+from kafka_steward.execution.runner import PlanRunner
+from kafka_steward.journal.audit import Action, Actor
 from kafka_steward.journal.open import Journal, open_journal
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.settings import Settings
-from tests.by_hand import plan_by_hand
+from tests.manual_plan import plan_by_hand
 from tests.stepping import to_the_end
 
-WHO = Who(person="ada")
+WHO = Actor(person="ada")
 PAUSE_S = 1.5
 
 
@@ -34,7 +34,7 @@ def test_a_chunk_begins_when_all_of_the_one_before_has_ended_and_the_pause_is_ov
     ):
         plan = plan_by_hand(cluster, journal, tmp_path, moves)
         publish_plan(cluster, journal, plan, settings=settings, who=WHO)
-        assert to_the_end(Runner(cluster, journal, plan.digest, settings, WHO)).completed == 4
+        assert to_the_end(PlanRunner(cluster, journal, plan.digest, settings, WHO)).completed == 4
         begun, ended = times(journal, Action.SUBMIT), times(journal, Action.SETTLE)
     assert max(begun[0], begun[1]) < min(ended[0], ended[1])  # together
     assert min(begun[2], begun[3]) - max(ended[0], ended[1]) >= PAUSE_S * 1000

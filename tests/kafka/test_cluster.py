@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 import pytest
 
@@ -29,12 +28,6 @@ REFUSALS = {
     },
 }
 UNKNOWN_PARTITION = {"kraft": r"Unable to find partition .*:99", "zookeeper": r"The partition does not exist"}
-
-
-@pytest.fixture
-def cluster(sandbox: Sandbox) -> Iterator[KafkaCluster]:
-    with KafkaCluster({"bootstrap_servers": sandbox.bootstrap}) as cluster:
-        yield cluster
 
 
 def test_a_snapshot_shows_what_kafkas_own_tool_shows(sandbox: Sandbox, cluster: KafkaCluster, topic: str) -> None:

@@ -18,7 +18,7 @@ from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.connection import client_config
 from kafka_steward.errors import AuthenticationFailed, ClusterUnreachable, SettingError, WrongCluster
 from kafka_steward.sandbox import Sandbox
-from tests.guarded import PASSWORD, bearer, guarded
+from tests.sasl_broker import PASSWORD, bearer, guarded
 
 __all__ = ["bearer", "guarded"]
 

@@ -11,16 +11,10 @@ import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.client import KafkaCluster
-from kafka_steward.cluster.health import failed_brokers, witnesses
+from kafka_steward.cluster.health import down_votes, failed_brokers
 from kafka_steward.errors import BrokerUnreachable, KafkaTimeout
 from kafka_steward.sandbox import Sandbox
 from tests.eventually import eventually
-
-
-@pytest.fixture
-def cluster(sandbox: Sandbox) -> Iterator[KafkaCluster]:
-    with KafkaCluster({"bootstrap_servers": sandbox.bootstrap}) as cluster:
-        yield cluster
 
 
 def controller(cluster: KafkaCluster) -> int:
@@ -80,7 +74,7 @@ def test_a_killed_broker_has_failed_once_the_others_say_so_and_not_before(
         snapshot = cluster.snapshot()
         views = cluster.live_views(snapshot.live)
         assert failed_brokers(snapshot, views) == {4}
-        assert witnesses(snapshot, views)[4] == {1, 2, 3}
+        assert down_votes(snapshot, views)[4] == {1, 2, 3}
 
     eventually(failed)
     brokers = cluster.snapshot().brokers

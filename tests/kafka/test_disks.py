@@ -12,19 +12,19 @@ from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
 from kafka_steward.errors import ClusterError
+from kafka_steward.execution.detection.detector import Detector
+from kafka_steward.execution.detection.health_check import check_health
 from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.runner import Runner
+from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.execution.snapshot import take_snapshot
-from kafka_steward.execution.watching.detector import Detector
-from kafka_steward.execution.watching.examining import examine
 from kafka_steward.journal.open import open_journal
 from kafka_steward.planning.files.formats import cordoned_in, read_snapshot
 from kafka_steward.sandbox import Sandbox, start
 from kafka_steward.settings import Settings
 from tests.eventually import eventually
-from tests.planned import plan_folder
+from tests.local_plan import plan_folder
+from tests.simulated_plan import WHO
 from tests.stepping import to_the_end
-from tests.worlds import WHO
 
 HEALING = Settings(heal_failure_interval=0, heal_failed_disks=True, min_free=0.0)
 
@@ -57,9 +57,9 @@ def test_a_log_directory_that_fails_is_named_and_healed(own: Sandbox, tmp_path: 
             return names
 
         lost = eventually(offline, within=60, errors=(ClusterError,))
-        health, _ = examine(cluster, journal)
+        health, _ = check_health(cluster, journal)
         assert (health.failed_log_dirs, health.measures["failed_log_dirs"]) == ({1: (disk,)}, 1)
-        verdict = Detector(cluster, journal, HEALING, WHO).look()
+        verdict = Detector(cluster, journal, HEALING, WHO).poll()
         assert (verdict.due, verdict.down, verdict.disks) == ((1,), (), {1: (disk,)})
 
         uri = str(tmp_path / "snapshot")
@@ -67,7 +67,7 @@ def test_a_log_directory_that_fails_is_named_and_healed(own: Sandbox, tmp_path: 
         plan = plan_folder(uri, tmp_path / "plan")
         assert {move.topic_partition for move in plan.moves} == lost
         record = publish_plan(cluster, journal, plan, settings=HEALING, who=WHO, snapshot=read_snapshot(uri))
-        progress = to_the_end(Runner(cluster, journal, record.digest, HEALING, WHO))
+        progress = to_the_end(PlanRunner(cluster, journal, record.digest, HEALING, WHO))
         assert progress.completed == len(lost), progress.sentence
 
         def whole() -> None:
@@ -76,7 +76,7 @@ def test_a_log_directory_that_fails_is_named_and_healed(own: Sandbox, tmp_path: 
             assert not any(each.under_replicated for each in snapshot.partitions.values())
 
         eventually(whole, within=60)
-        assert Detector(cluster, journal, HEALING, WHO).look().failed == ()
+        assert Detector(cluster, journal, HEALING, WHO).poll().failed == ()
 
 
 def break_disk(sandbox: Sandbox, disk: str) -> None:
@@ -116,7 +116,7 @@ def test_a_broker_whose_directories_are_all_cordoned_gets_nothing(tmp_path: Path
                 assert cluster.directories([4])[4].cordoned
 
             eventually(all_of_them, within=30)
-            health, _ = examine(cluster, journal)
+            health, _ = check_health(cluster, journal)
             assert health.cordoned == (4,)
             uri = str(tmp_path / "snapshot")
             take_snapshot(cluster, uri, failed=(), now_ms=1)

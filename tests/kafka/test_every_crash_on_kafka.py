@@ -20,24 +20,24 @@ from kafka_steward.assignment import Assignment, Move
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.throttles import Side
 from kafka_steward.errors import ClusterError, JournalError
-from kafka_steward.execution.loop import Stepper
+from kafka_steward.execution.cancellation.cancel_runner import CancelRunner
+from kafka_steward.execution.loop import StepRunner
 from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.runner import Runner
-from kafka_steward.execution.undoing.undo import Undo
-from kafka_steward.journal.audit import Audit, Who
+from kafka_steward.execution.runner import PlanRunner
+from kafka_steward.journal.audit import Actor, Audit
 from kafka_steward.journal.open import Journal, open_journal
 from kafka_steward.journal.plans import PlanStatus
 from kafka_steward.journal.zk_options import ZooKeeperOptions
 from kafka_steward.planning.files.formats import PlanFolder
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.settings import Settings
-from tests.by_hand import plan_by_hand
 from tests.crash import Died, Faults, points
 from tests.eventually import eventually
 from tests.journal.dead import dead_process
+from tests.manual_plan import plan_by_hand
 from tests.pace import Deadline
 
-WHO = Who(person="ada")
+WHO = Actor(person="ada")
 RULES = Settings(throttle=2_000_000, max_in_per_broker=1, step_interval=0.1)
 BEFORE = {0: (1, 2, 3), 1: (2, 3, 1)}
 AFTER = {0: (4, 2, 3), 1: (2, 4, 1)}
@@ -53,7 +53,7 @@ def every_process_has_died(monkeypatch: pytest.MonkeyPatch) -> None:
     with dead_process() as dead:
         pass
     monkeypatch.setattr("kafka_steward.journal.locks.DEAD_MS", 300)
-    monkeypatch.setattr("kafka_steward.execution.owner.process_name", lambda: dead[:-8] + uuid.uuid4().hex[:8])
+    monkeypatch.setattr("kafka_steward.execution.lock_holder.process_name", lambda: dead[:-8] + uuid.uuid4().hex[:8])
 
 
 class Site:
@@ -90,10 +90,10 @@ class Site:
     def carry_out(self, plan: PlanFolder, faults: Faults) -> None:
         cluster, journal = self.process(faults)
         again(lambda: publish_plan(cluster, journal, plan, settings=RULES, who=WHO))
-        to_the_end(Runner(cluster, journal, plan.digest, RULES, WHO))
+        to_the_end(PlanRunner(cluster, journal, plan.digest, RULES, WHO))
 
     def take_back(self, plan: PlanFolder, faults: Faults) -> None:
-        to_the_end(Undo(*self.process(faults), plan.digest, RULES, WHO, scope="plan", reason="enough"))
+        to_the_end(CancelRunner(*self.process(faults), plan.digest, RULES, WHO, scope="plan", reason="enough"))
 
     def survive(self, act: Callable[[PlanFolder, Faults], None], plan: PlanFolder, faults: Faults) -> None:
         """One process meets the fault; if it dies of it, another goes on."""
@@ -136,7 +136,7 @@ def again(act: Callable[[], Any], *, within_s: float = 60) -> Any:
     return eventually(act, within=within_s, every=0.1, errors=(ClusterError, JournalError))
 
 
-def to_the_end(stepper: Stepper, *, within_s: float = 60) -> None:
+def to_the_end(stepper: StepRunner, *, within_s: float = 60) -> None:
     deadline = Deadline(within_s)
     while True:
         progress = again(stepper.step)

@@ -8,13 +8,13 @@ from dataclasses import replace
 import pytest
 
 from kafka_steward.errors import KafkaRefused, RequestError
-from kafka_steward.execution.decisions.owed import targets
-from kafka_steward.execution.filling.adding import add_partitions, carry_out_asked
-from kafka_steward.execution.filling.creating import WantedTopic, create_topic
-from kafka_steward.execution.filling.debtbook import debts, settle_debts
-from kafka_steward.execution.filling.joining import Joined, look_for_joined
+from kafka_steward.execution.decisions.pending import targets
+from kafka_steward.execution.filling.broker_joins import Joined, poll_joined
+from kafka_steward.execution.filling.partitions import add_deferred_partitions, add_partitions
+from kafka_steward.execution.filling.pending_replicas import list_pending, reconcile_pending
+from kafka_steward.execution.filling.topics import TopicSpec, create_topic
 from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.runner import Runner
+from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.execution.snapshot import take_snapshot
 from kafka_steward.planning.files.formats import read_snapshot
 from kafka_steward.sandbox import Sandbox
@@ -30,12 +30,12 @@ __all__ = ["script"]
 def test_a_topic_made_while_a_broker_is_away_gets_its_replica_when_one_joins(
     script: Script, sandbox: Sandbox, topic: str
 ) -> None:
-    wanted = WantedTopic(topic, 3, 4, {"min.insync.replicas": "2"})
+    wanted = TopicSpec(topic, 3, 4, {"min.insync.replicas": "2"})
     sandbox.kill(4)
     eventually(lambda: assert_live(script, 1, 2, 3), within=60)
     made = create_topic(script.cluster, script.journal, wanted, allowed=True, who=WHO)
     assert (made.existed, made.owed) == (False, 3)
-    sandbox.wait_whole([topic])
+    sandbox.wait_replicated([topic])
     assert script.replicas(topic) == {0: (1, 2, 3), 1: (2, 3, 1), 2: (3, 1, 2)}
     sandbox.fill(topic, 300_000)  # acks=all works
     with pytest.raises(RequestError, match="exists with replication factor 4, and 2 was asked for"):
@@ -51,7 +51,7 @@ def test_a_topic_made_while_a_broker_is_away_gets_its_replica_when_one_joins(
     progress = to_the_end(filling(script))
     filled_s = time.monotonic() - began_s
     assert [
-        debt.standing.value for debt in settle_debts(script.cluster, script.journal, script.cluster.snapshot(), WHO)
+        debt.state.value for debt in reconcile_pending(script.cluster, script.journal, script.cluster.snapshot(), WHO)
     ] == ["settled"] * 4
     assert {frozenset(replicas) for replicas in script.replicas(topic).values()} == {frozenset({1, 2, 3, 4})}
     assert script.under_replicated() == ""
@@ -71,12 +71,14 @@ def test_partitions_that_find_too_few_brokers_wait_for_one(
     with pytest.raises(RequestError, match="ask with later=True"):
         add_partitions(script.cluster, script.journal, topic, 2, later=False, who=WHO)
     with pytest.raises(KafkaRefused, match="enable_under_replicated_topic_creation"):
-        create_topic(script.cluster, script.journal, WantedTopic(f"{topic}-4", 1, 4), allowed=False, who=WHO)
+        create_topic(script.cluster, script.journal, TopicSpec(f"{topic}-4", 1, 4), allowed=False, who=WHO)
     assert add_partitions(script.cluster, script.journal, topic, 2, later=True, who=WHO).waits
     zookeeper_sandbox.restart(4)
     eventually(lambda: due(script), within=60)
-    assert carry_out_asked(script.cluster, script.journal, WHO) == [f"Topic {topic} has 2 partitions, 1 of them new."]
-    zookeeper_sandbox.wait_whole([topic])
+    assert add_deferred_partitions(script.cluster, script.journal, WHO) == [
+        f"Topic {topic} has 2 partitions, 1 of them new."
+    ]
+    zookeeper_sandbox.wait_replicated([topic])
     assert [len(replicas) for replicas in script.replicas(topic).values()] == [4, 4]
 
 
@@ -90,12 +92,12 @@ def test_on_kraft_a_broker_that_is_away_takes_its_place_in_new_partitions_and_ka
     assert add_partitions(script.cluster, script.journal, topic, 2, later=False, who=WHO).done
     assert look(script) is None, "nothing is owed"
     kraft_sandbox.restart(4)
-    kraft_sandbox.wait_whole([topic])
+    kraft_sandbox.wait_replicated([topic])
     assert [len(replicas) for replicas in script.replicas(topic).values()] == [4, 4]
 
 
 def look(script: Script) -> Joined | None:
-    return look_for_joined(script.cluster, script.journal, script.settings, WHO)
+    return poll_joined(script.cluster, script.journal, script.settings, WHO)
 
 
 def due(script: Script) -> Joined:
@@ -105,15 +107,15 @@ def due(script: Script) -> Joined:
     return looked
 
 
-def filling(script: Script) -> Runner:
+def filling(script: Script) -> PlanRunner:
     settings = replace(script.settings, throttle=SLOW)
     snapshot = script.cluster.snapshot()
-    wanted = targets(debts(script.journal, snapshot), snapshot)
+    wanted = targets(list_pending(script.journal, snapshot), snapshot)
     where = str(script.folder / "fill")
     take_snapshot(script.cluster, where, failed=(), now_ms=script.journal.now_ms(), targets=wanted)
     plan = planned(read_snapshot(where), "fill")
     record = publish_plan(script.cluster, script.journal, plan, settings=settings, who=WHO)
-    return Runner(script.cluster, script.journal, record.digest, settings, WHO)
+    return PlanRunner(script.cluster, script.journal, record.digest, settings, WHO)
 
 
 def assert_live(script: Script, *brokers: int) -> None:

@@ -19,26 +19,26 @@ from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.errors import ClusterError
 from kafka_steward.execution.decisions.holds import HoldReason
-from kafka_steward.execution.decisions.wholeness import unwhole
-from kafka_steward.execution.electing import elect_preferred, misled
+from kafka_steward.execution.decisions.in_sync import out_of_sync
+from kafka_steward.execution.detection.detector import DetectionResult, Detector
+from kafka_steward.execution.leader_election import elect_preferred, not_led_by_preferred
 from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.runner import Runner
+from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.execution.snapshot import take_snapshot
-from kafka_steward.execution.watching.detector import Detector, Verdict
 from kafka_steward.journal import paths
-from kafka_steward.journal.audit import Action, Outcome, Who
+from kafka_steward.journal.audit import Action, Actor, Outcome
 from kafka_steward.journal.documents import Chunk
 from kafka_steward.journal.open import Journal, open_journal
 from kafka_steward.journal.plans import PlanStatus
 from kafka_steward.planning.files.formats import read_snapshot
 from kafka_steward.sandbox import Sandbox
-from kafka_steward.sandbox.mending import delete_topics
+from kafka_steward.sandbox.reset import delete_topics
 from kafka_steward.settings import Settings
 from tests.eventually import eventually
-from tests.planned import plan_folder
+from tests.local_plan import plan_folder
 from tests.stepping import step_until, to_the_end
 
-WHO = Who(person="ada")
+WHO = Actor(person="ada")
 GRACE_S = 2.0
 SLOW = 150_000
 TOPICS = "org.apache.kafka.tools.TopicCommand"
@@ -55,18 +55,18 @@ class Script:
     folder: Path
     settings: Settings
 
-    def look(self) -> Verdict:
-        return Detector(self.cluster, self.journal, self.settings, WHO).look()
+    def look(self) -> DetectionResult:
+        return Detector(self.cluster, self.journal, self.settings, WHO).poll()
 
-    def until_due(self, broker: int) -> Verdict:
-        def due() -> Verdict:
+    def until_due(self, broker: int) -> DetectionResult:
+        def due() -> DetectionResult:
             verdict = self.look()
             assert broker in verdict.failed
             return verdict
 
         return eventually(due, within=60, errors=(ClusterError,))
 
-    def plan(self, failed: tuple[int, ...], *, settings: Settings | None = None) -> Runner:
+    def plan(self, failed: tuple[int, ...], *, settings: Settings | None = None) -> PlanRunner:
         """Snapshot, plan, publish; the Runner that carries it out."""
         settings = settings or self.settings
         where = self.folder / f"plan-{time.monotonic_ns()}"
@@ -80,7 +80,7 @@ class Script:
             who=WHO,
             snapshot=read_snapshot(f"{where}/snapshot"),
         )
-        return Runner(self.cluster, self.journal, record.digest, settings, WHO)
+        return PlanRunner(self.cluster, self.journal, record.digest, settings, WHO)
 
     def under_replicated(self) -> str:
         """By Kafka's own word."""
@@ -148,7 +148,7 @@ def test_a_killed_broker_is_healed(script: Script, sandbox: Sandbox, topic: str)
 
 
 def verify_moved_away(snapshot: Snapshot, broker: int) -> None:
-    assert (unwhole(snapshot), misled(snapshot)) == ((), [])
+    assert (out_of_sync(snapshot), not_led_by_preferred(snapshot)) == ((), [])
     assert broker not in snapshot.hosting
 
 
@@ -171,7 +171,7 @@ def test_a_broker_that_returns_within_the_grace_period_is_not_healed(
     sandbox.create_topics(topic, partitions=4)
     sandbox.kill(2)
 
-    def seen() -> Verdict:
+    def seen() -> DetectionResult:
         verdict = script.look()
         assert 2 in verdict.waiting
         return verdict
@@ -184,7 +184,7 @@ def test_a_broker_that_returns_within_the_grace_period_is_not_healed(
     assert script.journal.tree.children("/admin/failed_brokers") == []
 
 
-def _cleared(verdict: Verdict) -> Verdict:
+def _cleared(verdict: DetectionResult) -> DetectionResult:
     assert not verdict.down
     return verdict
 
@@ -233,7 +233,9 @@ def test_a_target_that_dies_in_the_middle_is_waited_for_with_everything_as_it_wa
     assert actions[Action.REORDER] >= 1
     sandbox.restart(4)
     # Another process goes on, with the throttle that is configured by then.
-    progress = to_the_end(Runner(script.cluster, script.journal, progress.digest, script.settings, WHO), within_s=120)
+    progress = to_the_end(
+        PlanRunner(script.cluster, script.journal, progress.digest, script.settings, WHO), within_s=120
+    )
     assert progress.completed == 2
     assert script.throttles() == []
 

@@ -10,9 +10,9 @@ from kafka.errors import NotEnoughReplicasError
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
-from kafka_steward.cluster.health import Copies, Health
+from kafka_steward.cluster.health import CopiedBytes, Health
 from kafka_steward.cluster.throttles import Side, rates
-from kafka_steward.execution.watching.examining import examine, health_sentence
+from kafka_steward.execution.detection.health_check import check_health, health_sentence
 from kafka_steward.sandbox import Sandbox
 from tests.eventually import eventually
 from tests.kafka.test_heal_by_script import Script, script
@@ -45,7 +45,7 @@ def test_a_reassignment_does_not_raise_the_under_replicated_count_and_a_killed_b
         assert faster.bytes_out[1] == faster.bytes_in[4] > 0
         sandbox.kill(3)
         eventually(lambda: same_as_kafka(script, {TopicPartition(topic, 0), TopicPartition(topic, 1)}), within=60)
-        assert "Broker 3 is gone." in health_sentence(examine(script.cluster, script.journal)[0])
+        assert "Broker 3 is gone." in health_sentence(check_health(script.cluster, script.journal)[0])
     finally:
         script.cluster.cancel([TopicPartition(topic, 0)])
         script.cluster.change_broker_configs({4: [ConfigChange(RATE, ConfigOp.DELETE)]})
@@ -61,7 +61,7 @@ def test_a_replication_factor_that_grows_is_under_min_isr_as_long_as_kafka_refus
     script.cluster.change_broker_configs({id_: [ConfigChange(RATE, ConfigOp.SET, "100000")] for id_ in (2, 3)})
     eventually(lambda: slow(script, 2, 3), within=30)
     try:
-        assert examine(script.cluster, script.journal)[0].under_min_isr == (), "one replica is all that it has"
+        assert check_health(script.cluster, script.journal)[0].under_min_isr == (), "one replica is all that it has"
         produce(kraft_sandbox, topic)
         script.cluster.alter({name: (1, 2, 3)})
         eventually(lambda: assert_growing(script, name, under_min_isr=True), within=30)
@@ -77,7 +77,7 @@ def test_a_replication_factor_that_grows_is_under_min_isr_as_long_as_kafka_refus
 
 
 def assert_growing(script: Script, name: TopicPartition, *, under_min_isr: bool) -> None:
-    health, _ = examine(script.cluster, script.journal)
+    health, _ = check_health(script.cluster, script.journal)
     assert (health.reassigning, health.under_replicated) == ((name,), ())
     assert health.under_min_isr == ((name,) if under_min_isr else ())
 
@@ -98,12 +98,12 @@ def slow(script: Script, *brokers: int) -> None:
     assert rates(script.cluster, Side.FOLLOWER, list(brokers)) == dict.fromkeys(brokers, 100_000)
 
 
-def in_the_middle(script: Script, topic: str) -> tuple[Health, Copies]:
+def in_the_middle(script: Script, topic: str) -> tuple[Health, CopiedBytes]:
     """Partition 0 is on its way to broker 4, held up by a throttle."""
     script.cluster.alter({TopicPartition(topic, 0): (1, 2, 4)})
 
-    def moving() -> tuple[Health, Copies]:
-        health, copies = examine(script.cluster, script.journal)
+    def moving() -> tuple[Health, CopiedBytes]:
+        health, copies = check_health(script.cluster, script.journal)
         assert health.reassigning == (TopicPartition(topic, 0),)
         assert health.max_lag
         return health, copies
@@ -111,14 +111,14 @@ def in_the_middle(script: Script, topic: str) -> tuple[Health, Copies]:
     return eventually(moving, within=30)
 
 
-def with_rates(script: Script, before: Copies) -> Health:
-    health, _ = examine(script.cluster, script.journal, before)
+def with_rates(script: Script, before: CopiedBytes) -> Health:
+    health, _ = check_health(script.cluster, script.journal, before)
     assert health.bytes_in[4] > 0
     return health
 
 
 def same_as_kafka(script: Script, expected: set[TopicPartition]) -> None:
-    health, _ = examine(script.cluster, script.journal)
+    health, _ = check_health(script.cluster, script.journal)
     assert set(health.under_replicated) == expected == kafkas_own(script)
 
 

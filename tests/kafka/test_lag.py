@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.client import KafkaCluster
-from kafka_steward.cluster.configs import ConfigChange, ConfigOp
-from kafka_steward.cluster.lag import bytes_missing, held_by, lag, log_ends
+from kafka_steward.cluster.lag import bytes_missing, lag, log_ends, partitions_by_broker
 from kafka_steward.cluster.throttles import Side, add_entries, entries, rates, set_rates
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.sandbox.readiness import admin
 from tests.eventually import eventually
 
-
-@pytest.fixture
-def cluster(sandbox: Sandbox) -> Iterator[KafkaCluster]:
-    with KafkaCluster({"bootstrap_servers": sandbox.bootstrap}) as cluster:
-        yield cluster
-        clear = [ConfigChange(Side.FOLLOWER.rate_key, ConfigOp.DELETE)]
-        cluster.change_broker_configs(dict.fromkeys(sandbox.brokers, clear))
+pytestmark = pytest.mark.usefixtures("clears_rates")
 
 
 @pytest.mark.before_ci("kraft")
@@ -38,7 +29,7 @@ def test_true_lag_is_seen_where_kafkas_offset_lag_says_none(
 
     def begun() -> tuple[int, int]:
         partition = cluster.snapshot([topic]).partitions[name]
-        behind = lag(log_ends(cluster, held_by([partition])), partition, 4)
+        behind = lag(log_ends(cluster, partitions_by_broker([partition])), partition, 4)
         missing = bytes_missing(cluster.log_dirs([1, 2, 3, 4]), partition, 4)
         assert behind is not None
         assert missing is not None
@@ -60,7 +51,7 @@ def test_true_lag_is_seen_where_kafkas_offset_lag_says_none(
     def caught_up() -> None:
         partition = cluster.snapshot([topic]).partitions[name]
         assert partition.isr == {2, 3, 4}
-        assert lag(log_ends(cluster, held_by([partition])), partition, 4) == 0
+        assert lag(log_ends(cluster, partitions_by_broker([partition])), partition, 4) == 0
         assert bytes_missing(cluster.log_dirs([2, 3, 4]), partition, 4) == 0
 
     eventually(caught_up)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,21 +10,21 @@ import pytest
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.throttles import Side
+from kafka_steward.execution.cancellation.cancel_runner import CancelRunner
+from kafka_steward.execution.cancellation.verification import Verified, verify_undone
 from kafka_steward.execution.decisions.progress import Progress
 from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.runner import Runner
-from kafka_steward.execution.undoing.undo import Undo
-from kafka_steward.execution.undoing.verifying import Verified, verify_undone
-from kafka_steward.journal.audit import Action, Outcome, Who
-from kafka_steward.journal.open import Journal, open_journal
+from kafka_steward.execution.runner import PlanRunner
+from kafka_steward.journal.audit import Action, Actor, Outcome
+from kafka_steward.journal.open import Journal
 from kafka_steward.journal.plans import PlanStatus
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.settings import Settings
-from tests.by_hand import plan_by_hand
 from tests.eventually import eventually
+from tests.manual_plan import plan_by_hand
 from tests.stepping import to_the_end
 
-WHO = Who(person="ada")
+WHO = Actor(person="ada")
 SLOW = Settings(throttle=150_000)
 #: Small ones arrive at once, large ones fly for half a minute: Kafka's quota lets a burst of some 11 s through.
 BEFORE = {0: (1, 2, 3), 1: (2, 3, 1), 2: (3, 1, 2), 3: (1, 3, 2)}
@@ -33,19 +32,7 @@ AFTER = {0: (4, 2, 3), 1: (2, 4, 1), 2: (4, 1, 2), 3: (3, 4, 2)}
 TOPICS = "org.apache.kafka.tools.TopicCommand"
 
 
-@pytest.fixture
-def cluster(sandbox: Sandbox) -> Iterator[KafkaCluster]:
-    with KafkaCluster({"bootstrap_servers": sandbox.bootstrap}) as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def journal(cluster: KafkaCluster, tmp_path: Path) -> Iterator[Journal]:
-    with open_journal(f"sqlite:///{tmp_path}/journal.db", cluster.cluster_id) as journal:
-        yield journal
-
-
-def publish(cluster: KafkaCluster, journal: Journal, folder: Path, small: str, large: str) -> Runner:
+def publish(cluster: KafkaCluster, journal: Journal, folder: Path, small: str, large: str) -> PlanRunner:
     """A plan that a person wrote: everything in both topics moves."""
     moves = [
         Move(topic, number, BEFORE[number], AFTER[number], 0, position, "given")
@@ -53,7 +40,7 @@ def publish(cluster: KafkaCluster, journal: Journal, folder: Path, small: str, l
     ]
     plan = plan_by_hand(cluster, journal, folder, moves)
     publish_plan(cluster, journal, plan, settings=SLOW, who=WHO)
-    return Runner(cluster, journal, plan.digest, SLOW, WHO)
+    return PlanRunner(cluster, journal, plan.digest, SLOW, WHO)
 
 
 def described(sandbox: Sandbox, topic: str) -> list[str]:
@@ -82,10 +69,10 @@ def test_a_plan_is_cancelled_in_the_middle_and_rolled_back(
     began = time.monotonic()
     # Another process than the one that began it, and a third one after the cancel.
     asked = cluster, journal, digest, Settings(throttle=50_000_000), WHO
-    assert to_the_end(Undo(*asked, reason="a test")).status is PlanStatus.CANCELLED
+    assert to_the_end(CancelRunner(*asked, reason="a test")).status is PlanStatus.CANCELLED
     assert time.monotonic() - began < 30
     eventually(lambda: verify_as_before(cluster, journal, digest), within=30)
-    undo = Undo(*asked, scope="plan", reason="a test")
+    undo = CancelRunner(*asked, scope="plan", reason="a test")
     assert to_the_end(undo).status is PlanStatus.COMPLETED
     assert undo.left_alone == ()
 

@@ -16,24 +16,24 @@ from kazoo.client import KazooClient
 from kafka_steward.assignment import Move
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.errors import JournalError
+from kafka_steward.execution.cancellation.cancel_runner import CancelRunner
+from kafka_steward.execution.cancellation.verification import verify_undone
 from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.runner import Runner
-from kafka_steward.execution.undoing.undo import Undo
-from kafka_steward.execution.undoing.verifying import verify_undone
-from kafka_steward.journal.audit import Action, Who
+from kafka_steward.execution.runner import PlanRunner
+from kafka_steward.journal.audit import Action, Actor
 from kafka_steward.journal.open import Journal, open_journal
 from kafka_steward.journal.plans import PlanStatus
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.sandbox.process import Process
 from kafka_steward.settings import Settings
-from tests.by_hand import plan_by_hand
 from tests.eventually import eventually
+from tests.manual_plan import plan_by_hand
 from tests.pace import Deadline
 from tests.postgres import PostgresServer
 
 pytestmark = pytest.mark.ci
 
-WHO = Who(person="ada")
+WHO = Actor(person="ada")
 SLOW = Settings(throttle=300_000, max_in_per_broker=2, max_out_per_broker=2)
 BEFORE = {0: (1, 2, 3), 1: (2, 3, 1), 2: (3, 1, 2), 3: (1, 3, 2)}
 AFTER = {0: (4, 2, 3), 1: (2, 4, 1), 2: (4, 1, 2), 3: (3, 4, 2)}
@@ -45,26 +45,14 @@ def postgres() -> Iterator[PostgresServer]:
         yield server
 
 
-@pytest.fixture
-def cluster(sandbox: Sandbox) -> Iterator[KafkaCluster]:
-    with KafkaCluster({"bootstrap_servers": sandbox.bootstrap}) as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def journal(cluster: KafkaCluster, tmp_path: Path) -> Iterator[Journal]:
-    with open_journal(f"sqlite:///{tmp_path}/journal.db", cluster.cluster_id) as journal:
-        yield journal
-
-
-def begun(cluster: KafkaCluster, journal: Journal, sandbox: Sandbox, topic: str, folder: Path) -> Runner:
+def begun(cluster: KafkaCluster, journal: Journal, sandbox: Sandbox, topic: str, folder: Path) -> PlanRunner:
     """A throttled plan, of which some flies and some waits."""
     sandbox.create_topics(topic, assignments=BEFORE)
     sandbox.fill(topic, 16_000_000)
     moves = [Move(topic, number, BEFORE[number], AFTER[number], 0, number, "given") for number in BEFORE]
     plan = plan_by_hand(cluster, journal, folder, moves)
     publish_plan(cluster, journal, plan, settings=SLOW, who=WHO)
-    runner = Runner(cluster, journal, plan.digest, SLOW, WHO)
+    runner = PlanRunner(cluster, journal, plan.digest, SLOW, WHO)
 
     def flies() -> None:
         progress = runner.step()
@@ -95,7 +83,7 @@ def is_moved(cluster: KafkaCluster, topic: str) -> None:
     assert {name.partition: each.replicas for name, each in partitions.items()} == AFTER
 
 
-def is_done(cluster: KafkaCluster, journal: Journal, runner: Runner, topic: str) -> None:
+def is_done(cluster: KafkaCluster, journal: Journal, runner: PlanRunner, topic: str) -> None:
     ends(lambda: runner.step().ended)
     eventually(lambda: is_moved(cluster, topic))
     rows = journal.audit.rows(action=Action.SUBMIT)
@@ -150,7 +138,7 @@ def test_postgresql_is_killed_and_the_plan_is_taken_back_after(
         with pytest.raises(JournalError):
             runner.step()
         eventually(postgres.start, within=30, errors=(AssertionError, OSError))
-        undo = Undo(cluster, journal, digest, Settings(throttle=50_000_000), WHO, scope="plan", reason="a test")
+        undo = CancelRunner(cluster, journal, digest, Settings(throttle=50_000_000), WHO, scope="plan", reason="a test")
         ends(lambda: undo.step().ended)
 
         def as_before() -> None:

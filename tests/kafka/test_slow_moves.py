@@ -14,48 +14,34 @@ from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
 from kafka_steward.cluster.throttles import Side, rates, set_rates
 from kafka_steward.execution.decisions.holds import HoldReason
-from kafka_steward.execution.intervening import change_throttle
+from kafka_steward.execution.interventions import change_throttle
 from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.runner import Runner
-from kafka_steward.journal.audit import Who
-from kafka_steward.journal.open import Journal, open_journal
+from kafka_steward.execution.runner import PlanRunner
+from kafka_steward.journal.audit import Actor
+from kafka_steward.journal.open import Journal
 from kafka_steward.journal.plans import PlanStatus
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.settings import Settings
-from tests.by_hand import plan_by_hand
 from tests.eventually import eventually
+from tests.manual_plan import plan_by_hand
 from tests.stepping import step_until
 
-WHO = Who(person="ada")
+WHO = Actor(person="ada")
 FOLLOWER = Side.FOLLOWER
 #: Bytes per second: Kafka lets a fetch through, and then none for the 11 s over which it measures.
 STANDSTILL = 1
 STALL_S = 7
 BEFORE, AFTER = (1, 2, 3), (4, 2, 3)
 #: They wait for what Kafka does in its own time.
-pytestmark = [pytest.mark.ci, pytest.mark.apart]
+pytestmark = [pytest.mark.ci, pytest.mark.apart, pytest.mark.usefixtures("clears_rates")]
 
 
 @pytest.fixture
-def cluster(sandbox: Sandbox) -> Iterator[KafkaCluster]:
-    with KafkaCluster({"bootstrap_servers": sandbox.bootstrap}) as cluster:
-        yield cluster
-        clear = [ConfigChange(side.rate_key, ConfigOp.DELETE) for side in Side]
-        cluster.change_broker_configs(dict.fromkeys(sandbox.brokers, clear))
-
-
-@pytest.fixture
-def journal(cluster: KafkaCluster, tmp_path: Path) -> Iterator[Journal]:
-    with open_journal(f"sqlite:///{tmp_path}/journal.db", cluster.cluster_id) as journal:
-        yield journal
-
-
-@pytest.fixture
-def run(cluster: KafkaCluster, journal: Journal, tmp_path: Path) -> Callable[..., Runner]:
-    def published(moves: Sequence[Move], settings: Settings) -> Runner:
+def run(cluster: KafkaCluster, journal: Journal, tmp_path: Path) -> Callable[..., PlanRunner]:
+    def published(moves: Sequence[Move], settings: Settings) -> PlanRunner:
         plan = plan_by_hand(cluster, journal, tmp_path / "plan", moves)
         publish_plan(cluster, journal, plan, settings=settings, who=WHO)
-        return Runner(cluster, journal, plan.digest, settings, WHO)
+        return PlanRunner(cluster, journal, plan.digest, settings, WHO)
 
     return published
 
@@ -96,13 +82,13 @@ def hung(sandbox: Sandbox, cluster: KafkaCluster, topic: str) -> TopicPartition:
     return hung
 
 
-def stalling(run: Callable[..., Runner], hung: TopicPartition, topic: str, when_stalled: str) -> Runner:
+def stalling(run: Callable[..., PlanRunner], hung: TopicPartition, topic: str, when_stalled: str) -> PlanRunner:
     moves = [*moves_of(hung.topic, 1), *moves_of(topic, 3, first=1)]
     return run(moves, Settings(throttle=0, stall_after=STALL_S, when_stalled=when_stalled))
 
 
 def test_236_a_stalled_partition_is_named_and_fails_the_run_while_the_rest_goes_on(
-    run: Callable[..., Runner], cluster: KafkaCluster, hung: TopicPartition, topic: str
+    run: Callable[..., PlanRunner], cluster: KafkaCluster, hung: TopicPartition, topic: str
 ) -> None:
     runner = stalling(run, hung, topic, "fail")
     progress = step_until(runner, lambda each: each.stops)
@@ -115,7 +101,7 @@ def test_236_a_stalled_partition_is_named_and_fails_the_run_while_the_rest_goes_
 
 
 def test_236_a_stalled_partition_can_be_waited_for_while_the_rest_goes_on(
-    run: Callable[..., Runner], cluster: KafkaCluster, hung: TopicPartition, topic: str
+    run: Callable[..., PlanRunner], cluster: KafkaCluster, hung: TopicPartition, topic: str
 ) -> None:
     runner = stalling(run, hung, topic, "wait")
     progress = step_until(runner, lambda each: bool(each.stalled))
@@ -127,7 +113,7 @@ def test_236_a_stalled_partition_can_be_waited_for_while_the_rest_goes_on(
 
 
 def test_236_a_stalled_partition_can_be_cancelled_on_its_own_while_the_rest_goes_on(
-    run: Callable[..., Runner], cluster: KafkaCluster, journal: Journal, hung: TopicPartition, topic: str
+    run: Callable[..., PlanRunner], cluster: KafkaCluster, journal: Journal, hung: TopicPartition, topic: str
 ) -> None:
     progress = step_until(stalling(run, hung, topic, "cancel"), lambda each: each.ended)
     assert (progress.status, progress.completed, progress.dropped) == (PlanStatus.COMPLETED, 3, 1)
@@ -160,7 +146,7 @@ def producing(sandbox: Sandbox, topic: str) -> Iterator[None]:
 
 
 def test_a_throttle_below_what_producers_write_is_detected_and_said_with_the_rate_that_would_do(
-    run: Callable[..., Runner], sandbox: Sandbox, cluster: KafkaCluster, journal: Journal, topic: str
+    run: Callable[..., PlanRunner], sandbox: Sandbox, cluster: KafkaCluster, journal: Journal, topic: str
 ) -> None:
     throttle = 50_000
     sandbox.create_topics(topic, assignments={0: BEFORE})
@@ -178,7 +164,7 @@ def test_a_throttle_below_what_producers_write_is_detected_and_said_with_the_rat
 
 
 def test_a_changed_throttle_reaches_its_broker_within_two_steps_and_what_someone_clears_is_set_again(
-    run: Callable[..., Runner], sandbox: Sandbox, cluster: KafkaCluster, journal: Journal, topic: str
+    run: Callable[..., PlanRunner], sandbox: Sandbox, cluster: KafkaCluster, journal: Journal, topic: str
 ) -> None:
     sandbox.create_topics(topic, assignments={0: BEFORE})
     sandbox.fill(topic, 4_000_000)
@@ -215,19 +201,19 @@ def test_a_changed_throttle_reaches_its_broker_within_two_steps_and_what_someone
 
 
 def test_submission_stops_while_a_partition_outside_the_plan_is_under_its_min_isr_and_goes_on_after(
-    run: Callable[..., Runner], sandbox: Sandbox, cluster: KafkaCluster, topic: str
+    run: Callable[..., PlanRunner], sandbox: Sandbox, cluster: KafkaCluster, topic: str
 ) -> None:
     outside = TopicPartition(f"{topic}-outside", 0)
     sandbox.create_topics(topic, assignments=dict.fromkeys(range(3), BEFORE))
     sandbox.create_topics(outside.topic, assignments={0: (2, 3)})
     leave_behind(sandbox, cluster, outside, 3)
-    sandbox.wait_whole([topic])
+    sandbox.wait_replicated([topic])
     runner = run(moves_of(topic, 3), Settings(throttle=0, max_in_flight=1))
     assert runner.step().in_flight == 1
     want_in_sync(cluster, outside.topic, 2)
 
     progress = step_until(runner, lambda each: (each.completed, len(each.held)) == (1, 2))
-    assert {held.reason for held in progress.held} == {HoldReason.CLUSTER_STRAINED}
+    assert {held.reason for held in progress.held} == {HoldReason.UNDER_MIN_ISR_ELSEWHERE}
     assert f"{outside}, outside this plan, has fewer replicas in sync than min.insync.replicas" in progress.sentence
     for _ in range(5):
         progress = runner.step()

@@ -9,29 +9,27 @@ import pytest
 
 from kafka_steward.assignment import Assignment, Move
 from kafka_steward.cluster.client import KafkaCluster
+from kafka_steward.execution.cancellation.cancel_runner import CancelRunner
 from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.runner import Runner
-from kafka_steward.execution.undoing.undo import Undo
+from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.open import Journal
 from kafka_steward.journal.plans import PlanStatus
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.settings import Settings
-from tests.by_hand import plan_by_hand
 from tests.eventually import eventually
-from tests.kafka.test_runner_cancel import WHO, cluster, journal, verify_as_before
+from tests.kafka.test_runner_cancel import WHO, verify_as_before
+from tests.manual_plan import plan_by_hand
 from tests.stepping import to_the_end
-
-__all__ = ["cluster", "journal"]
 
 ONE = Settings(throttle=0, one_replica_at_a_time=True)
 
 
-def begun(cluster: KafkaCluster, journal: Journal, folder: Path, topic: str, after: Assignment) -> Runner:
+def begun(cluster: KafkaCluster, journal: Journal, folder: Path, topic: str, after: Assignment) -> PlanRunner:
     plan = plan_by_hand(cluster, journal, folder, [Move(topic, 0, (1, 2), after, 0, 0, "given")])
     publish_plan(cluster, journal, plan, settings=ONE, who=WHO)
-    return Runner(cluster, journal, plan.digest, ONE, WHO)
+    return PlanRunner(cluster, journal, plan.digest, ONE, WHO)
 
 
 def replicas(cluster: KafkaCluster, topic: str) -> Assignment:
@@ -53,7 +51,7 @@ def test_two_new_replicas_come_one_after_the_other_and_go_back_so(
     progress = to_the_end(runner)
     assert progress.status is PlanStatus.COMPLETED
     eventually(lambda: is_at(cluster, topic, (3, 4)))
-    undo = Undo(cluster, journal, progress.digest, ONE, WHO, scope="plan", reason="a test")
+    undo = CancelRunner(cluster, journal, progress.digest, ONE, WHO, scope="plan", reason="a test")
     assert to_the_end(undo).status is PlanStatus.COMPLETED
     eventually(lambda: verify_as_before(cluster, journal, progress.digest), within=30)
     rows = [row.entry for row in journal.audit.rows(action=Action.SUBMIT)]
@@ -73,17 +71,17 @@ def test_a_cancel_in_the_last_of_two_reassignments_ends_at_the_original_order(
     switch = journal.tree.get(paths.REASSIGN_CANCEL)
     assert switch is not None
     journal.tree.delete(switch.path, version=switch.version)
-    Runner(cluster, journal, digest, replace(ONE, throttle=150_000), WHO).step()
+    PlanRunner(cluster, journal, digest, replace(ONE, throttle=150_000), WHO).step()
     (flying,) = cluster.reassignments().values()
     assert (flying.adding, frozenset(flying.removing)) == ((4,), frozenset({1, 2}))
-    assert to_the_end(Undo(cluster, journal, digest, ONE, WHO, reason="a test")).status is PlanStatus.CANCELLED
+    assert to_the_end(CancelRunner(cluster, journal, digest, ONE, WHO, reason="a test")).status is PlanStatus.CANCELLED
     eventually(lambda: is_at(cluster, topic, (1, 2)))
     eventually(lambda: verify_as_before(cluster, journal, digest), within=30)
 
 
 def at_rest_halfway(
     sandbox: Sandbox, cluster: KafkaCluster, journal: Journal, folder: Path, topic: str, *, size: int
-) -> Runner:
+) -> PlanRunner:
     """From (1, 2) to (3, 4): 3 has arrived, and reassignments are switched off."""
     sandbox.create_topics([topic], assignments={0: (1, 2)})
     sandbox.fill(topic, size)

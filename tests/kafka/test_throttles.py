@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 
 import pytest
@@ -29,13 +28,7 @@ from tests.eventually import eventually
 
 FOLLOWER = Side.FOLLOWER
 
-
-@pytest.fixture
-def cluster(sandbox: Sandbox) -> Iterator[KafkaCluster]:
-    with KafkaCluster({"bootstrap_servers": sandbox.bootstrap}) as cluster:
-        yield cluster
-        clear = [ConfigChange(side.rate_key, ConfigOp.DELETE) for side in Side]
-        cluster.change_broker_configs(dict.fromkeys(sandbox.brokers, clear))
+pytestmark = pytest.mark.usefixtures("clears_rates")
 
 
 def test_our_entries_come_and_go_and_those_of_others_stay(sandbox: Sandbox, cluster: KafkaCluster, topic: str) -> None:
@@ -91,7 +84,7 @@ def test_a_rate_goes_back_to_what_it_was_and_one_that_others_changed_stays(clust
 def test_a_rate_for_all_brokers_is_not_taken_for_a_brokers_own(cluster: KafkaCluster) -> None:
     def set_for_all(change: ConfigChange) -> None:
         request = partial(configs.change_request, configs.BROKER, {"": [change]})
-        assert configs.changed(cluster._calls.controller(request, change=True)) == {"": None}
+        assert configs.changed(cluster._calls.on_controller(request, change=True)) == {"": None}
 
     set_for_all(ConfigChange(FOLLOWER.rate_key, ConfigOp.SET, "5000000"))
     try:

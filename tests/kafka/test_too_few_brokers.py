@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_steward.execution.watching.detector import Verdict
+from kafka_steward.execution.detection.detector import DetectionResult
 from kafka_steward.journal.plans import PlanStatus
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.settings import Settings
@@ -69,6 +69,6 @@ def _assert_said_once(script: Script) -> None:
         assert verdict.sentence == "Broker 3 is gone, and is seen to."
 
 
-def _due(verdict: Verdict) -> Verdict:
+def _due(verdict: DetectionResult) -> DetectionResult:
     assert verdict.due
     return verdict

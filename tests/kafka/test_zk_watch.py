@@ -11,7 +11,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
 from kafka_steward.journal.zk_options import ZooKeeperOptions
-from kafka_steward.journal.zk_watch import TreeWatch
+from kafka_steward.journal.zk_watch import ZooKeeperWatcher
 from kafka_steward.sandbox import Sandbox
 from tests.eventually import eventually
 
@@ -31,7 +31,7 @@ def test_the_controllers_death_and_return_are_named_when_its_session_ends_and_be
 ) -> None:
     changes: Counter[str] = Counter()
     options = ZooKeeperOptions(str(zookeeper_sandbox.zookeeper))
-    with TreeWatch(options, lambda path: changes.update([path])):
+    with ZooKeeperWatcher(options, lambda path: changes.update([path])):
         dead = controller(client)
         changes.clear()
         zookeeper_sandbox.kill(dead)

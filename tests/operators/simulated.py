@@ -12,8 +12,8 @@ from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.open import Journal
 from tests.airflow_home import Connect
+from tests.simulated_plan import memory_journal
 from tests.simulator import Simulator
-from tests.worlds import memory_journal
 
 __all__ = ["Cluster", "MakeCluster", "gauges", "make_cluster"]
 

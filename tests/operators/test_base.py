@@ -6,8 +6,8 @@ from typing import Any, cast
 
 from airflow.sdk import DAG
 
-from kafka_steward.hooks.context import overrides_of, who_fields
-from kafka_steward.operators.base import StewardOperator, folder_of
+from kafka_steward.hooks.context import actor_fields, overrides_of
+from kafka_steward.operators.base import StewardOperator, attempt_folder
 from kafka_steward.operators.leaders import ElectLeadersOperator
 from tests.airflow_home import context
 
@@ -22,7 +22,7 @@ def test_a_runs_parameters_win_over_the_operators_settings() -> None:
 
 
 def test_who_is_the_try_and_the_person() -> None:
-    assert who_fields(context(person="ann", task_id="submit", try_number=3)) == {
+    assert actor_fields(context(person="ann", task_id="submit", try_number=3)) == {
         "dag_id": "heal",
         "run_id": "manual__2026-11-21T08:00:00+00:00",
         "task_id": "submit",
@@ -36,7 +36,7 @@ def folder(run_id: str) -> str:
         access=SimpleNamespace(workspace="s3://bucket/steward"), cluster=SimpleNamespace(cluster_id="Abc-1_x")
     )
     task = context(task_id="group.snapshot", try_number=2, run_id=run_id)
-    return folder_of(cast("Any", opened), task, "snapshot")
+    return attempt_folder(cast("Any", opened), task, "snapshot")
 
 
 def test_each_try_has_a_folder_of_its_own_that_any_file_system_takes() -> None:

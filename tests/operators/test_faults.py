@@ -28,9 +28,9 @@ from kafka_steward.sensors.brokers import BrokerFailureSensor
 from kafka_steward.settings import Settings
 from kafka_steward.triggers.watch import WatchTrigger
 from tests.airflow_home import Connect, context
-from tests.guarded import PASSWORD, guarded
+from tests.sasl_broker import PASSWORD, guarded
+from tests.simulated_plan import memory_journal, move
 from tests.simulator import Simulator
-from tests.worlds import memory_journal, move
 
 __all__ = ["guarded"]
 

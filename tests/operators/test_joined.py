@@ -8,7 +8,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowSkipException
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.execution.filling.newcomers import look_for_newcomers
+from kafka_steward.execution.filling.empty_brokers import poll_empty_brokers
 from kafka_steward.operators.joined import FindJoinedOperator
 from tests.operators.test_workflow import Desk, desk, run_of
 
@@ -23,7 +23,7 @@ def with_a_new_broker(desk: Desk) -> None:
     desk.simulator.racks[5] = "b"
     desk.simulator.broker_settings[5] = {}
     desk.simulator.alive.add(5)
-    assert look_for_newcomers(desk.simulator, desk.journal, desk.settings).due == (5,)
+    assert poll_empty_brokers(desk.simulator, desk.journal, desk.settings).due == (5,)
 
 
 def test_a_broker_that_joined_is_taken_up_and_the_plan_gives_it_replicas(desk: Desk) -> None:

@@ -12,8 +12,8 @@ from airflow.sdk.exceptions import AirflowSkipException, DownstreamTasksSkipped,
 
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.errors import PlanError, WrongCluster
-from kafka_steward.hooks.memory import ClusterMemory
-from kafka_steward.hooks.steward import Opened, StewardHook
+from kafka_steward.hooks.cluster_id_pin import ClusterIdPin
+from kafka_steward.hooks.steward import ClusterSession, StewardHook
 from kafka_steward.journal.audit import Action
 from kafka_steward.operators.failures import FindFailuresOperator
 from kafka_steward.operators.leaders import ElectLeadersOperator
@@ -35,7 +35,7 @@ def conn_id(connect: Connect, sandbox: Sandbox) -> str:
 
 
 @pytest.fixture
-def opened(conn_id: str) -> Iterator[Opened]:
+def opened(conn_id: str) -> Iterator[ClusterSession]:
     with StewardHook(conn_id).open() as opened:
         yield opened
 
@@ -101,7 +101,9 @@ def submitted(conn_id: str, plan: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.ci
 @pytest.mark.usefixtures("plans_in_process")
-def test_a_heal_task_by_task(kraft_sandbox: Sandbox, conn_id: str, opened: Opened, victim: Callable[[], int]) -> None:
+def test_a_heal_task_by_task(
+    kraft_sandbox: Sandbox, conn_id: str, opened: ClusterSession, victim: Callable[[], int]
+) -> None:
     nothing_is_to_be_healed(conn_id)
     assert BrokerFailureSensor(task_id="s", conn_id=conn_id).poke(context()).is_done is False
     broker = victim()
@@ -128,7 +130,7 @@ def test_a_heal_task_by_task(kraft_sandbox: Sandbox, conn_id: str, opened: Opene
     nothing_is_to_be_healed(conn_id)
 
 
-def written_plan(opened: Opened, topic: str, uri: str) -> str:
+def written_plan(opened: ClusterSession, topic: str, uri: str) -> str:
     """A plan of one move, written by hand in the way of a planner; returns its digest."""
     partition = opened.cluster.snapshot([topic]).partitions[TopicPartition(topic, 0)]
     spare = min(opened.cluster.live_brokers().keys() - set(partition.replicas))
@@ -145,7 +147,7 @@ def edited(uri: str) -> None:
 
 @pytest.mark.parametrize("form", ["task's return value", "uri"])
 def test_a_plan_edited_by_hand_is_refused_and_changes_nothing(  # noqa: PLR0917 - fixtures
-    sandbox: Sandbox, conn_id: str, opened: Opened, topic: str, tmp_path: Path, form: str
+    sandbox: Sandbox, conn_id: str, opened: ClusterSession, topic: str, tmp_path: Path, form: str
 ) -> None:
     sandbox.create_topics(topic, partitions=1, replication_factor=3)
     digest, before = written_plan(opened, topic, f"{tmp_path}/plan"), opened.cluster.snapshot([topic]).partitions
@@ -158,7 +160,7 @@ def test_a_plan_edited_by_hand_is_refused_and_changes_nothing(  # noqa: PLR0917 
 
 
 def test_a_plan_edited_with_its_digest_is_not_the_one_that_was_made(
-    sandbox: Sandbox, conn_id: str, opened: Opened, topic: str, tmp_path: Path
+    sandbox: Sandbox, conn_id: str, opened: ClusterSession, topic: str, tmp_path: Path
 ) -> None:
     sandbox.create_topics(topic, partitions=1, replication_factor=3)
     written_plan(opened, topic, f"{tmp_path}/plan")
@@ -192,24 +194,24 @@ def test_an_unwritable_workspace_is_one_sentence_and_changes_nothing(
         SnapshotClusterOperator(task_id="snapshot", conn_id=conn_id).execute(context())
 
 
-def test_the_test_button_describes_the_cluster(conn_id: str, sandbox: Sandbox, opened: Opened) -> None:
+def test_the_test_button_describes_the_cluster(conn_id: str, sandbox: Sandbox, opened: ClusterSession) -> None:
     mode = {"kraft": "KRaft", "zookeeper": "ZooKeeper"}[sandbox.mode]
     said = f"Cluster {opened.cluster.cluster_id} in {mode} mode answers; live brokers: 1, 2, 3, 4."
     assert StewardHook(conn_id).test_connection() == (True, said)
 
 
 def test_another_cluster_behind_the_same_servers_is_refused(
-    connect: Connect, conn_id: str, sandbox: Sandbox, opened: Opened
+    connect: Connect, conn_id: str, sandbox: Sandbox, opened: ClusterSession
 ) -> None:
     hook = StewardHook(conn_id)
-    ClusterMemory(hook.access.journal).keep(hook.access, "the-cluster-that-was-here")
+    ClusterIdPin(hook.access.journal).set(hook.access, "the-cluster-that-was-here")
     with pytest.raises(WrongCluster, match="the-cluster-that-was-here"):
         StewardHook(conn_id).cluster()
     connect(host=sandbox.bootstrap, extra={"cluster_id": opened.cluster.cluster_id})
     StewardHook(conn_id).cluster().close()
 
 
-def test_a_kafka_connection_is_reused(connect: Connect, sandbox: Sandbox, opened: Opened) -> None:
+def test_a_kafka_connection_is_reused(connect: Connect, sandbox: Sandbox, opened: ClusterSession) -> None:
     connect("plain_kafka", conn_type="kafka", host="", extra={"bootstrap.servers": sandbox.bootstrap, "group.id": "g"})
     connect("by_reference", host="", extra={"kafka_conn_id": "plain_kafka"})
     with StewardHook("by_reference").cluster() as cluster:

@@ -9,8 +9,8 @@ import pytest
 from airflow.sdk.exceptions import AirflowSkipException
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.execution.decisions.owed import NEWS_MS
-from kafka_steward.execution.filling.debtbook import owed_count
+from kafka_steward.execution.decisions.pending import PROPAGATION_MS
+from kafka_steward.execution.filling.pending_replicas import count_pending
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action
 from kafka_steward.operators.owed import FindOwedOperator, ReportFillOperator, SnapshotOwedOperator
@@ -72,7 +72,7 @@ def test_where_no_live_broker_can_take_what_is_owed_the_run_is_skipped(make_clus
     with pytest.raises(AirflowSkipException) as skipped:
         find()
     assert str(skipped.value) == ("Nothing is to be filled now. 2 replicas are owed, and no live broker can take one.")
-    assert owed_count(cluster.journal.tree) == 2
+    assert count_pending(cluster.journal.tree) == 2
 
 
 def test_what_a_broker_that_joined_can_take_is_counted(make_cluster: MakeCluster) -> None:
@@ -89,10 +89,10 @@ def test_what_is_not_owed_any_more_is_dropped(make_cluster: MakeCluster) -> None
     cluster = owing(make_cluster)
     cluster.restart(3)
     cluster.delete("orders")
-    cluster.now_ms += NEWS_MS
+    cluster.now_ms += PROPAGATION_MS
     with pytest.raises(AirflowSkipException, match="No replica is owed"):
         find()
-    assert owed_count(cluster.journal.tree) == 0
+    assert count_pending(cluster.journal.tree) == 0
     assert cluster.noted(Action.DROP) == [("orders", "find_owed")] * 2
 
 
@@ -108,7 +108,7 @@ def test_partitions_that_waited_for_a_broker_are_added(make_cluster: MakeCluster
         find()
     assert [len(each) for each in cluster.replicas().values()] == [3, 3, 3]
     assert cluster.noted(Action.CREATE) == [("orders", "find_owed")]
-    assert cluster.journal.tree.children(paths.PARTITIONS_ASKED) == []
+    assert cluster.journal.tree.children(paths.DEFERRED_PARTITIONS) == []
 
 
 # the snapshot
@@ -150,7 +150,7 @@ def test_the_report_settles_what_was_filled_and_notifies(make_cluster: MakeClust
         **MADE,
     }
     assert [each["kafka_steward"] for each in notified] == [{"event": "filled", **facts}]
-    assert owed_count(cluster.journal.tree) == 0
+    assert count_pending(cluster.journal.tree) == 0
     assert cluster.noted(Action.SETTLE) == [("orders", "report")] * 2
 
 
@@ -162,7 +162,7 @@ def test_the_report_counts_what_is_still_owed_and_what_was_dropped(make_cluster:
     facts = report({}, {})
     assert (facts["settled"], facts["dropped"], facts["owed"]) == (0, 1, 1)
     assert facts["sentence"].endswith("1 replicas are still owed, and are added when brokers join.")
-    assert cluster.journal.tree.children(paths.owed_of("orders")) == ["1"]
+    assert cluster.journal.tree.children(paths.pending_of_topic("orders")) == ["1"]
 
 
 # from the first task to the last

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from kafka_steward.errors import RequestError
-from kafka_steward.execution.bouncing import bounces
-from kafka_steward.execution.switch import why_off
+from kafka_steward.execution.announced_restarts import announced_restarts
+from kafka_steward.execution.reassignment_disable import disabled_reason
 from kafka_steward.journal import paths
-from kafka_steward.journal.audit import Who
+from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.open import Journal, open_journal
 from kafka_steward.operators.bounce import AnnounceBounceOperator
 from kafka_steward.operators.switch import DisableReassignmentOperator, EnableReassignmentOperator
@@ -46,17 +46,17 @@ def announce(broker: int | str, lasts: timedelta | None = None) -> str:
     return run(AnnounceBounceOperator(task_id="announce", conn_id="kafka_test", broker=broker, lasts=lasts))
 
 
-def requests(journal: Journal) -> list[tuple[str, object, Who]]:
+def requests(journal: Journal) -> list[tuple[str, object, Actor]]:
     return [(row.entry.reason, row.entry.after, row.entry.who) for row in journal.audit.rows()]
 
 
-def by(task_id: str) -> Who:
-    return Who("heal", "manual__2026-11-21T08:00:00+00:00", task_id, 1, "ada")
+def by(task_id: str) -> Actor:
+    return Actor("heal", "manual__2026-11-21T08:00:00+00:00", task_id, 1, "ada")
 
 
 def test_disable_creates_the_switch_with_person_and_reason_and_enable_deletes_it(journal: Journal) -> None:
     told = disable("the racks are being rewired")
-    off = why_off(journal.tree)
+    off = disabled_reason(journal.tree)
     assert off.startswith("by ada since ")
     assert off.endswith(" (the racks are being rewired)")
     assert told == f"Reassignments are switched off {off}; what is in flight is let finish."
@@ -71,7 +71,7 @@ def test_disable_creates_the_switch_with_person_and_reason_and_enable_deletes_it
 def test_a_second_run_of_either_changes_nothing(journal: Journal) -> None:
     disable("first")
     assert disable("second").startswith("Reassignments are switched off already, by ada since ")
-    assert why_off(journal.tree).endswith(" (first)")
+    assert disabled_reason(journal.tree).endswith(" (first)")
     enable()
     assert enable() == "Reassignments are allowed already."
     assert [after for _, after, _ in requests(journal)] == ["disabled", "enabled"]
@@ -83,7 +83,7 @@ def test_announce_writes_the_brokers_entry_with_the_stated_time(
 ) -> None:
     told = announce(broker, lasts)
     assert told.startswith(f"Broker 3 announced a restart: it has {'1200 s' if lasts else 'its grace period'} to come")
-    ((number, bounce),) = bounces(journal.tree).items()
+    ((number, bounce),) = announced_restarts(journal.tree).items()
     assert (number, bounce.node.path) == (3, "/admin/rolling_bounce/3")
     assert bounce.until_ms == (bounce.announced_ms + 1_200_000 if lasts else None)
     assert requests(journal) == [(told, bounce.until_ms, by("announce"))]
@@ -93,4 +93,4 @@ def test_announce_writes_the_brokers_entry_with_the_stated_time(
 def test_what_is_no_broker_is_not_announced(journal: Journal, broker: str) -> None:
     with pytest.raises(RequestError, match="is no broker; it is a number from 0 on"):
         announce(broker)
-    assert bounces(journal.tree) == {}
+    assert announced_restarts(journal.tree) == {}

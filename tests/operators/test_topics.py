@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,9 +10,10 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import KafkaRefused
-from kafka_steward.execution.filling.debtbook import owed_count
+from kafka_steward.execution.filling.pending_replicas import count_pending
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action
+from kafka_steward.journal.open import open_journal
 from kafka_steward.operators.topics import CreatePartitionsOperator, CreateTopicOperator
 from tests.airflow_home import context
 from tests.operators.simulated import CONN_ID, Cluster, MakeCluster, make_cluster
@@ -41,9 +43,9 @@ def assert_owing(cluster: Cluster, made: dict[str, Any]) -> None:
         "sentence": "Topic orders was created with 2 partitions; 2 replicas of 2 partitions are owed, and are added "
         "when brokers join.",
     }
-    assert cluster.journal.tree.children(paths.owed_of("orders")) == ["0", "1"]
-    assert owed_count(cluster.journal.tree) == 2
-    assert cluster.noted(Action.OWE) == [("orders", "create")] * 2
+    assert cluster.journal.tree.children(paths.pending_of_topic("orders")) == ["0", "1"]
+    assert count_pending(cluster.journal.tree) == 2
+    assert cluster.noted(Action.PENDING) == [("orders", "create")] * 2
     assert cluster.noted(Action.CREATE) == [("orders", "create")]
 
 
@@ -95,7 +97,7 @@ def test_without_the_setting_kafka_refuses_it_with_the_advice_to_set_it(make_clu
     cluster.kill(3)
     with pytest.raises(KafkaRefused, match="Only 2 brokers are live: wait for more, or set enable_under_replicated"):
         create()
-    assert (cluster.replicas(), owed_count(cluster.journal.tree)) == ({}, 0)
+    assert (cluster.replicas(), count_pending(cluster.journal.tree)) == ({}, 0)
 
 
 @pytest.mark.parametrize("of", ["topic", "broker"])
@@ -143,7 +145,7 @@ def test_new_partitions_of_a_topic_to_which_replicas_are_owed_are_owed_as_many(m
     create()
     assert add(3)["sentence"].endswith("To each of the new ones, too, replicas are owed: 1 partitions.")
     assert len(cluster.replicas()["orders-2"]) == 2
-    assert owed_count(cluster.journal.tree) == 3
+    assert count_pending(cluster.journal.tree) == 3
 
 
 def test_too_few_brokers_for_partitions_fail_the_task_for_good_and_leave_no_request(make_cluster: MakeCluster) -> None:
@@ -151,7 +153,7 @@ def test_too_few_brokers_for_partitions_fail_the_task_for_good_and_leave_no_requ
     cluster.kill(3)
     with pytest.raises(AirflowFailException, match="ask with later=True to have it done when a broker joins"):
         add(3)
-    assert cluster.journal.tree.children(paths.PARTITIONS_ASKED) == []
+    assert cluster.journal.tree.children(paths.DEFERRED_PARTITIONS) == []
     assert list(cluster.topics) == [TopicPartition("orders", 0)]
 
 
@@ -161,5 +163,27 @@ def test_with_later_too_few_brokers_for_partitions_leave_a_request(make_cluster:
     asked = add(3, later=True)
     assert (asked["done"], asked["waits"]) == (False, True)
     assert asked["sentence"].endswith("the cluster has 2 brokers for them: it is done when a broker joins.")
-    assert cluster.journal.tree.children(paths.PARTITIONS_ASKED) == ["orders"]
+    assert cluster.journal.tree.children(paths.DEFERRED_PARTITIONS) == ["orders"]
     assert list(cluster.topics) == [TopicPartition("orders", 0)]
+
+
+# that a watch fills it
+
+
+UNWATCHED = "No watch has looked into this journal ever, so nothing is filled by itself"
+
+
+@pytest.mark.parametrize("watched", [False, True], ids=["no watch", "a watch"])
+def test_what_is_left_to_be_filled_says_whether_no_watch_reads_this_journal(
+    make_cluster: MakeCluster, tmp_path: Path, watched: bool
+) -> None:
+    cluster = make_cluster("1a 2b 3c", "orders: 123", **ALLOWED)
+    with open_journal(f"sqlite:///{tmp_path}/looks.db", cluster.cluster_id) as rows:
+        cluster.journal.looks = rows.looks
+        if watched:
+            cluster.journal.note_look("failures")
+        assert UNWATCHED not in create(topic="whole")["sentence"]
+        cluster.kill(3)
+        assert (UNWATCHED in create(topic="owed")["sentence"]) is not watched
+        assert (UNWATCHED in add(3, later=True)["sentence"]) is not watched
+        assert UNWATCHED not in add(1)["sentence"]

@@ -32,8 +32,8 @@ from kafka_steward.operators.submit import SubmitReassignmentOperator
 from kafka_steward.planning.files.formats import read_plan
 from kafka_steward.settings import Settings
 from tests.airflow_home import Connect, context
+from tests.simulated_plan import memory_journal
 from tests.simulator import Simulator
-from tests.worlds import memory_journal
 
 
 class Desk:

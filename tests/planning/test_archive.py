@@ -128,5 +128,11 @@ def test_the_archive_holds_what_planning_imports_and_no_airflow(tmp_path: Path) 
     with tarfile.open(tmp_path / "a.tar.gz") as archive:
         names = archive.getnames()
     ours = {name for name in names if name.startswith("kafka_steward/")}
-    assert {"kafka_steward/__init__.py", "kafka_steward/planning/solver/placement.py"} <= ours
-    assert {name.split("/")[1] for name in ours} == {"__init__.py", "errors.py", "assignment.py", "planning"}
+    assert {"kafka_steward/__init__.py", "kafka_steward/planning/solver/sharded/placement.py"} <= ours
+    assert {name.split("/")[1] for name in ours} == {
+        "__init__.py",
+        "assignment.py",
+        "errors.py",
+        "escaping.py",
+        "planning",
+    }

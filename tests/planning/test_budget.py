@@ -8,7 +8,7 @@ from kafka_steward.planning.checker.check import check
 from kafka_steward.planning.files.formats import PlanFolder
 from kafka_steward.planning.files.options import Options
 from tests.builders import cluster, planned
-from tests.planning.solver import carried_out, random_plan
+from tests.planning.integer_solver import carried_out, random_plan
 from tests.rings import tried
 
 UNEVEN = cluster("1a 2b 3c 4a+", "t: " + " ".join(["12", "23", "31"] * 6), "u: 14 21")

@@ -7,46 +7,52 @@ import numpy as np
 import pytest
 
 from kafka_steward.planning.checker import certificate
-from kafka_steward.planning.checker.certificate import find_prices, open_topics, unproven
+from kafka_steward.planning.checker.certificate import (
+    find_prices,
+    touchable_partitions,
+    unproven_topics,
+)
 from kafka_steward.planning.checker.check import check
-from kafka_steward.planning.checker.evenness import touchable
+from kafka_steward.planning.checker.constraints import PlacementOutcome, outcome_of
 from kafka_steward.planning.checker.exchanges import exact_exchanges, pooled_exchanges
-from kafka_steward.planning.checker.judge import Position, position_of
+from kafka_steward.planning.checker.rules import context_of
 from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder, plan_table
-from kafka_steward.planning.solver.arrays import Ints
+from kafka_steward.planning.solver.problem import Ints
 from tests.builders import cluster, planned, snapshot_of
-from tests.planning.solver import MIB, random_plan
+from tests.planning.integer_solver import MIB, random_plan
+from tests.planning.outcomes import price_objections
 from tests.rings import tried
 
 
-def position_after(snapshot: SnapshotFolder, plan: PlanFolder) -> Position:
+def outcome_after(snapshot: SnapshotFolder, plan: PlanFolder) -> PlacementOutcome:
     options = plan.proof["options"]
-    touched = touchable(snapshot.brokers, snapshot.partitions, options)
-    return position_of(snapshot.brokers, touched, plan_table(plan.moves), options)
+    context = context_of(snapshot.brokers, snapshot.partitions, {"options": options})
+    touched = touchable_partitions(context, snapshot.partitions)
+    return outcome_of(snapshot.brokers, touched, plan_table(plan.moves), options)
 
 
-def open_by_pairs(position: Position, price: Ints) -> list[str]:
+def open_by_pairs(outcome: PlacementOutcome, price: Ints) -> list[str]:
     """The topics that are open in the picture that forgets nothing."""
-    every = np.arange(len(position.topics))
-    worse = certificate._improvable(position, exact_exchanges(position), every, price.astype(np.int32))
-    return [position.topics[topic] for topic in np.flatnonzero(worse)]
+    every = np.arange(len(outcome.topics))
+    worse = certificate._improvable(outcome, exact_exchanges(outcome), every, price.astype(np.int32))
+    return [outcome.topics[topic] for topic in np.flatnonzero(worse)]
 
 
-def test_the_quick_picture_proves_nothing_that_the_exact_one_does_not() -> None:
+def test_pooled_exchanges_prove_nothing_that_exact_exchanges_do_not() -> None:
     dice, seen = random.Random(5), 0
     for seed in range(tried(120)):
-        position = position_after(*random_plan(seed))
+        outcome = outcome_after(*random_plan(seed))
         # A random placement besides the planned one: most of its topics are open.
-        mixed = replace(position, placed=np.roll(position.placed, dice.randrange(3), axis=1))
-        for one in (position, mixed):
-            price = np.array([dice.randint(-2, 2) for _ in one.court.ids])
-            assert open_topics(one, price) == open_by_pairs(one, price)
+        mixed = replace(outcome, placed=np.roll(outcome.placed, dice.randrange(3), axis=1))
+        for one in (outcome, mixed):
+            price = np.array([dice.randint(-2, 2) for _ in one.constraints.ids])
+            assert unproven_topics(one, price) == open_by_pairs(one, price)
             seen += len(one.topics)
     assert seen > 2.5 * tried(120)
 
 
 @pytest.mark.parametrize("prices", [{}, {"1": 5, "2": -3, "3": 0, "4": 7}, {"1": 1 << 30}, {"1": "x"}, {"9": 0}])
-def test_wrong_prices_prove_nothing_and_missing_ones_are_found_anew(prices: dict[str, object]) -> None:
+def test_wrong_prices_prove_nothing_and_missing_prices_are_recomputed(prices: dict[str, object]) -> None:
     snapshot = cluster("1 2 3 4+", "t: 12 23 31 12 23 31 12")
     plan = planned(snapshot, "expand")
     verdict = check(snapshot, PlanFolder(plan.digest, {**plan.proof, "prices": prices}, plan.moves))
@@ -55,16 +61,16 @@ def test_wrong_prices_prove_nothing_and_missing_ones_are_found_anew(prices: dict
     assert bool(verdict.unproven) == (len(prices) == 4)
 
 
-def test_prices_found_by_the_quick_picture_prove_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prices_found_by_pooled_exchanges_prove_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(certificate, "_FEW_CELLS", 0)
     found = 0
     for seed in range(tried(60)):
-        position = position_after(*random_plan(seed))
-        quick = certificate._prices_by(position, pooled_exchanges(position))
+        outcome = outcome_after(*random_plan(seed))
+        quick = certificate._prices_by(outcome, pooled_exchanges(outcome))
         found += quick is not None
-        prices = find_prices(position)
+        prices = find_prices(outcome)
         assert prices is not None
-        assert unproven(position, prices) == []
+        assert price_objections(outcome, prices) == []
     assert found >= tried(60) * 5 / 6
 
 

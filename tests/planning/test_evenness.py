@@ -6,19 +6,28 @@ import json
 from dataclasses import asdict
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from kafka_steward.planning.checker import evenness
-from kafka_steward.planning.checker.evenness import Evenness, evenness_of, is_even, seek_prices, touchable
+from kafka_steward.planning.checker import certificate
+from kafka_steward.planning.checker.certificate import Evenness, evenness_of, is_even, touchable_partitions, with_prices
+from kafka_steward.planning.checker.rules import context_of
 from kafka_steward.planning.files.formats import SnapshotFolder, plan_table
 from tests.builders import cluster, snapshot_of
-from tests.planning.judged import move
-from tests.planning.test_rules import GROUNDS
+from tests.planning.manual_plans import move
+from tests.planning.test_rules import HOLD_REASONS
 
 
 def judged(snapshot: SnapshotFolder, *moves: str, **proof: Any) -> Evenness:
     rows = [move(snapshot, text, at) for at, text in enumerate(moves)]
-    return evenness_of(snapshot.brokers, snapshot.partitions, rows, {"operation": "rebalance", **proof})
+    full = {"operation": "rebalance", **proof}
+    touched = touchable_partitions(context_of(snapshot.brokers, snapshot.partitions, full), snapshot.partitions)
+    return evenness_of(snapshot.brokers, touched, plan_table(rows), full)
+
+
+def touchable(snapshot: SnapshotFolder, options: dict[str, Any]) -> pa.Table:
+    context = context_of(snapshot.brokers, snapshot.partitions, {"options": options})
+    return touchable_partitions(context, snapshot.partitions)
 
 
 TWO = cluster("1 2", "t: 1 1", "u: 2")
@@ -39,10 +48,10 @@ def test_what_evens_out_replicas_is_to_be_even(operation: str, options: dict[str
     assert is_even({"operation": operation, "options": options}) is even
 
 
-@pytest.mark.parametrize(("topic", "options", "words"), GROUNDS)
+@pytest.mark.parametrize(("topic", "options", "words"), HOLD_REASONS)
 def test_a_plan_may_touch_what_has_no_reason_to_stay(topic: str, options: dict[str, Any], words: list[str]) -> None:
     snapshot = cluster("1 2 3", f"{topic}: 12", "zz: 12")
-    found = touchable(snapshot.brokers, snapshot.partitions, {"include": [], **options})["topic"].to_pylist()
+    found = touchable(snapshot, {"include": [], **options})["topic"].to_pylist()
     assert (topic in found) == (not words)
 
 
@@ -55,7 +64,7 @@ def test_what_is_lost_or_still_moving_may_not_be_touched() -> None:
         {"topic": "t", "partition": 3, "replicas": [1], "removing": [1]},
     ]
     snapshot = snapshot_of(brokers, rows)
-    assert touchable(snapshot.brokers, snapshot.partitions, {})["partition"].to_pylist() == [1]
+    assert touchable(snapshot, {})["partition"].to_pylist() == [1]
 
 
 def test_sums_are_those_of_the_topics_that_may_be_touched() -> None:
@@ -68,12 +77,12 @@ def test_sums_are_those_of_the_topics_that_may_be_touched() -> None:
         placed=[2, 1, 2],
         factors={2: 2, 1: 1},
         prices=[0, 0, 0],
-        open_topics=[],
+        unproven_topics=[],
     )
 
 
 @pytest.mark.parametrize(
-    ("moves", "uneven", "open_topics"),
+    ("moves", "uneven", "unproven_topics"),
     [
         (["t-1 2"], [], []),
         ([], ["The topic t is not even."], []),
@@ -81,9 +90,11 @@ def test_sums_are_those_of_the_topics_that_may_be_touched() -> None:
         (["t-1 2", "u-0 1"], [], ["u"]),
     ],
 )
-def test_what_is_not_even_or_not_proven_is_named(moves: list[str], uneven: list[str], open_topics: list[str]) -> None:
+def test_what_is_not_even_or_not_proven_is_named(
+    moves: list[str], uneven: list[str], unproven_topics: list[str]
+) -> None:
     found = judged(TWO, *moves, prices={"1": 0, "2": 0})
-    assert (found.problems, found.uneven, found.open_topics) == ([], uneven, open_topics)
+    assert (found.problems, found.uneven, found.unproven_topics) == ([], uneven, unproven_topics)
 
 
 RACKED = cluster("1a 2a 3b 4b", "t: 12 34", "u: 13")
@@ -169,7 +180,7 @@ def test_prices_are_one_whole_number_for_each_broker(prices: dict[str, Any] | No
     found = judged(TWO, "t-1 2", prices=prices)
     assert found.prices == used
     if used is None:
-        assert found.open_topics == []
+        assert found.unproven_topics == []
 
 
 SEEN = {"operation": "rebalance", "options": {}}
@@ -189,37 +200,37 @@ SEEN = {"operation": "rebalance", "options": {}}
         (["t-1 2", "t-1 2"], SEEN, False),
     ],
 )
-def test_prices_that_a_proof_lacks_are_sought_in_its_rows(
+def test_prices_that_a_proof_lacks_are_computed_from_its_rows(
     moves: list[str], proof: dict[str, Any], sought: bool
 ) -> None:
     rows = plan_table([move(TWO, text, at) for at, text in enumerate(moves)])
-    found = seek_prices(TWO, rows, proof)
+    found = with_prices(TWO, rows, proof)
     if not sought:
         assert found is proof
         return
     prices = found["prices"]
     assert found == {**proof, "prices": prices}
     assert [(name, type(price)) for name, price in prices.items()] == [("1", int), ("2", int)]
-    assert judged(TWO, *moves, prices=prices).open_topics == []
+    assert judged(TWO, *moves, prices=prices).unproven_topics == []
 
 
-def test_no_prices_are_sought_for_rows_of_another_snapshot() -> None:
+def test_no_prices_are_computed_for_rows_of_another_snapshot() -> None:
     other = plan_table([move(TWO, "t-1 2", partition=9)])
-    assert seek_prices(TWO, other, SEEN) is SEEN
-    assert seek_prices(TWO, plan_table([move(TWO, "t-1 2", topic="v")]), SEEN) is SEEN
+    assert with_prices(TWO, other, SEEN) is SEEN
+    assert with_prices(TWO, plan_table([move(TWO, "t-1 2", topic="v")]), SEEN) is SEEN
 
 
 def test_prices_are_those_of_the_partitions_that_may_be_touched() -> None:
     snapshot = cluster("1 2", "t: 1 1", "x: 1 2")
     # An exchange without need, for which there are no prices.
     rows = plan_table([move(snapshot, text, at) for at, text in enumerate(["t-1 2", "x-0 2", "x-1 1"])])
-    assert "prices" not in seek_prices(snapshot, rows, SEEN)
-    assert "prices" in seek_prices(snapshot, rows, {**SEEN, "options": {"exclude": ["x"]}})
+    assert "prices" not in with_prices(snapshot, rows, SEEN)
+    assert "prices" in with_prices(snapshot, rows, {**SEEN, "options": {"exclude": ["x"]}})
 
 
-def test_prices_are_sought_up_to_a_number_of_partitions_times_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prices_are_computed_up_to_a_number_of_partitions_times_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = plan_table([move(TWO, "t-1 2")])
-    monkeypatch.setattr(evenness, "_MAX_SOUGHT", 5)
-    assert seek_prices(TWO, rows, SEEN) is SEEN
-    monkeypatch.setattr(evenness, "_MAX_SOUGHT", 6)
-    assert "prices" in seek_prices(TWO, rows, SEEN)
+    monkeypatch.setattr(certificate, "_MAX_SOUGHT", 5)
+    assert with_prices(TWO, rows, SEEN) is SEEN
+    monkeypatch.setattr(certificate, "_MAX_SOUGHT", 6)
+    assert "prices" in with_prices(TWO, rows, SEEN)

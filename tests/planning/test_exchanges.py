@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.testing import assert_array_equal
 
+from kafka_steward.planning.checker.constraints import PlacementOutcome
 from kafka_steward.planning.checker.exchanges import (
     Distances,
     Exact,
@@ -13,16 +14,15 @@ from kafka_steward.planning.checker.exchanges import (
     on_racks,
     pooled_exchanges,
 )
-from kafka_steward.planning.checker.judge import Position
-from tests.planning.positions import position
+from tests.planning.outcomes import outcome
 
 #: No partition allows it.
 NO = 2
 
 
-def some_position() -> Position:
+def some_outcome() -> PlacementOutcome:
     """Racks a and b, and broker 4 without one; u and v are alike."""
-    return position("1a 2a 3b 4", "t: 13>23 34 1>4", "u: 12>32", "v: 12>32")
+    return outcome("1a 2a 3b 4", "t: 13>23 34 1>4", "u: 12>32", "v: 12>32")
 
 
 def assert_pooled(found: Pooled, out: object, pool: object, back: tuple[object, object, object]) -> None:
@@ -43,7 +43,7 @@ def distances(*rows: list[int]) -> Distances:
 def test_a_pair_of_brokers_is_worth_what_its_best_partition_allows() -> None:
     alike = [[NO, NO, NO, NO], [0, NO, NO, 1], [NO, NO, NO, 0], [NO, NO, NO, NO]]
     worth = [[[NO, NO, NO, NO], [-1, NO, NO, 0], [1, 1, NO, 1], [-1, 0, 0, NO]], alike, alike]
-    found = exact_exchanges(some_position())
+    found = exact_exchanges(some_outcome())
     assert_array_equal(found.worth, np.array(worth, np.int8), strict=True)
     assert_array_equal(found.of(np.array([0, 2])).worth, np.array([worth[0], alike], np.int8), strict=True)
 
@@ -54,7 +54,7 @@ OUT_U = [[NO, NO, NO], [1, NO, 1], [NO, 0, 0], [NO, NO, NO]]
 
 
 def test_a_pool_is_given_what_its_rack_could_take_and_gives_back_what_was_there() -> None:
-    found = pooled_exchanges(some_position())
+    found = pooled_exchanges(some_outcome())
     pool = [0, 0, 1, 2]
     assert_pooled(found, [OUT_T, OUT_U, OUT_U], pool, ([1, 3, 5, 9], [0, 0, 4, 8], [-1, -1, 0, 0]))
     assert_pooled(found.of(np.array([0, 2])), [OUT_T, OUT_U], pool, ([1, 3, 5], [0, 0, 4], [-1, -1, 0]))
@@ -62,7 +62,7 @@ def test_a_pool_is_given_what_its_rack_could_take_and_gives_back_what_was_there(
 
 
 def test_a_rack_at_its_fewest_gives_to_nobody_else() -> None:
-    found = position("1a 2a 3b 4", "t: 123")
+    found = outcome("1a 2a 3b 4", "t: 123")
     assert_array_equal(on_racks(found), np.array([[2, 1]]), strict=True)
     worth = [[[NO, NO, NO, 1], [NO, NO, NO, 1], [NO, NO, NO, NO], [NO, NO, NO, NO]]]
     assert_array_equal(exact_exchanges(found).worth, np.array(worth, np.int8), strict=True)
@@ -71,18 +71,18 @@ def test_a_rack_at_its_fewest_gives_to_nobody_else() -> None:
 
 
 def test_an_excluded_broker_takes_back_what_is_its_own_and_nothing_else() -> None:
-    found = position("1 2 3", "t: 13>12 12", exclude_brokers=[3])
+    found = outcome("1 2 3", "t: 13>12 12", exclude_brokers=[3])
     worth = [[[NO, NO, 0], [NO, NO, -1], [NO, NO, NO]]]
     assert_array_equal(exact_exchanges(found).worth, np.array(worth, np.int8), strict=True)
     pooled = pooled_exchanges(found)
     assert_pooled(pooled, [[[1], [0], [NO]]], [0, 0, -1], ([0, 1], [2, 2], [0, -1]))
     assert_distances(pooled.relaxed(distances([0, -4, 0])), [[-4, -4, -5]])
-    nothing_back = pooled_exchanges(position("1 2 3", "t: 12", exclude_brokers=[3]))
+    nothing_back = pooled_exchanges(outcome("1 2 3", "t: 12", exclude_brokers=[3]))
     assert_distances(nothing_back.relaxed(distances([0, -4, 5])), [[-3, -4, 5]])
 
 
 def test_on_racks_counts_a_partition_s_replicas_without_those_on_no_rack() -> None:
-    found = position("1a 2a 3b 4 5c", "t: 13>12 4 34 123 5>4")
+    found = outcome("1a 2a 3b 4 5c", "t: 13>12 4 34 123 5>4")
     assert_array_equal(on_racks(found), np.array([[2, 0, 0], [0, 0, 0], [0, 1, 0], [2, 1, 0], [0, 0, 0]]), strict=True)
 
 
@@ -96,6 +96,6 @@ def test_distances_shrink_along_pairs_that_some_partition_allows() -> None:
 
 
 def test_distances_shrink_along_pools_and_ways_back() -> None:
-    pooled = pooled_exchanges(some_position())
+    pooled = pooled_exchanges(some_outcome())
     one = distances([0, -5, 0, 0], [0, 0, -2, 0], [0, -3, 0, 9])
     assert_distances(pooled.relaxed(one), [[-6, -5, 0, -5], [0, 0, -2, -2], [-3, -3, 0, -2]])

@@ -6,13 +6,14 @@ from functools import cache
 
 import numpy as np
 
-from kafka_steward.planning.checker.certificate import find_prices, unproven
+from kafka_steward.planning.checker.certificate import find_prices
 from kafka_steward.planning.checker.check import check
-from kafka_steward.planning.checker.judge import Position
+from kafka_steward.planning.checker.constraints import PlacementOutcome
 from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder
 from tests.builders import planned
-from tests.planning.solver import random_case
-from tests.planning.test_certificate import position_after
+from tests.planning.integer_solver import random_case
+from tests.planning.outcomes import price_objections
+from tests.planning.test_certificate import outcome_after
 from tests.rings import tried
 
 
@@ -21,11 +22,13 @@ def excluding(seed: int) -> tuple[SnapshotFolder, int, PlanFolder] | None:
     """A random snapshot, one usable broker of it to exclude, and the plan; None where it cannot be."""
     snapshot = random_case(seed)
     usable = [row["broker"] for row in snapshot.brokers.to_pylist() if row["state"] in ("live", "new")]
-    barred = random.Random(seed).choice(usable)
+    receive_excluded = random.Random(seed).choice(usable)
     rows = snapshot.partitions.to_pylist()
-    if any(row["target_rf"] > len(set(usable) - {barred} | set(usable) & set(row["replicas"])) for row in rows):
+    if any(
+        row["target_rf"] > len(set(usable) - {receive_excluded} | set(usable) & set(row["replicas"])) for row in rows
+    ):
         return None
-    return snapshot, barred, planned(snapshot, "rebalance", {"exclude_brokers": [barred]})
+    return snapshot, receive_excluded, planned(snapshot, "rebalance", {"exclude_brokers": [receive_excluded]})
 
 
 def test_plans_with_excluded_brokers_are_valid_and_proven_nearest() -> None:
@@ -34,8 +37,8 @@ def test_plans_with_excluded_brokers_are_valid_and_proven_nearest() -> None:
         found = excluding(seed)
         if found is None:
             continue
-        snapshot, barred, plan = found
-        assert not any(barred in move.adding for move in plan.moves), seed
+        snapshot, receive_excluded, plan = found
+        assert not any(receive_excluded in move.adding for move in plan.moves), seed
         verdict = check(snapshot, plan)
         assert (verdict.problems, verdict.unproven) == ([], ()), seed
         judged += 1
@@ -48,32 +51,32 @@ def test_with_excluded_brokers_one_move_more_is_not_proven() -> None:
         found = excluding(seed)
         if found is None:
             continue
-        position = position_after(found[0], found[2])
-        good = find_prices(position)
+        outcome = outcome_after(found[0], found[2])
+        good = find_prices(outcome)
         assert good is not None
-        for worse in one_move_worse(position, random.Random(seed)):
+        for worse in one_move_worse(outcome, random.Random(seed)):
             judged += 1
             assert find_prices(worse) is None
-            assert unproven(worse, good)
+            assert price_objections(worse, good)
     assert judged >= tried(60)
 
 
-def one_move_worse(position: Position, dice: random.Random) -> list[Position]:
+def one_move_worse(outcome: PlacementOutcome, dice: random.Random) -> list[PlacementOutcome]:
     """Positions in which two partitions have swapped brokers of one rack, at the price of moves: no count changes."""
     found = []
-    pairs = [(row, other) for row in range(len(position.topic)) for other in range(row)]
+    pairs = [(row, other) for row in range(len(outcome.topic)) for other in range(row)]
     dice.shuffle(pairs)
     for row, other in pairs[:60]:
-        if position.topic[row] != position.topic[other]:
+        if outcome.topic[row] != outcome.topic[other]:
             continue
         for one, two in np.argwhere(
-            (position.placed[row] & ~position.placed[other])[:, None] & (position.placed[other] & ~position.placed[row])
+            (outcome.placed[row] & ~outcome.placed[other])[:, None] & (outcome.placed[other] & ~outcome.placed[row])
         ):
-            changed = position.placed.copy()
+            changed = outcome.placed.copy()
             changed[[row, other], [one, two]] = False
             changed[[row, other], [two, one]] = True
-            worse = replace(position, placed=changed)
-            barred = worse.placed & ~worse.held & position.court.barred
-            if worse.moves > position.moves and not barred.any() and position.rack[one] == position.rack[two]:
+            worse = replace(outcome, placed=changed)
+            receive_excluded = worse.placed & ~worse.held & outcome.constraints.receive_excluded
+            if worse.moves > outcome.moves and not receive_excluded.any() and outcome.rack[one] == outcome.rack[two]:
                 found.append(worse)
     return found[:3]

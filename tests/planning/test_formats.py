@@ -131,7 +131,7 @@ def test_an_edited_proof_is_refused(tmp_path: Path, changes: dict[str, object]) 
     refused(read_plan, tmp_path, "was edited after it was made")
 
 
-def test_a_plan_whose_digest_leaves_out_its_proof_is_to_be_made_anew(plan: Path) -> None:
+def test_a_plan_whose_digest_leaves_out_its_proof_has_to_be_replaced(plan: Path) -> None:
     digest = plan_digest("c", "s", "heal", {"chunk_size": 50}, plan_table([MOVE]))
     (plan / "proof.json").write_text(json.dumps({**HEAD, "digest": digest}))
     refused(read_plan, plan, "is of an earlier version: its digest leaves out its proof; make a new plan")

@@ -103,7 +103,7 @@ def test_the_most_endangered_partitions_come_first() -> None:
     assert plan.moves[-1].partition == 2
 
 
-def test_unknown_sizes_count_as_nothing_and_are_told() -> None:
+def test_unknown_sizes_count_as_zero_and_are_noted() -> None:
     plan = planned(
         snapshot_of(
             [{"broker": 1, "state": "failed"}, {"broker": 2, "state": "live"}, {"broker": 3, "state": "live"}],
@@ -151,17 +151,17 @@ def test_the_order_of_the_rows_changes_nothing(snapshot: SnapshotFolder, options
 
 @SLOW
 @given(clusters(), OPTIONS, st.integers(1, 6))
-def test_cut_into_slices_it_is_still_valid_and_minimal(
-    snapshot: SnapshotFolder, options: dict[str, Any], slice_rows: int
+def test_a_heal_in_shards_is_valid_and_minimal(
+    snapshot: SnapshotFolder, options: dict[str, Any], shard_rows: int
 ) -> None:
-    plan = planned(snapshot, options=options, slice_rows=slice_rows)
+    plan = planned(snapshot, options=options, shard_rows=shard_rows)
     assert check(snapshot, plan).problems == []
     assert plan.proof["replicas_moved"] == planned(snapshot, options=options).proof["replicas_moved"]
 
 
-def test_slices_together_make_the_cluster_even() -> None:
+def test_shards_together_make_the_cluster_even() -> None:
     topics = [f"{name}: " + " ".join(["12", "13", "14"] * 4) for name in "tuvwxyz"]
-    plan = planned(cluster("1! 2 3 4 5 6", *topics), slice_rows=12)
+    plan = planned(cluster("1! 2 3 4 5 6", *topics), shard_rows=12)
     spread = plan.proof["spread"]
     assert spread["replicas"]["after"]["most"] - spread["replicas"]["after"]["least"] <= 2
     assert spread["leaders"]["after"]["by_broker"]["5"] == 0

@@ -17,7 +17,7 @@ from kafka_steward.planning.files.formats import SnapshotFolder, read_plan
 from kafka_steward.planning.spark.job import main, run
 from kafka_steward.planning.spark.session import QUICK_JAVA
 from tests.builders import cluster, planned, written
-from tests.planned import plan_folder
+from tests.local_plan import plan_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,7 +68,7 @@ def test_a_second_run_replaces_the_first(spark: SparkSession, tmp_path: Path) ->
         (cluster("1! 2!", "t: 12"), ("heal", {}), "Every broker of the snapshot has failed"),
     ],
 )
-def test_a_bad_request_is_one_sentence_before_spark_is_asked(
+def test_a_bad_request_is_refused_before_spark_starts(
     tmp_path: Path, snapshot: SnapshotFolder, asked: tuple[str, dict[str, Any]], sentence: str
 ) -> None:
     uri = written(snapshot, tmp_path / "snapshot")
@@ -156,7 +156,7 @@ def test_a_plan_from_the_files_of_kafkas_own_tool_and_back(tmp_path: Path, capsy
         (["--check"], "The snapshot at a cannot be read: snapshot.json: no such file."),
     ],
 )
-def test_the_command_line_says_what_is_wrong_in_one_line(
+def test_the_command_line_reports_an_error_in_one_line(
     capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
 ) -> None:
     assert main(["--snapshot", "a", "--out", "b", *arguments]) == 1

@@ -133,8 +133,8 @@ def test_the_checker_knows_who_is_cordoned_whatever_the_options_say() -> None:
 
 def test_exclusions_and_cordons_add_up() -> None:
     options = Options.of(operation_of("heal"), {"exclude_brokers": [7, 2]})
-    assert options.sparing([3, 2]).exclude_brokers == (2, 3, 7)
-    assert options.sparing([]) is options
+    assert options.excluding([3, 2]).exclude_brokers == (2, 3, 7)
+    assert options.excluding([]) is options
 
 
 def test_a_snapshot_that_says_nothing_of_disks_has_the_digest_that_it_always_had() -> None:

@@ -8,13 +8,13 @@ import pytest
 from kafka_steward.assignment import Operation
 from kafka_steward.planning.files.formats import SnapshotFolder
 from kafka_steward.planning.files.options import Options
-from kafka_steward.planning.solver import even
-from kafka_steward.planning.solver.arrays import Ints
-from kafka_steward.planning.solver.leaders import Slots, Tier, lead_evenly, tiers
-from kafka_steward.planning.solver.rebalance import Bounds, Placed, Shape, place_evenly
-from kafka_steward.planning.spark.kernels import Job
+from kafka_steward.planning.solver import balance
+from kafka_steward.planning.solver.balance import Bounds, Placement, PlacementProblem, min_cost_placement
+from kafka_steward.planning.solver.leaders import LeaderBounds, Replicas, balanced_leaders, leader_bounds
+from kafka_steward.planning.solver.problem import Ints
+from kafka_steward.planning.spark.kernels import PlanningJob
 from tests.builders import planned
-from tests.planning.solver import MIB, fewest, fewest_leader_changes, random_case
+from tests.planning.integer_solver import MIB, fewest, fewest_leader_changes, random_case
 from tests.planning.test_heal import given_instances, snapshot_of_instance
 from tests.rings import tried
 
@@ -22,36 +22,36 @@ CASES = tried(150)
 
 
 class Seen(TypedDict, total=False):
-    problem: tuple[Shape, Bounds]
-    placed: Placed
-    leaders: tuple[Ints, Slots, list[Tier], Ints, str]
+    problem: tuple[PlacementProblem, Bounds]
+    placed: Placement
+    leaders: tuple[Ints, Replicas, list[LeaderBounds], Ints, str]
 
 
 def solved(snapshot: SnapshotFolder, monkeypatch: pytest.MonkeyPatch, **options: Any) -> Seen:
     """The plan's own placement problem, and the answer that the planner gave."""
     seen: Seen = {}
 
-    def spy(shape: Shape, bounds: Bounds) -> Placed:
-        seen["problem"], seen["placed"] = (shape, bounds), place_evenly(shape, bounds)
+    def spy(problem: PlacementProblem, bounds: Bounds) -> Placement:
+        seen["problem"], seen["placed"] = (problem, bounds), min_cost_placement(problem, bounds)
         return seen["placed"]
 
-    def lead_spy(topic: Ints, slots: Slots, choices: list[Tier]) -> tuple[Ints, str]:
-        leader, tier = lead_evenly(topic, slots, choices)
-        seen["leaders"] = (topic, slots, choices, leader, tier)
+    def lead_spy(topic: Ints, replicas: Replicas, choices: list[LeaderBounds]) -> tuple[Ints, str]:
+        leader, tier = balanced_leaders(topic, replicas, choices)
+        seen["leaders"] = (topic, replicas, choices, leader, tier)
         return leader, tier
 
-    monkeypatch.setattr(even, "place_evenly", spy)
-    monkeypatch.setattr(even, "lead_evenly", lead_spy)
-    job = Job(snapshot.brokers, Operation.REBALANCE, Options.of(Operation.REBALANCE, options))
+    monkeypatch.setattr(balance, "min_cost_placement", spy)
+    monkeypatch.setattr(balance, "balanced_leaders", lead_spy)
+    job = PlanningJob(snapshot.brokers, Operation.REBALANCE, Options.of(Operation.REBALANCE, options))
     table = snapshot.partitions.sort_by([("topic", "ascending"), ("partition", "ascending")])
-    even.even_out(job.case(table))
+    balance.balance_replicas(job.problem(table))
     return seen
 
 
-def cost(shape: Shape, placed: Placed) -> tuple[int, int]:
-    brokers = len(shape.group)
-    new = ~np.isin(placed.row * brokers + placed.broker, shape.row * brokers + shape.broker)
-    weight = -(-shape.size[placed.row[new]] // MIB)
+def cost(problem: PlacementProblem, placed: Placement) -> tuple[int, int]:
+    brokers = len(problem.group)
+    new = ~np.isin(placed.row * brokers + placed.broker, problem.row * brokers + problem.broker)
+    weight = -(-problem.size[placed.row[new]] // MIB)
     return int(new.sum()), int(weight.sum())
 
 
@@ -80,9 +80,9 @@ def test_random_cases_change_as_few_leaders_as_an_integer_solver_finds(monkeypat
         seen = solved(random_case(seed), monkeypatch)
         if "leaders" not in seen:
             continue
-        topic, slots, choices, leader, name = seen["leaders"]
-        changes = len(topic) - int((leader[slots.row] == slots.broker)[slots.leads].sum())
-        best = [(tier.name, fewest_leader_changes(topic, slots, tier)) for tier in choices]
+        topic, replicas, choices, leader, name = seen["leaders"]
+        changes = len(topic) - int((leader[replicas.row] == replicas.broker)[replicas.leads].sum())
+        best = [(bounds.name, fewest_leader_changes(topic, replicas, bounds)) for bounds in choices]
         first = next(one for one in best if one[1] is not None)
         wrong += [(seed, (name, changes), first)] if first != (name, changes) else []
     assert wrong == []
@@ -101,7 +101,7 @@ def test_given_instances_equal_the_proven_optimum(instance: dict[str, Any]) -> N
 
 @pytest.mark.parametrize("instance", given_instances("rebalance", "expand", "drain", "heal", "fill"))
 def test_given_leader_problems_equal_the_proven_optimum(instance: dict[str, Any]) -> None:
-    from kafka_steward.planning.solver.leaders import Slots
+    from kafka_steward.planning.solver.leaders import Replicas
 
     given = instance["leader"]
     ids = instance["constraints"]["target_brokers"]
@@ -110,8 +110,10 @@ def test_given_leader_problems_equal_the_proven_optimum(instance: dict[str, Any]
     pairs = [(row, ids.index(broker)) for row, held in enumerate(given["given_replica_sets"]) for broker in held]
     row, broker = (np.array(values) for values in zip(*pairs, strict=True))
     leads = np.array([parts[r]["replicas"][0] == ids[b] for r, b in pairs])
-    slots = Slots(row, broker, leads, np.zeros(len(row), bool))
+    replicas = Replicas(row, broker, leads, np.zeros(len(row), bool))
     topic = np.array([topics.index(one["topic"]) for one in parts])
-    leader, name = lead_evenly(topic, slots, tiers(topic, slots, np.ones(len(ids), bool), alike=True))
+    leader, name = balanced_leaders(
+        topic, replicas, leader_bounds(topic, replicas, np.ones(len(ids), bool), alike=True)
+    )
     assert name == given["tier"]
     assert len(parts) - int((leader[row] == broker)[leads].sum()) == given["optimal_leader_changes"]

@@ -10,7 +10,7 @@ from benchmarks.planner.iteration import rebalanced
 from benchmarks.planner.makespan import makespans
 from kafka_steward.planning.checker.check import check
 from tests.builders import cluster, planned
-from tests.planning.test_even import PUBLIC
+from tests.planning.test_balance import PUBLIC
 
 
 @pytest.mark.parametrize("name", ["highWeightRandomExtend", "replaceBroker"])

@@ -11,21 +11,19 @@ from numpy.testing import assert_array_equal
 
 from kafka_steward.planning.checker import certificate
 from kafka_steward.planning.checker.certificate import (
-    Totals,
+    ReplicaTotals,
     badly_spread,
+    cluster_price_objections,
+    cluster_violations,
     find_prices,
-    misplaced,
-    misplaced_in_all,
-    misplaced_within,
-    open_topics,
+    topic_violations,
     totals_of,
-    unproven,
-    unproven_in_all,
+    unproven_topics,
 )
+from kafka_steward.planning.checker.constraints import PlacementOutcome, outcome_of
 from kafka_steward.planning.checker.exchanges import Exact, Pooled, exact_exchanges, pooled_exchanges
-from kafka_steward.planning.checker.judge import Position, position_of
 from tests.builders import snapshot_of
-from tests.planning.positions import position, replicas_after
+from tests.planning.outcomes import bound_violations, outcome, price_objections, replicas_after
 
 NUMBER = "A partition of t has another number of usable replicas than it should."
 UNEVEN = "The topic t is not even."
@@ -69,24 +67,24 @@ INTRICATE = ("1a 2a 3a 4 5", "t: 145>134 234 235 23 13>15 145>124")
 def test_whatever_is_misplaced_is_named(
     brokers: str, topics: list[str], options: dict[str, Any], problems: list[str]
 ) -> None:
-    assert misplaced(position(brokers, *topics, **options)) == problems
+    assert bound_violations(outcome(brokers, *topics, **options)) == problems
 
 
 def test_of_many_that_are_misplaced_ten_are_named() -> None:
-    found = misplaced_within(position("1 2", "t: " + " ".join(["12>1"] * 11)))
+    found = topic_violations(outcome("1 2", "t: " + " ".join(["12>1"] * 11)))
     assert found == [*[NUMBER] * 10, UNEVEN]
     topics = [f"t{one:02}" for one in range(11)]
-    found = misplaced_within(position("1 2", *(f"{topic}: 1 1" for topic in topics)))
+    found = topic_violations(outcome("1 2", *(f"{topic}: 1 1" for topic in topics)))
     assert found == [f"The topic {topic} is not even." for topic in topics[:10]]
 
 
 def test_too_many_on_a_rack_and_too_few_are_badly_spread() -> None:
-    found = badly_spread(position("1a 2a 3a 4b", "t: 124 123 124>12 124>1234"))
+    found = badly_spread(outcome("1a 2a 3a 4b", "t: 124 123 124>12 124>1234"))
     assert_array_equal(found, np.array([False, True, True, True]), strict=True)
 
 
 def test_totals_are_of_all_partitions() -> None:
-    totals = totals_of(position("1 2 3", "t: 12>13 2", "u: 12"))
+    totals = totals_of(outcome("1 2 3", "t: 12>13 2", "u: 12"))
     assert_array_equal(totals.held, np.array([2, 3, 0]))
     assert_array_equal(totals.placed, np.array([2, 2, 1]))
     assert totals.factors == {2: 2, 1: 1}
@@ -121,10 +119,10 @@ def test_totals_are_of_all_partitions() -> None:
 def test_only_full_brokers_have_a_positive_price_and_only_those_at_their_floor_a_negative_one(
     excluded: list[int], placed: list[int], prices: list[int], problems: list[str]
 ) -> None:
-    court = position("1 2 3", "t: 1", exclude_brokers=excluded).court
-    totals = Totals(np.array([3, 3, 1]), np.array(placed), {1: 7})
-    assert unproven_in_all(court, totals, np.array(prices)) == problems
-    assert misplaced_in_all(court, totals) == []
+    constraints = outcome("1 2 3", "t: 1", exclude_brokers=excluded).constraints
+    totals = ReplicaTotals(np.array([3, 3, 1]), np.array(placed), {1: 7})
+    assert cluster_price_objections(constraints, totals, np.array(prices)) == problems
+    assert cluster_violations(constraints, totals) == []
 
 
 @pytest.mark.parametrize(
@@ -153,20 +151,20 @@ def test_only_full_brokers_have_a_positive_price_and_only_those_at_their_floor_a
 def test_topics_that_could_do_with_fewer_moves_are_open(
     brokers: str, topics: list[str], prices: list[int], still_open: list[str]
 ) -> None:
-    assert open_topics(position(brokers, *topics), np.array(prices, np.int64)) == still_open
+    assert unproven_topics(outcome(brokers, *topics), np.array(prices, np.int64)) == still_open
 
 
-def test_where_brokers_are_excluded_a_topic_that_could_come_nearer_to_its_shares_is_open() -> None:
+def test_with_excluded_brokers_a_topic_that_could_come_nearer_to_its_shares_is_unproven() -> None:
     prices = np.array([0, 0, 0])
-    assert open_topics(position("1 2 3", "t: 1 1", "u: 1 1>2", exclude_brokers=[3]), prices) == ["t"]
+    assert unproven_topics(outcome("1 2 3", "t: 1 1", "u: 1 1>2", exclude_brokers=[3]), prices) == ["t"]
 
 
-def test_what_is_not_proven_is_said_of_the_cluster_and_of_each_topic() -> None:
-    assert unproven(position("1 2 3", "t: 1 2", "u: 3"), np.array([2, -2, 0])) == [
+def test_unproven_minimality_is_reported_for_the_cluster_and_for_each_topic() -> None:
+    assert price_objections(outcome("1 2 3", "t: 1 2", "u: 3"), np.array([2, -2, 0])) == [
         "The topic t may do with fewer moves.",
         "The topic u may do with fewer moves.",
     ]
-    assert unproven(position("1 2 3", "t: 1 2"), np.array([0, 0, 2])) == [NOT_FULL]
+    assert price_objections(outcome("1 2 3", "t: 1 2"), np.array([0, 0, 2])) == [NOT_FULL]
 
 
 @pytest.mark.parametrize("sign", [1, -1])
@@ -175,9 +173,9 @@ def test_no_prices_are_so_large_that_they_hide_what_is_open(sign: int) -> None:
     rows = [{"topic": "tu"[one // half], "partition": one % half, "replicas": [one]} for one in range(brokers)]
     snapshot = snapshot_of([{"broker": one, "state": "live"} for one in range(brokers)], rows)
     after = replicas_after({("t", 0): [1], ("t", 1): [0]})
-    found = position_of(snapshot.brokers, snapshot.partitions, after, {})
+    found = outcome_of(snapshot.brokers, snapshot.partitions, after, {})
     largest = sign * ((1 << 24) - 1)
-    assert open_topics(found, np.array([largest, -largest] * half)) == ["t", "u"]
+    assert unproven_topics(found, np.array([largest, -largest] * half)) == ["t", "u"]
 
 
 @pytest.mark.parametrize(
@@ -201,30 +199,30 @@ def test_no_prices_are_so_large_that_they_hide_what_is_open(sign: int) -> None:
 def test_prices_are_found_where_there_are_any(
     brokers: str, topics: list[str], options: dict[str, Any], prices: list[int] | None
 ) -> None:
-    start = position(brokers, *topics, **options)
+    start = outcome(brokers, *topics, **options)
     found = find_prices(start)
     if prices is None:
         assert found is None
     else:
         assert found is not None
         assert_array_equal(found, np.array(prices, np.int64), strict=True)
-        assert unproven(start, found) == []
+        assert price_objections(start, found) == []
 
 
-class Pictures:
-    """Which pictures the certificate draws, and of what."""
+class Calls:
+    """Which calls the certificate draws, and of what."""
 
     def __init__(self, patched: pytest.MonkeyPatch, *, few: int, most: int) -> None:
-        self.drawn: list[str] = []
-        self.exact: list[Position] = []
+        self.called: list[str] = []
+        self.exact: list[PlacementOutcome] = []
 
-        def exact(of: Position) -> Exact:
-            self.drawn.append("exact")
+        def exact(of: PlacementOutcome) -> Exact:
+            self.called.append("exact")
             self.exact.append(of)
             return exact_exchanges(of)
 
-        def pooled(of: Position) -> Pooled:
-            self.drawn.append("pooled")
+        def pooled(of: PlacementOutcome) -> Pooled:
+            self.called.append("pooled")
             return pooled_exchanges(of)
 
         patched.setattr(certificate, "exact_exchanges", exact)
@@ -235,7 +233,7 @@ class Pictures:
 
 #: One topic on five brokers has 25 pairs, two topics on two brokers have 8.
 @pytest.mark.parametrize(
-    ("args", "limits", "drawn", "prices"),
+    ("args", "limits", "called", "prices"),
     [
         (INTRICATE, (25, 25), ["exact"], [0, 0, 0, 0, 0]),
         (INTRICATE, (24, 25), ["pooled", "exact"], [0, 0, 0, 0, 0]),
@@ -244,31 +242,31 @@ class Pictures:
         (("1 2", "t: 1", "u: 1>2"), (7, 8), ["pooled"], [1, 0]),
     ],
 )
-def test_pairs_of_brokers_are_looked_at_for_prices_where_they_are_few_or_pools_find_none(
+def test_prices_use_exact_exchanges_if_pairs_are_few_or_pools_find_none(
     args: tuple[str, ...],
     limits: tuple[int, int],
-    drawn: list[str],
+    called: list[str],
     prices: list[int] | None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    start = position(*args)
-    pictures = Pictures(monkeypatch, few=limits[0], most=limits[1])
+    start = outcome(*args)
+    calls = Calls(monkeypatch, few=limits[0], most=limits[1])
     found = find_prices(start)
-    assert (None if found is None else found.tolist(), pictures.drawn) == (prices, drawn)
+    assert (None if found is None else found.tolist(), calls.called) == (prices, called)
 
 
 @pytest.mark.parametrize(("most", "at_once"), [(18, 2), (17, 1), (1, 1)])
-def test_pairs_of_brokers_are_looked_at_for_as_many_open_topics_as_fit(
+def test_exact_exchanges_take_as_many_unproven_topics_at_once_as_fit(
     most: int, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     swapped = [f"{name}: {SWAPPED}" for name in "bde"]
-    start = position("1a 2b 3", "a: 12 3", swapped[0], "c: 13 23 3", *swapped[1:], "f: 3")
-    pictures = Pictures(monkeypatch, few=0, most=most)
-    assert open_topics(start, np.array([0, 0, 0])) == ["b", "d", "e"]
-    assert pictures.drawn == ["pooled", *["exact"] * (3 if at_once == 1 else 2)]
-    for number, part in enumerate(pictures.exact):
-        alone = position("1a 2b 3", *swapped[number * at_once : (number + 1) * at_once])
+    start = outcome("1a 2b 3", "a: 12 3", swapped[0], "c: 13 23 3", *swapped[1:], "f: 3")
+    calls = Calls(monkeypatch, few=0, most=most)
+    assert unproven_topics(start, np.array([0, 0, 0])) == ["b", "d", "e"]
+    assert calls.called == ["pooled", *["exact"] * (3 if at_once == 1 else 2)]
+    for number, part in enumerate(calls.exact):
+        alone = outcome("1a 2b 3", *swapped[number * at_once : (number + 1) * at_once])
         assert part.topics == alone.topics
-        for field in fields(Position):
-            if field.name not in ("topics", "court", "broker_bounds"):
+        for field in fields(PlacementOutcome):
+            if field.name not in ("topics", "constraints", "broker_bounds"):
                 assert_array_equal(getattr(part, field.name), getattr(alone, field.name), strict=True)

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from kafka_steward.assignment import Assignment
 from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder
-from kafka_steward.planning.solver import leader_bound
+from kafka_steward.planning.solver import leaders
 from tests.builders import cluster, planned, snapshot_of
-from tests.planning.solver import random_plan
+from tests.planning.integer_solver import random_plan
 from tests.rings import tried
 from tests.strategies import OPTIONS, clusters
 
@@ -86,12 +86,12 @@ def test_the_spread_is_what_the_rows_say(snapshot: SnapshotFolder, options: dict
 @SLOW
 @given(clusters(), OPTIONS, st.sampled_from(["heal", "rebalance", "fill"]), st.integers(1, 9))
 def test_no_plan_changes_fewer_leaders_than_its_bound(
-    snapshot: SnapshotFolder, options: dict[str, Any], operation: str, slice_rows: int
+    snapshot: SnapshotFolder, options: dict[str, Any], operation: str, shard_rows: int
 ) -> None:
     usable = sum(state in ("live", "new") for state in snapshot.brokers["state"].to_pylist())
     if operation == "rebalance" and max(snapshot.partitions["target_rf"].to_pylist()) > usable:
         return
-    cut = {} if operation == "rebalance" else {"slice_rows": slice_rows}
+    cut = {} if operation == "rebalance" else {"shard_rows": shard_rows}
     proof = planned(snapshot, operation, options, **cut).proof
     assert 0 <= proof["leader_changes_bound"] <= proof["leader_changes"]
     if operation != "rebalance":
@@ -112,7 +112,7 @@ def test_the_bound_on_leader_changes_is_nearly_always_reached() -> None:
 def test_without_the_flow_the_bound_is_never_above_that_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
     seeds = range(tried(60))
     exact = [random_plan(seed)[1].proof["leader_changes_bound"] for seed in seeds]
-    monkeypatch.setattr(leader_bound, "MAX_FLOW_CELLS", 0)
+    monkeypatch.setattr(leaders, "MAX_FLOW_CELLS", 0)
     summed = [planned(random_plan(seed)[0], "rebalance").proof["leader_changes_bound"] for seed in seeds]
     assert all(one <= other for one, other in zip(summed, exact, strict=True))
     assert sum(summed) >= 0.8 * sum(exact)

@@ -1,4 +1,4 @@
-"""Plans are byte for byte those that were recorded: every operation, every option, in one slice and in several.
+"""Plans are byte for byte those that were recorded: every operation, every option, in one shard and in several.
 
 Where a plan is to change, `python -m tests.planning.test_recorded_plans` records it anew, and the changelog says why.
 """
@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from kafka_steward.planning.spark.slices import SLICE_ROWS
-from tests.planned import planned
+from kafka_steward.planning.spark.shards import SHARD_ROWS
+from tests.local_plan import planned
 from tests.planning.test_spark_agrees import CASES, FEW, Case
 
 RECORDED = Path(__file__).parent / "recorded_plans.json"
-PLANS = {f"{case}, {name}": (case, rows) for case in CASES for name, rows in (("one", SLICE_ROWS), ("several", FEW))}
+PLANS = {f"{case}, {name}": (case, rows) for case in CASES for name, rows in (("one", SHARD_ROWS), ("several", FEW))}
 
 
-def digest_of(case: Case, slice_rows: int) -> str:
+def digest_of(case: Case, shard_rows: int) -> str:
     """The digest of the plan, which covers every move and all of the proof."""
-    return planned(case.snapshot, case.operation.value, case.options, slice_rows).digest
+    return planned(case.snapshot, case.operation.value, case.options, shard_rows).digest
 
 
 def test_forty_plans_are_recorded() -> None:

@@ -29,11 +29,11 @@ def saved(plan: PlanFolder, path: Path, **changes: Any) -> str:
     return str(path)
 
 
-@pytest.mark.parametrize("slice_rows", [20, 10_000])
-def test_a_good_plan_is_valid_and_proven(spark: SparkSession, tmp_path: Path, slice_rows: int) -> None:
+@pytest.mark.parametrize("shard_rows", [20, 10_000])
+def test_a_good_plan_is_valid_and_proven(spark: SparkSession, tmp_path: Path, shard_rows: int) -> None:
     uri = written(SNAPSHOT, tmp_path / "snapshot")
     plan = saved(planned(SNAPSHOT, "drain"), tmp_path / "plan")
-    verdict = review(spark, uri, plan, slice_rows=slice_rows)
+    verdict = review(spark, uri, plan, shard_rows=shard_rows)
     assert (verdict.ok, verdict.problems, verdict.unproven) == (True, [], ())
 
 
@@ -49,7 +49,7 @@ def test_whatever_is_wrong_is_found_by_either(spark: SparkSession, tmp_path: Pat
     for name, changes in broken.items():
         saved(plan, tmp_path / name, **changes)
         plain = check(SNAPSHOT, read_plan(str(tmp_path / name)))
-        on_spark = review(spark, uri, str(tmp_path / name), slice_rows=20)
+        on_spark = review(spark, uri, str(tmp_path / name), shard_rows=20)
         assert plain.problems or plain.unproven, name
         assert sorted(on_spark.problems) == sorted(plain.problems), name
         assert on_spark.unproven == plain.unproven, name

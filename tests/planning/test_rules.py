@@ -7,9 +7,17 @@ from typing import Any
 import pytest
 
 from kafka_steward.assignment import Move, TopicPartition
-from kafka_steward.planning.checker.rules import Facts, Part, facts_of, faults, goal, grounds, room
+from kafka_steward.planning.checker.rules import (
+    CheckContext,
+    SnapshotPartition,
+    brokers_available,
+    context_of,
+    hold_reasons,
+    replicas_due,
+    violations,
+)
 from tests.builders import cluster, snapshot_of
-from tests.planning.judged import facts, move
+from tests.planning.manual_plans import context, move
 
 T0 = TopicPartition("t", 0)
 EVEN = ["rebalance", "expand", "drain"]
@@ -18,7 +26,7 @@ EVEN = ["rebalance", "expand", "drain"]
 def wrong(brokers: str, replicas: str, after: str, operation: str, options: dict[str, Any] | None = None) -> list[str]:
     """What is wrong with moving a partition with these replicas."""
     snapshot = cluster(brokers, f"t: {replicas}")
-    return list(faults(move(snapshot, f"t-0 {after}"), facts(snapshot, operation, options or {})))
+    return list(violations(move(snapshot, f"t-0 {after}"), context(snapshot, operation, options or {})))
 
 
 def test_a_snapshot_is_read_as_it_is() -> None:
@@ -34,14 +42,14 @@ def test_a_snapshot_is_read_as_it_is() -> None:
     ]
     snapshot = snapshot_of(rows, parts)
     read = {
-        T0: Part((2, 1), "x", 3, moving=False, size=0),
-        TopicPartition("t", 1): Part((1,), None, 1, moving=True, size=None),
-        TopicPartition("t", 2): Part((1,), None, 1, moving=True, size=1),
-        TopicPartition("t", 3): Part((1,), None, 1, moving=False, size=None),
+        T0: SnapshotPartition((2, 1), "x", 3, moving=False, size=0),
+        TopicPartition("t", 1): SnapshotPartition((1,), None, 1, moving=True, size=None),
+        TopicPartition("t", 2): SnapshotPartition((1,), None, 1, moving=True, size=1),
+        TopicPartition("t", 3): SnapshotPartition((1,), None, 1, moving=False, size=None),
     }
     proof = {"operation": "heal"}
-    found = facts_of(snapshot.brokers, snapshot.partitions, proof)
-    assert found == Facts(read, {1: "live", 2: "failed"}, {1: "a", 2: None}, proof)
+    found = context_of(snapshot.brokers, snapshot.partitions, proof)
+    assert found == CheckContext(read, {1: "live", 2: "failed"}, {1: "a", 2: None}, proof)
 
 
 @pytest.mark.parametrize(
@@ -70,8 +78,8 @@ def test_a_snapshot_is_read_as_it_is() -> None:
 )
 def test_kafka_could_carry_out_each_move_from_what_there_is(changes: dict[str, Any], problems: list[str]) -> None:
     snapshot = cluster("1 2 3- 4! 5+ 6", "t: 12")
-    given = facts(snapshot, "rollback", {"exclude_brokers": [6]})
-    assert list(faults(move(snapshot, "t-0 15", **changes), given)) == problems
+    given = context(snapshot, "rollback", {"exclude_brokers": [6]})
+    assert list(violations(move(snapshot, "t-0 15", **changes), given)) == problems
 
 
 @pytest.mark.parametrize(
@@ -94,9 +102,11 @@ def test_a_heal_moves_nothing_that_is_in_place(brokers: str, replicas: str, afte
 
 
 def test_of_a_partition_that_never_had_a_replica_nothing_is_in_place() -> None:
-    given = Facts({T0: Part((), None, 1, moving=False, size=None)}, {1: "live"}, {1: None}, {"operation": "fill"})
+    given = CheckContext(
+        {T0: SnapshotPartition((), None, 1, moving=False, size=None)}, {1: "live"}, {1: None}, {"operation": "fill"}
+    )
     one = Move("t", 0, before=(), after=(1,), chunk=0, position=0, reason="replication_factor")
-    assert list(faults(one, given)) == ["all its replicas are lost: moving it would lose its data."]
+    assert list(violations(one, given)) == ["all its replicas are lost: moving it would lose its data."]
 
 
 @pytest.mark.parametrize(
@@ -111,7 +121,7 @@ def test_a_fill_reaches_the_target_and_takes_nothing(target: int, after: list[in
     brokers = [{"broker": one, "state": "failed" if one == 3 else "live"} for one in (1, 2, 3, 4, 5)]
     row = {"topic": "t", "partition": 0, "replicas": [1, 2, 3], "target_rf": target}
     snapshot = snapshot_of(brokers, [row])
-    assert list(faults(move(snapshot, "t-0 124", after=tuple(after)), facts(snapshot, "fill", {}))) == problems
+    assert list(violations(move(snapshot, "t-0 124", after=tuple(after)), context(snapshot, "fill", {}))) == problems
 
 
 RACKS = "rack a holds 2 of its replicas while broker 4 on rack b is free."
@@ -214,8 +224,8 @@ def test_an_even_plan_takes_no_replica_that_is_due(
 ) -> None:
     row = {"topic": "t", "partition": 0, "replicas": [1, 2, 3], "target_rf": target}
     snapshot = snapshot_of([{"broker": one, "state": "live"} for one in (1, 2, 3, 4, 5)], [row])
-    given = facts(snapshot, operation, {"balance": balance})
-    assert list(faults(move(snapshot, "t-0 1", after=tuple(after)), given)) == problems
+    given = context(snapshot, operation, {"balance": balance})
+    assert list(violations(move(snapshot, "t-0 1", after=tuple(after)), given)) == problems
 
 
 @pytest.mark.parametrize(
@@ -238,7 +248,7 @@ def test_what_was_given_is_applied_to_the_letter(options: dict[str, Any], proble
     assert wrong("1 2 3", "12", "13", "apply", options) == problems
 
 
-GROUNDS = [
+HOLD_REASONS = [
     ("t", {}, []),
     ("t", {"pin": ["t-1", "t"]}, []),
     ("t", {"pin": ["t-1", "t-0"]}, ["pinned"]),
@@ -256,12 +266,12 @@ GROUNDS = [
 ]
 
 
-@pytest.mark.parametrize(("topic", "options", "words"), GROUNDS)
+@pytest.mark.parametrize(("topic", "options", "words"), HOLD_REASONS)
 def test_the_options_say_which_partitions_stay_as_they_are(
     topic: str, options: dict[str, Any], words: list[str]
 ) -> None:
     snapshot = cluster("1 2 3", f"{topic}: 12")
-    assert grounds(TopicPartition(topic, 0), facts(snapshot, "rebalance", options)) == words
+    assert hold_reasons(TopicPartition(topic, 0), context(snapshot, "rebalance", options)) == words
 
 
 @pytest.mark.parametrize(
@@ -271,7 +281,7 @@ def test_the_options_say_which_partitions_stay_as_they_are(
 def test_what_is_lost_or_still_moving_stays_as_it_is(brokers: str, moving: list[int] | None, words: list[str]) -> None:
     table = cluster(brokers, "t: 1").brokers.to_pylist()
     row = {"topic": "t", "partition": 0, "replicas": [1, 2], "adding": moving}
-    assert grounds(T0, facts(snapshot_of(table, [row]), "drain", {})) == words
+    assert hold_reasons(T0, context(snapshot_of(table, [row]), "drain", {})) == words
 
 
 PINNED = ["it is pinned, and must stay as it is."]
@@ -303,9 +313,9 @@ def test_what_was_given_may_touch_anything_that_does_not_move(operation: str) ->
     moving = snapshot_of(snapshot.brokers.to_pylist(), [{**row, "removing": [2]}])
     document = {"partitions": [{"topic": "t", "partition": 0, "replicas": [1, 3]}]}
     asked = {"pin": ["t-0"], "exclude": ["t"], "reassignment": document}
-    assert list(faults(move(snapshot, "t-0 13"), facts(snapshot, operation, asked))) == []
+    assert list(violations(move(snapshot, "t-0 13"), context(snapshot, operation, asked))) == []
     problems = ["a reassignment of it is in flight."]
-    assert list(faults(move(moving, "t-0 13"), facts(moving, operation, asked))) == problems
+    assert list(violations(move(moving, "t-0 13"), context(moving, operation, asked))) == problems
 
 
 @pytest.mark.parametrize(
@@ -327,11 +337,11 @@ def test_what_is_due_and_how_many_brokers_could_hold_it(
 ) -> None:
     table = cluster("1 2- 3! 4 5 6+", "t: 1").brokers.to_pylist()
     row = {"topic": "t", "partition": 0, "replicas": [1, 2, 3], "target_rf": 4}
-    given = facts(snapshot_of(table, [row]), operation, options)
-    assert (goal(T0, given), room(T0, given)) == (due, brokers)
+    given = context(snapshot_of(table, [row]), operation, options)
+    assert (replicas_due(T0, given), brokers_available(T0, given)) == (due, brokers)
 
 
 def test_a_fill_takes_nothing_where_there_is_more_than_the_target() -> None:
     row = {"topic": "t", "partition": 0, "replicas": [1, 2, 3], "target_rf": 1}
     snapshot = snapshot_of(cluster("1 2 3!", "t: 1").brokers.to_pylist(), [row])
-    assert goal(T0, facts(snapshot, "fill", {})) == 2
+    assert replicas_due(T0, context(snapshot, "fill", {})) == 2

@@ -1,6 +1,6 @@
-"""The job on Spark and its kernels in this process make the same plan: every operation, every option, any slices.
+"""The job on Spark and its kernels in this process make the same plan: every operation, every option, any shards.
 
-What holds of `tests.planned` holds of the job because of this, so that other tests need no Spark for a plan.
+What holds of `tests.local_plan` holds of the job because of this, so that other tests need no Spark for a plan.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from kafka_steward.assignment import Move, Operation
 from kafka_steward.errors import PlanError
 from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder, read_plan, read_snapshot
 from kafka_steward.planning.files.options import BALANCING, EVEN, Options
-from kafka_steward.planning.solver.divided import Divided, divisible
-from kafka_steward.planning.solver.measures import Measures
+from kafka_steward.planning.solver.proof import Measures
+from kafka_steward.planning.solver.sharded.plan import ShardedPlan, is_shardable
 from kafka_steward.planning.spark.job import run
 from tests.builders import cluster, snapshot_of, written
-from tests.planned import plan_folder, planned
+from tests.local_plan import plan_folder, planned
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Partitions in a slice, so that the cluster below is cut into three.
+#: Partitions in a shard, so that the cluster below is cut into three.
 FEW = 20
 #: A rollback is no plan of the planner: its rows are those of the plan that it undoes.
 PLANNED = [operation for operation in Operation if operation is not Operation.ROLLBACK]
@@ -96,11 +96,11 @@ def cases() -> Iterator[Case]:
 
 
 CASES = list(cases())
-#: Those that are cut into slices where there are many partitions.
+#: Those that are cut into shards where there are many partitions.
 CUT = [
     case
     for case in CASES
-    if case.operation not in EVEN or divisible(case.operation, Options.of(case.operation, case.options))
+    if case.operation not in EVEN or is_shardable(case.operation, Options.of(case.operation, case.options))
 ]
 #: What Spark may be told of tasks and batches, which a plan must not depend on.
 ONE_TASK = {"spark.sql.shuffle.partitions": "1", "spark.sql.adaptive.enabled": "false"}
@@ -113,10 +113,10 @@ MANY_TASKS = {
 }
 
 
-def assert_alike(spark: SparkSession, uri: str, folder: Path, case: Case, **slices: int) -> None:
-    proof = run(spark, uri, f"{folder}/plan", case.operation.value, case.options, **slices)
+def assert_alike(spark: SparkSession, uri: str, folder: Path, case: Case, **shards: int) -> None:
+    proof = run(spark, uri, f"{folder}/plan", case.operation.value, case.options, **shards)
     found = read_plan(f"{folder}/plan")
-    expected = planned(read_snapshot(uri), case.operation.value, case.options, **slices)
+    expected = planned(read_snapshot(uri), case.operation.value, case.options, **shards)
     assert found.moves == expected.moves
     assert proof == found.proof == expected.proof
     assert found.digest == expected.digest
@@ -150,15 +150,15 @@ def test_every_option_of_a_case_changes_its_plan(case: Case) -> None:
     assert idle == IDLE & {(operation, name) for name in case.options}
 
 
-def test_slices_are_put_together_in_some_cases_and_planned_as_one_in_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_some_cases_are_planned_in_shards_and_others_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     as_one = []
-    better_whole = Divided.better_whole
+    needs_one_flow = ShardedPlan.needs_one_flow
 
-    def seen(parts: Divided, measures: Measures) -> bool:
-        as_one.append(better_whole(parts, measures))
+    def seen(parts: ShardedPlan, measures: Measures) -> bool:
+        as_one.append(needs_one_flow(parts, measures))
         return as_one[-1]
 
-    monkeypatch.setattr(Divided, "better_whole", seen)
+    monkeypatch.setattr(ShardedPlan, "needs_one_flow", seen)
     for case in CUT:
         planned(case.snapshot, case.operation.value, case.options, FEW)
     assert set(as_one) == {True, False}
@@ -166,12 +166,12 @@ def test_slices_are_put_together_in_some_cases_and_planned_as_one_in_others(monk
 
 @pytest.mark.spark
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_one_slice_is_planned_alike(spark: SparkSession, tmp_path: Path, case: Case) -> None:
+def test_one_shard_is_planned_alike(spark: SparkSession, tmp_path: Path, case: Case) -> None:
     assert_alike(spark, written(case.snapshot, tmp_path / "snapshot"), tmp_path, case)
 
 
 @contextmanager
-def told(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+def configured(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
     before = {name: spark.conf.get(name) for name in settings}
     try:
         for name, value in settings.items():
@@ -183,7 +183,7 @@ def told(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
 
 
 def in_small_groups(case: Case, folder: Path) -> str:
-    """A snapshot folder whose partitions several tasks can read, in another order than that of the slices."""
+    """A snapshot folder whose partitions several tasks can read, in another order than that of the shards."""
     uri = written(case.snapshot, folder)
     file = f"{uri}/partitions.parquet"
     pq.write_table(pq.read_table(file).sort_by([("partition", "descending")]), file, row_group_size=10)
@@ -192,27 +192,27 @@ def in_small_groups(case: Case, folder: Path) -> str:
 
 @pytest.mark.spark
 @pytest.mark.parametrize("case", CUT, ids=str)
-def test_several_slices_are_planned_alike(spark: SparkSession, tmp_path: Path, case: Case) -> None:
-    assert_alike(spark, in_small_groups(case, tmp_path / "snapshot"), tmp_path, case, slice_rows=FEW)
+def test_several_shards_are_planned_alike(spark: SparkSession, tmp_path: Path, case: Case) -> None:
+    assert_alike(spark, in_small_groups(case, tmp_path / "snapshot"), tmp_path, case, shard_rows=FEW)
 
 
 @pytest.mark.spark
 @pytest.mark.parametrize("settings", [ONE_TASK, MANY_TASKS], ids=["one task", "many tasks"])
 @pytest.mark.parametrize("operation", [Operation.HEAL, Operation.DRAIN])
-def test_several_slices_are_planned_alike_by_any_number_of_tasks(
+def test_several_shards_are_planned_alike_by_any_number_of_tasks(
     spark: SparkSession, tmp_path: Path, operation: Operation, settings: Mapping[str, str]
 ) -> None:
     # Those of a drain are put together, and those of a heal know of each other.
     case = [case for case in CUT if case.operation is operation][-1]
-    with told(spark, settings):
-        assert_alike(spark, in_small_groups(case, tmp_path / "snapshot"), tmp_path, case, slice_rows=FEW)
+    with configured(spark, settings):
+        assert_alike(spark, in_small_groups(case, tmp_path / "snapshot"), tmp_path, case, shard_rows=FEW)
 
 
 @pytest.mark.spark
 def test_what_has_to_be_seen_as_a_whole_is_planned_alike_in_one_piece(spark: SparkSession, tmp_path: Path) -> None:
-    # Cut into slices, this drain would be put together, and know of no budget.
+    # Cut into shards, this drain would be put together, and know of no budget.
     case = Case(Operation.DRAIN, {"rack_aware": False, "include": ["t", "u", "__.*"], "max_moves": 5})
-    assert_alike(spark, written(case.snapshot, tmp_path / "snapshot"), tmp_path, case, slice_rows=FEW)
+    assert_alike(spark, written(case.snapshot, tmp_path / "snapshot"), tmp_path, case, shard_rows=FEW)
 
 
 @pytest.mark.spark
@@ -225,7 +225,7 @@ def test_failed_log_directories_and_cordoned_brokers_are_planned_alike(
     rows = whole.partitions.to_pylist()
     lost = [row | {"offline": row["replicas"][:1] if row["partition"] % 3 == 0 else None} for row in rows]
     uri = written(snapshot_of(brokers, lost if operation is Operation.HEAL else rows), tmp_path / "snapshot")
-    assert_alike(spark, uri, tmp_path, Case(operation, {}), slice_rows=FEW)
+    assert_alike(spark, uri, tmp_path, Case(operation, {}), shard_rows=FEW)
     plan = read_plan(f"{tmp_path}/plan")
     assert plan.moves
     assert 2 not in {broker for move in plan.moves for broker in move.adding}
@@ -240,23 +240,23 @@ def test_a_plan_with_nothing_in_it_is_made_alike(spark: SparkSession, tmp_path: 
 
 @pytest.mark.spark
 @pytest.mark.parametrize(
-    ("asked", "slice_rows", "topics"),
+    ("asked", "shard_rows", "topics"),
     [
         (("heal", {}), 1, ["t: 12", "u: 22 19", "v: 17"]),
         (("rebalance", {}), 1, ["t: 12", "u: 22 19", "v: 17"]),
         (("set-replication-factor", {"replication_factor": 4, "topics": ["t", "v"]}), 9, ["t: 12", "u: 12", "v: 21"]),
         (("set-replication-factor", {"replication_factor": 2, "topics": ["t", "x"]}), 9, ["t: 12", "u: 12"]),
     ],
-    ids=["by the first slice that cannot", "before any is planned", "by the only slice", "before Spark is asked"],
+    ids=["by the first shard that cannot", "before any is planned", "by the only shard", "before Spark is asked"],
 )
 def test_what_is_refused_is_refused_alike(
-    spark: SparkSession, tmp_path: Path, asked: tuple[str, dict[str, Any]], slice_rows: int, topics: list[str]
+    spark: SparkSession, tmp_path: Path, asked: tuple[str, dict[str, Any]], shard_rows: int, topics: list[str]
 ) -> None:
     uri = written(cluster("1 2 3", *topics), tmp_path / "snapshot")
     with pytest.raises(PlanError) as here:
-        plan_folder(uri, tmp_path / "here", *asked, slice_rows=slice_rows)
+        plan_folder(uri, tmp_path / "here", *asked, shard_rows=shard_rows)
     with pytest.raises(PlanError) as there:
-        run(spark, uri, str(tmp_path / "there"), *asked, slice_rows=slice_rows)
+        run(spark, uri, str(tmp_path / "there"), *asked, shard_rows=shard_rows)
     assert str(here.value) == str(there.value)
     assert not (tmp_path / "here").exists()
     assert not (tmp_path / "there").exists()

@@ -12,7 +12,7 @@ import pytest
 from kafka_steward.assignment import Operation
 from kafka_steward.planning.files.formats import SnapshotFolder
 from tests.builders import planned
-from tests.planning.solver import carried_out, random_case
+from tests.planning.integer_solver import carried_out, random_case
 from tests.rings import tried
 
 OPERATIONS = [operation.value for operation in Operation if operation is not Operation.ROLLBACK]
@@ -31,15 +31,15 @@ def asked(operation: str, snapshot: SnapshotFolder) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-@pytest.mark.parametrize(("slice_rows", "cases"), [(30_000, 20), (4, 8)], ids=["one slice", "some slices"])
-def test_once_a_plan_is_carried_out_the_next_one_is_empty(operation: str, slice_rows: int, cases: int) -> None:
+@pytest.mark.parametrize(("shard_rows", "cases"), [(30_000, 20), (4, 8)], ids=["one shard", "some shards"])
+def test_once_a_plan_is_carried_out_the_next_one_is_empty(operation: str, shard_rows: int, cases: int) -> None:
     moved = 0
     # The most for the operation that decides everything anew.
     for seed in range(tried(3 * cases if operation == "rebalance" else cases)):
         snapshot = random_case(seed)
         options = asked(operation, snapshot)
-        plan = planned(snapshot, operation, options, slice_rows)
-        again = planned(carried_out(snapshot, plan), operation, options, slice_rows)
+        plan = planned(snapshot, operation, options, shard_rows)
+        again = planned(carried_out(snapshot, plan), operation, options, shard_rows)
         assert (seed, again.moves) == (seed, [])
         assert again.proof["partitions_moved"] == again.proof["replicas_moved"] == 0
         moved += len(plan.moves)
@@ -47,8 +47,8 @@ def test_once_a_plan_is_carried_out_the_next_one_is_empty(operation: str, slice_
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-@pytest.mark.parametrize("slice_rows", [30_000, 4], ids=["one slice", "some slices"])
-def test_the_order_of_rows_and_brokers_changes_no_plan(operation: str, slice_rows: int) -> None:
+@pytest.mark.parametrize("shard_rows", [30_000, 4], ids=["one shard", "some shards"])
+def test_the_order_of_rows_and_brokers_changes_no_plan(operation: str, shard_rows: int) -> None:
     for seed in range(tried(6)):
         snapshot = random_case(seed)
         options = asked(operation, snapshot)
@@ -59,4 +59,4 @@ def test_the_order_of_rows_and_brokers_changes_no_plan(operation: str, slice_row
             brokers=snapshot.brokers.take(pa.array(range(len(snapshot.brokers))[::-1])),
             partitions=snapshot.partitions.take(pa.array(order)),
         )
-        assert planned(other, operation, options, slice_rows) == planned(snapshot, operation, options, slice_rows), seed
+        assert planned(other, operation, options, shard_rows) == planned(snapshot, operation, options, shard_rows), seed

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from kafka_steward.execution.decisions.briefing import briefing
+from kafka_steward.execution.decisions.plan_summary import plan_summary
 from tests.builders import cluster, planned
 
 
-def test_an_unthrottled_plan_predicts_no_duration_and_says_so() -> None:
+def test_an_unthrottled_plan_predicts_no_duration() -> None:
     snapshot = cluster("1a 2b 3c 4a+", "t: 123 231 312 123")
     plan = planned(snapshot, "expand", {"throttle": 0})
     assert plan.proof["predicted_seconds"] is None
     assert plan.proof["options"]["throttle"] == 0
-    assert "| predicted duration | unthrottled: as fast as disks and network allow |" in briefing(plan, snapshot)
+    assert "| predicted duration | unthrottled: as fast as disks and network allow |" in plan_summary(plan, snapshot)
     throttled = planned(snapshot, "expand", {"throttle": 1000})
     assert throttled.proof["predicted_seconds"] > 0
-    assert "at 1.0 kB/s into each broker" in briefing(throttled, snapshot)
+    assert "at 1.0 kB/s into each broker" in plan_summary(throttled, snapshot)

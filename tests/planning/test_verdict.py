@@ -8,21 +8,21 @@ from typing import Any
 import pytest
 
 from kafka_steward.assignment import Move, Operation
+from kafka_steward.planning.checker.certificate import Evenness
 from kafka_steward.planning.checker.check import (
+    DiskLoads,
     Findings,
-    Verdict,
+    PlanVerdict,
     check,
+    check_topics,
     head_problems,
-    look,
     order_problems,
     state_problems,
     verdict,
 )
-from kafka_steward.planning.checker.evenness import Evenness
-from kafka_steward.planning.checker.loads import Loads
 from kafka_steward.planning.files.formats import SnapshotFolder, plan_table
 from tests.builders import cluster, planned, snapshot_of
-from tests.planning.judged import move, plan_of
+from tests.planning.manual_plans import move, plan_of
 
 TWO = cluster("1 2", "t: 1 1")
 BUDGET = "A plan within a budget leaves the cluster uneven; that no other leaves less to do is not proven."
@@ -73,12 +73,12 @@ def test_a_plan_is_for_the_brokers_that_failed_and_those_that_are_drained(
     assert state_problems(snapshot.brokers, said) == problems
 
 
-def test_whether_a_plan_is_valid_is_told_without_whether_it_is_proven(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_validity_is_checked_without_minimality(monkeypatch: pytest.MonkeyPatch) -> None:
     snapshot = cluster("1 2 3+", "t: 12 21 12", "u: 21 12 21")
     plan = planned(snapshot, "expand")
-    assert check(snapshot, plan) == Verdict(ok=True, problems=[])
-    assert check(snapshot, plan, proven=False) == Verdict(ok=True, problems=[], unproven=(NO_PRICE,))
-    for dear in ("check.seek_prices", "evenness.open_topics"):
+    assert check(snapshot, plan) == PlanVerdict(ok=True, problems=[])
+    assert check(snapshot, plan, proven=False) == PlanVerdict(ok=True, problems=[], unproven=(NO_PRICE,))
+    for dear in ("check.with_prices", "certificate.unproven_topics"):
         monkeypatch.setattr(f"kafka_steward.planning.checker.{dear}", None)
     for changes in ({"bytes_moved": 0}, {"leader_changes": 9}, {"lower_bound": 99}, {"brokers_failed": [1]}):
         found = check(snapshot, replace(plan, proof={**plan.proof, **changes}), proven=False)
@@ -154,7 +154,11 @@ def test_those_nearest_to_losing_data_come_first(order: list[str], problems: lis
     assert order_problems(snapshot.partitions, plan_table(rows), {}) == problems
 
 
-def test_a_look_finds_what_is_wrong_and_the_sums_of_the_moves() -> None:
+def checked(snapshot: SnapshotFolder, moves: list[Move], proof: dict[str, Any]) -> Findings:
+    return check_topics(snapshot.brokers, snapshot.partitions, moves, plan_table(moves), proof)
+
+
+def test_some_topics_are_checked_for_problems_and_sums_of_moves() -> None:
     brokers = cluster("1 2 3 4", "t: 1").brokers.to_pylist()
     rows = [
         {"topic": "t", "partition": 0, "replicas": [1, 2], "bytes": 10},
@@ -163,31 +167,30 @@ def test_a_look_finds_what_is_wrong_and_the_sums_of_the_moves() -> None:
     ]
     snapshot = snapshot_of(brokers, rows)
     moves = [move(snapshot, text) for text in ("t-0 34", "t-1 13", "t-2 12")]
-    loads = Loads({1: 110, 2: 110}, {1: 100, 2: 100, 3: 10, 4: 10}, {3: 10, 4: 10}, 0)
+    loads = DiskLoads({1: 110, 2: 110}, {1: 100, 2: 100, 3: 10, 4: 10}, {3: 10, 4: 10}, 0)
     found = Findings(["t-2: it changes nothing."], 3, 20, 1, loads, None)
-    assert look(snapshot.brokers, snapshot.partitions, moves, {"operation": "rollback"}) == found
-    even = Evenness([], [], held=[3, 3, 0, 0], placed=[2, 1, 2, 1], factors={2: 3}, prices=None, open_topics=[])
+    assert checked(snapshot, moves, {"operation": "rollback"}) == found
+    even = Evenness([], [], held=[3, 3, 0, 0], placed=[2, 1, 2, 1], factors={2: 3}, prices=None, unproven_topics=[])
     proof = {"operation": "rebalance"}
-    assert look(snapshot.brokers, snapshot.partitions, moves, proof) == replace(found, evenness=even)
+    assert checked(snapshot, moves, proof) == replace(found, evenness=even)
 
 
-def test_a_look_judges_no_evenness_of_rows_that_lead_nowhere() -> None:
+def test_evenness_is_not_checked_for_rows_without_an_outcome() -> None:
     proof = {"operation": "rebalance", "options": {}}
     once = move(TWO, "t-1 2")
-    twice = look(TWO.brokers, TWO.partitions, [once, once], proof)
+    twice = checked(TWO, [once, once], proof)
     assert (twice.problems, twice.evenness) == (["t-1 is in the plan twice."], None)
-    nowhere = look(TWO.brokers, TWO.partitions, [once, replace(once, topic="v")], proof)
+    nowhere = checked(TWO, [once, replace(once, topic="v")], proof)
     assert (nowhere.problems, nowhere.evenness) == (["v-1: it is not in the snapshot."], None)
     other = move(TWO, "t-0 2")
-    both = look(TWO.brokers, TWO.partitions, [once, other, once, other], proof)
+    both = checked(TWO, [once, other, once, other], proof)
     assert both.problems == ["t-1 is in the plan twice."]
 
 
-def test_within_a_budget_a_look_finds_what_ends_up_wrong() -> None:
+def test_within_a_budget_wrongly_moved_partitions_are_reported() -> None:
     snapshot = cluster("1a 2a 3b", "t: 13")
-    found = look(
-        snapshot.brokers,
-        snapshot.partitions,
+    found = checked(
+        snapshot,
         [move(snapshot, "t-0 12")],
         {"operation": "drain", "options": {"max_moves": 1}},
     )
@@ -195,12 +198,12 @@ def test_within_a_budget_a_look_finds_what_ends_up_wrong() -> None:
 
 
 def test_the_findings_of_all_topics_are_the_sums_of_theirs() -> None:
-    one = Findings(["a"], 1, 10, 100, Loads({1: 1}, {}, {}, 2), None)
+    one = Findings(["a"], 1, 10, 100, DiskLoads({1: 1}, {}, {}, 2), None)
     even = Evenness(["x"], [], [1], [2], {1: 1}, None, [])
-    other = Findings(["b", "c"], 2, 20, 200, Loads({1: 5}, {2: 1}, {3: 1}, 3), even)
-    loads = Loads({1: 6}, {2: 1}, {3: 1}, 5)
+    other = Findings(["b", "c"], 2, 20, 200, DiskLoads({1: 5}, {2: 1}, {3: 1}, 3), even)
+    loads = DiskLoads({1: 6}, {2: 1}, {3: 1}, 5)
     assert Findings.total([one, other]) == Findings(["a", "b", "c"], 3, 30, 300, loads, even)
-    assert Findings.total([one, one]) == Findings(["a", "a"], 2, 20, 200, Loads({1: 2}, {}, {}, 4), None)
+    assert Findings.total([one, one]) == Findings(["a", "a"], 2, 20, 200, DiskLoads({1: 2}, {}, {}, 4), None)
     doubled = Evenness(["x", "x"], [], [2], [4], {1: 2}, None, [])
     assert Findings.total([other, one, other]).evenness == doubled
 
@@ -293,7 +296,7 @@ def missing(name: str, replicas: int) -> str:
         ("apply", given(1, 2), "1 2 3", None, []),
     ],
 )
-def test_what_was_asked_for_is_in_the_plan_or_listed_with_a_reason_that_is_true(
+def test_requested_changes_are_in_the_plan_or_listed_with_a_true_reason(
     operation: str, options: dict[str, Any], brokers: str, reason: str | None, problems: list[str]
 ) -> None:
     listed = [] if reason is None else [{"topic": "t", "partition": 0, "reason": reason}]
@@ -306,9 +309,9 @@ def test_of_several_each_that_is_missing_is_named() -> None:
     snapshot = cluster("1! 2 3", "t: 12 13 12 23", "u: 12")
     listed = [{"topic": "t", "partition": 2, "reason": "pinned"}]
     proof = {"operation": "heal", "unplaced": [], "pinned": listed, "options": {"pin": ["t-2"]}}
-    found = look(snapshot.brokers, snapshot.partitions, [move(snapshot, "t-0 23")], proof)
+    found = checked(snapshot, [move(snapshot, "t-0 23")], proof)
     assert found.problems == [missing("t-1", 1), missing("u-0", 1)]
-    nothing = look(snapshot.brokers, snapshot.partitions, [], {"operation": "heal"}).problems
+    nothing = checked(snapshot, [], {"operation": "heal"}).problems
     assert nothing == [missing(name, 1) for name in ("t-0", "t-1", "t-2", "u-0")]
 
 
@@ -391,21 +394,21 @@ def test_a_plan_of_bytes_is_judged_by_its_bytes_alone() -> None:
 
 
 def test_what_promises_no_evenness_is_not_asked_for_it() -> None:
-    loads = Loads({}, {}, {1: 5}, 0)
+    loads = DiskLoads({}, {}, {1: 5}, 0)
     sums = {"replicas_moved": 1, "bytes_moved": 2, "leader_changes": 3, "lower_bound": 1}
     even = Evenness([], ["uneven"], [9, 0], [9, 0], {1: 9}, [0, 0], ["t"])
     brokers = snapshot_of([{"broker": one, "state": "live", "usable_bytes": 1} for one in (1, 2)], []).brokers
     for operation in ("heal", "fill", "set-replication-factor", "apply", "rollback"):
         found = Findings([], 1, 2, 3, loads, even)
-        assert verdict(brokers, {**sums, "operation": operation, "options": {"balance": "bytes"}}, found) == Verdict(
-            True, []
-        )
+        assert verdict(
+            brokers, {**sums, "operation": operation, "options": {"balance": "bytes"}}, found
+        ) == PlanVerdict(True, [])
     # Where rows lead nowhere, what is wrong was said, and evenness was not judged.
     wrong = Findings(["wrong"], 1, 2, 3, loads, None)
-    assert verdict(brokers, {**sums, "operation": "drain"}, wrong) == Verdict(False, ["wrong"])
+    assert verdict(brokers, {**sums, "operation": "drain"}, wrong) == PlanVerdict(False, ["wrong"])
 
 
-def test_an_excluded_broker_makes_the_shares_a_wish() -> None:
+def test_an_excluded_broker_makes_fair_shares_a_soft_constraint() -> None:
     snapshot = cluster("1 2 3", "t: 1 1 2")
     asked = {"exclude_brokers": [3]}
     assert judged(snapshot, "rebalance", asked) == ([], ())

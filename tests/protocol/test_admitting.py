@@ -7,40 +7,40 @@ from typing import Any
 import pytest
 
 from kafka_steward.assignment import TopicPartition
+from kafka_steward.document_api.document_plans import DocumentPlans
+from kafka_steward.document_api.partial_cancel import PartialCancel
+from kafka_steward.document_api.request_documents import read_requests
+from kafka_steward.document_api.request_intake import RequestIntake, active_reassignments
+from kafka_steward.document_api.request_rules import ActiveReassignment
 from kafka_steward.errors import ClusterUnreachable, LockLost
-from kafka_steward.execution.inflight import note_foreign
+from kafka_steward.execution.in_flight_records import record_external
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.documents import InFlight
 from kafka_steward.journal.moves import MoveState
-from kafka_steward.protocol.admitting import Admission, known_flights
-from kafka_steward.protocol.asked_plans import AskedPlans
-from kafka_steward.protocol.asking import Flight
-from kafka_steward.protocol.papers import read_requests
-from kafka_steward.protocol.withdrawing import Withdrawal
-from tests.protocol.yard import WATCH, Yard, document
+from tests.protocol.simulated_watch import WATCH, Yard, document
 from tests.simulator import Simulator
 
 T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
 
 
-def flights(yard: Yard) -> dict[TopicPartition, Flight]:
-    plans = AskedPlans(yard.journal)
+def flights(yard: Yard) -> dict[TopicPartition, ActiveReassignment]:
+    plans = DocumentPlans(yard.journal)
     plans.read()
-    return known_flights(yard.journal, plans)
+    return active_reassignments(yard.journal, plans)
 
 
 def test_what_flies_and_what_waits_is_told_by_its_plan_and_what_others_began_by_its_record() -> None:
     yard = Yard(max_in_flight=1)
     yard.ask("t-0 23", "t-1 234", legacy=True)
-    note_foreign(yard.journal.tree, T2, InFlight((3, 1, 2), (3, 4, 5), legacy=True, top=3))
+    record_external(yard.journal.tree, T2, InFlight((3, 1, 2), (3, 4, 5), legacy=True, top=3))
     yard.look()
     (record,) = yard.journal.plans.unfinished()
     assert yard.flying() == ["t-0"]
     assert flights(yard) == {
-        T0: Flight((2, 3), (1, 2), legacy=True, plan=record.digest),
-        T1: Flight((2, 3, 4), (2, 3, 1), legacy=True, plan=record.digest),
-        T2: Flight((3, 4, 5), (3, 1, 2), legacy=True),
+        T0: ActiveReassignment((2, 3), (1, 2), legacy=True, plan=record.digest),
+        T1: ActiveReassignment((2, 3, 4), (2, 3, 1), legacy=True, plan=record.digest),
+        T2: ActiveReassignment((3, 4, 5), (3, 1, 2), legacy=True),
     }
 
 
@@ -50,7 +50,7 @@ def test_what_is_settled_is_not_under_way() -> None:
     yard.look()
     (record,) = yard.journal.plans.unfinished()
     yard.journal.plans.mark(record.digest, [T1], MoveState.DROPPED, fence=None)
-    assert flights(yard) == {T0: Flight((2, 3), (1, 2), plan=record.digest)}
+    assert flights(yard) == {T0: ActiveReassignment((2, 3), (1, 2), plan=record.digest)}
 
 
 def test_moves_are_divided_into_chunks_of_the_setting() -> None:
@@ -118,7 +118,9 @@ def test_what_someone_mends_while_it_is_refused_is_theirs() -> None:
     node = yard.journal.tree.create_sequential(paths.REQUEST_PREFIX, "[]")
     papers, _ = read_requests(yard.journal.tree)
     mended = yard.journal.tree.set(node.path, document(["t-0 23"]), version=0)
-    admitted = Admission(yard.simulator, yard.journal, yard.settings, WATCH).admit(papers, AskedPlans(yard.journal))
+    admitted = RequestIntake(yard.simulator, yard.journal, yard.settings, WATCH).accept(
+        papers, DocumentPlans(yard.journal)
+    )
     fault = f"{node.path} holds a list where an object belongs; mend or delete it."
     assert admitted.sentences == [f"{node.path} was not carried out: {fault}"]
     assert yard.journal.tree.get(node.path) == mended
@@ -142,7 +144,7 @@ class NeverHears:
 
 def withdrawn(yard: Yard, cluster: Any, fence: Any, *partitions: TopicPartition) -> dict[TopicPartition, str]:
     (record,) = yard.journal.plans.unfinished()
-    withdrawal = Withdrawal(cluster, yard.journal, record.digest, why="not wanted", who=WATCH, fence=fence)
+    withdrawal = PartialCancel(cluster, yard.journal, record.digest, why="not wanted", who=WATCH, fence=fence)
     return withdrawal.run(partitions)
 
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
+from kafka_steward.document_api.document_plans import DocumentPlans, blocked_reason, publish_document_plan
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.journal import paths
-from kafka_steward.journal.audit import Who
+from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.plans import PlanRecord, PlanStatus
 from kafka_steward.journal.requests import CancelRequest
-from kafka_steward.protocol.asked_plans import AskedPlans, publish_asked, why_not_now
-from tests.protocol.yard import WATCH, Yard
-from tests.worlds import WHO, move, plan_of
+from tests.protocol.simulated_watch import WATCH, Yard
+from tests.simulated_plan import WHO, move, plan_of
 
 REQUEST, QUEUE = "/admin/reassignment_requests/request_0000000000@3", "/admin/reassign_partitions_queue@5"
 
@@ -23,7 +23,9 @@ def asked(yard: Yard, name: str, *sources: str, legacy: bool = False) -> PlanRec
     """Publish what documents asked for, a second after what was before."""
     yard.simulator.tick()
     before, after = {"t-0": ("12", "23"), "t-1": ("231", "234"), "t-2": ("312", "314")}[name]
-    return publish_asked(yard.journal, [move(name, before, after)], sources=set(sources), legacy=legacy, who=WATCH)
+    return publish_document_plan(
+        yard.journal, [move(name, before, after)], sources=set(sources), legacy=legacy, who=WATCH
+    )
 
 
 def other(yard: Yard) -> str:
@@ -34,8 +36,8 @@ def other(yard: Yard) -> str:
     return plan.digest
 
 
-def read(yard: Yard) -> AskedPlans:
-    plans = AskedPlans(yard.journal)
+def read(yard: Yard) -> DocumentPlans:
+    plans = DocumentPlans(yard.journal)
     plans.read()
     return plans
 
@@ -82,7 +84,7 @@ def test_what_one_release_published_the_next_one_knows_again() -> None:
     """By its digest: a process that dies between plan and document is gone on with after an upgrade, too."""
     yard = Yard()
     moves = [replace(move("t-0", "12", "23"), topic_id="id-1")]
-    record = publish_asked(yard.journal, moves, sources=[REQUEST], legacy=False, who=WATCH)
+    record = publish_document_plan(yard.journal, moves, sources=[REQUEST], legacy=False, who=WATCH)
     assert (yard.journal.cluster_id, record.digest) == (
         "simulated",
         "8ce3e46439719b32b2e2eb986d807f73e26c028f61e3500d055565f119e89d89",
@@ -169,25 +171,25 @@ def test_documents_wait_while_a_plan_of_a_dag_has_the_cluster_and_only_then() ->
     yard = Yard()
     rebalance = other(yard)
     why = f"the cluster belongs to plan {rebalance[:12]} (rebalance) until that one ends"
-    assert why_not_now(yard.journal, read(yard)) == why
+    assert blocked_reason(yard.journal, read(yard)) == why
     asked(yard, "t-0", REQUEST)  # goes before it
-    assert why_not_now(yard.journal, read(yard)) == ""
+    assert blocked_reason(yard.journal, read(yard)) == ""
 
 
 def test_documents_wait_while_eight_plans_of_theirs_are_under_way() -> None:
     yard = Yard()
     for number in range(8):
-        assert why_not_now(yard.journal, read(yard)) == ""
+        assert blocked_reason(yard.journal, read(yard)) == ""
         asked(yard, "t-0", f"/b@{number}")
-    assert why_not_now(yard.journal, read(yard)) == "8 plans that documents asked for are under way"
+    assert blocked_reason(yard.journal, read(yard)) == "8 plans that documents asked for are under way"
 
 
 def test_whoever_does_it_is_in_the_record() -> None:
     yard = Yard()
-    who = Who(task_id="watch", person="ada")
+    who = Actor(task_id="watch", person="ada")
     by_hand = "/admin/reassignment_requests/me@home@7"
     sources = [QUEUE, REQUEST, by_hand]
-    record = publish_asked(yard.journal, [move("t-0", "12", "23")], sources=sources, legacy=False, who=who)
+    record = publish_document_plan(yard.journal, [move("t-0", "12", "23")], sources=sources, legacy=False, who=who)
     expected = PlanRecord(
         record.digest,
         yard.journal.cluster_id,

@@ -9,16 +9,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_steward.errors import RequestError
-from kafka_steward.execution.bouncing import Bounce, announce_bounce, bounces, lapsed
-from kafka_steward.execution.lookout import bouncing_brokers
+from kafka_steward.execution.announced_restarts import (
+    AnnouncedRestart,
+    announce_restart,
+    announced_restarts,
+    is_expired,
+)
+from kafka_steward.execution.detection.detector import DetectionResult, Detector
+from kafka_steward.execution.preflight_inputs import restarting_brokers
 from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.watching.detector import Detector, Verdict
 from kafka_steward.journal import paths
 from kafka_steward.journal.open import Journal
 from kafka_steward.journal.tree import Node
 from kafka_steward.settings import Settings
+from tests.simulated_plan import WHO, heal_moves, memory_journal, plan_of
 from tests.simulator import Simulator
-from tests.worlds import WHO, heal_moves, memory_journal, plan_of
 
 FAST = Settings(heal_failure_interval=60, heal_fast_detection=True)
 SLOW = Settings(heal_failure_interval=60)
@@ -32,8 +37,8 @@ class Yard:
     def __post_init__(self) -> None:
         self.journal: Journal = memory_journal(self.simulator)
 
-    def look(self) -> Verdict:
-        return Detector(self.simulator, self.journal, self.settings, WHO).look()
+    def look(self) -> DetectionResult:
+        return Detector(self.simulator, self.journal, self.settings, WHO).poll()
 
     def due_after_s(self, broker: int) -> int:
         """Seconds from the first look that sees the broker gone until it is due."""
@@ -53,7 +58,7 @@ def test_an_announced_broker_gets_its_grace_period_or_the_stated_time(
     settings: Settings, lasts_ms: int | None, due_s: int
 ) -> None:
     yard = Yard(settings)
-    announce_bounce(yard.journal, 2, who=WHO, lasts_ms=lasts_ms)
+    announce_restart(yard.journal, 2, who=WHO, lasts_ms=lasts_ms)
     assert yard.due_after_s(2) == due_s
 
 
@@ -64,22 +69,22 @@ def test_with_fast_detection_a_broker_that_vanishes_unannounced_is_due_at_once()
 
 def test_a_time_that_was_over_before_says_nothing_about_this_failure() -> None:
     yard = Yard(SLOW)
-    announce_bounce(yard.journal, 2, who=WHO, lasts_ms=5_000)
+    announce_restart(yard.journal, 2, who=WHO, lasts_ms=5_000)
     yard.simulator.tick(10)
     assert yard.due_after_s(2) == 60
 
 
 def test_it_receives_nothing_meanwhile() -> None:
     yard = Yard()
-    announce_bounce(yard.journal, 4, who=WHO, lasts_ms=5_000)
-    assert bouncing_brokers(yard.journal.tree) == {4}
+    announce_restart(yard.journal, 4, who=WHO, lasts_ms=5_000)
+    assert restarting_brokers(yard.journal.tree) == {4}
     yard.simulator.tick(6)
-    assert bouncing_brokers(yard.journal.tree) == frozenset()
+    assert restarting_brokers(yard.journal.tree) == frozenset()
 
 
 def test_the_entry_goes_when_the_broker_is_back() -> None:
     yard = Yard()
-    announce_bounce(yard.journal, 2, who=WHO)
+    announce_restart(yard.journal, 2, who=WHO)
     yard.simulator.kill(2)
     yard.look()
     yard.simulator.restart(2)
@@ -91,7 +96,7 @@ def test_the_entry_goes_once_the_tasks_are_persisted() -> None:
     yard = Yard(FAST)
     yard.simulator.kill(2)
     yard.look()
-    announce_bounce(yard.journal, 2, who=WHO)
+    announce_restart(yard.journal, 2, who=WHO)
     plan = plan_of(yard.simulator, heal_moves(yard.simulator, 2, 4), failed=[2])
     publish_plan(yard.simulator, yard.journal, plan, settings=yard.settings, who=WHO)
     assert yard.journal.tree.get(paths.rolling_bounce(2)) is None
@@ -100,13 +105,13 @@ def test_the_entry_goes_once_the_tasks_are_persisted() -> None:
 
 def test_the_entry_of_a_bounce_too_quick_to_be_seen_goes_with_the_grace_period() -> None:
     yard = Yard()
-    announce_bounce(yard.journal, 2, who=WHO)
+    announce_restart(yard.journal, 2, who=WHO)
     yard.simulator.tick(59)
     yard.look()
-    assert set(bounces(yard.journal.tree)) == {2}
+    assert set(announced_restarts(yard.journal.tree)) == {2}
     yard.simulator.tick()
     yard.look()
-    assert bounces(yard.journal.tree) == {}
+    assert announced_restarts(yard.journal.tree) == {}
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1]", '{"timestamp": "noon"}', '{"timestamp": 1, "expiry": -5}'])
@@ -114,21 +119,41 @@ def test_one_that_cannot_be_read_announces_all_the_same(text: str) -> None:
     yard = Yard(FAST)
     yard.journal.tree.create(paths.rolling_bounce(2), text)
     yard.journal.tree.create(f"{paths.ROLLING_BOUNCE}/-7", text)
-    assert bouncing_brokers(yard.journal.tree) == {2}
+    assert restarting_brokers(yard.journal.tree) == {2}
     assert yard.due_after_s(2) == 60
+
+
+@pytest.mark.parametrize(
+    "expiry",
+    ["1" + "0" * 400, "1e400", "-1" + "0" * 400, "9007199254740992"],
+    ids=["10**400", "infinite", "-10**400", "2**53"],
+)
+def test_an_expiry_beyond_every_date_delays_neither_a_poll_nor_the_heal(expiry: str) -> None:
+    yard = Yard()
+    yard.journal.tree.create(paths.rolling_bounce(2), f'{{"timestamp": 1, "expiry": {expiry}}}')
+    assert yard.look().down == ()
+    for broker in (2, 3):
+        yard.simulator.kill(broker)
+    first = yard.look()
+    assert first.down == (2, 3)
+    assert first.waiting == dict.fromkeys((2, 3), yard.simulator.now_ms + 60_000)
+    yard.simulator.restart(3)
+    yard.simulator.tick(60)
+    verdict = yard.look()
+    assert (verdict.due, verdict.cleared) == ((2,), (3,))
 
 
 def test_announced_again_the_later_word_counts() -> None:
     yard = Yard()
-    announce_bounce(yard.journal, 2, who=WHO, lasts_ms=5_000)
-    assert "has 900 s to come back" in announce_bounce(yard.journal, 2, who=WHO, lasts_ms=900_000)
+    announce_restart(yard.journal, 2, who=WHO, lasts_ms=5_000)
+    assert "has 900 s to come back" in announce_restart(yard.journal, 2, who=WHO, lasts_ms=900_000)
     assert yard.due_after_s(2) == 900
 
 
 @pytest.mark.parametrize(("broker", "lasts_ms"), [(-1, None), (2**31, None), (2, 0), (2, -5)])
 def test_what_is_no_broker_or_no_time_is_refused(broker: int, lasts_ms: int | None) -> None:
     with pytest.raises(RequestError, match=r"is no broker|cannot last"):
-        announce_bounce(Yard().journal, broker, who=WHO, lasts_ms=lasts_ms)
+        announce_restart(Yard().journal, broker, who=WHO, lasts_ms=lasts_ms)
 
 
 @pytest.mark.parametrize("ahead_ms", [45 * 60_000, 10**15])
@@ -148,8 +173,8 @@ def test_only_what_is_over_and_live_is_collected(
     told: dict[int, tuple[int, int | None]], live: frozenset[int], now_ms: int
 ) -> None:
     node = Node("/x", "", 0, 1, 1, 0, 0)
-    announced = {broker: Bounce(node, at_ms, until_ms) for broker, (at_ms, until_ms) in told.items()}
-    gone = lapsed(announced, live, now_ms, Settings(heal_failure_interval=0.05))
+    announced = {broker: AnnouncedRestart(node, at_ms, until_ms) for broker, (at_ms, until_ms) in told.items()}
+    gone = is_expired(announced, live, now_ms, Settings(heal_failure_interval=0.05))
     for broker, bounce in announced.items():
         over = (bounce.announced_ms + 50 if bounce.until_ms is None else bounce.until_ms) <= now_ms
         assert (broker in gone) == (over and broker in live)

@@ -5,19 +5,19 @@ from __future__ import annotations
 import pytest
 
 from kafka_steward.assignment import TopicPartition
+from kafka_steward.document_api.controller import DocumentController
+from kafka_steward.execution.detection.detector import DetectionResult, Detector
 from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.runner import Runner
-from kafka_steward.execution.watching.detector import Detector, Verdict
+from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.moves import MoveState
 from kafka_steward.journal.open import Journal
 from kafka_steward.journal.plans import PlanStatus
-from kafka_steward.protocol.live import Protocol
 from tests.crash import Died, Faults
-from tests.protocol.yard import WATCH, Yard, document
+from tests.protocol.simulated_watch import WATCH, Yard, document
 from tests.rings import one_in
-from tests.worlds import WHO, heal_moves, journal_over, plan_of
+from tests.simulated_plan import WHO, heal_moves, journal_over, plan_of
 
 T0 = TopicPartition("t", 0)
 
@@ -29,13 +29,13 @@ def test_case_1_reassign_partitions_was_created_while_nobody_looked() -> None:
         '{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[2,3],"original_replicas":[1,2]}]}',
     )
     yard.simulator.alter({T0: (2, 3)})  # as Kafka does by itself
-    yard.new_watch().look()
+    yard.new_watch().poll()
     record = yard.record("t-0")
     assert record is not None
     assert (record.legacy, record.original_replicas, record.replicas, record.top) == (True, (1, 2), (2, 3), 2)
     yard.simulator.run()
     yard.journal.tree.delete(paths.REASSIGN_PARTITIONS, version=0)
-    yard.new_watch().look()
+    yard.new_watch().poll()
     assert yard.record("t-0") is None
 
 
@@ -52,10 +52,10 @@ def test_case_2_requests_were_created_while_nobody_looked() -> None:
 @pytest.mark.parametrize("kind", ["dies before", "dies after"])
 def test_case_3_what_was_in_flight_is_gone_on_with(kind: str) -> None:
     counted = Faults()
-    wrapped(two_of_one_plan(), counted).look()
+    wrapped(two_of_one_plan(), counted).poll()
     yard = two_of_one_plan()
     with pytest.raises(Died):
-        wrapped(yard, Faults(counted.calls.index("cluster.alter"), kind)).look()
+        wrapped(yard, Faults(counted.calls.index("cluster.alter"), kind)).poll()
     in_flight = yard.record("t-0")
     assert in_flight is not None
     assert (in_flight.original_replicas, in_flight.replicas) == ((1, 2), (2, 3))
@@ -84,13 +84,13 @@ def test_a_later_source_never_overrides_an_earlier_one_of_the_other_route(legacy
         yard.simulator.alter({T0: (2, 3)})
         yard.look()
         yard.ask("t-0 24")
-        said = yard.new_watch().look().sentences
+        said = yard.new_watch().poll().sentences
         assert "refused, it is being reassigned by another route already, /admin/reassign_partitions." in said[0]
     else:
         yard.ask("t-0 24")
         yard.look()
         yard.journal.tree.create(paths.REASSIGN_PARTITIONS, document(["t-0 23"]))
-        said = yard.new_watch().look().sentences
+        said = yard.new_watch().poll().sentences
         assert "t-0 is asked for by /admin/reassign_partitions too, and is being reassigned by a request" in said[-1]
     record = yard.record("t-0")
     assert record is not None
@@ -103,7 +103,7 @@ def test_a_partition_that_waits_in_a_plan_is_not_written_down_for_the_old_route(
     yard.look()
     assert (yard.flying(), yard.record("t-1")) == (["t-0"], None)  # it waits, and nothing is noted of it yet
     yard.journal.tree.create(paths.REASSIGN_PARTITIONS, document(["t-1 235"]))
-    said = yard.new_watch().look().sentences
+    said = yard.new_watch().poll().sentences
     assert "t-1 is asked for by /admin/reassign_partitions too, and is being reassigned by a request" in said[-1]
     assert yard.record("t-1") is None
     yard.run()
@@ -134,8 +134,8 @@ def due() -> Yard:
     return yard
 
 
-def detect(yard: Yard) -> Verdict:
-    return Detector(yard.simulator, yard.journal, yard.settings, WATCH).look()
+def detect(yard: Yard) -> DetectionResult:
+    return Detector(yard.simulator, yard.journal, yard.settings, WATCH).poll()
 
 
 def publish_heal(yard: Yard, faults: Faults) -> None:
@@ -149,13 +149,13 @@ def test_option_2_died_after_the_chunks_and_before_the_failed_entry_was_deleted(
     first = plan_of(yard.simulator, heal_moves(yard.simulator, 3, 4), failed=[3])
     publish_plan(yard.simulator, yard.journal, first, settings=yard.settings, who=WHO)
     yard.journal.tree.create(paths.failed_broker(3), '{"failure_timestamp": 1}')  # as if it had not been deleted
-    runner = Runner(yard.simulator, yard.journal, first.digest, yard.settings, WHO)
+    runner = PlanRunner(yard.simulator, yard.journal, first.digest, yard.settings, WHO)
     while not runner.step().ended:
         yard.simulator.tick()
     again = plan_of(yard.simulator, list(first.moves), failed=[3], snapshot_digest="another")
     again = type(again)("b" * 64, again.proof, again.moves)
     publish_plan(yard.simulator, yard.journal, again, settings=yard.settings, who=WHO)
-    Runner(yard.simulator, yard.journal, again.digest, yard.settings, WHO).step()
+    PlanRunner(yard.simulator, yard.journal, again.digest, yard.settings, WHO).step()
     assert {row.state for row in yard.journal.plans.rows(again.digest)} == {MoveState.SATISFIED}
     assert yard.journal.audit.rows(plan=again.digest, action=Action.SUBMIT) == []
     assert yard.journal.tree.get(paths.failed_broker(3)) is None
@@ -172,9 +172,9 @@ def scene() -> Yard:
     return yard
 
 
-def wrapped(yard: Yard, faults: Faults) -> Protocol:
+def wrapped(yard: Yard, faults: Faults) -> DocumentController:
     """A watch whose cluster and tree die at one call."""
-    return Protocol(faults.around("cluster", yard.simulator), through(yard, faults), yard.settings, WATCH)
+    return DocumentController(faults.around("cluster", yard.simulator), through(yard, faults), yard.settings, WATCH)
 
 
 def through(yard: Yard, faults: Faults) -> Journal:
@@ -187,7 +187,7 @@ def through(yard: Yard, faults: Faults) -> Journal:
 
 def calls_of_a_look() -> int:
     faults = Faults()
-    wrapped(scene(), faults).look()
+    wrapped(scene(), faults).poll()
     return len(faults.calls)
 
 
@@ -200,7 +200,7 @@ def dies_at(kind: str, calls: range) -> None:
     for at in calls:
         yard = scene()
         try:
-            wrapped(yard, Faults(at, kind)).look()
+            wrapped(yard, Faults(at, kind)).poll()
         except Died:
             yard.simulator.tick(61)  # the step lock runs out
         yard.protocol = yard.new_watch()

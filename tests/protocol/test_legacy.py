@@ -9,11 +9,11 @@ import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.state import Snapshot
+from kafka_steward.document_api.legacy_requests import track_legacy_reassignments
+from kafka_steward.document_api.request_rules import ActiveReassignment
 from kafka_steward.journal import paths
 from kafka_steward.journal.documents import InFlight
-from kafka_steward.protocol.asking import Flight
-from kafka_steward.protocol.legacy import follow_legacy
-from tests.protocol.yard import Yard, document
+from tests.protocol.simulated_watch import Yard, document
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -22,8 +22,8 @@ def asked_of_kafka(yard: Yard, *wanted: str) -> None:
     yard.journal.tree.create(paths.REASSIGN_PARTITIONS, document(wanted))
 
 
-def follow(yard: Yard, under_way: dict[TopicPartition, Flight] | None = None) -> list[str]:
-    return follow_legacy(yard.simulator, yard.journal, under_way or {})
+def follow(yard: Yard, under_way: dict[TopicPartition, ActiveReassignment] | None = None) -> list[str]:
+    return track_legacy_reassignments(yard.simulator, yard.journal, under_way or {})
 
 
 def test_it_is_written_down_until_it_has_ended() -> None:
@@ -78,9 +78,9 @@ def test_what_cannot_be_read_is_left_to_kafka() -> None:
 
 
 UNDER_WAY = {
-    "another target": (Flight((2, 4), (1, 2), plan="p"), True),
-    "the same target": (Flight((2, 3), (1, 2), plan="p"), False),
-    "by the same route": (Flight((2, 4), (1, 2), legacy=True, plan="p"), False),
+    "another target": (ActiveReassignment((2, 4), (1, 2), plan="p"), True),
+    "the same target": (ActiveReassignment((2, 3), (1, 2), plan="p"), False),
+    "by the same route": (ActiveReassignment((2, 4), (1, 2), legacy=True, plan="p"), False),
 }
 
 
@@ -98,7 +98,7 @@ def test_what_came_by_the_other_route_is_not_written_down_again_and_told(case: s
 def test_where_nothing_came_by_the_old_route_the_cluster_is_not_asked() -> None:
     yard = Yard()
     cluster: Any = None
-    assert follow_legacy(cluster, yard.journal, {}) == []
+    assert track_legacy_reassignments(cluster, yard.journal, {}) == []
 
 
 def test_only_the_topics_that_matter_are_asked_for() -> None:

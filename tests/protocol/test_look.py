@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from kafka_steward.assignment import TopicPartition
+from kafka_steward.document_api.controller import DocumentController
 from kafka_steward.journal import paths
-from kafka_steward.protocol.live import Protocol
-from tests.protocol.yard import WATCH, Yard, document
+from tests.protocol.simulated_watch import WATCH, Yard, document
 
 
 def test_each_part_of_a_look_is_told() -> None:
@@ -22,7 +22,7 @@ def test_each_part_of_a_look_is_told() -> None:
         "/admin/reassign_partitions_queue asks to move t-1 to [2, 3, 9]: refused, the cluster has no broker 9.",
         "Left to Kafka: /admin/reassign_partitions holds a list where an object belongs; mend or delete it.",
     ]
-    assert looked.rings == {"cancel", "request"}
+    assert looked.events == {"cancel", "request"}
     assert looked.pause_s is None
 
 
@@ -46,5 +46,5 @@ def test_while_switched_off_what_waits_and_what_others_do_is_told() -> None:
 def test_only_where_the_tree_is_the_brokers_own_is_kafkas_node_looked_at() -> None:
     yard = Yard()
     yard.journal.tree.create(paths.REASSIGN_PARTITIONS, "[]")
-    watch = Protocol(yard.simulator, yard.journal, yard.settings, WATCH)
-    assert watch.look().sentences == []
+    watch = DocumentController(yard.simulator, yard.journal, yard.settings, WATCH)
+    assert watch.poll().sentences == []

@@ -19,17 +19,17 @@ from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
 from kafka_steward.cluster.throttles import Side, rates
 from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.runner import Runner
-from kafka_steward.journal.audit import Action, Who
+from kafka_steward.execution.runner import PlanRunner
+from kafka_steward.journal.audit import Action, Actor
 from kafka_steward.journal.moves import MoveState
 from kafka_steward.journal.open import open_journal
 from kafka_steward.journal.zk_options import ZooKeeperOptions
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.settings import Settings
-from tests.by_hand import plan_by_hand
 from tests.eventually import eventually
-from tests.protocol.site import SLOW, Site, gone, same, site
-from tests.protocol.yard import document
+from tests.manual_plan import plan_by_hand
+from tests.protocol.real_cluster import SLOW, Site, gone, same, site
+from tests.protocol.simulated_watch import document
 
 pytestmark = pytest.mark.apart
 
@@ -214,7 +214,7 @@ def test_236_while_reassign_cancel_is_there_nothing_starts(site: Site) -> None:
 def test_236_what_others_begin_while_reassign_cancel_is_there_is_cancelled_if_so_set(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kafka_steward.triggers.documents._TOLD_POLL_S", 1.0)  # ZooKeeper does not know of it
+    monkeypatch.setattr("kafka_steward.triggers.documents._NOTIFIED_POLL_S", 1.0)  # ZooKeeper does not know of it
     site.create("123", large=True)
     slow_down(site, "0:4")
     with site.watch(foreign_while_disabled="cancel"):
@@ -309,7 +309,7 @@ def test_46_option_2_died_after_the_chunks_and_before_the_failed_entry_was_delet
     eventually(lambda: same(4 in site.cluster.live_brokers(), False), within=60)
     zookeeper = None if site.sandbox.zookeeper is None else ZooKeeperOptions(site.sandbox.zookeeper)
     moves = [Move(site.topic, 0, (4, 2, 3), (1, 2, 3), 0, 0, "broker_failed")]
-    url, rules, who = f"sqlite:///{tmp_path}/journal.db", Settings(throttle=0), Who(person="ada")
+    url, rules, who = f"sqlite:///{tmp_path}/journal.db", Settings(throttle=0), Actor(person="ada")
     with open_journal(url, site.cluster.cluster_id, zookeeper=zookeeper) as journal:
         for turn, state in enumerate([MoveState.COMPLETED, MoveState.SATISFIED]):
             site.hands.put("/admin/failed_brokers/4", '{"failure_timestamp": 1}')  # the second time: not deleted
@@ -323,14 +323,14 @@ def test_46_option_2_died_after_the_chunks_and_before_the_failed_entry_was_delet
             with site.watch(abandon=True):
                 eventually(gone(site.hands, "/admin/failed_brokers/4"), within=60)
             assert len(chunks(site)) == 1
-            runner = Runner(site.cluster, journal, plan.digest, rules, who)
+            runner = PlanRunner(site.cluster, journal, plan.digest, rules, who)
             eventually(partial(ends, runner), within=60)
             assert [row.state for row in journal.plans.rows(plan.digest)] == [state]
             assert site.hands.children("/admin/reassign_chunks") == []
     site.sandbox.restart(4)
 
 
-def ends(runner: Runner) -> None:
+def ends(runner: PlanRunner) -> None:
     progress = runner.step()
     assert progress.ended, progress
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from kafka_steward.assignment import TopicPartition
+from kafka_steward.document_api import request_documents
+from kafka_steward.document_api.request_documents import read_queue, read_requests
+from kafka_steward.document_api.request_rules import RequestedAssignment
 from kafka_steward.journal import paths
 from kafka_steward.journal.tree import MAX_BYTES, Node
-from kafka_steward.protocol import papers
-from kafka_steward.protocol.asking import Asked
-from kafka_steward.protocol.papers import read_queue, read_requests
 from tests.memory_tree import MemoryTree
-from tests.protocol.yard import document
+from tests.protocol.simulated_watch import document
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 ONE = document(["t-0 23"])
@@ -46,7 +46,7 @@ def test_of_those_that_one_statement_made_the_path_tells_the_order(tree: MemoryT
 def test_of_many_the_oldest_are_read_and_what_has_no_number_waits(
     tree: MemoryTree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(papers, "BATCH", 3)
+    monkeypatch.setattr(request_documents, "BATCH", 3)
     put(tree, "by-hand", *(f"request_{number}" for number in (12, 3, 7, 30)))
     assert names(tree) == ["request_3", "request_7", "request_12"]
     for number in (3, 7, 12):
@@ -63,13 +63,32 @@ def test_beside_one_that_someone_deletes_meanwhile_the_numbered_are_read_and_the
     assert read_requests(tree)[1]
 
 
+def test_of_those_without_a_number_the_oldest_are_read_whatever_their_names(
+    tree: MemoryTree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(request_documents, "BATCH", 3)
+    put(tree, "zebra", "yak", "request_7", "ant", "bee")
+    assert names(tree) == ["request_7", "zebra", "yak"]
+    assert read_requests(tree)[1]
+
+
+def test_of_those_without_a_number_no_more_than_a_megabyte_is_read_at_once(tree: MemoryTree) -> None:
+    for name in ("request_1", "zebra", "ant", "bee"):
+        tree.create(f"{paths.REASSIGNMENT_REQUESTS}/{name}", document(["t-0 23"], padding="x" * 400_000))
+    assert names(tree) == ["request_1", "zebra", "ant"]
+    assert read_requests(tree)[1]
+
+
 @pytest.mark.parametrize("legacy", [False, True])
 def test_a_document_says_what_it_asks_for_by_which_route_and_where_it_is(tree: MemoryTree, legacy: bool) -> None:
     node = tree.create_sequential(paths.REQUEST_PREFIX, document(["t-1 345", "t-0 23"], legacy=legacy))
     (paper,), _ = read_requests(tree)
-    assert (paper.node, paper.fault) == (node, "")
-    assert paper.source == f"{node.path}@{node.created_id}"
-    assert paper.asked == [Asked(T1, (3, 4, 5), node.path, legacy), Asked(T0, (2, 3), node.path, legacy)]
+    assert (paper.node, paper.parse_error) == (node, "")
+    assert paper.document_id == f"{node.path}@{node.created_id}"
+    assert paper.requested == [
+        RequestedAssignment(T1, (3, 4, 5), node.path, legacy),
+        RequestedAssignment(T0, (2, 3), node.path, legacy),
+    ]
 
 
 def test_the_queue_is_one_document(tree: MemoryTree) -> None:
@@ -77,7 +96,7 @@ def test_the_queue_is_one_document(tree: MemoryTree) -> None:
     node = tree.create(paths.REASSIGN_QUEUE, ONE)
     paper = read_queue(tree)
     assert paper is not None
-    assert (paper.node, paper.asked) == (node, [Asked(T0, (2, 3), node.path)])
+    assert (paper.node, paper.requested) == (node, [RequestedAssignment(T0, (2, 3), node.path)])
 
 
 @pytest.mark.parametrize(
@@ -94,7 +113,7 @@ def test_what_cannot_be_done_is_told(tree: MemoryTree, text: str, fault: str) ->
     tree._nodes[node.path] = node  # as one SQL insert may
     paper = read_queue(tree)
     assert paper is not None
-    assert (paper.node, paper.asked, paper.fault) == (node, (), fault.format(path=node.path))
+    assert (paper.node, paper.requested, paper.parse_error) == (node, (), fault.format(path=node.path))
 
 
 def test_one_that_is_as_long_as_a_document_may_be_is_read(tree: MemoryTree) -> None:
@@ -102,4 +121,4 @@ def test_one_that_is_as_long_as_a_document_may_be_is_read(tree: MemoryTree) -> N
     tree.create(paths.REASSIGN_QUEUE, text.replace('""', f'"{"x" * (MAX_BYTES - len(text))}"'))
     paper = read_queue(tree)
     assert paper is not None
-    assert (len(paper.node.data), paper.fault) == (MAX_BYTES, "")
+    assert (len(paper.node.data), paper.parse_error) == (MAX_BYTES, "")

@@ -7,16 +7,16 @@ import json
 import pytest
 
 from kafka_steward.assignment import TopicPartition
+from kafka_steward.document_api.queueing import queue_add, queue_list, queue_remove, remove_started
 from kafka_steward.errors import DocumentError, RequestError
 from kafka_steward.execution.cancelling import request_cancel
-from kafka_steward.execution.runner import Runner
+from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal import paths
 from kafka_steward.journal.plans import PlanStatus
-from kafka_steward.protocol.queueing import queue_add, queue_list, queue_remove, shorten
 from tests.crash import Died
 from tests.memory_tree import MemoryTree
-from tests.protocol.yard import Yard, document
-from tests.worlds import WHO
+from tests.protocol.simulated_watch import Yard, document
+from tests.simulated_plan import WHO
 
 THREE = document(["t-0 23", "t-1 234", "t-2 345"])
 
@@ -110,7 +110,7 @@ def test_what_waits_of_several_plans_stays_in_the_queue() -> None:
     yard.ask("t-0 23")
     yard.look()  # what is in flight is not the queue's
     queue_add(yard.journal, document(["t-1 234"]), who=WHO)
-    assert yard.look().rings == {"request"}
+    assert yard.look().events == {"request"}
     node = yard.journal.tree.get(paths.REASSIGN_QUEUE)
     assert node is not None
     yard.journal.tree.set(node.path, document(["t-1 234", "t-2 345"]), version=node.version)
@@ -138,13 +138,15 @@ def test_what_was_cancelled_does_not_begin_again_when_a_watch_died_before_it_emp
     yard = Yard()
     queue_add(yard.journal, THREE, who=WHO)
     with monkeypatch.context() as dying:
-        dying.setattr("kafka_steward.protocol.live.shorten", die)
+        dying.setattr("kafka_steward.document_api.controller.remove_started", die)
         with pytest.raises(Died):
             yard.look()
     assert (yard.flying(), queued(yard)) == (["t-0", "t-1", "t-2"], ["t-0", "t-1", "t-2"])
     (plan,) = yard.journal.plans.unfinished()
     request_cancel(yard.journal, plan.digest, who=WHO, reason="not now")
-    runner = Runner(yard.simulator, yard.journal, plan.digest, yard.settings, WHO)  # as the command line carries it out
+    runner = PlanRunner(
+        yard.simulator, yard.journal, plan.digest, yard.settings, WHO
+    )  # as the command line carries it out
     while not runner.step().ended:
         yard.simulator.tick()
     yard.protocol = yard.new_watch()
@@ -173,9 +175,9 @@ QUEUE = document(["t-0 23", "t-1 2"], by="ada")
 def test_what_has_not_started_stays_in_the_queue_as_it_was_written() -> None:
     tree = MemoryTree(lambda: 5)
     node = tree.create(paths.REASSIGN_QUEUE, QUEUE)
-    shorten(tree, node, {TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("t", 2)})
+    remove_started(tree, node, {TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("t", 2)})
     assert tree.get(node.path) == node  # nothing is written
-    shorten(tree, node, {TopicPartition("t", 1)})
+    remove_started(tree, node, {TopicPartition("t", 1)})
     left = tree.get(node.path)
     assert left is not None
     assert json.loads(left.data) == {
@@ -183,7 +185,7 @@ def test_what_has_not_started_stays_in_the_queue_as_it_was_written() -> None:
         "partitions": [{"topic": "t", "partition": 1, "replicas": [2]}],
         "by": "ada",
     }
-    shorten(tree, left, set())
+    remove_started(tree, left, set())
     assert tree.get(node.path) is None
 
 
@@ -192,10 +194,10 @@ def test_a_queue_that_someone_changes_meanwhile_is_left_to_the_next_look(keep: s
     tree = MemoryTree(lambda: 5)
     node = tree.create(paths.REASSIGN_QUEUE, QUEUE)
     changed = tree.set(node.path, QUEUE.replace("ada", "bob"), version=0)
-    shorten(tree, node, keep)
+    remove_started(tree, node, keep)
     assert tree.get(node.path) == changed
     tree.delete(node.path, version=1)
-    shorten(tree, node, keep)
+    remove_started(tree, node, keep)
     assert tree.get(node.path) is None
 
 

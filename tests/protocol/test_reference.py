@@ -11,8 +11,8 @@ import jsonschema
 import pytest
 
 from kafka_steward.journal.approvals import Approval
-from kafka_steward.journal.documents import Chunk, ChunkPartition, FailedBroker, InFlight, RollingBounce
-from kafka_steward.journal.owed import AskedPartitions, OwedReplicas
+from kafka_steward.journal.documents import AnnouncedRestartDocument, Chunk, ChunkPartition, FailedBroker, InFlight
+from kafka_steward.journal.pending import DeferredPartitions, PendingReplicas
 from kafka_steward.journal.requests import CancelRequest, Request, SwitchedOff
 
 ROOT = Path(__file__).parents[2]
@@ -23,7 +23,7 @@ SENTENCES = re.findall(r"^\| (?:236|46) \|.*$", PAGE, re.MULTILINE)
 MOVED = (ChunkPartition("t", 0, (1, 2), (2, 3), "id"),)
 DOCUMENTS = [
     ("failed_brokers", FailedBroker(5).to_json()),
-    ("rolling_bounce", RollingBounce(5, 7).to_json()),
+    ("rolling_bounce", AnnouncedRestartDocument(5, 7).to_json()),
     ("reassign_cancel", SwitchedOff("ada", "racks").to_json()),
     ("cancel_reassignment_in_progress", CancelRequest("d", "plan", "ada", "why").to_json()),
     ("reassignment_requests", Request(MOVED, legacy=True).to_json()),
@@ -32,8 +32,8 @@ DOCUMENTS = [
     ("reassign_partitions_queue", (KIPS / "236_queue.json").read_text()),
     ("reassign_chunks", Chunk(MOVED, True, "d", 0).to_json()),
     ("reassignments", InFlight((1, 2), (2, 3), True, 2, "d").to_json()),
-    ("owed", OwedReplicas.of((2, 1), 3, "id").to_json()),
-    ("partitions_asked", AskedPartitions(12, "id", "ada").to_json()),
+    ("owed", PendingReplicas.of((2, 1), 3, "id").to_json()),
+    ("partitions_asked", DeferredPartitions(12, "id", "ada").to_json()),
     ("approvals", Approval("3f2a91c0" * 8, "ann", "looks right", 5).to_json()),
 ]
 

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafka_steward.assignment import TopicPartition
+from kafka_steward.document_api.plan_scheduler import PollResult
 from kafka_steward.errors import KafkaRefused
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.journal import paths
@@ -17,10 +18,9 @@ from kafka_steward.journal.audit import Action, Outcome
 from kafka_steward.journal.documents import Chunk
 from kafka_steward.journal.plans import PlanStatus
 from kafka_steward.journal.tree import Node
-from kafka_steward.protocol.driving import Looked
-from tests.protocol.yard import Yard, document
+from tests.protocol.simulated_watch import Yard, document
 from tests.rings import tried
-from tests.worlds import WHO, heal_moves, move, plan_of
+from tests.simulated_plan import WHO, heal_moves, move, plan_of
 
 T0 = TopicPartition("t", 0)
 
@@ -28,7 +28,7 @@ T0 = TopicPartition("t", 0)
 def test_a_request_is_carried_out_and_can_be_followed_in_the_tree() -> None:
     yard = Yard()
     yard.ask("t-0 23")
-    assert yard.look().rings == {"request"}
+    assert yard.look().events == {"request"}
     record = yard.record("t-0")
     assert record is not None
     assert (record.original_replicas, record.replicas, record.top, record.legacy) == ((1, 2), (2, 3), 2, False)
@@ -228,9 +228,9 @@ def test_while_another_process_steps_what_is_left_to_do_waits_for_the_next_look(
 
 
 def test_the_soonest_of_all_that_is_awaited_is_when_to_look_again() -> None:
-    looked = Looked()
+    looked = PollResult()
     for seconds in (5.0, 0.5, 3.0):
-        looked.soon(seconds)
+        looked.within(seconds)
     assert looked.pause_s == 0.5
 
 
@@ -381,7 +381,7 @@ def test_who_looks_at_the_same_time_changes_nothing() -> None:
     for number in range(6):
         yard.ask(f"t-0 {'23' if number % 2 else '24'}", "t-1 234")
         yard.look()
-        other.look()
+        other.poll()
         yard.simulator.tick()
     yard.run()
     assert (yard.replicas("t-0"), yard.replicas("t-1")) == ((2, 3), (2, 3, 4))

@@ -8,16 +8,16 @@ import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.state import Snapshot
-from kafka_steward.execution.inflight import note_foreign
+from kafka_steward.execution.in_flight_records import record_external
 from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.runner import Runner
+from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.documents import InFlight
 from kafka_steward.journal.plans import PlanStatus
-from tests.protocol.yard import WATCH, Yard, partition
+from tests.protocol.simulated_watch import WATCH, Yard, partition
+from tests.simulated_plan import WHO, move, plan_of
 from tests.simulator import Simulator
-from tests.worlds import WHO, move, plan_of
 
 T0 = TopicPartition("t", 0)
 
@@ -29,7 +29,7 @@ def test_an_empty_signal_cancels_all_that_is_pending_and_goes() -> None:
     yard.ask("t-1 234")
     yard.look()
     yard.journal.tree.create(paths.CANCEL_IN_PROGRESS, "")
-    assert yard.look().rings == {"cancel"}
+    assert yard.look().events == {"cancel"}
     yard.run()
     assert (yard.replicas("t-0"), yard.replicas("t-1")) == ((1, 2), (2, 3, 1))
     assert {record.status for record in yard.journal.plans.latest(5)} == {PlanStatus.CANCELLED}
@@ -41,7 +41,7 @@ def test_it_cancels_a_dags_plan_that_nobody_steps() -> None:
     yard = Yard()
     plan = plan_of(yard.simulator, [move("t-1", "231", "234")], operation="rebalance")
     publish_plan(yard.simulator, yard.journal, plan, settings=yard.settings, who=WHO)
-    Runner(yard.simulator, yard.journal, plan.digest, yard.settings, WHO).step()
+    PlanRunner(yard.simulator, yard.journal, plan.digest, yard.settings, WHO).step()
     yard.journal.tree.create(paths.CANCEL_IN_PROGRESS, f'{{"plan": "{plan.digest}", "person": "ada"}}')
     yard.run()
     assert yard.replicas("t-1") == (2, 3, 1)
@@ -54,7 +54,7 @@ def test_with_the_scope_of_a_plan_what_is_complete_goes_back_too() -> None:
     yard = Yard(max_in_flight=1)
     plan = plan_of(yard.simulator, [move("t-0", "12", "23"), move("t-1", "231", "234", position=1)], operation="apply")
     publish_plan(yard.simulator, yard.journal, plan, settings=yard.settings, who=WHO)
-    runner = Runner(yard.simulator, yard.journal, plan.digest, yard.settings, WHO)
+    runner = PlanRunner(yard.simulator, yard.journal, plan.digest, yard.settings, WHO)
     for _ in range(6):
         runner.step()
         yard.simulator.tick()
@@ -69,7 +69,7 @@ def test_a_signal_that_a_step_heard_before_the_watch_did_takes_back_what_is_comp
     yard.ask("t-0 23", "t-1 234")
     yard.look()
     (record,) = yard.journal.plans.unfinished()
-    runner = Runner(yard.simulator, yard.journal, record.digest, yard.settings, WHO)
+    runner = PlanRunner(yard.simulator, yard.journal, record.digest, yard.settings, WHO)
     while yard.simulator.snapshot().partitions[T0].replicas != (2, 3):
         yard.simulator.tick()
     yard.journal.tree.create(paths.CANCEL_IN_PROGRESS, '{"scope": "plan"}')
@@ -93,7 +93,7 @@ def test_one_that_cannot_be_read_cancels_and_is_kept(who: str) -> None:
     yard = Yard()
     plan = plan_of(yard.simulator, [move("t-1", "231", "234")], operation="apply")
     publish_plan(yard.simulator, yard.journal, plan, settings=yard.settings, who=WHO)
-    runner = Runner(yard.simulator, yard.journal, plan.digest, yard.settings, WHO)
+    runner = PlanRunner(yard.simulator, yard.journal, plan.digest, yard.settings, WHO)
     runner.step()
     yard.journal.tree.create(paths.CANCEL_IN_PROGRESS, '{"plan": ')
     _ = runner.step() if who == "a step" else yard.look()
@@ -105,7 +105,7 @@ def test_one_that_cannot_be_read_cancels_and_is_kept(who: str) -> None:
 
 def foreign(yard: Yard, target: tuple[int, ...], originals: tuple[int, ...] | None) -> None:
     yard.simulator.alter({T0: target})
-    note_foreign(yard.journal.tree, T0, InFlight(originals, target, legacy=True, top=2))
+    record_external(yard.journal.tree, T0, InFlight(originals, target, legacy=True, top=2))
 
 
 def test_what_came_by_the_old_route_goes_back_to_its_originals_in_order() -> None:
@@ -157,8 +157,8 @@ def test_what_others_start_while_it_is_off_is_told_once() -> None:
     assert said.startswith("Someone reassigns t-0 though reassignments are switched off by ada since ")
     assert said.endswith("(maintenance); it is left alone.")
     assert yard.look().sentences == []
-    assert yard.new_watch().look().sentences == []
-    assert [row.entry.topic for row in yard.journal.audit.rows(action=Action.FOREIGN)] == ["t"]
+    assert yard.new_watch().poll().sentences == []
+    assert [row.entry.topic for row in yard.journal.audit.rows(action=Action.EXTERNAL)] == ["t"]
     assert yard.flying() == ["t-0"]
 
 
@@ -239,14 +239,16 @@ class TooLate:
         return self._simulator.cancel(partitions)
 
 
-def test_one_that_arrives_before_its_cancel_stays_and_its_order_is_not_awaited_for_ever() -> None:
-    yard = Yard(foreign_while_disabled="cancel")
+@pytest.mark.parametrize("mode", ["kraft", "zookeeper"])
+def test_one_that_arrives_before_its_cancel_stays_and_its_order_is_not_awaited_for_ever(mode: str) -> None:
+    yard = Yard(mode=mode, foreign_while_disabled="cancel")
     yard.protocol = yard.new_watch(TooLate(yard.simulator))
     off(yard)
     yard.simulator.alter({T0: (1, 2, 3)})
     assert yard.look().pause_s is not None
     yard.run(100)
     assert yard.replicas("t-0") == (1, 2, 3)
+    assert yard.journal.audit.rows(action=Action.REORDER) == []
 
 
 def test_one_that_would_go_offline_without_its_new_replica_is_not_cancelled() -> None:

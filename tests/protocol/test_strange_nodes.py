@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kafka_steward.execution.cancellation.cancel_runner import CancelRunner
+from kafka_steward.execution.cancellation.verification import verify_undone
+from kafka_steward.execution.detection.detector import Detector
 from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.runner import Runner
-from kafka_steward.execution.watching.detector import Detector
+from kafka_steward.execution.runner import PlanRunner
+from kafka_steward.execution.throttles import leased_rates
 from kafka_steward.journal import paths
+from kafka_steward.journal.audit import Action
 from kafka_steward.journal.tree import Node
-from tests.protocol.yard import WATCH, Yard, document
-from tests.worlds import WHO, move, plan_of
+from kafka_steward.settings import Settings
+from tests.protocol.simulated_watch import WATCH, Yard, document
+from tests.simulated_plan import WHO, journal_of, move, plan_of
 
 BOUNCE_FOR_EVER = '{"timestamp": 1, "expiry": 1' + "0" * 400 + "}"
 NO_TOPIC = '{"partitions": [{"topic": "my topic", "partition": 0, "replicas": [2, 3]}]}'
@@ -30,7 +36,12 @@ NODES = {
     "in flight of no partition": ("/admin/reassignments/t/99999999999", '{"replicas": [1, 2], "plan": "abc"}'),
     "in flight of 5000 digits": ("/admin/reassignments/t/" + "9" * 5000, '{"replicas": [1, 2], "plan": "abc"}'),
     "a failure of 5000 digits": ("/steward/failures/" + "9" * 5000, "{}"),
+    "a failed disk of a long name": ("/steward/failed_log_dirs/" + "x" * 1100, "{}"),
+    "a failed disk with a line end": ("/steward/failed_log_dirs/3\n", "{}"),
+    "a failed disk of nonsense": ("/steward/failed_log_dirs/4", "[]"),
     "a throttle of no broker": ("/steward/borrowed/broker/my broker/rate", "{}"),
+    "a throttle of a broker beyond 32 bits": ("/steward/borrowed/broker/99999999999/x", "{}"),
+    "a throttle of a broker of 300 digits": ("/steward/borrowed/broker/" + "9" * 300, "{}"),
     "a throttle of nonsense": ("/steward/borrowed/topic/t/x", '{"version": 1, "entries": {"a b": ["x"]}}'),
     "owed to no topic": ("/steward/owed/my topic/0", '{"version": 1, "replicas": [1, -1]}'),
     "owed to a partition of no digits": ("/steward/owed/t/²", '{"version": 1, "replicas": [1, -1]}'),
@@ -76,12 +87,12 @@ def test_a_dead_broker_is_noticed_and_nothing_is_written_at_each_look(path: str,
     yard = yard_with(path, data)
     yard.simulator.kill(2)
     looking = detector(yard)
-    assert looking.look().down == (2,)
+    assert looking.poll().down == (2,)
     assert yard.journal.tree.get("/admin/failed_brokers/2") is not None
     rows = len(yard.journal.audit.rows())
     for _ in range(4):
         yard.simulator.tick(31)
-        assert detector(yard).look().down == (2,)
+        assert detector(yard).poll().down == (2,)
     assert len(yard.journal.audit.rows()) == rows
 
 
@@ -99,7 +110,7 @@ def test_a_plan_goes_on_beside_it(path: str, data: str) -> None:
     yard = yard_with(path, data)
     plan = plan_of(yard.simulator, [move("t-0", "12", "15")], operation="apply")
     publish_plan(yard.simulator, yard.journal, plan, settings=yard.settings, who=WHO)
-    runner = Runner(yard.simulator, yard.journal, plan.digest, yard.settings, WHO)
+    runner = PlanRunner(yard.simulator, yard.journal, plan.digest, yard.settings, WHO)
     for _ in range(20):
         if runner.step().ended:
             break
@@ -107,15 +118,44 @@ def test_a_plan_goes_on_beside_it(path: str, data: str) -> None:
     assert yard.replicas("t-0") == (1, 5)
 
 
-def test_a_switch_with_a_reason_of_a_megabyte_holds_moves_with_a_short_one() -> None:
-    yard = Yard()
+@STRANGE
+def test_a_plan_is_cancelled_and_verified_beside_it(path: str, data: str) -> None:
+    yard = yard_with(path, data)
+    yard.settings = Settings.of({"throttle": 1_000})
     plan = plan_of(yard.simulator, [move("t-0", "12", "15")], operation="apply")
     publish_plan(yard.simulator, yard.journal, plan, settings=yard.settings, who=WHO)
-    put(yard, paths.REASSIGN_CANCEL, json.dumps({"person": "\ud800", "reason": "\x1b[2J" + "r" * 900_000}))
-    runner = Runner(yard.simulator, yard.journal, plan.digest, yard.settings, WHO)
+    PlanRunner(yard.simulator, yard.journal, plan.digest, yard.settings, WHO).step()
+    assert leased_rates(yard.journal, [plan.digest])
+    undo = CancelRunner(
+        yard.simulator, yard.journal, plan.digest, yard.settings, WHO, scope="plan", reason="wrong plan"
+    )
+    for _ in range(20):
+        if undo.step().ended:
+            break
+        yard.simulator.tick()
+    assert (yard.replicas("t-0"), undo.owing) == ((1, 2), [])
+    assert verify_undone(yard.simulator, yard.journal, plan.digest).ok
+
+
+def test_a_switch_with_a_reason_of_a_megabyte_and_of_half_a_character_holds_moves_with_a_short_one(
+    tmp_path: Path,
+) -> None:
+    yard = Yard()
+    yard.journal = journal_of(yard.simulator, tmp_path)  # tables in memory would take half a character
+    plan = plan_of(yard.simulator, [move("t-0", "12", "15")], operation="apply")
+    publish_plan(yard.simulator, yard.journal, plan, settings=yard.settings, who=WHO)
+    put(yard, paths.REASSIGN_CANCEL, json.dumps({"person": "\ud800", "reason": "\x1b[2J\udc00" + "r" * 900_000}))
+    runner = PlanRunner(yard.simulator, yard.journal, plan.digest, yard.settings, WHO)
     sentence = runner.step().sentence
     (row,) = yard.journal.plans.rows(plan.digest)
     assert "\x1b" not in row.detail
     assert 900 < len(row.detail) < 1500
     assert len(sentence) < 3000
     row.detail.encode()
+
+
+def test_what_is_moved_aside_is_recorded_as_the_work_of_the_watch() -> None:
+    yard = yard_with("/admin/failed_brokers/foo", "{}")
+    (sentence,) = yard.look().sentences
+    (row,) = yard.journal.audit.rows()
+    assert (row.entry.action, row.entry.reason, row.entry.who) == (Action.REPAIR, sentence, WATCH)

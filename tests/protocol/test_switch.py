@@ -9,13 +9,13 @@ import pytest
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import RequestError
 from kafka_steward.execution.cancelling import request_cancel
-from kafka_steward.execution.switch import switch_off, switch_on, why_off
+from kafka_steward.execution.reassignment_disable import disable_reassignment, disabled_reason, enable_reassignment
 from kafka_steward.journal import paths
-from kafka_steward.journal.audit import Who
+from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.plans import PlanStatus
 from kafka_steward.settings import Settings
+from tests.simulated_plan import WHO, World, memory_journal, move
 from tests.simulator import Simulator
-from tests.worlds import WHO, World, memory_journal, move
 
 MOVES = [move("t-0", "123", "423"), move("t-1", "123", "143", position=1)]
 UNTHROTTLED = Settings(throttle=0)
@@ -28,7 +28,7 @@ def world(settings: Settings = UNTHROTTLED) -> World:
 
 def test_nothing_starts_while_it_is_off_and_everything_once_it_is_on() -> None:
     place = world()
-    told = switch_off(place.journal, who=WHO, reason="the racks are being moved")
+    told = disable_reassignment(place.journal, who=WHO, reason="the racks are being moved")
     assert told.startswith("Reassignments are switched off by ada since 1970-01-01 00:16:40 UTC (the racks are being")
     for _ in range(150):
         progress = place.step()
@@ -38,7 +38,7 @@ def test_nothing_starts_while_it_is_off_and_everything_once_it_is_on() -> None:
         "(the racks are being moved); to allow them, delete /admin/reassign_cancel."
     )
     assert place.simulator.reassignments() == {}
-    assert switch_on(place.journal, who=WHO).startswith(
+    assert enable_reassignment(place.journal, who=WHO).startswith(
         "Reassignments are allowed again; they were switched off by ada"
     )
     assert place.run().status is PlanStatus.COMPLETED
@@ -59,7 +59,7 @@ def test_what_runs_is_let_finish_and_nothing_more_begins() -> None:
 def test_a_cancel_works_while_it_is_off() -> None:
     place = world()
     place.step()
-    switch_off(place.journal, who=WHO, reason="stop")
+    disable_reassignment(place.journal, who=WHO, reason="stop")
     request_cancel(place.journal, place.digest, who=WHO, reason="back")
     assert place.run().status is PlanStatus.CANCELLED
     assert [place.replicas(name) for name in ("t-0", "t-1")] == [(1, 2, 3), (1, 2, 3)]
@@ -69,21 +69,21 @@ def test_a_cancel_works_while_it_is_off() -> None:
 def test_whatever_it_holds_its_presence_counts(garbage: str) -> None:
     place = world()
     place.journal.tree.create(paths.REASSIGN_CANCEL, garbage)
-    assert why_off(place.journal.tree) == "by someone unnamed since 1970-01-01 00:16:40 UTC"
+    assert disabled_reason(place.journal.tree) == "by someone unnamed since 1970-01-01 00:16:40 UTC"
     place.step()
     assert place.simulator.reassignments() == {}
 
 
 def test_the_second_to_switch_off_is_told_of_the_first() -> None:
     place = world()
-    switch_off(place.journal, who=WHO, reason="first")
-    told = switch_off(place.journal, who=Who(person="bob"), reason="second")
+    disable_reassignment(place.journal, who=WHO, reason="first")
+    told = disable_reassignment(place.journal, who=Actor(person="bob"), reason="second")
     assert told == "Reassignments are switched off already, by ada since 1970-01-01 00:16:40 UTC (first)."
-    switch_on(place.journal, who=WHO)
-    assert switch_on(place.journal, who=WHO) == "Reassignments are allowed already."
+    enable_reassignment(place.journal, who=WHO)
+    assert enable_reassignment(place.journal, who=WHO) == "Reassignments are allowed already."
     assert [row.entry.after for row in place.journal.audit.rows()] == ["disabled", "enabled"]
 
 
 def test_nobody_switches_off_without_a_reason() -> None:
     with pytest.raises(RequestError, match="Say why reassignments are switched off"):
-        switch_off(world().journal, who=WHO, reason=" ")
+        disable_reassignment(world().journal, who=WHO, reason=" ")

@@ -7,19 +7,19 @@ from typing import Any
 import pytest
 
 from kafka_steward.assignment import TopicPartition
+from kafka_steward.document_api.queueing import queue_add, queue_remove
 from kafka_steward.execution.cancel_signal import CANCEL_SIGNAL, consume_cancel_signal
-from kafka_steward.execution.inflight import note_foreign
+from kafka_steward.execution.in_flight_records import record_external
 from kafka_steward.journal import paths
-from kafka_steward.journal.audit import Action, Code, Entry, Outcome, Who
+from kafka_steward.journal.audit import Action, Actor, AuditRecord, Code, Outcome
 from kafka_steward.journal.documents import InFlight
 from kafka_steward.journal.requests import CancelRequest
-from kafka_steward.protocol.queueing import queue_add, queue_remove
-from tests.protocol.yard import WATCH, Yard, document
-from tests.worlds import WHO
+from tests.protocol.simulated_watch import WATCH, Yard, document
+from tests.simulated_plan import WHO
 
 T0 = TopicPartition("t", 0)
 FIRST = f"{paths.REQUEST_PREFIX}0000000000"
-Row = tuple[Entry, Outcome, str]
+Row = tuple[AuditRecord, Outcome, str]
 
 
 def rows(yard: Yard, *actions: Action, **more: Any) -> list[Row]:
@@ -38,7 +38,7 @@ def test_a_request_that_cannot_be_read() -> None:
     assert said.startswith(f"{FIRST} was not carried out: {FIRST} does not hold JSON (")
     assert said.endswith("); mend or delete it. What it held is kept at /steward/quarantine/doc_0000000000/text.")
     fault = said.removeprefix(f"{FIRST} was not carried out: ").partition(" What it held")[0]
-    entry = Entry(Action.REQUEST, said, before=text[:2000], who=WATCH)
+    entry = AuditRecord(Action.REQUEST, said, before=text[:2000], who=WATCH)
     assert rows(yard, Action.REQUEST) == [(entry, Outcome.REFUSED, fault)]
 
 
@@ -55,7 +55,7 @@ def test_what_is_refused_and_what_needs_nothing(wanted: str, judged: str, action
     target = [int(digit) for digit in wanted[-2:]]
     said = f"{FIRST} asks to move t-0 to {target}: {judged}."
     assert yard.look().sentences == [said]
-    entry = Entry(action, said, topic="t", partition=0, after=target, who=WATCH)
+    entry = AuditRecord(action, said, topic="t", partition=0, after=target, who=WATCH)
     assert rows(yard, Action.REQUEST, Action.SKIP) == [(entry, outcome, judged.partition(", ")[2])]
 
 
@@ -69,7 +69,7 @@ def test_the_plan_that_a_request_became(legacy: bool) -> None:
     assert f"Plan {record.digest[:12]}, asked for by {FIRST}: 2 partitions." in said
     asked = {"sources": [f"{FIRST}@{node.created_id}"], "legacy": legacy}
     assert record.extra == {"asked": asked}
-    entry = Entry(
+    entry = AuditRecord(
         Action.PUBLISH,
         f"2 partitions to move, asked for by {FIRST}",
         plan=record.digest,
@@ -118,8 +118,8 @@ def test_the_queue_that_someone_adds_and_takes_away() -> None:
     assert len(node.data) > 2000
     queue_remove(yard.journal, who=WHO)
     assert rows(yard, Action.REQUEST) == [
-        (Entry(Action.REQUEST, "queued 60 partitions", who=WHO), Outcome.DONE, ""),
-        (Entry(Action.REQUEST, "took the queue away", before=node.data[:2000], who=WHO), Outcome.DONE, ""),
+        (AuditRecord(Action.REQUEST, "queued 60 partitions", who=WHO), Outcome.DONE, ""),
+        (AuditRecord(Action.REQUEST, "took the queue away", before=node.data[:2000], who=WHO), Outcome.DONE, ""),
     ]
 
 
@@ -138,7 +138,7 @@ def test_what_is_taken_out_of_the_queue_before_it_began() -> None:
 # The signal
 
 BACK = "t-0, which someone else was reassigning to [3, 2], is back at [1, 2]."
-CALLER = Who("kafka_steward_watch", "manual__1", "watch", 2, "airflow")
+CALLER = Actor("kafka_steward_watch", "manual__1", "watch", 2, "airflow")
 
 
 def heed(yard: Yard, request: CancelRequest) -> list[str]:
@@ -150,7 +150,7 @@ def heed(yard: Yard, request: CancelRequest) -> list[str]:
 
 def foreign(yard: Yard, target: tuple[int, ...], originals: tuple[int, ...] | None) -> None:
     yard.simulator.alter({T0: target})
-    note_foreign(yard.journal.tree, T0, InFlight(originals, target, legacy=True, top=2))
+    record_external(yard.journal.tree, T0, InFlight(originals, target, legacy=True, top=2))
 
 
 def test_the_signal_is_heard_for_whoever_wrote_it() -> None:
@@ -164,10 +164,10 @@ def test_the_signal_is_heard_for_whoever_wrote_it() -> None:
     changed = yard.journal.plans.get(record.digest)
     assert changed is not None
     assert changed.cancel == request
-    asker = Who(dag_id="kafka_steward_watch", task_id="watch", person="ada")
+    asker = Actor(dag_id="kafka_steward_watch", task_id="watch", person="ada")
     asked, heard = rows(yard, Action.REQUEST)
     assert (asked[0].plan, asked[0].who) == (record.digest, asker)
-    assert heard == (Entry(Action.REQUEST, said[0], after=CANCEL_SIGNAL, who=asker), Outcome.DONE, "")
+    assert heard == (AuditRecord(Action.REQUEST, said[0], after=CANCEL_SIGNAL, who=asker), Outcome.DONE, "")
 
 
 def test_plans_and_what_others_started_are_told_together() -> None:
@@ -183,7 +183,7 @@ def test_plans_and_what_others_started_are_told_together() -> None:
 def test_all_that_is_as_it_was_before_is_told() -> None:
     yard = Yard(f"t: {' '.join(['12'] * 9)}")
     for number in range(9):
-        note_foreign(yard.journal.tree, TopicPartition("t", number), InFlight((1, 2), (2, 3), legacy=True))
+        record_external(yard.journal.tree, TopicPartition("t", number), InFlight((1, 2), (2, 3), legacy=True))
     assert heed(yard, CancelRequest()) == [
         f"t-{number}, which someone else was reassigning to [2, 3], is back at [1, 2]." for number in range(9)
     ]
@@ -205,9 +205,9 @@ def test_a_signal_without_words_has_its_path_for_a_reason() -> None:
 def test_a_reason_without_end_is_cut_in_the_trail() -> None:
     yard = Yard()
     foreign(yard, (3, 2), None)
-    note_foreign(yard.journal.tree, TopicPartition("t" * 249, 1), InFlight(None, (1,), legacy=True))
+    record_external(yard.journal.tree, TopicPartition("t" * 249, 1), InFlight(None, (1,), legacy=True))
     for number in range(9):
-        note_foreign(yard.journal.tree, TopicPartition(f"{number}" * 249, 1), InFlight(None, (1,), legacy=True))
+        record_external(yard.journal.tree, TopicPartition(f"{number}" * 249, 1), InFlight(None, (1,), legacy=True))
     said = " ".join(heed(yard, CancelRequest()))
     assert len(said) > 2000
     ((entry, _, _),) = rows(yard, Action.REQUEST)
@@ -231,8 +231,8 @@ def test_what_came_by_the_old_route_is_cancelled_and_put_in_order() -> None:
     assert heed(yard, CancelRequest(reason="maintenance")) == [BACK]
     of: dict[str, Any] = {"topic": "t", "partition": 0, "before": [3, 2], "after": [1, 2], "who": CALLER}
     assert rows(yard, Action.CANCEL, Action.REORDER, Action.SKIP) == [
-        (Entry(Action.CANCEL, "someone else's reassignment: maintenance", **of), Outcome.DONE, ""),
-        (Entry(Action.REORDER, "the cancel lost the order of the replicas", **of), Outcome.DONE, ""),
+        (AuditRecord(Action.CANCEL, "someone else's reassignment: maintenance", **of), Outcome.DONE, ""),
+        (AuditRecord(Action.REORDER, "the cancel lost the order of the replicas", **of), Outcome.DONE, ""),
     ]
 
 
@@ -241,7 +241,7 @@ def test_why_one_was_not_cancelled_is_written_down_once() -> None:
     foreign(yard, (3, 2), None)
     (said,) = heed(yard, CancelRequest())
     rule = said.partition(" was not cancelled: ")[2].removesuffix(".")
-    skipped = Entry(
+    skipped = AuditRecord(
         Action.SKIP, rule, topic="t", partition=0, before=[3, 2], after=None, who=CALLER, code=Code.FORBIDDEN
     )
     assert rows(yard, Action.CANCEL, Action.REORDER, Action.SKIP) == [(skipped, Outcome.DONE, "")]
@@ -253,7 +253,7 @@ def test_of_what_has_arrived_or_is_gone_nothing_is_changed(originals: tuple[int,
     u0 = TopicPartition("u", 0)
     foreign(yard, (3, 2), originals)
     yard.simulator.alter({u0: (3, 2)})
-    note_foreign(yard.journal.tree, u0, InFlight((1, 2), (3, 2), legacy=True, top=2))
+    record_external(yard.journal.tree, u0, InFlight((1, 2), (3, 2), legacy=True, top=2))
     yard.simulator.run()
     yard.simulator.delete("u")
     assert heed(yard, CancelRequest()) == [
@@ -271,7 +271,7 @@ def test_each_of_several_that_others_start_has_its_own_row() -> None:
     yard.look()
     yard.simulator.alter({TopicPartition("t", number): (4, 5) for number in range(3)})
     said = yard.look().sentences
-    assert [entry.reason for entry, _, _ in rows(yard, Action.FOREIGN)] == said
+    assert [entry.reason for entry, _, _ in rows(yard, Action.EXTERNAL)] == said
     assert [line.split()[2] for line in said] == ["t-0", "t-1", "t-2"]
 
 
@@ -288,10 +288,10 @@ def test_what_others_start_and_what_became_of_it(policy: str) -> None:
     lost = "the cancel lost the order of the replicas"
     started = "it was started while reassignments are switched off"
     cancelled = [
-        (Entry(Action.CANCEL, started, topic="t", partition=0, who=WATCH), Outcome.DONE, ""),
-        (Entry(Action.REORDER, lost, topic="t", partition=0, who=WATCH), Outcome.DONE, ""),
+        (AuditRecord(Action.CANCEL, started, topic="t", partition=0, who=WATCH), Outcome.DONE, ""),
+        (AuditRecord(Action.REORDER, lost, topic="t", partition=0, who=WATCH), Outcome.DONE, ""),
     ]
-    assert rows(yard, Action.FOREIGN, Action.CANCEL, Action.REORDER) == [
-        (Entry(Action.FOREIGN, said[0], topic="t", partition=0, who=WATCH), Outcome.DONE, ""),
+    assert rows(yard, Action.EXTERNAL, Action.CANCEL, Action.REORDER) == [
+        (AuditRecord(Action.EXTERNAL, said[0], topic="t", partition=0, who=WATCH), Outcome.DONE, ""),
         *(cancelled if policy == "cancel" else []),
     ]

@@ -66,7 +66,7 @@ def test_a_killed_broker_is_gone_and_a_restarted_one_is_back_at_its_place(sandbo
     assert (after.port, after.rack) == (before.port, before.rack)
     assert after.pid != before.pid
     assert live(sandbox) == {1, 2, 3, 4}
-    sandbox.wait_whole([topic])
+    sandbox.wait_replicated([topic])
 
 
 @pytest.mark.before_ci("zookeeper")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_steward.sandbox.household import Household, marked_processes
+from kafka_steward.sandbox.process_group import ProcessGroup, marked_processes
 from tests.eventually import eventually
 
 pytestmark = pytest.mark.process
@@ -20,7 +20,7 @@ STUBBORN = ["bash", "-c", "trap '' TERM; setsid bash -c \"trap '' TERM; sleep 30
 OWNER = """
 import sys, time
 from pathlib import Path
-from kafka_steward.sandbox.household import Household
+from kafka_steward.sandbox.process_group import Household
 Household(sys.argv[1]).spawn({command!r}, env={{"PATH": "/usr/bin:/bin"}}, log=Path(sys.argv[2]))
 time.sleep(300)
 """
@@ -32,7 +32,7 @@ def mark(tmp_path: Path) -> str:
 
 
 def test_end_ends_what_ignores_it_and_what_it_started(mark: str, tmp_path: Path) -> None:
-    household = Household(mark)
+    household = ProcessGroup(mark)
     household.spawn(STUBBORN, env=dict(os.environ), log=tmp_path / "log")
     try:
         eventually(lambda: _at_least(mark, 3), within=10)

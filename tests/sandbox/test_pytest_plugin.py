@@ -15,8 +15,8 @@ from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
 from kafka_steward.cluster.throttles import Side, rates, set_rates
 from kafka_steward.sandbox import Sandbox
-from kafka_steward.sandbox.mending import delete_topics, mend
 from kafka_steward.sandbox.readiness import ask
+from kafka_steward.sandbox.reset import delete_topics, restore_cluster
 from tests.eventually import eventually
 
 pytestmark = pytest.mark.process
@@ -54,7 +54,7 @@ def test_damage_is_mended(sandbox: Sandbox) -> None:
     sandbox.pause(4)
     sandbox.pause_service()
     assert (sandbox.dead, sandbox.paused) == (frozenset({2}), frozenset({4}))
-    mend(sandbox)
+    restore_cluster(sandbox)
     assert (sandbox.dead, sandbox.paused) == (frozenset(), frozenset())
     brokers = ask(sandbox.bootstrap, lambda client: client.describe_cluster()["brokers"])
     assert sorted(broker["broker_id"] for broker in brokers if not broker.get("is_fenced")) == [1, 2, 3, 4]

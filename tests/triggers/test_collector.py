@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from kafka_steward.triggers.collector import spare_what_is_loaded
+from kafka_steward.triggers.collector import freeze_gc
 
 
 @pytest.fixture
 def thawing() -> Iterator[None]:
-    spare_what_is_loaded.cache_clear()
+    freeze_gc.cache_clear()
     yield
     gc.unfreeze()
 
@@ -21,16 +21,16 @@ def thawing() -> Iterator[None]:
 def test_what_is_loaded_is_not_gone_through_again() -> None:
     gc.unfreeze()
     before = len(gc.get_objects())
-    spare_what_is_loaded()
+    freeze_gc()
     assert len(gc.get_objects()) < before / 10
     assert gc.get_freeze_count() > before / 2
 
 
 @pytest.mark.usefixtures("thawing")
 def test_only_once_so_that_what_later_watches_drop_is_collected() -> None:
-    spare_what_is_loaded()
+    freeze_gc()
     frozen = gc.get_freeze_count()
     later: list[list[int]] = [[] for _ in range(1000)]
-    spare_what_is_loaded()
+    freeze_gc()
     assert gc.get_freeze_count() <= frozen
     assert later

@@ -13,22 +13,22 @@ from typing import Any, cast
 import pytest
 from kazoo.client import KazooClient
 
+from kafka_steward.document_api.event_source import AuditEventReader
+from kafka_steward.document_api.plan_scheduler import PollResult
 from kafka_steward.errors import JournalUnreachable
-from kafka_steward.execution.watching.detector import Verdict
-from kafka_steward.hooks.steward import Opened, StewardHook
+from kafka_steward.execution.detection.detector import DetectionResult
+from kafka_steward.hooks.steward import ClusterSession, StewardHook
 from kafka_steward.journal import paths
 from kafka_steward.journal.zk_options import ZooKeeperOptions
 from kafka_steward.journal.zk_watch import CONTROLLER
-from kafka_steward.protocol.driving import Looked
-from kafka_steward.protocol.heard import Ears
 from kafka_steward.settings import Settings
 from kafka_steward.triggers.documents import POLL_S, DocumentLoop
 from kafka_steward.triggers.watch import WatchTrigger
 from tests.eventually import eventually
 from tests.journal.zookeeper import ZooKeeperServer
-from tests.protocol.yard import Yard
+from tests.protocol.simulated_watch import Yard
 
-Look = tuple[dict[str, Any] | None, Looked, float]
+Look = tuple[dict[str, Any] | None, PollResult, float]
 
 
 class End(BaseException):
@@ -68,7 +68,7 @@ def run(loop: DocumentLoop) -> list[Any]:
 
 
 def look(*sentences: str, bell: dict[str, Any] | None = None) -> Look:
-    return bell, Looked(sentences=list(sentences), pause_s=0.01), POLL_S
+    return bell, PollResult(sentences=list(sentences), pause_s=0.01), POLL_S
 
 
 def test_each_sentence_is_said_once_and_each_bell_rung() -> None:
@@ -78,7 +78,7 @@ def test_each_sentence_is_said_once_and_each_bell_rung() -> None:
 
 
 def test_an_error_is_said_once_and_the_next_look_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kafka_steward.triggers.telling._BACK_OFF_S", 0.01)
+    monkeypatch.setattr("kafka_steward.triggers.reporting._BACK_OFF_S", 0.01)
     said: list[str] = []
     away = JournalUnreachable("The journal does not answer.")
     run(loop_of(Script(away, away, look("a")), said))
@@ -157,15 +157,17 @@ def test_each_change_in_zookeeper_is_looked_at_at_once_by_both_loops(monkeypatch
 def watch_of(server: ZooKeeperServer, looks: Looks, monkeypatch: pytest.MonkeyPatch) -> tuple[WatchTrigger, list[str]]:
     """A watch with this ZooKeeper, which looks by itself only each hour; and what it says."""
     hour_s = 3600.0
-    verdict = Verdict((), (), {}, (), (), (), outage=False, sentence="All live.", now_ms=1)
-    monkeypatch.setattr("kafka_steward.triggers.documents._TOLD_POLL_S", hour_s)
+    verdict = DetectionResult((), (), {}, (), (), (), outage=False, sentence="All live.", now_ms=1)
+    monkeypatch.setattr("kafka_steward.triggers.documents._NOTIFIED_POLL_S", hour_s)
     monkeypatch.setattr("kafka_steward.triggers.watch._interval_s", lambda _: hour_s)
-    monkeypatch.setattr("kafka_steward.triggers.documents.Protocol", looks.look_of("documents", Looked()))
-    monkeypatch.setattr("kafka_steward.execution.watching.detector.Detector", looks.look_of("brokers", verdict))
+    monkeypatch.setattr("kafka_steward.triggers.documents.DocumentController", looks.look_of("documents", PollResult()))
+    monkeypatch.setattr("kafka_steward.execution.detection.detector.Detector", looks.look_of("brokers", verdict))
     journal = Yard().journal
     access = SimpleNamespace(conn_id="kafka", zookeeper=ZooKeeperOptions(server.hosts), settings=Settings())
     cluster = SimpleNamespace(cluster_id=journal.cluster_id, close=lambda: None)
-    monkeypatch.setattr(StewardHook, "open", lambda _: Opened(cast("Any", access), cast("Any", cluster), journal))
+    monkeypatch.setattr(
+        StewardHook, "open", lambda _: ClusterSession(cast("Any", access), cast("Any", cluster), journal)
+    )
     said: list[str] = []
     trigger = WatchTrigger("kafka", rings="cancel")
     log = SimpleNamespace(info=lambda line, *rest: said.append(line % rest))
@@ -198,10 +200,10 @@ def test_closed_in_the_middle_of_settling_in_it_listens_to_zookeeper_no_more(mon
 
     access = SimpleNamespace(conn_id="kafka", zookeeper=ZooKeeperOptions("127.0.0.1:1"), settings=Settings())
     yard = Yard()
-    opened = Opened(cast("Any", access), cast("Any", SimpleNamespace(close=lambda: None)), yard.journal)
-    monkeypatch.setattr("kafka_steward.triggers.documents.TreeWatch", Session)
+    opened = ClusterSession(cast("Any", access), cast("Any", SimpleNamespace(close=lambda: None)), yard.journal)
+    monkeypatch.setattr("kafka_steward.triggers.documents.ZooKeeperWatcher", Session)
     monkeypatch.setattr(StewardHook, "open", lambda _: opened)
-    monkeypatch.setattr("kafka_steward.triggers.documents.Protocol", lambda *_, **__: None)
+    monkeypatch.setattr("kafka_steward.triggers.documents.DocumentController", lambda *_, **__: None)
 
     async def closed_too_early() -> None:
         loop = DocumentLoop("kafka", {}, "request", lambda *_: None, lambda: None)
@@ -218,16 +220,17 @@ def test_closed_in_the_middle_of_settling_in_it_listens_to_zookeeper_no_more(mon
 @pytest.mark.parametrize(("rings", "document"), [("cancel", "signal"), ("request", "request")])
 def test_a_document_is_heard_once_by_whoever_listens_for_its_kind(rings: str, document: str) -> None:
     yard = Yard()
-    ears = {kind: Ears(yard.journal) for kind in ("cancel", "request")}
-    assert not ears[rings].heard(rings)
+    ears = {kind: AuditEventReader(yard.journal) for kind in ("cancel", "request")}
+    assert not ears[rings].has_new(rings)
     if document == "signal":
         yard.journal.tree.create(paths.CANCEL_IN_PROGRESS, "")
     else:
         yard.ask("t-0 23")
     yard.look()
     yard.simulator.tick()
-    assert [ears[rings].heard(rings), ears[rings].heard(rings)] == [True, False]
-    assert not ears["cancel" if rings == "request" else "request"].heard("cancel" if rings == "request" else "request")
+    assert [ears[rings].has_new(rings), ears[rings].has_new(rings)] == [True, False]
+    other = "cancel" if rings == "request" else "request"
+    assert not ears[other].has_new(other)
 
 
 def test_two_watches_of_a_cluster_are_told_apart_by_what_they_ring_for() -> None:
@@ -240,7 +243,7 @@ def test_a_failure_rings_only_the_watch_that_is_for_it() -> None:
     trigger = WatchTrigger("kafka", rings="cancel")
     bells: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
     verdict = SimpleNamespace(due=(3,), down=(3,), sentence="", now_ms=1)
-    trigger._tell = lambda *_: None  # type: ignore[method-assign]  # what is told is tested elsewhere
+    trigger._report = lambda *_: None  # type: ignore[method-assign]  # what is told is tested elsewhere
 
     async def one_look() -> None:
         looks = [({"brokers": [3]}, verdict, 0.0), End()]

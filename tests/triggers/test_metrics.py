@@ -28,12 +28,12 @@ from kafka_steward.assignment import TopicPartition
 from kafka_steward.journal.records import PlanStatus
 from kafka_steward.settings import Settings
 from kafka_steward.triggers.metrics import emit_health, emit_progress
-from kafka_steward.triggers.rounds import HealthRound
-from kafka_steward.triggers.thread import ClusterThread
+from kafka_steward.triggers.periodic import HealthRound
+from kafka_steward.triggers.worker import ClusterThread
 from kafka_steward.triggers.watch import WatchTrigger
 from tests.simulator import Simulator
 from tests.triggers.progress_values import progress
-from tests.worlds import memory_journal
+from tests.simulated_plan import memory_journal
 
 stats.initialize(factory=stats_utils.get_stats_factory(), export_legacy_names=True)  # as the triggerer does
 WatchTrigger("kafka_test")._complain(ConnectionError("away"))

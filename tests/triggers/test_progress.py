@@ -36,7 +36,7 @@ def test_while_nothing_ends_a_line_every_half_minute() -> None:
     log = Log()
     for second in range(100):
         log.now_s = second
-        log.told.tell(progress(1))
+        log.told.report(progress(1))
     assert log.lines == [0, 30, 60, 90]
 
 
@@ -44,14 +44,14 @@ def test_while_partitions_end_a_line_every_five_seconds() -> None:
     log = Log()
     for second in range(12):
         log.now_s = second
-        log.told.tell(progress(second, total=100))
+        log.told.report(progress(second, total=100))
     assert log.lines == [0, 5, 10]
 
 
 @pytest.mark.parametrize("status", [PlanStatus.COMPLETED, PlanStatus.STUCK])
 def test_the_end_is_told_at_once(status: PlanStatus) -> None:
     log = Log()
-    log.told.tell(progress(1))
+    log.told.report(progress(1))
     log.now_s = 0.1
-    log.told.tell(progress(4, status=status))
+    log.told.report(progress(4, status=status))
     assert log.lines == [0, 0.1]

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from kafka_steward.errors import RequestError
-from kafka_steward.execution.filling.creating import WantedTopic, create_topic
+from kafka_steward.execution.filling.topics import TopicSpec, create_topic
 from kafka_steward.settings import Settings
-from kafka_steward.triggers.questions import Answer, ask
+from kafka_steward.triggers.checks import CheckResult, evaluate
+from tests.simulated_plan import WHO, memory_journal
 from tests.simulator import Simulator
-from tests.worlds import WHO, memory_journal
 
 
 def opened(simulator: Simulator) -> Any:
@@ -23,36 +23,38 @@ def test_a_broker_has_joined_when_it_can_take_what_is_owed() -> None:
     simulator = Simulator.of("1a 2b 3c", "other: 123", mode="zookeeper")
     place = opened(simulator)
     simulator.kill(3)
-    create_topic(simulator, place.journal, WantedTopic("t", 1, 3), allowed=True, who=WHO)
-    told = ask("broker_joined", place, {})
-    assert told == Answer(False, "1 replicas of 1 partitions are owed; no live broker can take one.", [])
+    create_topic(simulator, place.journal, TopicSpec("t", 1, 3), allowed=True, who=WHO)
+    told = evaluate("broker_joined", place, {})
+    assert told == CheckResult(False, "1 replicas of 1 partitions are owed; no live broker can take one.", [])
     simulator.restart(3)
-    told = ask("broker_joined", place, {"who": {"person": "ann"}})
-    assert told == Answer(True, "1 replicas of 1 partitions are owed; broker 3 can take some.", [3])
+    told = evaluate("broker_joined", place, {"who": {"person": "ann"}})
+    assert told == CheckResult(True, "1 replicas of 1 partitions are owed; broker 3 can take some.", [3])
 
 
 def test_a_broker_that_holds_nothing_has_joined_too() -> None:
     place = opened(Simulator.of("1a 2b 3c", "t: 12"))
-    assert ask("broker_joined", place, {}) == Answer(True, "No replica is owed. Broker 3 holds nothing yet.", [3])
+    assert evaluate("broker_joined", place, {}) == CheckResult(
+        True, "No replica is owed. Broker 3 holds nothing yet.", [3]
+    )
 
 
 def test_named_brokers_have_joined_when_all_of_them_are_live() -> None:
     simulator = Simulator.of("1a 2b 3c", "t: 123")
     place = opened(simulator)
     simulator.kill(3)
-    assert ask("broker_joined", place, {"brokers": [2, 3]}) == Answer(False, "Broker 3 is not live.", [2, 3])
+    assert evaluate("broker_joined", place, {"brokers": [2, 3]}) == CheckResult(False, "Broker 3 is not live.", [2, 3])
     simulator.restart(3)
-    assert ask("broker_joined", place, {"brokers": [2, 3]}).done
+    assert evaluate("broker_joined", place, {"brokers": [2, 3]}).met
 
 
 def test_a_cluster_is_healthy_when_no_measure_is_above_its_limit() -> None:
     simulator = Simulator.of("1a 2b 3c", "t: 123")
     place = opened(simulator)
-    assert ask("healthy", place, {}).done
+    assert evaluate("healthy", place, {}).met
     simulator.kill(3)
-    told = ask("healthy", place, {})
-    assert (told.done, told.value["under_replicated_partitions"]) == (False, 1)
+    told = evaluate("healthy", place, {})
+    assert (told.met, told.value["under_replicated_partitions"]) == (False, 1)
     assert "Broker 3 is gone." in told.sentence
-    assert ask("healthy", place, {"limits": {"under_replicated_partitions": 1}}).done
+    assert evaluate("healthy", place, {"limits": {"under_replicated_partitions": 1}}).met
     with pytest.raises(RequestError, match="There is no measure 'lag'"):
-        ask("healthy", place, {"limits": {"lag": 0}})
+        evaluate("healthy", place, {"limits": {"lag": 0}})

@@ -17,12 +17,12 @@ from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.journal.engine import open_database
 from kafka_steward.journal.sql_health import HealthRows
 from kafka_steward.settings import Settings
-from kafka_steward.triggers.rounds import OFF_S, HealthRound, JoinRound, NewcomerRound
-from kafka_steward.triggers.thread import ClusterThread
+from kafka_steward.triggers.periodic import OFF_S, BrokerJoinCheck, EmptyBrokerCheck, HealthPeriodicCheck
 from kafka_steward.triggers.watch import WatchTrigger
+from kafka_steward.triggers.worker import ClusterWorker
 from tests.eventually import eventually
+from tests.simulated_plan import memory_journal
 from tests.simulator import Simulator
-from tests.worlds import memory_journal
 
 
 def test_a_new_broker_is_rung_for_and_said_once() -> None:
@@ -33,15 +33,15 @@ def test_a_new_broker_is_rung_for_and_said_once() -> None:
         cluster=simulator, journal=memory_journal(simulator), settings=Settings(), access=access, origin=journal
     )
     told: list[str] = []
-    watch = NewcomerRound("kafka", ClusterThread("kafka", {}), lambda words, *more: told.append(words % more))
-    bell, pause_s = watch.look(opened)
+    watch = EmptyBrokerCheck("kafka", ClusterWorker("kafka", {}), lambda words, *more: told.append(words % more))
+    bell, pause_s = watch.poll(opened)
     named = {"cluster_id": "simulated", "conn_id": "kafka", "journal": journal}
     assert (bell, pause_s) == ({**named, "brokers": [3], "at_ms": simulator.now_ms}, 2.0)
-    assert watch.look(opened)[0] is None
+    assert watch.poll(opened)[0] is None
     assert sum("Broker 3 has joined." in line for line in told) == 1
 
 
-@pytest.mark.parametrize("ring", [JoinRound, NewcomerRound])
+@pytest.mark.parametrize("ring", [BrokerJoinCheck, EmptyBrokerCheck])
 def test_a_watch_goes_the_rounds_of_what_it_rings_for(ring: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     gone: list[str] = []
 
@@ -53,7 +53,7 @@ def test_a_watch_goes_the_rounds_of_what_it_rings_for(ring: Any, monkeypatch: py
     async def silent(*_: Any) -> None:
         await asyncio.Event().wait()
 
-    for each in (JoinRound, NewcomerRound):
+    for each in (BrokerJoinCheck, EmptyBrokerCheck):
         monkeypatch.setattr(each, "run", run)
     for name in ("_watch_failures", "_watch_documents", "_watch_health"):
         monkeypatch.setattr(WatchTrigger, name, silent)
@@ -84,7 +84,7 @@ class Measured:
         self.rows = self.journal.health = HealthRows(self.database)
         self.settings = Settings(health_interval=0.001)
         self.gauges: dict[str, tuple[float, Any]] = {}
-        self.round = HealthRound("kafka", ClusterThread("kafka", {}), lambda *_: None)
+        self.round = HealthPeriodicCheck("kafka", ClusterWorker("kafka", {}), lambda *_: None)
 
     def set_gauge(self, name: str, value: float, tags: Any = None) -> None:
         self.gauges[name] = (value, tags)
@@ -93,7 +93,7 @@ class Measured:
         """Look once; returns the seconds until the next look."""
         opened: Any = self
         self.wait_for_a_row_of_its_own()
-        bell, pause_s = self.round.look(opened)
+        bell, pause_s = self.round.poll(opened)
         assert bell is None
         return pause_s
 
@@ -200,7 +200,7 @@ def test_of_the_watches_of_one_cluster_that_for_failed_brokers_looks_at_its_heal
 ) -> None:
     begun: list[str] = []
 
-    async def run(self: HealthRound, bells: Any) -> None:
+    async def run(self: HealthPeriodicCheck, bells: Any) -> None:
         begun.append(self.conn_id)
         await asyncio.Event().wait()
 
@@ -208,8 +208,8 @@ def test_of_the_watches_of_one_cluster_that_for_failed_brokers_looks_at_its_heal
         bells.put_nowait({"brokers": [4]})
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(HealthRound, "run", run)
-    monkeypatch.setattr(JoinRound, "run", ring)
+    monkeypatch.setattr(HealthPeriodicCheck, "run", run)
+    monkeypatch.setattr(BrokerJoinCheck, "run", ring)
     for name in ("_watch_failures", "_watch_documents"):
         monkeypatch.setattr(WatchTrigger, name, ring)
 

@@ -9,7 +9,7 @@ import pytest
 
 from kafka_steward.errors import SettingError
 from kafka_steward.hooks.steward import StewardHook
-from kafka_steward.triggers.thread import ClusterThread
+from kafka_steward.triggers.worker import ClusterWorker
 
 
 class Counted:
@@ -40,7 +40,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[Counted]:
 
 def test_it_connects_once_in_a_thread_of_its_own(opened: list[Counted]) -> None:
     async def ask() -> list[Any]:
-        thread = ClusterThread("kafka", {})
+        thread = ClusterWorker("kafka", {})
         answers = [await thread.ask(lambda one: (one, threading.get_ident())) for _ in range(3)]
         thread.close()
         return answers
@@ -54,7 +54,7 @@ def test_it_connects_once_in_a_thread_of_its_own(opened: list[Counted]) -> None:
 
 def test_an_error_closes_and_the_next_question_connects_anew(opened: list[Counted]) -> None:
     async def ask() -> None:
-        thread = ClusterThread("kafka", {})
+        thread = ClusterWorker("kafka", {})
         with pytest.raises(ValueError, match="once"):
             await thread.ask(raise_once)
         assert opened[0].closed.is_set()
@@ -73,7 +73,7 @@ def test_a_cluster_that_hangs_does_not_hold_up_the_loop_nor_the_end(opened: list
     released = threading.Event()
 
     async def ask() -> float:
-        hanging, other = ClusterThread("hangs", {}), ClusterThread("kafka", {})
+        hanging, other = ClusterWorker("hangs", {}), ClusterWorker("kafka", {})
         stuck = asyncio.ensure_future(hanging.ask(lambda _: released.wait(20)))
         await asyncio.sleep(0)
         began = time.monotonic()
@@ -99,7 +99,7 @@ def test_a_question_after_the_end_never_shares_the_connections_of_one_that_is_st
         assert not one.closed.is_set(), "closed under it"
 
     async def ask() -> tuple[Any, Any]:
-        thread = ClusterThread("kafka", {})
+        thread = ClusterWorker("kafka", {})
         stuck = asyncio.ensure_future(thread.ask(wait))
         await asyncio.to_thread(begun.wait, 5)
         thread.close()
@@ -136,7 +136,7 @@ def test_an_edited_connection_is_used_within_a_minute_and_a_lost_one_ends_nothin
     times = iter(range(0, 3000, 25))
 
     async def ask() -> None:
-        thread = ClusterThread("kafka", {}, clock=lambda: next(times))
+        thread = ClusterWorker("kafka", {}, clock=lambda: next(times))
         for edit, connected in [("as it was", 1), (None, 1), ("edited", 2), ("edited", 2)]:
             said["access"] = edit
             for _ in range(4):

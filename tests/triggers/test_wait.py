@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kafka_steward.errors import AuthenticationFailed, ClusterUnreachable, PlanError, RequestError
-from kafka_steward.triggers.questions import Answer, ask
+from kafka_steward.triggers.checks import CheckResult, evaluate
 from kafka_steward.triggers.run_plan import FIRST_EVENT_AFTER_S
 from kafka_steward.triggers.wait import WaitTrigger
 
@@ -15,13 +15,13 @@ from kafka_steward.triggers.wait import WaitTrigger
 class Scripted(WaitTrigger):
     """Gets its answers from a script; a wait costs no time."""
 
-    def __init__(self, script: Sequence[Answer | Exception]) -> None:
+    def __init__(self, script: Sequence[CheckResult | Exception]) -> None:
         super().__init__("kafka", "caught_up", interval_s=5.0)
         self.script = list(script)
         self.waits: list[float] = []
         self._thread = self  # type: ignore[assignment]  # stands in for the thread: asks nothing but the script
 
-    async def ask(self, _: Any) -> Answer:
+    async def ask(self, _: Any) -> CheckResult:
         answer = self.script.pop(0)
         if isinstance(answer, Exception):
             raise answer
@@ -31,7 +31,7 @@ class Scripted(WaitTrigger):
         self.waits.append(round(seconds))
 
 
-def fired(script: Sequence[Answer | Exception]) -> tuple[list[Any], Scripted]:
+def fired(script: Sequence[CheckResult | Exception]) -> tuple[list[Any], Scripted]:
     trigger = Scripted(script)
 
     async def events() -> list[Any]:
@@ -41,7 +41,7 @@ def fired(script: Sequence[Answer | Exception]) -> tuple[list[Any], Scripted]:
 
 
 def test_it_asks_until_yes_and_says_each_sentence_once(capsys: pytest.CaptureFixture[str]) -> None:
-    no, yes = Answer(False, "Two are missing."), Answer(True, "All in sync.", {"partitions": 2})
+    no, yes = CheckResult(False, "Two are missing."), CheckResult(True, "All in sync.", {"partitions": 2})
     events, trigger = fired([no, no, ClusterUnreachable("Nobody answers."), no, yes])
     assert events == [{"done": True, "sentence": "All in sync.", "value": {"partitions": 2}}]
     assert trigger.waits == [5, 5, 5, 5, FIRST_EVENT_AFTER_S]
@@ -58,4 +58,4 @@ def test_what_waiting_does_not_mend_fires_as_a_failure(error: Exception) -> None
 
 def test_an_unknown_question_is_named() -> None:
     with pytest.raises(RequestError, match=r"no question 'why'; there are broker_joined, .*ready\."):
-        ask("why", None, {})  # type: ignore[arg-type]  # it is not looked at
+        evaluate("why", None, {})  # type: ignore[arg-type]  # it is not looked at

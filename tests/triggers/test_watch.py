@@ -13,17 +13,17 @@ import pytest
 from airflow.sdk.observability import stats
 
 from kafka_steward.errors import ClusterUnreachable
-from kafka_steward.execution.watching.detector import Verdict
+from kafka_steward.execution.detection.detector import DetectionResult
 from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.settings import Settings
 from kafka_steward.triggers import watch
-from kafka_steward.triggers.telling import Teller
+from kafka_steward.triggers.reporting import WatchReporter
 from kafka_steward.triggers.watch import WatchTrigger
 from tests.eventually import eventually
 
 
-def verdict(*due: int, failed: Sequence[int] = (), sentence: str = "All live.") -> Verdict:
-    return Verdict(
+def verdict(*due: int, failed: Sequence[int] = (), sentence: str = "All live.") -> DetectionResult:
+    return DetectionResult(
         due=due, failed=tuple(failed) or due, waiting={}, handled=(), cleared=(),
         down=tuple(failed) or due, outage=False,
         sentence=sentence, now_ms=1_000,
@@ -37,13 +37,13 @@ class End(BaseException):
 class Scripted(WatchTrigger):
     """Looks through a script; a wait costs no time."""
 
-    def __init__(self, script: Sequence[Verdict | BaseException]) -> None:
+    def __init__(self, script: Sequence[DetectionResult | BaseException]) -> None:
         super().__init__("kafka")
         self.script = [*script, End()]
         self.waits: list[float] = []
         self._thread = self  # type: ignore[assignment]  # stands in for the thread: asks nothing but the script
 
-    async def ask(self, _: Any) -> tuple[dict[str, Any], Verdict, float]:
+    async def ask(self, _: Any) -> tuple[dict[str, Any], DetectionResult, float]:
         look = self.script.pop(0)
         if isinstance(look, BaseException):
             raise look
@@ -59,7 +59,7 @@ class Scripted(WatchTrigger):
         self.waits.append(seconds)
 
 
-def rung(script: Sequence[Verdict | BaseException]) -> tuple[list[Any], Scripted]:
+def rung(script: Sequence[DetectionResult | BaseException]) -> tuple[list[Any], Scripted]:
     trigger, events = Scripted(script), []
 
     async def listen() -> None:
@@ -113,22 +113,22 @@ def test_the_age_of_a_look_grows_while_it_hangs_and_while_it_fails(monkeypatch: 
     told: dict[str, int] = {}
     monkeypatch.setattr(stats, "gauge", lambda name, value, **_: told.update({name: value}))
     seconds = 0.0
-    teller = Teller("kafka", lambda *_: None, failing="documents_failing", what="look", clock=lambda: seconds)
+    teller = WatchReporter("kafka", lambda *_: None, failing="documents_failing", what="look", clock=lambda: seconds)
     for seconds in (7.9, 100.0):
-        teller.tell_age()
+        teller.report_age()
         assert told["kafka_steward.watch.documents_age"] == int(seconds)
-    teller.complain(ClusterUnreachable("x"))
-    teller.tell_age()
+    teller.error(ClusterUnreachable("x"))
+    teller.report_age()
     assert told["kafka_steward.watch.documents_age"] == 100
-    teller.fine()
-    teller.tell_age()
+    teller.ok()
+    teller.report_age()
     assert told["kafka_steward.watch.documents_age"] == 0
 
 
 def test_a_watch_whose_looks_all_hang_still_tells_their_age(monkeypatch: pytest.MonkeyPatch) -> None:
     told: dict[str, int] = {}
     monkeypatch.setattr(stats, "gauge", lambda name, value, **_: told.update({name: value}))
-    monkeypatch.setattr(watch, "_AGES_TOLD_EVERY_S", 0.01)
+    monkeypatch.setattr(watch, "_AGES_REPORTED_EVERY_S", 0.01)
     hanging = threading.Event()
     monkeypatch.setattr(StewardHook, "open", lambda _: hanging.wait(60))
     trigger = WatchTrigger("kafka", rings="broker-joined")

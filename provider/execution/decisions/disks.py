@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kafka_steward.execution.decisions.failures import Sight
+from kafka_steward.execution.decisions.failures import LivenessView
 from kafka_steward.settings import Settings
 
-__all__ = ["DiskJudgement", "disk_sentence", "judge_disks"]
+__all__ = ["DiskDecision", "disk_sentence", "decide_disks"]
 
 
 @dataclass(frozen=True)
-class DiskJudgement:
+class DiskDecision:
     """The decision about live brokers with failed log directories, as broker ids.
 
     `write` are brokers with offline replicas that are not recorded yet. `clear` are recorded brokers without offline
@@ -32,8 +32,8 @@ class DiskJudgement:
     handled: tuple[int, ...] = ()
 
 
-def judge_disks(
-    sight: Sight,
+def decide_disks(
+    sight: LivenessView,
     *,
     first_seen_ms: Mapping[int, int],
     announced_ms: Mapping[int, int],
@@ -41,7 +41,7 @@ def judge_disks(
     outage: bool,
     now_ms: int,
     settings: Settings,
-) -> DiskJudgement:
+) -> DiskDecision:
     """Return the decision for one poll. `first_seen_ms` and `announced_ms` are the recorded times, by broker.
 
     No broker is due if `heal_failed_disks` is off, within the grace period `heal_failure_interval`, or in an `outage`.
@@ -49,12 +49,12 @@ def judge_disks(
     cause. While disk healing is off, every recorded failure is cleared.
     """
     if not settings.heal_failed_disks or settings.heal_failure_interval < 0:
-        return DiskJudgement(clear=tuple(sorted(first_seen_ms)))
+        return DiskDecision(clear=tuple(sorted(first_seen_ms)))
     lost = sorted(sight.lost)
     grace_ms, retry_ms = (int(each * 1000) for each in (settings.heal_failure_interval, settings.heal_retry_interval))
     ends = {broker: first_seen_ms.get(broker, now_ms) + grace_ms for broker in lost if broker not in handled}
     due = tuple(broker for broker, at_ms in ends.items() if at_ms <= now_ms and not outage)
-    return DiskJudgement(
+    return DiskDecision(
         write=tuple(broker for broker in lost if broker not in first_seen_ms),
         clear=tuple(sorted(first_seen_ms.keys() - sight.lost.keys())),
         announce=tuple(each for each in due if now_ms - announced_ms.get(each, -retry_ms) >= retry_ms),
@@ -64,14 +64,15 @@ def judge_disks(
     )
 
 
-def disk_sentence(sight: Sight, judgement: DiskJudgement, settings: Settings, now_ms: int) -> str:
+def disk_sentence(sight: LivenessView, judgement: DiskDecision, settings: Settings, now_ms: int) -> str:
     """Return a message per live broker with a failed log directory, with the fate of its replicas; empty if none."""
     return " ".join(
-        f"{_named(broker, sight)}{_fate(broker, sight, judgement, settings, now_ms)}." for broker in sorted(sight.disks)
+        f"{_named(broker, sight)}{_state(broker, sight, judgement, settings, now_ms)}."
+        for broker in sorted(sight.disks)
     )
 
 
-def _named(broker: int, sight: Sight) -> str:
+def _named(broker: int, sight: LivenessView) -> str:
     # The path may be unknown: an unresponsive broker is detected by the replicas that Kafka reports as offline.
     named = " and ".join(sight.disks[broker]) or "of unknown path"
     return (
@@ -79,7 +80,7 @@ def _named(broker: int, sight: Sight) -> str:
     )
 
 
-def _fate(broker: int, sight: Sight, judgement: DiskJudgement, settings: Settings, now_ms: int) -> str:
+def _state(broker: int, sight: LivenessView, judgement: DiskDecision, settings: Settings, now_ms: int) -> str:
     if broker not in sight.lost:
         return ""
     if not settings.heal_failed_disks or settings.heal_failure_interval < 0:

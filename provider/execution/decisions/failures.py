@@ -10,17 +10,30 @@ from kafka_steward.assignment import Operation
 from kafka_steward.journal.document import Document
 from kafka_steward.journal.fields import Fields
 from kafka_steward.journal.records import PlanRecord, PlanStatus
+from kafka_steward.journal.tree import Node
 from kafka_steward.settings import Settings
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["Failure", "Judgement", "Sight", "handled_brokers", "is_abandoned", "is_idle", "is_outage", "judge"]
+__all__ = [
+    "Failure",
+    "DetectionDecision",
+    "LivenessView",
+    "handled_brokers",
+    "is_abandoned",
+    "is_idle",
+    "is_outage",
+    "decide_detection",
+]
 
 
 @dataclass(frozen=True)
 class Failure(Document):
-    """`/steward/failures/<id>`: the time of the first detection of the failure, and of its last announcement."""
+    """The time of the first detection of a failure, and of its last announcement.
+
+    `/steward/failures/<id>` is that of a broker, `/steward/failed_log_dirs/<id>` that of a live broker's disks.
+    """
 
     first_seen_ms: int
     announced_ms: int | None = None
@@ -32,13 +45,18 @@ class Failure(Document):
         first_seen_ms, announced_ms = fields.integer("first_seen_ms"), fields.maybe("announced_ms", fields.integer)
         return cls(first_seen_ms, announced_ms, extra=fields.rest(), source=source)
 
+    @classmethod
+    def since_written(cls, node: Node) -> str:
+        """Return the document that an unreadable one counts as: a failure since the creation of its node."""
+        return cls(node.created_ms).to_json()
+
     def values(self) -> dict[str, Any]:
         """Return both fields, and the version of the format."""
         return {"version": self.VERSION, "first_seen_ms": self.first_seen_ms, "announced_ms": self.announced_ms}
 
 
 @dataclass(frozen=True)
-class Sight:
+class LivenessView:
     """The result of one poll: failed brokers, as the cluster reports them, live brokers, and all expected brokers.
 
     `holding` counts the partitions of each failed broker. `disks` maps live brokers to the paths of their failed log
@@ -48,11 +66,11 @@ class Sight:
     failed: frozenset[int]
     live: frozenset[int]
     known: frozenset[int]
-    holding: Mapping[int, int] = field(default_factory=dict)
+    replica_counts: Mapping[int, int] = field(default_factory=dict)
     disks: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     lost: Mapping[int, int] = field(default_factory=dict)
 
-    def over(self, broker: int) -> bool:
+    def is_recovered(self, broker: int) -> bool:
         """Return True if the failure is over: the broker is live, or has no replicas any more.
 
         A broker that too few live brokers report as down has not recovered.
@@ -61,7 +79,7 @@ class Sight:
 
 
 @dataclass(frozen=True)
-class Judgement:
+class DetectionDecision:
     """The records to write after a poll, and the classification of the failed brokers.
 
     `write` are failures that are detected for the first time, or whose entry is missing. `clear` are entries of brokers
@@ -79,8 +97,8 @@ class Judgement:
     outage: bool
 
 
-def judge(
-    sight: Sight,
+def decide_detection(
+    sight: LivenessView,
     *,
     first_seen_ms: Mapping[int, int],
     entries: Collection[int],
@@ -91,7 +109,7 @@ def judge(
     now_ms: int,
     settings: Settings,
     stated_ms: Mapping[int, int] | None = None,
-) -> Judgement:
+) -> DetectionDecision:
     """Return the decision for one poll.
 
     `first_seen_ms` maps brokers to the time at which their failure was first detected, `announced_ms` to the time of
@@ -101,7 +119,9 @@ def judge(
     With a negative `heal_failure_interval`, nothing is written and no broker is ever due.
     """
     if settings.heal_failure_interval < 0:
-        return Judgement((), (), (), (), {}, (), outage=is_outage(len(sight.failed), len(sight.known), settings))
+        return DetectionDecision(
+            (), (), (), (), {}, (), outage=is_outage(len(sight.failed), len(sight.known), settings)
+        )
     down = sorted(sight.failed)
     unhandled = [broker for broker in down if broker not in handled]
     due_at = {
@@ -111,9 +131,9 @@ def judge(
     outage = is_outage(len(down), len(sight.known), settings)
     due = tuple(broker for broker in unhandled if due_at[broker] <= now_ms and not outage)
     retry_ms = settings.heal_retry_interval * 1000
-    return Judgement(
+    return DetectionDecision(
         write=tuple(broker for broker in unhandled if broker not in entries or broker not in noted),
-        clear=tuple(sorted(broker for broker in entries if sight.over(broker) or broker in handled)),
+        clear=tuple(sorted(broker for broker in entries if sight.is_recovered(broker) or broker in handled)),
         announce=tuple(each for each in due if now_ms - announced_ms.get(each, -retry_ms) >= retry_ms),
         due=due,
         waiting={broker: at_ms for broker, at_ms in due_at.items() if at_ms > now_ms},
@@ -137,7 +157,7 @@ def is_abandoned(plan: PlanRecord, now_ms: int, settings: Settings) -> bool:
 
 def handled_brokers(
     plans: Sequence[PlanRecord],
-    sight: Sight,
+    sight: LivenessView,
     now_ms: int,
     settings: Settings,
     *,
@@ -156,21 +176,21 @@ def handled_brokers(
     return frozenset(
         broker
         for broker, plan in newest.items()
-        if (_is_done(plan, sight) and not _was_back(broker, plan, sight, first_seen_ms.get(broker, now_ms)))
+        if (_is_done(plan, sight) and not _has_recovered(broker, plan, sight, first_seen_ms.get(broker, now_ms)))
         or not (plan.status.finished or is_abandoned(plan, now_ms, settings))
     )
 
 
-def _is_done(plan: PlanRecord, sight: Sight) -> bool:
+def _is_done(plan: PlanRecord, sight: LivenessView) -> bool:
     return plan.status.finished and plan.left > 0 and frozenset(plan.live_brokers) == sight.live
 
 
-def _was_back(broker: int, plan: PlanRecord, sight: Sight, seen_ms: int) -> bool:
+def _has_recovered(broker: int, plan: PlanRecord, sight: LivenessView, seen_ms: int) -> bool:
     """Return True if the broker was live after the plan ended.
 
     No poll may have detected that; but then the broker may hold more partitions than the plan left.
     """
-    return seen_ms > plan.stepped_ms or (broker in sight.holding and sight.holding[broker] > plan.left)
+    return seen_ms > plan.stepped_ms or (broker in sight.replica_counts and sight.replica_counts[broker] > plan.left)
 
 
 def _due_ms(

@@ -10,7 +10,7 @@ from kafka_steward.assignment import TopicPartition
 from kafka_steward.execution.decisions.moves import OPEN, Event
 from kafka_steward.journal.moves import MoveRow, MoveState
 
-__all__ = ["Held", "HoldReason", "SENTENCES", "futile"]
+__all__ = ["Held", "HoldReason", "SENTENCES", "no_progress_possible"]
 
 
 class HoldReason(str, Enum):
@@ -23,15 +23,15 @@ class HoldReason(str, Enum):
     PARTITION_GONE = "partition_gone"
     #: An ACL hides its topic, so that its existence is unknown.
     TOPIC_HIDDEN = "topic_hidden"
-    CREATED_ANEW = "created_anew"
+    RECREATED = "created_anew"
     CHANGED_ELSEWHERE = "changed_elsewhere"
     DUPLICATE_REPLICA = "duplicate_replica"
     #: KIP-236: /admin/reassign_cancel is present.
     CLUSTER_DISABLED = "cluster_disabled"
     #: The plan needs an approval that is missing or was deleted.
     NOT_APPROVED = "not_approved"
-    FOREIGN_REASSIGNMENT = "foreign_reassignment"
-    TARGET_BOUNCING = "target_bouncing"
+    EXTERNAL_REASSIGNMENT = "foreign_reassignment"
+    TARGET_RESTARTING = "target_bouncing"
     TARGET_DEAD = "target_dead"
     #: KIP-1066: the broker receives no new replicas.
     TARGET_CORDONED = "target_cordoned"
@@ -45,7 +45,7 @@ class HoldReason(str, Enum):
     #: Its leader does not report its size.
     SIZE_UNKNOWN = "size_unknown"
     DISK_FULL = "disk_full"
-    CLUSTER_STRAINED = "cluster_strained"
+    UNDER_MIN_ISR_ELSEWHERE = "cluster_strained"
     #: Kafka rejected the submission.
     KAFKA_REFUSED = "kafka_refused"
 
@@ -55,23 +55,23 @@ class HoldReason(str, Enum):
         return _EVENTS.get(self, Event.HOLD)
 
     @property
-    def waits_for_people(self) -> bool:
+    def is_operator_choice(self) -> bool:
         """Return True if an operator's choice is the reason; such waiting does not count as a failed attempt."""
-        return self in _OF_PEOPLE
+        return self in _OPERATOR_CHOICES
 
 
-_OF_PEOPLE = {
+_OPERATOR_CHOICES = {
     HoldReason.CLUSTER_DISABLED,
     HoldReason.NOT_APPROVED,
-    HoldReason.TARGET_BOUNCING,
+    HoldReason.TARGET_RESTARTING,
     HoldReason.TARGET_CORDONED,
-    HoldReason.FOREIGN_REASSIGNMENT,
+    HoldReason.EXTERNAL_REASSIGNMENT,
 }
 _EVENTS = {
     HoldReason.SATISFIED: Event.SATISFY,
     HoldReason.ALREADY_THERE: Event.SATISFY,
     HoldReason.PARTITION_GONE: Event.DROP,
-    HoldReason.CREATED_ANEW: Event.DROP,
+    HoldReason.RECREATED: Event.DROP,
     HoldReason.CHANGED_ELSEWHERE: Event.DROP,
     HoldReason.DUPLICATE_REPLICA: Event.DROP,
 }
@@ -86,15 +86,15 @@ SENTENCES: dict[HoldReason, str] = {
         HoldReason.PARTITION_GONE: "it does not exist any more",
         HoldReason.TOPIC_HIDDEN: "Kafka does not let us describe its topic, so that it may or may not exist; grant our "
         "principal DESCRIBE on it, as docs/permissions.md says",
-        HoldReason.CREATED_ANEW: "its topic was deleted and created anew since the plan was made; make a new plan",
+        HoldReason.RECREATED: "its topic was deleted and created anew since the plan was made; make a new plan",
         HoldReason.CHANGED_ELSEWHERE: "{by} changed its replicas to {found} since it was planned; make a new plan",
         HoldReason.DUPLICATE_REPLICA: "its target {found} is empty or names a broker twice; correct the plan",
         HoldReason.CLUSTER_DISABLED: "reassignments are switched off for this cluster {found}; to allow them, "
         "delete /admin/reassign_cancel",
         HoldReason.NOT_APPROVED: "nobody has approved plan {found}, or the approval is gone; approve it in its run, or "
         "cancel it",
-        HoldReason.FOREIGN_REASSIGNMENT: "someone else is moving it to {found}; it is tried again when that has ended",
-        HoldReason.TARGET_BOUNCING: "broker {found} announced a restart and has not returned; it is tried again; to "
+        HoldReason.EXTERNAL_REASSIGNMENT: "someone else is moving it to {found}; it is tried again when that has ended",
+        HoldReason.TARGET_RESTARTING: "broker {found} announced a restart and has not returned; it is tried again; to "
         "end the announcement, delete /admin/rolling_bounce/{found}",
         HoldReason.TARGET_DEAD: "broker {found}, which is to receive it, is not live; it is tried again",
         HoldReason.TARGET_CORDONED: "broker {found}, which is to receive it, is cordoned; take its directories out of "
@@ -111,7 +111,8 @@ SENTENCES: dict[HoldReason, str] = {
         HoldReason.SIZE_UNKNOWN: "broker {found}, which leads it, does not say how large it is; it is tried again",
         HoldReason.DISK_FULL: "it would leave broker {found} less free disk than min_free asks for; free some, or "
         "lower min_free",
-        HoldReason.CLUSTER_STRAINED: "{found}, outside this plan, has fewer replicas in sync than min.insync.replicas; "
+        HoldReason.UNDER_MIN_ISR_ELSEWHERE: "{found}, outside this plan, has fewer replicas in sync than "
+        "min.insync.replicas; "
         "it is tried again",
         HoldReason.KAFKA_REFUSED: "Kafka refused with '{found}'; it is tried again",
     }.items()
@@ -133,11 +134,11 @@ class Held:
         return cls(*partition, reason, SENTENCES[reason].format(partition=partition, found=found, by=by))
 
 
-def futile(rows: Sequence[MoveRow], held: Sequence[Held]) -> bool:
+def no_progress_possible(rows: Sequence[MoveRow], held: Sequence[Held]) -> bool:
     """Return True if no move is in flight, at least one is open, and all open ones are held.
 
     A move that is held by an operator's choice (`waits_for_people`) makes this False.
     """
     open_moves = sum(row.state in OPEN for row in rows)
     flying = any(row.state is MoveState.SUBMITTED for row in rows)
-    return not flying and 0 < open_moves == len(held) and not any(each.reason.waits_for_people for each in held)
+    return not flying and 0 < open_moves == len(held) and not any(each.reason.is_operator_choice for each in held)

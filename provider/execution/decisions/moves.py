@@ -21,7 +21,7 @@ SUBMITTED has three phases, kept in the row's `phase`, because the same observat
 * ``cancelling``: we cancel it. Kafka's cancel (a null target) restores the set of `before` and loses its order. A
   second reassignment therefore restores the order, and only then does the move return to HELD.
 
-A move that adds several replicas may be carried out in several *stages* (strides.py). When a stage has completed, the
+A move that adds several replicas may be carried out in several *stages* (staging.py). When a stage has completed, the
 move waits again, between stages: preflight and the concurrency window check it again before the next stage. A cancel
 between stages also restores the original replicas.
 
@@ -54,11 +54,11 @@ class Event(str, Enum):
     #: Kafka rejected it.
     REFUSE = "refuse"
     #: It was recorded as submitted, and Kafka shows no trace of it.
-    NEVER_BEGAN = "never began"
+    NOT_STARTED = "never began"
     #: One stage completed, and the next stage may be submitted.
-    GO_ON = "go on"
+    STAGE_COMPLETED = "go on"
     #: It was in flight, we cancelled it, and the replica order is restored.
-    HAND_BACK = "hand back"
+    CANCEL_COMPLETED = "hand back"
     #: It completed.
     COMPLETE = "complete"
     #: It is not needed any more.
@@ -66,10 +66,10 @@ class Event(str, Enum):
     #: It will not be executed.
     DROP = "drop"
     #: An external reassignment gave the partition another assignment.
-    LOSE = "lose"
+    TAKE_OVER = "lose"
 
 
-_NOT_BEGUN = {
+_NOT_STARTED = {
     Event.HOLD: MoveState.HELD,
     Event.RELEASE: MoveState.WAITING,
     Event.SUBMIT: MoveState.SUBMITTED,
@@ -79,17 +79,17 @@ _NOT_BEGUN = {
 
 #: State, event, next state. Transitions that are not listed cannot happen.
 TRANSITIONS: dict[MoveState, dict[Event, MoveState]] = {
-    MoveState.WAITING: _NOT_BEGUN,
-    MoveState.HELD: _NOT_BEGUN,
+    MoveState.WAITING: _NOT_STARTED,
+    MoveState.HELD: _NOT_STARTED,
     MoveState.SUBMITTED: {
         Event.SUBMIT: MoveState.SUBMITTED,
         Event.REFUSE: MoveState.HELD,
-        Event.NEVER_BEGAN: MoveState.WAITING,
-        Event.GO_ON: MoveState.WAITING,
-        Event.HAND_BACK: MoveState.HELD,
+        Event.NOT_STARTED: MoveState.WAITING,
+        Event.STAGE_COMPLETED: MoveState.WAITING,
+        Event.CANCEL_COMPLETED: MoveState.HELD,
         Event.COMPLETE: MoveState.COMPLETED,
         Event.DROP: MoveState.DROPPED,
-        Event.LOSE: MoveState.FAILED,
+        Event.TAKE_OVER: MoveState.FAILED,
     },
     MoveState.COMPLETED: {},
     MoveState.SATISFIED: {},

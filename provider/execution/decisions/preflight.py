@@ -11,17 +11,17 @@ from collections.abc import Callable, Iterable, Sequence
 from kafka_steward.assignment import Move
 from kafka_steward.cluster.state import Partition
 from kafka_steward.execution.decisions.holds import Held, HoldReason
-from kafka_steward.execution.decisions.outlook import Outlook, next_room, placed, satisfied
+from kafka_steward.execution.decisions.preflight_inputs import PreflightInputs, next_room, placed, satisfied
 
 __all__ = ["CHECKS", "preflight"]
 
 #: The finding of a check, for its message; None if the check has no objection to the move.
 _Found = str | None
 #: The finding for a reason whose message does not use it.
-_UNTOLD = ""
+_UNREPORTED = ""
 
 
-def preflight(move: Move, outlook: Outlook) -> Held | None:
+def preflight(move: Move, outlook: PreflightInputs) -> Held | None:
     """Return the first reason, in the order of CHECKS, that prevents `move`; None if it may be submitted."""
     partition = outlook.snapshot.partitions.get(move.topic_partition)
     if partition is None:
@@ -34,87 +34,87 @@ def preflight(move: Move, outlook: Outlook) -> Held | None:
     return None
 
 
-def _created_anew(move: Move, partition: Partition, _: Outlook) -> _Found:
+def _recreated(move: Move, partition: Partition, _: PreflightInputs) -> _Found:
     known = move.topic_id is not None and partition.topic_id is not None
-    return _UNTOLD if known and move.topic_id != partition.topic_id else None
+    return _UNREPORTED if known and move.topic_id != partition.topic_id else None
 
 
-def _foreign(_: Move, partition: Partition, __: Outlook) -> _Found:
+def _external(_: Move, partition: Partition, __: PreflightInputs) -> _Found:
     if not partition.reassigning:
         return None
     return str([broker for broker in partition.replicas if broker not in partition.removing])
 
 
-def _already_there(move: Move, partition: Partition, _: Outlook) -> _Found:
+def _already_there(move: Move, partition: Partition, _: PreflightInputs) -> _Found:
     return str(list(move.after)) if partition.replicas == move.after else None
 
 
-def _satisfied(move: Move, partition: Partition, outlook: Outlook) -> _Found:
+def _satisfied(move: Move, partition: Partition, outlook: PreflightInputs) -> _Found:
     if outlook.auto_generated and satisfied(move, partition, outlook.snapshot.live):
         return _brokers(partition.replicas)
     return None
 
 
-def _changed(move: Move, partition: Partition, _: Outlook) -> _Found:
+def _changed(move: Move, partition: Partition, _: PreflightInputs) -> _Found:
     return str(list(partition.replicas)) if partition.replicas != move.before else None
 
 
-def _duplicate(move: Move, _: Partition, __: Outlook) -> _Found:
+def _duplicate(move: Move, _: Partition, __: PreflightInputs) -> _Found:
     return str(list(move.after)) if not move.after or len(frozenset(move.after)) < len(move.after) else None
 
 
-def _disabled(_: Move, __: Partition, outlook: Outlook) -> _Found:
+def _disabled(_: Move, __: Partition, outlook: PreflightInputs) -> _Found:
     return outlook.disabled or None
 
 
-def _unapproved(_: Move, __: Partition, outlook: Outlook) -> _Found:
+def _unapproved(_: Move, __: Partition, outlook: PreflightInputs) -> _Found:
     return outlook.unapproved or None
 
 
-def _bouncing(move: Move, _: Partition, outlook: Outlook) -> _Found:
+def _restarting(move: Move, _: Partition, outlook: PreflightInputs) -> _Found:
     return _lowest(frozenset(move.after) & outlook.bouncing) if move.adding else None
 
 
-def _target_dead(move: Move, _: Partition, outlook: Outlook) -> _Found:
+def _target_dead(move: Move, _: Partition, outlook: PreflightInputs) -> _Found:
     return _lowest(move.adding - outlook.snapshot.live)
 
 
-def _kept_dead(move: Move, partition: Partition, outlook: Outlook) -> _Found:
+def _kept_dead(move: Move, partition: Partition, outlook: PreflightInputs) -> _Found:
     if frozenset(move.after) == frozenset(partition.replicas):
         return None  # A pure reorder copies nothing and waits for no broker.
     return _lowest(frozenset(move.after) - move.adding - outlook.snapshot.live)
 
 
-def _kept_offline(move: Move, partition: Partition, _: Outlook) -> _Found:
+def _kept_offline(move: Move, partition: Partition, _: PreflightInputs) -> _Found:
     if frozenset(move.after) == frozenset(partition.replicas):
         return None
     return _lowest((frozenset(move.after) - move.adding) & partition.offline)
 
 
-def _target_cordoned(move: Move, _: Partition, outlook: Outlook) -> _Found:
+def _target_cordoned(move: Move, _: Partition, outlook: PreflightInputs) -> _Found:
     return _lowest(move.adding & outlook.cordoned)
 
 
-def _no_leader(move: Move, partition: Partition, _: Outlook) -> _Found:
+def _no_leader(move: Move, partition: Partition, _: PreflightInputs) -> _Found:
     return _brokers(partition.replicas) if move.adding and partition.leader is None else None
 
 
-def _below_min_isr(move: Move, _: Partition, outlook: Outlook) -> _Found:
+def _below_min_isr(move: Move, _: Partition, outlook: PreflightInputs) -> _Found:
     least = outlook.min_isr.get(move.topic, len(move.after))
     return str(least) if len(move.after) < least and len(move.after) <= len(move.before) else None
 
 
-def _disk_unknown(move: Move, _: Partition, outlook: Outlook) -> _Found:
+def _disk_unknown(move: Move, _: Partition, outlook: PreflightInputs) -> _Found:
     return _lowest(move.adding & outlook.silent)
 
 
-def _size_unknown(move: Move, partition: Partition, outlook: Outlook) -> _Found:
+def _size_unknown(move: Move, partition: Partition, outlook: PreflightInputs) -> _Found:
     # Without a receiving broker of known free space, the size is not needed.
     matters = move.adding & outlook.rooms.keys() and move.topic_partition not in outlook.sizes
     return str(partition.leader) if matters else None
 
 
-def _disk_full(move: Move, _: Partition, outlook: Outlook) -> _Found:
+def _disk_full(move: Move, _: Partition, outlook: PreflightInputs) -> _Found:
     size = outlook.sizes.get(move.topic_partition, 0)
     for broker in sorted(move.adding & outlook.rooms.keys()):
         rooms = outlook.rooms[broker]
@@ -124,21 +124,21 @@ def _disk_full(move: Move, _: Partition, outlook: Outlook) -> _Found:
     return None
 
 
-def _strained(move: Move, _: Partition, outlook: Outlook) -> _Found:
-    return str(outlook.strained[0]) if outlook.strained and move.adding else None
+def _under_min_isr_elsewhere(move: Move, _: Partition, outlook: PreflightInputs) -> _Found:
+    return str(outlook.under_min_isr_elsewhere[0]) if outlook.under_min_isr_elsewhere and move.adding else None
 
 
 #: In the order of evaluation: roughly, moves that are not needed, impossible moves, moves that must wait.
-CHECKS: Sequence[tuple[HoldReason, Callable[[Move, Partition, Outlook], _Found]]] = (
-    (HoldReason.CREATED_ANEW, _created_anew),
-    (HoldReason.FOREIGN_REASSIGNMENT, _foreign),
+CHECKS: Sequence[tuple[HoldReason, Callable[[Move, Partition, PreflightInputs], _Found]]] = (
+    (HoldReason.RECREATED, _recreated),
+    (HoldReason.EXTERNAL_REASSIGNMENT, _external),
     (HoldReason.ALREADY_THERE, _already_there),
     (HoldReason.SATISFIED, _satisfied),
     (HoldReason.CHANGED_ELSEWHERE, _changed),
     (HoldReason.DUPLICATE_REPLICA, _duplicate),
     (HoldReason.CLUSTER_DISABLED, _disabled),
     (HoldReason.NOT_APPROVED, _unapproved),
-    (HoldReason.TARGET_BOUNCING, _bouncing),
+    (HoldReason.TARGET_RESTARTING, _restarting),
     (HoldReason.TARGET_DEAD, _target_dead),
     (HoldReason.KEPT_REPLICA_DEAD, _kept_dead),
     (HoldReason.TARGET_CORDONED, _target_cordoned),
@@ -148,7 +148,7 @@ CHECKS: Sequence[tuple[HoldReason, Callable[[Move, Partition, Outlook], _Found]]
     (HoldReason.DISK_UNKNOWN, _disk_unknown),
     (HoldReason.SIZE_UNKNOWN, _size_unknown),
     (HoldReason.DISK_FULL, _disk_full),
-    (HoldReason.CLUSTER_STRAINED, _strained),
+    (HoldReason.UNDER_MIN_ISR_ELSEWHERE, _under_min_isr_elsewhere),
 )
 
 

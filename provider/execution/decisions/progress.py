@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.execution.decisions.catchup import Track, copied_bytes, counted_bytes, eta_s
 from kafka_steward.execution.decisions.holds import Held
 from kafka_steward.execution.decisions.moves import unsettled
+from kafka_steward.execution.decisions.transfer_rate import TransferRate, copied_bytes, counted_bytes, eta_s
 from kafka_steward.journal.moves import MoveRow, MoveState
 from kafka_steward.journal.records import PlanRecord, PlanStatus
 
@@ -88,7 +88,7 @@ def progress_of(
     rows: Sequence[MoveRow],
     *,
     held: Sequence[Held] = (),
-    track: Track | None = None,
+    track: TransferRate | None = None,
     stalled: Sequence[TopicPartition] = (),
     busy: bool = False,
     sentence: str = "",
@@ -129,7 +129,7 @@ _COUNTED = {MoveState.WAITING, MoveState.HELD, MoveState.SUBMITTED, MoveState.CO
 _COPIED = {MoveState.COMPLETED}
 
 
-def _bytes(rows: Sequence[MoveRow], track: Track | None) -> tuple[int, int]:
+def _bytes(rows: Sequence[MoveRow], track: TransferRate | None) -> tuple[int, int]:
     """Return the number of bytes to copy, and the number of bytes copied."""
     total, done = (sum(copied_bytes(row.move) for row in rows if row.state in of) for of in (_COUNTED, _COPIED))
     flying = (row.move for row in rows if row.state is MoveState.SUBMITTED)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from kafka_steward.journal.records import Borrowed
+from kafka_steward.journal.records import ThrottleLease
 
 __all__ = ["returned", "set_late", "to_set"]
 
@@ -19,13 +19,15 @@ __all__ = ["returned", "set_late", "to_set"]
 _REMEMBERED = 20
 
 
-def to_set(known: Borrowed | None, plan: str, rate: str | None, now: str | None) -> tuple[Borrowed | None, str | None]:
+def to_set(
+    known: ThrottleLease | None, plan: str, rate: str | None, now: str | None
+) -> tuple[ThrottleLease | None, str | None]:
     """Return the throttle lease to store for a broker, and the rate to set; None to leave the current rate.
 
     `known` is the stored lease. `rate` is the rate that `plan` requests, None for the rate that it requested before.
     `now` is the broker's current rate, None if none is set on the broker. All rates are in bytes per second.
     """
-    noted = known or Borrowed(now, None)
+    noted = known or ThrottleLease(now, None)
     if rate is None and plan not in noted.entries:
         return known, None
     entries = dict(noted.entries) if rate is None else {**noted.entries, plan: (rate,)}
@@ -44,20 +46,20 @@ def to_set(known: Borrowed | None, plan: str, rate: str | None, now: str | None)
     return _set(noted, asked, now)
 
 
-def returned(borrowed: Borrowed, now: str | None) -> str | None:
+def returned(borrowed: ThrottleLease, now: str | None) -> str | None:
     """Return the rate that counts as current: an earlier rate of ours that still shows is equal to the last one."""
     return borrowed.ours if now in borrowed.earlier else now
 
 
-def set_late(known: Borrowed | None, plan: str, rate: str, before: str | None) -> Borrowed:
+def set_late(known: ThrottleLease | None, plan: str, rate: str, before: str | None) -> ThrottleLease:
     """Return the lease to store if `rate` was set for a plan that had released its lease in the meantime."""
     if known is None:
-        return Borrowed(before, rate, {plan: (rate,)})
+        return ThrottleLease(before, rate, {plan: (rate,)})
     earlier = _unique((*known.earlier, rate), known.ours)
     return replace(known, entries={**known.entries, plan: known.entries.get(plan, (rate,))}, earlier=earlier)
 
 
-def _set(noted: Borrowed, asked: int, now: str | None) -> tuple[Borrowed, str | None]:
+def _set(noted: ThrottleLease, asked: int, now: str | None) -> tuple[ThrottleLease, str | None]:
     if noted.before is not None and int(noted.before) <= asked:
         if noted.ours is None:
             return noted, None  # the external rate is at least as strict, and stays
@@ -73,7 +75,7 @@ def _strictest(entries: Mapping[str, tuple[str, ...]], ours: str | None) -> int 
     return min((int(rate) for rate in rates if rate is not None), default=None)
 
 
-def _known_rates(noted: Borrowed) -> set[str | None]:
+def _known_rates(noted: ThrottleLease) -> set[str | None]:
     return {noted.ours, noted.before, *noted.earlier}
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from kafka_steward.journal.open import Journal
 
-__all__ = ["why_unwatched"]
+__all__ = ["unwatched_reason"]
 
 #: The kind of poll that each watch runs, many times a minute.
 _LOOK = "failures"
 _LATELY_MS = 600_000
 
 
-def why_unwatched(journal: Journal) -> str:
+def unwatched_reason(journal: Journal) -> str:
     """Return a message for the user when no watch has polled within `_LATELY_MS`, else "". Raises JournalUnreachable.
 
     A running watch that uses another journal, on another host, cannot be distinguished from one that does not run.

@@ -1,8 +1,8 @@
 """The checker: it decides from the data alone if a plan is valid for its snapshot, and if it is proven minimal.
 
 It imports nothing of the solver. It is written as a second opinion, not for speed: it contains only rules that a reader
-can verify against the operation's definition. `look` judges any set of whole topics on its own, and `verdict` combines
-the findings. `review` can therefore do the same on Spark, as one map over shards of topics.
+can verify against the operation's definition. `check_topics` checks any set of whole topics on its own, and `verdict`
+combines the findings, so that `review` can do the same on Spark, as one map over shards of topics.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -17,18 +18,47 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafka_steward.assignment import Move, Operation, TopicPartition
-from kafka_steward.planning.checker.certificate import Totals, misplaced_in_all, unproven_in_all
-from kafka_steward.planning.checker.evenness import Evenness, evenness_of, is_even, seek_prices
-from kafka_steward.planning.checker.judge import Court
-from kafka_steward.planning.checker.loads import Loads, band_gaps, loads_of, overfull
-from kafka_steward.planning.checker.rules import Facts, facts_of, faults, goal, grounds, room
+from kafka_steward.planning.checker.certificate import (
+    Evenness,
+    ReplicaTotals,
+    cluster_price_objections,
+    cluster_violations,
+    evenness_of,
+    is_even,
+    touchable_partitions,
+    with_prices,
+)
+from kafka_steward.planning.checker.constraints import BrokerConstraints, exact_capacities
+from kafka_steward.planning.checker.rules import (
+    CheckContext,
+    brokers_available,
+    context_of,
+    hold_reasons,
+    replicas_due,
+    violations,
+)
 from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder, plan_table
+from kafka_steward.planning.files.options import EVEN
 
-__all__ = ["Findings", "Verdict", "check", "head_problems", "look", "order_problems", "state_problems", "verdict"]
+__all__ = [
+    "DiskLoads",
+    "Findings",
+    "PlanVerdict",
+    "band_gaps",
+    "check",
+    "check_topics",
+    "disk_loads",
+    "head_problems",
+    "order_problems",
+    "overfull",
+    "snapshot_problems",
+    "state_problems",
+    "verdict",
+]
 
 
 @dataclass(frozen=True)
-class Verdict:
+class PlanVerdict:
     """The result of a check: permission to execute the plan, its problems, and what of its minimality is not proven.
 
     Each problem is one sentence. A plan that is `ok` is valid. A plan without `unproven` moves as little as any valid
@@ -42,13 +72,13 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Findings:
-    """The findings of `look` for some topics: problems, sums of moves, and inputs for the checks of all topics."""
+    """Findings of some topics: problems, sums of moves, and inputs for the checks of all topics."""
 
     problems: list[str]
     moved: int
     moved_bytes: int
     leaders: int
-    loads: Loads
+    loads: DiskLoads
     evenness: Evenness | None
 
     @classmethod
@@ -60,78 +90,85 @@ class Findings:
             moved=sum(part.moved for part in parts),
             moved_bytes=sum(part.moved_bytes for part in parts),
             leaders=sum(part.leaders for part in parts),
-            loads=Loads.total([part.loads for part in parts]),
+            loads=DiskLoads.total([part.loads for part in parts]),
             evenness=Evenness.total(even) if even else None,
         )
 
 
-def check(snapshot: SnapshotFolder, plan: PlanFolder, *, proven: bool = True) -> Verdict:
-    """Judge a plan: made from this snapshot, every move possible, as the operation promises, and complete.
+def check(snapshot: SnapshotFolder, plan: PlanFolder, *, proven: bool = True) -> PlanVerdict:
+    """Check a plan: made from this snapshot, every move possible, as the operation promises, and complete.
 
     Without `proven`, check only that the plan is valid. The proof that it moves least is skipped, which takes most of
     the time.
     """
     rows = plan_table(plan.moves)
-    problems = head_problems(snapshot.cluster_id, snapshot.digest, plan.proof)
-    problems += state_problems(snapshot.brokers, plan.proof)
-    problems += order_problems(snapshot.partitions, rows, plan.proof)
-    priced = seek_prices(snapshot, rows, plan.proof) if proven and not problems else plan.proof
+    problems = snapshot_problems(snapshot, rows, plan.proof)
+    priced = with_prices(snapshot, rows, plan.proof) if proven and not problems else plan.proof
     proof = priced if proven else {**plan.proof, "prices": {}}
-    found = look(snapshot.brokers, snapshot.partitions, plan.moves, proof)
+    found = check_topics(snapshot.brokers, snapshot.partitions, plan.moves, rows, proof)
     return verdict(snapshot.brokers, proof, replace(found, problems=problems + found.problems))
 
 
-def look(brokers: pa.Table, partitions: pa.Table, moves: Sequence[Move], proof: Mapping[str, Any]) -> Findings:
-    """Judge the moves of some whole topics, given all partitions of these topics."""
-    facts = facts_of(brokers, partitions, proof)
+def check_topics(
+    brokers: pa.Table, partitions: pa.Table, moves: Sequence[Move], rows: pa.Table, proof: Mapping[str, Any]
+) -> Findings:
+    """Check the moves of some whole topics, given all partitions of these topics; `rows` are the moves as a table."""
+    context = context_of(brokers, partitions, proof)
     twice = [str(name) for name, times in Counter(move.topic_partition for move in moves).items() if times > 1]
     problems = [f"{name} is in the plan twice." for name in twice[:1]]
     for move in moves:
-        problems += [f"{move.topic_partition}: {problem}" for problem in faults(move, facts)]
-    problems += _complete(moves, facts)
-    # A row that is no move of this snapshot, or that appears twice, gives no position that could be judged.
-    judged = is_even(proof) and not twice and all(move.topic_partition in facts.parts for move in moves)
-    evenness = evenness_of(brokers, partitions, moves, proof) if judged else None
+        problems += [f"{move.topic_partition}: {problem}" for problem in violations(move, context)]
+    problems += _complete(moves, context)
+    # A row that is no move of this snapshot, or that appears twice, gives no outcome that could be checked.
+    checkable = is_even(proof) and not twice and all(move.topic_partition in context.partitions for move in moves)
+    evenness = evenness_of(brokers, touchable_partitions(context, partitions), rows, proof) if checkable else None
     return Findings(
         problems=problems + (evenness.problems if evenness else []),
         moved=sum(len(move.adding) for move in moves),
         moved_bytes=sum(len(move.adding) * (move.size_bytes or 0) for move in moves),
         leaders=sum(move.before[:1] != move.after[:1] for move in moves),
-        loads=loads_of(facts, moves),
+        loads=disk_loads(context, moves),
         evenness=evenness,
     )
 
 
-def verdict(brokers: pa.Table, proof: Mapping[str, Any], found: Findings) -> Verdict:
+def verdict(brokers: pa.Table, proof: Mapping[str, Any], found: Findings) -> PlanVerdict:
     """Return the verdict for the combined findings of all topics."""
     options = proof.get("options") or {}
     problems = [*found.problems, *_sums(proof, found), *_over_budget(options, found)]
-    if proof.get("operation") not in ("rebalance", "expand", "drain"):
-        return Verdict(not problems, problems)
+    if proof.get("operation") not in EVEN:
+        return PlanVerdict(not problems, problems)
     if options.get("balance") == "bytes":
         problems += overfull(found.loads, brokers)
-        return Verdict(not problems, problems, tuple(band_gaps(found.loads, brokers, options, found.moved_bytes)))
+        return PlanVerdict(not problems, problems, tuple(band_gaps(found.loads, brokers, options, found.moved_bytes)))
     if found.evenness is None:
-        return Verdict(not problems, problems)
+        return PlanVerdict(not problems, problems)
     return _even_verdict(brokers, proof, problems, found.evenness)
 
 
-def _even_verdict(brokers: pa.Table, proof: Mapping[str, Any], problems: list[str], evenness: Evenness) -> Verdict:
+def _even_verdict(brokers: pa.Table, proof: Mapping[str, Any], problems: list[str], evenness: Evenness) -> PlanVerdict:
     options = proof.get("options") or {}
-    court = Court.of(brokers, options)
-    totals = Totals(np.array(evenness.held), np.array(evenness.placed), evenness.factors)
-    uneven = evenness.uneven + misplaced_in_all(court, totals)
+    constraints = BrokerConstraints.of(brokers, options)
+    totals = ReplicaTotals(np.array(evenness.held), np.array(evenness.placed), evenness.factors)
+    uneven = evenness.uneven + cluster_violations(constraints, totals)
     if uneven and (options.get("max_moves") or options.get("max_bytes")):
-        sentence = "A plan within a budget leaves the cluster uneven; that no other leaves less to do is not proven."
-        return Verdict(not problems, problems, (sentence,))
+        message = "A plan within a budget leaves the cluster uneven; that no other leaves less to do is not proven."
+        return PlanVerdict(not problems, problems, (message,))
     problems = problems + uneven
     prices = evenness.prices
     if prices is None:
-        sentence = "The proof has no price for every broker, and none were found: nothing was proven."
-        return Verdict(not problems, problems, (sentence,) if evenness.factors else ())
-    questions = unproven_in_all(court, totals, np.array(prices))
-    questions += [f"The topic {name} may do with fewer moves." for name in evenness.open_topics]
-    return Verdict(not problems, problems, tuple(questions))
+        message = "The proof has no price for every broker, and none were found: nothing was proven."
+        return PlanVerdict(not problems, problems, (message,) if evenness.factors else ())
+    questions = cluster_price_objections(constraints, totals, np.array(prices))
+    questions += [f"The topic {name} may do with fewer moves." for name in evenness.unproven_topics]
+    return PlanVerdict(not problems, problems, tuple(questions))
+
+
+def snapshot_problems(snapshot: SnapshotFolder, rows: pa.Table, proof: Mapping[str, Any]) -> list[str]:
+    """Return a problem for each difference between the plan and the snapshot, and in the order of the plan's rows."""
+    problems = head_problems(snapshot.cluster_id, snapshot.digest, proof)
+    problems += state_problems(snapshot.brokers, proof)
+    return problems + order_problems(snapshot.partitions, rows, proof)
 
 
 def head_problems(cluster_id: str, digest: str, proof: Mapping[str, Any]) -> list[str]:
@@ -151,9 +188,9 @@ def state_problems(brokers: pa.Table, proof: Mapping[str, Any]) -> list[str]:
     problems = []
     for state in ("failed", "draining"):
         there = sorted(row["broker"] for row in brokers.to_pylist() if row["state"] == state)
-        said = proof.get(f"brokers_{state}") or []
-        if said != there:
-            problems.append(f"The proof says brokers_{state} = {said}; the snapshot says {there}.")
+        stated = proof.get(f"brokers_{state}") or []
+        if stated != there:
+            problems.append(f"The proof says brokers_{state} = {stated}; the snapshot says {there}.")
     return problems
 
 
@@ -186,22 +223,20 @@ def _over_budget(options: Mapping[str, Any], found: Findings) -> Iterator[str]:
             yield f"The plan moves {value}, beyond {name} = {options[name]}."
 
 
-def _complete(moves: Sequence[Move], facts: Facts) -> Iterator[str]:
-    """Yield a problem for each requested change that is neither in the plan nor listed as impossible.
-
-    A listed partition must have a reason that is true.
-    """
+def _complete(moves: Sequence[Move], context: CheckContext) -> Iterator[str]:
+    """Yield a problem for each requested change that is not planned, and not listed with a true reason either."""
     planned = {move.topic_partition for move in moves}
     listed = {
         TopicPartition(one["topic"], one["partition"]): one["reason"]
-        for one in [*(facts.proof.get("unplaced") or ()), *(facts.proof.get("pinned") or ())]
+        for one in [*(context.proof.get("unplaced") or ()), *(context.proof.get("pinned") or ())]
     }
-    for name, part in facts.parts.items():
-        due, held = goal(name, facts), len(facts.alive(part.replicas, part))
-        as_asked = facts.given.get(name, part.replicas) == part.replicas
-        if name in planned or (due == held and as_asked):
+    for name, part in context.partitions.items():
+        due, held = replicas_due(name, context), len(context.alive(part.replicas, part))
+        as_given = context.given.get(name, part.replicas) == part.replicas
+        if name in planned or (due == held and as_given):
             continue
-        reasons = [*grounds(name, facts), *(["too_few_brokers"] if room(name, facts) < due else [])]
+        reasons = hold_reasons(name, context)
+        reasons += ["too_few_brokers"] if brokers_available(name, context) < due else []
         if name not in listed:
             yield f"{name} has {held} replicas, not what it is due, and is neither in the plan nor listed."
         elif listed[name] not in reasons:
@@ -218,3 +253,81 @@ def _sums(proof: Mapping[str, Any], found: Findings) -> Iterator[str]:
         yield f"The proof's lower bound {bound} is above the {found.moved} replicas that the plan moves."
     if proof.get("operation") == Operation.HEAL.value and bound != found.moved:
         yield f"A heal moves what was lost and nothing else; this one moves {found.moved} for {bound}."
+
+
+@dataclass(frozen=True)
+class DiskLoads:
+    """Bytes per broker id: before, without lost replicas; after; and incoming. `lost` bytes must be copied again."""
+
+    before: dict[int, int]
+    after: dict[int, int]
+    into: dict[int, int]
+    lost: int
+
+    @classmethod
+    def total(cls, parts: Sequence[DiskLoads]) -> DiskLoads:
+        """Combine the loads of all topics."""
+        sides: list[Counter[int]] = [Counter(), Counter(), Counter()]
+        for part in parts:
+            for side, load in zip(sides, (part.before, part.after, part.into), strict=True):
+                side.update({int(broker): size for broker, size in load.items()})
+        before, after, into = map(dict, sides)
+        return cls(before, after, into, sum(part.lost for part in parts))
+
+
+def disk_loads(context: CheckContext, moves: Sequence[Move]) -> DiskLoads:
+    """Return the loads of some topics."""
+    new = {move.topic_partition: move for move in moves}
+    before, after, into = Counter[int](), Counter[int](), Counter[int]()
+    lost = 0
+    for name, part in context.partitions.items():
+        size, move = part.size or 0, new.get(name)
+        alive = context.alive(part.replicas, part)
+        before.update(dict.fromkeys(alive, size))
+        after.update(dict.fromkeys(context.alive(move.after, part) if move else alive, size))
+        if move:
+            into.update(dict.fromkeys(sorted(move.adding), size))
+            lost += size * max(len(move.after) - len(alive), 0)
+    return DiskLoads(dict(before), dict(after), dict(into), lost)
+
+
+def overfull(loads: DiskLoads, brokers: pa.Table) -> Iterator[str]:
+    """Yield a problem for each broker that would receive more bytes than it has room for."""
+    for row in brokers.to_pylist():
+        room, coming = row["usable_bytes"], loads.into.get(row["broker"], 0)
+        if room is not None and coming > room:
+            yield f"Broker {row['broker']} would receive {coming} bytes and has room for {room}."
+
+
+def band_gaps(loads: DiskLoads, brokers: pa.Table, options: Mapping[str, Any], moved_bytes: int) -> Iterator[str]:
+    """Yield the brokers outside the tolerance, and the bytes moved beyond the fewest possible."""
+    share = _shares(brokers, set(options.get("exclude_brokers") or ()))
+    tolerance = Fraction(str(options.get("tolerance", 0.05)))
+    total = sum(loads.after.values())
+    low = {broker: part * total * (1 - tolerance) for broker, part in share.items()}
+    high = {broker: part * total * (1 + tolerance) for broker, part in share.items()}
+    # Allow one byte of slack: the planner's edges are floating-point numbers.
+    outside = [b for b in share if not low[b] - 1 <= loads.after.get(b, 0) <= high[b] + 1]
+    # A draining broker has to be emptied, so that any remaining byte is too much.
+    emptied = [row["broker"] for row in brokers.to_pylist() if row["state"] == "draining"]
+    outside += [b for b in emptied if loads.after.get(b, 0) > 0]
+    if outside:
+        names = ", ".join(str(broker) for broker in outside)
+        yield f"The disks of these brokers stay out of the tolerance, and it is not proven that they must: {names}."
+    excess = sum(max(held - high.get(b, Fraction(0)), Fraction(0)) for b, held in loads.before.items())
+    lack = sum(max(low[b] - loads.before.get(b, 0), Fraction(0)) for b in share)
+    least = int(max(loads.lost + excess, lack))
+    if moved_bytes > least:
+        yield f"The plan moves {moved_bytes} bytes; the fewest that could do are only known to be at least {least}."
+
+
+def _shares(brokers: pa.Table, excluded: set[int]) -> dict[int, Fraction]:
+    rows = brokers.to_pylist()
+    capacity = exact_capacities([row["capacity"] for row in rows])
+    weight = {
+        row["broker"]: one
+        for row, one in zip(rows, capacity, strict=True)
+        if row["state"] in ("live", "new") and row["broker"] not in excluded
+    }
+    whole = sum(weight.values())
+    return {broker: one / whole for broker, one in weight.items()}

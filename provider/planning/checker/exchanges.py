@@ -13,14 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from kafka_steward.planning.checker.judge import Bools, Ints, Position
+from kafka_steward.planning.checker.constraints import Bools, Ints, PlacementOutcome
 
-__all__ = ["FAR", "Distances", "Exact", "Exchanges", "Pooled", "exact_exchanges", "on_racks", "pooled_exchanges"]
+__all__ = ["Distances", "Exact", "Exchanges", "FAR", "Pooled", "exact_exchanges", "on_racks", "pooled_exchanges"]
 
 #: Longer than any path.
 FAR = np.int32(1 << 28)
 _NONE = 2
-
 Distances = npt.NDArray[np.int32]
 
 
@@ -73,84 +72,78 @@ class Pooled:
 Exchanges = Exact | Pooled
 
 
-def exact_exchanges(position: Position) -> Exact:
+def exact_exchanges(outcome: PlacementOutcome) -> Exact:
     """Return the exchanges between all pairs of brokers between which some partition could shift a replica."""
-    topics, brokers = len(position.topics), position.placed.shape[1]
+    topics, brokers = len(outcome.topics), outcome.placed.shape[1]
     worth = np.full((topics, brokers, brokers), _NONE, np.int8)
-    row, leaving = np.nonzero(position.placed)
-    gain = np.where(position.held, 0, 1)[row] - np.where(position.held[row, leaving], 0, 1)[:, None]
-    allowed = ~position.placed[row] & _rack_allows(position, row, leaving)
-    # Receive-excluded brokers (`barred`) may take back replicas that they held, and nothing else.
-    allowed &= ~position.court.barred | position.held[row]
+    row, leaving = np.nonzero(outcome.placed)
+    gain = np.where(outcome.held, 0, 1)[row] - np.where(outcome.held[row, leaving], 0, 1)[:, None]
+    allowed = ~outcome.placed[row] & _rack_allows(outcome, row, leaving)
+    # Receive-excluded brokers may take back replicas that they held, and nothing else.
+    allowed &= ~outcome.constraints.receive_excluded | outcome.held[row]
     for value in (1, 0, -1):
-        slot, entering = np.nonzero(allowed & (gain == value))
-        worth[position.topic[row[slot]], leaving[slot], entering] = value
+        at, entering = np.nonzero(allowed & (gain == value))
+        worth[outcome.topic[row[at]], leaving[at], entering] = value
     return Exact(worth)
 
 
-def pooled_exchanges(position: Position) -> Pooled:
+def pooled_exchanges(outcome: PlacementOutcome) -> Pooled:
     """Return the same exchanges by way of pools: one per rack, and one for all brokers without a rack."""
-    racks, brokers = position.court.fair.racks, len(position.rack)
-    row, leaving = np.nonzero(position.placed)
-    enter = _pools_allow(position, row, leaving)
-    gain = np.where(position.held[row, leaving], 1, 0)
-    out = np.full((len(position.topics), brokers, racks + 1), _NONE, np.int8)
+    racks, brokers = outcome.constraints.racks, len(outcome.rack)
+    row, leaving = np.nonzero(outcome.placed)
+    enter = _pools_allow(outcome, row, leaving)
+    gain = np.where(outcome.held[row, leaving], 1, 0)
+    out = np.full((len(outcome.topics), brokers, racks + 1), _NONE, np.int8)
     for value in (1, 0):
-        slot, entering = np.nonzero(enter & (gain == value)[:, None])
-        out[position.topic[row[slot]], leaving[slot], entering] = value
-    draws = np.where(position.court.barred, -1, _pools(position))
-    return Pooled(out, draws, _ways_back(position))
+        at, entering = np.nonzero(enter & (gain == value)[:, None])
+        out[outcome.topic[row[at]], leaving[at], entering] = value
+    draws = np.where(outcome.constraints.receive_excluded, -1, _pools(outcome))
+    return Pooled(out, draws, _ways_back(outcome))
 
 
-def _ways_back(position: Position) -> tuple[Ints, Ints, npt.NDArray[np.int32]]:
-    """Return the exchanges that give a partition back a replica that the plan takes from it.
-
-    They move no data.
-    """
-    width = len(position.rack)
-    lost = position.held & ~position.placed
+def _ways_back(outcome: PlacementOutcome) -> tuple[Ints, Ints, npt.NDArray[np.int32]]:
+    """Return the exchanges that, without data, give a partition back a replica that the plan takes from it."""
+    width = len(outcome.rack)
+    lost = outcome.held & ~outcome.placed
     changed = np.flatnonzero(lost.any(axis=1))
-    index, leaving = np.nonzero(position.placed[changed])
+    index, leaving = np.nonzero(outcome.placed[changed])
     at, entering = np.nonzero(lost[changed][index])
     row, leaving = changed[index[at]], leaving[at]
-    allowed = _rack_allows(position, row, leaving)[np.arange(len(row)), entering]
+    allowed = _rack_allows(outcome, row, leaving)[np.arange(len(row)), entering]
     row, leaving, entering = row[allowed], leaving[allowed], entering[allowed]
-    first = position.topic[row] * width
-    worth = np.where(position.held[row, leaving], 0, -1).astype(np.int32)
+    first = outcome.topic[row] * width
+    worth = np.where(outcome.held[row, leaving], 0, -1).astype(np.int32)
     return first + leaving, first + entering, worth
 
 
-def _rack_allows(position: Position, row: Ints, leaving: Ints) -> Bools:
+def _rack_allows(outcome: PlacementOutcome, row: Ints, leaving: Ints) -> Bools:
     """Return a mask of the brokers that could take a unit without a violation of the partition's rack bounds."""
-    return _pools_allow(position, row, leaving)[:, _pools(position)]
+    return _pools_allow(outcome, row, leaving)[:, _pools(outcome)]
 
 
-def _pools(position: Position) -> Ints:
+def _pools(outcome: PlacementOutcome) -> Ints:
     """Return each broker's pool: its rack, or the last number for brokers without a rack."""
-    return np.where(position.rack < 0, position.court.fair.racks, position.rack)
+    return np.where(outcome.rack < 0, outcome.constraints.racks, outcome.rack)
 
 
-def _pools_allow(position: Position, row: Ints, leaving: Ints) -> Bools:
-    """Return a mask of the racks that could take a unit.
-
-    The last column stands for brokers without a rack, to which no bound applies.
-    """
-    on_rack = on_racks(position)[row]
-    low, high = (bound[row] for bound in position.rack_bounds)
+def _pools_allow(outcome: PlacementOutcome, row: Ints, leaving: Ints) -> Bools:
+    """Return a mask of the racks that could take a unit; the last column is for brokers without a rack."""
+    on_rack = on_racks(outcome)[row]
+    low, high = (bound[row] for bound in outcome.rack_bounds)
     pad = np.ones((len(row), 1), bool)
-    own = _pools(position)[leaving]
-    slots = np.arange(len(row))
-    may_leave = np.hstack([on_rack > low, pad])[slots, own]
+    own = _pools(outcome)[leaving]
+    every = np.arange(len(row))
+    may_leave = np.hstack([on_rack > low, pad])[every, own]
     may: Bools = may_leave[:, None] & np.hstack([on_rack < high, pad])
-    may[slots, own] = True
+    may[every, own] = True
     return may
 
 
-def on_racks(position: Position) -> Ints:
+def on_racks(outcome: PlacementOutcome) -> Ints:
     """Return the number of each partition's replicas on each rack after the plan."""
-    racks = position.court.fair.racks
-    row, broker = np.nonzero(position.placed)
-    rack = position.rack[broker]
+    racks = outcome.constraints.racks
+    row, broker = np.nonzero(outcome.placed)
+    rack = outcome.rack[broker]
     racked = rack >= 0
     at = row[racked] * racks + rack[racked]
-    return np.bincount(at, minlength=len(position.topic) * racks).reshape(len(position.topic), racks)
+    return np.bincount(at, minlength=len(outcome.topic) * racks).reshape(len(outcome.topic), racks)

@@ -13,7 +13,15 @@ import pyarrow as pa
 
 from kafka_steward.assignment import Assignment, Move, MoveReason, Operation, TopicPartition
 
-__all__ = ["Facts", "Part", "facts_of", "faults", "goal", "grounds", "room"]
+__all__ = [
+    "CheckContext",
+    "SnapshotPartition",
+    "brokers_available",
+    "context_of",
+    "hold_reasons",
+    "replicas_due",
+    "violations",
+]
 
 _REASONS = frozenset(reason.value for reason in MoveReason)
 _INTERNAL = ("__consumer_offsets", "__share_group_state", "__transaction_state")
@@ -29,7 +37,7 @@ _STAYS = {
 
 
 @dataclass(frozen=True)
-class Part:
+class SnapshotPartition:
     """A partition of the snapshot."""
 
     replicas: Assignment
@@ -42,10 +50,10 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Facts:
+class CheckContext:
     """The snapshot as the checker reads it, with the plan's own description of itself (its proof)."""
 
-    parts: Mapping[TopicPartition, Part]
+    partitions: Mapping[TopicPartition, SnapshotPartition]
     state: Mapping[int, str]
     rack: Mapping[int, str | None]
     proof: Mapping[str, Any]
@@ -82,19 +90,19 @@ class Facts:
     @cached_property
     def usable(self) -> frozenset[int]:
         """The brokers that may receive a replica."""
-        barred = {*self.options.get("exclude_brokers", ()), *self.cordoned}
-        return frozenset(b for b, state in self.state.items() if state in ("live", "new") and b not in barred)
+        excluded = {*self.options.get("exclude_brokers", ()), *self.cordoned}
+        return frozenset(b for b, state in self.state.items() if state in ("live", "new") and b not in excluded)
 
-    def alive(self, replicas: Assignment, part: Part) -> Assignment:
+    def alive(self, replicas: Assignment, part: SnapshotPartition) -> Assignment:
         """Return a partition's replicas that are neither on failed brokers nor lost."""
         return tuple(broker for broker in replicas if self.state.get(broker) != "failed" and broker not in part.offline)
 
 
-def facts_of(brokers: pa.Table, partitions: pa.Table, proof: Mapping[str, Any]) -> Facts:
+def context_of(brokers: pa.Table, partitions: pa.Table, proof: Mapping[str, Any]) -> CheckContext:
     """Return a snapshot's tables as the checker reads them, with the proof."""
     parts = {}
     for row in partitions.to_pylist():
-        parts[TopicPartition(row["topic"], row["partition"])] = Part(
+        parts[TopicPartition(row["topic"], row["partition"])] = SnapshotPartition(
             replicas=tuple(row["replicas"]),
             topic_id=row["topic_id"],
             target_rf=row["target_rf"],
@@ -105,63 +113,63 @@ def facts_of(brokers: pa.Table, partitions: pa.Table, proof: Mapping[str, Any]) 
     rows = brokers.to_pylist()
     state = {row["broker"]: row["state"] for row in rows}
     racks = {row["broker"]: row["rack"] for row in rows}
-    return Facts(parts, state, racks, proof, frozenset(row["broker"] for row in rows if row["cordoned"]))
+    return CheckContext(parts, state, racks, proof, frozenset(row["broker"] for row in rows if row["cordoned"]))
 
 
-def grounds(name: TopicPartition, facts: Facts) -> list[str]:
+def hold_reasons(name: TopicPartition, context: CheckContext) -> list[str]:
     """List the reasons why no plan may touch a partition, in the words of a proof; empty if a plan may touch it.
 
     A plan with a given assignment (apply or rollback) may touch it nevertheless, unless a reassignment is in flight.
     """
-    part, options = facts.parts[name], facts.options
+    part, options = context.partitions[name], context.options
     selected = not options.get("include") or _matches(name.topic, options["include"])
     internal = name.topic in _INTERNAL and options.get("internal_topics") is False
     holds = {
         "in_flight": part.moving,
-        "pinned": str(name) in facts.pinned,
+        "pinned": str(name) in context.pinned,
         "excluded": not selected or internal or _matches(name.topic, options.get("exclude") or ()),
-        "all_replicas_lost": not facts.alive(part.replicas, part),
+        "all_replicas_lost": not context.alive(part.replicas, part),
     }
     return [word for word, true in holds.items() if true]
 
 
-def goal(name: TopicPartition, facts: Facts) -> int:
+def replicas_due(name: TopicPartition, context: CheckContext) -> int:
     """Count the replicas that a partition is to have after an operation that adds or removes replicas."""
-    part = facts.parts[name]
-    held = len(facts.alive(part.replicas, part))
-    if facts.operation == Operation.HEAL.value:
+    part = context.partitions[name]
+    held = len(context.alive(part.replicas, part))
+    if context.operation == Operation.HEAL.value:
         return len(part.replicas)
-    if facts.operation == Operation.FILL.value:
+    if context.operation == Operation.FILL.value:
         return max(part.target_rf, held)
-    return facts.factors.get(name.topic, held)
+    return context.factors.get(name.topic, held)
 
 
-def room(name: TopicPartition, facts: Facts) -> int:
+def brokers_available(name: TopicPartition, context: CheckContext) -> int:
     """Count the brokers that could hold the replicas that a partition is due, if no replica in place moves."""
-    part = facts.parts[name]
-    alive, usable = frozenset(facts.alive(part.replicas, part)), facts.usable - part.offline
-    return len(usable | alive if goal(name, facts) > len(alive) else usable & alive)
+    part = context.partitions[name]
+    alive, usable = frozenset(context.alive(part.replicas, part)), context.usable - part.offline
+    return len(usable | alive if replicas_due(name, context) > len(alive) else usable & alive)
 
 
 def _matches(topic: str, patterns: Iterable[str]) -> bool:
     return any(re.fullmatch(pattern, topic) for pattern in patterns)
 
 
-def faults(move: Move, facts: Facts) -> Iterator[str]:
+def violations(move: Move, context: CheckContext) -> Iterator[str]:
     """Yield what is wrong with a move, as one clause per fault."""
-    part = facts.parts.get(move.topic_partition)
+    part = context.partitions.get(move.topic_partition)
     if part is None:
         yield "it is not in the snapshot."
         return
     yield from _same(move, part)
-    for word in grounds(move.topic_partition, facts):
-        if word == "in_flight" or facts.operation not in _GIVEN:
+    for word in hold_reasons(move.topic_partition, context):
+        if word == "in_flight" or context.operation not in _GIVEN:
             yield _STAYS[word]
-    yield from _possible(move, part, facts)
-    yield from _RULES.get(facts.operation, _no_rule)(move, part, facts)
+    yield from _possible(move, part, context)
+    yield from _RULES.get(context.operation, _no_rule)(move, part, context)
 
 
-def _same(move: Move, part: Part) -> Iterator[str]:
+def _same(move: Move, part: SnapshotPartition) -> Iterator[str]:
     """Check that the move starts from the state in the snapshot."""
     if move.before != part.replicas:
         yield f"its replicas in the snapshot are {list(part.replicas)}, not {list(move.before)}."
@@ -171,7 +179,7 @@ def _same(move: Move, part: Part) -> Iterator[str]:
         yield f"its size in the snapshot is {part.size}, not {move.size_bytes}."
 
 
-def _possible(move: Move, part: Part, facts: Facts) -> Iterator[str]:
+def _possible(move: Move, part: SnapshotPartition, context: CheckContext) -> Iterator[str]:
     """Check that Kafka would accept the target and could complete the move."""
     if move.reason not in _REASONS:
         yield f"its reason {move.reason!r} is unknown."
@@ -179,22 +187,22 @@ def _possible(move: Move, part: Part, facts: Facts) -> Iterator[str]:
         yield f"its target {list(move.after)} is empty or names a broker twice."
     if move.after == move.before:
         yield "it changes nothing."
-    for broker in sorted(move.adding - facts.usable):
-        state = "cordoned" if broker in facts.cordoned else facts.state.get(broker, "unknown")
+    for broker in sorted(move.adding - context.usable):
+        state = "cordoned" if broker in context.cordoned else context.state.get(broker, "unknown")
         yield f"broker {broker} may not receive a replica: it is {state} or excluded."
-    if any(facts.state.get(broker) == "failed" for broker in move.after):
+    if any(context.state.get(broker) == "failed" for broker in move.after):
         yield "its target keeps a replica on a failed broker, and Kafka would never complete it."
     if part.offline & frozenset(move.after):
         yield "its target keeps a replica in a failed log directory, and Kafka would never complete it."
 
 
-def _no_rule(_move: Move, _part: Part, _facts: Facts) -> Iterator[str]:
+def _no_rule(_move: Move, _part: SnapshotPartition, _facts: CheckContext) -> Iterator[str]:
     yield from ()
 
 
-def _in_place(move: Move, part: Part, facts: Facts) -> Iterator[str]:
+def _in_place(move: Move, part: SnapshotPartition, context: CheckContext) -> Iterator[str]:
     """Check heal and fill: replicas in place stay, in their order; the others are spread as well as the racks allow."""
-    kept, factor = facts.alive(part.replicas, part), goal(move.topic_partition, facts)
+    kept, factor = context.alive(part.replicas, part), replicas_due(move.topic_partition, context)
     if len(move.after) != factor:
         yield f"its target has {len(move.after)} replicas; {factor} are due."
     for broker in kept:
@@ -204,14 +212,11 @@ def _in_place(move: Move, part: Part, facts: Facts) -> Iterator[str]:
     stay = [broker for broker in move.after[1:] if broker in kept]
     if stay != [broker for broker in kept if broker in stay]:
         yield "its kept replicas are in another order."
-    yield from _racks(move, kept, facts)
+    yield from _racks(move, kept, context)
 
 
-def _lead(move: Move, part: Part, kept: Assignment) -> Iterator[str]:
-    """Check the preferred leader: it has data if a replica in place can lead, and stays if it is in place.
-
-    A leader change then needs no data movement where one is possible without.
-    """
+def _lead(move: Move, part: SnapshotPartition, kept: Assignment) -> Iterator[str]:
+    """Check the preferred leader: it has data if a replica in place can lead, and stays if it is in place."""
     if not kept or not move.after:
         return
     if move.after[0] not in kept:
@@ -220,21 +225,18 @@ def _lead(move: Move, part: Part, kept: Assignment) -> Iterator[str]:
         yield f"its preferred leader {kept[0]} is in place and must stay."
 
 
-def _racks(move: Move, kept: Assignment, facts: Facts) -> Iterator[str]:
-    """Check that no single added replica could be placed better.
-
-    It is misplaced if it could stand on another usable broker and leave the racks more evenly filled.
-    """
-    if not facts.options.get("rack_aware", True):
+def _racks(move: Move, kept: Assignment, context: CheckContext) -> Iterator[str]:
+    """Check that no added replica could stand on another usable broker and leave the racks more evenly filled."""
+    if not context.options.get("rack_aware", True):
         return
-    own = facts.options.get("rackless") == "own-rack"
+    own = context.options.get("rackless") == "own-rack"
 
     def rack_of(broker: int) -> str | None:
-        rack = facts.rack.get(broker)
+        rack = context.rack.get(broker)
         return f"broker {broker}" if rack is None and own else rack
 
     filled = Counter(rack_of(broker) for broker in move.after)
-    free = facts.usable - set(move.after) - facts.parts[move.topic_partition].offline
+    free = context.usable - set(move.after) - context.partitions[move.topic_partition].offline
     for broker in sorted(set(move.after) - set(kept)):
         here = rack_of(broker)
         for other in sorted(free):
@@ -244,9 +246,9 @@ def _racks(move: Move, kept: Assignment, facts: Facts) -> Iterator[str]:
                 return
 
 
-def _counted(move: Move, part: Part, facts: Facts) -> Iterator[str]:
+def _counted(move: Move, part: SnapshotPartition, context: CheckContext) -> Iterator[str]:
     """Check set-replication-factor: only named topics, exactly as many replicas, and no other moves."""
-    kept, factor = facts.alive(part.replicas, part), facts.factors.get(move.topic)
+    kept, factor = context.alive(part.replicas, part), context.factors.get(move.topic)
     if factor is None:
         yield "its topic was not named."
     elif len(move.after) != factor:
@@ -254,24 +256,24 @@ def _counted(move: Move, part: Part, facts: Facts) -> Iterator[str]:
     if len(move.adding) != max(0, len(move.after) - len(kept)):
         yield f"it adds {len(move.adding)} replicas, which is not what it lacks."
     # When replicas are removed, those on brokers that may receive none are removed first, even the leader's.
-    yield from _lead(move, part, tuple(broker for broker in kept if broker in facts.usable.union(move.after)))
-    yield from _racks(move, kept, facts)
+    yield from _lead(move, part, tuple(broker for broker in kept if broker in context.usable.union(move.after)))
+    yield from _racks(move, kept, context)
 
 
-def _evened(move: Move, part: Part, facts: Facts) -> Iterator[str]:
+def _evened(move: Move, part: SnapshotPartition, context: CheckContext) -> Iterator[str]:
     """Check rebalance, expand and drain: as many replicas as are due.
 
     For balanced disks, a number between the current one and the due one is accepted.
     """
-    by_bytes = facts.options.get("balance") == "bytes"
+    by_bytes = context.options.get("balance") == "bytes"
     due = {part.target_rf, len(part.replicas)} if by_bytes else {part.target_rf}
     if not min(due) <= len(move.after) <= max(due):
         yield f"its target has {len(move.after)} replicas; {part.target_rf} are due."
 
 
-def _as_given(move: Move, _part: Part, facts: Facts) -> Iterator[str]:
+def _as_given(move: Move, _part: SnapshotPartition, context: CheckContext) -> Iterator[str]:
     """Check apply: the target is exactly what was given."""
-    if facts.given.get(move.topic_partition) != move.after:
+    if context.given.get(move.topic_partition) != move.after:
         yield "its target is not what was given."
 
 

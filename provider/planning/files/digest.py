@@ -42,18 +42,15 @@ class Hasher:
 def snapshot_digest(cluster_id: str, taken_ms: int, brokers: pa.Table, partitions: pa.Table) -> str:
     """Return the digest of a snapshot: cluster id, time, brokers by id, partitions by topic and number."""
     hasher = Hasher(cluster_id, str(taken_ms))
-    hasher.rows(_without_unsaid(brokers).sort_by("broker"))
-    hasher.rows(_without_unsaid(partitions).sort_by([("topic", "ascending"), ("partition", "ascending")]))
+    hasher.rows(_without_empty_columns(brokers).sort_by("broker"))
+    hasher.rows(_without_empty_columns(partitions).sort_by([("topic", "ascending"), ("partition", "ascending")]))
     return hasher.hexdigest()
 
 
-def _without_unsaid(table: pa.Table) -> pa.Table:
-    """Return `table` without the columns of a later version that hold only nulls.
-
-    The digest of such a table is the same as before those columns existed.
-    """
-    unsaid = [name for name in _LATER if name in table.column_names and table[name].null_count == len(table)]
-    return table.drop_columns(unsaid)
+def _without_empty_columns(table: pa.Table) -> pa.Table:
+    """Return `table` without later columns that hold only nulls, so that its digest is the old one."""
+    empty = [name for name in _LATER if name in table.column_names and table[name].null_count == len(table)]
+    return table.drop_columns(empty)
 
 
 def proven_hasher(proof: Mapping[str, Any]) -> Hasher:

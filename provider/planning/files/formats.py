@@ -133,10 +133,7 @@ def write_snapshot(uri: str, *, cluster_id: str, taken_ms: int, brokers: pa.Tabl
 
 
 def read_snapshot(uri: str) -> SnapshotFolder:
-    """Read a snapshot and verify its digest.
-
-    Raises PlanError when it is missing, unreadable, of another shape, or was edited.
-    """
+    """Read a snapshot. Raises PlanError when it is missing, unreadable, of another shape, or was edited."""
     folder = Folder(uri, "snapshot")
     head = folder.read_json("snapshot.json")
     cluster_id, taken_ms = _field(head, "cluster_id", str, uri), _field(head, "taken_ms", int, uri)
@@ -171,10 +168,7 @@ def read_plan_table(uri: str) -> tuple[pa.Table, dict[str, Any]]:
 
 
 def read_plan(uri: str) -> PlanFolder:
-    """Read a plan and verify its digest.
-
-    Raises PlanError when it is missing, unreadable, of another shape, or was edited.
-    """
+    """Read a plan. Raises PlanError when it is missing, unreadable, of another shape, or was edited."""
     rows, proof = read_plan_table(uri)
     return PlanFolder(proof["digest"], proof, moves_of(rows))
 

@@ -104,7 +104,7 @@ class Options:
         _refuse_lacking(operation, given)
         return cls(**{name: _checked(name, value, known[name]) for name, value in given.items()})
 
-    def sparing(self, brokers: Collection[int]) -> Options:
+    def excluding(self, brokers: Collection[int]) -> Options:
         """Return these options with `brokers` excluded from receiving replicas: the cordoned brokers (KIP-1066)."""
         return replace(self, exclude_brokers=tuple(sorted({*self.exclude_brokers, *brokers}))) if brokers else self
 
@@ -136,9 +136,9 @@ def operation_of(name: str) -> Operation:
         raise PlanError(_unknown(name, names, f"There is no operation {name!r}")) from None
 
 
-def _unknown(name: str, known: list[str], sentence: str) -> str:
+def _unknown(name: str, known: list[str], message: str) -> str:
     near = difflib.get_close_matches(name, known, 1)
-    return f"{sentence}; did you mean {near[0]}?" if near else f"{sentence}; there are {', '.join(known)}."
+    return f"{message}; did you mean {near[0]}?" if near else f"{message}; there are {', '.join(known)}."
 
 
 def _checked(name: str, value: Any, facts: Mapping[str, Any]) -> Any:

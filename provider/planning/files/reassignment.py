@@ -13,7 +13,7 @@ from kafka_steward.assignment import Assignment, Move, TopicPartition
 from kafka_steward.errors import PlanError
 from kafka_steward.planning.files.formats import SNAPSHOT_BROKERS, SNAPSHOT_PARTITIONS
 
-__all__ = ["assignments", "read_json", "snapshot_tables", "written"]
+__all__ = ["parse_reassignment", "read_json", "reassignment_json", "snapshot_tables"]
 
 
 def read_json(path: str, what: str) -> Any:
@@ -26,7 +26,7 @@ def read_json(path: str, what: str) -> Any:
         raise PlanError(f"The {what} file {path} holds no JSON: {error}.") from error
 
 
-def assignments(document: Any) -> dict[TopicPartition, Assignment]:
+def parse_reassignment(document: Any) -> dict[TopicPartition, Assignment]:
     """Return the partitions of a reassignment document. Raises PlanError that names the invalid entry."""
     entries = document.get("partitions") if isinstance(document, Mapping) else None
     if not isinstance(entries, list) or not entries:
@@ -70,7 +70,7 @@ def snapshot_tables(current: Any, brokers: Any) -> tuple[pa.Table, pa.Table]:
         raise PlanError('The brokers should be a list such as [{"id": 1, "rack": "a"}, {"id": 2, "rack": "b"}].')
     rows = [{**one, "broker": one["id"], "state": one.get("state", "live")} for one in listed]
     failed = {row["broker"] for row in rows if row["state"] == "failed"}
-    parts = [_partition(name, replicas, failed) for name, replicas in assignments(current).items()]
+    parts = [_partition(name, replicas, failed) for name, replicas in parse_reassignment(current).items()]
     for part, entry in zip(parts, current["partitions"], strict=True):
         part.update({key: entry[key] for key in ("target_rf", "isr", "leader", "bytes", "min_isr") if key in entry})
     try:
@@ -91,11 +91,8 @@ def _partition(name: TopicPartition, replicas: Assignment, failed: Iterable[int]
     }
 
 
-def written(moves: Iterable[Move], *, rollback: bool = False) -> str:
-    """Return a plan's targets as `kafka-reassign-partitions` takes them.
-
-    With `rollback`, return the assignments before the plan instead.
-    """
+def reassignment_json(moves: Iterable[Move], *, rollback: bool = False) -> str:
+    """Return a plan's targets, or for a rollback its starts, as `kafka-reassign-partitions` takes them."""
     entries = [
         {"topic": move.topic, "partition": move.partition, "replicas": list(move.before if rollback else move.after)}
         for move in moves

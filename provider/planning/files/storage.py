@@ -63,22 +63,19 @@ class Folder:
         except OSError as error:
             raise self._missing(name, error) from error
         except ValueError as error:
-            raise self._garbled(name, error) from error
+            raise self._unreadable(name, error) from error
         if not isinstance(value, dict):
-            raise self._garbled(name, ValueError("it holds no JSON object"))
+            raise self._unreadable(name, ValueError("it holds no JSON object"))
         return value
 
     def read_table(self, name: str) -> pa.Table:
-        """Return the table of a Parquet file, or of the folder of Parquet files that Spark writes.
-
-        Raises PlanError when it is missing or unreadable.
-        """
+        """Return the table of a Parquet file, or of a folder of them. Raises PlanError when it is unreadable."""
         try:
             return pa.concat_tables([self._read_parquet(path) for path in self._parts(name)], promote_options="default")
         except OSError as error:
             raise self._missing(name, error) from error
         except pa.ArrowException as error:
-            raise self._garbled(name, error) from error
+            raise self._unreadable(name, error) from error
 
     def write_table(self, name: str, table: pa.Table) -> None:
         """Write one Parquet file. Raises PlanError when the workspace cannot be written."""
@@ -116,7 +113,7 @@ class Folder:
     def _missing(self, name: str, error: OSError) -> PlanError:
         return PlanError(f"The {self.what} at {self.uri} cannot be read: {name}: {_why(error)}.")
 
-    def _garbled(self, name: str, error: Exception) -> PlanError:
+    def _unreadable(self, name: str, error: Exception) -> PlanError:
         first_line = str(error).strip().split("\n")[0].rstrip(".")
         return PlanError(f"The {self.what} at {self.uri} is garbled: {name} is not what it should be ({first_line}).")
 

@@ -9,42 +9,50 @@ is taken is a step of a plan with the fewest moves, so budgets add up: a cluster
 from __future__ import annotations
 
 import heapq
-from dataclasses import replace
 
 import numpy as np
 
-from kafka_steward.planning.solver.arrays import Bools, Ints
-from kafka_steward.planning.solver.drafts import Draft
-from kafka_steward.planning.solver.selection import Case
+from kafka_steward.planning.solver.candidate import CandidatePlan, merged
+from kafka_steward.planning.solver.fair_shares import rack_spread_violated
+from kafka_steward.planning.solver.problem import Bools, Ints, Problem
 
 __all__ = ["within_budget"]
 
 
-def within_budget(draft: Draft, case: Case, urgent: Bools) -> Draft:
-    """Return the candidate plan, cut down to the options' `max_moves` and `max_bytes`.
-
-    The rows in `urgent` come first.
-    """
-    most_moves, most_bytes = case.options.max_moves, case.options.max_bytes
+def within_budget(candidate: CandidatePlan, problem: Problem) -> CandidatePlan:
+    """Return the candidate plan, cut down to the options' `max_moves` and `max_bytes`."""
+    most_moves, most_bytes = problem.options.max_moves, problem.options.max_bytes
     if most_moves is None and most_bytes is None:
-        return draft
-    cost = np.bincount(draft.row[draft.added], minlength=len(draft.rows))
+        return candidate
+    rows = candidate.rows
+    cost = np.bincount(candidate.row[candidate.added], minlength=len(rows))
     limits = [2**62 if limit is None else limit for limit in (most_moves, most_bytes)]
     taken = cost == 0
-    taken[_taken(draft, case, cost, urgent, limits)] = True
+    taken[_taken(candidate, problem, cost, limits)] = True
     if taken.all():
-        return draft
+        return candidate
     left = int(cost[~taken].sum())
     note = f"The budget leaves {left} replicas to be moved by later plans; nothing could have left fewer moves to do."
-    return replace(_only(draft, taken), bound=max(draft.bound - left, 0), notes=(*draft.notes, note))
+    mine = taken[candidate.row]
+    row, broker = merged(rows, ~taken[rows.row], candidate.row[mine], candidate.broker[mine])
+    notes = (*candidate.notes, note)
+    return CandidatePlan(rows, candidate.disposition, row, broker, max(candidate.bound - left, 0), notes)
 
 
-def _taken(draft: Draft, case: Case, cost: Ints, urgent: Bools, limits: list[int]) -> list[int]:
+def _urgent(problem: Problem) -> Bools:
+    """Return a mask of the rows that come first."""
+    rows, brokers = problem.rows, problem.brokers
+    urgent: Bools = rack_spread_violated(rows.row, rows.broker, len(rows), brokers) | (rows.degree != rows.target_rf)
+    urgent[rows.row[~brokers.having("live", "new")[rows.broker]]] = True
+    return urgent
+
+
+def _taken(candidate: CandidatePlan, problem: Problem, cost: Ints, limits: list[int]) -> list[int]:
     """Return rows in the order of their worth, as long as they fit.
 
     The worth changes with the loads, so that it is computed again before a row is taken.
     """
-    load = _Load(draft, len(case.brokers))
+    load, urgent = _Imbalance(candidate, len(problem.brokers)), _urgent(problem)
     heap = [(not urgent[row], -load.gain(row) / cost[row], row) for row in np.flatnonzero(cost).tolist()]
     heapq.heapify(heap)
     moves, size, taken = 0, 0, []
@@ -54,7 +62,7 @@ def _taken(draft: Draft, case: Case, cost: Ints, urgent: Bools, limits: list[int
         if now > worth:
             heapq.heappush(heap, (later, now, row))
             continue
-        bytes_moved = int(cost[row] * draft.rows.size[row])
+        bytes_moved = int(cost[row] * candidate.rows.size[row])
         if moves + cost[row] > limits[0] or size + bytes_moved > limits[1]:
             continue
         moves, size = moves + int(cost[row]), size + bytes_moved
@@ -63,28 +71,26 @@ def _taken(draft: Draft, case: Case, cost: Ints, urgent: Bools, limits: list[int
     return taken
 
 
-class _Load:
+class _Imbalance:
     """Each broker's distance from its load in the complete plan."""
 
-    def __init__(self, draft: Draft, brokers: int) -> None:
-        rows = draft.rows
+    def __init__(self, candidate: CandidatePlan, brokers: int) -> None:
+        rows = candidate.rows
         before = np.bincount(rows.broker, minlength=brokers)
-        self._over: list[int] = (before - np.bincount(draft.broker, minlength=brokers)).tolist()
-        self._gone, self._come = (
-            _by_row(rows.row, rows.broker, draft.removed),
-            _by_row(draft.row, draft.broker, draft.added),
-        )
+        self._over: list[int] = (before - np.bincount(candidate.broker, minlength=brokers)).tolist()
+        self._removed = _by_row(rows.row, rows.broker, candidate.removed)
+        self._added = _by_row(candidate.row, candidate.broker, candidate.added)
 
     def gain(self, row: int) -> int:
         """Return the amount by which the row's move would lower the sum of squares."""
-        lost = sum(2 * self._over[broker] - 1 for broker in self._gone.get(row, ()))
-        return lost - sum(2 * self._over[broker] + 1 for broker in self._come.get(row, ()))
+        lost = sum(2 * self._over[broker] - 1 for broker in self._removed.get(row, ()))
+        return lost - sum(2 * self._over[broker] + 1 for broker in self._added.get(row, ()))
 
     def apply(self, row: int) -> None:
         """Count the row as moved."""
-        for broker in self._gone.get(row, ()):
+        for broker in self._removed.get(row, ()):
             self._over[broker] -= 1
-        for broker in self._come.get(row, ()):
+        for broker in self._added.get(row, ()):
             self._over[broker] += 1
 
 
@@ -93,13 +99,3 @@ def _by_row(row: Ints, broker: Ints, which: Bools) -> dict[int, list[int]]:
     for one, where in zip(row[which].tolist(), broker[which].tolist(), strict=True):
         found.setdefault(one, []).append(where)
     return found
-
-
-def _only(draft: Draft, taken: Bools) -> Draft:
-    """Return the candidate plan for the rows taken; all other rows stay unchanged."""
-    rows = draft.rows
-    new, old = taken[draft.row], ~taken[rows.row]
-    row = np.concatenate([draft.row[new], rows.row[old]])
-    broker = np.concatenate([draft.broker[new], rows.broker[old]])
-    order = np.argsort(row, kind="stable")
-    return Draft(rows, draft.fate, row[order], broker[order], draft.bound)

@@ -9,131 +9,130 @@ of replicas.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 
-from kafka_steward.planning.solver.arrays import Bools, Ints
+from kafka_steward.planning.solver.candidate import CandidatePlan
+from kafka_steward.planning.solver.fair_shares import rack_tables
+from kafka_steward.planning.solver.fill_missing import heal
+from kafka_steward.planning.solver.problem import Bools, Disposition, Problem, static_dispositions
 
-__all__ = ["Disks", "Moved", "even_disks"]
-
-Floats = npt.NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Disks:
-    """Replicas (row, broker, bytes, movable or not); fewest and most replicas per row and rack; each broker's share.
-
-    `rack` is -1 for brokers without a rack constraint; `free` is the number of bytes that a broker can receive.
-    """
-
-    row: Ints
-    broker: Ints
-    size: Ints
-    movable: Bools
-    rack: Ints
-    low: Ints
-    high: Ints
-    share: Floats
-    free: Ints
-    tolerance: float
+__all__ = ["balance_disks"]
 
 
-@dataclass(frozen=True)
-class Moved:
-    """The replicas' brokers afterwards, the bytes that must move, brokers out of the band, rows too large for it."""
-
-    broker: Ints
-    bound: int
-    outside: tuple[int, ...]
-    too_large: tuple[int, ...]
-
-
-def even_disks(disks: Disks) -> Moved:
-    """Balance the disks."""
-    work = _Work(disks)
-    over, under = np.maximum(work.load - work.upper, 0).sum(), np.maximum(work.lower - work.load, 0).sum()
-    while work.relieve() or work.feed():
+def balance_disks(problem: Problem) -> CandidatePlan:
+    """Return new assignments that balance the disks, once lost and draining replicas are placed as by a heal."""
+    first = heal(problem)
+    work = _DiskBalance(problem, first)
+    # No plan moves fewer bytes than the larger of the two sums.
+    bound = max(np.maximum(work.load - work.upper, 0).sum(), np.maximum(work.lower - work.load, 0).sum())
+    while work.unload_fullest() or work.fill_emptiest():
         pass
-    outside = np.flatnonzero((work.load > work.upper + 1e-6) | (work.load < work.lower - 1e-6))
-    band = (work.upper - work.lower)[disks.share > 0].min(initial=np.inf)
-    too_large = np.unique(disks.row[disks.size > band]) if len(outside) else np.zeros(0, np.int64)
-    return Moved(work.broker, int(max(over, under)), tuple(outside.tolist()), tuple(too_large.tolist()))
+    disposition = first.disposition.copy()
+    disposition[first.row[work.broker != first.broker]] = Disposition.PLANNED
+    notes = (
+        f"Even disks need at least {int(bound)} bytes moved; lower_bound counts only what must move anyway.",
+        *work.shortcomings(),
+    )
+    return CandidatePlan(problem.rows, disposition, first.row, work.broker, first.bound, notes)
 
 
-class _Work:
+def _movable(problem: Problem, first: CandidatePlan) -> Bools:
+    """Return a mask of the replicas that may move."""
+    free = static_dispositions(problem) == Disposition.UNTOUCHED
+    # A partition that could not be fully replicated keeps a lost replica in its list: Kafka would never complete a move
+    # of it.
+    free[first.row[problem.brokers.having("failed")[first.broker]]] = False
+    return np.asarray(free[first.row] & ~first.added, bool)
+
+
+class _DiskBalance:
     """The state of the loop: loads, the current broker of each replica, and the brokers that can do no more."""
 
-    def __init__(self, disks: Disks) -> None:
-        self.disks = disks
-        self.broker = disks.broker.copy()
-        brokers = len(disks.share)
-        self.load = np.bincount(disks.broker, weights=disks.size, minlength=brokers)
-        aim = disks.share * self.load.sum()
-        self.lower, self.upper = aim * (1 - disks.tolerance), aim * (1 + disks.tolerance)
-        self.free = disks.free.astype(np.float64)
-        self.blocked = disks.share <= 0
-        rows = int(disks.row.max(initial=-1)) + 1
-        self.holds = np.zeros((rows, brokers), bool)
-        self.holds[disks.row, disks.broker] = True
-        order = np.lexsort((np.arange(len(disks.size)), -disks.size))
-        order = order[disks.movable[order] & (disks.size[order] > 0)]
-        self.queue = [order[disks.broker[order] == broker].tolist() for broker in range(brokers)]
+    def __init__(self, problem: Problem, first: CandidatePlan) -> None:
+        brokers, tolerance = problem.brokers, problem.options.tolerance
+        self.problem, self.rack, self.row = problem, brokers.rack, first.row
+        self.size, self.broker = problem.rows.size[first.row], first.broker.copy()
+        share = np.where(brokers.target, [float(capacity) for capacity in brokers.capacity], 0.0)
+        self.load = np.bincount(first.broker, weights=self.size, minlength=len(brokers))
+        target = share / share.sum() * self.load.sum()
+        self.lower, self.upper = target * (1 - tolerance), target * (1 + tolerance)
+        self.free = brokers.free_bytes.astype(np.float64)
+        self.sharing = share > 0
+        self.blocked = ~self.sharing
+        self.holds = np.zeros((int(first.row.max(initial=-1)) + 1, len(brokers)), bool)
+        self.holds[first.row, first.broker] = True
+        factors, which = np.unique(np.diff(first.start), return_inverse=True)
+        bounds = rack_tables(brokers, factors.tolist(), brokers.having("live", "new"))
+        self.low, self.high = (table[which] for table in bounds)
+        order = np.lexsort((np.arange(len(self.size)), -self.size))
+        order = order[_movable(problem, first)[order] & (self.size[order] > 0)]
+        self.queue = [order[first.broker[order] == broker].tolist() for broker in range(len(brokers))]
 
-    def relieve(self) -> bool:
+    def unload_fullest(self) -> bool:
         """Take one replica from the fullest broker above the band. Returns False when no such broker is left."""
         excess = np.where(self.blocked, -np.inf, self.load - self.upper)
         giver = int(excess.argmax())
         if excess[giver] <= 0:
             return False
-        fitting = [at for at in self.queue[giver] if self.disks.size[at] <= excess[giver]]
-        larger = [at for at in reversed(self.queue[giver]) if self.disks.size[at] > excess[giver]]
+        fitting = [at for at in self.queue[giver] if self.size[at] <= excess[giver]]
+        larger = [at for at in reversed(self.queue[giver]) if self.size[at] > excess[giver]]
         for at in (*fitting, *larger):
-            if self.load[giver] - self.disks.size[at] >= self.lower[giver] and self._moved(at, self._takers(at)):
+            if self.load[giver] - self.size[at] >= self.lower[giver] and self._move(at, self._receivers(at)):
                 return True
         self.blocked[giver] = True
         return True
 
-    def feed(self) -> bool:
+    def fill_emptiest(self) -> bool:
         """Give one replica to the emptiest broker below the band. Returns False when no such broker is left."""
         lack = np.where(self.blocked, -np.inf, self.lower - self.load)
-        taker = int(lack.argmax())
-        if lack[taker] <= 0:
+        receiver = int(lack.argmax())
+        if lack[receiver] <= 0:
             return False
         for giver in np.argsort(-self.load, kind="stable").tolist():
             for at in self.queue[giver]:
-                size = self.disks.size[at]
-                stays = self.load[giver] - size >= self.lower[giver] and self.load[taker] + size <= self.upper[taker]
-                if stays and self._moved(at, [taker]):
+                spared = self.load[giver] - self.size[at] >= self.lower[giver]
+                fits = self.load[receiver] + self.size[at] <= self.upper[receiver]
+                if spared and fits and self._move(at, [receiver]):
                     return True
-        self.blocked[taker] = True
+        self.blocked[receiver] = True
         return True
 
-    def _takers(self, at: int) -> list[int]:
-        size = self.disks.size[at]
-        fits = (self.load + size <= self.upper) & (self.disks.share > 0)
+    def shortcomings(self) -> Iterator[str]:
+        """Yield notes on the brokers out of the tolerance, and on the rows that are too large for it."""
+        outside = np.flatnonzero((self.load > self.upper + 1e-6) | (self.load < self.lower - 1e-6))
+        if len(outside) == 0:
+            return
+        ids = ", ".join(map(str, self.problem.brokers.ids[outside]))
+        yield f"The disks of these brokers stay out of the tolerance: {ids}."
+        band = (self.upper - self.lower)[self.sharing].min(initial=np.inf)
+        for row in np.unique(self.row[self.size > band])[:10]:
+            yield f"The partition {self.problem.rows.name(row)} is larger than the tolerance leaves room for."
+
+    def _receivers(self, at: int) -> list[int]:
+        fits = (self.load + self.size[at] <= self.upper) & self.sharing
         return [broker for broker in np.argsort(self.load - self.upper, kind="stable").tolist() if fits[broker]]
 
-    def _moved(self, at: int, takers: list[int]) -> bool:
-        row, giver, size = int(self.disks.row[at]), int(self.broker[at]), float(self.disks.size[at])
-        taker = next((one for one in takers if self._may(row, giver, one, size)), None)
-        if taker is None:
+    def _move(self, at: int, receivers: list[int]) -> bool:
+        row, giver, size = int(self.row[at]), int(self.broker[at]), float(self.size[at])
+        receiver = next((one for one in receivers if self._may(row, giver, one, size)), None)
+        if receiver is None:
             return False
         self.queue[giver].remove(at)
-        self.broker[at] = taker
-        self.holds[row, giver], self.holds[row, taker] = False, True
+        self.broker[at] = receiver
+        self.holds[row, giver], self.holds[row, receiver] = False, True
         self.load[giver] -= size
-        self.load[taker] += size
-        self.free[taker] -= size
+        self.load[receiver] += size
+        self.free[receiver] -= size
         return True
 
-    def _may(self, row: int, giver: int, taker: int, size: float) -> bool:
-        if self.holds[row, taker] or self.free[taker] < size:
+    def _may(self, row: int, giver: int, receiver: int, size: float) -> bool:
+        if self.holds[row, receiver] or self.free[receiver] < size:
             return False
-        rack, disks = self.disks.rack, self.disks
-        if rack[giver] == rack[taker]:
+        leaves, enters = self.rack[giver], self.rack[receiver]
+        if leaves == enters:
             return True
-        on_rack = np.bincount(rack[self.holds[row] & (rack >= 0)], minlength=disks.low.shape[1])
-        may_leave = rack[giver] < 0 or on_rack[rack[giver]] > disks.low[row, rack[giver]]
-        return bool(may_leave and (rack[taker] < 0 or on_rack[rack[taker]] < disks.high[row, rack[taker]]))
+        on_rack = np.bincount(self.rack[self.holds[row] & (self.rack >= 0)], minlength=self.low.shape[1])
+        may_leave = leaves < 0 or on_rack[leaves] > self.low[row, leaves]
+        return bool(may_leave and (enters < 0 or on_rack[enters] < self.high[row, enters]))

@@ -1,4 +1,7 @@
-"""Leaders: the preferred leader stays while its broker lives; others are chosen so that leadership becomes even."""
+"""Leaders: the preferred leader stays while its broker lives; others are chosen so that leadership becomes even.
+
+The replicas after the leader take over when it fails, in their order. They are ordered so that failover is even too.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,30 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kafka_steward.planning.solver.arrays import Bools, Ints
-from kafka_steward.planning.solver.flows import Infeasible, Network
+from kafka_steward.planning.solver.candidate import CandidatePlan
+from kafka_steward.planning.solver.flow import Infeasible, Network
+from kafka_steward.planning.solver.problem import Bools, Disposition, Ints, count_pairs, positions_within
 
-__all__ = ["Slots", "Tier", "choose_leaders", "lead_evenly", "succession", "tiers"]
+__all__ = [
+    "MAX_FLOW_CELLS",
+    "LeaderBounds",
+    "Leadership",
+    "Replicas",
+    "balanced_leaders",
+    "choose_leaders",
+    "failover_order_exchange",
+    "failover_order_flow",
+    "fewest_leader_changes",
+    "keepable",
+    "leader_bounds",
+    "leadership_of",
+]
+
+#: Topics times brokers, up to which the exact flow of `fewest_leader_changes` is solved, in tenths of a second.
+MAX_FLOW_CELLS = 1_000_000
+
+#: Each round makes at least one exchange that lowers the sum of squares; few rounds make nearly all.
+_EXCHANGE_ROUNDS = 200
 
 
 def choose_leaders(row: Ints, broker: Ints, second_choice: Bools, load: Ints) -> tuple[Ints, Ints]:
@@ -22,24 +45,31 @@ def choose_leaders(row: Ints, broker: Ints, second_choice: Bools, load: Ints) ->
     rows, index = np.unique(row, return_inverse=True)
     if len(rows) == 0:
         return rows, rows
-    net = Network()
-    parts, brokers, sink = net.nodes(len(rows)), net.nodes(len(load)), net.nodes(1)
     used, most = np.unique(broker, return_counts=True)
-    # Unit arcs of growing cost: the cheapest flow has the least sum of squares.
-    level = np.concatenate([load[one] + np.arange(count) for one, count in zip(used, most, strict=True)])
+    level = np.repeat(load[used], most) + positions_within(most)
     level -= level.min()
-    arcs = net.connect(parts[index], brokers[broker], 1, np.where(second_choice, int(level.max()) + 1, 0))
-    net.connect(brokers[np.repeat(used, most)], sink, 1, level)
-    net.supply(parts, 1)
-    net.supply(sink, -len(rows))
-    chosen = net.solve()[arcs] > 0
-    order = np.argsort(index[chosen], kind="stable")
-    return rows, broker[chosen][order]
+    chosen = _assign_evenly(index, broker, len(load), np.where(second_choice, int(level.max()) + 1, 0), level)
+    return rows, broker[chosen][np.argsort(index[chosen], kind="stable")]
+
+
+def _assign_evenly(row: Ints, resource: Ints, resources: int, cost: Ints, level: Ints) -> Bools:
+    """Return a mask of the candidates (row, resource) that are taken: one for each row, of least cost.
+
+    `level` has the cost of each further candidate of a resource, resource by resource. With growing costs, the cheapest
+    flow has the least sum of squares.
+    """
+    net = Network()
+    rows, nodes, sink = net.add_nodes(int(row.max()) + 1), net.add_nodes(resources), net.add_nodes(1)
+    taken = net.add_arcs(rows[row], nodes[resource], 1, cost)
+    net.add_arcs(nodes[np.sort(resource)], sink, 1, level)
+    net.add_supply(rows, 1)
+    net.add_supply(sink, -len(rows))
+    return np.asarray(net.solve()[taken] > 0, bool)
 
 
 @dataclass(frozen=True)
-class Slots:
-    """Replicas of rows: per slot its row (ascending), its broker, and flags for current leaders and new replicas."""
+class Replicas:
+    """Replicas of rows: each one's row (ascending), its broker, and flags for current leaders and new replicas."""
 
     row: Ints
     broker: Ints
@@ -48,7 +78,7 @@ class Slots:
 
 
 @dataclass(frozen=True)
-class Tier:
+class LeaderBounds:
     """The fewest and most leaders per topic and broker, and per broker."""
 
     name: str
@@ -56,16 +86,16 @@ class Tier:
     broker: tuple[Ints, Ints]
 
 
-def tiers(topic: Ints, slots: Slots, target: Bools, *, alike: bool) -> list[Tier]:
+def leader_bounds(topic: Ints, replicas: Replicas, target: Bools, *, alike: bool) -> list[LeaderBounds]:
     """Return bounds for leaders, the most even first; the last can always be met.
 
     `even` gives every broker the same share. `proportional` gives each the share of its replicas: a broker that holds
     every other replica leads every other partition. Brokers that are not `alike` in capacity share by replicas.
     """
     topics = int(topic.max()) + 1
-    share_low, share_high = _proportional(topic, slots, topics, len(target))
-    total_low, total_high = _proportional(np.zeros_like(topic), slots, 1, len(target))
-    last = Tier("proportional", (share_low, share_high), (total_low[0], total_high[0]))
+    share_low, share_high = _proportional(topic, replicas, topics, len(target))
+    total_low, total_high = _proportional(np.zeros_like(topic), replicas, 1, len(target))
+    last = LeaderBounds("proportional", (share_low, share_high), (total_low[0], total_high[0]))
     if not alike:
         return [last]
     count, brokers = np.bincount(topic, minlength=topics)[:, None], max(int(target.sum()), 1)
@@ -73,82 +103,193 @@ def tiers(topic: Ints, slots: Slots, target: Bools, *, alike: bool) -> list[Tier
     high = -(-count // brokers) + np.zeros_like(low)
     level = (np.where(target, len(topic) // brokers, 0), np.full(len(target), -(-len(topic) // brokers)))
     wide = (np.minimum(low, share_low), np.maximum(high, share_high))
-    return [Tier("even", (low, high), level), Tier("global-even", wide, level), last]
+    return [LeaderBounds("even", (low, high), level), LeaderBounds("global-even", wide, level), last]
 
 
-def _proportional(topic: Ints, slots: Slots, topics: int, brokers: int) -> tuple[Ints, Ints]:
-    degree = np.bincount(slots.row, minlength=len(topic))
+def _proportional(topic: Ints, replicas: Replicas, topics: int, brokers: int) -> tuple[Ints, Ints]:
+    degree = np.bincount(replicas.row, minlength=len(topic))
     whole = math.lcm(*np.unique(degree[degree > 0]).tolist())
     sums = np.zeros((topics, brokers), np.int64)
-    np.add.at(sums, (topic[slots.row], slots.broker), whole // degree[slots.row])
+    np.add.at(sums, (topic[replicas.row], replicas.broker), whole // degree[replicas.row])
     return sums // whole, -(-sums // whole)
 
 
-def lead_evenly(topic: Ints, slots: Slots, choices: list[Tier]) -> tuple[Ints, str]:
-    """Return each row's leader, and the tier that could be met.
+def balanced_leaders(topic: Ints, replicas: Replicas, choices: list[LeaderBounds]) -> tuple[Ints, str]:
+    """Return each row's leader, and the name of the first bounds that could be met.
 
     The leaders have the fewest changes, then the fewest leaders without data. Raises Infeasible.
     """
-    for tier in choices[:-1]:
-        leaders = _led_within(topic, slots, tier)
+    for bounds in choices:
+        leaders = _leaders_within(topic, replicas, bounds)
         if leaders is not None:
-            return leaders, tier.name
-    leaders = _led_within(topic, slots, choices[-1])
-    if leaders is None:
-        raise Infeasible
-    return leaders, choices[-1].name
+            return leaders, bounds.name
+    raise Infeasible
 
 
-def _led_within(topic: Ints, slots: Slots, tier: Tier) -> Ints | None:
+def _leaders_within(topic: Ints, replicas: Replicas, bounds: LeaderBounds) -> Ints | None:
     net = Network()
-    brokers = tier.broker[0].size
-    parts, cells = net.nodes(len(topic)), net.nodes(tier.cell[0].size).reshape(-1, brokers)
-    ends, sink = net.nodes(brokers), net.nodes(1)
-    cost = np.where(slots.leads, 0, len(topic) + 1) + slots.added
-    chosen = net.connect(parts[slots.row], cells[topic[slots.row], slots.broker], 1, cost)
-    net.connect_between(cells, np.broadcast_to(ends, cells.shape), tier.cell, 0)
-    net.connect_between(ends, np.broadcast_to(sink, ends.shape), tier.broker, 0)
-    net.supply(parts, 1)
-    net.supply(sink, -len(topic))
+    brokers = bounds.broker[0].size
+    parts, cells = net.add_nodes(len(topic)), net.add_nodes(bounds.cell[0].size).reshape(-1, brokers)
+    ends, sink = net.add_nodes(brokers), net.add_nodes(1)
+    cost = np.where(replicas.leads, 0, len(topic) + 1) + replicas.added
+    chosen = net.add_arcs(parts[replicas.row], cells[topic[replicas.row], replicas.broker], 1, cost)
+    net.add_bounded_arcs(cells, ends, bounds.cell, 0)
+    net.add_bounded_arcs(ends, sink, bounds.broker, 0)
+    net.add_supply(parts, 1)
+    net.add_supply(sink, -len(topic))
     try:
-        return slots.broker[net.solve()[chosen] > 0]
+        return replicas.broker[net.solve()[chosen] > 0]
     except Infeasible:
         return None
 
 
-def succession(row: Ints, broker: Ints, brokers: int) -> Ints:
-    """Return the slots' brokers with those after the first reordered, so that failover is spread as evenly as possible.
+def failover_order_flow(row: Ints, broker: Ints, brokers: int) -> Ints:
+    """Return the replicas' brokers with those after the first reordered, so that failover is as even as possible.
 
-    Slots are in order within ascending rows. Position by position, the next replica is chosen so that the pairs of
+    Replicas are in order within ascending rows. Position by position, the next replica is chosen so that the pairs of
     neighbours are as even as possible (least sum of squares). Among such choices, the one with the fewest changes is
     taken.
     """
+    return _failover_order(row, broker, brokers, exact=True)
+
+
+def failover_order_exchange(row: Ints, broker: Ints, brokers: int) -> Ints:
+    """Return the same order, made even by exchanges: for one shard among several.
+
+    The flow finds the least sum of squares of one shard, which is not that of the cluster. Exchanges come as near to
+    that in a fraction of the time, and leave in place what is already even.
+    """
+    return _failover_order(row, broker, brokers, exact=False)
+
+
+def _failover_order(row: Ints, broker: Ints, brokers: int, *, exact: bool) -> Ints:
     broker = broker.copy()
-    start = np.searchsorted(row, np.arange(int(row.max(initial=-1)) + 1))
-    degree = np.diff(np.append(start, len(row)))
+    degree = np.bincount(row)
+    start = np.cumsum(degree) - degree
     for place in range(1, int(degree.max(initial=0)) - 1):
         rows = np.flatnonzero(degree > place)
-        first = start[rows]
-        count = degree[rows] - place
-        index = np.repeat(np.arange(len(rows)), count)
-        turn = np.arange(len(index)) - np.repeat(np.cumsum(count) - count, count)
-        at = first[index] + place + turn
-        next_at = at[_next_in_line(index, turn, broker[first[index] + place - 1] * brokers + broker[at])]
-        # The chosen slot moves to the front; the slots that it passes keep their order.
-        key = np.arange(len(broker), dtype=np.float64)
-        key[next_at] = first + place - 0.5
-        broker = broker[np.argsort(key, kind="stable")]
+        first, count = start[rows] + place, degree[rows] - place
+        index, turn = np.repeat(np.arange(len(rows)), count), positions_within(count)
+        at = first[index] + turn
+        _, pair = np.unique(broker[first[index] - 1] * brokers + broker[at], return_inverse=True)
+        chosen = _next_by_flow(index, turn, pair) if exact else _next_by_exchanges(index, turn, pair)
+        _bring_forward(broker, first, at[chosen])
     return broker
 
 
-def _next_in_line(index: Ints, turn: Ints, pair: Ints) -> Ints:
-    """Return the candidates (row index, position among them, pair of brokers) that the rows take."""
+def _next_by_flow(index: Ints, turn: Ints, pair: Ints) -> Ints:
+    """Return the candidate that each row takes, given each candidate's row, position and pair of brokers."""
+    height = positions_within(np.bincount(pair))
+    level = (2 * height + 1) * (int(index[-1]) + 2)
+    return np.flatnonzero(_assign_evenly(index, pair, int(pair.max()) + 1, np.where(turn > 0, 1, 0), level))
+
+
+def _next_by_exchanges(index: Ints, turn: Ints, pair: Ints) -> Ints:
+    """Return the same by exchanges, the highest worth first; each row starts with its first candidate."""
+    taken = np.flatnonzero(turn == 0)
+    height = np.bincount(pair[taken], minlength=int(pair.max(initial=-1)) + 1)
+    for _ in range(_EXCHANGE_ROUNDS):
+        source, target = pair[taken][index], pair
+        gain = height[source] - height[target] - 1
+        better = np.flatnonzero(gain > 0)
+        if len(better) == 0:
+            break
+        # At most one exchange per pair and round, so that every exchange is worth what was computed.
+        better = better[np.argsort(-gain[better], kind="stable")]
+        for key in (target, source, index):
+            better = better[np.sort(np.unique(key[better], return_index=True)[1])]
+        better = better[~np.isin(target[better], source[better])]
+        np.subtract.at(height, source[better], 1)
+        np.add.at(height, target[better], 1)
+        taken[index[better]] = better
+    return taken
+
+
+def _bring_forward(broker: Ints, first: Ints, chosen: Ints) -> None:
+    """Put the chosen replicas first; the replicas that they pass keep their order."""
+    moved = chosen > first
+    first, chosen = first[moved], chosen[moved]
+    for step in range(int((chosen - first).max(initial=0))):
+        at = chosen[chosen - first > step] - step
+        broker[at], broker[at - 1] = broker[at - 1], broker[at].copy()
+
+
+@dataclass(frozen=True)
+class Leadership:
+    """Per topic and broker: leaders that can be kept, and the fewest and most allowed; the same bounds per broker."""
+
+    kept: Ints
+    cell: tuple[Ints, Ints]
+    broker: tuple[Ints, Ints]
+    #: Number of partitions of each topic.
+    partitions: Ints
+
+
+def leadership_of(candidate: CandidatePlan, brokers: int, sharing: int) -> Leadership | None:
+    """Return the leadership of the planned rows, None if there is none; `sharing` brokers are fit to lead."""
+    rows, planned = candidate.rows, candidate.disposition == Disposition.PLANNED
+    if not planned.any() or sharing == 0:
+        return None
+    names, topic = np.unique(rows.topic[planned], return_inverse=True)
+    shape = (len(names), brokers)
+    of_row = np.zeros(len(rows), np.int64)
+    of_row[planned] = topic
+    mine = planned[candidate.row]
+    held = count_pairs(of_row[candidate.row[mine]], candidate.broker[mine], shape)
+    led = count_pairs(topic, rows.broker[rows.start[:-1]][planned], shape)
+    leads = count_pairs(topic, candidate.broker[candidate.start[:-1]][planned], shape)
+    count = np.bincount(topic)
+    low, high = (count // sharing)[:, None], (-(-count // sharing))[:, None]
+    total, every = leads.sum(axis=0), int(planned.sum())
+    return Leadership(
+        kept=np.minimum(led, held),
+        # If the plan itself is less even than an equal share, any other plan may be so too.
+        cell=(np.minimum(low, leads), np.minimum(np.maximum(high, leads), held)),
+        broker=(np.minimum(every // sharing, total), np.maximum(-(-every // sharing), total)),
+        partitions=count,
+    )
+
+
+def fewest_leader_changes(leadership: Leadership) -> int | None:
+    """Return a lower bound on leader changes, for any plan with as many replicas of each topic on each broker.
+
+    The bound leaves open which partition's replica is on a broker: it holds for every plan with these counts and with
+    leaders no less even than these. A topic assigns its leaderships to brokers: as many as it already leads there are
+    kept, and each further one is a change. One flow finds the fewest changes.
+
+    Return None if there are more than `MAX_FLOW_CELLS` for a flow, or if it has no solution: `keepable` then gives the
+    two sums that the flow contains, which are never above its result.
+    """
+    low, high = leadership.cell
+    if low.size > MAX_FLOW_CELLS:
+        return None
     net = Network()
-    used, which, most = np.unique(pair, return_inverse=True, return_counts=True)
-    parts, pairs, sink = net.nodes(int(index[-1]) + 1), net.nodes(len(used)), net.nodes(1)
-    taken = net.connect(parts[index], pairs[which], 1, np.where(turn > 0, 1, 0))
-    height = np.arange(len(pair)) - np.repeat(np.cumsum(most) - most, most)
-    net.connect(np.repeat(pairs, most), np.broadcast_to(sink, height.shape), 1, (2 * height + 1) * (len(parts) + 1))
-    net.supply(parts, 1)
-    net.supply(sink, -len(parts))
-    return np.flatnonzero(net.solve()[taken] > 0)
+    topics, ends, sink = net.add_nodes(low.shape[0]), net.add_nodes(low.shape[1]), net.add_nodes(1)
+    topic, broker = np.nonzero(high > 0)
+    low, high, kept = low[topic, broker], high[topic, broker], leadership.kept[topic, broker]
+    kept = np.minimum(kept, high)
+    net.add_supply(topics[topic], -low)
+    net.add_supply(ends[broker], low)
+    net.add_arcs(topics[topic], ends[broker], kept - np.minimum(low, kept), 0)
+    changing = net.add_arcs(topics[topic], ends[broker], high - np.maximum(low, kept), 1)
+    net.add_bounded_arcs(ends, sink, leadership.broker, 0)
+    net.add_supply(topics, leadership.partitions)
+    net.add_supply(sink, -int(leadership.partitions.sum()))
+    try:
+        flow = net.solve()
+    except Infeasible:
+        return None
+    return int(flow[changing].sum() + np.maximum(low - kept, 0).sum())
+
+
+def keepable(leadership: Leadership) -> tuple[int, Ints]:
+    """Return the number of leaders that the topics can keep, and the number that each broker can keep.
+
+    Both add up over shards, and each is an upper bound: no broker keeps more than it may lead, and no topic keeps what
+    its other brokers' floors take away.
+    """
+    low, high = leadership.cell
+    kept = np.minimum(leadership.kept, high)
+    taken = np.maximum(low - kept, 0)
+    by_topic = np.minimum(kept.sum(axis=1), leadership.partitions - taken.sum(axis=1))
+    return int(by_topic.sum()), kept.sum(axis=0)

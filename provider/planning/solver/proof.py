@@ -1,21 +1,211 @@
-"""The proof of a plan: its movement, the least movement possible, and the balance before and after."""
+"""The proof of a plan: its movement, the least movement possible, and the balance before and after.
+
+The measures of a candidate plan are counts of one shard, which add up over the shards.
+"""
 
 from __future__ import annotations
 
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
 
 from kafka_steward.assignment import Operation
 from kafka_steward.planning.files.options import Options
-from kafka_steward.planning.solver.arrays import Brokers
-from kafka_steward.planning.solver.measures import Measures
-from kafka_steward.planning.solver.spread import spread_of
+from kafka_steward.planning.solver.candidate import CandidatePlan, senders
+from kafka_steward.planning.solver.fair_shares import rack_spread_violated
+from kafka_steward.planning.solver.flow import mebibytes
+from kafka_steward.planning.solver.leaders import fewest_leader_changes, keepable, leadership_of
+from kafka_steward.planning.solver.problem import Brokers, Disposition, Ints, PartitionTable, count_pairs
 
-__all__ = ["proof_of"]
+__all__ = ["Measures", "measure", "proof_of"]
 
 #: Reasons that mean "not now" rather than "impossible".
 _PINNED = ("in_flight", "pinned", "excluded")
+#: Number of topics to name, of those that are spread worst.
+_NAMED = 5
+
+
+@dataclass(frozen=True)
+class Balance:
+    """Replicas, leaders and bytes per broker, partitions per pair (preferred leader, next in line), and topic spreads.
+
+    A topic's spread is the replicas on its fullest usable broker minus those on its emptiest. `spreads` is the number
+    of topics per spread, `widest` names the worst few.
+    """
+
+    replicas: Ints
+    leaders: Ints
+    bytes: Ints
+    pairs: Ints
+    spreads: dict[str, int]
+    widest: list[tuple[str, int]]
+
+    @classmethod
+    def of(cls, rows: PartitionTable, row: Ints, broker: Ints, brokers: Brokers) -> Balance:
+        """Measure the balance of the rows with the given replicas."""
+        count = len(brokers)
+        first = np.flatnonzero(np.diff(row, prepend=-1))
+        lead = first[np.append(np.diff(row) == 0, False)[first]]
+        spread = np.zeros(len(rows.topics), np.int64)
+        if brokers.target.any():
+            usable = count_pairs(rows.topic[row], broker, (len(rows.topics), count))[:, brokers.target]
+            spread = usable.max(axis=1) - usable.min(axis=1)
+        worst = np.argsort(-spread, kind="stable")[:_NAMED].tolist()
+        return cls(
+            replicas=np.bincount(broker, minlength=count),
+            leaders=np.bincount(broker[first], minlength=count),
+            bytes=_sums(broker, rows.size[row], count),
+            pairs=np.bincount(broker[lead] * count + broker[lead + 1], minlength=count * count),
+            spreads={str(value): int(topics) for value, topics in enumerate(np.bincount(spread)) if topics},
+            widest=[(rows.topics[topic], int(spread[topic])) for topic in worst],
+        )
+
+    @classmethod
+    def total(cls, parts: Sequence[Balance]) -> Balance:
+        """Combine the balances of all shards."""
+        spreads: Counter[str] = Counter()
+        for part in parts:
+            spreads.update(part.spreads)
+        widest = sorted(
+            ((name, spread) for part in parts for name, spread in part.widest), key=lambda one: (-one[1], one[0])
+        )
+        return cls(
+            spreads={spread: spreads[spread] for spread in sorted(spreads, key=int)},
+            widest=widest[:_NAMED],
+            **_summed(parts),
+        )
+
+    def report(self, brokers: Brokers) -> dict[str, Any]:
+        """Return one side of the field `spread` of a proof."""
+        return {
+            "replicas": _by_broker(self.replicas, brokers),
+            "leaders": _by_broker(self.leaders, brokers),
+            "bytes": _by_broker(self.bytes, brokers),
+            "topics": {
+                "by_spread": self.spreads,
+                "widest": [{"topic": name, "spread": spread} for name, spread in self.widest],
+            },
+            "topic_widest": max(map(int, self.spreads), default=0),
+            "next_in_line": _failover(self.pairs, self.leaders, brokers),
+            "next_in_line_most": int(self.pairs.max(initial=0)),
+        }
+
+
+@dataclass(frozen=True)
+class Measures:
+    """Sums of one shard, or of all. Arrays are per broker."""
+
+    counts: dict[str, int]
+    before: Balance
+    after: Balance
+    bytes_in: Ints
+    bytes_out: Ints
+    #: Of the planned partitions: leaders that each broker could keep, and leaders that the plan gives it.
+    leaders_keepable: Ints
+    leaders_planned: Ints
+    #: The fewest leader changes, if the shard's flow was solved.
+    leader_bounds: list[int | None]
+    #: Topic, partition and reason of each partition that needs a change and does not get it.
+    not_planned: list[tuple[str, int, str]]
+    notes: list[str]
+    #: One price per usable broker that proves the plan minimal. Empty if counting proves it, or no prices were
+    #: searched.
+    prices: list[int]
+
+    @classmethod
+    def total(cls, parts: Sequence[Measures]) -> Measures:
+        """Combine the measures of all shards, in the order of the shards."""
+        return cls(
+            counts={name: sum(part.counts[name] for part in parts) for name in parts[0].counts},
+            before=Balance.total([part.before for part in parts]),
+            after=Balance.total([part.after for part in parts]),
+            leader_bounds=[one for part in parts for one in part.leader_bounds],
+            not_planned=sorted(one for part in parts for one in part.not_planned),
+            prices=[one for part in parts for one in part.prices],
+            notes=list(dict.fromkeys(one for part in parts for one in part.notes)),
+            **_summed(parts),
+        )
+
+    def to_json(self) -> str:
+        """Return the measures as JSON, for `from_json`."""
+        return json.dumps(asdict(self), default=np.ndarray.tolist)
+
+    @classmethod
+    def from_json(cls, text: str) -> Measures:
+        """Restore measures from the text that `to_json` returned."""
+        value = json.loads(text)
+        before, after = (Balance(**_with_arrays(Balance, value.pop(when))) for when in ("before", "after"))
+        left = [(topic, number, reason) for topic, number, reason in value.pop("not_planned")]
+        return cls(before=before, after=after, not_planned=left, **_with_arrays(cls, value))
+
+
+def _with_arrays(kind: type[Balance | Measures], value: dict[str, Any]) -> dict[str, Any]:
+    arrays = {field.name for field in fields(kind) if field.type == "Ints"}
+    return {name: np.array(one) if name in arrays else one for name, one in value.items()}
+
+
+def _summed(parts: Sequence[Balance | Measures]) -> dict[str, Any]:
+    arrays = [field.name for field in fields(parts[0]) if field.type == "Ints"]
+    return {name: np.sum([getattr(part, name) for part in parts], axis=0) for name in arrays}
+
+
+def measure(candidate: CandidatePlan, brokers: Brokers, prices: list[int]) -> Measures:
+    """Measure a candidate plan."""
+    rows, count = candidate.rows, len(brokers)
+    row = candidate.row[candidate.added]
+    source = np.searchsorted(brokers.ids, senders(rows, brokers))[row]
+    planned = candidate.disposition == Disposition.PLANNED
+    leadership = leadership_of(candidate, count, int(brokers.target.sum()))
+    changes: int | None = 0
+    keep, able = 0, np.zeros(count, np.int64)
+    if leadership is not None:
+        changes, (keep, able) = fewest_leader_changes(leadership), keepable(leadership)
+    return Measures(
+        counts={**_counts(candidate, brokers), "leaders_keepable": keep},
+        before=Balance.of(rows, rows.row, rows.broker, brokers),
+        after=Balance.of(rows, candidate.row, candidate.broker, brokers),
+        bytes_in=_sums(candidate.broker[candidate.added], rows.size[row], count),
+        bytes_out=_sums(np.minimum(source, count - 1), rows.size[row], count),
+        leaders_keepable=able,
+        leaders_planned=np.bincount(candidate.broker[candidate.start[:-1]][planned], minlength=count),
+        leader_bounds=[changes],
+        not_planned=[
+            (rows.topics[rows.topic[at]], int(rows.number[at]), Disposition(candidate.disposition[at]).word)
+            for at in np.flatnonzero(candidate.disposition > Disposition.PLANNED)
+        ],
+        notes=list(candidate.notes),
+        prices=prices,
+    )
+
+
+def _counts(candidate: CandidatePlan, brokers: Brokers) -> dict[str, int]:
+    rows = candidate.rows
+    added = candidate.row[candidate.added]
+    return {
+        "partitions": len(rows),
+        "partitions_moved": len(candidate.changed),
+        "replicas_moved": len(added),
+        "bytes_moved": int(rows.size[added].sum()),
+        "weight_moved": int(mebibytes(rows.size)[added].sum()),
+        "lower_bound": candidate.bound,
+        "leader_changes": int(candidate.lead_lost.sum()),
+        # A preferred leader whose broker no longer holds the partition has to change.
+        "leader_changes_forced": int(candidate.removed[rows.start[:-1]].sum()),
+        "rack_violations_before": int(rack_spread_violated(rows.row, rows.broker, len(rows), brokers).sum()),
+        "rack_violations_after": int(rack_spread_violated(candidate.row, candidate.broker, len(rows), brokers).sum()),
+        "partitions_without_size": int(rows.unsized.sum()),
+    }
+
+
+def _sums(broker: Ints, amount: Ints, count: int) -> Ints:
+    # Integers throughout: bincount's weights are floats, and byte counts exceed what those hold exactly.
+    found = np.zeros(count, np.int64)
+    np.add.at(found, broker, amount)
+    return found
 
 
 def proof_of(measures: Measures, brokers: Brokers, operation: Operation, options: Options) -> dict[str, Any]:
@@ -29,8 +219,11 @@ def proof_of(measures: Measures, brokers: Brokers, operation: Operation, options
     rebalance, expand and drain it is the cost of the flow, and `prices`, if they could be found, let `check` prove it
     without the flow.
     """
-    counts = measures.counts
+    counts, before, after = measures.counts, measures.before.report(brokers), measures.after.report(brokers)
     gap = counts["replicas_moved"] - counts["lower_bound"]
+    usable = map(str, brokers.ids[brokers.having("live", "new")])
+    unknown = counts["partitions_without_size"]
+    notes = [f"{unknown} partitions have no known size; each counts as 0 bytes."] if unknown else []
     return {
         "operation": operation.value,
         "options": options.to_json(operation),
@@ -47,12 +240,20 @@ def proof_of(measures: Measures, brokers: Brokers, operation: Operation, options
         "rack_violations": {"before": counts["rack_violations_before"], "after": counts["rack_violations_after"]},
         "brokers_failed": _ids(brokers, "failed"),
         "brokers_draining": _ids(brokers, "draining"),
-        "spread": spread_of(measures, brokers),
-        "unplaced": [_left(*one) for one in measures.left if one[2] not in _PINNED],
-        "pinned": [_left(*one) for one in measures.left if one[2] in _PINNED],
-        "prices": _prices(measures, brokers),
+        "spread": {name: {"before": side, "after": after[name]} for name, side in before.items()},
+        "unplaced": [
+            dict(zip(("topic", "partition", "reason"), one, strict=True))
+            for one in measures.not_planned
+            if one[2] not in _PINNED
+        ],
+        "pinned": [
+            dict(zip(("topic", "partition", "reason"), one, strict=True))
+            for one in measures.not_planned
+            if one[2] in _PINNED
+        ],
+        "prices": dict(zip(usable, measures.prices, strict=False)),
         "predicted_seconds": _seconds(measures, options),
-        "notes": [*measures.notes, *_notes(counts)],
+        "notes": [*measures.notes, *notes],
     }
 
 
@@ -71,10 +272,7 @@ def _gap_reason(gap: int, options: Options) -> str | None:
 
 
 def _leader_bound(measures: Measures, brokers: Brokers, operation: Operation) -> int:
-    """Return the fewest leader changes of any plan with these replicas per topic and broker.
-
-    The leaders of such a plan are as even as here.
-    """
+    """Return the fewest leader changes of any plan with these replicas per topic and broker, and as even."""
     if operation is Operation.APPLY:
         return measures.counts["leader_changes"]
     if len(measures.leader_bounds) == 1 and measures.leader_bounds[0] is not None:
@@ -87,30 +285,49 @@ def _leader_bound(measures: Measures, brokers: Brokers, operation: Operation) ->
     return max(planned - min(measures.counts["leaders_keepable"], by_broker), 0)
 
 
-def _prices(measures: Measures, brokers: Brokers) -> dict[str, int]:
-    usable = brokers.ids[brokers.having("live", "new")]
-    return {str(broker): price for broker, price in zip(usable, measures.prices, strict=False)}
-
-
 def _ids(brokers: Brokers, state: str) -> list[int]:
     return [int(broker) for broker in brokers.ids[brokers.having(state)]]
 
 
-def _left(topic: str, partition: int, reason: str) -> dict[str, Any]:
-    return {"topic": topic, "partition": partition, "reason": reason}
-
-
 def _seconds(measures: Measures, options: Options) -> float | None:
-    """Return the time that the busiest broker needs at the throttle; None when unthrottled.
-
-    No order of the moves can be faster.
-    """
+    """Return the time that the busiest broker needs at the throttle, whatever the order; None when unthrottled."""
     if not options.throttle:
         return None
     busiest = max(int(np.max(measures.bytes_in, initial=0)), int(np.max(measures.bytes_out, initial=0)))
     return round(busiest / options.throttle, 1)
 
 
-def _notes(counts: dict[str, int]) -> list[str]:
-    unknown = counts["partitions_without_size"]
-    return [f"{unknown} partitions have no known size; each counts as 0 bytes."] if unknown else []
+def _by_broker(values: Ints, brokers: Brokers) -> dict[str, Any]:
+    usable = values[brokers.target]
+    return {
+        "by_broker": {str(broker): int(value) for broker, value in zip(brokers.ids, values, strict=True)},
+        "least": int(usable.min(initial=int(usable.max(initial=0)))),
+        "most": int(usable.max(initial=0)),
+    }
+
+
+def _failover(pairs: Ints, leaders: Ints, brokers: Brokers) -> dict[str, Any]:
+    """Return adjacent pairs (preferred leader, next in line), and the broker failure that burdens another broker most.
+
+    `partitions` of `heaviest` is what its successor would lead in addition, `leads` what it would lead in all.
+    """
+    count = len(brokers)
+    table = pairs.reshape(count, count)
+    in_use = table[table > 0]
+    leads = np.where(table > 0, table + leaders[None, :], 0)
+    dies, takes_over = divmod(int(leads.argmax()) if leads.size else 0, max(count, 1))
+    heaviest = None
+    if in_use.size:
+        heaviest = {
+            "dies": int(brokers.ids[dies]),
+            "takes_over": int(brokers.ids[takes_over]),
+            "partitions": int(table[dies, takes_over]),
+            "leads": int(leads[dies, takes_over]),
+        }
+    return {
+        "pairs": int(in_use.size),
+        "least": int(in_use.min(initial=int(in_use.max(initial=0)))),
+        "most": int(in_use.max(initial=0)),
+        "squares": int((in_use.astype(np.int64) ** 2).sum()),
+        "heaviest": heaviest,
+    }

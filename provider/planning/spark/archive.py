@@ -18,7 +18,7 @@ __all__ = ["FOLDER", "archive_conf", "make_archive"]
 #: Name of the unpacked archive in each executor's working directory.
 FOLDER = "kafka_steward_archive"
 
-_OURS = ("__init__.py", "errors.py", "assignment.py", "planning")
+_OURS = ("__init__.py", "assignment.py", "errors.py", "escaping.py", "planning")
 _SOLVER = ("__init__.py", ".libs", "graph")
 
 

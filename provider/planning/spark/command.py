@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from kafka_steward.errors import PlanError
-from kafka_steward.planning.checker.check import Verdict, check
+from kafka_steward.planning.checker.check import PlanVerdict, check
 from kafka_steward.planning.files.formats import read_plan, read_snapshot, write_snapshot
-from kafka_steward.planning.files.reassignment import read_json, snapshot_tables, written
+from kafka_steward.planning.files.reassignment import read_json, reassignment_json, snapshot_tables
 
-__all__ = ["Request", "print_verdict", "request_of", "write_reassignments"]
+__all__ = ["CommandLine", "print_verdict", "command_line", "write_reassignments"]
 
 #: Partitions up to which a plan is checked without Spark, which takes some seconds.
 _PLAIN_ROWS = 30_000
@@ -46,7 +46,7 @@ a broker's state is live, failed, draining or new."""
 
 
 @dataclass(frozen=True)
-class Request:
+class CommandLine:
     """The request on the command line."""
 
     snapshot: str
@@ -58,12 +58,12 @@ class Request:
     archive: str | None = None
 
 
-def request_of(arguments: Sequence[str] | None) -> Request:
+def command_line(arguments: Sequence[str] | None) -> CommandLine:
     """Parse the arguments, and write the snapshot if it is given as files. Raises PlanError."""
     parser = _parser()
     given = parser.parse_args(arguments)
     if given.make_archive:
-        return Request("", "", "", {}, None, check=False, archive=given.make_archive)
+        return CommandLine("", "", "", {}, None, check=False, archive=given.make_archive)
     if given.out is None:
         parser.error("--out is missing")
     if (given.snapshot is None) == (given.current is None) or (given.current is None) != (given.brokers is None):
@@ -74,7 +74,7 @@ def request_of(arguments: Sequence[str] | None) -> Request:
     if not isinstance(options, dict):
         raise PlanError(f"The options file {given.options} holds no JSON object.")
     snapshot = given.snapshot or _snapshot_written(given)
-    return Request(snapshot, given.out, given.operation or "", options, given.json, given.check)
+    return CommandLine(snapshot, given.out, given.operation or "", options, given.json, given.check)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -110,29 +110,29 @@ def _snapshot_written(given: argparse.Namespace) -> str:
     return uri
 
 
-def write_reassignments(request: Request) -> None:
+def write_reassignments(request: CommandLine) -> None:
     """Write plan and rollback as `kafka-reassign-partitions` takes them, if requested. Raises PlanError."""
     if request.json_file is None:
         return
     path, moves = Path(request.json_file), read_plan(request.out).moves
     try:
-        path.write_text(written(moves))
-        path.with_suffix(f".rollback{path.suffix}").write_text(written(moves, rollback=True))
+        path.write_text(reassignment_json(moves))
+        path.with_suffix(f".rollback{path.suffix}").write_text(reassignment_json(moves, rollback=True))
     except OSError as error:
         raise PlanError(f"The file {path} cannot be written: {error.strerror}.") from error
 
 
-def print_verdict(request: Request) -> int:
-    """Judge a plan and print the verdict. Returns 0 if the plan is valid and proven, 1 if not."""
+def print_verdict(request: CommandLine) -> int:
+    """Check a plan and print the verdict. Returns 0 if the plan is valid and proven, 1 if not."""
     verdict = _verdict(request)
-    for sentence in (*verdict.problems, *verdict.unproven):
-        print(sentence, file=sys.stderr)
+    for message in (*verdict.problems, *verdict.unproven):
+        print(message, file=sys.stderr)
     found = {"valid": verdict.ok, "proven": verdict.ok and not verdict.unproven}
     print(json.dumps({**found, "problems": verdict.problems, "unproven": list(verdict.unproven)}, sort_keys=True))
     return 0 if found["proven"] else 1
 
 
-def _verdict(request: Request) -> Verdict:
+def _verdict(request: CommandLine) -> PlanVerdict:
     """Check the plan with Spark if spark-submit started this process, or if plain Python would take long."""
     snapshot = read_snapshot(request.snapshot)
     if "PYSPARK_GATEWAY_PORT" not in os.environ and len(snapshot.partitions) <= _PLAIN_ROWS:

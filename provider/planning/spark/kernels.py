@@ -7,190 +7,165 @@ as a message in the answer: an exception raised here would be buried in a Java s
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kafka_steward.assignment import Operation
 from kafka_steward.errors import PlanError
 from kafka_steward.planning.checker.certificate import find_prices
-from kafka_steward.planning.checker.judge import position_of
-from kafka_steward.planning.files.options import EVEN, Options
-from kafka_steward.planning.solver.apply import apply_given
-from kafka_steward.planning.solver.arrays import Brokers, Rows
+from kafka_steward.planning.checker.constraints import outcome_of
+from kafka_steward.planning.files.formats import SnapshotFolder, cordoned_in
+from kafka_steward.planning.files.options import EVEN, Options, operation_of
+from kafka_steward.planning.files.reassignment import parse_reassignment
+from kafka_steward.planning.solver.balance import BalanceSetup, balance_replicas
 from kafka_steward.planning.solver.budget import within_budget
-from kafka_steward.planning.solver.drafts import MOVES, Draft, moves, reasons
-from kafka_steward.planning.solver.even import even_bytes, even_out
-from kafka_steward.planning.solver.flows import Infeasible
-from kafka_steward.planning.solver.heal import Others, Survey, heal, survey
-from kafka_steward.planning.solver.measures import Measures, measured, spread_badly
-from kafka_steward.planning.solver.selection import Case, Fate
-from kafka_steward.planning.solver.shares import Share
-from kafka_steward.planning.solver.start import Start
-from kafka_steward.planning.solver.tally import tally, weights
+from kafka_steward.planning.solver.candidate import MOVES, CandidatePlan, apply_reassignment, moves
+from kafka_steward.planning.solver.disks import balance_disks
+from kafka_steward.planning.solver.fill_missing import OtherShards, ShardTotals, heal, shard_totals
+from kafka_steward.planning.solver.flow import Infeasible
+from kafka_steward.planning.solver.problem import Brokers, Disposition, PartitionTable, Problem
+from kafka_steward.planning.solver.proof import Measures, measure
+from kafka_steward.planning.solver.sharded.plan import balance_shard
+from kafka_steward.planning.solver.sharded.quotas import ShardQuota
+from kafka_steward.planning.solver.sharded.summary import summarize
 
 __all__ = [
     "ANSWER",
-    "RESULT",
-    "TALLY",
-    "Job",
-    "plan_slice",
+    "SUMMARY",
+    "PlanningJob",
+    "plan_shard",
     "read_measures",
-    "read_surveys",
-    "survey_slice",
-    "tally_slice",
+    "read_totals",
+    "summarize_shard",
+    "totals_of_shard",
 ]
 
 #: Topics times brokers squared, up to which prices are searched.
 MAX_PRICED_CELLS = 20_000_000
 
 #: One small answer per shard: JSON, or the message of a PlanError.
-ANSWER = pa.schema([pa.field("slice", pa.int32()), pa.field("answer", pa.string()), pa.field("problem", pa.string())])
-#: One shard summary (`Tally`) per shard, as bytes.
-TALLY = pa.schema([pa.field("slice", pa.int32()), pa.field("answer", pa.binary()), pa.field("problem", pa.string())])
+ANSWER = pa.schema([pa.field("shard", pa.int32()), pa.field("answer", pa.string()), pa.field("problem", pa.string())])
+#: One `ShardSummary` per shard, as bytes.
+SUMMARY = pa.schema([pa.field("shard", pa.int32()), pa.field("answer", pa.binary()), pa.field("problem", pa.string())])
 #: Moves (answer and problem empty) and one answer per shard (topic empty), in one table, because a stage has one
 #: output.
 RESULT = pa.schema([*ANSWER, *(field.with_nullable(True) for field in MOVES)])
 
 
 @dataclass(frozen=True)
-class Job:
+class PlanningJob:
     """The planning request, the same for every shard."""
 
     brokers: pa.Table
     operation: Operation
     options: Options
 
+    @classmethod
+    def of(cls, snapshot: SnapshotFolder, operation: str, options: Mapping[str, Any]) -> PlanningJob:
+        """Return a validated request. Cordoned brokers receive no replica.
+
+        Raises PlanError for a wrong option, and for a named topic that the snapshot does not have: each shard knows
+        only its own topics, so that it would ignore an unknown name.
+        """
+        requested = operation_of(operation)
+        chosen = Options.of(requested, options).excluding(cordoned_in(snapshot.brokers))
+        named = set(chosen.topics)
+        if requested is Operation.APPLY:
+            named = {name.topic for name in parse_reassignment(chosen.reassignment)}
+        known = set(pc.unique(snapshot.partitions.column("topic")).to_pylist()) if named else set()
+        for unknown in sorted(named - known)[:1]:
+            raise PlanError(f"The {requested.value} names the topic {unknown}, which the snapshot does not have.")
+        return cls(snapshot.brokers, requested, chosen)
+
     def arrays(self) -> Brokers:
         """Return the brokers as arrays."""
-        return Brokers.of(self.brokers, self.options.exclude_brokers, rack_aware=self.options.rack_aware)
+        return Brokers.of(self.brokers, self.options)
 
-    @property
-    def own_rack(self) -> bool:
-        """True if a broker without a rack is a rack of its own."""
-        return self.options.rackless == "own-rack"
-
-    def case(self, table: pa.Table) -> Case:
+    def problem(self, table: pa.Table) -> Problem:
         """Return a shard as arrays. Raises PlanError when its rows are invalid."""
         brokers = self.arrays()
-        return Case(Rows.of(table, brokers), brokers, self.operation, self.options)
+        return Problem(PartitionTable.of(table, brokers), brokers, self.operation, self.options)
 
 
-def survey_slice(job: Job, number: int, table: pa.Table) -> pa.Table:
+def totals_of_shard(job: PlanningJob, number: int, table: pa.Table) -> pa.Table:
     """Count what the shards must know of each other, as `ANSWER`."""
 
     def answer() -> pa.Table:
-        return _answer(number, survey(job.case(table)))
+        totals = shard_totals(job.problem(table))
+        return _answer(number, json.dumps(asdict(totals), default=np.ndarray.tolist), ANSWER)
 
     return _guarded(number, answer, ANSWER)
 
 
-def tally_slice(job: Job, number: int, table: pa.Table, *, leaders: bool = True) -> pa.Table:
-    """Count what the quotas of an even plan require of a shard, as `TALLY`.
-
-    With `leaders`, count its leaders too.
-    """
+def summarize_shard(job: PlanningJob, number: int, table: pa.Table, *, leaders: bool = True) -> pa.Table:
+    """Count what the quotas of an even plan require of a shard, with its leaders or not, as `SUMMARY`."""
 
     def answer() -> pa.Table:
-        start = Start.of(job.case(table))
-        packed = tally(start.shape, start.bounds, leaders=leaders).packed()
-        return _filled(pa.table({"slice": pa.array([number], pa.int32()), "answer": [packed]}), TALLY)
+        setup = BalanceSetup.of(job.problem(table))
+        return _answer(number, summarize(setup.to_place, setup.bounds, leaders=leaders).packed(), SUMMARY)
 
-    return _guarded(number, answer, TALLY)
+    return _guarded(number, answer, SUMMARY)
 
 
-def plan_slice(job: Job, others: Sequence[Others | Share] | None, number: int, table: pa.Table) -> pa.Table:
+def plan_shard(
+    job: PlanningJob, others: Sequence[OtherShards | ShardQuota] | None, number: int, table: pa.Table
+) -> pa.Table:
     """Plan a shard, as `RESULT`. `others` has one entry per shard; it is None if there is only one shard."""
 
     def answer() -> pa.Table:
-        case = job.case(table)
-        draft = _draft(case, None if others is None else others[number])
-        rows = case.rows
-        bad = spread_badly(rows.row, rows.broker, len(rows), case.brokers, own_rack=case.own_rack)
-        why = reasons(draft, case.brokers, bad, job.operation)
-        found = moves(draft, case.brokers, table.column("topic_id").combine_chunks(), why)
-        apart = others is not None
-        return _together(found, _answer(number, _measured(draft, case, _prices(job, draft, table, found, apart=apart))))
+        problem = job.problem(table)
+        candidate = _candidate_plan(problem, None if others is None else others[number])
+        found = moves(candidate, problem.brokers, table.column("topic_id").combine_chunks(), job.operation)
+        prices = _prices(job, candidate, table, found) if others is None else []
+        measures = measure(candidate, problem.brokers, prices).to_json()
+        return pa.concat_tables([_filled(found, RESULT), _answer(number, measures, RESULT)])
 
     return _guarded(number, answer, RESULT)
 
 
-def _measured(draft: Draft, case: Case, prices: list[int]) -> Measures:
-    found = measured(draft, case.brokers, prices, own_rack=case.own_rack)
-    weight = int(weights(draft.rows.size)[draft.row[draft.added]].sum())
-    return replace(found, counts={**found.counts, "weight_moved": weight})
+def _candidate_plan(problem: Problem, others: OtherShards | ShardQuota | None) -> CandidatePlan:
+    if isinstance(others, ShardQuota):
+        return balance_shard(problem, others)
+    if problem.operation in EVEN:
+        balance = balance_disks if problem.options.balance == "bytes" else balance_replicas
+        return within_budget(balance(problem), problem)
+    if problem.operation is Operation.APPLY:
+        return apply_reassignment(problem)
+    return heal(problem, others)
 
 
-def _prices(job: Job, draft: Draft, table: pa.Table, found: pa.Table, *, apart: bool) -> list[int]:
-    """Return prices that prove an even placement minimal.
-
-    The list is empty if there are no such prices, or if the search would take too long.
-    """
-    cells = len(draft.rows.topics) * len(job.brokers) ** 2
-    if apart or job.operation not in EVEN or _partial(job.options) or cells > MAX_PRICED_CELLS:
+def _prices(job: PlanningJob, candidate: CandidatePlan, table: pa.Table, found: pa.Table) -> list[int]:
+    """Return prices that prove an even placement minimal; none if there are none, or the search would take long."""
+    options = job.options
+    # Nothing can be proven of a plan that options keep from evening out everything.
+    partial = options.exclude_brokers or options.max_moves or options.max_bytes or options.balance == "bytes"
+    cells = len(candidate.rows.topics) * len(job.brokers) ** 2
+    if job.operation not in EVEN or partial or cells > MAX_PRICED_CELLS:
         return []
-    touched = table.filter(pa.array(draft.fate == Fate.PLANNED))
-    position = position_of(job.brokers, touched, found, job.options.to_json(job.operation))
-    prices = find_prices(position)
-    return [] if prices is None else [int(price) for price in prices]
+    touched = table.filter(pa.array(candidate.disposition == Disposition.PLANNED))
+    prices = find_prices(outcome_of(job.brokers, touched, found, options.to_json(job.operation)))
+    return [] if prices is None else prices.tolist()
 
 
-def _draft(case: Case, others: Others | Share | None) -> Draft:
-    if isinstance(others, Share):
-        return even_out(case, others)
-    if case.operation in EVEN:
-        even = even_bytes(case) if case.options.balance == "bytes" else even_out(case)
-        return _budgeted(even, case)
-    if case.operation is Operation.APPLY:
-        return apply_given(case)
-    return heal(case, others)
-
-
-def _partial(options: Options) -> bool:
-    """Return True if the options keep the plan from evening out everything.
-
-    Nothing can then be proven of an even placement.
-    """
-    return bool(options.exclude_brokers or options.max_moves or options.max_bytes or options.balance == "bytes")
-
-
-def _budgeted(draft: Draft, case: Case) -> Draft:
-    rows, brokers = case.rows, case.brokers
-    urgent = spread_badly(rows.row, rows.broker, len(rows), brokers, own_rack=case.own_rack)
-    off = rows.row[~brokers.having("live", "new")[rows.broker]]
-    urgent |= (rows.degree != rows.target_rf) | np.isin(np.arange(len(rows)), off)
-    return within_budget(draft, case, urgent)
-
-
-def read_surveys(answers: list[str]) -> list[Others]:
+def read_totals(answers: list[str]) -> list[OtherShards]:
     """Return each shard's view of the others, from the answers in order of the shards."""
     parts = []
     for text in answers:
         value = json.loads(text)
         factors = {int(factor): count for factor, count in value["factors"].items()}
-        parts.append(Survey(np.array(value["held"]), np.array(value["led"]), value["units"], factors))
-    total, before = Survey.total(parts), 0
-    others = []
-    for part in parts:
-        others.append(Others(total, before))
-        before += part.units
-    return others
+        parts.append(ShardTotals(np.array(value["held"]), np.array(value["led"]), value["units"], factors))
+    total, before = ShardTotals.total(parts), np.cumsum([0, *(part.units for part in parts)]).tolist()
+    return [OtherShards(total, units) for units in before[: len(parts)]]
 
 
 def read_measures(answers: list[str]) -> Measures:
     """Return the measures of all shards together."""
-    kinds = {field.name: field.type for field in fields(Measures)}
-    parts = []
-    for text in answers:
-        value: dict[str, Any] = json.loads(text)
-        arrays: dict[str, Any] = {
-            name: np.array(one) if kinds[name] == "Ints" else one for name, one in value.items() if name != "left"
-        }
-        parts.append(Measures(left=[(topic, number, reason) for topic, number, reason in value["left"]], **arrays))
-    return Measures.total(parts)
+    return Measures.total([Measures.from_json(text) for text in answers])
 
 
 def _guarded(number: int, answer: Callable[[], pa.Table], schema: pa.Schema) -> pa.Table:
@@ -198,22 +173,14 @@ def _guarded(number: int, answer: Callable[[], pa.Table], schema: pa.Schema) -> 
         return answer()
     except Infeasible:
         # The shard has no placement within its quota: the caller has to plan differently.
-        return _filled(pa.table({"slice": pa.array([number], pa.int32()), "answer": [""]}), schema)
+        return _answer(number, "", schema)
     except PlanError as error:
-        return _filled(pa.table({"slice": pa.array([number], pa.int32()), "problem": [str(error)]}), schema)
+        return _filled(pa.table({"shard": pa.array([number], pa.int32()), "problem": [str(error)]}), schema)
 
 
-def _answer(number: int, value: Survey | Measures) -> pa.Table:
-    text = json.dumps({field.name: _plain(getattr(value, field.name)) for field in fields(value)})
-    return _filled(pa.table({"slice": pa.array([number], pa.int32()), "answer": [text]}), ANSWER)
-
-
-def _plain(value: Any) -> Any:
-    return value.tolist() if isinstance(value, np.ndarray) else value
-
-
-def _together(found: pa.Table, answer: pa.Table) -> pa.Table:
-    return pa.concat_tables([_filled(found, RESULT), _filled(answer, RESULT)])
+def _answer(number: int, value: str | bytes, schema: pa.Schema) -> pa.Table:
+    answer = pa.array([value], schema.field("answer").type)
+    return _filled(pa.table({"shard": pa.array([number], pa.int32()), "answer": answer}), schema)
 
 
 def _filled(table: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -1,34 +1,31 @@
-"""The checker on Spark, for plans of any size: one shuffle joins each topic's partitions and moves, then a map checks.
+"""The checker on Spark, for plans of any size: one shuffle gathers the partitions and moves of each shard to check.
 
-It runs `check` shard by shard. Checks that need all topics are decided from the shards' sums. It shares nothing with
-the planner's own stages.
+It runs `check` shard by shard. Checks that need all topics are decided from the shards' sums. It shares the transport
+of rows with the planner's stages, and none of its decisions.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
+from kafka_steward.planning.checker.certificate import Evenness, with_prices
 from kafka_steward.planning.checker.check import (
+    DiskLoads,
     Findings,
-    Verdict,
-    head_problems,
-    look,
-    order_problems,
-    state_problems,
+    PlanVerdict,
+    check_topics,
+    snapshot_problems,
     verdict,
 )
-from kafka_steward.planning.checker.evenness import Evenness, seek_prices
-from kafka_steward.planning.checker.loads import Loads
 from kafka_steward.planning.files.formats import (
     PLAN,
     SNAPSHOT_PARTITIONS,
@@ -38,75 +35,54 @@ from kafka_steward.planning.files.formats import (
     read_snapshot,
 )
 from kafka_steward.planning.files.storage import for_spark
+from kafka_steward.planning.spark.shards import shard_boundaries
+from kafka_steward.planning.spark.stages import cut_into_packs, gather_shards, read_partitions, unpacked
 
-__all__ = ["SLICE_ROWS", "review"]
+__all__ = ["review"]
 
-#: Partitions per call of `look`: some seconds of plain Python.
-SLICE_ROWS = 10_000
+#: Partitions per call of `check_topics`: some seconds of plain Python.
+_CHECK_ROWS = 10_000
 
 
-def review(spark: SparkSession, snapshot_uri: str, plan_uri: str, *, slice_rows: int = SLICE_ROWS) -> Verdict:
-    """Judge the plan at one address against the snapshot at the other.
-
-    Raises PlanError when either is unreadable.
-    """
+def review(spark: SparkSession, snapshot_uri: str, plan_uri: str, *, shard_rows: int = _CHECK_ROWS) -> PlanVerdict:
+    """Check the plan at one address against the snapshot at the other. Raises PlanError when either is unreadable."""
     snapshot = read_snapshot(snapshot_uri)
     rows, proof = read_plan_table(plan_uri)
-    problems = head_problems(snapshot.cluster_id, snapshot.digest, proof)
-    problems += state_problems(snapshot.brokers, proof)
-    problems += order_problems(snapshot.partitions, rows, proof)
-    proof = dict(proof if problems else seek_prices(snapshot, rows, proof))
-    firsts = _cuts(snapshot.partitions.column("topic"), slice_rows)
-    both = _read(spark, f"{snapshot_uri.rstrip('/')}/partitions.parquet", SNAPSHOT_PARTITIONS, "partition")
-    both = both.unionByName(
-        _read(spark, f"{plan_uri.rstrip('/')}/plan.parquet", PLAN, "move"), allowMissingColumns=True
-    )
-    numbered = both.withColumn("slice", _number(firsts)).repartition(len(firsts) + 1, "slice")
-    look_at = partial(_looked, snapshot.brokers, proof)
-    answers = [row["answer"] for row in numbered.mapInArrow(look_at, "answer string").collect()]
-    parts = [_findings(answer) for answer in answers]
-    found = Findings.total(parts or [look(snapshot.brokers, snapshot.partitions, [], proof)])
+    problems = snapshot_problems(snapshot, rows, proof)
+    proof = dict(proof if problems else with_prices(snapshot, rows, proof))
+    boundaries = shard_boundaries(snapshot.partitions.column("topic"), shard_rows)
+    partitions = read_partitions(spark, snapshot_uri, snapshot.written)
+    moves = spark.read.parquet(for_spark(f"{plan_uri.rstrip('/')}/plan.parquet"))
+    packs = [
+        cut_into_packs(frame, boundaries).withColumn("kind", f.lit(kind))
+        for kind, frame in (("partitions", partitions), ("moves", moves))
+    ]
+    gathered = gather_shards(packs[0].unionByName(packs[1]), len(boundaries) + 1)
+    checked = gathered.mapInArrow(partial(_checked, snapshot.brokers, proof), "answer string")
+    parts = [_findings(row["answer"]) for row in checked.collect()]
+    found = Findings.total(parts or [check_topics(snapshot.brokers, snapshot.partitions, [], rows, proof)])
     return verdict(snapshot.brokers, proof, replace(found, problems=problems + found.problems))
 
 
-def _cuts(topics: pa.ChunkedArray, rows: int) -> list[str]:
-    """Return the first topic of every shard but the first; a shard has about `rows` partitions."""
-    names, counts = np.unique(topics.to_numpy(zero_copy_only=False).astype(str), return_counts=True)
-    slices = (np.cumsum(counts) - counts) // rows
-    return [str(names[at + 1]) for at in np.flatnonzero(np.diff(slices))]
-
-
-def _read(spark: SparkSession, path: str, schema: pa.Schema, kind: str) -> DataFrame:
-    found = spark.read.parquet(for_spark(path))
-    columns = [f.col(name).alias(f"{kind[0]}_{name}") for name in found.columns if name in schema.names]
-    return found.select(f.col("topic"), f.lit(kind[0]).alias("kind"), *columns)
-
-
-def _number(firsts: Sequence[str]) -> Any:
-    number = f.lit(0)
-    for topic in firsts:
-        number = number + (f.col("topic") >= f.lit(topic)).cast("int")
-    return number
-
-
-def _looked(brokers: pa.Table, proof: Mapping[str, Any], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _checked(
+    brokers: pa.Table, proof: Mapping[str, Any], batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     gathered = list(batches)
     if not gathered:
         return
-    table = pa.Table.from_batches(gathered)
-    partitions = _side(table, "p", SNAPSHOT_PARTITIONS, "The snapshot")
-    rows = _side(table, "m", PLAN, "The plan").sort_by([("chunk", "ascending"), ("position", "ascending")])
-    found = look(brokers, partitions, moves_of(rows), proof)
+    packs = pa.Table.from_batches(gathered)
+    partitions = _rows(packs, "partitions", SNAPSHOT_PARTITIONS)
+    rows = _rows(packs, "moves", PLAN).sort_by([("chunk", "ascending"), ("position", "ascending")])
+    found = check_topics(brokers, partitions, moves_of(rows), rows, proof)
     yield pa.RecordBatch.from_pydict({"answer": [json.dumps(asdict(found))]})
 
 
-def _side(table: pa.Table, kind: str, schema: pa.Schema, where: str) -> pa.Table:
-    mine = table.filter(pc.equal(table.column("kind"), kind))
-    names = [name for name in mine.column_names if name.startswith(f"{kind}_")]
-    return conformed(mine.select(names).rename_columns([name[2:] for name in names]), schema, where)
+def _rows(packs: pa.Table, kind: str, schema: pa.Schema) -> pa.Table:
+    mine = packs.filter(pc.equal(packs.column("kind"), kind)).column("pack")
+    return conformed(unpacked(mine), schema, kind) if len(mine) else schema.empty_table()
 
 
 def _findings(answer: str) -> Findings:
     found = json.loads(answer)
     even = found.pop("evenness")
-    return Findings(**{**found, "loads": Loads(**found["loads"]), "evenness": Evenness(**even) if even else None})
+    return Findings(**{**found, "loads": DiskLoads(**found["loads"]), "evenness": Evenness(**even) if even else None})

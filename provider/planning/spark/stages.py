@@ -2,7 +2,7 @@
 
 ::
 
-    partitions ─► packed, sliced ─► surveyed (counts per shard) ─► planned (moves, measures) ─► sealed (order, digest)
+    partitions ─► packs per shard ─► totals or summaries ─► moves and measures ─► rows in order, with digest
 
 There is one shuffle, by shard (none if there is one shard). Nothing depends on the number of tasks or executors,
 because shards are cut from the data alone, each shard is solved on its own, and one task puts the moves in order.
@@ -26,18 +26,25 @@ from pyspark.sql import types as t
 
 from kafka_steward.planning.files.formats import PLAN, SNAPSHOT_PARTITIONS
 from kafka_steward.planning.files.storage import for_spark
-from kafka_steward.planning.solver.arrays import Ints
+from kafka_steward.planning.solver.problem import Ints
 from kafka_steward.planning.spark.kernels import ANSWER
+from kafka_steward.planning.spark.shards import Kernel
 
-__all__ = ["Kernel", "per_slice", "planned", "read_partitions", "sealed", "sliced"]
+__all__ = [
+    "cut_into_packs",
+    "gather_shards",
+    "unpacked",
+    "into_shards",
+    "ordered_with_digest",
+    "per_shard",
+    "planned",
+    "read_partitions",
+]
 
-#: A function that runs on one shard: its number and rows in, a table in the stage's schema out.
-Kernel = Callable[[int, pa.Table], pa.Table]
 
 _PACK = pa.field("pack", pa.binary())
 #: Rows per pack: far below the 2 GB limit of one value.
 _PACK_ROWS = 100_000
-
 _SPARK: dict[pa.DataType, t.DataType] = {
     pa.string(): t.StringType(),
     pa.int32(): t.IntegerType(),
@@ -45,9 +52,11 @@ _SPARK: dict[pa.DataType, t.DataType] = {
     pa.binary(): t.BinaryType(),
     pa.list_(pa.int32()): t.ArrayType(t.IntegerType()),
 }
-_SLICED = pa.schema([pa.field("slice", pa.int32()), _PACK])
+
+
+_SHARDED = pa.schema([pa.field("shard", pa.int32()), _PACK])
 _PLANNED = pa.schema([*ANSWER, _PACK])
-_SEALED = pa.schema([*(field.with_nullable(True) for field in PLAN), pa.field("digest", pa.string())])
+_ORDERED = pa.schema([*(field.with_nullable(True) for field in PLAN), pa.field("digest", pa.string())])
 
 
 def spark_schema(schema: pa.Schema) -> t.StructType:
@@ -56,10 +65,7 @@ def spark_schema(schema: pa.Schema) -> t.StructType:
 
 
 def read_partitions(spark: SparkSession, snapshot_uri: str, written: pa.Schema) -> DataFrame:
-    """Return the partitions of a snapshot whose file has the columns `written`.
-
-    Absent optional columns are null.
-    """
+    """Return the partitions of a snapshot file with the columns `written`; absent optional ones are null."""
     address = for_spark(f"{snapshot_uri.rstrip('/')}/partitions.parquet")
     there = [field for field in SNAPSHOT_PARTITIONS if field.name in written.names]
     if all(field.type == written.field(field.name).type for field in there):
@@ -74,14 +80,23 @@ def _column(found: DataFrame, field: pa.Field) -> Any:
     return column.cast(_SPARK[field.type]).alias(field.name)
 
 
-def sliced(partitions: DataFrame, boundaries: Sequence[str]) -> DataFrame:
+def into_shards(partitions: DataFrame, boundaries: Sequence[str]) -> DataFrame:
     """Return the partitions as packs with the number of their shard, each shard in one task."""
-    packs = partitions.mapInArrow(_Cut(boundaries), spark_schema(_SLICED))
-    if not boundaries:
+    return gather_shards(cut_into_packs(partitions, boundaries), len(boundaries) + 1)
+
+
+def cut_into_packs(rows: DataFrame, boundaries: Sequence[str]) -> DataFrame:
+    """Return rows that have a topic as packs with the number of their shard."""
+    return rows.mapInArrow(_Cut(boundaries), spark_schema(_SHARDED))
+
+
+def gather_shards(packs: DataFrame, shards: int) -> DataFrame:
+    """Return the packs with each shard in one task."""
+    if shards == 1:
         return packs.coalesce(1)
     if hasattr(packs, "repartitionById"):
-        return packs.repartitionById(len(boundaries) + 1, f.col("slice"))
-    return packs.repartition(len(boundaries) + 1, f.col("slice"))
+        return packs.repartitionById(shards, f.col("shard"))
+    return packs.repartition(shards, f.col("shard"))
 
 
 class _Cut:
@@ -92,26 +107,26 @@ class _Cut:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            number = self._slices(batch.column("topic"))
+            number = self._shard_of(batch.column("topic"))
             for one in np.unique(number).tolist():
                 rows = pa.Table.from_batches([batch.filter(pa.array(number == one))])
                 packs = list(_packed(rows))
-                yield _batch({"slice": [one] * len(packs), "pack": packs}, _SLICED)
+                yield _batch({"shard": [one] * len(packs), "pack": packs}, _SHARDED)
 
-    def _slices(self, topics: pa.Array) -> Ints:
+    def _shard_of(self, topics: pa.Array) -> Ints:
         encoded = topics.dictionary_encode()
         # Python compares strings by code points, which is also Arrow's sort order.
         firsts = np.array(["", *self._boundaries], dtype=object)
-        slices = np.searchsorted(firsts, np.array(encoded.dictionary.to_pylist(), dtype=object), "right") - 1
-        return np.asarray(slices[encoded.indices.to_numpy()], np.int64)
+        shards = np.searchsorted(firsts, np.array(encoded.dictionary.to_pylist(), dtype=object), "right") - 1
+        return np.asarray(shards[encoded.indices.to_numpy()], np.int64)
 
 
-def per_slice(packs: DataFrame, kernel: Kernel, schema: pa.Schema) -> DataFrame:
+def per_shard(packs: DataFrame, kernel: Kernel, schema: pa.Schema) -> DataFrame:
     """Run `kernel` on each shard, whichever task it is in. The resulting rows have the given `schema`."""
-    return packs.mapInArrow(_Slices(kernel, schema), spark_schema(schema))
+    return packs.mapInArrow(_PerShard(kernel, schema), spark_schema(schema))
 
 
-class _Slices:
+class _PerShard:
     """Gather a task's packs, and pass each shard to the kernel in order of topic and partition."""
 
     def __init__(self, kernel: Kernel, schema: pa.Schema) -> None:
@@ -122,15 +137,15 @@ class _Slices:
         if not gathered:
             return
         table = pa.Table.from_batches(gathered)
-        for number in sorted(table.column("slice").unique().to_pylist()):
-            rows = _unpacked(table.filter(pc.equal(table.column("slice"), number)).column("pack"))
+        for number in sorted(table.column("shard").unique().to_pylist()):
+            rows = unpacked(table.filter(pc.equal(table.column("shard"), number)).column("pack"))
             rows = rows.sort_by([("topic", "ascending"), ("partition", "ascending")])
             yield from self._kernel(number, rows).select(self._schema.names).to_batches()
 
 
 def planned(packs: DataFrame, kernel: Kernel) -> DataFrame:
     """Run `kernel` on each shard. Return its moves as packs, and its answer in a row of its own."""
-    return per_slice(packs, partial(_with_packs, kernel), _PLANNED)
+    return per_shard(packs, partial(_with_packs, kernel), _PLANNED)
 
 
 def _with_packs(kernel: Kernel, number: int, rows: pa.Table) -> pa.Table:
@@ -143,19 +158,16 @@ def _with_packs(kernel: Kernel, number: int, rows: pa.Table) -> pa.Table:
     return pa.concat_tables([pa.Table.from_batches([_batch({**nothing, "pack": packs}, _PLANNED)]), answers])
 
 
-def sealed(packs: DataFrame, kernel: Callable[[pa.Table | None], tuple[pa.Table, str]]) -> DataFrame:
-    """Put the moves in order by one task, and return them as rows.
-
-    The digest that the kernel gives them is in a row of its own.
-    """
+def ordered_with_digest(packs: DataFrame, kernel: Callable[[pa.Table | None], tuple[pa.Table, str]]) -> DataFrame:
+    """Return the moves as rows, put in order by one task, and their digest in a row of its own."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         gathered = pa.chunked_array([batch.column("pack") for batch in batches], pa.binary())
-        rows, digest = kernel(_unpacked(gathered) if len(gathered) else None)
-        yield pa.RecordBatch.from_pylist([{"digest": digest}], _SEALED)
-        yield from rows.append_column("digest", pa.nulls(len(rows), pa.string())).cast(_SEALED).to_batches()
+        rows, digest = kernel(unpacked(gathered) if len(gathered) else None)
+        yield pa.RecordBatch.from_pylist([{"digest": digest}], _ORDERED)
+        yield from rows.append_column("digest", pa.nulls(len(rows), pa.string())).cast(_ORDERED).to_batches()
 
-    return packs.coalesce(1).mapInArrow(run, spark_schema(_SEALED))
+    return packs.coalesce(1).mapInArrow(run, spark_schema(_ORDERED))
 
 
 def _packed(rows: pa.Table) -> Iterator[bytes]:
@@ -169,7 +181,8 @@ def _packed(rows: pa.Table) -> Iterator[bytes]:
         yield out.getvalue().to_pybytes()
 
 
-def _unpacked(packs: pa.ChunkedArray) -> pa.Table:
+def unpacked(packs: pa.ChunkedArray) -> pa.Table:
+    """Return the rows of packs."""
     return pa.concat_tables([pa.ipc.open_stream(pack.as_buffer()).read_all() for pack in packs if pack.is_valid])
 
 

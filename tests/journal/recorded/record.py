@@ -13,17 +13,17 @@ from pathlib import Path
 import kafka_steward
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.journal import paths
-from kafka_steward.journal.audit import Action, Entry, Outcome, Who
-from kafka_steward.journal.documents import FailedBroker, InFlight, RollingBounce
+from kafka_steward.journal.audit import Action, Actor, AuditRecord, Outcome
+from kafka_steward.journal.documents import AnnouncedRestartDocument, FailedBroker, InFlight
 from kafka_steward.journal.open import Journal, open_journal
 from kafka_steward.journal.plans import MoveState, PlanRecord, PlanStatus
-from kafka_steward.journal.records import Borrowed
+from kafka_steward.journal.records import ThrottleLease
 from kafka_steward.journal.requests import CancelRequest, Request
 
 FOLDER = Path(__file__).parent
 CLUSTER = "recorded-cluster"
 HOST = "recorded-host"
-WHO = Who("heal", "manual__2026-01-01", "submit", 1, "ann")
+WHO = Actor("heal", "manual__2026-01-01", "submit", 1, "ann")
 
 
 def main() -> None:
@@ -44,14 +44,14 @@ def leave_behind(journal: Journal) -> None:
     journal.slot.take("aaaa")
     journal.plans.update(rebalance, status=PlanStatus.PAUSED, reason="Made way for the heal of broker 1.")
     heal = _plan(journal, "bbbb", "heal", "orders", 5)
-    journal.slot.yield_to("bbbb")
+    journal.slot.preempt_with("bbbb")
     fence = journal.step_lock("worker-1:4711", life_ms=1).acquire()
     heal = journal.plans.update(heal, fence=fence, status=PlanStatus.RUNNING, attempts=1)
     journal.plans.mark("bbbb", _names(0, 1), MoveState.COMPLETED, fence=fence, isr_seen=True)
     journal.plans.mark("bbbb", _names(2), MoveState.HELD, "Broker 4 announced a restart.", fence=fence)
     submit = _submit(journal)
     journal.plans.mark("bbbb", _names(3), MoveState.SUBMITTED, fence=fence, attempt=1)
-    journal.audit.complete([submit], Outcome.DONE)
+    journal.audit.record_outcome([submit], Outcome.DONE)
     _documents(journal)
 
 
@@ -69,9 +69,9 @@ def _names(*numbers: int) -> list[TopicPartition]:
     return [TopicPartition("orders", number) for number in numbers]
 
 
-def _submit(journal: Journal) -> Entry:
-    journal.audit.note(Entry(Action.DETECT, "Broker 1 is gone.", broker=1))
-    submit = Entry(
+def _submit(journal: Journal) -> AuditRecord:
+    journal.audit.record(AuditRecord(Action.DETECT, "Broker 1 is gone.", broker=1))
+    submit = AuditRecord(
         Action.SUBMIT,
         "Broker 1 failed.",
         plan="bbbb",
@@ -83,16 +83,16 @@ def _submit(journal: Journal) -> Entry:
         after=[4, 2, 3],
         who=WHO,
     )
-    journal.audit.intend([submit])
+    journal.audit.record_intent([submit])
     return submit
 
 
 def _documents(journal: Journal) -> None:
     tree = journal.tree
     tree.create(paths.failed_broker(1), FailedBroker(1_767_225_600_000).to_json())
-    tree.create(paths.rolling_bounce(4), RollingBounce(1_767_225_600_000, 1_767_229_200_000).to_json())
+    tree.create(paths.rolling_bounce(4), AnnouncedRestartDocument(1_767_225_600_000, 1_767_229_200_000).to_json())
     tree.create(paths.reassignment(_names(3)[0]), InFlight((1, 2, 3), (4, 2, 3), top=3, plan="bbbb").to_json())
-    tree.create(paths.borrowed("broker", "4", "follower.rate"), Borrowed(None, "50", {"bbbb": ()}).to_json())
+    tree.create(paths.lease("broker", "4", "follower.rate"), ThrottleLease(None, "50", {"bbbb": ()}).to_json())
     tree.create(paths.CANCEL_IN_PROGRESS, CancelRequest("bbbb", "plan", "ann", "Enough.").to_json())
     tree.create_sequential(paths.REQUEST_PREFIX, Request(()).to_json())
 

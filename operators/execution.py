@@ -1,0 +1,130 @@
+"""Common parts of executing and cancelling a plan: run the steps to the end, in the triggerer or in the worker."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from kafka_steward.escaping import printable
+from kafka_steward.hooks.context import hook_of
+from kafka_steward.hooks.fresh import REREAD_S, FreshConnections
+from kafka_steward.operators.base import StewardOperator, opened_by
+from kafka_steward.triggers.metrics import emit_progress
+from kafka_steward.triggers.progress import ProgressLog
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from kafka_steward.execution.decisions.progress import Progress
+    from kafka_steward.execution.loop import StepRunner
+    from kafka_steward.hooks.steward import ClusterSession, StewardHook
+
+__all__ = ["PlanExecutionOperator", "refuse"]
+
+
+class PlanExecutionOperator(StewardOperator):
+    """An operator that runs the steps of a plan to the end: in the triggerer, or with `deferrable=False` in the worker.
+
+    `plan_timeout` limits the deferral: when it is exceeded the task fails, and a retry resumes the plan. Killing the
+    task stops its steps. Both look the Airflow connection up every minute, and go on with an edited one.
+    """
+
+    #: Seconds between two looks at the Airflow connection in the worker.
+    _reread_s = REREAD_S
+
+    def __init__(self, *, deferrable: bool = True, plan_timeout: timedelta = timedelta(days=7), **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.deferrable = deferrable
+        self.plan_timeout = plan_timeout
+        self._killed = threading.Event()
+
+    def on_kill(self) -> None:
+        """Stop stepping and leave the cluster as it is: Airflow also kills tasks that another try continues."""
+        self._killed.set()
+
+    @contextmanager
+    def kept_open(self, context: Context) -> Iterator[FreshConnections]:
+        """Yield connections that follow edits of the Airflow connection; they keep to one journal.
+
+        Opening them raises as `opened_by` does.
+        """
+
+        def hook(before: ClusterSession | None) -> StewardHook:
+            found = hook_of(self, context)
+            found.begun_with = found.begun_with if before is None else before.origin
+            return found
+
+        with closing(FreshConnections(hook, opened_by, reread_s=self._reread_s)) as connections:
+            yield connections
+
+    def run_to_completion(
+        self,
+        connections: FreshConnections,
+        make: Callable[[ClusterSession], StepRunner],
+        *,
+        killed: Callable[[ClusterSession, StepRunner], None] | None = None,
+    ) -> Progress:
+        """Step in this process until the plan has ended. Raises AirflowException for a stall.
+
+        `make` returns the stepper for open connections, and is called again when they were opened again. Raises
+        AirflowFailException (no retry) for a plan that is blocked. If the task is killed, `killed` is called in this
+        thread, not in the signal handler.
+        """
+        told, followed = ProgressLog(self.log.info, time.monotonic), _Followed(connections, make)
+        while True:
+            progress = followed.step()
+            told.report(progress)
+            emit_progress(self.conn_id, progress)
+            if progress.stops:
+                refuse(progress.sentence, for_good=False)
+            if progress.ended:
+                return progress
+            if progress.waits_for_person:
+                refuse(progress.sentence, for_good=True)
+            try:
+                self._wait(progress.pause_s(followed.opened.settings.step_interval))
+            except AirflowException:
+                if killed is not None:
+                    killed(followed.opened, followed.stepper)
+                raise
+
+    def ended(self, event: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the progress in a trigger's event if the plan has ended. Otherwise raise as `to_the_end` does."""
+        progress: Mapping[str, Any] | None = event["progress"]
+        if progress is None:
+            refuse(event["sentence"], for_good=event.get("for_good", False))
+        if not event["ended"]:
+            refuse(event["sentence"], for_good=progress["status"] in ("stuck", "paused"))
+        self.log.info("%s", printable(event["sentence"]))
+        return progress
+
+    def _wait(self, seconds: float) -> None:
+        if self._killed.wait(seconds):
+            raise AirflowException("The task was killed; the plan stays in the journal, and clearing the task goes on.")
+
+
+class _Followed:
+    """A stepper that is made again when its connections were opened again."""
+
+    def __init__(self, connections: FreshConnections, make: Callable[[ClusterSession], StepRunner]) -> None:
+        self._connections, self._make = connections, make
+        self.opened = connections.now()
+        self.stepper = make(self.opened)
+
+    def step(self) -> Progress:
+        """Take one step, over the connections as they are now."""
+        opened = self._connections.now()
+        if opened is not self.opened:
+            self.opened, self.stepper = opened, self._make(opened)
+        return self.stepper.step()
+
+
+def refuse(sentence: str, *, for_good: bool) -> NoReturn:
+    """Fail the task; with `for_good`, without the remaining retries."""
+    raise (AirflowFailException if for_good else AirflowException)(printable(sentence))

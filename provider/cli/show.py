@@ -1,0 +1,114 @@
+"""Read-only verbs for a cluster, its plans and its audit trail: status, plans, show, audit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from airflow.cli.cli_config import ActionCommand, Arg, positive_int
+
+from kafka_steward.cli.arguments import PLAN, moment_ms, time_ago
+from kafka_steward.cli.naming import plan_by_prefix
+from kafka_steward.cli.serialize import audit_facts, look_facts, move_facts, opening_facts, plan_facts
+from kafka_steward.cli.verb import CommandContext, verb
+
+if TYPE_CHECKING:
+    from kafka_steward.hooks.steward import ClusterSession
+
+__all__ = ["verbs"]
+
+#: The facts for which `status` prints separate lines.
+_APART = ("plans", "hosts", "looks")
+
+
+def verbs() -> tuple[ActionCommand, ...]:
+    """Return the verbs of this module."""
+    limit = Arg(("--limit",), help="How many of the newest", type=positive_int(allow_zero=False), default=50)
+    chosen = (
+        Arg(("--plan",), help="Only this plan: its digest, or the beginning of it"),
+        Arg(("--topic",), help="Only this topic"),
+        Arg(("--since",), help="Only since then: 30m, 2h, 1d, or 2026-11-21T08:00 (UTC)", type=time_ago),
+    )
+    trail = ["audit --plan 3f2a91c0 --cluster kafka_production", "audit --topic orders --since 2h --output csv"]
+    return (
+        verb("status", "How the cluster is, and the plans under way", _status, examples=["status --output json"]),
+        verb("plans", "The newest plans", _plans, (limit,), examples=["plans --limit 5 --cluster kafka_production"]),
+        verb("show", "One plan, partition by partition", _show, (PLAN,), examples=["show 3f2a91c0"]),
+        verb("audit", "What was done, why, and by whom", _audit, (*chosen, limit), examples=trail),
+    )
+
+
+def _status(call: CommandContext) -> None:
+    from kafka_steward.journal.render import plan_lines
+
+    with call.hook.open() as opened:
+        facts, plans = _facts(opened), opened.journal.plans
+        lines = [f"{name.replace('_', ' ')}: {_text(value)}" for name, value in facts.items() if name not in _APART]
+        lines += [f"opened on: {each['host']}, last {each['last']}" for each in facts["hosts"]]
+        looks = [f"watched: {each['kind']}, {each['seconds']:.0f} s ago on {each['host']}" for each in facts["looks"]]
+        lines += looks or ["watched: never; no watch has looked into this journal"]
+        for record in plans.unfinished():
+            lines += plan_lines(record, plans.rows_found(record.digest))
+        call.out.facts(facts, lines)
+
+
+def _facts(opened: ClusterSession) -> dict[str, Any]:
+    from kafka_steward.execution.decisions.failures import is_outage
+    from kafka_steward.journal.listing import FAILED_BROKERS, unreadable
+
+    snapshot, journal = opened.cluster.snapshot(), opened.journal
+    dead = snapshot.hosting - snapshot.live
+    openings = [] if journal.openings is None else journal.openings.rows()
+    looks = [] if journal.looks is None else journal.looks.rows()
+    return {
+        "cluster_id": snapshot.cluster_id,
+        "mode": "ZooKeeper" if opened.cluster.zookeeper_mode else "KRaft",
+        "live_brokers": sorted(snapshot.live),
+        "dead_brokers": sorted(dead),
+        "outage": is_outage(len(dead), len(snapshot.live | snapshot.hosting), opened.settings),
+        "failures_written_down": [each.key[0] for each in FAILED_BROKERS.found(journal.tree)],
+        "documents_that_cannot_be_read": [each.path for each in unreadable(journal.tree)],
+        "partitions": len(snapshot.partitions),
+        "under_replicated": sum(partition.under_replicated for partition in snapshot.partitions.values()),
+        "reassigning": len(snapshot.reassigning),
+        "plans": [record.digest for record in journal.plans.unfinished()],
+        "journal": (opened.origin or {}).get("place"),
+        "hosts": [opening_facts(row) for row in openings],
+        "looks": [look_facts(row) for row in looks],
+    }
+
+
+def _plans(call: CommandContext) -> None:
+    from kafka_steward.journal.render import plans_table
+
+    with call.hook.journal(call.hook.cluster_id()) as journal:
+        records = journal.plans.latest(call.arguments.limit)
+        call.out.rows([plan_facts(record) for record in records], plans_table(records))
+
+
+def _show(call: CommandContext) -> None:
+    from kafka_steward.journal.render import moves_table, plan_lines
+
+    with call.hook.journal(call.hook.cluster_id()) as journal:
+        record = plan_by_prefix(journal, call.arguments.plan)
+        rows = journal.plans.rows(record.digest)
+    moves = [move_facts(row) for row in rows]
+    if call.out.form == "csv":
+        call.out.rows(moves, moves_table(rows))
+    else:
+        lines = [*plan_lines(record, rows), "", *moves_table(rows).lines()]
+        call.out.facts({**plan_facts(record), "moves": moves}, lines)
+
+
+def _audit(call: CommandContext) -> None:
+    from kafka_steward.journal.render import audit_table
+
+    given = call.arguments
+    with call.hook.journal(call.hook.cluster_id()) as journal:
+        plan = plan_by_prefix(journal, given.plan).digest if given.plan else None
+        since_ms = None if given.since is None else moment_ms(given.since, journal.now_ms())
+        rows = journal.audit.rows(plan=plan, topic=given.topic, since_ms=since_ms, limit=given.limit)
+    call.out.rows([audit_facts(row) for row in rows], audit_table(rows))
+
+
+def _text(value: Any) -> str:
+    return (", ".join(str(item) for item in value) or "none") if isinstance(value, list) else str(value)

@@ -1,0 +1,153 @@
+"""Reconciliation of stale broker metadata with recent controller responses. No I/O; the clock is the caller's.
+
+The controller lists reassignments, and a broker describes partitions. The broker's metadata is older: by 75 ms, and at
+times 240 ms, where it was measured; by many seconds if a ZooKeeper-mode controller has to propagate hundreds of moves.
+A move that has just ended is absent from the list, while a broker still shows the target plus the replicas to remove. A
+move that was submitted and completed immediately is absent, while a broker still shows the old replicas. After a
+cancel, a broker may show the partition as if the move had never started. Without reconciliation, each of these looks
+like an external reassignment, or like a completed move.
+
+Therefore the state that a broker shows is compared with the controller's lists and with our own requests. It counts as
+in flight
+
+* while it is certainly stale: it equals a state that the list showed in flight, or its leader epoch is no higher than
+  before our request (for at most `STALE_LIMIT_S`, in case that reasoning is wrong);
+* for `GRACE_S` after the controller's last response, if it may be either stale or current.
+
+Kafka increments the leader epoch whenever a replica is removed, so no set of replicas recurs with the same epoch. A
+ZooKeeper-mode controller increments it with every change, even a change of the replica order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from kafka_steward.assignment import Assignment, TopicPartition
+from kafka_steward.cluster.state import Partition, Reassignment
+
+__all__ = ["STALE_LIMIT_S", "GRACE_S", "MetadataReconciler"]
+
+#: The grace period, in seconds, in which a broker has to learn of a change by the controller.
+GRACE_S = 5.0
+#: The limit, in seconds, up to which a state that is known to be stale is corrected.
+STALE_LIMIT_S = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class _AcceptedRequest:
+    """A request that the controller accepted: `target` is None for a cancel.
+
+    `topic_id` and `epoch` are the values that a broker showed last before the request.
+    """
+
+    target: Assignment | None
+    topic_id: str | None
+    epoch: int
+    at_s: float
+
+
+class _TopicMetadata(NamedTuple):
+    """The state of a topic that a broker showed last: its id, and the leader epoch by partition.
+
+    It is stored by topic, because the garbage collector would traverse one tuple per partition and block all threads;
+    it does not track a dict of numbers.
+    """
+
+    topic_id: str | None
+    epochs: dict[int, int]
+
+
+_NO_METADATA = _TopicMetadata(None, {})
+
+
+class MetadataReconciler:
+    """The recent responses of the controller to one client, and the client's requests. Times are monotonic seconds.
+
+    `orders_raise_epochs` is True if a change of the replica order increments the leader epoch, as in ZooKeeper mode.
+    """
+
+    def __init__(self, *, orders_raise_epochs: bool = False) -> None:
+        self._orders_raise_epochs = orders_raise_epochs
+        self._heard: dict[TopicPartition, tuple[Reassignment, float]] = {}
+        self._asked: dict[TopicPartition, _AcceptedRequest] = {}
+        self._shown: dict[str, _TopicMetadata] = {}
+        self._now_s = 0.0
+
+    def on_listed(self, listed: Mapping[TopicPartition, Reassignment], now_s: float) -> None:
+        """Record a list of the controller: exactly these reassignments are in flight."""
+        self._now_s = now_s
+        self._heard |= {name: (flying, now_s) for name, flying in listed.items()}
+        for name in listed.keys() & self._asked.keys():
+            asked = self._asked.pop(name)
+            if asked.target == listed[name].target:
+                self._asked[name] = replace(asked, at_s=now_s)
+        self._heard = {name: kept for name, kept in self._heard.items() if now_s - kept[1] < STALE_LIMIT_S}
+        self._asked = {name: asked for name, asked in self._asked.items() if now_s - asked.at_s < STALE_LIMIT_S}
+
+    def on_accepted(self, targets: Mapping[TopicPartition, Assignment | None], now_s: float) -> None:
+        """Record targets that the controller has accepted; None is a cancel."""
+        for name, target in targets.items():
+            shown = self._shown.get(name.topic, _NO_METADATA)
+            self._asked[name] = _AcceptedRequest(target, shown.topic_id, shown.epochs.get(name.partition, -1), now_s)
+
+    def reconcile(
+        self, partitions: Mapping[TopicPartition, Partition], listed: Mapping[TopicPartition, Reassignment]
+    ) -> dict[TopicPartition, Partition]:
+        """Return `partitions` with the reassignments that are in flight.
+
+        `partitions` is a broker's metadata; `listed` is the controller's list, which must have been read after it.
+        """
+        self._shown = _metadata_by_topic(partitions)
+        return {name: self._reconciled(name, seen, listed.get(name)) for name, seen in partitions.items()}
+
+    def _reconciled(self, name: TopicPartition, seen: Partition, flying: Reassignment | None) -> Partition:
+        if flying is not None:
+            return _in_flight(seen, flying)
+        asked, heard = self._asked.get(name), self._heard.get(name)
+        if asked is not None and asked.target is not None and self._may_be_requested_target(asked.target, asked, seen):
+            return seen if asked.target == seen.replicas else _in_flight_to(seen, asked.target)
+        if heard is not None and self._still_shown(*heard, asked, seen):
+            return _in_flight(seen, heard[0])
+        return seen
+
+    def _may_be_requested_target(self, target: Assignment, asked: _AcceptedRequest, seen: Partition) -> bool:
+        """Return whether the broker shows the requested target, or a state that may be older than the request."""
+        if target == seen.replicas or self._now_s - asked.at_s < GRACE_S:
+            return True
+        raised = self._orders_raise_epochs or frozenset(target) != frozenset(seen.replicas)
+        return raised and _is_older(seen, asked)
+
+    def _still_shown(self, was: Reassignment, at_s: float, asked: _AcceptedRequest | None, seen: Partition) -> bool:
+        """Return whether the broker still shows, as in flight or not started, a move that has left the list."""
+        if was.replicas == seen.replicas:
+            # Without replicas to remove, this state may also be the completed one.
+            return bool(was.removing) or self._now_s - at_s < GRACE_S
+        cancelled = asked is not None and asked.target is None and _is_older(seen, asked)
+        return cancelled and bool(was.adding)  # if no replica was being added, a cancel changes no replicas
+
+
+def _metadata_by_topic(partitions: Mapping[TopicPartition, Partition]) -> dict[str, _TopicMetadata]:
+    shown: dict[str, _TopicMetadata] = {}
+    for name, seen in partitions.items():
+        if name.topic not in shown:
+            shown[name.topic] = _TopicMetadata(seen.topic_id, {})
+        shown[name.topic].epochs[name.partition] = seen.leader_epoch
+    return shown
+
+
+def _is_older(seen: Partition, asked: _AcceptedRequest) -> bool:
+    # The epochs of a re-created topic start again.
+    return seen.topic_id == asked.topic_id and 0 <= seen.leader_epoch <= asked.epoch
+
+
+def _in_flight(seen: Partition, flying: Reassignment) -> Partition:
+    return replace(seen, replicas=flying.replicas, adding=flying.adding, removing=flying.removing)
+
+
+def _in_flight_to(seen: Partition, target: Assignment) -> Partition:
+    """Return `seen` as Kafka shows a partition in flight to `target`: the target, then the replicas to remove."""
+    adding = tuple(broker for broker in target if broker not in seen.replicas)
+    removing = tuple(broker for broker in seen.replicas if broker not in target)
+    return replace(seen, replicas=(*target, *removing), adding=adding, removing=removing)

@@ -1,0 +1,255 @@
+"""Requests to any broker, to the controller, or to each broker separately, with retries and failover.
+
+kafka-python caches the controller and keeps sending requests to it after it failed. It lets one stalled broker use up a
+call's time. It does not know brokers that joined after its last metadata refresh. Here each attempt has its own
+time-out, another broker is tried when one fails, and the client is re-created when its broker table is outdated.
+
+A request that was sent and not answered may have been executed. A change is retried when the connection failed, because
+it is idempotent (the same targets, the same entries), but never after a time-out. A creation is not retried: the second
+attempt would be refused because of what the first one created. It is sent once, and the caller checks the result.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, NoReturn, TypeVar
+
+import kafka.errors
+
+from kafka_steward.cluster import requests
+from kafka_steward.cluster.exchange import (
+    RETRIABLE,
+    TIMEOUTS,
+    Request,
+    error_text,
+    is_unknown_broker,
+    refresh_nodes,
+    send,
+    send_all,
+)
+from kafka_steward.cluster.session import REFUSED, Session, authentication_failed
+from kafka_steward.errors import (
+    BrokerUnreachable,
+    ClusterError,
+    ClusterUnreachable,
+    KafkaRefused,
+    KafkaTimeout,
+    WrongCluster,
+)
+
+__all__ = ["KafkaTransport", "batches"]
+
+#: The maximum number of items per request: a ZooKeeper-mode controller needs about 15 ms for each partition of a
+#: request, and the request has one time-out.
+BATCH = 50
+
+#: The number of attempts at a read, on different brokers, within the time of one request.
+READ_ATTEMPTS = 3
+_PAUSE_S = 0.2
+#: The minimum time of an attempt, even of the last one.
+_LEAST_MS = 1000
+Item = TypeVar("Item")
+
+
+class KafkaTransport:
+    """The transport to one cluster, identified by its id: a response of another cluster raises WrongCluster."""
+
+    def __init__(self, config: Mapping[str, Any], expected_cluster_id: str | None) -> None:
+        self.servers = ", ".join(config["bootstrap_servers"])
+        self.timeout_ms = int(config["request_timeout_ms"])
+        self.cluster_id = expected_cluster_id or ""
+        self._config = config
+        self._lock = threading.RLock()
+        self._controller: int | None = None
+        self._session: Session | None = None
+        self._closed = False
+        self.session()
+
+    def session(self) -> Session:
+        """Return the live client; create it if there is none, or if this process is a fork of its creator."""
+        with self._lock:
+            if self._closed:
+                raise ClusterUnreachable(f"The connection to {self.servers} was closed; open another one.")
+            if self._session is None or not self._session.usable:
+                self._session = self._verified(Session.open(self._config))
+            return self._session
+
+    @property
+    def server_timeout_ms(self) -> int:
+        """The time-out that is sent to Kafka: less than our own, so that Kafka's time-out response arrives."""
+        return self.timeout_ms * 9 // 10
+
+    def close(self) -> None:
+        """Close the client; it cannot be opened again."""
+        with self._lock:
+            self._drop_session()
+            self._closed = True
+
+    def metadata(self, topics: Collection[str] | None) -> Any:
+        """Return a Metadata response of the expected cluster; None requests all topics.
+
+        Raises KafkaRefused, and WrongCluster if another cluster responds.
+        """
+        response = self.any_broker(lambda: requests.metadata_request(topics))
+        if response.error_code:
+            # Without this check, a refused request would look like a cluster without topics.
+            raise requests.refusal(int(response.error_code), None, "describing the cluster's topics")
+        self.verify_cluster_id(response.cluster_id)
+        return response
+
+    def any_broker(self, request: Request) -> Any:
+        """Return the response of any broker to a read request."""
+        return self._send_with_failover(request, self._least_loaded, self.timeout_ms // READ_ATTEMPTS, change=False)
+
+    def on_controller(self, request: Request, *, change: bool, once: bool = False) -> Any:
+        """Return the controller's response; a request with `once` is not retried if it may have been received.
+
+        Raises KafkaTimeout: a change may have been executed all the same.
+        """
+        attempt_ms = self.timeout_ms if change else self.timeout_ms // READ_ATTEMPTS
+        if once:
+            self._controller = None  # a cached controller that has failed since would use up the only attempt
+        return self._send_with_failover(request, self._find_controller, attempt_ms, change=change, once=once)
+
+    def each_broker(self, asked: Mapping[int, Request], *, timeout_ms: int | None = None) -> dict[int, Any]:
+        """Return the response of each broker, requested concurrently.
+
+        The result is a BrokerUnreachable or KafkaTimeout for a broker that does not respond.
+        """
+        wait_ms = timeout_ms or self.timeout_ms
+        manager = self.session().manager
+        answers = manager.run(send_all, manager, asked, wait_ms)
+        unknown = {broker: asked[broker] for broker, answer in answers.items() if is_unknown_broker(answer)}
+        if unknown:
+            # These brokers may have joined since kafka-python's last metadata refresh.
+            manager.run(refresh_nodes, manager, wait_ms)
+            answers |= manager.run(send_all, manager, unknown, wait_ms)
+        return {broker: self._broker_answer(broker, answer) for broker, answer in answers.items()}
+
+    def verify_cluster_id(self, cluster_id: str | None) -> None:
+        """Compare a response's cluster id with the known one, or record it if none is known yet.
+
+        Raises WrongCluster if they differ, and ClusterUnreachable if the response contains no id.
+        """
+        if not cluster_id:
+            raise ClusterUnreachable(f"The cluster at {self.servers} has no id yet; try again when it has started.")
+        self.cluster_id = self.cluster_id or str(cluster_id)
+        if cluster_id != self.cluster_id:
+            raise WrongCluster(
+                f"{self.servers} answers as cluster {cluster_id}, where {self.cluster_id} was expected; check the "
+                "connection's bootstrap servers."
+            )
+
+    def _verified(self, session: Session) -> Session:
+        try:
+            self.verify_cluster_id(session.cluster_id)
+        except ClusterError:
+            session.close()
+            raise
+        return session
+
+    def _send_with_failover(
+        self,
+        request: Request,
+        choose: Callable[[set[int]], int],
+        attempt_ms: int,
+        *,
+        change: bool,
+        once: bool = False,
+    ) -> Any:
+        """Send the request to the broker that `choose` returns, then to others, until one responds or time runs out."""
+        deadline = time.monotonic() + self.timeout_ms / 1000
+        tried: set[int] = set()
+        sent = False
+        while True:
+            try:
+                node = choose(tried)
+                tried.add(node)
+                left_ms = int((deadline - time.monotonic()) * 1000)
+                return self._send(request(), node, max(_LEAST_MS, min(attempt_ms, left_ms)))
+            except kafka.errors.KafkaError as error:
+                sent = sent or isinstance(error, (kafka.errors.KafkaConnectionError, *TIMEOUTS))
+                unsure = isinstance(error, TIMEOUTS) or once
+                last = (change and sent and unsure) or time.monotonic() >= deadline
+                self._drop_cached_controller(error)
+                if last or not isinstance(error, RETRIABLE):
+                    self._raise_translated(error, change=change and sent)
+            except ClusterUnreachable as error:
+                # The whole cluster became unreachable between two attempts.
+                if change and sent:
+                    self._raise_translated(error, change=True)
+                raise
+            time.sleep(_PAUSE_S)
+
+    def _send(self, request: Any, node: int, attempt_ms: int) -> Any:
+        manager = self.session().manager
+        response = manager.run(send, manager, request, node, attempt_ms)
+        code = getattr(response, "error_code", requests.NONE)
+        if code == requests.NOT_CONTROLLER:
+            raise kafka.errors.NotControllerError
+        if code == requests.TIMED_OUT:
+            raise kafka.errors.RequestTimedOutError("the controller did not answer the broker in time")
+        return response
+
+    def _least_loaded(self, tried: set[int]) -> int:
+        manager = self.session().manager
+        best = manager.least_loaded_node()
+        others = [broker.node_id for broker in manager.cluster.brokers() if broker.node_id not in tried]
+        if best is not None and best not in tried:
+            return int(best)
+        if not others:
+            # No broker in the table responds: get the current brokers from the bootstrap servers.
+            self._drop_session()
+            tried.clear()
+            others = [broker.node_id for broker in self.session().manager.cluster.brokers()]
+        return int(others[0])
+
+    def _find_controller(self, _tried: set[int]) -> int:
+        if self._controller is None:
+            controller = int(self.metadata(()).controller_id)
+            if controller < 0:
+                raise kafka.errors.NodeNotReadyError("the cluster has no controller at the moment")
+            self._controller = controller
+        return self._controller
+
+    def _drop_cached_controller(self, error: Exception) -> None:
+        self._controller = None
+        if is_unknown_broker(error):
+            self._drop_session()
+
+    def _drop_session(self) -> None:
+        with self._lock:
+            if self._session is not None:
+                self._session.close()
+            self._session = self._controller = None
+
+    def _raise_translated(self, error: Exception, *, change: bool) -> NoReturn:
+        if isinstance(error, REFUSED):
+            raise authentication_failed(error, self.servers) from error
+        if isinstance(error, kafka.errors.IncompatibleBrokerVersion):
+            raise KafkaRefused(35, str(error), f"Kafka at {self.servers} is too old for this: {error}.") from error
+        words = error_text(error)
+        if change:
+            raise KafkaTimeout(
+                f"Kafka at {self.servers} did not confirm a change in time ({words}); it may have been applied all the "
+                "same: list what is in flight before asking again."
+            ) from error
+        if isinstance(error, TIMEOUTS):
+            raise KafkaTimeout(f"Kafka at {self.servers} did not answer in time ({words}); try again.") from error
+        raise ClusterUnreachable(f"No broker of {self.servers} could answer ({words}); check that they run.") from error
+
+    def _broker_answer(self, broker: int, answer: Any) -> Any:
+        if isinstance(answer, kafka.errors.IncompatibleBrokerVersion):
+            self._raise_translated(answer, change=False)
+        if isinstance(answer, TIMEOUTS):
+            return KafkaTimeout(f"Broker {broker} did not answer in time ({error_text(answer)}).")
+        if isinstance(answer, kafka.errors.KafkaError):
+            return BrokerUnreachable(broker, f"Broker {broker} cannot be reached ({error_text(answer)}).")
+        return answer
+
+
+def batches(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
+    """Split `items` into batches of at most `BATCH`, each small enough for one request."""
+    return (items[start : start + BATCH] for start in range(0, len(items), BATCH))

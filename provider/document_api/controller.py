@@ -1,0 +1,206 @@
+"""Controller for the KIPs' documents: each poll accepts new documents and advances the work in progress by one step.
+
+No state that matters is kept in memory: a poll starts from the tree and the cluster, in KIP-236's order for a new
+controller. That order is reassignments in flight, then requests and the queue, then `/admin/reassign_partitions`. A
+later source never takes a partition from an earlier source of the other route. So a poll after a crash, or concurrent
+with another process that polls, needs no special handling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+
+from kafka_steward.assignment import TopicPartition
+from kafka_steward.document_api.document_plans import DocumentPlan, DocumentPlans, blocked_reason
+from kafka_steward.document_api.external_guard import ExternalReassignmentGuard
+from kafka_steward.document_api.legacy_requests import track_legacy_reassignments
+from kafka_steward.document_api.partial_cancel import PartialCancel
+from kafka_steward.document_api.plan_scheduler import SOON_S, PlanScheduler, PollResult
+from kafka_steward.document_api.queueing import no_longer_waiting, remove_started, removed_before_start
+from kafka_steward.document_api.request_documents import RequestDocument, read_queue, read_requests
+from kafka_steward.document_api.request_intake import RequestIntake, active_reassignments
+from kafka_steward.errors import LockLost, NodeExists, NodeMissing, VersionConflict
+from kafka_steward.execution.cancel_signal import consume_cancel_signal
+from kafka_steward.execution.lock_holder import lock_holder_id
+from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.execution.reassignment_disable import disabled_reason
+from kafka_steward.execution.repair import with_repair
+from kafka_steward.journal import paths
+from kafka_steward.journal.audit import Actor
+from kafka_steward.journal.changes import remove
+from kafka_steward.journal.listing import SWEEP_MS, WRITTEN, sweep
+from kafka_steward.journal.open import Journal
+from kafka_steward.settings import Settings
+
+__all__ = ["PollResult", "DocumentController"]
+
+
+class DocumentController:
+    """Executes the documents of one cluster; one thread at a time. Keep one: it caches the documents of ended plans.
+
+    With `zookeeper`, the journal's tree is the brokers' own ZooKeeper, which has Kafka's `/admin/reassign_partitions`.
+    """
+
+    def __init__(
+        self, cluster: ClusterPort, journal: Journal, settings: Settings, who: Actor, *, zookeeper: bool = False
+    ) -> None:
+        self._cluster = cluster
+        self._journal = journal
+        self._settings = settings
+        self._who = who
+        self._zookeeper = zookeeper
+        self._plans = DocumentPlans(journal)
+        self._admission = RequestIntake(cluster, journal, settings, who)
+        self._intruders = ExternalReassignmentGuard(
+            cluster, journal, who, cancel=settings.foreign_while_disabled == "cancel"
+        )
+        self._driver = PlanScheduler(cluster, journal, settings, who)
+        self._swept_ms: int | None = None
+
+    def poll(self) -> PollResult:
+        """Poll once, and execute what is possible now.
+
+        Raises ClusterError, JournalError: the next poll resumes the work.
+        """
+        return with_repair(self._journal, self._who, self._poll)
+
+    def _poll(self) -> PollResult:
+        looked = PollResult()
+        self._plans.read()
+        # The cancel signal first: a step of any plan would consume it.
+        for part in (self._sweep, self._signal, self._in_flight, self._requests, self._queue, self._others):
+            self._tried(part, looked)
+        return looked
+
+    def _tried(self, part: Callable[[PollResult], None], looked: PollResult) -> None:
+        try:
+            part(looked)
+        except (LockLost, VersionConflict, NodeExists, NodeMissing) as error:
+            # Another process does the same work: the next poll detects what remains.
+            looked.sentences.append(str(error))
+            looked.within(SOON_S)
+
+    def _sweep(self, looked: PollResult) -> None:
+        """Quarantine unreadable documents, once per `SWEEP_MS`; until then all readers skip them."""
+        now_ms = self._journal.now_ms()
+        if self._swept_ms is None or not 0 <= now_ms - self._swept_ms < SWEEP_MS:
+            looked.sentences += sweep(self._journal, WRITTEN, self._who)
+            self._swept_ms = now_ms
+
+    def _in_flight(self, looked: PollResult) -> None:
+        for plan in self._plans.asked:
+            self._driver.step(plan, looked)
+        # A cancel signal may arrive after it was checked in this poll and be consumed by a step, here or elsewhere.
+        if self._plans.rollback_asked():
+            self._driver.find_cancels()
+        self._driver.cancel(looked)
+
+    def _signal(self, looked: PollResult) -> None:
+        if self._journal.tree.get(paths.CANCEL_IN_PROGRESS) is None:
+            return
+        self._driver.find_cancels()
+        outcome = consume_cancel_signal(self._cluster, self._journal, self._who)
+        if outcome is None:
+            looked.within(SOON_S)
+        else:
+            looked.sentences += outcome.sentences
+            looked.events.add("cancel")
+
+    def _requests(self, looked: PollResult) -> None:
+        papers, more = read_requests(self._journal.tree)
+        if not papers:
+            return
+        if more:
+            looked.within(SOON_S)
+        fresh = [paper for paper in papers if not self._plans.knows(paper.document_id)]
+        for paper in papers:
+            if paper not in fresh:
+                remove(self._journal.tree, paper.node)  # its plan is published: a poll crashed before this line
+        if fresh:
+            looked.events.add("request")
+            if self._accepted(fresh, looked):
+                for paper in fresh:
+                    remove(self._journal.tree, paper.node)
+
+    def _queue(self, looked: PollResult) -> None:
+        paper = read_queue(self._journal.tree)
+        # First, because of a re-created queue: partitions that it names again would count as in progress, and would
+        # then be removed with the old queue.
+        self._remove_before_start(paper)
+        if paper is not None:
+            fresh = self._fresh(paper)
+            if fresh.requested or paper.parse_error:
+                looked.events.add("request")
+                if not self._accepted([fresh], looked):
+                    return
+            if paper.parse_error:
+                remove(self._journal.tree, paper.node)
+                return
+            self._shorten(paper)
+
+    def _fresh(self, paper: RequestDocument) -> RequestDocument:
+        """Return the queue without entries that a plan has already: all entries, or those added or changed since."""
+        plans = [plan for plan in self._plans.asked if paper.document_id in plan.sources]
+        if not plans and self._plans.knows(paper.document_id):
+            return replace(paper, requested=())  # its plan has ended, and a poll crashed before it emptied the queue
+        rows = [row for plan in plans for row in self._journal.plans.rows(plan.digest)]
+        known = {(row.topic_partition, row.move.after) for row in rows}
+        return replace(
+            paper, requested=[each for each in paper.requested if (each.partition, each.replicas) not in known]
+        )
+
+    def _remove_before_start(self, paper: RequestDocument | None) -> None:
+        """Drop waiting moves that were removed from the queue or changed there, or whose queue was deleted."""
+        for plan in self._plans.asked:
+            if not any(each.startswith(f"{paths.REASSIGN_QUEUE}@") for each in plan.sources):
+                continue
+            node = paper.node if paper is not None and paper.document_id in plan.sources else None
+            out = removed_before_start(self._journal.plans.rows(plan.digest), node)
+            if out:
+                self._withdraw(plan, out)
+
+    def _shorten(self, paper: RequestDocument) -> None:
+        """Remove partitions that no longer wait from the queue."""
+        waiting = set()
+        for plan in self._plans.asked:
+            if paper.document_id in plan.sources:
+                rows = self._journal.plans.rows(plan.digest)
+                waiting |= {row.topic_partition for row in rows} - no_longer_waiting(rows)
+        remove_started(self._journal.tree, paper.node, waiting)
+
+    def _others(self, looked: PollResult) -> None:
+        if self._zookeeper:
+            under_way = active_reassignments(self._journal, self._plans)
+            looked.sentences += track_legacy_reassignments(
+                self._cluster, self._journal, {name: each for name, each in under_way.items() if each.plan is not None}
+            )
+        looked.sentences += self._intruders.poll()
+        if self._intruders.restoring:
+            looked.within(SOON_S)
+
+    def _accepted(self, papers: Sequence[RequestDocument], looked: PollResult) -> bool:
+        """Return whether the documents were accepted or finally refused; if they must wait, add a message with why."""
+        off = disabled_reason(self._journal.tree)
+        why = f"reassignments are switched off {off}" if off else blocked_reason(self._journal, self._plans)
+        if why:
+            looked.sentences.append(f"{papers[0].node.path} waits: {why}.")
+            return False
+        admitted = self._admission.accept(papers, self._plans)
+        looked.sentences += admitted.sentences
+        if admitted.unfinished:
+            looked.within(SOON_S)
+            return False
+        if admitted.plans:
+            self._plans.read()
+            for plan in self._plans.asked:
+                if plan.digest in admitted.plans:
+                    self._driver.step(plan, looked)
+        return True
+
+    def _withdraw(self, plan: DocumentPlan, partitions: Collection[TopicPartition]) -> None:
+        why = f"taken out of {paths.REASSIGN_QUEUE} before it began"
+        with self._journal.step_lock(lock_holder_id()) as fence:
+            PartialCancel(self._cluster, self._journal, plan.digest, why=why, who=self._who, fence=fence).run(
+                partitions
+            )

@@ -1,0 +1,193 @@
+"""External reassignments that start while reassignments are disabled (KIP-236): report or cancel, by the setting.
+
+Reassignments that were in flight when the disable node (`/admin/reassign_cancel`) was first seen may complete,
+regardless of who started them. They are persisted: a watch that restarts in between does not take them for new ones,
+and reports each external reassignment once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from kafka_steward.assignment import Assignment, TopicPartition
+from kafka_steward.cluster.state import Partition, Snapshot
+from kafka_steward.errors import ClusterError, DocumentError
+from kafka_steward.execution.audited_calls import AuditedCalls
+from kafka_steward.execution.decisions.rollback import cancel_forbidden_reason
+from kafka_steward.execution.in_flight_records import list_in_flight
+from kafka_steward.execution.lock_holder import lock_holder_id
+from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.execution.reassignment_disable import disabled_reason
+from kafka_steward.journal import paths
+from kafka_steward.journal.audit import Action, Actor, AuditRecord
+from kafka_steward.journal.changes import remove
+from kafka_steward.journal.document import Document
+from kafka_steward.journal.fields import Fields
+from kafka_steward.journal.open import Journal
+from kafka_steward.journal.tree import Node
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["ExternalReassignmentGuard", "SwitchSeen"]
+
+_ROUNDS = 4
+#: How long the replica order is checked after a cancel, in milliseconds. A broker that does not know of the cancel by
+#: then is an exception.
+_LATE_MS = 60_000
+
+
+@dataclass(frozen=True)
+class SwitchSeen(Document):
+    """`/steward/switch`: the created id of the disable node that was seen, and the reassignments that are exempt."""
+
+    switch: int
+    known: tuple[str, ...] = ()
+
+    @classmethod
+    def read(cls, fields: Fields, source: str | None) -> Self:
+        """Read version 1 of the document."""
+        fields.integer("version", low=1)
+        return cls(fields.integer("switch", high=2**63 - 1), fields.texts("known"), extra=fields.rest(), source=source)
+
+    def values(self) -> dict[str, Any]:
+        """Return the fields to write."""
+        return {"version": self.VERSION, "switch": self.switch, "known": self.known}
+
+
+class ExternalReassignmentGuard:
+    """Detects external reassignments while reassignments are disabled.
+
+    Keep one per cluster: it remembers the order of replicas, which Kafka's cancel loses.
+    """
+
+    def __init__(self, cluster: ClusterPort, journal: Journal, who: Actor, *, cancel: bool) -> None:
+        self._cluster, self._journal, self._who, self._cancels = cluster, journal, who, cancel
+        self._at_rest: dict[TopicPartition, Assignment] = {}
+        self._orders: dict[TopicPartition, Assignment] = {}
+        self._orders_until_ms = 0
+
+    @property
+    def restoring(self) -> bool:
+        """Return whether a cancelled partition's replica order is not confirmed as restored: poll again soon."""
+        return bool(self._orders)
+
+    def poll(self) -> list[str]:
+        """Poll once; returns a message for each new external reassignment.
+
+        Raises ClusterError, JournalError, LockLost.
+        """
+        self._restore()
+        switch, seen = self._journal.tree.get(paths.REASSIGN_CANCEL), self._journal.tree.get(paths.SWITCH_SEEN)
+        if switch is None:
+            if seen is not None:
+                remove(self._journal.tree, seen)
+            self._at_rest = {}
+            return []
+        snapshot = self._cluster.snapshot()
+        known = _known(switch, seen)
+        if known is None:
+            self._store(switch, seen, {str(name) for name in snapshot.reassigning})
+            self._remember(snapshot)
+            return []
+        ours = {name for name, each in list_in_flight(self._journal.tree).items() if each.plan is not None}
+        new = {name: each for name, each in snapshot.reassigning.items() if name not in ours and str(name) not in known}
+        told = self._act(new, snapshot) if new else []
+        if new and not self._cancels:
+            self._store(switch, seen, known | {str(name) for name in new})
+        self._remember(snapshot)
+        return told
+
+    def _act(self, new: Mapping[TopicPartition, Partition], snapshot: Snapshot) -> list[str]:
+        off = disabled_reason(self._journal.tree)
+        told = []
+        for name, partition in new.items():
+            rule = cancel_forbidden_reason(_originals(partition), partition, snapshot.live)
+            done = "it is left alone" if not self._cancels else f"not cancelled: {rule}" if rule else "it is cancelled"
+            told.append(f"Someone reassigns {name} though reassignments are switched off {off}; {done}.")
+            entry = AuditRecord(Action.EXTERNAL, told[-1], topic=name.topic, partition=name.partition, who=self._who)
+            self._journal.audit.record(entry)
+        if self._cancels:
+            able = {name: _originals(each) for name, each in new.items()}
+            self._cancel([name for name in able if not cancel_forbidden_reason(able[name], new[name], snapshot.live)])
+        return told
+
+    def _cancel(self, names: Collection[TopicPartition]) -> None:
+        reason = "it was started while reassignments are switched off"
+        self._orders |= {name: self._at_rest[name] for name in names if name in self._at_rest}
+        self._orders_until_ms = self._journal.now_ms() + _LATE_MS
+        with self._journal.step_lock(lock_holder_id()) as fence:
+            deeds = AuditedCalls(self._journal.audit, fence)
+            deeds.execute({name: [self._entry(Action.CANCEL, name, reason)] for name in names}, self._cluster.cancel)
+        self._restore()
+
+    def _restore(self) -> None:
+        """Restore the replica order, which Kafka's cancel loses.
+
+        A broker that does not know of the cancel yet still shows the reassignment: such a partition is kept for later.
+        """
+        if self._orders and self._journal.now_ms() > self._orders_until_ms:
+            self._orders = {}
+        for _ in range(_ROUNDS):
+            if not self._orders:
+                return
+            found = self._cluster.snapshot(sorted({name.topic for name in self._orders})).partitions
+            self._orders = {name: each for name, each in self._orders.items() if _may_return(found.get(name), each)}
+            lost = {name: each for name, each in self._orders.items() if _is_back(found[name], each)}
+            if not lost:
+                return
+            words = "the cancel lost the order of the replicas"
+            with self._journal.step_lock(lock_holder_id()) as fence:
+                entries = {name: [self._entry(Action.REORDER, name, words)] for name in lost}
+                AuditedCalls(self._journal.audit, fence).execute(entries, partial(self._alter, lost))
+
+    def _alter(
+        self, targets: Mapping[TopicPartition, Assignment], batch: Collection[TopicPartition]
+    ) -> Mapping[TopicPartition, ClusterError | None]:
+        # The same replicas in another order.
+        return self._cluster.alter({name: targets[name] for name in batch}, keep_factor=True)
+
+    def _remember(self, snapshot: Snapshot) -> None:
+        resting = {name: each.replicas for name, each in snapshot.partitions.items() if not each.reassigning}
+        self._at_rest = {**self._at_rest, **resting}
+
+    def _store(self, switch: Node, seen: Node | None, known: Collection[str]) -> None:
+        text = SwitchSeen(switch.created_id, tuple(sorted(known))).to_json()
+        if seen is None:
+            self._journal.tree.create(paths.SWITCH_SEEN, text)
+        else:
+            self._journal.tree.set(seen.path, text, version=seen.version)
+
+    def _entry(self, action: Action, name: TopicPartition, reason: str) -> AuditRecord:
+        return AuditRecord(action, reason, topic=name.topic, partition=name.partition, who=self._who)
+
+
+def _known(switch: Node, seen: Node | None) -> set[str] | None:
+    """Return the reassignments that are exempt for this disable node.
+
+    None when the node is seen for the first time, or the persisted record is unreadable.
+    """
+    try:
+        written = None if seen is None else SwitchSeen.from_node(seen)
+    except DocumentError:
+        return None
+    return None if written is None or written.switch != switch.created_id else set(written.known)
+
+
+def _originals(partition: Partition) -> Assignment:
+    return tuple(broker for broker in partition.replicas if broker not in partition.adding)
+
+
+def _may_return(partition: Partition | None, before: Assignment) -> bool:
+    """Return whether a cancelled reassignment is still shown, or the order of `before` is still lost."""
+    if partition is None or not set(before) <= set(partition.replicas):
+        return False  # the partition was deleted, or the reassignment had completed
+    return partition.reassigning or partition.replicas != before
+
+
+def _is_back(partition: Partition, before: Assignment) -> bool:
+    """Return whether no reassignment is in flight and the replicas are those of `before`, in any order."""
+    return not partition.reassigning and set(partition.replicas) == set(before)

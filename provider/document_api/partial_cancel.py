@@ -1,0 +1,97 @@
+"""Partial cancel: remove single partitions from an active plan, because a later document supersedes them (KIP-236).
+
+Moves that have not started are dropped. Reassignments in flight are cancelled, and their replica order is restored,
+before a new target is submitted. So no replica remains on a broker that is neither in the original nor in the new
+target. Each round re-reads journal and cluster: if a process crashes in between, the next call resumes the work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from kafka_steward.assignment import TopicPartition
+from kafka_steward.cluster.state import Snapshot
+from kafka_steward.execution.audited_calls import AuditedCalls
+from kafka_steward.execution.decisions.moves import OPEN, Event
+from kafka_steward.execution.decisions.observe import Observation, ObservedState, observe_moves
+from kafka_steward.execution.decisions.rollback import cancel_forbidden_reason
+from kafka_steward.execution.late_submissions import Retraction
+from kafka_steward.execution.move_store import Decision, MoveStore
+from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.execution.restoration import Restoration
+from kafka_steward.journal.audit import Action, Actor
+from kafka_steward.journal.locks import Fence
+from kafka_steward.journal.moves import Cause, MoveRow
+from kafka_steward.journal.open import Journal
+
+__all__ = ["PartialCancel"]
+
+#: Rounds in one call: for the cancel, for the replica order, and for a cluster that shows the result late.
+_ROUNDS = 5
+
+
+class PartialCancel:
+    """Removes partitions from the plan `digest`, for the holder of the step lock. `why` is a clause for the record."""
+
+    def __init__(
+        self, cluster: ClusterPort, journal: Journal, digest: str, *, why: str, who: Actor, fence: Fence
+    ) -> None:
+        self._cluster = cluster
+        self._why = why
+        self._ledger = MoveStore(journal, digest, who, fence)
+        self._deeds = AuditedCalls(journal.audit, fence)
+        self._restoring = Restoration(cluster, self._ledger, self._deeds, Retraction(cluster, journal, digest, who))
+
+    def run(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, str]:
+        """Remove partitions from the plan as far as possible now; returns the remaining partitions, and why.
+
+        Raises ClusterError, JournalError; LockLost when another process took over.
+        """
+        for _ in range(_ROUNDS):
+            rows = [row for row in self._ledger.rows() if row.topic_partition in partitions and not row.state.settled]
+            if not rows:
+                return {}
+            blocked = self._round(rows)
+            if blocked:
+                return blocked
+        left = [row for row in self._ledger.rows() if row.topic_partition in partitions and not row.state.settled]
+        return {row.topic_partition: "its cancel is under way" for row in left}
+
+    def _round(self, rows: Sequence[MoveRow]) -> dict[TopicPartition, str]:
+        snapshot = self._cluster.snapshot(sorted({row.move.topic for row in rows}))
+        findings = observe_moves(rows, snapshot)
+        self._ledger.settle([each for each in findings if each.standing is not ObservedState.IN_FLIGHT])
+        self._restoring.restore_replica_order(findings)
+        self._restoring.propagate_external_cancel(findings)
+        flying = [each for each in findings if each.standing in {ObservedState.IN_FLIGHT, ObservedState.CANCELLING}]
+        blocked = self._cancel(flying, snapshot)
+        names = {row.topic_partition for row in rows}
+        self._restoring.cancel_between_stages(self._waiting(names), snapshot, self._why, Cause.SUPERSEDED)
+        ends = [Decision(row, Event.DROP, self._why, Cause.SUPERSEDED) for row in self._waiting(names)]
+        begun = self._restoring.cancel_unacknowledged(ends, snapshot.partitions)
+        self._ledger.decide([each for each in ends if each.row.topic_partition not in begun])
+        return blocked
+
+    def _waiting(self, names: Collection[TopicPartition]) -> list[MoveRow]:
+        return [row for row in self._ledger.rows() if row.topic_partition in names and row.state in OPEN]
+
+    def _cancel(self, findings: Sequence[Observation], snapshot: Snapshot) -> dict[TopicPartition, str]:
+        rules = {each.row.topic_partition: _rule(each, snapshot) for each in findings}
+        rows = [each.row for each in findings if rules[each.row.topic_partition] is None]
+        self._ledger.cancelling([(row, self._why, Cause.SUPERSEDED) for row in rows])
+        self._deeds.execute(
+            {row.topic_partition: [self._ledger.entry(Action.CANCEL, row, self._why)] for row in rows},
+            self._cluster.cancel,
+        )
+        return {name: rule for name, rule in rules.items() if rule is not None}
+
+
+def _rule(finding: Observation, snapshot: Snapshot) -> str | None:
+    """Return KIP-236's rule that forbids the cancel; None when it may be cancelled.
+
+    A reassignment that has completed, but whose replicas are not all in sync, is waited for instead of cancelled.
+    """
+    partition = snapshot.partitions[finding.row.topic_partition]
+    if not partition.reassigning:
+        return "it has arrived, and its replicas are not all in sync yet"
+    return cancel_forbidden_reason(finding.row.move.before, partition, snapshot.live)

@@ -1,0 +1,220 @@
+"""Request intake: evaluate request documents, supersede reassignments if necessary, and publish plans.
+
+A document is deleted only after its plan is published, or after it was refused. If a process crashes before that, the
+next process resumes: it finds the document, and the plan if that was published already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+
+from kafka_steward.assignment import Move, MoveReason, TopicPartition
+from kafka_steward.cluster.state import Partition, Snapshot
+from kafka_steward.document_api.document_plans import DocumentPlans, publish_document_plan
+from kafka_steward.document_api.partial_cancel import PartialCancel
+from kafka_steward.document_api.request_documents import RequestDocument
+from kafka_steward.document_api.request_rules import ActiveReassignment, ClusterView, Decision, RequestOutcome, resolve
+from kafka_steward.errors import ClusterError, KafkaRefused
+from kafka_steward.execution.in_flight_records import delete_in_flight, list_in_flight, retarget_in_flight
+from kafka_steward.execution.lock_holder import lock_holder_id
+from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.journal.audit import Action, Actor, AuditRecord, Outcome
+from kafka_steward.journal.open import Journal
+from kafka_steward.journal.quarantine import quarantine_document
+from kafka_steward.settings import Settings
+
+__all__ = ["RequestIntake", "IntakeResult", "active_reassignments"]
+
+_MIN_ISR = "min.insync.replicas"
+_BEGINS = {RequestOutcome.MOVE, RequestOutcome.SUPERSEDE}
+
+
+@dataclass
+class IntakeResult:
+    """The result of one intake: digests of published plans, messages for the log, and whether it must be resumed."""
+
+    plans: list[str] = field(default_factory=list)
+    sentences: list[str] = field(default_factory=list)
+    unfinished: bool = False
+
+
+class RequestIntake:
+    """Accepts the request documents of one cluster.
+
+    `who` is the actor that runs the intake; the documents do not name the requester.
+    """
+
+    def __init__(self, cluster: ClusterPort, journal: Journal, settings: Settings, who: Actor) -> None:
+        self._cluster = cluster
+        self._journal = journal
+        self._settings = settings
+        self._who = who
+
+    def accept(self, papers: Sequence[RequestDocument], plans: DocumentPlans) -> IntakeResult:
+        """Publish plans for the reassignments that these documents request.
+
+        The caller deletes the documents, unless the result is `unfinished`.
+
+        Raises ClusterError, JournalError; LockLost while another process steps a plan that must be superseded.
+        """
+        admitted = IntakeResult()
+        readable = [paper for paper in papers if not paper.parse_error]
+        for paper in papers:
+            if paper.parse_error:
+                self._refuse_document(paper, admitted)
+        decisions = resolve((asked for paper in readable for asked in paper.requested), self._view(readable, plans))
+        begun = [each for each in decisions if each.outcome in _BEGINS]
+        blocked = self._supersede([each for each in begun if each.outcome is RequestOutcome.SUPERSEDE])
+        if blocked:
+            admitted.unfinished = True
+            admitted.sentences += [f"{name} waits: {why}." for name, why in blocked.items()]
+            return admitted
+        for decision in decisions:
+            if decision.outcome not in _BEGINS:
+                admitted.sentences.append(self._note(decision))
+        self._publish(begun, readable, admitted)
+        return admitted
+
+    def _view(self, papers: Sequence[RequestDocument], plans: DocumentPlans) -> ClusterView:
+        snapshot = self._cluster.snapshot()
+        there = {name.topic for name in snapshot.partitions}
+        topics = sorted(there & {asked.partition.topic for paper in papers for asked in paper.requested})
+        values, refused = self._settings_of(topics)
+        min_isr = {topic: int(of[_MIN_ISR]) for topic, of in values.items() if _MIN_ISR in of}
+        return ClusterView(snapshot, active_reassignments(self._journal, plans), min_isr, refused)
+
+    def _settings_of(self, topics: Sequence[str]) -> tuple[Mapping[str, Mapping[str, str]], dict[str, str]]:
+        """Return the settings of each topic, and Kafka's error message for each topic that may not be read.
+
+        A topic that may not be read does not affect the other topics.
+        """
+        values: dict[str, Mapping[str, str]] = {}
+        refused: dict[str, str] = {}
+        try:
+            return (self._cluster.topic_configs(topics, [_MIN_ISR]) if topics else {}), refused
+        except KafkaRefused as error:
+            if len(topics) == 1:
+                return {}, {topics[0]: error.message}
+        for topic in topics:
+            of_one, refused_one = self._settings_of([topic])
+            values |= of_one
+            refused |= refused_one
+        return values, refused
+
+    def _supersede(self, decisions: Sequence[Decision]) -> dict[TopicPartition, str]:
+        """Cancel reassignments in flight to another target; returns partitions that cannot be cancelled yet, and why.
+
+        Moves of these partitions that have not started are dropped from their plans.
+        """
+        blocked: dict[TopicPartition, str] = {}
+        ordered = sorted(decisions, key=_superseded)
+        for plan, several in groupby(ordered, key=_superseded):
+            blocked |= self._withdraw(plan, list(several))
+        return blocked
+
+    def _withdraw(self, plan: str, decisions: Sequence[Decision]) -> dict[TopicPartition, str]:
+        why = f"superseded by {', '.join(sorted({each.asked.source for each in decisions})[:3])}"
+        for each in decisions:
+            retarget_in_flight(self._journal.tree, each.asked.source, each.asked.partition, each.asked.replicas)
+        with self._journal.step_lock(lock_holder_id()) as fence:
+            withdrawal = PartialCancel(self._cluster, self._journal, plan, why=why, who=self._who, fence=fence)
+            return withdrawal.run([each.asked.partition for each in decisions])
+
+    def _publish(self, begun: Sequence[Decision], papers: Sequence[RequestDocument], admitted: IntakeResult) -> None:
+        if not begun:
+            return
+        snapshot = self._cluster.snapshot()
+        sizes = self._sizes(snapshot, begun)
+        elsewhere = {each.asked.partition for each in begun if _is_elsewhere(each, snapshot.partitions)}
+        for each in begun:
+            if each.asked.partition not in elsewhere:  # the cancel restored the requested replicas: no move is needed
+                delete_in_flight(self._journal.tree, each.asked.source, [each.asked.partition])
+        by_path = {paper.node.path: paper.document_id for paper in papers}
+        for legacy in (False, True):
+            chosen = [each for each in begun if each.asked.legacy is legacy and each.asked.partition in elsewhere]
+            if chosen:
+                sources = {by_path[each.asked.source] for each in chosen}
+                moves = _moves(chosen, snapshot.partitions, sizes, self._settings.heal_chunk_size)
+                record = publish_document_plan(self._journal, moves, sources=sources, legacy=legacy, who=self._who)
+                admitted.plans.append(record.digest)
+                admitted.sentences.append(f"Plan {record.digest[:12]}, {record.reason}: {len(moves)} partitions.")
+
+    def _sizes(self, snapshot: Snapshot, decisions: Sequence[Decision]) -> Mapping[TopicPartition, int]:
+        names = [each.asked.partition for each in decisions]
+        leaders = {name: snapshot.partitions[name].leader for name in names if name in snapshot.partitions}
+        try:
+            dirs = self._cluster.log_dirs(sorted({each for each in leaders.values() if each is not None}))
+        except ClusterError:
+            return {}  # no move needs its size to start: sizes only serve the progress report
+        found = {name: dirs[leader].replica_bytes.get(name) for name, leader in leaders.items() if leader in dirs}
+        return {name: size for name, size in found.items() if size is not None}
+
+    def _refuse_document(self, paper: RequestDocument, admitted: IntakeResult) -> None:
+        kept = quarantine_document(self._journal.tree, paper.node, paper.parse_error, None)
+        where = "" if kept is None else f" What it held is kept at {kept}/text."
+        sentence = f"{paper.node.path} was not carried out: {paper.parse_error}{where}"
+        text = paper.node.data[:2000]
+        self._journal.audit.record(
+            AuditRecord(Action.REQUEST, sentence, before=text, who=self._who), Outcome.REFUSED, paper.parse_error
+        )
+        admitted.sentences.append(sentence)
+
+    def _note(self, decision: Decision) -> str:
+        asked = decision.asked
+        refused = decision.outcome is RequestOutcome.REFUSE
+        sentence = f"{asked.source} asks to move {asked.partition} to {list(asked.replicas)}: " + (
+            f"refused, {decision.why}." if refused else f"nothing to do, {decision.why}."
+        )
+        action, outcome = (Action.REQUEST, Outcome.REFUSED) if refused else (Action.SKIP, Outcome.DONE)
+        topic, number = asked.partition
+        entry = AuditRecord(action, sentence, topic=topic, partition=number, after=list(asked.replicas), who=self._who)
+        self._journal.audit.record(entry, outcome, decision.why)
+        return sentence
+
+
+def active_reassignments(journal: Journal, plans: DocumentPlans) -> dict[TopicPartition, ActiveReassignment]:
+    """Return reassignments in flight or waiting, in KIP-236's order of sources: in-flight records, then plans.
+
+    In-flight records that name a plan are skipped: the rows of the unfinished plans in `plans.asked` replace them,
+    because rows carry more information.
+    """
+    found = {
+        partition: ActiveReassignment(noted.replicas, noted.original_replicas, noted.legacy)
+        for partition, noted in list_in_flight(journal.tree).items()
+        if noted.plan is None
+    }
+    for plan in plans.asked:
+        for row in journal.plans.rows(plan.digest):
+            if not row.state.settled:
+                found[row.topic_partition] = ActiveReassignment(
+                    row.move.after, row.move.before, plan.legacy, plan.digest
+                )
+    return found
+
+
+def _superseded(decision: Decision) -> str:
+    return "" if decision.active is None else decision.active.plan or ""
+
+
+def _is_elsewhere(decision: Decision, partitions: Mapping[TopicPartition, Partition]) -> bool:
+    """Return whether the partition exists and its replicas differ from the requested ones."""
+    partition = partitions.get(decision.asked.partition)
+    return partition is not None and partition.replicas != decision.asked.replicas
+
+
+def _moves(
+    decisions: Sequence[Decision],
+    partitions: Mapping[TopicPartition, Partition],
+    sizes: Mapping[TopicPartition, int],
+    chunk_size: int,
+) -> list[Move]:
+    """Return the moves from the current replicas to the requested ones, in chunks."""
+    moves = []
+    for number, (name, target) in enumerate((each.asked.partition, each.asked.replicas) for each in decisions):
+        before, place = partitions[name], divmod(number, chunk_size)
+        moves.append(
+            Move(*name, before.replicas, target, *place, MoveReason.GIVEN.value, before.topic_id, sizes.get(name))
+        )
+    return moves

@@ -1,0 +1,166 @@
+"""Request rules: each requested partition is moved, superseded, skipped or refused. Pure (KIP-236).
+
+Requests are evaluated in the order in which they were created. A partition can be requested by two routes: KIP-236's
+requests, and the legacy znode `/admin/reassign_partitions`, whose reassignments carry `legacy`. The route that came
+first keeps the partition, and a request by the other route is refused with a warning. Within one route the later
+request wins: the reassignment in flight is cancelled first, so that no replica remains on a broker of the obsolete
+target, and then the new target is submitted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from kafka_steward.assignment import Assignment, TopicPartition
+from kafka_steward.cluster.state import Partition, Snapshot
+
+__all__ = ["RequestedAssignment", "Decision", "RequestOutcome", "ActiveReassignment", "ClusterView", "resolve"]
+
+
+@dataclass(frozen=True, slots=True)
+class RequestedAssignment:
+    """One requested partition; `source` is the document's path, `legacy` the route that the document states."""
+
+    partition: TopicPartition
+    replicas: Assignment
+    source: str
+    legacy: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveReassignment:
+    """A reassignment in flight or waiting. `plan` is the digest of our plan; None for an external reassignment."""
+
+    target: Assignment
+    originals: Assignment | None
+    legacy: bool = False
+    plan: str | None = None
+
+
+@dataclass(frozen=True)
+class ClusterView:
+    """The input of `decide`: cluster state, reassignments in flight or waiting, and min.insync.replicas where known.
+
+    `min_isr` is by topic. `refused` has Kafka's error message for each topic whose settings it does not let us read.
+    """
+
+    snapshot: Snapshot
+    active: Mapping[TopicPartition, ActiveReassignment] = field(default_factory=dict)
+    min_isr: Mapping[str, int] = field(default_factory=dict)
+    refused: Mapping[str, str] = field(default_factory=dict)
+
+
+class RequestOutcome(Enum):
+    """The outcome of one requested partition."""
+
+    MOVE = "move"
+    #: Another reassignment of ours is cancelled first.
+    SUPERSEDE = "supersede"
+    #: No-op: the partition has the requested replicas already, or is being reassigned to them.
+    DONE = "done"
+    #: A later document of the same batch requests another target.
+    OVERTAKEN = "overtaken"
+    REFUSE = "refuse"
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The decision on one requested partition, and the reason as a clause. `flight` is the superseded reassignment."""
+
+    asked: RequestedAssignment
+    outcome: RequestOutcome
+    why: str = ""
+    active: ActiveReassignment | None = None
+
+
+def resolve(asked: Iterable[RequestedAssignment], sight: ClusterView) -> list[Decision]:
+    """Decide each requested partition, in order; at most one decision per partition is MOVE or SUPERSEDE."""
+    decisions: list[Decision] = []
+    chosen: dict[TopicPartition, int] = {}
+    for one in asked:
+        earlier = decisions[chosen[one.partition]] if one.partition in chosen else None
+        decision = _resolve(one, sight, earlier)
+        if decision.outcome is not RequestOutcome.REFUSE:
+            if earlier is not None and decision.outcome is not RequestOutcome.DONE:
+                why = f"{one.source} asks for {list(one.replicas)} since"
+                decisions[chosen[one.partition]] = Decision(earlier.asked, RequestOutcome.OVERTAKEN, why)
+            if decision.outcome is not RequestOutcome.DONE:
+                chosen[one.partition] = len(decisions)
+        decisions.append(decision)
+    return decisions
+
+
+def _resolve(asked: RequestedAssignment, sight: ClusterView, earlier: Decision | None) -> Decision:
+    partition = sight.snapshot.partitions.get(asked.partition)
+    flight = sight.active.get(asked.partition)
+    if partition is None:
+        return Decision(asked, RequestOutcome.REFUSE, "there is no such partition")
+    if asked.partition.topic in sight.refused:
+        return Decision(asked, RequestOutcome.REFUSE, f"Kafka said: {sight.refused[asked.partition.topic]}")
+    why = (
+        _wrong_target(asked, partition, sight)
+        or _wrong_route(asked, partition, flight, earlier)
+        or _too_few(asked, partition, flight, sight)
+    )
+    if why:
+        return Decision(asked, RequestOutcome.REFUSE, why)
+    if earlier is not None:
+        return _after(asked, earlier)
+    if flight is not None and flight.target == asked.replicas:
+        return Decision(asked, RequestOutcome.DONE, f"it is on its way to {list(asked.replicas)} already")
+    return _fresh(asked, partition, flight)
+
+
+def _fresh(asked: RequestedAssignment, partition: Partition, flight: ActiveReassignment | None) -> Decision:
+    if flight is not None:
+        return Decision(asked, RequestOutcome.SUPERSEDE, active=flight)
+    if partition.replicas == asked.replicas:
+        return Decision(asked, RequestOutcome.DONE, f"it has the replicas {list(asked.replicas)} already")
+    return Decision(asked, RequestOutcome.MOVE)
+
+
+def _after(asked: RequestedAssignment, earlier: Decision) -> Decision:
+    """Decide a later request for a partition whose earlier request is in the same batch and has not started."""
+    if earlier.asked.replicas == asked.replicas:
+        return Decision(asked, RequestOutcome.DONE, f"{earlier.asked.source} asks for the same")
+    return Decision(asked, earlier.outcome, active=earlier.active)
+
+
+def _wrong_target(asked: RequestedAssignment, partition: Partition, sight: ClusterView) -> str:
+    if not asked.replicas:
+        return "it names no broker"
+    known = frozenset(sight.snapshot.brokers) | sight.snapshot.hosting
+    strangers = [broker for broker in asked.replicas if broker not in known]
+    if strangers:
+        return f"the cluster has no broker {strangers[0]}"
+    # A reassignment that waits for a dead broker would only block the requests after it.
+    dead = [each for each in asked.replicas if each not in sight.snapshot.live and each not in partition.replicas]
+    return f"broker {dead[0]} is not live; ask again when it is" if dead else ""
+
+
+def _wrong_route(
+    asked: RequestedAssignment, partition: Partition, flight: ActiveReassignment | None, earlier: Decision | None
+) -> str:
+    legacy = flight.legacy if flight is not None else earlier.asked.legacy if earlier is not None else asked.legacy
+    if legacy != asked.legacy:
+        route = "/admin/reassign_partitions" if legacy else "a request"
+        return f"it is being reassigned by another route already, {route}"
+    if partition.reassigning and (flight is None or flight.plan is None):
+        return "someone else is moving it"
+    return ""
+
+
+def _too_few(
+    asked: RequestedAssignment, partition: Partition, flight: ActiveReassignment | None, sight: ClusterView
+) -> str:
+    """Return why the partition has too few original replicas; empty when it has enough.
+
+    KIP-236 keeps at least as many replicas as there were originally (`top`); writes need min.insync.replicas of them.
+    """
+    originals = partition.replicas if flight is None or flight.originals is None else flight.originals
+    least = sight.min_isr.get(asked.partition.topic, 0)
+    if len(originals) >= least:
+        return ""
+    return f"its {len(originals)} original replicas are fewer than min.insync.replicas, {least}"

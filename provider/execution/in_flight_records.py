@@ -1,0 +1,101 @@
+"""KIP-236's `/admin/reassignments/<topic>/<partition>`: the moves in flight and their originals, for the rollback.
+
+A node's created id identifies the reassignment for its whole lifetime. When the target changes, the node is changed and
+not re-created, so that a differing modified id indicates the change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from kafka_steward.assignment import Assignment, Move, TopicPartition
+from kafka_steward.errors import DocumentError
+from kafka_steward.journal import paths
+from kafka_steward.journal.changes import put, remove
+from kafka_steward.journal.documents import InFlight
+from kafka_steward.journal.listing import IN_FLIGHT
+from kafka_steward.journal.tree import Node, Tree
+
+__all__ = [
+    "list_in_flight",
+    "delete_in_flight",
+    "flag_legacy",
+    "record_external",
+    "record_in_flight",
+    "recorded_in_flight",
+    "retarget_in_flight",
+]
+
+
+def record_in_flight(tree: Tree, plan: str, moves: Iterable[Move]) -> None:
+    """Record moves that are about to be submitted. The records of a crashed step are written again."""
+    for move in moves:
+        wanted = InFlight(move.before, move.after, top=len(move.before), plan=plan)
+        node = tree.get(paths.reassignment(move.topic_partition))
+        known = None if node is None else _read(node)
+        if known is not None and known.plan == plan:
+            wanted = replace(wanted, legacy=known.legacy)
+        _write(tree, move.topic_partition, node, wanted.to_json())
+
+
+def retarget_in_flight(tree: Tree, source: str, partition: TopicPartition, target: Assignment) -> None:
+    """Assign an in-flight reassignment to the request at `source`, which asks for another target.
+
+    It belongs to that request until a plan takes it over.
+    """
+    node = tree.get(paths.reassignment(partition))
+    known = None if node is None else _read(node)
+    if node is not None and known is not None and known.plan != source:
+        _write(tree, partition, node, replace(known, replicas=target, plan=source).to_json())
+
+
+def flag_legacy(tree: Tree, plan: str) -> None:
+    """Mark everything that a plan has in flight as submitted through the legacy znode."""
+    for partition, noted in list_in_flight(tree).items():
+        if noted.plan == plan and not noted.legacy:
+            node = tree.get(paths.reassignment(partition))
+            if node is not None:
+                _write(tree, partition, node, replace(noted, legacy=True).to_json())
+
+
+def record_external(tree: Tree, partition: TopicPartition, noted: InFlight) -> None:
+    """Record an external reassignment in flight, unless the partition has a record already."""
+    if tree.get(paths.reassignment(partition)) is None:
+        _write(tree, partition, None, noted.to_json())
+
+
+def delete_in_flight(tree: Tree, plan: str | None, partitions: Iterable[TopicPartition]) -> None:
+    """Delete the records of these partitions if they belong to `plan`; None stands for records without a plan.
+
+    Missing records are ignored.
+    """
+    for partition in partitions:
+        node = tree.get(paths.reassignment(partition))
+        known = None if node is None else _read(node)
+        if node is None or known is None or known.plan != plan:
+            continue
+        remove(tree, node)  # no effect if it was changed externally in between
+
+
+def list_in_flight(tree: Tree) -> dict[TopicPartition, InFlight]:
+    """Return all in-flight records by partition; unreadable records are left out."""
+    return {TopicPartition(*each.key): each.document for each in IN_FLIGHT.found(tree)}
+
+
+def recorded_in_flight(tree: Tree) -> dict[TopicPartition, str | None]:
+    """Return every partition with an in-flight record and the plan that wrote it; None for external reassignments."""
+    return {partition: noted.plan for partition, noted in list_in_flight(tree).items()}
+
+
+def _read(node: Node) -> InFlight | None:
+    try:
+        return InFlight.from_node(node)
+    except DocumentError:
+        return None  # the watch quarantines it
+
+
+def _write(tree: Tree, partition: TopicPartition, node: Node | None, text: str) -> None:
+    if node is None or node.data != text:
+        # A conflict with a concurrent write is left to the next step.
+        put(tree, paths.reassignment(partition), node, text)

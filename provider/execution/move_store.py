@@ -1,0 +1,305 @@
+"""The journal's record of moves: their states, the audit rows of decisions, KIP-236's documents.
+
+Each method writes up to 500 moves in a transaction if the journal is one database, and is idempotent if it is not. In
+that case, the state of a move is the last write when the move settles, and the first write when it is submitted. Every
+write compares the fence, which renews the step lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import groupby
+from typing import Any, NamedTuple
+
+from kafka_steward.assignment import Move, MoveReason, TopicPartition
+from kafka_steward.execution.decisions.holds import Held
+from kafka_steward.execution.decisions.moves import Event, next_state, phase_of
+from kafka_steward.execution.decisions.observe import CAUSES, TRANSITION_OF, Observation, ObservedState
+from kafka_steward.execution.decisions.rollback import changed_by, subject
+from kafka_steward.execution.decisions.staging import stage_of, stage_text
+from kafka_steward.execution.in_flight_records import delete_in_flight, record_in_flight
+from kafka_steward.journal.audit import Action, Actor, AuditRecord, Outcome
+from kafka_steward.journal.locks import Fence
+from kafka_steward.journal.moves import Cause, MoveRow, MoveState, Phase
+from kafka_steward.journal.open import Journal
+
+__all__ = ["Decision", "MoveStore"]
+
+#: Moves that are written in one transaction, which takes some tenths of a second.
+_AT_ONCE = 500
+
+_ACTIONS = {
+    Event.COMPLETE: Action.SETTLE,
+    Event.DROP: Action.DROP,
+    Event.TAKE_OVER: Action.DROP,
+    Event.SATISFY: Action.SKIP,
+    Event.HOLD: Action.HOLD,
+}
+
+
+class Decision(NamedTuple):
+    """The decision about one move: an event, the message for a person, and the cause if the move ends."""
+
+    row: MoveRow
+    event: Event
+    sentence: str = ""
+    cause: Cause | None = None
+
+
+class MoveStore:
+    """The rows of one plan, written by one step.
+
+    `steps_ahead` counts moves that Kafka accepted, that settled, that completed a stage, or that returned to the queue
+    after a cancel. If it is 0, the step made no progress.
+    """
+
+    def __init__(self, journal: Journal, plan: str, who: Actor, fence: Fence) -> None:
+        self._journal = journal
+        self._plan = plan
+        self._who = who
+        self._fence = fence
+        self._rows: list[MoveRow] | None = None
+        self.steps_ahead = 0
+
+    def rows(self) -> list[MoveRow]:
+        """Return all moves of the plan, in plan order.
+
+        They are read again after each change, which only this step can make.
+        """
+        if self._rows is None:
+            self._rows = self._journal.plans.rows(self._plan)
+        return self._rows
+
+    def entry(
+        self, action: Action, row: MoveRow, reason: str, *, attempt: int | None = None, **more: Any
+    ) -> AuditRecord:
+        """Return an audit row about one move."""
+        return AuditRecord(
+            action,
+            reason,
+            plan=self._plan,
+            chunk=row.move.chunk,
+            topic=row.move.topic,
+            partition=row.move.partition,
+            attempt=row.attempt if attempt is None else attempt,
+            who=self._who,
+            **more,
+        )
+
+    def submit_entry(self, row: MoveRow, stride: Move | None = None) -> AuditRecord:
+        """Return the audit row of a submission, or of one stage (`stride`).
+
+        It serves both to write the row and to complete it later.
+        """
+        before, after = list((stride or row.move).before), list((stride or row.move).after)
+        return self.entry(Action.SUBMIT, row, MoveReason.in_words(row.move.reason), before=before, after=after)
+
+    def settle(self, findings: Sequence[Observation]) -> None:
+        """Record the state of submitted moves that a poll found."""
+        for some in _at_once(findings):
+            with self._journal.together():
+                for standing, several in _grouped(some):
+                    if standing in TRANSITION_OF:
+                        self._settle(standing, several)
+                    elif standing is ObservedState.IN_FLIGHT:
+                        self._seen_in_flight(several)
+
+    def submit(self, rows: Sequence[MoveRow], strides: Mapping[TopicPartition, Move]) -> list[MoveRow]:
+        """Record the moves that are about to be submitted to Kafka; return their rows with the new attempt."""
+        with self._journal.together():
+            for (attempt, stage, said), several in _by(rows, lambda row: (row.attempt, *_staged(row, strides))):
+                self._mark(
+                    several,
+                    Event.SUBMIT,
+                    Phase.INTENDED.message(said),
+                    attempt=attempt + 1,
+                    phase=Phase.INTENDED,
+                    stage=stage,
+                    unacknowledged=True,
+                )
+            record_in_flight(self._journal.tree, self._plan, [row.move for row in rows])
+        wanted = {row.topic_partition for row in rows}
+        return [row for row in self.rows() if row.topic_partition in wanted]
+
+    def accepted(self, rows: Sequence[MoveRow]) -> None:
+        """Record that Kafka accepted these moves."""
+        self._accept(rows)
+        self.steps_ahead += len(rows)
+
+    def refused(self, rows: Sequence[MoveRow], held: Sequence[Held]) -> None:
+        """Record that Kafka refused these moves; they may be submitted later."""
+        with self._journal.together():
+            delete_in_flight(self._journal.tree, self._plan, [row.topic_partition for row in rows])
+            told = {row.topic_partition: why.sentence for row, why in zip(rows, held, strict=True)}
+            self._mark(rows, Event.REFUSE, told, unacknowledged=False)
+
+    def cancelling(self, cancels: Sequence[tuple[MoveRow, str, Cause | None]]) -> None:
+        """Record that these moves are about to be cancelled, or rolled back from their `stage`, and the reason.
+
+        For a move that has not begun as far as is known, the cancel has been answered, so no earlier submission of it
+        can still take effect.
+        """
+        for some in _at_once(cancels):
+            with self._journal.together():
+                for (state, stage, cause), several in _by(some, lambda each: (each[0].state, each[0].stage, each[2])):
+                    self._mark(
+                        [row for row, _, _ in several],
+                        Event.SUBMIT,
+                        {row.topic_partition: _cancelling(row, sentence) for row, sentence, _ in several},
+                        phase=Phase.CANCELLING,
+                        stage=stage,
+                        cause=cause,
+                        unacknowledged=None if state is MoveState.SUBMITTED else False,
+                    )
+
+    def decide(self, decisions: Sequence[Decision]) -> None:
+        """Record decisions about moves that have not begun; unchanged rows are not written again."""
+        for some in _at_once([each for each in decisions if not _is_recorded(each)]):
+            with self._journal.together():
+                for (event, cause), several in _by(some, lambda each: (each.event, each.cause)):
+                    rows, told = [each.row for each in several], _sentences(several)
+                    self._note(rows, event, told)
+                    self._mark(rows, event, told, cause=cause)
+
+    def _settle(self, standing: ObservedState, findings: Sequence[Observation]) -> None:
+        event, meaning = TRANSITION_OF[standing]
+        rows = [finding.row for finding in findings]
+        outcome = Outcome.UNKNOWN if event is Event.NOT_STARTED else Outcome.DONE
+        self._journal.audit.record_outcome([self.submit_entry(row) for row in rows], outcome, meaning)
+        found = {finding.row.topic_partition: finding.found for finding in findings if finding.found is not None}
+        self._note(rows, event, meaning, found)
+        if event is not Event.SUBMIT:
+            delete_in_flight(self._journal.tree, self._plan, [row.topic_partition for row in rows])
+        if event is Event.SUBMIT:
+            for stage, several in _by(findings, _adopted):
+                self._accept([replace(each.row, stage=stage) for each in several], meaning)
+            record_in_flight(self._journal.tree, self._plan, [row.move for row in rows])
+            return
+        taken = [row.topic_partition for row in rows] if standing is ObservedState.TAKEN_OVER else []
+        others = self._journal.plans.by_others(self._plan, taken)
+        told = {finding.row.topic_partition: _messages(finding, meaning, others) for finding in findings}
+        self._mark(rows, event, told, cause=CAUSES.get(standing))
+
+    def _seen_in_flight(self, findings: Iterable[Observation]) -> None:
+        """Mark moves that are seen in flight as accepted, whether or not Kafka's answer arrived.
+
+        `isr_seen` stays set: an ISR that contained the whole target once need not contain it again.
+        """
+        news = [
+            (finding.row, finding.isr_whole or finding.row.isr_seen)
+            for finding in findings
+            if phase_of(finding.row) is Phase.INTENDED or (finding.isr_whole and not finding.row.isr_seen)
+        ]
+        self._journal.audit.record_outcome([self.submit_entry(row) for row, _ in news], Outcome.DONE, "seen in flight")
+        for whole, several in _by(news, lambda each: each[1]):
+            self._accept([row for row, _ in several], isr_seen=whole)
+
+    def _accept(self, rows: Sequence[MoveRow], meaning: str = "", **more: Any) -> None:
+        for (stage, said), several in _by(rows, lambda row: (row.stage, stage_text(row.move, row.stage))):
+            told = Phase.ACCEPTED.message("; ".join(filter(None, (meaning, said))))
+            self._write(
+                several,
+                MoveState.SUBMITTED,
+                told,
+                phase=Phase.ACCEPTED,
+                stage=stage,
+                unacknowledged=False,
+                **more,
+            )
+
+    def _note(
+        self,
+        rows: Sequence[MoveRow],
+        event: Event,
+        told: str | Mapping[TopicPartition, str],
+        found: Mapping[TopicPartition, Sequence[int]] | None = None,
+    ) -> None:
+        if event not in _ACTIONS:
+            return
+        entries = []
+        for row in rows:
+            name = row.topic_partition
+            after = list(found[name]) if found and name in found else None
+            said = told if isinstance(told, str) else told[name]
+            entries.append(self.entry(_ACTIONS[event], row, said, before=list(row.move.before), after=after))
+        self._journal.audit.record_all(entries)
+
+    def _mark(
+        self, rows: Sequence[MoveRow], event: Event, detail: str | Mapping[TopicPartition, str], **more: Any
+    ) -> None:
+        for state, several in _by(rows, lambda row: next_state(row.state, event)):
+            self._write(several, state, detail, **more)
+            self.steps_ahead += (
+                len(several) if state.settled or event in {Event.CANCEL_COMPLETED, Event.STAGE_COMPLETED} else 0
+            )
+
+    def _write(
+        self, rows: Sequence[MoveRow], state: MoveState, detail: str | Mapping[TopicPartition, str], **more: Any
+    ) -> None:
+        names = [row.topic_partition for row in rows]
+        self._rows = None
+        self._journal.plans.mark(self._plan, names, state, detail, fence=self._fence, **more)
+
+
+def _at_once(things: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    """Yield the items in batches of one transaction each, so that a cancel and other writers wait only briefly."""
+    for start in range(0, len(things), _AT_ONCE):
+        yield things[start : start + _AT_ONCE]
+
+
+def _sentences(decisions: Iterable[Decision]) -> dict[TopicPartition, str]:
+    return {each.row.topic_partition: each.sentence for each in decisions}
+
+
+def _cancelling(row: MoveRow, sentence: str) -> str:
+    """Return the `detail` of a move that is cancelled, or rolled back from a stage."""
+    said = stage_text(row.move, row.stage)
+    return Phase.CANCELLING.message(f"{sentence} ({said})" if said else sentence)
+
+
+def _is_recorded(decision: Decision) -> bool:
+    """Return True if the row contains the decision already.
+
+    A move that stays WAITING counts as such, whatever its `detail`.
+    """
+    row, event, sentence, cause = decision
+    state = next_state(row.state, event)
+    return (row.state is state is MoveState.WAITING) or replace(row, state=state, detail=sentence, cause=cause) == row
+
+
+def _staged(row: MoveRow, strides: Mapping[TopicPartition, Move]) -> tuple[int, str]:
+    """Return the submitted stage of a move, 0 for all of it, and the words for it."""
+    stride = strides[row.topic_partition]
+    stage = 0 if stride == row.move else stage_of(row.move, stride.after)
+    return stage, stage_text(row.move, stage)
+
+
+def _messages(
+    finding: Observation, meaning: str, others: Mapping[TopicPartition, Sequence[tuple[str, MoveRow]]]
+) -> str:
+    """Return the message for a finding.
+
+    It names the plan of ours that took the partition over, or the replica order that a cancel left.
+    """
+    found, before, name = finding.found, finding.row.move.before, finding.row.topic_partition
+    by = changed_by(found, others.get(name, ())) if found is not None else None
+    if by is not None:
+        return f"{subject(by)} reassigned the partition"
+    order = f"; its replicas are {list(found or ())} now, and were {list(before)}"
+    return meaning + order if found != before and finding.standing is ObservedState.CANCELLED_EXTERNALLY else meaning
+
+
+def _adopted(finding: Observation) -> int:
+    """Return the stage of a submission that is in flight although its answer was lost; 0 for the whole move."""
+    move, flies = finding.row.move, finding.in_flight or finding.row.move
+    return 0 if flies == move else stage_of(move, flies.after)
+
+
+def _grouped(findings: Iterable[Observation]) -> list[tuple[ObservedState, list[Observation]]]:
+    return _by(findings, lambda finding: finding.standing)
+
+
+def _by(things: Iterable[Any], key: Any) -> list[tuple[Any, list[Any]]]:
+    ordered = sorted(things, key=lambda thing: str(key(thing)))
+    return [(value, list(several)) for value, several in groupby(ordered, key=key)]

@@ -1,0 +1,124 @@
+"""Inputs of preflight, read from the cluster and from the announcements in the journal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from kafka_steward.assignment import TopicPartition
+from kafka_steward.cluster.state import LogDir, Snapshot
+from kafka_steward.execution.announced_restarts import announced_restarts
+from kafka_steward.execution.decisions.moves import OPEN
+from kafka_steward.execution.decisions.preflight_inputs import (
+    IncomingReplica,
+    PreflightInputs,
+    rooms_of,
+    under_min_isr_elsewhere,
+)
+from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.execution.reassignment_disable import disabled_reason
+from kafka_steward.journal.locks import Fence
+from kafka_steward.journal.moves import MoveRow, MoveState
+from kafka_steward.journal.open import Journal
+from kafka_steward.journal.tree import Tree
+
+__all__ = ["restarting_brokers", "load_preflight_inputs"]
+
+_MIN_ISR = "min.insync.replicas"
+#: Topics whose settings are read between two checks of the step lock.
+_TOPICS = 1000
+
+
+def load_preflight_inputs(
+    cluster: ClusterPort,
+    journal: Journal,
+    rows: Sequence[MoveRow],
+    snapshot: Snapshot,
+    log_dirs: Mapping[int, LogDir],
+    *,
+    fence: Fence,
+    auto_generated: bool,
+    min_free: float,
+) -> PreflightInputs:
+    """Return the preflight inputs for the moves of `rows`. May raise ClusterError, JournalError, LockLost."""
+    min_isr = _min_isr(cluster, rows, snapshot, fence)
+    flying = [row for row in rows if row.state is MoveState.SUBMITTED]
+    waiting = [row for row in rows if row.state in OPEN]
+    sizes = _sizes(cluster, [*flying, *waiting], snapshot, log_dirs)
+    receiving = frozenset(broker for row in waiting for broker in row.move.adding)
+    return PreflightInputs(
+        snapshot,
+        auto_generated=auto_generated,
+        disabled=disabled_reason(journal.tree),
+        bouncing=restarting_brokers(journal.tree),
+        min_isr=min_isr,
+        sizes=sizes,
+        rooms=rooms_of(log_dirs, min_free=min_free, arriving=_incoming_replicas(flying, log_dirs, sizes)),
+        silent=(receiving & snapshot.live) - log_dirs.keys(),
+        cordoned=frozenset(broker for broker, dirs in log_dirs.items() if dirs.cordoned),
+        under_min_isr_elsewhere=under_min_isr_elsewhere(snapshot, (row.topic_partition for row in rows), min_isr),
+    )
+
+
+def restarting_brokers(tree: Tree) -> frozenset[int]:
+    """Return the brokers that announced a shutdown (KIP-46), as long as the announcement applies."""
+    now_ms = tree.now_ms()
+    return frozenset(broker for broker, bounce in announced_restarts(tree).items() if bounce.holds(now_ms))
+
+
+def _min_isr(cluster: ClusterPort, rows: Sequence[MoveRow], snapshot: Snapshot, fence: Fence) -> dict[str, int]:
+    """Return min.insync.replicas, by topic.
+
+    The topics are those with moves that may still begin, and those with a replica out of the ISR.
+    """
+    topics = {row.move.topic for row in rows if row.state in OPEN}
+    topics |= {name.topic for name, each in snapshot.partitions.items() if len(each.isr) < len(each.replicas)}
+    asked = sorted(topics)
+    found: dict[str, int] = {}
+    for start in range(0, len(asked), _TOPICS):
+        # Reading a hundred thousand topics takes longer than the lifetime of the step lock: the check renews it.
+        fence.check()
+        values = cluster.topic_configs(asked[start : start + _TOPICS], [_MIN_ISR])
+        found |= {topic: int(of[_MIN_ISR]) for topic, of in values.items() if _MIN_ISR in of}
+    return found
+
+
+def _sizes(
+    cluster: ClusterPort, rows: Sequence[MoveRow], snapshot: Snapshot, log_dirs: Mapping[int, LogDir]
+) -> dict[TopicPartition, int]:
+    """Return the sizes of the partitions whose moves copy data, as reported by their leaders.
+
+    A partition whose leader does not report the size is left out.
+    """
+    led: dict[int, list[TopicPartition]] = {}
+    for row in rows:
+        partition = snapshot.partitions.get(row.topic_partition)
+        if row.move.adding and partition is not None and partition.leader is not None:
+            led.setdefault(partition.leader, []).append(row.topic_partition)
+    told = cluster.log_sizes({leader: names for leader, names in led.items() if leader not in log_dirs})
+    known = {
+        name: log_dirs[leader].replica_bytes[name]
+        for leader, names in led.items()
+        if leader in log_dirs
+        for name in names
+        if name in log_dirs[leader].replica_bytes
+    }
+    return known | {name: size for (name, _), size in told.items()}
+
+
+def _incoming_replicas(
+    flying: Sequence[MoveRow], log_dirs: Mapping[int, LogDir], sizes: Mapping[TopicPartition, int]
+) -> dict[int, list[IncomingReplica]]:
+    """Return the replicas in transfer to each broker, with the bytes that have not arrived yet.
+
+    If the leader does not report the size, the size at planning is used. If that was unknown too, the largest known
+    size is used.
+    """
+    largest = max(sizes.values(), default=0)
+    found: dict[int, list[IncomingReplica]] = {}
+    for row in flying:
+        planned = largest if row.move.size_bytes is None else row.move.size_bytes
+        size = sizes.get(row.topic_partition, planned)
+        for broker in sorted(row.move.adding & log_dirs.keys()):
+            there = log_dirs[broker].replica_bytes.get(row.topic_partition, 0)
+            found.setdefault(broker, []).append(IncomingReplica(row.topic_partition, max(0, size - there)))
+    return found

@@ -1,0 +1,135 @@
+"""After a cancel: restore the replica order, roll back completed stages, cancel submissions that got no answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from kafka_steward.assignment import TopicPartition
+from kafka_steward.cluster.state import Partition, Snapshot
+from kafka_steward.execution.altering import alter_from
+from kafka_steward.execution.audited_calls import AuditedCalls
+from kafka_steward.execution.decisions.moves import OPEN
+from kafka_steward.execution.decisions.observe import Observation, ObservedState
+from kafka_steward.execution.decisions.staging import is_staged, may_roll_back, stage_of
+from kafka_steward.execution.decisions.stalls import EXTERNAL_CANCEL
+from kafka_steward.execution.late_submissions import Retraction
+from kafka_steward.execution.lock_holder import lock_holder_id
+from kafka_steward.execution.move_store import Decision, MoveStore
+from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.journal.audit import Action, Actor
+from kafka_steward.journal.moves import Cause, MoveRow
+from kafka_steward.journal.open import Journal
+
+__all__ = ["Restoration", "reordered_by_others", "restore_orders"]
+
+_LOST = "the cancel lost the order of the replicas"
+_UNACKNOWLEDGED = "it got no answer, and must not begin later"
+
+
+class Restoration:
+    """Restores partitions after a cancel, for the holder of the step lock.
+
+    Every method may raise ClusterError, LockLost.
+    """
+
+    def __init__(self, cluster: ClusterPort, ledger: MoveStore, deeds: AuditedCalls, retraction: Retraction) -> None:
+        self._cluster = cluster
+        self._ledger = ledger
+        self._deeds = deeds
+        self._retraction = retraction
+
+    def restore_replica_order(self, findings: Iterable[Observation]) -> None:
+        """Restore the order of the replicas, and with it the preferred leader: Kafka's cancel loses both.
+
+        The same reassignment removes the replicas that completed stages had added before the cancel.
+        """
+        lost = {each.row.topic_partition: each for each in findings if each.standing is ObservedState.ORDER_CHANGED}
+        entries = {
+            name: [
+                self._ledger.entry(
+                    Action.REORDER, each.row, _LOST, before=list(each.found or ()), after=list(each.row.move.before)
+                )
+            ]
+            for name, each in lost.items()
+        }
+        targets = {name: each.row.move.before for name, each in lost.items()}
+        found = {name: each.found or () for name, each in lost.items()}
+        self._deeds.execute(
+            entries,
+            lambda batch: alter_from(self._cluster, {name: targets[name] for name in batch}, found),
+            late=lambda batch: self._retraction.of_late({name: targets[name] for name in batch}),
+        )
+
+    def cancel_unacknowledged(
+        self, ends: Iterable[Decision], found: Mapping[TopicPartition, Partition]
+    ) -> frozenset[TopicPartition]:
+        """Cancel moves about to be given up whose submission Kafka never answered; return their partitions.
+
+        This is done although no reassignment of them is visible. A KRaft controller that was unavailable executes, once
+        it is back, requests that had timed out for us. Requests are ordered, so once this cancel is answered, no
+        earlier submission can still take effect. A cancel that finds no reassignment in progress is expected and no
+        failure.
+
+        The returned partitions count as being cancelled. A move may have begun all the same, and its replicas may have
+        lost their order, so the next poll decides. A partition with an external reassignment in flight is left alone:
+        the cancel would hit that one.
+        """
+        unheard = [each for each in ends if each.row.state in OPEN and each.row.unacknowledged]
+        asked = {}
+        for each in unheard:
+            partition = found.get(each.row.topic_partition)
+            if partition is None or not partition.reassigning:
+                stage = 0 if partition is None else is_staged(each.row.move, partition.replicas)
+                asked[each.row.topic_partition] = replace(each.row, stage=stage), each.sentence, each.cause
+        entries = {
+            name: [self._ledger.entry(Action.CANCEL, row, _UNACKNOWLEDGED)] for name, (row, _, _) in asked.items()
+        }
+        self._deeds.execute(entries, self._cluster.cancel, late=self._retraction.of_late_cancel)
+        self._ledger.cancelling(list(asked.values()))
+        return frozenset(asked)
+
+    def cancel_between_stages(self, rows: Sequence[MoveRow], snapshot: Snapshot, why: str, cause: Cause) -> None:
+        """Mark moves at rest between two stages as being cancelled: the next poll finds and restores them."""
+        found = snapshot.partitions
+        back = [row for row in rows if may_roll_back(row, found.get(row.topic_partition), snapshot.live)]
+        staged = [replace(row, stage=stage_of(row.move, found[row.topic_partition].replicas)) for row in back]
+        self._ledger.cancelling([(row, why, cause) for row in staged])
+
+    def propagate_external_cancel(self, findings: Iterable[Observation]) -> None:
+        """Extend an external cancel of a stage to the stages before it."""
+        rows = [each.row for each in findings if each.standing is ObservedState.CANCELLED_BETWEEN_STAGES]
+        self._ledger.cancelling([(row, EXTERNAL_CANCEL, Cause.CANCELLED_ELSEWHERE) for row in rows])
+
+
+def reordered_by_others(cluster: ClusterPort, journal: Journal, plan: str) -> list[MoveRow]:
+    """Return the moves that were cancelled externally and whose replica order Kafka lost."""
+    rows = [row for row in journal.plans.rows(plan) if row.cause is Cause.CANCELLED_ELSEWHERE]
+    found = cluster.snapshot(sorted({row.move.topic for row in rows})).partitions if rows else {}
+    return [row for row in rows if row.topic_partition in found and _reordered(row, found[row.topic_partition])]
+
+
+def restore_orders(cluster: ClusterPort, journal: Journal, plan: str, who: Actor) -> None:
+    """Restore the replica order of moves that were cancelled externally. Raises ClusterError, LockLost."""
+    rows = {row.topic_partition: row for row in reordered_by_others(cluster, journal, plan)}
+    if not rows:
+        return
+    with journal.step_lock(lock_holder_id()) as fence:
+        ledger = MoveStore(journal, plan, who, fence)
+        now_s = journal.now_ms() // 1000
+        entries = {
+            name: [ledger.entry(Action.REORDER, row, _LOST, attempt=now_s, after=list(row.move.before))]
+            for name, row in rows.items()
+        }
+        AuditedCalls(journal.audit, fence).execute(
+            entries,
+            lambda batch: cluster.alter({name: rows[name].move.before for name in batch}, keep_factor=True),
+            late=lambda batch: Retraction(cluster, journal, plan, who).of_late(
+                {name: rows[name].move.before for name in batch}
+            ),
+        )
+
+
+def _reordered(row: MoveRow, now: Partition) -> bool:
+    lost = now.replicas != row.move.before and frozenset(now.replicas) == frozenset(row.move.before)
+    return lost and not now.reassigning

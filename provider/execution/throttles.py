@@ -1,0 +1,378 @@
+"""Throttle leases: throttles that are acquired while replicas move and released afterwards.
+
+No state is kept in memory. A lease is recorded in the journal before Kafka is changed: a list entry under the plan that
+added it, a rate together with the value that was set before. The leases to release are at any moment the recorded ones
+minus those still needed. The next step of the plan can therefore release them, and so can the watch if no process steps
+the plan. Several plans can have a lease on the same rate; the strictest of their rates applies. The last of these plans
+restores the previous rate, and only if the current rate is still one that we set. Each step of a plan sets throttles
+again that an external change cleared, and sets its brokers to the rate that is requested now (decisions/rates.py).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+
+from kafka_steward.assignment import TopicPartition
+from kafka_steward.cluster.configs import ConfigChange, ConfigOp
+from kafka_steward.cluster.throttles import OwedRate, Side, absent, listed, rate_change
+from kafka_steward.errors import (
+    BrokerUnreachable,
+    ClusterError,
+    KafkaRefused,
+    NodeExists,
+    NodeMissing,
+    VersionConflict,
+)
+from kafka_steward.execution.audited_calls import AuditedCalls
+from kafka_steward.execution.decisions.rates import returned, set_late, to_set
+from kafka_steward.execution.decisions.throttle_demand import NO_DEMAND, ThrottleDemand
+from kafka_steward.execution.lock_holder import lock_holder_id
+from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.journal import paths
+from kafka_steward.journal.audit import Action, Actor, AuditRecord
+from kafka_steward.journal.codec import is_topic
+from kafka_steward.journal.listing import RATES
+from kafka_steward.journal.open import Journal
+from kafka_steward.journal.records import ThrottleLease
+from kafka_steward.journal.tree import Node
+
+__all__ = ["ThrottleLeases", "release_leases_of", "leased_rates"]
+
+_UNKNOWN_TOPIC = 3
+#: Attempts to record a late change while other processes change the same document.
+_TRIES = 10
+
+
+class ThrottleLeases:
+    """The throttle leases of one plan.
+
+    Every method may raise ClusterError; the recorded leases then remain to be released. `attempts` numbers the
+    submissions of each partition, which distinguishes their rows in the audit trail.
+    """
+
+    def __init__(
+        self,
+        cluster: ClusterPort,
+        journal: Journal,
+        deeds: AuditedCalls,
+        plan: str,
+        *,
+        attempts: Mapping[TopicPartition, int],
+        who: Actor,
+    ) -> None:
+        self._cluster = cluster
+        self._journal = journal
+        self._deeds = deeds
+        self._plan = plan
+        self._attempts = attempts
+        self._who = who
+
+    def acquire(self, need: ThrottleDemand, rate: int) -> None:
+        """Throttle the replicas and brokers in `need` to `rate` bytes per second into each broker.
+
+        Throttles that are already set are left unchanged. An external rate that is at least as strict is left alone.
+        The rates are set last: a broker of a ZooKeeper cluster that has received its rate has also received the lists.
+        """
+        for side in Side:
+            brokers = sorted(broker for broker, of in need.brokers if of is side)
+            self._acquire_entries(side, {topic: several for (topic, of), several in need.entries.items() if of is side})
+            self._acquire_rates(side, brokers, str(rate))
+
+    def ensure(self, need: ThrottleDemand, rate: int | None, live: frozenset[int]) -> None:
+        """Set the throttles in `need` again that were cleared externally, and change the leased rates to `rate`.
+
+        If `rate` is None, the rate that this plan requested before is used. A broker that does not answer is left to
+        the next step.
+        """
+        asked = None if rate is None else str(rate)
+        for side in Side:
+            self._acquire_entries(side, {topic: several for (topic, of), several in need.entries.items() if of is side})
+            noted = {paths.broker_of(name) for name, _, _ in self._leases("broker", side.rate_key)}
+            brokers = {broker for broker, of in need.brokers if of is side} | noted
+            self._acquire_rates(side, sorted(live & brokers), asked, insist=False)
+
+    def release(self, need: ThrottleDemand, live: frozenset[int]) -> list[int]:
+        """Release every lease of this plan that `need` does not name; return the brokers whose rate is still leased.
+
+        A broker's configuration can be changed only while the broker is live. The lease of a dead broker stays recorded
+        and is released later.
+        """
+        owed = []
+        for side in Side:
+            self._release_entries(side, need)
+            owed += self._release_rates(side, need, live)
+        return sorted(owed)
+
+    def _acquire_rates(self, side: Side, brokers: Collection[int], rate: str | None, *, insist: bool = True) -> None:
+        if not brokers:
+            return
+        now = self._cluster.broker_configs(brokers, [side.rate_key], own_only=True)
+        silent = [broker for broker in brokers if broker not in now]
+        if insist and silent and side is Side.FOLLOWER:
+            raise BrokerUnreachable(silent[0], f"Broker {silent[0]} does not answer, so its throttle cannot be set.")
+        changes, before = {}, {}
+        for broker in sorted(now):
+            had = now[broker].get(side.rate_key)
+            wanted = self._note_rate(paths.lease("broker", str(broker), side.rate_key), rate, had)
+            if wanted is not None:
+                changes[broker], before[broker] = ConfigChange(side.rate_key, ConfigOp.SET, wanted), had
+        entries = self._rate_entries(Action.THROTTLE, changes, before)
+        answers = self._deeds.execute(
+            entries,
+            lambda batch: self._change_rates(changes, batch),
+            late=lambda batch: self._note_late_rates(
+                side, {broker: (changes[broker].value, before[broker]) for broker in batch}
+            ),
+        )
+        tolerated = () if insist else (BrokerUnreachable,)
+        self._with_retries([error for error in answers.values() if not isinstance(error, tolerated)])
+
+    def _acquire_entries(self, side: Side, wanted: Mapping[str, frozenset[str]]) -> None:
+        now = self._cluster.topic_configs(list(wanted), [side.replicas_key], own_only=True)
+        ours, entries = {}, {}
+        for topic in sorted(wanted.keys() & now.keys()):
+            had = now[topic].get(side.replicas_key)
+            add = absent(had, sorted(wanted[topic]))
+            if add:
+                self._note_entries(paths.lease("topic", topic, side.replicas_key), had, add)
+                ours[topic] = ConfigChange(side.replicas_key, ConfigOp.APPEND, ",".join(add))
+                entries[topic] = self._list_entries(Action.THROTTLE, topic, add)
+        answers = self._deeds.execute(
+            entries,
+            lambda batch: self._change_lists(ours, batch),
+            late=lambda batch: self._note_late_entries(side, {topic: listed(ours[topic].value) for topic in batch}),
+        )
+        self._with_retries(answers.values())
+
+    def _release_entries(self, side: Side, need: ThrottleDemand) -> None:
+        mine = {topic: (node, borrowed) for topic, node, borrowed in self._leases("topic", side.replicas_key)}
+        kept = {topic: need.entries.get((topic, side), frozenset()) for topic in mine}
+        owed = {topic: set(mine[topic][1].entries[self._plan]) - kept[topic] for topic in mine}
+        owed = {topic: several for topic, several in owed.items() if several}
+        now = self._cluster.topic_configs(list(owed), [side.replicas_key], own_only=True) if owed else {}
+        changes, entries = {}, {}
+        for topic, several in owed.items():
+            had = listed(now.get(topic, {}).get(side.replicas_key))
+            # Entries that are gone, with their topic or by an external change, are not ours to remove.
+            there = sorted(several & set(had))
+            if there:
+                changes[topic] = _without(side.replicas_key, had, there, mine[topic][1])
+                entries[topic] = self._list_entries(Action.UNTHROTTLE, topic, there)
+        self._with_retries(self._deeds.execute(entries, lambda batch: self._change_lists(changes, batch)).values())
+        if owed:
+            # A document that another plan has written since ours was deleted may have the same version.
+            self._deeds.check()
+        for topic, several in owed.items():
+            self._forget(*mine[topic], several)
+
+    def _release_rates(self, side: Side, need: ThrottleDemand, live: frozenset[int]) -> list[int]:
+        mine = {
+            broker: (node, borrowed)
+            for name, node, borrowed in self._leases("broker", side.rate_key)
+            if (broker := paths.broker_of(name)) is not None and (broker, side) not in need.brokers
+        }
+        reached = self._cluster.broker_configs(sorted(mine.keys() & live), [side.rate_key], own_only=True)
+        changes, before = {}, {}
+        for broker, values in reached.items():
+            borrowed, now = mine[broker][1], values.get(side.rate_key)
+            change = rate_change(_number(returned(borrowed, now)), _rate_lease(borrowed), side.rate_key)
+            if change is not None and borrowed.ours is not None and borrowed.entries.keys() == {self._plan}:
+                changes[broker], before[broker] = change, now
+        entries = self._rate_entries(Action.UNTHROTTLE, changes, before)
+        answers = self._deeds.execute(entries, lambda batch: self._change_rates(changes, batch))
+        for broker in reached:
+            if answers.get(broker) is None:
+                node, borrowed = mine[broker]
+                self._forget(node, borrowed, borrowed.entries[self._plan])
+        return [broker for broker in mine if broker not in reached or answers.get(broker) is not None]
+
+    def _change_rates(
+        self, changes: Mapping[int, ConfigChange], batch: Collection[int]
+    ) -> dict[int, ClusterError | None]:
+        return self._cluster.change_broker_configs({broker: [changes[broker]] for broker in batch})
+
+    def _change_lists(
+        self, changes: Mapping[str, ConfigChange], batch: Collection[str]
+    ) -> dict[str, KafkaRefused | None]:
+        return self._cluster.change_topic_configs({topic: [changes[topic]] for topic in batch})
+
+    def _with_retries(self, answers: Collection[ClusterError | None]) -> None:
+        """Raise the first error.
+
+        A refusal for an unknown topic is ignored: a deleted topic has no throttle to set or release.
+        """
+        for error in answers:
+            if error is not None and not (isinstance(error, KafkaRefused) and error.code == _UNKNOWN_TOPIC):
+                raise error
+
+    def _leases(self, kind: str, config: str) -> list[tuple[str, Node, ThrottleLease]]:
+        """Return this plan's recorded leases of the setting `config`, each with its broker or topic and its node."""
+        found = []
+        for name in filter(is_topic, self._journal.tree.children(paths.leases_of(kind))):
+            node = self._journal.tree.get(paths.lease(kind, name, config))
+            borrowed = None if node is None else ThrottleLease.from_node(node)
+            if node is not None and borrowed is not None and self._plan in borrowed.entries:
+                found.append((name, node, borrowed))
+        return found
+
+    def _note_entries(self, path: str, had: str | None, add: Collection[str]) -> None:
+        """Record list entries that this plan is about to add. Entries of other plans and of earlier steps are kept.
+
+        A list that no longer exists was cleared externally. In that case, releasing our entries deletes the list.
+        """
+        node = self._journal.tree.get(path)
+        known = None if node is None else ThrottleLease.from_node(node)
+        noted = known or ThrottleLease(had, None)
+        mine = tuple(sorted({*noted.entries.get(self._plan, ()), *add}))
+        before = None if had is None else noted.before
+        self._write(path, node, known, replace(noted, before=before, entries={**noted.entries, self._plan: mine}))
+
+    def _note_rate(self, path: str, rate: str | None, now: str | None) -> str | None:
+        """Record the rate that this plan requests; return the rate to set, or None to set none."""
+        node = self._journal.tree.get(path)
+        known = None if node is None else ThrottleLease.from_node(node)
+        noted, wanted = to_set(known, self._plan, rate, now)
+        if noted is not None:
+            self._write(path, node, known, noted)
+        return wanted
+
+    def _note_late_rates(self, side: Side, late: Mapping[int, tuple[str | None, str | None]]) -> None:
+        """Record again the rates that were set after the step lock was lost.
+
+        The process that releases the leases of ended plans then finds them.
+        """
+        for broker, (rate, before) in late.items():
+            path = paths.lease("broker", str(broker), side.rate_key)
+            self._write_late(path, partial(set_late, plan=self._plan, rate=rate or "0", before=before))
+
+    def _note_late_entries(self, side: Side, late: Mapping[str, Collection[str]]) -> None:
+        for topic, added in late.items():
+
+            def noted(known: ThrottleLease | None, added: Collection[str] = added) -> ThrottleLease:
+                there = known or ThrottleLease(None, None)
+                mine = tuple(sorted({*there.entries.get(self._plan, ()), *added}))
+                return replace(there, entries={**there.entries, self._plan: mine})
+
+            self._write_late(paths.lease("topic", topic, side.replicas_key), noted)
+
+    def _write_late(self, path: str, noted: Callable[[ThrottleLease | None], ThrottleLease]) -> None:
+        """Apply `noted` to the current document and write the result, with retries.
+
+        Other processes write the document at the same time, because the step lock is not held.
+        """
+        for _ in range(_TRIES):
+            node = self._journal.tree.get(path)
+            known = None if node is None else ThrottleLease.from_node(node)
+            with suppress(NodeExists, NodeMissing, VersionConflict):
+                self._write(path, node, known, noted(known))
+                return
+
+    def _write(self, path: str, node: Node | None, known: ThrottleLease | None, noted: ThrottleLease) -> None:
+        if node is None:
+            self._journal.tree.create(path, noted.to_json())
+        elif noted != known:
+            self._journal.tree.set(path, noted.to_json(), version=node.version)
+
+    def _forget(self, node: Node, borrowed: ThrottleLease, owed: Collection[str]) -> None:
+        """Remove released entries from the document; delete the document with its last entry."""
+        mine = tuple(entry for entry in borrowed.entries[self._plan] if entry not in owed)
+        others = {plan: several for plan, several in borrowed.entries.items() if plan != self._plan}
+        left = {**others, self._plan: mine} if mine else others
+        if left:
+            changed = replace(borrowed, entries=left)
+            self._journal.tree.set(node.path, changed.to_json(), version=node.version)
+        else:
+            self._journal.tree.delete(node.path, version=node.version)
+
+    def _rate_entries(
+        self, action: Action, changes: Mapping[int, ConfigChange], before: Mapping[int, str | None]
+    ) -> dict[int, list[AuditRecord]]:
+        """Return one audit row for each broker. A rate that is leased again gets a row of its own."""
+        earlier = [row.entry for row in self._journal.audit.rows(plan=self._plan, action=action)] if changes else []
+        times = Counter(entry.broker for entry in earlier if entry.topic is None)
+        return {
+            broker: [
+                AuditRecord(
+                    action,
+                    _REASONS[action],
+                    plan=self._plan,
+                    broker=broker,
+                    attempt=times[broker],
+                    before=before[broker],
+                    after=change.value,
+                    who=self._who,
+                )
+            ]
+            for broker, change in changes.items()
+        }
+
+    def _list_entries(self, action: Action, topic: str, several: Collection[str]) -> list[AuditRecord]:
+        named = [
+            (TopicPartition(topic, int(number)), int(broker))
+            for number, broker in (entry.split(":") for entry in several)
+        ]
+        return [
+            AuditRecord(
+                action,
+                _REASONS[action],
+                plan=self._plan,
+                topic=topic,
+                partition=partition.partition,
+                broker=broker,
+                attempt=self._attempts.get(partition, 0),
+                who=self._who,
+            )
+            for partition, broker in named
+        ]
+
+
+_REASONS = {
+    Action.THROTTLE: "a replica is about to be copied to this broker",
+    Action.UNTHROTTLE: "the copying that it was for has ended",
+}
+
+
+def release_leases_of(
+    cluster: ClusterPort, journal: Journal, plans: Collection[str], live: frozenset[int], who: Actor
+) -> None:
+    """Release the throttles that ended plans still lease, as far as possible.
+
+    Raises ClusterError, and LockLost while a plan is being stepped; the leases then stay recorded.
+    """
+    for plan in plans:
+        attempts = {row.topic_partition: row.attempt for row in journal.plans.rows_found(plan)}
+        with journal.step_lock(lock_holder_id()) as fence:
+            deeds = AuditedCalls(journal.audit, fence)
+            ThrottleLeases(cluster, journal, deeds, plan, attempts=attempts, who=who).release(NO_DEMAND, live)
+
+
+def leased_rates(journal: Journal, plans: Collection[str]) -> list[tuple[int, Side]]:
+    """Return the broker and side of each rate that is recorded as leased by one of these plans, sorted.
+
+    A released rate is no longer recorded. Raises DocumentError for a corrupt record.
+    """
+    sides = {side.rate_key: side for side in Side}
+    leased = [each.key for each in RATES.readable(journal.tree) if set(plans) & each.document.entries.keys()]
+    return [(broker, sides[setting]) for broker, setting in leased if setting in sides]
+
+
+def _without(key: str, now: Collection[str], owed: Collection[str], borrowed: ThrottleLease) -> ConfigChange:
+    """Return the change that removes our entries from a list.
+
+    If the list did not exist before and would be left empty, it is deleted.
+    """
+    if borrowed.before is None and set(now) <= set(owed):
+        return ConfigChange(key, ConfigOp.DELETE)
+    return ConfigChange(key, ConfigOp.SUBTRACT, ",".join(owed))
+
+
+def _rate_lease(borrowed: ThrottleLease) -> OwedRate:
+    return OwedRate(int(borrowed.ours or 0), _number(borrowed.before))
+
+
+def _number(value: str | None) -> int | None:
+    return None if value is None else int(value)

@@ -1,0 +1,86 @@
+"""Submission through `/admin/reassign_partitions`, for ZooKeeper-mode brokers that lack the calls of the Admin API.
+
+This legacy znode is fragile and is used only if a connection requests it (`submission` "legacy"). The node is created
+and never changed, because an external change makes Kafka's controller lose its watch. Only one batch is therefore in
+flight at a time, and the other moves wait. Kafka does not check there that a target is live; this module does.
+KIP-236's `original_replicas` is omitted, because Kafka 3.9 ignores a node that contains it. The originals are in
+`/admin/reassignments`, where they were recorded before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kafka_steward.assignment import Assignment, TopicPartition
+from kafka_steward.errors import KafkaRefused
+from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.journal import paths
+from kafka_steward.journal.changes import put_new
+from kafka_steward.journal.documents import ChunkPartition
+from kafka_steward.journal.requests import Request
+from kafka_steward.journal.tree import Tree
+
+__all__ = ["MAX_ZNODE_BYTES", "ZnodeReassignmentClient"]
+
+#: The size limit of the node in bytes: below ZooKeeper's limit of 1 MB.
+MAX_ZNODE_BYTES = 900_000
+#: Kafka's error codes: a reassignment is in progress; a replica assignment is not valid.
+_IN_PROGRESS, _INVALID = 60, 39
+
+
+class ZnodeReassignmentClient:
+    """A `ClusterPort` that submits reassignments through ZooKeeper and delegates every other call to `cluster`."""
+
+    def __init__(self, cluster: ClusterPort, tree: Tree) -> None:
+        self._cluster, self._tree = cluster, tree
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cluster, name)
+
+    def alter(
+        self, targets: Mapping[TopicPartition, Assignment], *, keep_factor: bool = False
+    ) -> dict[TopicPartition, KafkaRefused | None]:
+        """Submit new assignments, as many as fit into one node; refuse those that must wait, to be retried.
+
+        The node has no field for `keep_factor`, which is ignored.
+        """
+        del keep_factor
+        live = self._cluster.live_brokers()
+        dead = {name: [each for each in target if each not in live] for name, target in targets.items()}
+        refused = {name: _refusal(_INVALID, f"broker {each[0]} is not live") for name, each in dead.items() if each}
+        batch = _batch({name: target for name, target in targets.items() if name not in refused})
+        waiting = {name: _waits() for name in targets if name not in refused and name not in batch}
+        answers: dict[TopicPartition, KafkaRefused | None] = {**refused, **waiting}
+        if batch:
+            answers |= dict.fromkeys(batch, None if self._created(batch) else _waits())
+        return answers
+
+    def _created(self, batch: Mapping[TopicPartition, Assignment]) -> bool:
+        if self._cluster.reassignments():
+            return False  # of any origin: Kafka would ignore a second node while the first is in progress
+        return put_new(self._tree, paths.REASSIGN_PARTITIONS, _text(batch)) is not None
+
+
+def _batch(targets: Mapping[TopicPartition, Assignment]) -> dict[TopicPartition, Assignment]:
+    """Return the first targets, as many as fit into one node. Pure."""
+    chosen: dict[TopicPartition, Assignment] = {}
+    left = MAX_ZNODE_BYTES - len(_text({}))
+    for name, target in targets.items():
+        left -= len(_text({name: target})) - len(_text({})) + 1
+        if left < 0:
+            break
+        chosen[name] = target
+    return chosen
+
+
+def _text(targets: Mapping[TopicPartition, Assignment]) -> str:
+    return Request(tuple(ChunkPartition(*name, target) for name, target in targets.items())).to_json()
+
+
+def _waits() -> KafkaRefused:
+    return _refusal(_IN_PROGRESS, f"{paths.REASSIGN_PARTITIONS} takes one batch at a time, and another is under way")
+
+
+def _refusal(code: int, words: str) -> KafkaRefused:
+    return KafkaRefused(code, words, f"It was not submitted: {words}.")

@@ -1,0 +1,267 @@
+"""The bounds of an even cluster that the checker compares a plan with, recomputed from the snapshot alone.
+
+Fair shares are computed a second time on purpose. The code is written from the definition and shares no module with the
+planner's own, so that a mistake in one of them becomes a contradiction between the two.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+__all__ = ["Bools", "BrokerConstraints", "Ints", "PlacementOutcome", "exact_capacities", "outcome_of"]
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class BrokerConstraints:
+    """The brokers that may hold a replica, in order of their ids; `rack` is -1 for none.
+
+    Brokers in `receive_excluded` keep their replicas and receive none. The fair shares may then be out of reach: a plan
+    must come as near to them as possible (`soft`), instead of staying within them. If `own_rack`, each broker without a
+    rack is a rack of its own.
+    """
+
+    ids: Ints
+    rack: Ints
+    receive_excluded: Bools
+    capacity: list[Fraction]
+    own_rack: bool
+
+    @classmethod
+    def of(cls, brokers: pa.Table, options: Mapping[str, Any]) -> BrokerConstraints:
+        """Build the constraints from a snapshot's brokers and a plan's options."""
+        usable = brokers.filter(pc.is_in(brokers["state"], pa.array(["live", "new"]))).sort_by("broker")
+        ids = usable["broker"].to_numpy().astype(np.int64)
+        names = usable["rack"].to_pylist() if options.get("rack_aware", True) else [""] * len(ids)
+        known = sorted({name for name in names if name is not None})
+        return cls(
+            ids=ids,
+            rack=np.array([-1 if name is None else known.index(name) for name in names], np.int64),
+            receive_excluded=np.isin(ids, options.get("exclude_brokers") or []),
+            capacity=exact_capacities(usable["capacity"].to_pylist()),
+            own_rack=options.get("rackless") == "own-rack",
+        )
+
+    @property
+    def soft(self) -> bool:
+        """Return True if the fair shares may be out of reach."""
+        return bool(self.receive_excluded.any())
+
+    @cached_property
+    def racks(self) -> int:
+        """The number of racks."""
+        return int(self.rack.max(initial=-1)) + 1
+
+    @cached_property
+    def members(self) -> list[list[int]]:
+        """The brokers of each rack."""
+        return [np.flatnonzero(self.rack == number).tolist() for number in range(self.racks)]
+
+    @cached_property
+    def rackless(self) -> list[int]:
+        """The brokers without a rack."""
+        found: list[int] = np.flatnonzero(self.rack < 0).tolist()
+        return found
+
+    def broker_bounds(self, factors: Mapping[int, int], held: Ints) -> tuple[Ints, Ints]:
+        """Return the fewest and most replicas per broker; `held` is the number that each has now.
+
+        `factors` maps a replication factor to its number of partitions.
+        """
+        low, high = self._within_reach(self._rounded(np.array([list(factors.values())]), list(factors)), held)
+        return low[0], high[0]
+
+    def cell_bounds(self, topic: Ints, factor: Ints, held: Ints) -> tuple[Ints, Ints]:
+        """Return the fewest and most replicas per topic and broker; `held` is the number that each has now."""
+        factors, which = np.unique(factor, return_inverse=True)
+        counts = np.zeros((int(topic.max(initial=-1)) + 1, len(factors)), np.int64)
+        np.add.at(counts, (topic, which), 1)
+        return self._within_reach(self._rounded(counts, factors.tolist()), held)
+
+    def rack_bounds(self, factor: Ints, held: Bools) -> tuple[Ints, Ints]:
+        """Return the fewest and most replicas per partition and rack, on brokers that hold it or may receive it."""
+        low, high = (np.zeros((len(factor), self.racks), np.int64) for _ in range(2))
+        kinds, which = np.unique(np.column_stack([factor, held[:, self.receive_excluded]]), axis=0, return_inverse=True)
+        for kind, (value, *holds) in enumerate(kinds.tolist()):
+            reach = ~self.receive_excluded
+            reach[self.receive_excluded] = holds
+            mine = which.ravel() == kind
+            low[mine], high[mine] = self.racks_for(value, reach)
+        return low, high
+
+    def racks_for(self, factor: int, reach: Bools) -> tuple[list[int], list[int]]:
+        """Return the fewest and most replicas per rack of a partition that only the brokers in `reach` can hold."""
+        sizes = [int(reach[group].sum()) for group in self.members]
+        rackless = int(reach[self.rackless].sum())
+        spare = rackless if self.own_rack or sum(sizes) < factor else 0
+        placed, height = min(factor, sum(sizes) + spare), 1
+        while sum(min(height, size) for size in sizes) + spare < placed:
+            height += 1
+        return [min(height - 1, size) for size in sizes], [min(height, size) for size in sizes]
+
+    def _within_reach(self, bounds: tuple[Ints, Ints], held: Ints) -> tuple[Ints, Ints]:
+        low, high = (np.where(self.receive_excluded, np.minimum(bound, held), bound) for bound in bounds)
+        return low, high
+
+    def _rounded(self, counts: Ints, factors: Sequence[int]) -> tuple[Ints, Ints]:
+        """Return the floors and ceilings of sums of shares.
+
+        Each row of `counts` stands for one sum, and holds the number of partitions of each factor.
+        """
+        shares = [self._shares(factor) for factor in factors]
+        whole = math.lcm(*(share.denominator for row in shares for share in row))
+        parts = [[int(share * whole) for share in row] for row in shares]
+        # Use Python integers where 64 bits would not hold the sums. No share is above 1.
+        kind = np.min_scalar_type(-whole * int(counts.sum()))
+        sums = counts @ np.array(parts, kind).reshape(len(factors), len(self.rack))
+        return np.asarray(sums // whole, np.int64), np.asarray(-(-sums // whole), np.int64)
+
+    def _shares(self, factor: int) -> list[Fraction]:
+        low, high = self.racks_for(factor, np.full(len(self.rack), True))
+        groups = [*self.members, *([b] for b in self.rackless)]
+        weights = {number: Fraction(sum(self.capacity[b] for b in group)) for number, group in enumerate(groups)}
+        fewest = dict(enumerate([*map(Fraction, low), *([Fraction(0)] * len(self.rackless))]))
+        most = dict(enumerate([*map(Fraction, high), *([Fraction(1)] * len(self.rackless))]))
+        shares: dict[int, Fraction] = {}
+        for number, amount in _water_filling(weights, fewest, most, Fraction(factor)).items():
+            inside = {broker: self.capacity[broker] for broker in groups[number]}
+            none, whole = dict.fromkeys(inside, Fraction(0)), dict.fromkeys(inside, Fraction(1))
+            shares |= _water_filling(inside, none, whole, amount)
+        return [shares[broker] for broker in range(len(self.rack))]
+
+
+def _water_filling(
+    weights: Mapping[int, Fraction], fewest: Mapping[int, Fraction], most: Mapping[int, Fraction], total: Fraction
+) -> dict[int, Fraction]:
+    """Divide `total` in proportion to the weights.
+
+    An amount beyond a limit is fixed at the limit, and the remaining amounts are divided again.
+    """
+    amounts: dict[int, Fraction] = {}
+    while len(amounts) < len(weights):
+        free = [one for one in weights if one not in amounts]
+        left = total - sum(amounts.values())
+        level = left / sum(weights[one] for one in free)
+        want = {one: weights[one] * level for one in free}
+        fixed = {one: min(max(want[one], fewest[one]), most[one]) for one in free}
+        beyond = left - sum(fixed.values())
+        # Fix the side that binds more first: the next round could undo fixing the other side as well.
+        if beyond > 0:
+            fixed = {one: fixed[one] for one in free if fixed[one] < want[one]}
+        if beyond < 0:
+            fixed = {one: fixed[one] for one in free if fixed[one] > want[one]}
+        amounts |= fixed
+    return amounts
+
+
+def exact_capacities(given: Sequence[float | None]) -> list[Fraction]:
+    """Return capacities as fractions with a denominator of at most a million; one not given is the mean."""
+    exact = [None if value is None else Fraction(value).limit_denominator(10**6) for value in given]
+    known = [value for value in exact if value is not None]
+    usual = Fraction(sum(known)) / len(known) if known else Fraction(1)
+    return [usual if value is None else value for value in exact]
+
+
+@dataclass(frozen=True)
+class PlacementOutcome:
+    """A plan's outcome and its starting point, over the brokers of its constraints.
+
+    `held` (before) and `placed` (after) are per partition and broker. Bounds are pairs (fewest, most).
+    """
+
+    topics: tuple[str, ...]
+    topic: Ints
+    factor: Ints
+    held: Bools
+    placed: Bools
+    constraints: BrokerConstraints
+    rack_bounds: tuple[Ints, Ints]
+    cell_bounds: tuple[Ints, Ints]
+    broker_bounds: tuple[Ints, Ints]
+
+    @property
+    def rack(self) -> Ints:
+        """Each broker's rack, -1 for none."""
+        return self.constraints.rack
+
+    @property
+    def cells(self) -> Ints:
+        """Replicas per topic and broker after the plan."""
+        return _cells(self.topic, self.placed, len(self.topics))
+
+    @property
+    def moves(self) -> int:
+        """The number of replicas that the plan adds."""
+        return int((self.placed & ~self.held).sum())
+
+    @property
+    def factors(self) -> dict[int, int]:
+        """The number of partitions per replication factor."""
+        return dict(Counter(self.factor.tolist()))
+
+
+def outcome_of(
+    brokers: pa.Table, partitions: pa.Table, after: pa.Table, options: Mapping[str, Any]
+) -> PlacementOutcome:
+    """Return the outcome of a plan.
+
+    `partitions` are those that the plan may touch; `after` has the new replicas of the plan's rows. The `broker_bounds`
+    of the outcome are those of these partitions alone.
+    """
+    constraints = BrokerConstraints.of(brokers, options)
+    old = partitions.sort_by([("topic", "ascending"), ("partition", "ascending")])
+    encoded = old["topic"].combine_chunks().dictionary_encode()
+    topic = encoded.indices.to_numpy().astype(np.int64)
+    factor = old["target_rf"].to_numpy().astype(np.int64)
+    held = _table(old["replicas"].combine_chunks(), constraints.ids)
+    topics = tuple(encoded.dictionary.to_pylist())
+    return PlacementOutcome(
+        topics=topics,
+        topic=topic,
+        factor=factor,
+        held=held,
+        placed=_table(_replicas_after(old, after), constraints.ids),
+        constraints=constraints,
+        rack_bounds=constraints.rack_bounds(factor, held),
+        cell_bounds=constraints.cell_bounds(topic, factor, _cells(topic, held, len(topics))),
+        broker_bounds=constraints.broker_bounds(Counter(factor.tolist()), held.sum(axis=0)),
+    )
+
+
+def _cells(topic: Ints, replicas: Bools, topics: int) -> Ints:
+    row, broker = np.nonzero(replicas)
+    width = replicas.shape[1]
+    return np.bincount(topic[row] * width + broker, minlength=topics * width).reshape(topics, width)
+
+
+def _replicas_after(old: pa.Table, after: pa.Table) -> pa.Array:
+    """Return each partition's replicas after the plan. Arrow cannot join lists, so row numbers are joined."""
+    keys = ["topic", "partition"]
+    left = old.select(keys).append_column("row", pa.array(np.arange(len(old))))
+    right = after.select(keys).append_column("move", pa.array(np.arange(len(after))))
+    joined = left.join(right, keys).sort_by("row")
+    at = pc.coalesce(pc.add(joined["move"], len(old)), joined["row"])
+    lists = [table.combine_chunks().cast(pa.list_(pa.int32())) for table in (old["replicas"], after["after"])]
+    return pa.concat_arrays(lists).take(at.combine_chunks())
+
+
+def _table(flat: pa.ListArray, ids: Ints) -> Bools:
+    row = np.repeat(np.arange(len(flat)), flat.value_lengths().to_numpy())
+    broker = flat.flatten().to_numpy()
+    known = np.isin(broker, ids)
+    table = np.zeros((len(flat), len(ids)), bool)
+    table[row[known], np.searchsorted(ids, broker[known])] = True
+    return table

@@ -1,0 +1,391 @@
+"""Rebalance, expand and drain, for one shard: the even placement with the fewest moves, by one flow (KAFKA-19048).
+
+::
+
+    partition ─[rack bounds]─► its share of a rack ──keep──► (topic, broker) ─[fair share]─► broker ─[fair share]─► sink
+                                        └──new──► pool of (topic, rack) ──┘
+
+Rows and columns are two laminar families, so the network has an integral solution that meets every floor and ceiling at
+once, and the cheapest flow is the cheapest plan: a new replica costs one move, then its mebibytes, and keeping the
+preferred leader is worth the least. A pool does not record which partition a unit came from, so the flow can only be
+too cheap. If its units can then be dealt to distinct brokers, its cost is reached, and the plan is optimal. A topic
+whose units cannot be dealt is modelled again with an arc for each of its partitions and brokers, which loses nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from kafka_steward.errors import PlanError
+from kafka_steward.planning.solver.candidate import CandidatePlan, merged, unchanged
+from kafka_steward.planning.solver.fair_shares import fair_bounds, groups_of, rack_tables
+from kafka_steward.planning.solver.flow import UNLIMITED, Infeasible, Network, deal_in_turns, placement_costs
+from kafka_steward.planning.solver.leaders import (
+    LeaderBounds,
+    Replicas,
+    balanced_leaders,
+    failover_order_flow,
+    leader_bounds,
+)
+from kafka_steward.planning.solver.problem import (
+    Bools,
+    Disposition,
+    Ints,
+    Problem,
+    count_pairs,
+    equal_pairs,
+    numbers_of,
+    static_dispositions,
+)
+
+__all__ = [
+    "BalanceSetup",
+    "Bounds",
+    "Placement",
+    "PlacementProblem",
+    "balance_replicas",
+    "balanced_candidate",
+    "min_cost_placement",
+    "placement_within",
+]
+
+
+@dataclass(frozen=True)
+class PlacementProblem:
+    """Partitions to place: per row topic, replicas wanted, bytes; per replica held, row, broker and a flag for leaders.
+
+    `group` is each broker's rack, and one number more for brokers without; the brokers are all that may hold a replica.
+    """
+
+    topic: Ints
+    factor: Ints
+    size: Ints
+    row: Ints
+    broker: Ints
+    leads: Bools
+    group: Ints
+    #: Receive-excluded brokers: they keep their replicas and receive none.
+    receive_excluded: Bools
+
+    @cached_property
+    def on_racks(self) -> Ints:
+        """The number of replicas held per row and group."""
+        shape = (len(self.topic), int(self.group.max()) + 1)
+        return count_pairs(self.row, self.group[self.broker], shape)
+
+    @cached_property
+    def cell(self) -> Ints:
+        """The number of each held replica's topic and broker."""
+        return np.asarray(self.topic[self.row] * len(self.group) + self.broker, np.int64)
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The fewest and most replicas: per row and group, per topic and broker, per broker."""
+
+    rack: tuple[Ints, Ints]
+    cell: tuple[Ints, Ints]
+    broker: tuple[Ints, Ints]
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Row and broker of every replica, the fewest moves of any placement, and a flag for all bounds met."""
+
+    row: Ints
+    broker: Ints
+    bound: int
+    within: bool
+
+
+#: A choice of leaders: each row's leader, and the name of the bounds that could be met.
+ChooseLeaders = Callable[[Ints, Replicas, list[LeaderBounds]], tuple[Ints, str]]
+#: The replicas' brokers in failover order, from rows, brokers and the number of brokers.
+OrderFailover = Callable[[Ints, Ints, int], Ints]
+
+
+def balance_replicas(problem: Problem) -> CandidatePlan:
+    """Return new assignments of all rows: every topic and the whole cluster even, by the fewest moves."""
+    setup = BalanceSetup.of(problem)
+    if len(setup.planned) == 0:
+        return unchanged(problem.rows, setup.disposition)
+    placed = min_cost_placement(setup.to_place, setup.bounds)
+    return balanced_candidate(problem, setup, placed, balanced_leaders, failover_order_flow)
+
+
+def balanced_candidate(
+    problem: Problem, setup: BalanceSetup, placed: Placement, choose: ChooseLeaders, order_failover: OrderFailover
+) -> CandidatePlan:
+    """Return the placement as new assignments: the leader comes first, then the other replicas in failover order."""
+    rows, brokers, to_place = problem.rows, len(problem.brokers), setup.to_place
+    place = np.full(len(placed.row), brokers)
+    old, new = (each.row * brokers + each.broker for each in (to_place, placed))
+    held = np.isin(new, old)
+    order = np.argsort(old)
+    place[held] = setup.place[order[np.searchsorted(old[order], new[held])]]
+    replicas = Replicas(placed.row, placed.broker, place == 0, ~held)
+    alike = len(set(problem.brokers.capacity)) == 1
+    choices = leader_bounds(to_place.topic, replicas, problem.brokers.target, alike=alike)
+    leader, evenness = choose(to_place.topic, replicas, choices)
+    place[placed.broker == leader[placed.row]] = -1
+    broker = placed.broker[np.lexsort((placed.broker, place, placed.row))]
+    broker = order_failover(placed.row, broker, brokers)
+    notes = []
+    if not placed.within:
+        notes.append("Not every floor and ceiling can be met at once with these brokers; the plan comes nearest.")
+    if evenness != "even":
+        notes.append(f"Leaders are even in the sense {evenness!r}: the replicas allow no more.")
+    row, broker = merged(rows, (setup.disposition != Disposition.PLANNED)[rows.row], setup.planned[placed.row], broker)
+    return CandidatePlan(rows, setup.disposition, row, broker, placed.bound, tuple(notes))
+
+
+@dataclass(frozen=True)
+class BalanceSetup:
+    """The inputs of a shard: its rows' dispositions, the planned rows, their replicas to place, bounds, old places."""
+
+    disposition: Ints
+    planned: Ints
+    to_place: PlacementProblem
+    bounds: Bounds
+    place: Ints
+
+    @classmethod
+    def of(cls, problem: Problem) -> BalanceSetup:
+        """Build the inputs from a problem.
+
+        Raises PlanError when a partition is to have more replicas than there are brokers for it.
+        """
+        rows, brokers = problem.rows, problem.brokers
+        usable = brokers.having("live", "new")
+        disposition = _dispositions(problem, usable)
+        planned = np.flatnonzero(disposition == Disposition.PLANNED)
+        index = numbers_of(planned, len(rows))
+        mine = (index[rows.row] >= 0) & usable[rows.broker]
+        to_place = PlacementProblem(
+            topic=np.unique(rows.topic[planned], return_inverse=True)[1],
+            factor=rows.target_rf[planned],
+            size=rows.size[planned],
+            row=index[rows.row[mine]],
+            broker=rows.broker[mine],
+            leads=rows.place[mine] == 0,
+            group=groups_of(brokers),
+            receive_excluded=usable & ~brokers.target,
+        )
+        return cls(disposition, planned, to_place, _bounds(problem, to_place), rows.place[mine])
+
+
+def _dispositions(problem: Problem, usable: Bools) -> Ints:
+    rows, brokers = problem.rows, problem.brokers
+    disposition = static_dispositions(problem)
+    open_rows = disposition == Disposition.UNTOUCHED
+    alive = np.bincount(rows.row[~brokers.having("failed")[rows.broker]], minlength=len(rows)) > 0
+    disposition[open_rows & alive] = Disposition.PLANNED
+    disposition[open_rows & ~alive] = Disposition.ALL_REPLICAS_LOST
+    room = np.full(len(rows), int(brokers.target.sum()))
+    np.add.at(room, rows.row, (usable & ~brokers.target)[rows.broker])
+    for row in np.flatnonzero((disposition == Disposition.PLANNED) & (rows.target_rf > room))[:1]:
+        name, factor = rows.name(row), rows.target_rf[row]
+        raise PlanError(
+            f"The partition {name} is to have {factor} replicas, and only {room[row]} brokers may hold one."
+        )
+    # Excluded partitions were not requested: their state is no shortcoming of the plan.
+    disposition[disposition == Disposition.EXCLUDED] = Disposition.UNTOUCHED
+    return disposition
+
+
+def _bounds(problem: Problem, to_place: PlacementProblem) -> Bounds:
+    brokers, usable = problem.brokers, problem.brokers.having("live", "new")
+    topics = int(to_place.topic.max(initial=-1)) + 1
+    # Without any partition there is still a table, with no rows.
+    factors = np.unique(to_place.factor) if topics else np.ones(1, np.int64)
+    counts = count_pairs(to_place.topic, np.searchsorted(factors, to_place.factor), (topics, len(factors)))
+    low, high, least, most = fair_bounds(brokers, usable, factors.tolist(), counts)
+    holds = count_pairs(to_place.topic[to_place.row], to_place.broker, low.shape)
+    # Excluded brokers have a share like any other, but cannot receive what they lack. The others then come as near to
+    # their shares as possible.
+    excluded = to_place.receive_excluded
+    low, high = (np.where(excluded, np.minimum(bound, holds), bound) for bound in (low, high))
+    least, most = (np.where(excluded, np.minimum(bound, holds.sum(axis=0)), bound) for bound in (least, most))
+    return Bounds(_rack_bounds(problem, to_place, usable), (low, high), (least, most))
+
+
+def _rack_bounds(problem: Problem, to_place: PlacementProblem, usable: Bools) -> tuple[Ints, Ints]:
+    """Return bounds per row and group; receive-excluded brokers count for the rows that they hold alone."""
+    excluded = np.flatnonzero(to_place.receive_excluded)
+    keys = np.zeros((len(to_place.factor), 1 + len(excluded)), np.int64)
+    keys[:, 0] = to_place.factor
+    column, at = np.nonzero(excluded[:, None] == to_place.broker)
+    keys[to_place.row[at], 1 + column] = 1
+    kinds, which = np.unique(keys, axis=0, return_inverse=True)
+    low, high = np.zeros((2, len(kinds), int(to_place.group.max()) + 1), np.int64)
+    for kind, (factor, *holds) in enumerate(kinds.tolist()):
+        reach = usable.copy()
+        reach[excluded] = np.array(holds, bool)
+        low[[kind]], high[[kind]] = rack_tables(problem.brokers, [factor], reach)
+    return low[which.ravel()], high[which.ravel()]
+
+
+def min_cost_placement(problem: PlacementProblem, bounds: Bounds) -> Placement:
+    """Return the placement of fewest moves, then fewest bytes, within the bounds or nearest to them."""
+    try:
+        return placement_within(problem, bounds)
+    except Infeasible:
+        return _place(problem, bounds, soft=True)
+
+
+def placement_within(problem: PlacementProblem, bounds: Bounds) -> Placement:
+    """Return the same placement, but only within the bounds. Raises Infeasible."""
+    return _place(problem, bounds, soft=False)
+
+
+def _place(problem: PlacementProblem, bounds: Bounds, *, soft: bool) -> Placement:
+    dense = np.zeros(int(problem.topic.max()) + 1, bool)
+    # Each round makes at least one more topic dense, and the units of a dense topic need no dealing.
+    for _ in range(len(dense) + 1):
+        row, broker, bound, undealt = _PlacementFlow(problem, bounds, dense, soft=soft).solved()
+        if len(undealt) == 0:
+            order = np.lexsort((broker, row))
+            return Placement(row[order], broker[order], bound, within=not soft)
+        dense[undealt] = True
+    raise Infeasible
+
+
+class _PlacementFlow:
+    """The network of one placement. `dense` marks the topics that are modelled without pools."""
+
+    def __init__(self, problem: PlacementProblem, bounds: Bounds, dense: Bools, *, soft: bool) -> None:
+        self.problem, self.bounds, self.dense, self.soft = problem, bounds, dense, soft
+        self.groups = bounds.rack[0].shape[1]
+        self.brokers = len(problem.group)
+        self.net = Network()
+        self.part = self.net.add_nodes(len(problem.topic))
+        self.share = self.net.add_nodes(len(problem.topic) * self.groups).reshape(-1, self.groups)
+        self.pool = self.net.add_nodes(len(dense) * self.groups).reshape(-1, self.groups)
+        self.cell = self.net.add_nodes(len(dense) * self.brokers).reshape(-1, self.brokers)
+        self.broker = self.net.add_nodes(self.brokers)
+        self.sink = self.net.add_nodes(1)
+        self.price, self.lead, self.far = placement_costs(problem.size, problem.factor, int(self.sink[0]), soft=soft)
+
+    def solved(self) -> tuple[Ints, Ints, int, Ints]:
+        """Return rows, brokers, the bound, and the topics whose pooled units cannot be dealt to distinct brokers."""
+        self._arcs()
+        flow = self.net.solve()
+        kept = flow[self.keep] > 0
+        fresh = flow[self.fresh] > 0
+        units = flow[self.to_pool]
+        bound = int(fresh.sum() + units.sum())
+        held = (self.problem.row[kept], self.problem.broker[kept])
+        row, broker, undealt = self._deal(units, flow[self.from_pool], held)
+        rows = np.concatenate([held[0], self.fresh_row[fresh], row])
+        return rows, np.concatenate([held[1], self.fresh_broker[fresh], broker]), bound, undealt
+
+    def _arcs(self) -> None:
+        net, problem = self.net, self.problem
+        net.add_supply(self.part, problem.factor)
+        net.add_supply(self.sink, -int(problem.factor.sum()))
+        low, high = self.bounds.rack
+        row, group = np.nonzero(high)
+        net.add_bounded_arcs(self.part[row], self.share[row, group], (low[row, group], high[row, group]), 0)
+        at = (problem.row, problem.group[problem.broker])
+        head = self.cell[problem.topic[problem.row], problem.broker]
+        self.keep = net.add_arcs(self.share[at], head, 1, np.where(problem.leads, -self.lead, 0))
+        pooled = ~self.dense[problem.topic[row]]
+        self.pool_row, self.pool_group = row[pooled], group[pooled]
+        topic = problem.topic[self.pool_row]
+        self.to_pool = net.add_arcs(
+            self.share[self.pool_row, self.pool_group],
+            self.pool[topic, self.pool_group],
+            high[self.pool_row, self.pool_group],
+            self.price[self.pool_row],
+        )
+        self._new_arcs()
+        self._level_arcs()
+
+    def _new_arcs(self) -> None:
+        problem, most = self.problem, self.bounds.cell[1]
+        topic, broker = np.nonzero((most > 0) & ~self.dense[:, None] & ~problem.receive_excluded)
+        capacity = UNLIMITED if self.soft else most[topic, broker]
+        self.from_pool = self.net.add_arcs(
+            self.pool[topic, problem.group[broker]], self.cell[topic, broker], capacity, 0
+        )
+        #: The number of the pool and the broker of each arc that leaves a pool.
+        self.pool_of, self.from_broker = topic * self.groups + problem.group[broker], broker
+        rows = np.flatnonzero(self.dense[problem.topic])
+        open_cells = (
+            (most[problem.topic[rows]] > 0)
+            & ~problem.receive_excluded
+            & (self.bounds.rack[1][rows][:, problem.group] > 0)
+        )
+        place = numbers_of(rows, len(problem.topic))
+        mine = place[problem.row] >= 0
+        open_cells[place[problem.row[mine]], problem.broker[mine]] = False
+        index, self.fresh_broker = np.nonzero(open_cells)
+        self.fresh_row = rows[index]
+        self.fresh = self.net.add_arcs(
+            self.share[self.fresh_row, problem.group[self.fresh_broker]],
+            self.cell[problem.topic[self.fresh_row], self.fresh_broker],
+            1,
+            self.price[self.fresh_row],
+        )
+
+    def _level_arcs(self) -> None:
+        topic, broker = np.nonzero(self.bounds.cell[1] > 0)
+        low, high = (bound[topic, broker] for bound in self.bounds.cell)
+        for tail, head, pair in (
+            (self.cell[topic, broker], self.broker[broker], (low, high)),
+            (self.broker, self.sink, self.bounds.broker),
+        ):
+            if not self.soft:
+                self.net.add_bounded_arcs(tail, head, pair, 0)
+                continue
+            self.net.add_arcs(tail, head, pair[0], -self.far)
+            self.net.add_arcs(tail, head, pair[1] - pair[0], 0)
+            self.net.add_arcs(tail, head, UNLIMITED, self.far)
+
+    def _deal(self, units: Ints, amounts: Ints, held: tuple[Ints, Ints]) -> tuple[Ints, Ints, Ints]:
+        """Deal pooled units to distinct brokers. Return rows, brokers, and the topics for which this is impossible."""
+        used = units > 0
+        row, units = self.pool_row[used], units[used]
+        pool = self.problem.topic[row] * self.groups + self.pool_group[used]
+        simple_pools = self._simple_pools()
+        simple = simple_pools[pool]
+        easy_row = row[simple][np.lexsort((row[simple], pool[simple]))]
+        # Of these pools, any broker will do; neighbours get different brokers.
+        easy = np.where(simple_pools[self.pool_of], amounts, 0)
+        easy_broker = deal_in_turns(easy, self.from_broker, self.pool_of)
+        if simple.all():
+            return easy_row, easy_broker, np.zeros(0, np.int64)
+        giving = np.flatnonzero((amounts > 0) & ~simple_pools[self.pool_of])
+        wants = (row[~simple], pool[~simple], units[~simple])
+        hard_row, hard_broker, undealt = self._deal_by_flow(wants, giving, amounts[giving], held)
+        return np.concatenate([easy_row, hard_row]), np.concatenate([easy_broker, hard_broker]), undealt
+
+    def _simple_pools(self) -> Bools:
+        """Return a mask of the pools from which no partition may take more than one unit."""
+        most = np.zeros(len(self.dense) * self.groups, np.int64)
+        row, group = np.nonzero(self.bounds.rack[1])
+        np.maximum.at(most, self.problem.topic[row] * self.groups + group, self.bounds.rack[1][row, group])
+        return most <= 1
+
+    def _deal_by_flow(
+        self, wants: tuple[Ints, Ints, Ints], giving: Ints, amounts: Ints, held: tuple[Ints, Ints]
+    ) -> tuple[Ints, Ints, Ints]:
+        row, pool, units = wants
+        net = Network()
+        asks, gives, sink = net.add_nodes(len(row)), net.add_nodes(len(giving)), net.add_nodes(1)
+        ask, give = equal_pairs(pool, self.pool_of[giving])
+        distinct = ~np.isin(row[ask] * self.brokers + self.from_broker[giving[give]], held[0] * self.brokers + held[1])
+        ask, give = ask[distinct], give[distinct]
+        dealt = net.add_arcs(asks[ask], gives[give], 1, 0)
+        left = net.add_arcs(asks, sink, UNLIMITED, 1)
+        net.add_arcs(gives, sink, amounts, 0)
+        net.add_supply(asks, units)
+        net.add_supply(sink, -int(units.sum()))
+        flow = net.solve()
+        hit = flow[dealt] > 0
+        undealt = np.unique(self.problem.topic[row[flow[left] > 0]])
+        return row[ask[hit]], self.from_broker[giving[give[hit]]], undealt

@@ -1,0 +1,153 @@
+"""Fair shares: bounds per rack, shares per broker, floors and ceilings per topic.
+
+A broker's fair share of a partition is computed by water filling in two levels: the racks share the replicas in
+proportion to their capacity within their bounds, and the brokers of a rack share the rack's amount, at most one replica
+each. Shares are exact fractions: the floor of a float that should be 5 may be 4.
+
+Rack bounds and shares together are KAFKA-19048's rack quotas. With as many racks as replicas, every rack gets one
+replica of each partition. With more racks than replicas, each rack gets its weight, at most one. Fewer racks are filled
+evenly.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+
+import numpy as np
+
+from kafka_steward.planning.solver.problem import Bools, Brokers, Ints
+
+__all__ = [
+    "broker_bounds",
+    "fair_bounds",
+    "groups_of",
+    "rack_bounds",
+    "rack_spread_violated",
+    "rack_tables",
+    "shares_of",
+    "water_fill",
+]
+
+
+def rack_bounds(rf: int, sizes: Sequence[int], rackless: int, *, own_rack: bool) -> tuple[list[int], list[int]]:
+    """Return the fewest and the most replicas of one partition on each rack, spread as far as the racks allow.
+
+    `sizes` are the numbers of brokers of each rack. `rackless` is the number of brokers without a rack: they are used
+    if each is a rack of its own, or if the racks alone have too few brokers.
+    """
+    spare = rackless if own_rack or sum(sizes) < rf else 0
+    most = max(sizes, default=0)
+    height = next((u for u in range(1, most + 1) if sum(min(u, size) for size in sizes) + spare >= rf), most)
+    return [min(height - 1, size) for size in sizes], [min(height, size) for size in sizes]
+
+
+def water_fill(weights: Sequence[Fraction], low: Sequence[int], high: Sequence[int], total: int) -> list[Fraction]:
+    """Return amounts in proportion to `weights`, each within its bounds, that add up to `total` or come nearest."""
+    bounds = [Fraction(bound) for bound in (*low, *high)]
+    levels = sorted({bound / weight for bound, weight in zip(bounds, [*weights, *weights], strict=True) if weight})
+    filled = [_clamped(weights, low, high, level) for level in levels] or [[Fraction(bound) for bound in low]]
+    above = next((index for index, amounts in enumerate(filled) if sum(amounts) >= total), None)
+    if above is None:
+        return filled[-1]
+    if above == 0 or sum(filled[above]) == total:
+        return filled[above]
+    under, over = filled[above - 1], filled[above]
+    # Between two neighbouring levels every amount grows linearly.
+    part = Fraction(total - sum(under)) / Fraction(sum(over) - sum(under))
+    return [a + (b - a) * part for a, b in zip(under, over, strict=True)]
+
+
+def _clamped(weights: Sequence[Fraction], low: Sequence[int], high: Sequence[int], level: Fraction) -> list[Fraction]:
+    return [max(Fraction(lo), min(Fraction(hi), w * level)) for w, lo, hi in zip(weights, low, high, strict=True)]
+
+
+def shares_of(brokers: Brokers, sharing: Bools, rf: int) -> list[Fraction]:
+    """Return every broker's fair share of one partition with `rf` replicas; 0 for brokers that are not `sharing`.
+
+    The shares add up to `rf`, or to one each if there are fewer brokers.
+    """
+    where = np.flatnonzero(sharing).tolist()
+    numbers = sorted({int(brokers.rack[broker]) for broker in where if brokers.rack[broker] >= 0})
+    racks = [[broker for broker in where if brokers.rack[broker] == number] for number in numbers]
+    rackless = [broker for broker in where if brokers.rack[broker] < 0]
+    low, high = rack_bounds(rf, [len(rack) for rack in racks], len(rackless), own_rack=brokers.own_rack)
+    groups = [*racks, *([broker] for broker in rackless)]
+    weights = [Fraction(sum(brokers.capacity[broker] for broker in group)) for group in groups]
+    amounts = water_fill(weights, [*low, *([0] * len(rackless))], [*high, *([1] * len(rackless))], rf)
+    share = [Fraction(0)] * len(brokers)
+    for group, amount in zip(groups, amounts, strict=True):
+        # Scaled to multiples of 1/denominator, so that one water filling serves both levels.
+        unit, capacity = amount.denominator, [brokers.capacity[broker] for broker in group]
+        parts = water_fill(capacity, [0] * len(group), [unit] * len(group), amount.numerator)
+        for broker, part in zip(group, parts, strict=True):
+            share[broker] = part / unit
+    return share
+
+
+def fair_bounds(
+    brokers: Brokers, sharing: Bools, factors: Sequence[int], counts: Ints
+) -> tuple[Ints, Ints, Ints, Ints]:
+    """Return floors and ceilings of the fair share, per topic and broker, and per broker over all topics.
+
+    `counts[t, i]` is the number of partitions of topic t with the replication factor `factors[i]`.
+    """
+    share = [shares_of(brokers, sharing, factor) for factor in factors]
+    whole = math.lcm(*(one.denominator for row in share for one in row))
+    parts = [[int(one * whole) for one in row] for row in share]
+    largest = max((part for row in parts for part in row), default=0) * (int(counts.sum()) + 1)
+    # Both types are exact: capacities in uneven proportions need more than 64 bits.
+    kind = np.int64 if largest < 2**62 else object
+    sums = counts.astype(kind) @ np.array(parts, dtype=kind).reshape(len(parts), len(brokers))
+    total = sums.sum(axis=0)
+    found = (sums // whole, -((-sums) // whole), total // whole, -((-total) // whole))
+    low, high, least, most = (np.asarray(bound, dtype=np.int64) for bound in found)
+    return low, high, least, most
+
+
+def broker_bounds(brokers: Brokers, factors: Ints, counts: Ints, held: Ints) -> tuple[Ints, Ints]:
+    """Return floors and ceilings of the brokers.
+
+    `counts` is the number of partitions of each factor; `held` is the number of replicas that the brokers hold now.
+    """
+    usable = brokers.having("live", "new")
+    _, _, least, most = fair_bounds(brokers, usable, factors.tolist(), counts[None, :])
+    excluded = usable & ~brokers.target
+    least[excluded], most[excluded] = (np.minimum(bound, held)[excluded] for bound in (least, most))
+    return least, most
+
+
+def groups_of(brokers: Brokers) -> Ints:
+    """Return each broker's rack, and for brokers without a rack one group more, a rack to the flow."""
+    rack = brokers.rack
+    return np.where(rack < 0, int(rack.max(initial=-1)) + 1, rack)
+
+
+def rack_tables(brokers: Brokers, factors: Sequence[int], reach: Bools) -> tuple[Ints, Ints]:
+    """Return the bounds per factor and group, where only the brokers in `reach` count."""
+    group = groups_of(brokers)
+    groups = int(group.max()) + 1
+    sizes = np.bincount(group[reach], minlength=groups)
+    racked = np.unique(group[brokers.rack >= 0])
+    rackless = int((reach & (brokers.rack < 0)).sum())
+    low, high = np.zeros((2, len(factors), groups), np.int64)
+    for at, factor in enumerate(factors):
+        bounds = rack_bounds(factor, sizes[racked].tolist(), rackless, own_rack=brokers.own_rack)
+        low[at, racked], high[at, racked] = np.maximum(bounds[0], 0), bounds[1]
+        if rackless:
+            high[at, -1] = min(factor, rackless)
+    return low, high
+
+
+def rack_spread_violated(row: Ints, broker: Ints, rows: int, brokers: Brokers) -> Bools:
+    """Return a mask of the partitions that could be spread better over the racks of the usable brokers."""
+    racks = int(brokers.rack.max(initial=-1)) + 1
+    if racks == 0:
+        return np.zeros(rows, bool)
+    degree = np.bincount(row, minlength=rows)
+    racked = brokers.rack[broker] >= 0
+    held = np.bincount(row[racked] * racks + brokers.rack[broker[racked]], minlength=rows * racks).reshape(rows, racks)
+    factors, which = np.unique(degree, return_inverse=True)
+    low, high = (table[which, :racks] for table in rack_tables(brokers, factors.tolist(), brokers.target))
+    return np.asarray(((held > np.maximum(high, 1)) | (held < low)).any(axis=1), bool)

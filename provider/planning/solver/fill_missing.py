@@ -1,0 +1,424 @@
+"""Heal and fill, for one shard: missing replicas are placed, and replicas in place stay (KIP-46, KIP-409).
+
+::
+
+    partition ──► its share of a rack ──► (topic, broker) ──► broker ──► sink
+                          └──► pool of the rack's brokers ──┘
+
+Racks are a hard constraint here, which always leaves room: a partition takes as many brokers per rack as the most even
+spread around its kept replicas needs. Constraints that may give way are priced, in this order: the rack's last place,
+the topic's ceiling on a broker, the broker's own ceiling, and last the height of the broker's load, so that the load
+becomes even. Every missing replica is placed, each counts as one move, and nothing else moves. The movement is
+therefore minimal by construction, and the flow only decides between plans of equal movement.
+
+A pool stands for all brokers of a rack at once, which keeps the network small. It is exact if a partition takes at most
+one unit from it and keeps nothing in it: no two units of the partition can then meet on one broker.
+
+A new replica takes the place in the list of the lost replica that it replaces. If that was the preferred leader, a kept
+replica becomes the preferred leader, which needs no data, and the new replica takes the kept replica's place.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+
+import numpy as np
+
+from kafka_steward.assignment import Operation
+from kafka_steward.errors import PlanError
+from kafka_steward.planning.files.options import EVEN
+from kafka_steward.planning.solver.candidate import CandidatePlan
+from kafka_steward.planning.solver.fair_shares import fair_bounds, water_fill
+from kafka_steward.planning.solver.flow import UNLIMITED, Network, deal_in_turns
+from kafka_steward.planning.solver.leaders import choose_leaders
+from kafka_steward.planning.solver.problem import (
+    Bools,
+    Brokers,
+    Disposition,
+    Ints,
+    PartitionTable,
+    Problem,
+    count_pairs,
+    dispositions,
+    member,
+)
+
+__all__ = ["OtherShards", "ShardTotals", "heal", "shard_totals"]
+
+_MAX_LEVEL_ARCS = 1_000_000
+
+
+@dataclass(frozen=True)
+class ShardTotals:
+    """The sums of one shard, or of the whole cluster: the facts that a shard must know of the others.
+
+    `held` and `led` are replicas kept and partitions led per broker, `units` is the number of replicas to be added, and
+    `factors` maps a replication factor to its number of partitions.
+    """
+
+    held: Ints
+    led: Ints
+    units: int
+    factors: dict[int, int]
+
+    @staticmethod
+    def total(parts: list[ShardTotals]) -> ShardTotals:
+        """Return the totals of all shards together."""
+        factors: Counter[int] = Counter()
+        for part in parts:
+            factors.update(part.factors)
+        held, led = (np.sum([getattr(part, name) for part in parts], axis=0) for name in ("held", "led"))
+        return ShardTotals(held, led, sum(part.units for part in parts), dict(factors))
+
+
+@dataclass(frozen=True)
+class OtherShards:
+    """A shard's view of the others: the totals of all, itself included, and the units of the shards before it."""
+
+    total: ShardTotals
+    before: int
+
+    def scaled(self, values: Ints, units: int) -> Ints:
+        """Return this shard's part of cluster-wide `values`: each shard sees the cluster at its own scale.
+
+        If each shard makes its own part even, the sum is even. The parts of all shards add up to `values` exactly.
+        """
+        if units == self.total.units:
+            return values
+        whole = self.total.units
+        return values * (self.before + units) // whole - values * self.before // whole
+
+    def targets(self, brokers: Brokers, units: int) -> Ints:
+        """Return the part of the whole cluster's even load that each broker should carry here; 0 for an only shard.
+
+        It is rounded to whole replicas with another phase for each broker. With the same phase for all, the odd
+        replicas of every shard would go to the same brokers.
+        """
+        targets = np.zeros(len(brokers), np.int64)
+        if units == self.total.units:
+            return targets
+        where, whole = np.flatnonzero(brokers.target), self.total.units
+        held = self.total.held[where].tolist()
+        total = sum(held) + whole
+        level = water_fill([brokers.capacity[b] for b in where], held, [total] * len(held), total)
+        for index, (broker, amount) in enumerate(zip(where, level, strict=True)):
+            phase = Fraction(index, len(held))
+            first, last = (math.floor(amount * at / whole + phase) for at in (self.before, self.before + units))
+            targets[broker] = last - first
+        return targets
+
+
+@dataclass(frozen=True)
+class _MissingReplicas:
+    """The replicas that a shard keeps, and the number of replicas that each planned row misses."""
+
+    problem: Problem
+    kept: Bools
+    missing: Ints
+    disposition: Ints
+    factor: Ints
+    #: Rows that give up replicas. Which replicas go is decided like a placement on the brokers that hold them.
+    shrinks: Bools
+    #: The fewest replicas that must be added.
+    bound: int
+
+    @cached_property
+    def units(self) -> int:
+        """The number of missing replicas."""
+        return int(self.missing.sum())
+
+    @cached_property
+    def incomplete(self) -> Ints:
+        """The rows with missing replicas."""
+        return np.flatnonzero(self.missing)
+
+    @cached_property
+    def group(self) -> Ints:
+        """Each broker's group: its rack, its own, or the common one of all brokers without a rack constraint."""
+        brokers = self.problem.brokers
+        rackless = brokers.rack < 0
+        own = np.cumsum(rackless) - 1 if brokers.own_rack else np.zeros(len(rackless), np.int64)
+        return np.where(rackless, int(brokers.rack.max(initial=-1)) + 1 + own, brokers.rack)
+
+    @cached_property
+    def holds(self) -> Bools:
+        """A mask of the brokers on which each incomplete row keeps a replica."""
+        return self._on(self.kept)
+
+    @cached_property
+    def lost(self) -> Bools:
+        """A mask of the brokers on which each incomplete row has a lost replica: Kafka takes no second one there."""
+        return self._on(self.problem.rows.lost)
+
+    @cached_property
+    def open(self) -> Bools:
+        """A mask of the brokers on which each incomplete row may place a replica."""
+        everywhere = ~self.shrinks[self.incomplete][:, None]
+        held = self._on(np.ones(len(self.problem.rows.row), bool))
+        return (held | everywhere) & self.problem.brokers.target & ~self.holds & ~self.lost
+
+    def _on(self, which: Bools) -> Bools:
+        rows = self.problem.rows
+        table = np.zeros((len(rows), len(self.problem.brokers)), bool)
+        table[rows.row[which], rows.broker[which]] = True
+        return table[self.incomplete]
+
+
+def shard_totals(problem: Problem) -> ShardTotals:
+    """Count the values from which `heal` of this shard will start."""
+    return _totals(_missing(problem))
+
+
+def heal(problem: Problem, others: OtherShards | None = None) -> CandidatePlan:
+    """Return new assignments of a shard. Without `others`, it is the only one."""
+    need, rows = _missing(problem), problem.rows
+    others = OtherShards(_totals(need), 0) if others is None else others
+    row, broker = _place(need, others)
+    # A replica "added" on a broker that already has one is kept: it is neither lost nor added.
+    stays = ~need.kept & member(rows.row, rows.broker, row, broker) & need.shrinks[rows.row]
+    new = ~need.shrinks[row]
+    need = replace(need, kept=need.kept | stays)
+    row, broker = _assembled(need, row[new], broker[new])
+    broker = _with_leaders(need, row, broker, others.scaled(others.total.led, need.units))
+    return CandidatePlan(rows, need.disposition, row, broker, bound=need.bound)
+
+
+def _missing(problem: Problem) -> _MissingReplicas:
+    rows, brokers = problem.rows, problem.brokers
+    # To balance disks, draining brokers are emptied first.
+    gone = ("failed", "draining") if problem.operation in EVEN else ("failed",)
+    alive = ~brokers.having(*gone)[rows.broker] & ~rows.lost
+    keeps = np.bincount(rows.row[alive], minlength=len(rows))
+    factor = _wanted_factor(problem, keeps)
+    shrinks = factor < keeps
+    kept = alive & (~shrinks[rows.row] | _stays_leader(problem, alive))
+    missing = factor - np.bincount(rows.row[kept], minlength=len(rows))
+    optional = alive & shrinks[rows.row] & brokers.target[rows.broker] & ~kept
+    room = np.where(shrinks, np.bincount(rows.row[optional], minlength=len(rows)), len(brokers))
+    disposition = dispositions(problem, kept, missing, room, changes=shrinks)
+    if problem.operation is Operation.SET_REPLICATION_FACTOR:
+        _refuse_too_many(problem, (disposition == Disposition.TOO_FEW_BROKERS) & (factor > keeps), factor)
+    planned = disposition == Disposition.PLANNED
+    bound = int(np.maximum(factor - keeps, 0)[planned].sum())
+    return _MissingReplicas(problem, kept, np.where(planned, missing, 0), disposition, factor, shrinks, bound)
+
+
+def _refuse_too_many(problem: Problem, short: Bools, factor: Ints) -> None:
+    """Raise PlanError if too few brokers may hold the requested replication factor."""
+    rows, brokers = problem.rows, problem.brokers
+    for row in np.flatnonzero(short)[:1]:
+        usable = brokers.target.copy()
+        held = rows.broker[rows.row == row]
+        usable[held[~brokers.having("failed")[held]]] = True
+        raise PlanError(
+            f"The partition {rows.name(row)} is to have {factor[row]} replicas, "
+            f"and only {int(usable.sum())} brokers may hold one."
+        )
+
+
+def _wanted_factor(problem: Problem, keeps: Ints) -> Ints:
+    """Return the number of replicas that each row is to have."""
+    rows = problem.rows
+    if problem.operation is Operation.HEAL:
+        return rows.degree
+    if problem.operation is not Operation.SET_REPLICATION_FACTOR:
+        return np.maximum(rows.target_rf, keeps)
+    named = np.isin(np.array(rows.topics), problem.options.topics)[rows.topic]
+    return np.where(named, problem.options.replication_factor, keeps)
+
+
+def _stays_leader(problem: Problem, alive: Bools) -> Bools:
+    """Return a mask of the first replica of each row that may stay: it stays whatever else is removed."""
+    rows = problem.rows
+    may = np.flatnonzero(alive & problem.brokers.target[rows.broker])
+    stays = np.zeros(len(rows.row), bool)
+    stays[may[np.flatnonzero(np.diff(rows.row[may], prepend=-1))]] = True
+    return stays
+
+
+def _totals(need: _MissingReplicas) -> ShardTotals:
+    rows, brokers = need.problem.rows, len(need.problem.brokers)
+    held = np.bincount(rows.broker[need.kept], minlength=brokers)
+    led = np.bincount(rows.broker[need.kept & (rows.place == 0)], minlength=brokers)
+    return ShardTotals(held, led, need.units, dict(Counter(need.factor.tolist())))
+
+
+def _assembled(need: _MissingReplicas, added_row: Ints, added_broker: Ints) -> tuple[Ints, Ints]:
+    """Return old and new replicas; a new one takes the place of a lost one, or the end."""
+    rows: PartitionTable = need.problem.rows
+    stays = need.kept | (need.disposition != Disposition.PLANNED)[rows.row]
+    lost = np.flatnonzero(~stays)
+    turn = np.arange(len(added_row)) - np.searchsorted(added_row, added_row)
+    replaced = np.searchsorted(rows.row[lost], added_row) + turn
+    has_place = replaced < len(lost)
+    has_place[has_place] = rows.row[lost[replaced[has_place]]] == added_row[has_place]
+    place = rows.degree[added_row] + turn
+    place[has_place] = rows.place[lost[replaced[has_place]]]
+    row = np.concatenate([rows.row[stays], added_row])
+    broker = np.concatenate([rows.broker[stays], added_broker])
+    order = np.lexsort((np.concatenate([rows.place[stays], place]), row))
+    return row[order], broker[order]
+
+
+def _with_leaders(need: _MissingReplicas, row: Ints, broker: Ints, load: Ints) -> Ints:
+    """Return the assembled brokers, with a kept replica in front wherever the preferred leader was lost."""
+    rows, brokers = need.problem.rows, need.problem.brokers
+    leaderless = (need.disposition == Disposition.PLANNED) & ~need.kept[rows.start[:-1]]
+    able = need.kept & leaderless[rows.row]
+    second_choice = ~rows.in_sync | brokers.having("draining")[rows.broker]
+    chosen_row, chosen = choose_leaders(rows.row[able], rows.broker[able], second_choice[able], load)
+    first = np.searchsorted(row, chosen_row)
+    leader = np.full(len(rows), -1)
+    leader[chosen_row] = chosen
+    at = np.flatnonzero(broker == leader[row])
+    broker = broker.copy()
+    broker[first], broker[at] = broker[at], broker[first]
+    return broker
+
+
+def _place(need: _MissingReplicas, others: OtherShards) -> tuple[Ints, Ints]:
+    """Return row and broker of every replica to add, in that order. Rows must have enough free brokers."""
+    if len(need.incomplete) == 0:
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    index, broker = _FillFlow(need, others).solve()
+    order = np.lexsort((broker, index))
+    return need.incomplete[index[order]], broker[order]
+
+
+def _rack_room(need: _MissingReplicas) -> tuple[Ints, Ints]:
+    """Return the replicas that each incomplete row may add per group, and how many of them come first.
+
+    The spread is the most even one that the kept replicas allow: see `fair_shares.rack_bounds`, here for each row on
+    its own, because each row keeps other replicas.
+    """
+    brokers, missing = need.problem.brokers, need.missing[need.incomplete]
+    groups = int(need.group.max()) + 1
+    member_of = need.group[:, None] == np.arange(groups)
+    kept, room = (mask.astype(np.int64) @ member_of for mask in (need.holds, need.open))
+    racked = (member_of & (brokers.rack >= 0)[:, None]).any(axis=0)
+    height = _height(kept + room, racked, kept.sum(axis=1) + missing, own_rack=brokers.own_rack)
+    top = np.minimum(height[:, None], kept + room)
+    most = np.where(racked, np.clip(top - kept, 0, room), np.minimum(room, missing[:, None]))
+    first = np.where(racked, np.clip(np.minimum(height[:, None] - 1, top) - kept, 0, most), 0)
+    return most, first
+
+
+def _height(places: Ints, racked: Bools, rf: Ints, *, own_rack: bool) -> Ints:
+    on_racks, rackless = places[:, racked], places[:, ~racked].sum(axis=1)
+    # Brokers without a rack only count if they are racks themselves, or if the racks cannot hold all replicas.
+    spare = np.where(own_rack | (on_racks.sum(axis=1) < rf), rackless, 0)
+    height = np.full(len(places), 1, np.int64)
+    for _ in range(int(places.max(initial=1))):
+        short = np.minimum(on_racks, height[:, None]).sum(axis=1) + spare < rf
+        if not short.any():
+            break
+        height += short
+    return height
+
+
+class _FillFlow:
+    """The network that places missing replicas, and the data to decode its flows."""
+
+    def __init__(self, need: _MissingReplicas, others: OtherShards) -> None:
+        self.need, self.brokers = need, need.problem.brokers
+        self.net = Network()
+        self.most, self.first = _rack_room(need)
+        self.topics, self.topic = np.unique(need.problem.rows.topic[need.incomplete], return_inverse=True)
+        self.groups = self.most.shape[1]
+        self._measure_load(others)
+        # Weights: each exceeds the most that one change of any lower-priority term can be worth.
+        self.step = max(1, need.units * len(self.brokers) // _MAX_LEVEL_ARCS)
+        self.height_cost = self._height_cost(others)
+        self.over_limit = int(self.height_cost.max(initial=0)) + 1
+        self.over_ceiling = 4 * self.over_limit
+        self.last_place = 1000 * self.over_ceiling
+
+    def _measure_load(self, others: OtherShards) -> None:
+        """Compute the room under each topic's ceiling on a broker, and the level and the limit of each broker."""
+        need, rows, total = self.need, self.need.problem.rows, others.total
+        factors = sorted(total.factors)
+        counts = count_pairs(rows.topic, np.searchsorted(factors, need.factor), (len(rows.topics), len(factors)))
+        everything = [total.factors[factor] for factor in factors]
+        bounds = fair_bounds(self.brokers, self.brokers.target, factors, np.vstack([counts, everything]))
+        cells = count_pairs(rows.topic[rows.row[need.kept]], rows.broker[need.kept], (len(counts), len(self.brokers)))
+        self.room = np.maximum(bounds[1][:-1] - cells, 0)
+        self.limit = others.scaled(bounds[1][-1], need.units)
+        self.level = others.scaled(total.held, need.units)
+
+    def solve(self) -> tuple[Ints, Ints]:
+        """Return the index among the incomplete rows and the broker of every missing replica."""
+        net, brokers = self.net, len(self.brokers)
+        self.part = net.add_nodes(len(self.need.incomplete))
+        self.share = net.add_nodes(self.most.size).reshape(self.most.shape)
+        self.pool = net.add_nodes(len(self.topics) * self.groups).reshape(-1, self.groups)
+        self.cell = net.add_nodes(len(self.topics) * brokers).reshape(-1, brokers)
+        self.broker = net.add_nodes(brokers)
+        self.sink = net.add_nodes(1)
+        net.add_supply(self.part, self.need.missing[self.need.incomplete])
+        net.add_supply(self.sink, -self.need.units)
+        for rooms, cost in ((self.first, 0), (self.most - self.first, self.last_place)):
+            row, group = np.nonzero(rooms)
+            net.add_arcs(self.part[row], self.share[row, group], rooms[row, group], cost)
+        self._pool_arcs()
+        self._direct_arcs()
+        self._cell_arcs()
+        self._level_arcs()
+        return self._decode(net.solve())
+
+    def _pool_arcs(self) -> None:
+        need, target = self.need, self.brokers.target
+        row, broker = np.nonzero((need.holds | need.lost) & target)
+        keeps = count_pairs(row, need.group[broker], self.most.shape)
+        # A row that may only choose among some brokers must not share a pool with all others.
+        self.pooled = (self.most == 1) & (keeps == 0) & ~need.shrinks[need.incomplete][:, None]
+        self.pool_row, self.pool_group = np.nonzero(self.pooled)
+        topic = self.topic[self.pool_row]
+        self.to_pool = self.net.add_arcs(
+            self.share[self.pool_row, self.pool_group], self.pool[topic, self.pool_group], 1, 0
+        )
+        used = np.zeros(self.pool.shape, bool)
+        used[topic, self.pool_group] = True
+        self.pool_topic, self.pool_broker = np.nonzero(used[:, need.group] & target)
+        pool = self.pool[self.pool_topic, need.group[self.pool_broker]]
+        self.from_pool = self.net.add_arcs(pool, self.cell[self.pool_topic, self.pool_broker], UNLIMITED, 0)
+
+    def _direct_arcs(self) -> None:
+        need = self.need
+        open_here = (self.most > 0) & ~self.pooled
+        self.direct_row, self.direct_broker = np.nonzero(open_here[:, need.group] & need.open)
+        share = self.share[self.direct_row, need.group[self.direct_broker]]
+        self.direct = self.net.add_arcs(share, self.cell[self.topic[self.direct_row], self.direct_broker], 1, 0)
+
+    def _cell_arcs(self) -> None:
+        topic, broker = np.nonzero(np.broadcast_to(self.brokers.target, self.cell.shape))
+        tail, head = self.cell[topic, broker], self.broker[broker]
+        self.net.add_arcs(tail, head, self.room[self.topics[topic], broker], 0)
+        for over, capacity in enumerate((1, 1, 2, 4, 8, 16, UNLIMITED), start=1):
+            self.net.add_arcs(tail, head, capacity, over * self.over_ceiling)
+
+    def _height_cost(self, others: OtherShards) -> Ints:
+        """Return the cost of a broker's next replica: its load in units of an average broker's, from 0 on."""
+        capacity = np.array([float(value) for value in self.brokers.capacity])
+        steps = np.arange(0, self.need.units, self.step)
+        above = self.level - others.targets(self.brokers, self.need.units)
+        height = (above[:, None] + steps) * (4 * capacity.mean() / capacity[:, None])
+        cost = np.asarray(np.floor(height), np.int64)
+        return cost - int(cost[self.brokers.target].min(initial=int(cost.min())))
+
+    def _level_arcs(self) -> None:
+        broker, step = np.nonzero(np.broadcast_to(self.brokers.target[:, None], self.height_cost.shape))
+        over = np.where(self.level[broker] + step * self.step >= self.limit[broker], self.over_limit, 0)
+        self.net.add_arcs(self.broker[broker], self.sink, self.step, self.height_cost[broker, step] + over)
+
+    def _decode(self, flow: Ints) -> tuple[Ints, Ints]:
+        hit = flow[self.direct] > 0
+        taken = flow[self.to_pool] > 0
+        row, group = self.pool_row[taken], self.pool_group[taken]
+        row = row[np.lexsort((row, self.topic[row] * self.groups + group))]
+        pool = self.pool_topic * self.groups + self.need.group[self.pool_broker]
+        dealt = deal_in_turns(flow[self.from_pool], self.pool_broker, pool)
+        return np.concatenate([self.direct_row[hit], row]), np.concatenate([self.direct_broker[hit], dealt])

@@ -1,0 +1,135 @@
+"""Minimum-cost flows: a network built from arrays, solved by OR-tools. No other module uses OR-tools."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+from ortools.graph.python import min_cost_flow
+
+from kafka_steward.planning.solver.problem import Ints, positions_within
+
+__all__ = ["MIB", "UNLIMITED", "Infeasible", "Network", "deal_in_turns", "mebibytes", "placement_costs"]
+
+#: The capacity of an arc without a limit.
+UNLIMITED = 1 << 40
+MIB = 1 << 20
+#: Upper limit of a weight: more mebibytes are counted as this number.
+_MAX_MEBIBYTES = 2**31 - 1
+#: OR-tools multiplies costs by the number of nodes; beyond this limit they would overflow.
+_MAX_SCALED_COST = 1 << 61
+
+
+class Infeasible(Exception):
+    """No flow satisfies the network."""
+
+
+class Network:
+    """A network that grows by blocks of nodes and arcs. The same blocks in the same order give the same flow."""
+
+    def __init__(self) -> None:
+        self._nodes = 0
+        self._arcs = 0
+        self._blocks: list[tuple[Ints, Ints, Ints, Ints]] = []
+        self._supplies: list[tuple[Ints, Ints]] = []
+
+    def add_nodes(self, count: int) -> Ints:
+        """Add nodes and return their numbers."""
+        first = self._nodes
+        self._nodes += count
+        return np.arange(first, self._nodes, dtype=np.int64)
+
+    def add_arcs(self, tail: Ints, head: Ints, capacity: npt.ArrayLike, cost: npt.ArrayLike) -> slice:
+        """Add arcs; all arguments are broadcast. Return the slice of their flows in the solution."""
+        tail, head = np.broadcast_arrays(np.asarray(tail, np.int64), np.asarray(head, np.int64))
+        amounts = [np.broadcast_to(np.asarray(values, np.int64), tail.shape) for values in (capacity, cost)]
+        self._blocks.append((tail.ravel(), head.ravel(), amounts[0].ravel(), amounts[1].ravel()))
+        first = self._arcs
+        self._arcs += tail.size
+        return slice(first, self._arcs)
+
+    def add_bounded_arcs(self, tail: Ints, head: Ints, bounds: tuple[Ints, Ints], cost: npt.ArrayLike) -> slice:
+        """Add arcs with a least and a most; their flows are the amounts above the least."""
+        low, high = bounds
+        tail, head = np.broadcast_arrays(tail, head)
+        self.add_supply(tail.ravel(), -low.ravel())
+        self.add_supply(head.ravel(), low.ravel())
+        return self.add_arcs(tail, head, high - low, cost)
+
+    def add_supply(self, nodes: Ints, amounts: npt.ArrayLike) -> None:
+        """Add what enters (positive) or leaves (negative) at nodes; repeated calls add up."""
+        nodes = np.atleast_1d(np.asarray(nodes, np.int64))
+        self._supplies.append((nodes, np.broadcast_to(np.asarray(amounts, np.int64), nodes.shape)))
+
+    def cost_of(self, flow: Ints) -> int:
+        """Return the total cost of a flow, without the cost of the arcs' lower bounds."""
+        return int(flow @ self._all(3))
+
+    def dual_prices(self, flow: Ints) -> Ints:
+        """Return for each node the least cost at which a unit could get there, if `flow` is the cheapest.
+
+        Along every arc with room the potential grows by at most the cost; along every arc in use by at least the cost.
+        Raises Infeasible when the flow is not the cheapest: there are no potentials then.
+        """
+        tail, head, cost = self._all(0), self._all(1), self._all(3)
+        forth, back = flow < self._all(2), flow > 0
+        source, target = np.concatenate([tail[forth], head[back]]), np.concatenate([head[forth], tail[back]])
+        worth = np.concatenate([cost[forth], -cost[back]])
+        order = np.argsort(target, kind="stable")
+        source, target, worth = source[order], target[order], worth[order]
+        first = np.flatnonzero(np.diff(target, prepend=-1))
+        potential = np.zeros(self._nodes, np.int64)
+        for _ in range(self._nodes + 1):
+            best = np.minimum.reduceat(potential[source] + worth, first) if len(first) else first
+            better = best < potential[target[first]]
+            if not better.any():
+                return potential
+            potential[target[first[better]]] = best[better]
+        raise Infeasible
+
+    def _all(self, part: int) -> Ints:
+        return np.concatenate([block[part] for block in self._blocks]) if self._blocks else np.zeros(0, np.int64)
+
+    def solve(self) -> Ints:
+        """Return the flow on every arc, of least total cost. Raises Infeasible."""
+        if self._arcs == 0:
+            return np.zeros(0, np.int64)
+        solver = min_cost_flow.SimpleMinCostFlow()
+        tail, head, capacity, cost = (self._all(part) for part in range(4))
+        # OR-tools takes int32 nodes.
+        solver.add_arcs_with_capacity_and_unit_cost(tail.astype(np.int32), head.astype(np.int32), capacity, cost)
+        balance = np.zeros(self._nodes, np.int64)
+        for nodes, amounts in self._supplies:
+            np.add.at(balance, nodes, amounts)
+        used = np.flatnonzero(balance)
+        solver.set_nodes_supplies(used.astype(np.int32), balance[used])
+        if solver.solve() != solver.OPTIMAL:
+            raise Infeasible
+        return np.asarray(solver.flows(np.arange(self._arcs, dtype=np.int32)), dtype=np.int64)
+
+
+def mebibytes(size: Ints) -> Ints:
+    """Return sizes in mebibytes, rounded up."""
+    return np.minimum(-(-size // MIB), _MAX_MEBIBYTES)
+
+
+def placement_costs(size: Ints, factor: Ints, nodes: int, *, soft: bool) -> tuple[Ints, int, int]:
+    """Return the cost of a new replica of each row, the worth of keeping a leader, and the cost of a step off a bound.
+
+    Moves come before bytes, bytes before leaders. Sizes are in mebibytes, rounded up, or in the smallest multiple of a
+    mebibyte whose costs fit. Leaders are left out if their costs do not fit.
+    """
+    for lead, unit in [(1, MIB), (0, MIB), *((0, MIB << shift) for shift in range(4, 60, 4))]:
+        weight = -(-size // unit)
+        move = int((weight * factor).sum()) + 1
+        scale = len(size) + 1 if lead else 1
+        price = (weight + move) * scale
+        far = 8 * int(price.max())
+        if (far if soft else int(price.max())) * (nodes + 1) < _MAX_SCALED_COST:
+            return price, lead, far
+    raise AssertionError("costs of one unit always fit")
+
+
+def deal_in_turns(amounts: Ints, broker: Ints, pool: Ints) -> Ints:
+    """Return the broker of every unit, pool by pool, so that neighbours differ; arcs have pool, broker, amount."""
+    brokers = np.repeat(broker, amounts)
+    return np.asarray(brokers[np.lexsort((brokers, positions_within(amounts), np.repeat(pool, amounts)))], np.int64)

@@ -1,0 +1,335 @@
+"""The planning problem of one shard as arrays: brokers by index, partitions by row, replicas as one flat list.
+
+`row[i]` is the partition and `broker[i]` the broker (an index into the brokers) of replica `i`. Replicas are in
+assignment order within their partition, partitions in order of topic and number. No object per partition is made.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from fractions import Fraction
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kafka_steward.assignment import Operation
+from kafka_steward.errors import PlanError
+from kafka_steward.planning.files.options import BALANCING, INTERNAL_TOPICS, Options
+
+__all__ = [
+    "STATES",
+    "Bools",
+    "Brokers",
+    "Disposition",
+    "Ints",
+    "PartitionTable",
+    "Problem",
+    "count_pairs",
+    "dispositions",
+    "equal_pairs",
+    "member",
+    "numbers_of",
+    "positions_within",
+    "static_dispositions",
+]
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+STATES = ("live", "failed", "draining", "new")
+
+#: Pairs of rows and brokers up to which a lookup table is used. It takes as many bytes.
+_MANY_PAIRS = 1 << 26
+
+
+@dataclass(frozen=True)
+class Brokers:
+    """The brokers in order of their ids. `rack` is -1 for none; `target` marks brokers that may receive a replica.
+
+    If `own_rack`, each broker without a rack is a rack of its own. Otherwise no rack constraint applies to it.
+    """
+
+    ids: Ints
+    rack: Ints
+    state: tuple[str, ...]
+    target: Bools
+    capacity: tuple[Fraction, ...]
+    free_bytes: Ints
+    own_rack: bool
+
+    @classmethod
+    def of(cls, table: pa.Table, options: Options) -> Brokers:
+        """Return the brokers of a snapshot.
+
+        Raises PlanError if there is no broker, if one appears twice or has an unknown state or an invalid capacity, if
+        all have failed, or if an excluded broker is unknown.
+        """
+        excluded = options.exclude_brokers
+        rows = sorted(table.to_pylist(), key=lambda row: row["broker"])
+        _refuse_invalid_brokers(rows, excluded)
+        racks = sorted({row["rack"] for row in rows if row["rack"] is not None})
+        numbers = [racks.index(row["rack"]) if row["rack"] is not None else -1 for row in rows]
+        usable = [row["state"] in ("live", "new") and row["broker"] not in excluded for row in rows]
+        free = [2**62 if row["usable_bytes"] is None else row["usable_bytes"] for row in rows]
+        return cls(
+            ids=np.array([row["broker"] for row in rows], np.int64),
+            rack=np.array(numbers if options.rack_aware else [0] * len(rows), np.int64),
+            state=tuple(row["state"] for row in rows),
+            target=np.array(usable, bool),
+            capacity=_capacities([row["capacity"] for row in rows]),
+            free_bytes=np.array(free, np.int64),
+            own_rack=options.rackless == "own-rack",
+        )
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def having(self, *states: str) -> Bools:
+        """Return a mask of the brokers in one of the states."""
+        return np.array([state in states for state in self.state], bool)
+
+
+def _refuse_invalid_brokers(rows: Sequence[dict[str, object]], excluded: Collection[int]) -> None:
+    if not rows:
+        raise PlanError("The cluster is empty: the snapshot names no broker.")
+    ids = [row["broker"] for row in rows]
+    twice = next((one for one, other in pairwise(ids) if one == other), None)
+    if twice is not None:
+        raise PlanError(f"Broker {twice} is in the snapshot twice; take a new snapshot.")
+    for row in rows:
+        if row["state"] not in STATES:
+            raise PlanError(
+                f"Broker {row['broker']} has the unknown state {row['state']!r}; there are {', '.join(STATES)}."
+            )
+    if all(row["state"] == "failed" for row in rows):
+        raise PlanError("Every broker of the snapshot has failed: there is none to place a replica on.")
+    unknown = sorted(set(excluded) - set(ids))
+    if unknown:
+        raise PlanError(f"The option exclude_brokers names broker {unknown[0]}, which the snapshot does not have.")
+
+
+def _capacities(given: Sequence[float | None]) -> tuple[Fraction, ...]:
+    known = [Fraction(value).limit_denominator(10**6) for value in given if value is not None]
+    if any(value <= 0 for value in known):
+        raise PlanError("A broker's capacity is zero or negative; leave it out, or drain the broker.")
+    # A broker without a known capacity counts as an average one.
+    usual = sum(known, Fraction(0)) / len(known) if known else Fraction(1)
+    return tuple(usual if value is None else Fraction(value).limit_denominator(10**6) for value in given)
+
+
+@dataclass(frozen=True)
+class PartitionTable:
+    """Partitions, in order of topic and number. `topic[r]` is an index into `topics`; sizes in bytes, unknown is 0."""
+
+    topics: tuple[str, ...]
+    topic: Ints
+    number: Ints
+    row: Ints
+    broker: Ints
+    #: Lost replicas on live brokers: their log directories have failed, and they must be replaced.
+    lost: Bools
+    in_sync: Bools
+    in_sync_count: Ints
+    leader: Ints
+    target_rf: Ints
+    size: Ints
+    unsized: Bools
+    moving: Bools
+
+    @classmethod
+    def of(cls, table: pa.Table, brokers: Brokers) -> PartitionTable:
+        """Return the rows of a table sorted by topic and partition.
+
+        Raises PlanError that names the first invalid partition.
+        """
+        encoded = table.column("topic").combine_chunks().dictionary_encode()
+        encoded = encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
+        row, ids = _flat(table, "replicas")
+        isr_row, isr = _flat(table, "isr")
+        found = cls(
+            topics=tuple(encoded.dictionary.to_pylist()),
+            topic=encoded.indices.to_numpy(False).astype(np.int64),
+            number=_ints(table, "partition"),
+            row=row,
+            broker=np.minimum(np.searchsorted(brokers.ids, ids), len(brokers) - 1),
+            lost=member(row, ids, *_flat(table, "offline")),
+            in_sync=member(row, ids, isr_row, isr),
+            in_sync_count=np.bincount(isr_row, minlength=len(table)),
+            leader=_ints(table, "leader"),
+            target_rf=_ints(table, "target_rf"),
+            size=np.maximum(_ints(table, "bytes"), 0),
+            unsized=_ints(table, "bytes", -1) < 0,
+            moving=(_lengths(table, "adding") > 0) | (_lengths(table, "removing") > 0),
+        )
+        found._refuse_invalid(ids, brokers)
+        return found
+
+    def _refuse_invalid(self, ids: Ints, brokers: Brokers) -> None:
+        for at in np.flatnonzero((np.diff(self.topic) == 0) & (np.diff(self.number) == 0))[:1]:
+            raise PlanError(f"The partition {self.name(at)} is in the snapshot twice; take a new snapshot.")
+        order = np.lexsort((ids, self.row))
+        for at in order[:-1][(np.diff(self.row[order]) == 0) & (np.diff(ids[order]) == 0)][:1]:
+            raise PlanError(
+                f"The partition {self.name(self.row[at])} lists broker {ids[at]} twice; mend its assignment."
+            )
+        for at in np.flatnonzero(self.degree == 0)[:1]:
+            raise PlanError(f"The partition {self.name(at)} has no replica at all; take a new snapshot.")
+        for at in np.flatnonzero(brokers.ids[self.broker] != ids)[:1]:
+            name = self.name(self.row[at])
+            raise PlanError(f"The partition {name} is on broker {ids[at]}, which the snapshot does not have.")
+        for at in np.flatnonzero(self.target_rf < 1)[:1]:
+            factor = self.target_rf[at]
+            raise PlanError(
+                f"The partition {self.name(at)} has the replication factor {factor}; it must be at least 1."
+            )
+
+    def __len__(self) -> int:
+        return len(self.topic)
+
+    @cached_property
+    def start(self) -> Ints:
+        """The start of each row's replicas, followed by the end of the last row's replicas."""
+        return np.searchsorted(self.row, np.arange(len(self) + 1))
+
+    @cached_property
+    def degree(self) -> Ints:
+        """The number of replicas of each row."""
+        return np.diff(self.start)
+
+    @cached_property
+    def place(self) -> Ints:
+        """Each replica's position in its row; 0 is the preferred leader."""
+        return positions_within(self.degree)
+
+    def name(self, row: int) -> str:
+        """Return the row's display name, such as `orders-7`."""
+        return f"{self.topics[self.topic[row]]}-{self.number[row]}"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """The planning problem of one shard."""
+
+    rows: PartitionTable
+    brokers: Brokers
+    operation: Operation
+    options: Options
+
+
+class Disposition(IntEnum):
+    """The planned treatment of a partition. Values after PLANNED mean that it needs a change and does not get it."""
+
+    UNTOUCHED = 0
+    PLANNED = 1
+    #: Moving it would lose its data permanently.
+    ALL_REPLICAS_LOST = 2
+    #: Fewer brokers are left than the partition has replicas. A move that keeps a dead broker would stall.
+    TOO_FEW_BROKERS = 3
+    #: A reassignment of it is in flight.
+    IN_FLIGHT = 4
+    PINNED = 5
+    EXCLUDED = 6
+
+    @property
+    def word(self) -> str:
+        """The reason, as `unplaced` and `pinned` of a proof contain it."""
+        return self.name.lower()
+
+
+def static_dispositions(problem: Problem) -> Ints:
+    """Return EXCLUDED, PINNED or IN_FLIGHT where the options alone decide, and UNTOUCHED elsewhere."""
+    rows, options = problem.rows, problem.options
+    internal = set() if problem.operation not in BALANCING or options.internal_topics else INTERNAL_TOPICS
+    excluded = np.array([name in internal or not _selected(name, options) for name in rows.topics], bool)
+    disposition = np.where(rows.moving, Disposition.IN_FLIGHT, Disposition.UNTOUCHED)
+    disposition[excluded[rows.topic]] = Disposition.EXCLUDED
+    disposition[_pinned(rows, options.pin)] = Disposition.PINNED
+    return disposition
+
+
+def dispositions(problem: Problem, kept: Bools, missing: Ints, room: Ints, changes: Bools) -> Ints:
+    """Return each row's disposition when `missing` replicas join those that it keeps, on at most `room` brokers.
+
+    `changes` marks rows that change even if nothing is missing.
+    """
+    rows, brokers = problem.rows, problem.brokers
+    decided = static_dispositions(problem)
+    keeps = np.bincount(rows.row[kept], minlength=len(rows))
+    on_target = (kept | rows.lost) & brokers.target[rows.broker]
+    free = int(brokers.target.sum()) - np.bincount(rows.row[on_target], minlength=len(rows))
+    disposition = np.where(decided != Disposition.UNTOUCHED, decided, Disposition.PLANNED)
+    disposition[missing > np.minimum(free, room)] = Disposition.TOO_FEW_BROKERS
+    disposition[(keeps == 0) & (rows.degree > 0)] = Disposition.ALL_REPLICAS_LOST
+    disposition[(missing == 0) & ~changes] = Disposition.UNTOUCHED
+    return disposition
+
+
+def _selected(topic: str, options: Options) -> bool:
+    included = not options.include or any(re.fullmatch(pattern, topic) for pattern in options.include)
+    return included and not any(re.fullmatch(pattern, topic) for pattern in options.exclude)
+
+
+def _pinned(rows: PartitionTable, names: Sequence[str]) -> Ints:
+    wanted = set(names)
+    topics = {name.rsplit("-", 1)[0] for name in wanted}
+    near = np.array([topic in topics for topic in rows.topics], bool)
+    return np.array([row for row in np.flatnonzero(near[rows.topic]) if rows.name(int(row)) in wanted], np.int64)
+
+
+def member(row: Ints, value: Ints, other_row: Ints, other_value: Ints) -> Bools:
+    """Return a mask of the pairs (row, value) that are among the other pairs."""
+    values = 1 + max(int(value.max(initial=0)), int(other_value.max(initial=0)))
+    pairs = values * (1 + max(int(row.max(initial=0)), int(other_row.max(initial=0))))
+    mine, other = row * values + value, other_row * values + other_value
+    if pairs > _MANY_PAIRS:
+        return np.isin(mine, other)
+    # A table of all pairs takes a fraction of the time that sorting takes.
+    found = np.zeros(pairs, bool)
+    found[other] = True
+    return np.asarray(found[mine], bool)
+
+
+def equal_pairs(left: Ints, right: Ints) -> tuple[Ints, Ints]:
+    """Return the indices of all pairs of equal values, in order of the left."""
+    order = np.argsort(right, kind="stable")
+    first = np.searchsorted(right[order], left, "left")
+    count = np.searchsorted(right[order], left, "right") - first
+    return np.repeat(np.arange(len(left)), count), order[np.repeat(first, count) + positions_within(count)]
+
+
+def positions_within(counts: Ints) -> Ints:
+    """Return 0 to n - 1 for each n in `counts`, in one array."""
+    return np.arange(int(counts.sum()), dtype=np.int64) - np.repeat(np.cumsum(counts) - counts, counts)
+
+
+def count_pairs(row: Ints, column: Ints, shape: tuple[int, int]) -> Ints:
+    """Return a table of that shape with the number of times that each pair (row, column) occurs."""
+    return np.bincount(row * shape[1] + column, minlength=shape[0] * shape[1]).reshape(shape)
+
+
+def numbers_of(chosen: Ints, total: int) -> Ints:
+    """Return for each of `total` indices its position in `chosen`, or -1 if it is not chosen."""
+    number = np.full(total, -1)
+    number[chosen] = np.arange(len(chosen))
+    return number
+
+
+def _ints(table: pa.Table, name: str, unknown: int = 0) -> Ints:
+    column = pc.fill_null(table.column(name).cast(pa.int64()), unknown)
+    return np.asarray(column.to_numpy(), dtype=np.int64)
+
+
+def _lengths(table: pa.Table, name: str) -> Ints:
+    return np.asarray(pc.fill_null(pc.list_value_length(table.column(name)), 0).to_numpy(), dtype=np.int64)
+
+
+def _flat(table: pa.Table, name: str) -> tuple[Ints, Ints]:
+    owner = np.repeat(np.arange(table.num_rows, dtype=np.int64), _lengths(table, name))
+    return owner, np.asarray(pc.list_flatten(table.column(name)).to_numpy(), dtype=np.int64)

@@ -1,0 +1,256 @@
+"""Leaders of shards: each broker has a target number of leaders in each shard, so that the whole cluster is even.
+
+The targets are the columns of one flow of leaders over topics, shards and brokers, made from the shard summaries alone.
+In a shard, most partitions keep their leader. Only partitions that cannot keep it, and some on brokers that lead too
+many, enter a small flow. If the result is not even, all partitions enter the flow. The brokers' targets are soft
+constraints in it, so that the flow always has a solution.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from kafka_steward.planning.solver.flow import UNLIMITED, Infeasible, Network
+from kafka_steward.planning.solver.leaders import LeaderBounds, Replicas
+from kafka_steward.planning.solver.problem import Bools, Ints
+from kafka_steward.planning.solver.sharded.quotas import Quotas
+from kafka_steward.planning.solver.sharded.summary import ShardSummary
+
+__all__ = ["leader_quotas", "leaders_for_targets"]
+
+#: Fraction by which a broker's leaders in one shard may differ from its part of the replicas there.
+_SLACK = 0.25
+#: Cost of a leader change, where a leader without data costs 1; and cost of missing a broker's target by one, worth so
+#: many changes. The numbers are small, because the flow takes a third longer with numbers that no sum could outweigh,
+#: and finds the same result.
+_CHANGE = 16
+_FAR = 64 * (_CHANGE + 1)
+#: For a broker that leads too many: rows that enter the flow, per leader that it must give up and besides. Both are
+#: doubled in each round.
+_ROWS_PER_RELEASE, _ROWS_BESIDE = 2, 8
+_ROUNDS = 5
+#: If a broker missed its target: one row in so many enters the flow besides. The number of rows doubles in each round.
+_BESIDE = 32
+
+
+def leader_quotas(summary: ShardSummary, topics: list[int], quotas: Quotas, target: Bools) -> list[Ints]:
+    """Return each broker's number of leaders in each shard, so that the whole is even and the fewest leaders change.
+
+    Without `leads` in the summary, or if a topic's quotas leave no such choice, the leaders are dealt in turns instead.
+    """
+    ends = np.cumsum(topics)[:-1]
+    shard = np.repeat(np.arange(len(topics)), topics)
+    for slack in (_SLACK, None) if len(summary.leads) else ():
+        try:
+            led = _LeaderQuotaFlow(summary, quotas, target).solve(shard, slack)
+        except Infeasible:
+            continue
+        return [part.sum(axis=0) for part in np.split(led, ends)]
+    return _round_robin([int(part.sum()) for part in np.split(summary.partitions, ends)], target)
+
+
+def _round_robin(sizes: list[int], target: Bools) -> list[Ints]:
+    """Divide each shard's leaders among the brokers, with another phase for each: the sums are even too."""
+    brokers = int(target.sum())
+    ends = np.cumsum([0, *sizes])[:, None] + np.arange(brokers)
+    found = np.zeros((len(sizes), len(target)), np.int64)
+    found[:, target] = np.diff(ends // brokers, axis=0)
+    return list(found)
+
+
+class _LeaderQuotaFlow:
+    """The flow of leaders from topics through shards to brokers."""
+
+    def __init__(self, summary: ShardSummary, quotas: Quotas, target: Bools) -> None:
+        self.summary, self.target = summary, target
+        count, brokers = summary.partitions[:, None], int(target.sum())
+        self.holds = summary.low.astype(np.int64) + quotas.beyond_floors(summary)
+        self.high = np.minimum(np.where(target, -(-count // brokers), 0), self.holds)
+        self.low = np.minimum(np.where(target, count // brokers, 0), self.high)
+        self.net = Network()
+
+    def solve(self, shard: Ints, slack: float | None) -> Ints:
+        """Return leaders per topic and broker, given each topic's shard. Raises Infeasible.
+
+        With `slack`, a broker's leaders in a shard differ from its part of the replicas there by at most that fraction.
+        If a broker had to lead all that it holds in a shard, the shard could not be led partition by partition.
+        """
+        net, summary, brokers = self.net, self.summary, len(self.target)
+        parts = int(shard[-1]) + 1
+        topic, share = net.add_nodes(len(self.holds)), net.add_nodes(parts * brokers).reshape(parts, brokers)
+        broker, sink = net.add_nodes(brokers), net.add_nodes(1)
+        everything, sharing = int(summary.partitions.sum()), int(self.target.sum())
+        net.add_supply(topic, summary.partitions - self.low.sum(axis=1))
+        net.add_supply(sink, -everything)
+        least = _by_shard(self.low, shard)
+        net.add_supply(share, least)
+        arcs = self._topic_arcs(topic, share[shard])
+        net.add_bounded_arcs(share, broker, self._shard_bounds(shard, least, slack), 0)
+        level = (np.where(self.target, everything // sharing, 0), np.where(self.target, -(-everything // sharing), 0))
+        net.add_bounded_arcs(broker, sink, level, 0)
+        flow, led = net.solve(), self.low.copy()
+        for at, where in arcs:
+            led[at] += flow[where]
+        return np.asarray(led, np.int64)
+
+    def _topic_arcs(self, topic: Ints, share: Ints) -> list[tuple[tuple[Ints, ...], slice]]:
+        stay = np.minimum(self.summary.leads, self.high)
+        keep, change = np.maximum(stay - self.low, 0), self.high - np.maximum(stay, self.low)
+        arcs = []
+        for room, cost in ((keep, 0), (change, 1)):
+            at = np.nonzero(room)
+            arcs.append((at, self.net.add_arcs(topic[at[0]], share[at], room[at], cost)))
+        return arcs
+
+    def _shard_bounds(self, shard: Ints, least: Ints, slack: float | None) -> tuple[Ints, Ints]:
+        """Return the fewest and most leaders per shard and broker."""
+        held = _by_shard(self.holds, shard)
+        if slack is None:
+            return np.zeros_like(held), held
+        even = held * (np.bincount(shard, weights=self.summary.partitions) / np.maximum(held.sum(axis=1), 1))[:, None]
+        low = np.floor(even * (1 - slack)).astype(np.int64)
+        return np.minimum(low, held), np.maximum(np.ceil(even * (1 + slack)).astype(np.int64) + 1, least)
+
+
+def _by_shard(table: Ints, shard: Ints) -> Ints:
+    found = np.zeros((int(shard[-1]) + 1, table.shape[1]), np.int64)
+    np.add.at(found, shard, table)
+    return found
+
+
+@dataclass(frozen=True)
+class _Leaders:
+    """Each row's leader, and the topics and brokers whose bounds or targets were missed."""
+
+    leader: Ints
+    topics: Ints
+    brokers: Ints
+
+
+def leaders_for_targets(
+    topic: Ints, replicas: Replicas, choices: list[LeaderBounds], targets: Ints
+) -> tuple[Ints, str]:
+    """Return each row's leader, and the name of the topics' bounds that could be met. Raises Infeasible."""
+    leader = _mostly_unchanged(topic, replicas, choices[0].cell, targets)
+    if leader is not None:
+        return leader, choices[0].name
+    for bounds in choices:
+        found = _solve(topic, replicas, bounds.cell, targets)
+        if len(found.topics) == 0:
+            return found.leader, bounds.name
+    raise Infeasible
+
+
+def _mostly_unchanged(topic: Ints, replicas: Replicas, bounds: tuple[Ints, Ints], targets: Ints) -> Ints | None:
+    """Return leaders of which most are unchanged; None if they do not meet all bounds and targets."""
+    leader = np.full(len(topic), -1)
+    leader[replicas.row[replicas.leads]] = replicas.broker[replicas.leads]
+    led = _led(topic, replicas, replicas.leads, bounds[0].shape)
+    free = _must_choose(topic, replicas, bounds, led)
+    excess = np.minimum(led, bounds[1]).sum(axis=0) - targets
+    release_rank = _release_order(replicas, excess)
+    missed = np.zeros(0, np.int64)
+    for turn in range(_ROUNDS):
+        free |= release_rank < np.where(excess > 0, (_ROWS_PER_RELEASE * excess + _ROWS_BESIDE) << turn, 0)[leader]
+        if len(missed):
+            # Between brokers that lead too many and brokers that lead too few, other rows have to change leaders. Any
+            # rows will do.
+            free[:: _BESIDE >> turn] = True
+        found = _with_others_fixed(topic, replicas, bounds, targets, free)
+        if len(found.topics) == 0 and len(found.brokers) == 0:
+            return found.leader
+        missed = found.brokers
+        excess[missed] = np.maximum(excess[missed], 1)
+        free |= np.isin(topic, found.topics)
+        if free.sum() > len(free) // 2:
+            return None
+    return None
+
+
+def _led(topic: Ints, replicas: Replicas, which: Bools, shape: tuple[int, ...]) -> Ints:
+    """Count the replicas in `which` per topic and broker."""
+    cell = topic[replicas.row[which]] * shape[1] + replicas.broker[which]
+    return np.bincount(cell, minlength=shape[0] * shape[1]).reshape(shape)
+
+
+def _must_choose(topic: Ints, replicas: Replicas, bounds: tuple[Ints, Ints], led: Ints) -> Bools:
+    """Return a mask of the rows that must enter the flow, and of the rows that block them.
+
+    They lost their leader, or are led where too many of their topic are, or could lead where too few of their topic
+    are. They are blocked if, on every broker that holds them, other rows of the topic already lead as many as the
+    ceiling allows.
+    """
+    low, high = bounds
+    cell = topic[replicas.row] * high.shape[1] + replicas.broker
+    free = np.ones(len(topic), bool)
+    free[replicas.row[replicas.leads & (led <= high).ravel()[cell]]] = False
+    free[replicas.row[(led < low).ravel()[cell]]] = True
+    stays = _led(topic, replicas, replicas.leads & ~free[replicas.row], high.shape)
+    blocked = free.copy()
+    blocked[replicas.row[(stays < high).ravel()[cell]]] = False
+    full = np.zeros(high.size, bool)
+    full[cell[blocked[replicas.row]]] = True
+    free[replicas.row[replicas.leads & full[cell]]] = True
+    return free
+
+
+def _release_order(replicas: Replicas, excess: Ints) -> Ints:
+    """Return each row's rank on its leader's broker: first those that more underloaded brokers could lead."""
+    rows = int(replicas.row[-1]) + 1
+    row, broker = replicas.row[replicas.leads], replicas.broker[replicas.leads]
+    receivers = np.bincount(replicas.row, weights=(excess < 0)[replicas.broker], minlength=rows)
+    order = np.lexsort((-receivers[row], broker))
+    rank = np.full(rows, UNLIMITED)
+    rank[row[order]] = np.arange(len(order)) - np.searchsorted(broker[order], broker[order])
+    return rank
+
+
+def _with_others_fixed(
+    topic: Ints, replicas: Replicas, bounds: tuple[Ints, Ints], targets: Ints, free: Bools
+) -> _Leaders:
+    stays = replicas.leads & ~free[replicas.row]
+    fixed = _led(topic, replicas, stays, bounds[0].shape)
+    mine = free[replicas.row]
+    index = np.cumsum(free) - 1
+    part = Replicas(index[replicas.row[mine]], replicas.broker[mine], replicas.leads[mine], replicas.added[mine])
+    low, high = (np.maximum(bound - fixed, 0) for bound in bounds)
+    left = targets - fixed.sum(axis=0)
+    found = _solve(topic[free], part, (low, high), np.maximum(left, 0))
+    leader = np.full(len(topic), -1)
+    leader[replicas.row[stays]] = replicas.broker[stays]
+    leader[free] = found.leader
+    return _Leaders(leader, found.topics, np.union1d(found.brokers, np.flatnonzero(left < 0)))
+
+
+def _solve(topic: Ints, replicas: Replicas, bounds: tuple[Ints, Ints], targets: Ints) -> _Leaders:
+    """Return the leaders of least cost.
+
+    Missing a topic's bound costs most, missing a broker's target costs less, and a change costs least.
+    """
+    rows, brokers = len(topic), len(targets)
+    if rows == 0:
+        return _Leaders(topic, topic, np.flatnonzero(targets))
+    net = Network()
+    cell = topic[replicas.row] * brokers + replicas.broker
+    used, which, count = np.unique(cell, return_inverse=True, return_counts=True)
+    low, high = (bound.ravel()[used] for bound in bounds)
+    # If only one row could be led in a cell, and may be, the topic's bounds have no effect.
+    unbounded = (count == 1) & (low == 0) & (high > 0)
+    bound = np.flatnonzero(~unbounded)
+    parts, cells, ends, sink = net.add_nodes(rows), net.add_nodes(len(used)), net.add_nodes(brokers), net.add_nodes(1)
+    head = np.where(unbounded[which], ends[replicas.broker], cells[which])
+    chosen = net.add_arcs(parts[replicas.row], head, 1, np.where(replicas.leads, 0, _CHANGE) + replicas.added)
+    end, low, high = ends[used[bound] % brokers], low[bound], high[bound]
+    within = net.add_arcs(cells[bound], end, low, -8 * _FAR)
+    net.add_arcs(cells[bound], end, np.maximum(high - low, 0), 0)
+    beyond = net.add_arcs(cells[bound], end, UNLIMITED, 8 * _FAR)
+    net.add_arcs(ends, sink, targets, 0)
+    above = [net.add_arcs(ends, sink, room, price * _FAR) for room, price in ((1, 1), (2, 2), (UNLIMITED, 4))]
+    net.add_supply(parts, 1)
+    net.add_supply(sink, -rows)
+    flow = net.solve()
+    missed = used[bound[(flow[within] < low) | (flow[beyond] > 0)]] // brokers
+    over = np.flatnonzero(sum(flow[arcs] for arcs in above))
+    return _Leaders(replicas.broker[flow[chosen] > 0], np.unique(missed), over)

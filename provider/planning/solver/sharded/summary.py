@@ -1,0 +1,192 @@
+"""Shard summaries for the quotas of the whole cluster: numbers per topic and broker, and the few contended cells.
+
+A topic holds between floor and ceiling of its fair share on each broker. The floor is guaranteed. Only two facts are
+open: which broker gets the one replica more, and its worth there, which is the largest replica beyond the floor that
+could then stay. The worths depend on each other only if a partition has more replicas in a rack than it may keep. Such
+a pair of partition and rack is a contended cell. It is listed on its own, with its partition's size and its contenders,
+the replicas in it, and so are the uncontended replicas that compete with them.
+"""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from kafka_steward.planning.solver.balance import Bounds, PlacementProblem
+from kafka_steward.planning.solver.flow import mebibytes
+from kafka_steward.planning.solver.problem import Bools, Ints, numbers_of, positions_within
+
+__all__ = ["NO_OPTION", "ShardSummary", "summarize"]
+
+#: In `ShardSummary.value`: the broker gets its guaranteed replicas, and no more.
+NO_OPTION = -2
+_NOTHING_TO_KEEP = -1
+
+
+@dataclass(frozen=True)
+class ShardSummary:
+    """The summary of one shard. Tables are per topic and broker or rack; replicas beyond the guaranteed ones are extra.
+
+    Weights are mebibytes, rounded up. `value` is the weight that the optional replica of a cell can keep, -1 if there
+    is none to keep, NO_OPTION if there is no option. Contended cells (`contended_*`), their replicas (`contender_*`),
+    the pairs of topic and broker that they touch (`cell_*`), and the uncontended replicas there are lists.
+    """
+
+    topics: int
+    factor: Ints
+    factor_count: Ints
+    held: Ints
+    guaranteed: Ints
+    value: npt.NDArray[np.int32]
+    least: Ints
+    most: Ints
+    wants: Ints
+    #: Replicas wanted and their weight, and the part of them that is guaranteed.
+    wanted: Ints
+    kept: Ints
+    contended_topic: Ints
+    contended_group: Ints
+    contended_most: Ints
+    contended_weight: Ints
+    contender_of: Ints
+    contender_broker: Ints
+    cell_topic: Ints
+    cell_broker: Ints
+    cell_low: Ints
+    cell_high: Ints
+    uncontended_cell: Ints
+    uncontended_weight: Ints
+    #: Floors, and partitions led now; empty if leaders are not planned for all shards together.
+    low: npt.NDArray[np.int32]
+    leads: npt.NDArray[np.int32]
+    partitions: Ints
+
+    def packed(self) -> bytes:
+        """Return the summary as bytes, for `unpacked`."""
+        out = io.BytesIO()
+        arrays: dict[str, Any] = {field.name: np.asarray(getattr(self, field.name)) for field in fields(self)}
+        np.savez(out, **arrays)
+        return out.getvalue()
+
+    @classmethod
+    def unpacked(cls, data: bytes) -> ShardSummary:
+        """Restore a summary from the bytes that `packed` returned."""
+        with np.load(io.BytesIO(data)) as found:
+            arrays = {name: found[name] for name in found.files}
+        return cls(topics=int(arrays.pop("topics")), **arrays)
+
+    @classmethod
+    def total(cls, parts: list[ShardSummary]) -> ShardSummary:
+        """Combine the summaries of shards, in their order, into one."""
+        topics = np.cumsum([0, *(part.topics for part in parts)])
+        contended = np.cumsum([0, *(len(part.contended_topic) for part in parts)])
+        cells = np.cumsum([0, *(len(part.cell_topic) for part in parts)])
+        shifts = {"contended_topic": topics, "cell_topic": topics, "contender_of": contended, "uncontended_cell": cells}
+        values: dict[str, Any] = {"topics": int(topics[-1])}
+        for name in (field.name for field in fields(cls) if field.name != "topics"):
+            found = [getattr(part, name) for part in parts]
+            if name in ("held", "guaranteed", "wanted", "kept"):
+                values[name] = np.sum(found, axis=0)
+                continue
+            shift = shifts.get(name, np.zeros(len(parts) + 1, np.int32))
+            values[name] = np.concatenate([one + by for one, by in zip(found, shift, strict=False)])
+        return cls(**values)
+
+
+def summarize(problem: PlacementProblem, bounds: Bounds, *, leaders: bool) -> ShardSummary:
+    """Summarize a shard.
+
+    Of `bounds` only those of racks and of topics are the shard's own. With `leaders`, leaders are counted too.
+    """
+    topics, brokers = bounds.cell[0].shape
+    weight = mebibytes(problem.size)
+    contended = problem.on_racks > bounds.rack[1]
+    in_contended = contended[problem.row, problem.group[problem.broker]]
+    touching = np.bincount(problem.cell[in_contended], minlength=topics * brokers)
+    low, high = (bound.ravel() for bound in bounds.cell)
+    guaranteed = np.maximum(low - touching, 0)
+    ranked = _RankedReplicas(problem.cell[~in_contended], weight[problem.row[~in_contended]], topics * brokers)
+    per_group = guaranteed.reshape(topics, brokers) @ (problem.group[:, None] == np.arange(bounds.rack[0].shape[1]))
+    least, most = (_by_topic(bound, problem.topic, topics) - per_group for bound in bounds.rack)
+    factors, counts = np.unique(problem.factor, return_counts=True)
+    leads = np.bincount(problem.cell[problem.leads], minlength=topics * brokers).reshape(topics, brokers)
+    with_leaders = topics if leaders else 0
+    return ShardSummary(
+        topics=topics,
+        factor=factors,
+        factor_count=counts,
+        held=np.bincount(problem.broker, minlength=brokers),
+        guaranteed=guaranteed.reshape(topics, brokers).sum(axis=0),
+        value=_values(ranked, low, (high > low) & (touching == 0)).reshape(topics, brokers),
+        least=least,
+        most=most,
+        wants=_by_topic(problem.factor, problem.topic, topics) - per_group.sum(axis=1),
+        wanted=np.array([problem.factor.sum(), (problem.factor * weight).sum()]),
+        kept=ranked.first(guaranteed),
+        **_contended(problem, bounds, contended, weight),
+        **_touched_cells(ranked, (low, high, touching, guaranteed), brokers),
+        low=bounds.cell[0][:with_leaders].astype(np.int32),
+        leads=leads[:with_leaders].astype(np.int32),
+        partitions=np.bincount(problem.topic, minlength=topics),
+    )
+
+
+class _RankedReplicas:
+    """Replicas in no contended cell, by topic and broker and, within these, the heaviest first."""
+
+    def __init__(self, cell: Ints, weight: Ints, cells: int) -> None:
+        order = np.lexsort((-weight, cell))
+        self.cell, self.weight = cell[order], weight[order]
+        self.rank = positions_within(np.bincount(cell, minlength=cells))
+
+    def first(self, count: Ints) -> Ints:
+        """Return the number of replicas among the first `count` of their cell, and their weight."""
+        mine = self.rank < count[self.cell]
+        return np.array([mine.sum(), self.weight[mine].sum()])
+
+
+def _values(ranked: _RankedReplicas, low: Ints, optional: Bools) -> npt.NDArray[np.int32]:
+    value = np.where(optional, _NOTHING_TO_KEEP, NO_OPTION).astype(np.int32)
+    at = (ranked.rank == low[ranked.cell]) & optional[ranked.cell]
+    value[ranked.cell[at]] = ranked.weight[at]
+    return value
+
+
+def _contended(problem: PlacementProblem, bounds: Bounds, contended: Bools, weight: Ints) -> dict[str, Any]:
+    row, group = np.nonzero(contended)
+    number = np.full(contended.shape, -1)
+    number[row, group] = np.arange(len(row))
+    cell = number[problem.row, problem.group[problem.broker]]
+    return {
+        "contended_topic": problem.topic[row],
+        "contended_group": group,
+        "contended_most": bounds.rack[1][row, group],
+        "contended_weight": weight[row],
+        "contender_of": cell[cell >= 0],
+        "contender_broker": problem.broker[cell >= 0],
+    }
+
+
+def _touched_cells(ranked: _RankedReplicas, table: tuple[Ints, Ints, Ints, Ints], brokers: int) -> dict[str, Any]:
+    low, high, touching, guaranteed = table
+    cells = np.flatnonzero(touching)
+    number = numbers_of(cells, len(low))
+    mine = (number[ranked.cell] >= 0) & (ranked.rank >= guaranteed[ranked.cell]) & (ranked.rank < high[ranked.cell])
+    return {
+        "cell_topic": cells // brokers,
+        "cell_broker": cells % brokers,
+        "cell_low": (low - guaranteed)[cells],
+        "cell_high": (high - guaranteed)[cells],
+        "uncontended_cell": number[ranked.cell[mine]],
+        "uncontended_weight": ranked.weight[mine],
+    }
+
+
+def _by_topic(values: Ints, topic: Ints, topics: int) -> Ints:
+    found = np.zeros((topics, *values.shape[1:]), np.int64)
+    np.add.at(found, topic, values)
+    return found

@@ -1,0 +1,148 @@
+"""Periodic checks of the watch of one cluster, in addition to the detection of failed brokers."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from kafka_steward.triggers.metrics import emit_health
+from kafka_steward.triggers.reporting import WatchReporter, event_of, gauge
+from kafka_steward.triggers.worker import ClusterWorker
+
+if TYPE_CHECKING:
+    from kafka_steward.cluster.health import CopiedBytes
+    from kafka_steward.hooks.steward import ClusterSession
+
+__all__ = ["HealthPeriodicCheck", "BrokerJoinCheck", "EmptyBrokerCheck", "PeriodicCheck"]
+
+#: Seconds after which a setting that disabled a check is read again.
+OFF_S = 60.0
+#: The result of one check: the event to emit, if any, and the seconds until the next check.
+Looked = tuple[dict[str, Any] | None, float]
+
+
+class PeriodicCheck(ABC):
+    """A periodic check in the given thread. It never ends, and raises nothing."""
+
+    FAILING: ClassVar[str]
+    WHAT: ClassVar[str]
+
+    def __init__(
+        self,
+        conn_id: str,
+        thread: ClusterWorker,
+        say: Callable[..., None],
+        *,
+        cry: Callable[..., None] | None = None,
+    ) -> None:
+        self.conn_id = conn_id
+        self.teller = WatchReporter(conn_id, say, failing=self.FAILING, what=self.WHAT, cry=cry)
+        self._thread = thread
+
+    async def run(self, bells: asyncio.Queue[dict[str, Any]]) -> None:
+        """Check until cancelled; put events into the queue `bells`."""
+        while True:
+            try:
+                bell, pause_s = await self._thread.ask(self._poll)
+            except Exception as error:  # noqa: BLE001 - no error may end the watch
+                pause_s = self.teller.error(error)
+            else:
+                self.teller.ok()
+                if bell is not None:
+                    bells.put_nowait(bell)
+            await self.wait(pause_s)
+
+    def _poll(self, opened: ClusterSession) -> Looked:
+        looked = self.poll(opened)
+        opened.journal.note_look(self.FAILING.removesuffix("_failing"))
+        return looked
+
+    @abstractmethod
+    def poll(self, opened: ClusterSession) -> Looked:
+        """Run one check, in the thread."""
+
+    async def wait(self, seconds: float) -> None:
+        """Wait until the next check."""
+        await asyncio.sleep(seconds)
+
+
+class BrokerJoinCheck(PeriodicCheck):
+    """Emits an event when a live broker can take pending replicas (KIP-409).
+
+    Kafka is not polled while neither a pending replica nor a deferred partition request exists.
+    """
+
+    FAILING = "joining_failing"
+    WHAT = "look for brokers that joined"
+    RINGS: ClassVar[str] = "broker-joined"
+
+    def poll(self, opened: ClusterSession) -> Looked:
+        """Check, and reconcile the pending replicas."""
+        from kafka_steward.execution.filling.broker_joins import poll_joined
+        from kafka_steward.journal.audit import Actor
+
+        joined = poll_joined(opened.cluster, opened.journal, opened.settings, Actor(task_id="watch"))
+        gauge("owed_replicas", self.conn_id, 0 if joined is None else joined.owed)
+        if joined is None:
+            return None, opened.settings.watch_interval
+        self.teller.log_once(joined.sentence, about=joined.sentence)
+        bell = event_of(opened, joined.now_ms, joined.due)
+        return bell if joined.due else None, opened.settings.watch_interval
+
+
+class EmptyBrokerCheck(PeriodicCheck):
+    """Emits an event while a live broker is empty, until a run has claimed it; after the fill (KIP-409)."""
+
+    FAILING = "newcomers_failing"
+    WHAT = "look for new brokers"
+    RINGS: ClassVar[str] = "broker-new"
+
+    def poll(self, opened: ClusterSession) -> Looked:
+        """Check, and record the empty brokers."""
+        from kafka_steward.execution.filling.empty_brokers import poll_empty_brokers
+
+        found = poll_empty_brokers(opened.cluster, opened.journal, opened.settings)
+        self.teller.log_once(found.sentence, about=found.sentence)
+        bell = event_of(opened, found.now_ms, found.due)
+        return bell if found.due else None, opened.settings.watch_interval
+
+
+class HealthPeriodicCheck(PeriodicCheck):
+    """Measures the cluster's health (KIP-352), as metrics and as rows for plots. Emits no event.
+
+    Runs in a thread of its own: a stalled broker must not keep the watch from detecting the failure of another one.
+    """
+
+    FAILING = "health_failing"
+    WHAT = "measure the cluster's health"
+
+    def __init__(
+        self,
+        conn_id: str,
+        thread: ClusterWorker,
+        say: Callable[..., None],
+        *,
+        cry: Callable[..., None] | None = None,
+    ) -> None:
+        super().__init__(conn_id, thread, say, cry=cry)
+        self._before: CopiedBytes | None = None
+
+    def poll(self, opened: ClusterSession) -> Looked:
+        """Measure, emit the metrics, and store the rows."""
+        from kafka_steward.execution.detection.health_check import check_health
+
+        every_s = opened.settings.health_interval
+        if not every_s:
+            return None, OFF_S
+        health, self._before = check_health(opened.cluster, opened.journal, self._before)
+        emit_health(self.conn_id, health.measures)
+        if opened.journal.health is not None:
+            days_ms = int(opened.settings.health_retention * 86_400_000)
+            opened.journal.health.keep(health.measures, every_ms=int(every_s * 1000), retention_ms=days_ms)
+        return None, every_s
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._thread.close()

@@ -1,0 +1,127 @@
+"""A journal with many plans that have ended, and what its database does in a block of code."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+
+from kafka_steward.journal import paths
+from kafka_steward.journal.approvals import Approval
+from kafka_steward.journal.database import Database
+from kafka_steward.journal.open import Journal
+from kafka_steward.journal.records import PlanRecord, PlanStatus
+from kafka_steward.journal.schema import tables
+from kafka_steward.journal.sql_tree import SqlTree
+
+__all__ = ["IN_TREE", "Cost", "add_ended_plans", "cost_of"]
+
+#: The newest plans, which are still among the polled documents: the next sweep archives them.
+IN_TREE = 10
+_AGO_MS = 2 * 3_600_000
+
+
+def add_ended_plans(journal: Journal, count: int, *, approved: bool = False) -> None:
+    """Insert so many plans of one move, which ended two hours ago: records, moves, audit rows, and maybe approvals."""
+    at_ms, cluster_id, database = journal.now_ms() - _AGO_MS, journal.cluster_id, _database(journal)
+    records = [_record(cluster_id, number, at_ms - number) for number in range(count)]
+    documents = {paths.plan(record.digest): record.to_json() for record in records[:IN_TREE]}
+    if approved:
+        approvals = (Approval(record.digest, person="ada") for record in records)
+        documents |= {f"{paths.APPROVALS}/{approval.plan}": approval.to_json() for approval in approvals}
+    with database.write_transaction() as connection:
+        _insert(connection, tables.ended_plan, [_ended_row(record) for record in records[IN_TREE:]])
+        _insert(connection, tables.plan_move, [_move_row(record) for record in records])
+        for action in ("submit", "settle"):
+            _insert(connection, tables.audit, [_audit_row(record, action) for record in records])
+        _insert(connection, tables.node, [_node_row(cluster_id, path, text, at_ms) for path, text in documents.items()])
+
+
+def _record(cluster_id: str, number: int, at_ms: int) -> PlanRecord:
+    return PlanRecord(
+        hashlib.sha256(f"plan {number}".encode()).hexdigest(),
+        cluster_id,
+        "heal",
+        PlanStatus.COMPLETED,
+        failed_brokers=(1,),
+        partitions=1,
+        published_ms=at_ms,
+        stepped_ms=at_ms,
+    )
+
+
+def _insert(connection: sa.Connection, table: sa.Table, rows: Sequence[dict[str, Any]]) -> None:
+    if rows:
+        connection.execute(sa.insert(table), rows)
+
+
+def _ended_row(record: PlanRecord) -> dict[str, Any]:
+    times = {"published_ms": record.published_ms, "ended_ms": record.stepped_ms}
+    return {"cluster_id": record.cluster_id, "digest": record.digest, "record": record.to_json(), **times}
+
+
+def _move_row(record: PlanRecord) -> dict[str, Any]:
+    where = {"cluster_id": record.cluster_id, "plan": record.digest, "topic": "t", "partition": 0}
+    moved = {"before": "[1, 2, 3]", "after": "[4, 2, 3]", "chunk": 0, "position": 0, "reason": "broker_failed"}
+    state = {"state": "completed", "detail": "", "attempt": 1, "isr_seen": True, "stage": 0, "unacknowledged": False}
+    return {**where, **moved, **state, "submitted_ms": record.published_ms, "settled_ms": record.stepped_ms}
+
+
+def _audit_row(record: PlanRecord, action: str) -> dict[str, Any]:
+    where = {"cluster_id": record.cluster_id, "plan": record.digest, "chunk": 0, "topic": "t", "partition": 0}
+    what = {"broker": -1, "action": action, "attempt": 1, "reason": "broker 1 failed", "outcome": "done", "detail": ""}
+    return {**where, **what, "when_ms": record.published_ms, "completed_ms": record.stepped_ms}
+
+
+def _node_row(cluster_id: str, path: str, data: str, at_ms: int) -> dict[str, Any]:
+    ids = {"version": 0, "created_id": 1, "modified_id": 1}
+    return {"cluster_id": cluster_id, "path": path, "data": data, **ids, "created_ms": at_ms, "modified_ms": at_ms}
+
+
+@dataclass
+class Cost:
+    """The SQL statements of a block, and the instructions that SQLite's virtual machine executed for them.
+
+    Each row that a statement reads takes some instructions, also if it is not returned.
+    """
+
+    statements: int = 0
+    instructions: int = 0
+
+
+@contextmanager
+def cost_of(journal: Journal) -> Iterator[Cost]:
+    """Count what the database of a journal in SQLite does in the block."""
+    cost, engine = Cost(), _database(journal).engine
+
+    def count_instruction() -> int:
+        cost.instructions += 1
+        return 0
+
+    def count_statement(*_: Any) -> None:
+        cost.statements += 1
+
+    def begin(connection: Any, *_: Any) -> None:
+        connection.set_progress_handler(count_instruction, 1)
+
+    def end(connection: Any, *_: Any) -> None:
+        connection.set_progress_handler(None, 1)
+
+    listeners = (("checkout", begin), ("checkin", end), ("before_cursor_execute", count_statement))
+    for name, listener in listeners:
+        sa.event.listen(engine, name, listener)
+    try:
+        yield cost
+    finally:
+        for name, listener in listeners:
+            sa.event.remove(engine, name, listener)
+
+
+def _database(journal: Journal) -> Database:
+    tree = journal.tree
+    assert isinstance(tree, SqlTree)
+    return tree.database

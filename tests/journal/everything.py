@@ -1,0 +1,168 @@
+"""What Kafka Steward does with a journal, once through, on a simulated cluster: for tests of what that needs."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from kafka_steward.assignment import TopicPartition
+from kafka_steward.document_api.controller import DocumentController
+from kafka_steward.document_api.queueing import queue_add
+from kafka_steward.execution.announced_restarts import announce_restart
+from kafka_steward.execution.approving import approve
+from kafka_steward.execution.cancel_signal import cancel_everything
+from kafka_steward.execution.cancellation.cancel_runner import CancelRunner
+from kafka_steward.execution.cancelling import request_cancel
+from kafka_steward.execution.detection.detector import Detector
+from kafka_steward.execution.interventions import change_throttle
+from kafka_steward.execution.reassignment_disable import disable_reassignment, enable_reassignment
+from kafka_steward.journal import paths
+from kafka_steward.journal.approvals import Approval
+from kafka_steward.journal.archive import archive_audit
+from kafka_steward.journal.open import Journal
+from kafka_steward.journal.plans import PlanStatus
+from kafka_steward.journal.quarantine import quarantine_document
+from kafka_steward.journal.requests import CancelRequest
+from kafka_steward.journal.retention import delete_old
+from kafka_steward.settings import Settings
+from tests.simulated_plan import WHO, World, move
+from tests.simulator import Simulator
+
+__all__ = ["everything"]
+
+SETTINGS = Settings(throttle=50, step_interval=0.1, heal_failure_interval=1, min_free=0.0)
+#: Later than anything that the journal holds.
+_LATER_MS = 10_000
+
+
+def everything(
+    open_it: Callable[[str], AbstractContextManager[Journal]], folder: Path, *, cluster_id: str, zookeeper: bool = False
+) -> None:
+    """Carry out, throttle, cancel, roll back and heal; have documents carried out; tidy up, archive, and pair."""
+    simulator = Simulator.of("1a 2b 3c 4a", "t: 123 123 123", mode="zookeeper" if zookeeper else "kraft")
+    simulator.cluster_id = cluster_id
+    with open_it(cluster_id) as journal:
+        _plans(simulator, journal)
+        _documents(simulator, journal, zookeeper=zookeeper)
+        _heal(simulator, journal)
+        _tidy(journal, folder)
+    with open_it(cluster_id) as journal:
+        assert journal.plans.latest(9) == []
+
+
+def _plans(simulator: Simulator, journal: Journal) -> None:
+    done = _world(simulator, journal, ["t-0 123 124", "t-1 123 124"])
+    approve(journal, Approval(done.digest, "ada"), WHO)
+    done.step()
+    change_throttle(journal, done.digest, 40, WHO, "a test")
+    assert done.run().status is PlanStatus.COMPLETED
+    back = CancelRunner(simulator, journal, done.digest, SETTINGS, WHO, scope="plan", reason="a test")
+    for _ in range(40):
+        if back.step().ended:
+            break
+        simulator.tick()
+    assert _status(journal, done.digest) is PlanStatus.ROLLED_BACK
+
+    cancelled = _world(simulator, journal, ["t-0 123 423", "t-2 123 423"])
+    cancelled.step()
+    request_cancel(journal, cancelled.digest, who=WHO, reason="a test")
+    assert cancelled.run().status is PlanStatus.CANCELLED
+    assert {each.replicas for each in simulator.topics.values()} == {(1, 2, 3)}
+
+
+def _world(simulator: Simulator, journal: Journal, moves: list[str], **more: Any) -> World:
+    parsed = [move(*each.split()) for each in moves]
+    digest = secrets.token_hex(32)
+    return World(simulator, journal, parsed, settings=SETTINGS, digest=digest, auto_generated="failed" in more, **more)
+
+
+def _status(journal: Journal, digest: str) -> PlanStatus:
+    record = journal.plans.get(digest)
+    assert record is not None
+    return record.status
+
+
+def _documents(simulator: Simulator, journal: Journal, *, zookeeper: bool) -> None:
+    """The KIPs' documents: the switch, a request, a queue, the cancel signal, and one that is garbage."""
+    protocol = DocumentController(simulator, journal, SETTINGS, WHO, zookeeper=zookeeper)
+    disable_reassignment(journal, who=WHO, reason="a test")
+    protocol.poll()
+    assert journal.tree.get(paths.SWITCH_SEEN) is not None
+    enable_reassignment(journal, who=WHO)
+    protocol.poll()
+    assert journal.tree.get(paths.SWITCH_SEEN) is None
+    journal.tree.create_sequential(paths.REQUEST_PREFIX, _asked("t", 0, [4, 2, 3]))
+    garbage = journal.tree.create_sequential(paths.REQUEST_PREFIX, "garbage")
+    _look_until(protocol, simulator, lambda: _at(simulator, 0) == (4, 2, 3))
+    queue_add(journal, _asked("t", 1, [4, 2, 3]), who=WHO)
+    _look_until(protocol, simulator, lambda: _at(simulator, 1) == (4, 2, 3))
+    assert journal.tree.get(garbage.path) is None
+    journal.tree.create_sequential(paths.REQUEST_PREFIX, _asked("t", 2, [4, 2, 3]))
+    _look_until(protocol, simulator, lambda: simulator.topics[TopicPartition("t", 2)].reassigning)
+    journal.tree.create(paths.CANCEL_IN_PROGRESS, "")
+    _look_until(protocol, simulator, lambda: journal.tree.get(paths.CANCEL_IN_PROGRESS) is None)
+    _look_until(protocol, simulator, lambda: _at(simulator, 2) == (1, 2, 3) and not journal.plans.unfinished())
+    cancel_everything(simulator, journal, CancelRequest(person="ada", scope="pending", reason="a test"), WHO)
+
+
+def _look_until(protocol: DocumentController, simulator: Simulator, done: Callable[[], bool]) -> None:
+    for _ in range(60):
+        looked = protocol.poll()
+        if done():
+            return
+        simulator.tick()
+        time.sleep(looked.pause_s or 0.05)  # the journal's clock is a server's, or this machine's
+    raise AssertionError(protocol.poll().sentences)
+
+
+def _asked(topic: str, number: int, replicas: list[int]) -> str:
+    return f'{{"version": 1, "partitions": [{{"topic": "{topic}", "partition": {number}, "replicas": {replicas}}}]}}'
+
+
+def _at(simulator: Simulator, number: int) -> tuple[int, ...]:
+    found = simulator.topics[TopicPartition("t", number)]
+    return () if found.reassigning else found.replicas
+
+
+def _heal(simulator: Simulator, journal: Journal) -> None:
+    announce_restart(journal, 3, who=WHO)
+    simulator.kill(3)
+    detector = Detector(simulator, journal, SETTINGS, WHO)
+    assert detector.poll().down == (3,)
+    hurt = {name.partition: each.replicas for name, each in simulator.topics.items()}
+    (other,) = {1, 2, 4} - set(hurt[2])
+    healed = _world(simulator, journal, [f"t-2 {_digits(hurt[2])} {other}{_digits(hurt[2][:2])}"], failed=(3,))
+    assert healed.run().status is PlanStatus.COMPLETED
+    simulator.restart(3)
+    assert detector.poll().down == ()
+    assert journal.tree.children(paths.ROLLING_BOUNCE) == []
+
+
+def _digits(brokers: tuple[int, ...]) -> str:
+    return "".join(map(str, brokers))
+
+
+def _tidy(journal: Journal, folder: Path) -> None:
+    """What a watch notes and forgets, and what an administrator does."""
+    journal.note_look("failures")
+    journal.note_look("failures")
+    assert journal.health is not None
+    for _ in range(2):
+        journal.health.keep({"offline_partitions": 1}, every_ms=0, retention_ms=0)
+    moved = journal.tree.create("/steward/plans/garbage", "x")
+    assert quarantine_document(journal.tree, moved, "It is garbage.", None)
+    later = journal.now_ms() + _LATER_MS
+    assert journal.plans.archive(later, is_needed=lambda _: False, most=100)
+    journal.plans.purge(later)
+    delete_old(journal.tree, later, is_known=lambda _: False)
+    assert archive_audit(journal, later, folder / f"{journal.cluster_id}.jsonl", as_values=_values, who=WHO)
+    journal.reunite()
+
+
+def _values(row: Any) -> dict[str, Any]:
+    return {"id": row.id, "entry": str(asdict(row.entry))}

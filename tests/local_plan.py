@@ -1,0 +1,63 @@
+"""Plans made in this process: the job's own kernels in the job's order, on one shard or on several, without Spark.
+
+`tests/planning/test_spark_agrees.py` shows that the job makes the same plans on Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from kafka_steward.planning.files.digest import proven_digest
+from kafka_steward.planning.files.formats import (
+    PlanFolder,
+    SnapshotFolder,
+    moves_of,
+    offline_in,
+    read_plan,
+    read_snapshot,
+    write_plan,
+)
+from kafka_steward.planning.spark.shards import SHARD_ROWS, plan_locally
+
+__all__ = ["plan_folder", "planned"]
+
+
+def plan_folder(
+    snapshot_uri: str | Path,
+    out_uri: str | Path,
+    operation: str = "heal",
+    options: Mapping[str, Any] | None = None,
+    *,
+    shard_rows: int = SHARD_ROWS,
+) -> PlanFolder:
+    """Plan from the snapshot at one address, write plan and proof to the other, and read them back.
+
+    Raises PlanError, and writes nothing, where the job does.
+    """
+    rows, proof = _planned(read_snapshot(str(snapshot_uri)), operation, options or {}, shard_rows)
+    write_plan(str(out_uri), rows, proof)
+    return read_plan(str(out_uri))
+
+
+def planned(
+    snapshot: SnapshotFolder,
+    operation: str = "heal",
+    options: Mapping[str, Any] | None = None,
+    shard_rows: int = SHARD_ROWS,
+) -> PlanFolder:
+    """The plan of a snapshot in memory. Raises PlanError where the job does."""
+    rows, proof = _planned(snapshot, operation, options or {}, shard_rows)
+    digest = proven_digest(proof, rows)
+    return PlanFolder(digest, {**proof, "digest": digest}, moves_of(rows))
+
+
+def _planned(
+    snapshot: SnapshotFolder, operation: str, options: Mapping[str, Any], shard_rows: int
+) -> tuple[pa.Table, dict[str, Any]]:
+    """A plan's rows in order, and its proof without the digest."""
+    rows, proof = plan_locally(snapshot, operation, options, shard_rows=shard_rows)
+    return rows, {**proof, "log_dirs_failed": offline_in(snapshot.partitions)}

@@ -1,0 +1,151 @@
+"""Set-replication-factor and apply, and the files of kafka-reassign-partitions."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kafka_steward.errors import PlanError
+from kafka_steward.planning.checker.check import check
+from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder
+from kafka_steward.planning.files.reassignment import parse_reassignment, reassignment_json, snapshot_tables
+from tests.builders import cluster, planned
+from tests.rings import tried
+from tests.strategies import clusters
+
+SLOW = settings(deadline=None, max_examples=tried(40), suppress_health_check=[HealthCheck.too_slow])
+
+
+def after(plan: PlanFolder) -> dict[str, list[int]]:
+    return {str(move.topic_partition): list(move.after) for move in plan.moves}
+
+
+def document(**partitions: list[int]) -> dict[str, Any]:
+    entries = [{"topic": name[0], "partition": int(name[1:2]), "replicas": ids} for name, ids in partitions.items()]
+    return {"version": 1, "partitions": entries}
+
+
+def test_more_replicas_go_where_racks_and_load_want_them() -> None:
+    snapshot = cluster("1a 2b 3c 4a", "t: 12 42", "other: 12")
+    plan = planned(snapshot, "set-replication-factor", {"replication_factor": 3, "topics": ["t"]})
+    assert after(plan) == {"t-0": [1, 2, 3], "t-1": [4, 2, 3]}
+    assert {move.reason for move in plan.moves} == {"replication_factor"}
+
+
+def test_fewer_replicas_keep_the_leader_the_racks_and_the_balance() -> None:
+    snapshot = cluster("1a 2b 3a", "t: 123 123 213 213")
+    plan = planned(snapshot, "set-replication-factor", {"replication_factor": 2, "topics": ["t"]})
+    targets = after(plan)
+    assert [targets[f"t-{number}"][0] for number in range(4)] == [1, 1, 2, 2]
+    assert all({1, 3} != set(replicas) for replicas in targets.values())
+    assert plan.proof["replicas_moved"] == plan.proof["lower_bound"] == 0
+    assert check(snapshot, plan).problems == []
+
+
+@SLOW
+@given(clusters(), st.integers(1, 4))
+def test_any_replication_factor_is_reached_with_the_fewest_moves(snapshot: SnapshotFolder, factor: int) -> None:
+    asked = {
+        "replication_factor": factor,
+        "topics": sorted({"t0", "t1"} & set(snapshot.partitions["topic"].to_pylist())),
+    }
+    try:
+        plan = planned(snapshot, "set-replication-factor", asked)
+    except PlanError as refused:
+        assert f"is to have {factor} replicas, and only" in str(refused)  # noqa: PT017 - either way is fine, by chance
+        return
+    assert check(snapshot, plan).problems == []
+    assert plan.proof["gap"] == 0
+    assert {len(move.after) for move in plan.moves} <= {factor}
+
+
+def test_more_replicas_than_brokers_may_hold_are_refused() -> None:
+    asked = {"replication_factor": 3, "topics": ["t"]}
+    with pytest.raises(PlanError, match="t-0 is to have 3 replicas, and only 2 brokers may hold one"):
+        planned(cluster("1 2 3!", "t: 12 23", "u: 12"), "set-replication-factor", asked)
+
+
+def test_a_given_reassignment_becomes_a_plan() -> None:
+    snapshot = cluster("1 2 3", "t: 12 23 31")
+    plan = planned(snapshot, "apply", {"reassignment": document(t0=[1, 3], t2=[1, 3])})
+    assert after(plan) == {"t-0": [1, 3], "t-2": [1, 3]}
+    assert {move.reason for move in plan.moves} == {"given"}
+    assert check(snapshot, plan).problems == []
+    assert (plan.proof["replicas_moved"], plan.proof["gap"]) == (1, 0)
+
+
+@SLOW
+@given(clusters(states=("live", "new", "draining")))
+def test_a_plan_and_then_its_rollback_is_the_identity(snapshot: SnapshotFolder) -> None:
+    usable = sum(state in ("live", "new") for state in snapshot.brokers["state"].to_pylist())
+    if max(snapshot.partitions["target_rf"].to_pylist()) > usable:
+        return
+    plan = planned(snapshot, "rebalance")
+    if not plan.moves:
+        return
+    rollback = parse_reassignment(json.loads(reassignment_json(plan.moves, rollback=True)))
+    names = zip(*(snapshot.partitions[name].to_pylist() for name in ("topic", "partition", "replicas")), strict=True)
+    was = {(topic, number): tuple(replicas) for topic, number, replicas in names}
+    assert all(was[name] == replicas for name, replicas in rollback.items())
+    assert set(rollback) == {move.topic_partition for move in plan.moves}
+
+
+@pytest.mark.parametrize(
+    ("reassignment", "sentence"),
+    [
+        ({"partitions": []}, "The reassignment lists no partition"),
+        ({"version": 2, "partitions": [1]}, "The reassignment has version 2; only version 1 is known."),
+        ({"partitions": [{"topic": "t"}]}, "an entry without topic, partition and replicas"),
+        (document(t0=[]), "The reassignment of t-0 names no broker"),
+        (document(t0=[1, 1]), "The reassignment of t-0 names broker 1 twice."),
+        (document(t0=[1], t00=[1]), "The reassignment lists t-0 twice."),
+        (document(t9=[1]), "The reassignment names t-9, which the snapshot does not have."),
+        (document(t0=[7]), "names broker 7, which the snapshot does not have."),
+        (document(t0=[3]), "The reassignment of t-0 names broker 3, which has failed."),
+    ],
+)
+def test_a_wrong_reassignment_is_refused_with_one_message(reassignment: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(PlanError) as caught:
+        planned(cluster("1 2 3!", "t: 12 23"), "apply", {"reassignment": reassignment})
+    assert sentence in str(caught.value)
+
+
+def test_a_plan_that_is_not_what_was_given_is_caught() -> None:
+    snapshot = cluster("1 2 3 4", "t: 12 23 31", "u: 12")
+    for operation, options in (
+        ("apply", {"reassignment": document(t0=[1, 3])}),
+        ("set-replication-factor", {"replication_factor": 3, "topics": ["t"]}),
+    ):
+        plan = planned(snapshot, operation, options)
+        move = plan.moves[0]
+        for changed in ({"after": (*move.after[:-1], 4)}, {"after": move.after[:1]}, {"topic": "u"}):
+            broken = replace(plan, moves=[replace(move, **changed), *plan.moves[1:]])
+            if operation == "apply" or "after" not in changed or len(changed["after"]) == 1:
+                assert check(snapshot, broken).problems
+
+
+def test_required_options_are_named() -> None:
+    with pytest.raises(PlanError, match=r"The operation apply needs the option reassignment\."):
+        planned(cluster("1", "t: 1"), "apply", {})
+
+
+def test_user_written_files_become_a_snapshot() -> None:
+    brokers, parts = snapshot_tables(document(t0=[1, 2]), [{"id": 1, "rack": "a"}, {"id": 2, "state": "failed"}])
+    assert brokers["state"].to_pylist() == ["live", "failed"]
+    assert parts.select(["isr", "leader", "target_rf"]).to_pylist() == [{"isr": [1], "leader": 1, "target_rf": 2}]
+
+
+@pytest.mark.parametrize(
+    ("brokers", "sentence"),
+    [
+        ({"nothing": 1}, "The brokers should be a list"),
+        ([{"rack": "a"}], "The brokers should be a list"),
+        ([{"id": 1, "capacity": "big"}], "a value of the wrong kind"),
+    ],
+)
+def test_wrong_brokers_are_refused_with_one_message(brokers: object, sentence: str) -> None:
+    with pytest.raises(PlanError, match=sentence):
+        snapshot_tables(document(t0=[1]), brokers)

@@ -1,0 +1,98 @@
+"""A simulated cluster with a journal in memory, and a watch that looks at it: time passes only when it is told to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from kafka_steward.assignment import TopicPartition
+from kafka_steward.document_api.controller import DocumentController
+from kafka_steward.document_api.plan_scheduler import PollResult
+from kafka_steward.journal import paths
+from kafka_steward.journal.audit import Actor
+from kafka_steward.journal.documents import InFlight
+from kafka_steward.journal.quarantine import QUARANTINE, QuarantinedDocument
+from kafka_steward.journal.tree import Node
+from kafka_steward.settings import Settings
+from tests.simulated_plan import memory_journal
+from tests.simulator import Simulator
+
+WATCH = Actor(task_id="watch")
+#: What most tests move: a second per 30 bytes, so that 100 bytes fly for some seconds.
+SLOWLY = 30
+
+
+class Yard:
+    """`look` is one look of the watch; `run` looks, with a second between two looks, until nothing is under way."""
+
+    def __init__(self, *topics: str, mode: str = "kraft", zookeeper: bool = False, **settings: Any) -> None:
+        brokers = "1a 2b 3c 4a 5b"
+        self.simulator = Simulator.of(brokers, *(topics or ("t: 12 231 312",)), mode=mode, bandwidth=SLOWLY)
+        self.journal = memory_journal(self.simulator)
+        self.settings = Settings.of({"throttle": 0, **settings})
+        self.zookeeper = zookeeper
+        self.protocol = self.new_watch()
+
+    def new_watch(self, cluster: Any = None) -> DocumentController:
+        """As after a restart."""
+        return DocumentController(
+            cluster or self.simulator, self.journal, self.settings, WATCH, zookeeper=self.zookeeper
+        )
+
+    def look(self) -> PollResult:
+        return self.protocol.poll()
+
+    def run(self, looks: int = 60) -> list[str]:
+        """Look until all is done; what was said on the way."""
+        said: list[str] = []
+        for _ in range(looks):
+            looked = self.look()
+            said += looked.sentences
+            if looked.pause_s is None:
+                return said
+            self.simulator.tick()
+        raise AssertionError(f"not done after {looks} looks: {said[-3:]}")
+
+    def ask(self, *wanted: str, **fields: Any) -> Node:
+        """A request in Kafka's format: `ask("t-0 23", "t-1 345")`."""
+        text = document(wanted, **fields)
+        return self.journal.tree.create_sequential(paths.REQUEST_PREFIX, text)
+
+    def replicas(self, name: str) -> tuple[int, ...]:
+        return self.simulator.topics[partition(name)].replicas
+
+    def record(self, name: str) -> InFlight | None:
+        node = self.journal.tree.get(paths.reassignment(partition(name)))
+        return None if node is None else InFlight.from_node(node)
+
+    def requests(self) -> list[str]:
+        return self.journal.tree.children(paths.REASSIGNMENT_REQUESTS)
+
+    def quarantined(self) -> list[tuple[str, str]]:
+        """Path and text of everything that was moved aside."""
+        found = []
+        for name in self.journal.tree.children(QUARANTINE):
+            node = self.journal.tree.get(f"{QUARANTINE}/{name}")
+            assert node is not None
+            pieces = [self.journal.tree.get(f"{node.path}/{piece}") for piece in self.journal.tree.children(node.path)]
+            found.append((QuarantinedDocument.from_node(node).path, "".join(piece.data for piece in pieces if piece)))
+        return found
+
+    def flying(self) -> list[str]:
+        return [str(name) for name in sorted(self.simulator.reassignments())]
+
+
+def partition(name: str) -> TopicPartition:
+    topic, _, number = name.rpartition("-")
+    return TopicPartition(topic, int(number))
+
+
+def document(wanted: Iterable[str], **fields: Any) -> str:
+    """Kafka's reassignment JSON from `"t-0 23"`."""
+    found = []
+    for one in wanted:
+        name, _, digits = one.partition(" ")
+        topic, number = partition(name)
+        found.append({"topic": topic, "partition": number, "replicas": [int(digit) for digit in digits]})
+    return json.dumps({"version": 1, "partitions": found, **fields})

@@ -1,0 +1,193 @@
+"""A simulated cluster with a journal, and plans made by hand: what the tests of execution live in."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kafka_steward.assignment import Assignment, Move, Operation, TopicPartition
+from kafka_steward.execution.decisions.progress import Progress
+from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.execution.runner import PlanRunner
+from kafka_steward.journal.audit import Actor, Audit
+from kafka_steward.journal.engine import open_database
+from kafka_steward.journal.moves import MoveRow, MoveState
+from kafka_steward.journal.open import Journal
+from kafka_steward.journal.plans import PlanRecord, Plans
+from kafka_steward.journal.sql_audit import AuditTable
+from kafka_steward.journal.sql_ended import EndedPlans
+from kafka_steward.journal.sql_moves import MoveTable
+from kafka_steward.planning.files.formats import PlanFolder
+from kafka_steward.settings import Settings
+from tests.memory_tables import MemoryAudit, MemoryEnded, MemoryMoves
+from tests.memory_tree import MemoryTree
+from tests.simulator import Simulator
+
+WHO = Actor(dag_id="heal", run_id="manual", task_id="submit", try_number=1, person="ada")
+FOLLOWERS = "follower.replication.throttled.replicas"
+RATE = "follower.replication.throttled.rate"
+_cluster_ids = itertools.count(1)
+
+
+def journal_of(simulator: Simulator, folder: Path) -> Journal:
+    """A journal whose tree is in memory, on the simulator's clock, and whose tables are a SQLite file in `folder`."""
+    simulator.cluster_id = f"simulated-{next(_cluster_ids)}"
+    database = open_database(f"sqlite:///{folder}/journal.db", simulator.cluster_id, "here")
+    tree = MemoryTree(lambda: simulator.now_ms)
+    tables = MoveTable(database), AuditTable(database), EndedPlans(database)
+    return journal_over(simulator.cluster_id, tree, *tables, together=database.write_transaction)
+
+
+def memory_journal(simulator: Simulator) -> Journal:
+    """A journal that is in memory as a whole, on the simulator's clock."""
+    clock = lambda: simulator.now_ms  # noqa: E731
+    audit = MemoryAudit(simulator.cluster_id, clock)
+    return journal_over(simulator.cluster_id, MemoryTree(clock), MemoryMoves(clock), audit)
+
+
+def journal_over(
+    cluster_id: str, tree: Any, moves: Any, audit: Any, ended: Any = None, *, together: Callable[[], Any] = nullcontext
+) -> Journal:
+    """A journal over these parts, which need not be one database: then nothing that they do is one transaction."""
+    stand_in: Any = MemoryEnded()
+    plans = Plans(tree, moves, ended or stand_in, cluster_id, together)
+    return Journal(cluster_id, tree=tree, audit=Audit(audit), plans=plans, together=together, close=lambda: None)
+
+
+def plan_of(simulator: Simulator, moves: Sequence[Move], *, operation: str = "heal", **proof: Any) -> PlanFolder:
+    """A plan as read from its folder."""
+    digest = hashlib.sha256(repr(list(moves)).encode()).hexdigest()
+    failed = list(proof.pop("failed", ()))
+    head = {"cluster_id": simulator.cluster_id, "operation": operation, "brokers_failed": failed, "unplaced": []}
+    return PlanFolder(digest, head | {"digest": digest} | proof, list(moves))
+
+
+def move(
+    name: str,
+    before: str,
+    after: str,
+    *,
+    chunk: int = 0,
+    position: int = 0,
+    size: int = 100,
+    topic_id: str | None = None,
+) -> Move:
+    """`move("t-0", "123", "423")`: single-digit brokers."""
+    topic, _, number = name.rpartition("-")
+    return Move(topic, int(number), _brokers(before), _brokers(after), chunk, position, "test", topic_id, size)
+
+
+def _brokers(digits: str) -> Assignment:
+    return tuple(map(int, digits))
+
+
+def heal_moves(simulator: Simulator, failed: int, target: int, *, chunk_size: int = 2) -> list[Move]:
+    """The moves that replace `failed` by `target` where it is not yet, in order."""
+    hurt = [(name, each) for name, each in sorted(simulator.topics.items()) if failed in each.replicas]
+    return [
+        Move(
+            *name,
+            each.replicas,
+            tuple(target if broker == failed else broker for broker in each.replicas),
+            index // chunk_size,
+            index % chunk_size,
+            "broker_failed",
+            each.topic_id,
+            each.size,
+        )
+        for index, (name, each) in enumerate(hurt)
+        if target not in each.replicas
+    ]
+
+
+@dataclass
+class World:
+    """A cluster, its journal, one published plan, and a Runner for it."""
+
+    simulator: Simulator
+    journal: Journal
+    moves: Sequence[Move]
+    settings: Settings = field(default_factory=lambda: Settings(throttle=0))
+    auto_generated: bool = True
+    operation: Operation | None = None
+    failed: tuple[int, ...] = ()
+    left: int = 0
+    cluster: ClusterPort | None = None
+    digest: str = ""
+
+    def __post_init__(self) -> None:
+        self.digest = self.digest or hashlib.sha256(repr(list(self.moves)).encode()).hexdigest()
+        self.publish(self.digest, self.moves)
+        self.runner = self.new_runner()
+
+    def publish(self, digest: str, moves: Sequence[Move]) -> PlanRecord:
+        operation = self.operation or (Operation.HEAL if self.auto_generated else Operation.APPLY)
+        record = PlanRecord(
+            digest,
+            self.simulator.cluster_id,
+            operation.value,
+            failed_brokers=self.failed,
+            auto_generated=self.auto_generated,
+            live_brokers=tuple(sorted(self.simulator.alive)),
+            left=self.left,
+        )
+        return self.journal.plans.publish(record, moves)
+
+    def new_runner(self) -> PlanRunner:
+        return PlanRunner(self.cluster or self.simulator, self.journal, self.digest, self.settings, WHO)
+
+    def step(self) -> Progress:
+        return self.runner.step()
+
+    def run(self, *, steps: int = 60, between: Callable[[], None] | None = None) -> Progress:
+        """Step, tick, step, until the plan ends; the bound is on work, not on time."""
+        for _ in range(steps):
+            progress = self.step()
+            if progress.ended or progress.waits_for_person:
+                return progress
+            (between or self.simulator.tick)()
+        raise AssertionError(f"not ended after {steps} steps: {progress}")
+
+    def row(self, name: str) -> MoveRow:
+        return next(row for row in self.rows() if str(row.topic_partition) == name)
+
+    def rows(self) -> list[MoveRow]:
+        return self.journal.plans.rows(self.digest)
+
+    def states(self) -> dict[str, str]:
+        return {str(row.topic_partition): row.state.value for row in self.rows()}
+
+    def replicas(self, name: str) -> Assignment:
+        topic, _, number = name.rpartition("-")
+        return self.simulator.topics[TopicPartition(topic, int(number))].replicas
+
+    def actions(self) -> list[str]:
+        return [row.entry.action.value for row in self.journal.audit.rows(plan=self.digest)]
+
+    def borrowed(self) -> list[str]:
+        """Everything written down as borrowed."""
+        tree = self.journal.tree
+        return [f"{kind}/{name}" for kind in ("broker", "topic") for name in tree.children(f"/steward/borrowed/{kind}")]
+
+    def throttles(self) -> list[str]:
+        """Every throttle that Kafka holds now."""
+        lists = [f"{topic}:{of[FOLLOWERS]}" for topic, of in self.simulator.topic_settings.items() if FOLLOWERS in of]
+        rates = [f"{broker}:{of[RATE]}" for broker, of in self.simulator.broker_settings.items() if RATE in of]
+        return lists + rates
+
+
+def settled(world: World) -> bool:
+    return all(row.state is not MoveState.SUBMITTED and row.state.settled for row in world.rows())
+
+
+@contextmanager
+def killed(simulator: Simulator, broker: int) -> Iterator[None]:
+    """A broker is dead for a while."""
+    simulator.kill(broker)
+    yield
+    simulator.restart(broker)

@@ -1,0 +1,110 @@
+"""docs/operations.md: what it says is never done, and what an old backup and an upgrade are noticed by."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from kafka_steward.assignment import TopicPartition
+from kafka_steward.cluster.requests import elect_request
+from kafka_steward.errors import JournalError, PlanError
+from kafka_steward.journal.moves import MoveState
+from kafka_steward.journal.open import open_journal
+from kafka_steward.journal.schema.upgrade import VERSION_TABLE
+from kafka_steward.journal.zk_options import ZooKeeperOptions
+from kafka_steward.planning.files.reassignment import parse_reassignment
+from tests.journal.test_plans import moves_of, record_of
+from tests.memory_tree import MemoryTree
+
+ROOT = Path(__file__).parents[1]
+FOLDERS = ("provider", "operators", "sensors", "dags")
+ZOOKEEPER = ZooKeeperOptions("zk1:2181/kafka")
+
+
+class SharedTree(MemoryTree):
+    """A ZooKeeper that outlives each journal."""
+
+    def refuse_unless(self, cluster_id: str) -> None:
+        """It keeps this cluster."""
+
+    def close_open_nodes(self) -> None:
+        """Nobody else can reach it."""
+
+
+@pytest.fixture
+def tree(monkeypatch: pytest.MonkeyPatch) -> SharedTree:
+    tree = SharedTree(lambda: 1_000)
+    monkeypatch.setattr("kafka_steward.journal.zk_tree.ZkTree", lambda _: tree)
+    return tree
+
+
+@pytest.mark.parametrize("word", ["AlterReplicaLogDirs", "unclean", "remote.storage", "remote_log"])
+def test_what_the_page_says_is_never_asked_for_is_in_no_module(word: str) -> None:
+    sources = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")]
+    assert len(sources) > 200
+    assert [path.name for path in sources if word in path.read_text()] == []
+
+
+def test_a_directory_that_a_pasted_reassignment_names_is_not_read() -> None:
+    entry = {"topic": "t", "partition": 0, "replicas": [1, 2], "log_dirs": ["/disk-1", "any"]}
+    assert parse_reassignment({"version": 1, "partitions": [entry]}) == {TopicPartition("t", 0): (1, 2)}
+
+
+def test_only_the_preferred_leader_is_elected() -> None:
+    assert elect_request([TopicPartition("t", 0)], 1_000).election_type == 0
+
+
+def test_an_old_copy_of_the_rows_is_opened_and_what_it_lacks_of_a_plan_is_named(
+    tree: SharedTree, tmp_path: Path
+) -> None:
+    url, file = f"sqlite:///{tmp_path}/rows.db", tmp_path / "rows.db"
+    with open_journal(url, "c", zookeeper=ZOOKEEPER) as journal:
+        journal.now_ms()
+    backup = shutil.copy(file, tmp_path / "backup.db")
+    with open_journal(url, "c", zookeeper=ZOOKEEPER) as journal:
+        journal.plans.publish(record_of(journal), moves_of(2))
+    for each in tmp_path.glob("rows.db*"):
+        each.unlink()
+    shutil.copy(backup, file)
+    with open_journal(url, "c", zookeeper=ZOOKEEPER) as journal, pytest.raises(PlanError, match="moves 2 partitions"):
+        journal.plans.rows("d1")
+
+
+def test_an_old_copy_of_a_rows_state_is_not_noticed(tree: SharedTree, tmp_path: Path) -> None:
+    url, file = f"sqlite:///{tmp_path}/rows.db", tmp_path / "rows.db"
+    moves = moves_of(1)
+    with open_journal(url, "c", zookeeper=ZOOKEEPER) as journal:
+        journal.plans.publish(record_of(journal), moves)
+    backup = shutil.copy(file, tmp_path / "backup.db")
+    with open_journal(url, "c", zookeeper=ZOOKEEPER) as journal, journal.step_lock("one") as fence:
+        journal.plans.mark("d1", [moves[0].topic_partition], MoveState.HELD, fence=fence)
+    for each in tmp_path.glob("rows.db*"):
+        each.unlink()
+    shutil.copy(backup, file)
+    with open_journal(url, "c", zookeeper=ZOOKEEPER) as journal:
+        assert [row.state for row in journal.plans.rows("d1")] == [MoveState.WAITING]
+
+
+def test_who_has_the_journal_open_does_not_notice_an_upgrade_and_who_opens_it_does(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/journal.db"
+    with open_journal(url, "c") as journal:
+        engine = sa.create_engine(url)
+        with engine.begin() as connection:
+            version = sa.table(VERSION_TABLE, sa.column("version_num"))
+            connection.execute(sa.update(version).values(version_num="9999"))
+        engine.dispose()
+        assert journal.tree.create("/steward/plans/x", "{}").version == 0
+        with pytest.raises(JournalError, match=r"written by a newer Kafka Steward \(schema 9999"):
+            open_journal(url, "c")
+
+
+def test_the_page_names_commands_and_operators_that_exist() -> None:
+    page = (ROOT / "docs" / "operations.md").read_text()
+    operators = "\n".join(path.read_text() for path in (ROOT / "operators").glob("*.py"))
+    named = set(re.findall(r"`(\w+Operator)`", page))
+    assert len(named) == 3
+    assert all(f"class {name}(" in operators for name in named)
