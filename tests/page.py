@@ -130,19 +130,19 @@ class Page:
 def browser(folder: Path, program: Chromium | None = None) -> Iterator[Page]:
     """A browser with one empty page; it ends with the block. Photographs go to `folder`."""
     program = program or chromium()
-    household = ProcessGroup(f"browser:{secrets.token_hex(8)}")
+    group = ProcessGroup(f"browser:{secrets.token_hex(8)}")
     profile = folder / "profile"
     profile.mkdir(parents=True)
     try:
         environment = {**os.environ, "HOME": str(profile), **program.environment}
-        household.spawn(program.command(profile), env=environment, log=folder / "browser.log")
+        group.spawn(program.command(profile), env=environment, log=folder / "browser.log")
         port = eventually(lambda: int((profile / "DevToolsActivePort").read_text().split()[0]), errors=(OSError,))
         with connect(_new_page(port), max_size=None) as socket:
             page = Page(socket, folder)
             page.photograph("empty")
             yield page
     finally:
-        household.end(grace_s=3)
+        group.end(grace_s=3)
 
 
 def _new_page(port: int) -> str:

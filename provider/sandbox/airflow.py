@@ -80,7 +80,7 @@ class LocalAirflow:
         self._database = database or f"sqlite:///{home}/airflow.db"
         self._keys = {name: secrets.token_urlsafe(32) for name in ("jwt", "api")}
         self._fernet = base64.urlsafe_b64encode(secrets.token_bytes(32)).decode()
-        self._household = ProcessGroup(f"airflow:{home}")
+        self._group = ProcessGroup(f"airflow:{home}")
         self._parts: dict[str, subprocess.Popen[bytes]] = {}
         self._tokens: dict[str, str] = {}
 
@@ -101,7 +101,7 @@ class LocalAirflow:
 
     def stop(self) -> None:
         """End every process of this Airflow, and of the tasks that it runs."""
-        self._household.end()
+        self._group.end()
         self._parts.clear()
 
     def __enter__(self) -> LocalAirflow:
@@ -130,7 +130,7 @@ class LocalAirflow:
         """Start one of api-server, scheduler, dag-processor, triggerer; return its process id."""
         log = self.home / f"{part}.log"
         environment = {**self.environment(), **self._part_extra.get(part, {})}
-        self._parts[part] = self._household.spawn([*_airflow(), *_PARTS[part]], env=environment, log=log)
+        self._parts[part] = self._group.spawn([*_airflow(), *_PARTS[part]], env=environment, log=log)
         return self._parts[part].pid
 
     def signal_part(self, part: str, number: signal.Signals) -> None:

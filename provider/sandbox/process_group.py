@@ -20,7 +20,7 @@ from typing import IO
 
 __all__ = ["ProcessGroup", "end_marked", "marked_processes"]
 
-_VARIABLE = "KAFKA_STEWARD_HOUSEHOLD"
+_VARIABLE = "KAFKA_STEWARD_PROCESS_GROUP"
 
 
 class ProcessGroup:

@@ -120,11 +120,11 @@ class Looks:
         self.found: dict[str, set[str]] = {}
 
     def look_of(self, kind: str, answer: object) -> Callable[..., SimpleNamespace]:
-        def look() -> object:
+        def poll() -> object:
             self.found[kind] = {path for path in AWAITED if self._client.exists(path)}
             return answer
 
-        return lambda *_, **__: SimpleNamespace(look=look)
+        return lambda *_, **__: SimpleNamespace(poll=poll)
 
     def both_found(self, path: str) -> None:
         assert [path in self.found[kind] for kind in ("documents", "brokers")] == [True, True]

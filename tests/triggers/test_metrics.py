@@ -28,8 +28,8 @@ from kafka_steward.assignment import TopicPartition
 from kafka_steward.journal.records import PlanStatus
 from kafka_steward.settings import Settings
 from kafka_steward.triggers.metrics import emit_health, emit_progress
-from kafka_steward.triggers.periodic import HealthRound
-from kafka_steward.triggers.worker import ClusterThread
+from kafka_steward.triggers.periodic import HealthPeriodicCheck
+from kafka_steward.triggers.worker import ClusterWorker
 from kafka_steward.triggers.watch import WatchTrigger
 from tests.simulator import Simulator
 from tests.triggers.progress_values import progress
@@ -44,11 +44,11 @@ emit_health("kafka_test", {"offline_partitions": 17, "replica_imbalance": 0.25})
 simulator = Simulator.of("1a 2b 3c 4a", "t: 123 231", bandwidth=10)
 simulator.alter({TopicPartition("t", 0): (1, 2, 4)})
 opened = SimpleNamespace(cluster=simulator, journal=memory_journal(simulator), settings=Settings())
-measuring = HealthRound("kafka_test", ClusterThread("kafka_test", {}), print)
-measuring.look(opened)
+measuring = HealthPeriodicCheck("kafka_test", ClusterWorker("kafka_test", {}), print)
+measuring.poll(opened)
 simulator.tick()
 simulator.kill(3)
-measuring.look(opened)
+measuring.poll(opened)
 
 emit_progress("kafka_test", progress(4, status=PlanStatus.COMPLETED))
 """

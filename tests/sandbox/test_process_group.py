@@ -20,8 +20,8 @@ STUBBORN = ["bash", "-c", "trap '' TERM; setsid bash -c \"trap '' TERM; sleep 30
 OWNER = """
 import sys, time
 from pathlib import Path
-from kafka_steward.sandbox.process_group import Household
-Household(sys.argv[1]).spawn({command!r}, env={{"PATH": "/usr/bin:/bin"}}, log=Path(sys.argv[2]))
+from kafka_steward.sandbox.process_group import ProcessGroup
+ProcessGroup(sys.argv[1]).spawn({command!r}, env={{"PATH": "/usr/bin:/bin"}}, log=Path(sys.argv[2]))
 time.sleep(300)
 """
 
@@ -32,13 +32,13 @@ def mark(tmp_path: Path) -> str:
 
 
 def test_end_ends_what_ignores_it_and_what_it_started(mark: str, tmp_path: Path) -> None:
-    household = ProcessGroup(mark)
-    household.spawn(STUBBORN, env=dict(os.environ), log=tmp_path / "log")
+    group = ProcessGroup(mark)
+    group.spawn(STUBBORN, env=dict(os.environ), log=tmp_path / "log")
     try:
         eventually(lambda: _at_least(mark, 3), within=10)
     finally:
         began = time.monotonic()
-        household.end(grace_s=0.5)
+        group.end(grace_s=0.5)
     assert marked_processes(mark) == []
     assert time.monotonic() - began < 10
 
