@@ -170,7 +170,11 @@ def watch_of(server: ZooKeeperServer, looks: Looks, monkeypatch: pytest.MonkeyPa
     )
     said: list[str] = []
     trigger = WatchTrigger("kafka", rings="cancel")
-    log = SimpleNamespace(info=lambda line, *rest: said.append(line % rest))
+
+    def hear(line: str, *rest: object) -> None:
+        said.append(line % rest)
+
+    log = SimpleNamespace(info=hear, error=hear)
     trigger._log = log  # Airflow's own place for it
     trigger._teller._say = log.info
     return trigger, said
