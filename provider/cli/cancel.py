@@ -155,7 +155,7 @@ class _CancelResult:
             ("was not cancelled", self.found.skipped if self.found else ()),
             ("is not as it was", self.found.wrong if self.found else ()),
         ):
-            print_error(*(f"{each.topic}-{each.partition} {kind}: {each.reason}" for each in several))
+            print_error(*(f"{each.topic}-{each.partition} {kind}: {each.why}" for each in several))
         if self.found is not None and self.found.throttles:
             print_error(f"Still there: {', '.join(self.found.throttles)}.")
         if self.progress.ended and self.leased_brokers:

@@ -73,7 +73,7 @@ def test_a_cancel_waits_for_what_it_cannot_see(simulator: Simulator) -> None:
     assert simulator.topics[T0].replicas == (1, 2, 3)
     simulator.hidden.add("t")
     verified = verify_undone(simulator, world.journal, world.digest)
-    assert [each.reason for each in verified.left_alone] == [HIDDEN]
+    assert [each.why for each in verified.left_alone] == [HIDDEN]
 
 
 def test_a_rollback_leaves_alone_what_it_cannot_see(simulator: Simulator) -> None:

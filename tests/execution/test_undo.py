@@ -105,7 +105,7 @@ def test_a_live_broker_that_does_not_say_what_it_keeps_is_no_proof(
     assert verify_undone(world.simulator, world.journal, world.digest).ok
     monkeypatch.setattr(world.simulator, "log_dirs", lambda _: {})
     found = verify_undone(world.simulator, world.journal, world.digest)
-    assert (found.ok, found.wrong[0].reason) == (False, "broker 4 does not say whether it keeps a log of it")
+    assert (found.ok, found.wrong[0].why) == (False, "broker 4 does not say whether it keeps a log of it")
     world.simulator.kill(4)
     assert verify_undone(world.simulator, world.journal, world.digest).ok
 
@@ -240,7 +240,7 @@ def test_what_needed_a_dead_broker_goes_back_when_asked_again_after_its_return(w
     land(world)
     world.simulator.kill(1)
     finished(world, undo(world))
-    assert [each.reason for each in undo(world).left_alone] == ["its original broker 1 is not live"] * 4
+    assert [each.why for each in undo(world).left_alone] == ["its original broker 1 is not live"] * 4
     assert record(world).status is PlanStatus.COMPLETED
     assert finished(world, undo(world)).partitions_total == 0
     world.simulator.restart(1)
@@ -288,7 +288,7 @@ def test_what_a_later_plan_of_ours_changed_is_named_as_that_plans(world: World) 
     later = World(world.simulator, world.journal, moves, auto_generated=False)
     assert later.run().status is PlanStatus.COMPLETED
     finished(world, undo(world))
-    why = {each.partition: each.reason for each in undo(world).left_alone}
+    why = {each.partition: each.why for each in undo(world).left_alone}
     by = f"plan {later.digest[:12]} changed its replicas to"
     assert why == {0: f"{by} [2, 3, 4]", 1: f"{by} [1, 2, 3]"}
 

@@ -46,7 +46,7 @@ class SkippedPartition:
 
     topic: str
     partition: int
-    reason: str
+    why: str
 
 
 class CancelRunner:

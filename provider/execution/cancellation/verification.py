@@ -82,7 +82,7 @@ class Verified:
         """The message for the user."""
         right, plan = len(self.returned), self.plan[:12]
         told = [f"{right} of {self.partitions} partitions that plan {plan} had begun are exactly as before"]
-        told += [f"{each.topic}-{each.partition}: {each.reason}" for each in self.wrong[:1]]
+        told += [f"{each.topic}-{each.partition}: {each.why}" for each in self.wrong[:1]]
         told += [f"{len(self.left_alone)} left alone"] if self.left_alone else []
         told += [f"{len(self.skipped)} not cancelled by a rule of KIP-236"] if self.skipped else []
         told += [f"still there: {self.throttles[0]}"] if self.throttles else []

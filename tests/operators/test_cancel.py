@@ -1,0 +1,39 @@
+"""What the cancel task returns and logs; cancels on real clusters are in tests/airflow/test_cancel_dag.py."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafka_steward.execution.publishing import publish_plan
+from kafka_steward.hooks.steward import StewardHook
+from kafka_steward.operators.cancel import CancelReassignmentOperator
+from kafka_steward.operators.submit import SubmitReassignmentOperator
+from tests.airflow_home import context
+from tests.operators.simulated import CONN_ID, MakeCluster, make_cluster
+from tests.simulated_plan import WHO, move, plan_of
+
+__all__ = ["make_cluster"]
+
+
+def test_what_cannot_go_back_is_returned_and_logged_with_the_reason(
+    make_cluster: MakeCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = make_cluster("1a 2b 3c 4a", "orders: 412 123", step_interval=0.1, min_free=0.0)
+    plan = plan_of(cluster, [move("orders-0", "412", "312"), move("orders-1", "123", "124")], operation="apply")
+    digest = publish_plan(cluster, cluster.journal, plan, settings=StewardHook(CONN_ID).settings, who=WHO).digest
+    submit = SubmitReassignmentOperator(
+        task_id="submit", conn_id=CONN_ID, plan={"uri": "/nowhere", "digest": digest}, deferrable=False
+    )
+    submit._wait = lambda seconds: cluster.tick()  # type: ignore[method-assign]
+    assert submit.execute(context())["status"] == "completed"
+    cluster.kill(4)
+
+    cancel = CancelReassignmentOperator(task_id="cancel", conn_id=CONN_ID, plan=digest, scope="plan", deferrable=False)
+    cancel._wait = lambda seconds: cluster.tick()  # type: ignore[method-assign]
+    returned = cancel.execute(context())
+    why = "its original broker 4 is not live"
+    assert returned["left_alone"] == [{"topic": "orders", "partition": 0, "why": why}]
+    assert (returned["left_alone_count"], returned["as_before"]) == (1, True)
+    assert returned["returned"] == [{"topic": "orders", "partition": 1, "target": (1, 2, 4), "originals": (1, 2, 3)}]
+    assert f"orders-0, left alone: {why}" in capsys.readouterr().out
+    assert cluster.replicas() == {"orders-0": (3, 1, 2), "orders-1": (1, 2, 3)}
