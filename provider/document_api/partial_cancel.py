@@ -40,7 +40,8 @@ class PartialCancel:
         self._why = why
         self._ledger = MoveStore(journal, digest, who, fence)
         self._deeds = AuditedCalls(journal.audit, fence)
-        self._restoring = Restoration(cluster, self._ledger, self._deeds, Retraction(cluster, journal, digest, who))
+        self._retraction = Retraction(cluster, journal, digest, who)
+        self._restoring = Restoration(cluster, self._ledger, self._deeds, self._retraction)
 
     def run(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, str]:
         """Remove partitions from the plan as far as possible now; returns the remaining partitions, and why.
@@ -82,6 +83,7 @@ class PartialCancel:
         self._deeds.execute(
             {row.topic_partition: [self._ledger.entry(Action.CANCEL, row, self._why)] for row in rows},
             self._cluster.cancel,
+            late=self._retraction.of_late_cancel,
         )
         return {name: rule for name, rule in rules.items() if rule is not None}
 

@@ -10,7 +10,7 @@ import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.document_api.partial_cancel import PartialCancel
-from kafka_steward.errors import JournalError, KafkaTimeout
+from kafka_steward.errors import JournalError, KafkaTimeout, LockLost
 from kafka_steward.execution.cancellation.cancel_runner import CancelRunner
 from kafka_steward.execution.cancelling import request_cancel
 from kafka_steward.execution.detection.detector import Detector
@@ -436,6 +436,29 @@ def test_a_cancel_that_wakes_after_its_plan_has_gone_back_leaves_everything_to_l
         else:
             assert found == (BEFORE if since is nothing_more else AFTER), gate.calls[at]
         nothing_is_left(here, gate.calls[at])
+
+
+def test_a_partial_cancel_that_comes_too_late_loses_no_order_of_a_later_plan() -> None:
+    def withdraw(at: Place, faults: Any) -> None:
+        cluster, journal = at.process(faults)
+        with journal.step_lock("another process") as fence:
+            PartialCancel(cluster, journal, at.plan.digest, why="superseded", who=WHO, fence=fence).run(
+                [each.topic_partition for each in at.moves]
+            )
+
+    gate = Gate()
+    withdraw(begun(throttle=0), gate)
+    here = begun(throttle=0)
+
+    def meanwhile() -> None:
+        here.simulator.now_ms += LOCK_TICKS * 1000
+        stepped(here, undo(here, Faults()))
+        here.simulator.tick()
+        moving(here)
+
+    with pytest.raises(LockLost):
+        withdraw(here, Gate(gate.calls.index("cluster.cancel"), meanwhile))
+    assert [here.simulator.topics[each.topic_partition].replicas for each in LATER] == BEFORE
 
 
 def test_a_cancel_of_what_was_never_answered_that_comes_too_late_loses_no_order_of_a_later_plan() -> None:
