@@ -19,17 +19,22 @@ def test_what_cannot_go_back_is_returned_and_logged_with_the_reason(
     make_cluster: MakeCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cluster = make_cluster("1a 2b 3c 4a", "orders: 412 123", step_interval=0.1, min_free=0.0)
+
+    def wait(seconds: float) -> None:
+        assert seconds > 0
+        cluster.tick()
+
     plan = plan_of(cluster, [move("orders-0", "412", "312"), move("orders-1", "123", "124")], operation="apply")
     digest = publish_plan(cluster, cluster.journal, plan, settings=StewardHook(CONN_ID).settings, who=WHO).digest
     submit = SubmitReassignmentOperator(
         task_id="submit", conn_id=CONN_ID, plan={"uri": "/nowhere", "digest": digest}, deferrable=False
     )
-    submit._wait = lambda seconds: cluster.tick()  # type: ignore[method-assign]
+    submit._wait = wait  # type: ignore[method-assign]
     assert submit.execute(context())["status"] == "completed"
     cluster.kill(4)
 
     cancel = CancelReassignmentOperator(task_id="cancel", conn_id=CONN_ID, plan=digest, scope="plan", deferrable=False)
-    cancel._wait = lambda seconds: cluster.tick()  # type: ignore[method-assign]
+    cancel._wait = wait  # type: ignore[method-assign]
     returned = cancel.execute(context())
     why = "its original broker 4 is not live"
     assert returned["left_alone"] == [{"topic": "orders", "partition": 0, "why": why}]
