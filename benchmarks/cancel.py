@@ -24,12 +24,12 @@ from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.throttles import Side
 from kafka_steward.errors import SandboxFailed
-from kafka_steward.execution.cancellation.cancel_runner import CancelRunner
-from kafka_steward.execution.cancellation.verification import verify_undone
+from kafka_steward.execution.cancel_runner import CancelRunner
 from kafka_steward.execution.runner import PlanRunner
-from kafka_steward.journal.open import open_journal
+from kafka_steward.execution.verification import verify_undone
+from kafka_steward.journal.store import open_journal
 from kafka_steward.sandbox import Sandbox, start
-from kafka_steward.sandbox.reset import delete_topics
+from kafka_steward.sandbox.cluster import delete_topics
 from kafka_steward.settings import Settings
 
 _BEFORE, _AFTER = (1, 2, 3), (4, 2, 3)

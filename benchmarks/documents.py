@@ -31,8 +31,8 @@ from benchmarks.report import table, write_between
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action
-from kafka_steward.journal.open import open_journal
-from kafka_steward.journal.zk_options import ZooKeeperOptions
+from kafka_steward.journal.store import open_journal
+from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
 from kafka_steward.sandbox import Sandbox, start
 from kafka_steward.triggers.watch import WatchTrigger
 

@@ -23,9 +23,9 @@ from benchmarks.traffic import BYTES_PER_S, Traffic
 from benchmarks.ways import KafkasTool, Steward, Way
 from kafka_steward.assignment import Assignment, Move
 from kafka_steward.cluster.client import KafkaCluster
-from kafka_steward.execution.decisions.drain_status import drain_status
+from kafka_steward.execution.replication_status import drain_status
 from kafka_steward.sandbox import Sandbox, start
-from kafka_steward.sandbox.reset import delete_topics
+from kafka_steward.sandbox.cluster import delete_topics
 
 #: Of 4 brokers in 3 racks these two are in one rack: there is only one way to empty one of them.
 _DRAINED, _TAKER = 4, 1

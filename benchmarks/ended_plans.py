@@ -17,8 +17,8 @@ from pathlib import Path
 
 from benchmarks.report import table, write_between
 from kafka_steward.document_api.controller import DocumentController
-from kafka_steward.execution.detection.detector import Detector
-from kafka_steward.journal.open import Journal, open_journal
+from kafka_steward.execution.detector import Detector
+from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.settings import Settings
 from tests.ended_plans import add_ended_plans, cost_of
 from tests.simulated_plan import WHO

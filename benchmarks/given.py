@@ -11,7 +11,7 @@ from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.snapshot import take_snapshot
 from kafka_steward.journal.audit import Actor
-from kafka_steward.journal.open import Journal
+from kafka_steward.journal.store import Journal
 from kafka_steward.planning.files.formats import plan_table, read_plan, read_snapshot, write_plan
 from kafka_steward.settings import Settings
 

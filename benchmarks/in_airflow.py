@@ -11,10 +11,10 @@ from benchmarks.plain import VICTIM
 from benchmarks.stages import Stages, ask_until
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.demo import follow
-from kafka_steward.demo.scene import airflow_in
-from kafka_steward.journal.open import open_journal
+from kafka_steward.demo.story import airflow_in
+from kafka_steward.journal.store import open_journal
 from kafka_steward.sandbox import Sandbox
-from kafka_steward.sandbox.airflow_dags import AirflowDag
+from kafka_steward.sandbox.airflow import AirflowDag
 
 _GRACE_S = 1.0
 #: The DAG's tasks, by the stage that they are.

@@ -24,15 +24,14 @@ from benchmarks.report import table, write_between
 from benchmarks.stages import Stages, ask_until
 from benchmarks.ways import bounded
 from kafka_steward.cluster.client import KafkaCluster
-from kafka_steward.execution.decisions.pending import targets
-from kafka_steward.execution.filling.broker_joins import poll_joined
-from kafka_steward.execution.filling.pending_replicas import list_pending, reconcile_pending
-from kafka_steward.execution.filling.topics import TopicSpec, create_topic
-from kafka_steward.execution.loop import run_to_end
+from kafka_steward.execution.broker_joins import poll_joined
+from kafka_steward.execution.pending import targets
+from kafka_steward.execution.pending_replicas import list_pending, reconcile_pending
 from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.runner import PlanRunner
+from kafka_steward.execution.runner import PlanRunner, run_to_end
 from kafka_steward.execution.snapshot import take_snapshot
-from kafka_steward.journal.open import Journal, open_journal
+from kafka_steward.execution.topics import TopicSpec, create_topic
+from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.planning.files.formats import read_plan
 from kafka_steward.sandbox import Sandbox, start
 from kafka_steward.settings import Settings

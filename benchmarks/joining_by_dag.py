@@ -12,10 +12,10 @@ from typing import Any
 from benchmarks.stages import Stages, ask_until
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.demo import follow
-from kafka_steward.demo.scene import airflow_in
-from kafka_steward.journal.open import Journal, open_journal
+from kafka_steward.demo.story import airflow_in
+from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.sandbox import Sandbox
-from kafka_steward.sandbox.airflow_dags import AirflowDag
+from kafka_steward.sandbox.airflow import AirflowDag
 
 __all__ = ["fill_by_dag"]
 

@@ -9,15 +9,14 @@ from pathlib import Path
 
 from benchmarks.stages import Stages, ask_until
 from kafka_steward.cluster.client import KafkaCluster
-from kafka_steward.execution.decisions.progress import Progress
-from kafka_steward.execution.detection.detector import Detector
-from kafka_steward.execution.leader_election import elect_preferred
-from kafka_steward.execution.loop import run_to_end
+from kafka_steward.execution.detector import Detector
+from kafka_steward.execution.effects import elect_preferred
+from kafka_steward.execution.progress import Progress
 from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.runner import PlanRunner
+from kafka_steward.execution.runner import PlanRunner, run_to_end
 from kafka_steward.execution.snapshot import take_snapshot
 from kafka_steward.journal.audit import Actor
-from kafka_steward.journal.open import Journal, open_journal
+from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.planning.files.formats import read_plan
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.settings import Settings

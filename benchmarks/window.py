@@ -19,12 +19,11 @@ from benchmarks.report import table, write_between
 from benchmarks.ways import bounded
 from kafka_steward.assignment import Move
 from kafka_steward.cluster.client import KafkaCluster
-from kafka_steward.execution.loop import run_to_end
-from kafka_steward.execution.runner import PlanRunner
-from kafka_steward.journal.open import Journal, open_journal
+from kafka_steward.execution.runner import PlanRunner, run_to_end
 from kafka_steward.journal.plans import PlanStatus
+from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.sandbox import Sandbox, start
-from kafka_steward.sandbox.reset import delete_topics
+from kafka_steward.sandbox.cluster import delete_topics
 from kafka_steward.settings import Settings
 
 _CHUNK = 50

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from kafka_steward.hooks.steward import ClusterSession
-    from kafka_steward.journal.approvals import Approval
+    from kafka_steward.journal.plans import Approval
     from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder
 
 __all__ = ["ApprovePlanOperator"]
@@ -88,9 +88,8 @@ class ApprovePlanOperator(ApprovalOperator):
 
     def execute(self, context: Context) -> Any:
         """Show the plan and wait for an answer; return at once if it is already approved or needs no approval."""
-        from kafka_steward.execution.approving import approval_exemption, approval_of
-        from kafka_steward.execution.publishing import refuse_invalid
-        from kafka_steward.journal.approvals import Approval
+        from kafka_steward.execution.publishing import approval_exemption, approval_of, refuse_invalid
+        from kafka_steward.journal.plans import Approval
 
         with fail_without_retry():
             plan, snapshot = plan_at(self.plan), snapshot_at(self.snapshot)
@@ -107,7 +106,7 @@ class ApprovePlanOperator(ApprovalOperator):
 
     def execute_complete(self, context: Context, event: dict[str, Any], digest: str = "") -> Any:
         """Record the answer. Request approval again if the user may not approve; skip after a rejection."""
-        from kafka_steward.journal.approvals import Approval
+        from kafka_steward.journal.plans import Approval
 
         # Not ApprovalOperator's method, which would skip before the answer is recorded.
         answer = HITLOperator.execute_complete(self, context, event)
@@ -128,7 +127,7 @@ class ApprovePlanOperator(ApprovalOperator):
         return _answer(self._approve(context, given), approved=True, asked=True)
 
     def _ask(self, context: Context, plan: PlanFolder, snapshot: SnapshotFolder) -> NoReturn:
-        from kafka_steward.execution.decisions.plan_summary import in_bytes, plan_summary
+        from kafka_steward.execution.plan_report import in_bytes, plan_summary
 
         moved, size = plan.proof["replicas_moved"], in_bytes(plan.proof["bytes_moved"])
         self.subject = f"Move {moved} replicas, {size} ({plan.proof['operation']}, plan {plan.digest[:12]})?"
@@ -164,12 +163,12 @@ class ApprovePlanOperator(ApprovalOperator):
         return left or None
 
     def _approve(self, context: Context, yes: Approval) -> Approval:
-        from kafka_steward.execution.approving import approve
+        from kafka_steward.execution.publishing import approve
 
         return self._written(context, lambda opened: approve(opened.journal, yes, actor_of(context)))
 
     def _reject(self, context: Context, no: Approval) -> NoReturn:
-        from kafka_steward.execution.approving import reject
+        from kafka_steward.execution.publishing import reject
 
         by, who = f"by {no.person}" if no.person else "as nobody answered", actor_of(context)
         self._written(

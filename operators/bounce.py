@@ -36,7 +36,7 @@ class AnnounceBounceOperator(StewardOperator):
     def execute(self, context: Context) -> str:
         """Write the announcement. Raises RequestError if `broker` is not a broker id."""
         from kafka_steward.errors import RequestError
-        from kafka_steward.execution.announced_restarts import announce_restart
+        from kafka_steward.execution.readiness import announce_restart
 
         if not str(self.broker).isdecimal():
             raise RequestError(f"{self.broker!r} is no broker; it is a number from 0 on.")

@@ -18,7 +18,7 @@ from kafka_steward.triggers.undo_plan import UndoPlanTrigger
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from kafka_steward.execution.cancellation.cancel_runner import Scope
+    from kafka_steward.execution.cancel_runner import Scope
     from kafka_steward.hooks.steward import ClusterSession
 
 __all__ = ["CancelReassignmentOperator"]
@@ -75,8 +75,8 @@ class CancelReassignmentOperator(PlanExecutionOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Request the cancel, then run it to its end, or defer to the trigger that does."""
-        from kafka_steward.execution.cancellation.cancel_runner import CancelRunner
-        from kafka_steward.execution.cancellation.resolve import resolve_plan_to_cancel
+        from kafka_steward.execution.cancel_runner import CancelRunner
+        from kafka_steward.execution.resolve import resolve_plan_to_cancel
 
         scope, who = self._scope(), actor_of(context)
         with self.kept_open(context) as connections:
@@ -127,7 +127,7 @@ class CancelReassignmentOperator(PlanExecutionOperator):
         return found
 
     def _verified(self, opened: ClusterSession, digest: str) -> dict[str, Any]:
-        from kafka_steward.execution.cancellation.verification import until_undone, verify_undone
+        from kafka_steward.execution.verification import until_undone, verify_undone
 
         within_s = self.verify_timeout.total_seconds()
         found = until_undone(

@@ -15,14 +15,13 @@ from kafka_steward.escaping import printable
 from kafka_steward.hooks.context import hook_of
 from kafka_steward.hooks.fresh import REREAD_S, FreshConnections
 from kafka_steward.operators.base import StewardOperator, opened_by
-from kafka_steward.triggers.metrics import emit_progress
-from kafka_steward.triggers.progress import ProgressLog
+from kafka_steward.triggers.progress import ProgressLog, emit_progress
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from kafka_steward.execution.decisions.progress import Progress
-    from kafka_steward.execution.loop import StepRunner
+    from kafka_steward.execution.progress import Progress
+    from kafka_steward.execution.runner import StepRunner
     from kafka_steward.hooks.steward import ClusterSession, StewardHook
 
 __all__ = ["PlanExecutionOperator", "refuse"]

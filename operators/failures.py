@@ -15,7 +15,7 @@ from kafka_steward.operators.notify import Notifiers, as_notifiers, notify
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from kafka_steward.execution.detection.detector import DetectionResult
+    from kafka_steward.execution.detector import DetectionResult
     from kafka_steward.hooks.steward import ClusterSession
 
 __all__ = ["FindFailuresOperator"]
@@ -54,7 +54,7 @@ class FindFailuresOperator(StewardOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Detect failed brokers; skip the downstream tasks when nothing is to be healed."""
-        from kafka_steward.execution.reassignment_disable import disabled_reason
+        from kafka_steward.execution.readiness import disabled_reason
 
         with self._open(context) as opened:
             verdict, cluster_id = self._look(opened, context), opened.cluster.cluster_id
@@ -91,7 +91,7 @@ class FindFailuresOperator(StewardOperator):
         return opened_by(hook)
 
     def _look(self, opened: ClusterSession, context: Context) -> DetectionResult:
-        from kafka_steward.execution.detection.detector import Detector
+        from kafka_steward.execution.detector import Detector
 
         detector = Detector(opened.cluster, opened.journal, opened.settings, actor_of(context))
         return detector.poll(announce=False)

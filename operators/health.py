@@ -13,7 +13,7 @@ from kafka_steward.errors import RequestError
 from kafka_steward.escaping import printable
 from kafka_steward.operators.base import StewardOperator, fail_without_retry
 from kafka_steward.operators.notify import Notifiers, as_notifiers, notify
-from kafka_steward.triggers.metrics import emit_health
+from kafka_steward.triggers.progress import emit_health
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -57,7 +57,7 @@ class ReportHealthOperator(StewardOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Check, log, emit and notify; fail if that was requested."""
-        from kafka_steward.execution.detection.health_check import (
+        from kafka_steward.execution.health import (
             checked_limits,
             health_sentence,
             violated_limits,
@@ -80,7 +80,7 @@ class ReportHealthOperator(StewardOperator):
         return facts
 
     def _looked(self, opened: ClusterSession) -> Health:
-        from kafka_steward.execution.detection.health_check import check_health
+        from kafka_steward.execution.health import check_health
 
         health, copies = check_health(opened.cluster, opened.journal, thorough=True)
         if not health.reassigning or self.sample_s <= 0:

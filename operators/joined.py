@@ -36,7 +36,7 @@ class FindJoinedOperator(StewardOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Claim the empty brokers; skip the downstream tasks when there are none."""
-        from kafka_steward.execution.filling.empty_brokers import claim
+        from kafka_steward.execution.broker_joins import claim
 
         if not is_scheduled(context):
             return {"operation": self.operation, "brokers": [], "sentence": "A person started this run."}

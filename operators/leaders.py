@@ -36,7 +36,7 @@ class ElectLeadersOperator(StewardOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Elect the leaders, and log each partition that keeps its leader."""
-        from kafka_steward.execution.leader_election import elect_preferred
+        from kafka_steward.execution.effects import elect_preferred
 
         with self.open(context) as opened:
             elected = elect_preferred(

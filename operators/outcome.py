@@ -17,7 +17,7 @@ from kafka_steward.operators.notify import Notifiers, as_notifiers, notify
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from kafka_steward.execution.decisions.drain_status import DrainStatus
+    from kafka_steward.execution.replication_status import DrainStatus
     from kafka_steward.hooks.steward import ClusterSession
 
 __all__ = ["ReportPlanOperator", "ShowPlanOperator"]
@@ -79,7 +79,7 @@ class ShowPlanOperator(StewardOperator):
         return f"Dry run, nothing is submitted. {told} It is at {plan['uri']}." if self.only_show else told
 
     def _show(self) -> None:
-        from kafka_steward.execution.decisions.plan_summary import plan_summary
+        from kafka_steward.execution.plan_report import plan_summary
 
         self.log.info("%s", printable_lines(plan_summary(plan_at(self.plan), snapshot_at(self.snapshot))))
 
@@ -135,8 +135,8 @@ class ReportPlanOperator(StewardOperator):
         return facts
 
     def _facts(self, opened: ClusterSession) -> dict[str, Any]:
-        from kafka_steward.execution.decisions.aftermath import what_became
-        from kafka_steward.execution.decisions.plan_outcome import outcome_of
+        from kafka_steward.execution.plan_report import outcome_of
+        from kafka_steward.execution.progress import what_became
 
         numbers = {name: self.plan.get(name, 0) for name in ("partitions", "replicas_moved", "lower_bound")}
         if not self.submitted:
@@ -176,7 +176,7 @@ class ReportPlanOperator(StewardOperator):
 
         Raises AirflowException when logs remain after `_DELETED_WITHIN_S` seconds.
         """
-        from kafka_steward.execution.decisions.drain_status import drain_status
+        from kafka_steward.execution.replication_status import drain_status
 
         brokers = sorted(int(broker) for broker in self.draining_brokers or ())
         if not brokers:

@@ -13,7 +13,7 @@ from kafka_steward.operators.notify import Notifiers, as_notifiers, notify
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from kafka_steward.execution.decisions.pending import PendingReplica
+    from kafka_steward.execution.pending import PendingReplica
     from kafka_steward.hooks.steward import ClusterSession
 
 __all__ = ["FindOwedOperator", "ReportFillOperator", "SnapshotOwedOperator"]
@@ -35,8 +35,8 @@ class FindOwedOperator(StewardOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Find pending replicas; skip the downstream tasks when nothing can be filled."""
-        from kafka_steward.execution.decisions.pending import fillable
-        from kafka_steward.execution.filling.partitions import add_deferred_partitions
+        from kafka_steward.execution.pending import fillable
+        from kafka_steward.execution.topics import add_deferred_partitions
 
         with self.open(context) as opened:
             for sentence in add_deferred_partitions(opened.cluster, opened.journal, actor_of(context)):
@@ -64,8 +64,8 @@ class SnapshotOwedOperator(StewardOperator):
 
     def execute(self, context: Context) -> dict[str, str]:
         """Take the snapshot."""
-        from kafka_steward.execution.decisions.pending import targets
-        from kafka_steward.execution.filling.pending_replicas import list_pending
+        from kafka_steward.execution.pending import targets
+        from kafka_steward.execution.pending_replicas import list_pending
         from kafka_steward.execution.snapshot import take_snapshot
 
         with fail_without_retry(), self.open(context) as opened:
@@ -106,7 +106,7 @@ class ReportFillOperator(StewardOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Reconcile the pending replicas, report, and notify."""
-        from kafka_steward.execution.decisions.aftermath import what_became
+        from kafka_steward.execution.progress import what_became
 
         with self.open(context) as opened:
             _, judged = _settled(opened, context)
@@ -132,7 +132,7 @@ class ReportFillOperator(StewardOperator):
 
 
 def _settled(opened: ClusterSession, context: Context) -> tuple[Any, list[PendingReplica]]:
-    from kafka_steward.execution.filling.pending_replicas import reconcile_pending
+    from kafka_steward.execution.pending_replicas import reconcile_pending
 
     snapshot = opened.cluster.snapshot()
     return snapshot, reconcile_pending(opened.cluster, opened.journal, snapshot, actor_of(context))

@@ -14,7 +14,7 @@ from kafka_steward.operators.plan import PlanReassignmentOperator
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from kafka_steward.execution.decisions.rebalance_request import RebalanceRequest
+    from kafka_steward.execution.plan_requests import RebalanceRequest
 
 __all__ = ["WISHES", "PlanRebalanceOperator", "refuse_wrong_form"]
 
@@ -60,7 +60,7 @@ class PlanRebalanceOperator(PlanReassignmentOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]  # as its base, SparkSubmit's
         """Derive the planner's options, and plan unless there is nothing to do."""
-        from kafka_steward.execution.decisions.rebalance_request import no_op_reason, options_for
+        from kafka_steward.execution.plan_requests import no_op_reason, options_for
         from kafka_steward.planning.files.formats import read_snapshot
 
         with fail_without_retry():
@@ -79,7 +79,7 @@ def refuse_wrong_form(context: Context) -> None:
 
     Meant as the `pre_execute` of the first task of the DAG `rebalance`: it calls neither Kafka nor the journal.
     """
-    from kafka_steward.execution.decisions.rebalance_request import refuse_wrong
+    from kafka_steward.execution.plan_requests import refuse_wrong
 
     refuse_unknown_keys(context)
     params = context["params"]
@@ -100,7 +100,7 @@ _NO_PLAN = {
 
 def _wishes(given: Mapping[str, Any]) -> RebalanceRequest:
     from kafka_steward.errors import SettingError
-    from kafka_steward.execution.decisions.rebalance_request import RebalanceRequest
+    from kafka_steward.execution.plan_requests import RebalanceRequest
 
     known: Collection[str] = RebalanceRequest.__dataclass_fields__
     for name in given:

@@ -99,7 +99,7 @@ class ReportHealOperator(StewardOperator):
         return facts
 
     def _facts(self, opened: ClusterSession) -> dict[str, Any]:
-        from kafka_steward.execution.decisions.aftermath import what_became
+        from kafka_steward.execution.progress import what_became
 
         snapshot = opened.cluster.snapshot()
         behind = sum(partition.under_replicated for partition in snapshot.partitions.values())

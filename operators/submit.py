@@ -17,7 +17,7 @@ from kafka_steward.triggers.run_plan import RunPlanTrigger
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from kafka_steward.execution.loop import StepRunner
+    from kafka_steward.execution.runner import StepRunner
     from kafka_steward.hooks.fresh import FreshConnections
     from kafka_steward.hooks.steward import ClusterSession
     from kafka_steward.journal.records import PlanRecord
@@ -64,7 +64,7 @@ class SubmitReassignmentOperator(PlanExecutionOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Publish the plan unless the journal has it; then execute it, or defer to the trigger that does."""
-        from kafka_steward.execution.cancellation.cancel_runner import is_open
+        from kafka_steward.execution.cancel_runner import is_open
 
         with self.kept_open(context) as connections:
             opened = connections.now()
@@ -84,8 +84,7 @@ class SubmitReassignmentOperator(PlanExecutionOperator):
         return _result(progress["digest"], progress["status"], event["sentence"], total, left)
 
     def _published(self, opened: ClusterSession, context: Context) -> PlanRecord:
-        from kafka_steward.execution.approving import refuse_unapproved
-        from kafka_steward.execution.publishing import publish_plan
+        from kafka_steward.execution.publishing import publish_plan, refuse_unapproved
 
         _, digest = address_of(self.plan)
         if digest and self.require_approval:
@@ -115,7 +114,7 @@ class SubmitReassignmentOperator(PlanExecutionOperator):
         self.defer(trigger=trigger, method_name="execute_complete", timeout=self.plan_timeout)
 
     def _carried_out(self, connections: FreshConnections, digest: str, context: Context) -> dict[str, Any]:
-        from kafka_steward.execution.cancellation.plan_run import PlanRun
+        from kafka_steward.execution.cancel_runner import PlanRun
 
         def run(opened: ClusterSession) -> PlanRun:
             return PlanRun(opened.cluster, opened.journal, digest, opened.settings, actor_of(context))

@@ -32,7 +32,7 @@ class DisableReassignmentOperator(StewardOperator):
 
     def execute(self, context: Context) -> str:
         """Disable reassignments."""
-        from kafka_steward.execution.reassignment_disable import disable_reassignment
+        from kafka_steward.execution.readiness import disable_reassignment
 
         hook = hook_of(self, context)
         with hook.journal(hook.cluster_id()) as journal:  # works while the cluster is down too
@@ -56,7 +56,7 @@ class EnableReassignmentOperator(StewardOperator):
 
     def execute(self, context: Context) -> str:
         """Enable reassignments."""
-        from kafka_steward.execution.reassignment_disable import enable_reassignment
+        from kafka_steward.execution.readiness import enable_reassignment
 
         hook = hook_of(self, context)
         with hook.journal(hook.cluster_id()) as journal:  # works while the cluster is down too

@@ -50,8 +50,8 @@ class ChangeThrottleOperator(StewardOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Write the request into the journal."""
-        from kafka_steward.execution.cancellation.resolve import plan_to_throttle
-        from kafka_steward.execution.interventions import change_throttle, throttle_sentence
+        from kafka_steward.execution.lifecycle import change_throttle, throttle_sentence
+        from kafka_steward.execution.resolve import plan_to_throttle
 
         rate, who = self._rate(), actor_of(context)
         reason = str(self.reason or "").strip() or "no reason was given"

@@ -8,9 +8,9 @@ from typing import Any
 
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.errors import ClusterError, JournalError
-from kafka_steward.execution.decisions.progress import Progress
+from kafka_steward.execution.progress import Progress
 from kafka_steward.journal.audit import Action
-from kafka_steward.journal.open import Journal
+from kafka_steward.journal.store import Journal
 from kafka_steward.planning.files.formats import PlanFolder
 from kafka_steward.settings import Settings
 from tests.crash import Faults

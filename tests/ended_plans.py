@@ -11,12 +11,12 @@ from typing import Any
 import sqlalchemy as sa
 
 from kafka_steward.journal import paths
-from kafka_steward.journal.approvals import Approval
-from kafka_steward.journal.database import Database
-from kafka_steward.journal.open import Journal
+from kafka_steward.journal.plans import Approval
 from kafka_steward.journal.records import PlanRecord, PlanStatus
 from kafka_steward.journal.schema import tables
-from kafka_steward.journal.sql_tree import SqlTree
+from kafka_steward.journal.sql.database import Database
+from kafka_steward.journal.sql.tree import SqlTree
+from kafka_steward.journal.store import Journal
 
 __all__ = ["IN_TREE", "Cost", "add_ended_plans", "cost_of"]
 

@@ -28,6 +28,8 @@ from typing import Any
 
 import pytest
 
+from tests.toml import read_toml
+
 _ROOT = Path(__file__).parents[1]
 _BUILD = _ROOT / "build"
 #: What mutmut's exit codes mean; any other than these ends the run.
@@ -67,19 +69,24 @@ class Mutant:
 
 @dataclass(frozen=True)
 class Part:
-    """Folders that are tried with the same tests; of their mutants, `sample` are tried, or all."""
+    """Folders or files that are tried with the same tests; of their mutants, `sample` are tried, or all."""
 
-    folders: list[str]
+    name: str
+    paths: list[str]
     tests: list[str]
     without_files: Sequence[str] = ()
     without_tests: Sequence[str] = ()
     sample: int | None = None
 
     def files(self, asked: Sequence[Path]) -> list[Path]:
-        found = [file.relative_to(_ROOT) for folder in self.folders for file in sorted((_ROOT / folder).rglob("*.py"))]
+        found = [file.relative_to(_ROOT) for path in self.paths for file in _files(_ROOT / path)]
         if asked:
             return [file for file in found if file in asked]
         return [file for file in found if not any(file.match(pattern) for pattern in self.without_files)]
+
+
+def _files(path: Path) -> list[Path]:
+    return sorted(path.rglob("*.py")) if path.is_dir() else [path]
 
 
 def main() -> str | None:
@@ -135,11 +142,7 @@ def _missing(part: Part) -> list[str]:
 
 
 def _settings() -> Mapping[str, Any]:
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib
-    return {"known": []} | tomllib.loads((_ROOT / "tests/mutants.toml").read_text())
+    return {"known": []} | read_toml(_ROOT / "tests/mutants.toml")
 
 
 def _tried(part: Part, files: Sequence[Path], sample: int | None, processes: int) -> dict[Mutant, str]:
@@ -152,7 +155,7 @@ def _tried(part: Part, files: Sequence[Path], sample: int | None, processes: int
         started = time.monotonic()
         _run(chosen, processes)
         seconds = time.monotonic() - started
-        print(f"{', '.join(part.folders)}: {len(chosen)} of {len(mutants)} mutants in {seconds:.0f} s", flush=True)
+        print(f"{part.name}: {len(chosen)} of {len(mutants)} mutants in {seconds:.0f} s", flush=True)
         codes: dict[str, int] = {}
         for file in {mutant.file for mutant in chosen}:
             codes |= json.loads((place / "mutants" / f"{_installed(file)}.meta").read_text())["exit_code_by_key"]

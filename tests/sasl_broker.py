@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from kafka_steward.sandbox import Sandbox
-from kafka_steward.sandbox.layout import Layout
-from kafka_steward.sandbox.ports import pick_ports
+from kafka_steward.sandbox.layout import Layout, pick_ports
 
 PASSWORD = "open-sesame"
 LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule"

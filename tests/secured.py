@@ -34,8 +34,7 @@ from kafka_steward.errors import AuthenticationFailed
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.sandbox.cluster import MODES
 from kafka_steward.sandbox.kraft import KRaft
-from kafka_steward.sandbox.layout import BrokerLayout, Layout
-from kafka_steward.sandbox.ports import pick_ports
+from kafka_steward.sandbox.layout import BrokerLayout, Layout, pick_ports
 from kafka_steward.sandbox.readiness import admin
 from kafka_steward.sandbox.zookeeper import ZooKeeper
 from tests.eventually import eventually

@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from kafka_steward.assignment import Assignment, Move, Operation, TopicPartition
-from kafka_steward.execution.decisions.progress import Progress
 from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.execution.progress import Progress
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal.audit import Actor, Audit
-from kafka_steward.journal.engine import open_database
 from kafka_steward.journal.moves import MoveRow, MoveState
-from kafka_steward.journal.open import Journal
 from kafka_steward.journal.plans import PlanRecord, Plans
-from kafka_steward.journal.sql_audit import AuditTable
-from kafka_steward.journal.sql_ended import EndedPlans
-from kafka_steward.journal.sql_moves import MoveTable
+from kafka_steward.journal.sql.audit import AuditTable
+from kafka_steward.journal.sql.engine import open_database
+from kafka_steward.journal.sql.history import EndedPlans
+from kafka_steward.journal.sql.moves import MoveTable
+from kafka_steward.journal.store import Journal
 from kafka_steward.planning.files.formats import PlanFolder
 from kafka_steward.settings import Settings
 from tests.memory_tables import MemoryAudit, MemoryEnded, MemoryMoves

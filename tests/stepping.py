@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from kafka_steward.execution.decisions.progress import Progress
-from kafka_steward.execution.loop import StepRunner, run_to_end
+from kafka_steward.execution.progress import Progress
+from kafka_steward.execution.runner import StepRunner, run_to_end
 from tests.eventually import eventually
 from tests.pace import Deadline
 

@@ -13,9 +13,9 @@ from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.requests import elect_request
 from kafka_steward.errors import JournalError, PlanError
 from kafka_steward.journal.moves import MoveState
-from kafka_steward.journal.open import open_journal
 from kafka_steward.journal.schema.upgrade import VERSION_TABLE
-from kafka_steward.journal.zk_options import ZooKeeperOptions
+from kafka_steward.journal.store import open_journal
+from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
 from kafka_steward.planning.files.reassignment import parse_reassignment
 from tests.journal.test_plans import moves_of, record_of
 from tests.memory_tree import MemoryTree
@@ -38,7 +38,7 @@ class SharedTree(MemoryTree):
 @pytest.fixture
 def tree(monkeypatch: pytest.MonkeyPatch) -> SharedTree:
     tree = SharedTree(lambda: 1_000)
-    monkeypatch.setattr("kafka_steward.journal.zk_tree.ZkTree", lambda _: tree)
+    monkeypatch.setattr("kafka_steward.journal.zookeeper.tree.ZkTree", lambda _: tree)
     return tree
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import shutil
 import subprocess
 import sys
@@ -11,15 +12,25 @@ from pathlib import Path
 
 import pytest
 
+from tests.toml import read_toml
+
 ROOT = Path(__file__).parent.parent
 FOLDERS = {"provider": "kafka_steward"} | {name: f"kafka_steward/{name}" for name in ("operators", "sensors", "dags")}
+#: Modules that say of themselves that they are pure, and what a contract of import-linter holds to it.
+SAID = [
+    path
+    for path in sorted((ROOT / "provider" / "execution").glob("*.py"))
+    if re.search(
+        r"\. Pure( \(KIP-[0-9, ]+\))?\.$", (ast.get_docstring(ast.parse(path.read_text())) or "").split("\n")[0]
+    )
+]
 #: What decides gets time, ids and chance as parameters, so that each decision can be replayed.
 PURE = [
     *sorted((ROOT / "provider" / "planning").rglob("*.py")),
     ROOT / "provider" / "cluster" / "health.py",
     ROOT / "provider" / "cluster" / "metadata_freshness.py",
     ROOT / "provider" / "document_api" / "request_rules.py",
-    *sorted((ROOT / "provider" / "execution" / "decisions").glob("*.py")),
+    *SAID,
 ]
 SHIPPED = {".py", ".lock", ".typed", ".mako", ".ini"}
 
@@ -59,6 +70,12 @@ def test_importing_the_package_alone_imports_neither_airflow_nor_kafka() -> None
     )
     printed = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=300)
     assert printed.stdout.strip() == "[]"
+
+
+def test_each_module_that_says_that_it_is_pure_is_held_to_it() -> None:
+    contracts = read_toml(ROOT / "pyproject.toml")["tool"]["importlinter"]["contracts"]
+    held = next(each["source_modules"] for each in contracts if each["name"] == "pure modules do nothing")
+    assert held == [f"kafka_steward.execution.{path.stem}" for path in SAID]
 
 
 @pytest.mark.parametrize("path", PURE, ids=lambda path: str(path.relative_to(ROOT)))

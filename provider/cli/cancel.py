@@ -9,23 +9,26 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.cli.cli_config import ActionCommand, Arg
 
-from kafka_steward.cli.arguments import PLAN_UNDER_WAY, REASON, THROTTLE
-from kafka_steward.cli.exits import Exit
-from kafka_steward.cli.foreground import end_message, exit_code, run_in_foreground, with_retries
-from kafka_steward.cli.interrupt import Interrupt, interruptible
+from kafka_steward.cli.foreground import (
+    Interrupt,
+    end_message,
+    exit_code,
+    interruptible,
+    run_in_foreground,
+    with_retries,
+)
 from kafka_steward.cli.naming import resolve_plan
-from kafka_steward.cli.output import print_error
-from kafka_steward.cli.verb import CommandContext, verb
+from kafka_steward.cli.verb import PLAN_UNDER_WAY, REASON, THROTTLE, CommandContext, Exit, print_error, verb
 
 if TYPE_CHECKING:
     from kafka_steward.assignment import TopicPartition
-    from kafka_steward.execution.cancellation.cancel_runner import Scope, SkippedPartition
-    from kafka_steward.execution.cancellation.verification import Verified
-    from kafka_steward.execution.decisions.progress import Progress
+    from kafka_steward.execution.cancel_runner import Scope, SkippedPartition
     from kafka_steward.execution.external import ExternalCancel
+    from kafka_steward.execution.progress import Progress
+    from kafka_steward.execution.verification import Verified
     from kafka_steward.hooks.steward import ClusterSession
+    from kafka_steward.journal.kip_documents import CancelRequest
     from kafka_steward.journal.records import PlanRecord
-    from kafka_steward.journal.requests import CancelRequest
 
 __all__ = ["reason_of", "cancel_interrupted", "verbs"]
 
@@ -80,7 +83,7 @@ def reason_of(call: CommandContext) -> str:
 
 
 def _cancel(call: CommandContext) -> Exit:
-    from kafka_steward.journal.requests import CancelRequest
+    from kafka_steward.journal.kip_documents import CancelRequest
 
     given, reason = call.arguments, reason_of(call)
     if given.all and given.plan is not None:
@@ -167,8 +170,8 @@ class _CancelResult:
 def _run_cancel(
     call: CommandContext, opened: ClusterSession, record: PlanRecord, asked: CancelRequest, interrupt: Interrupt
 ) -> _CancelResult:
-    from kafka_steward.execution.cancellation.cancel_runner import CancelRunner
-    from kafka_steward.execution.cancellation.verification import until_undone, verify_undone
+    from kafka_steward.execution.cancel_runner import CancelRunner
+    from kafka_steward.execution.verification import until_undone, verify_undone
 
     scope: Scope = "plan" if asked.scope == "plan" else "pending"
     undo = CancelRunner(

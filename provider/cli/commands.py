@@ -5,7 +5,7 @@ from __future__ import annotations
 from airflow.cli.cli_config import ActionCommand, GroupCommand
 
 from kafka_steward.cli import cancel, execute, journal, manage, pending, protocol, show
-from kafka_steward.cli.exits import EXIT_CODES
+from kafka_steward.cli.verb import EXIT_CODES
 
 __all__ = ["get_kafka_steward_commands"]
 

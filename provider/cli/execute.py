@@ -7,21 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.cli.cli_config import ActionCommand, Arg
 
-from kafka_steward.cli.arguments import PLAN_UNDER_WAY, THROTTLE
 from kafka_steward.cli.cancel import cancel_interrupted
-from kafka_steward.cli.exits import Exit
-from kafka_steward.cli.foreground import end_message, run_in_foreground
-from kafka_steward.cli.interrupt import Interrupt, interruptible
+from kafka_steward.cli.foreground import Interrupt, end_message, interruptible, run_in_foreground
 from kafka_steward.cli.naming import resolve_plan
-from kafka_steward.cli.output import print_error
-from kafka_steward.cli.verb import CommandContext, verb
+from kafka_steward.cli.verb import PLAN_UNDER_WAY, THROTTLE, CommandContext, Exit, print_error, verb
 from kafka_steward.errors import SlotTaken
 
 if TYPE_CHECKING:
-    from kafka_steward.execution.decisions.progress import Progress
-    from kafka_steward.execution.loop import StepRunner
+    from kafka_steward.execution.progress import Progress
+    from kafka_steward.execution.runner import StepRunner
     from kafka_steward.hooks.steward import ClusterSession
-    from kafka_steward.journal.open import Journal
+    from kafka_steward.journal.store import Journal
     from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder
 
 __all__ = ["verbs"]
@@ -127,8 +123,8 @@ def _planned(opened: ClusterSession, document: Any, interrupt: Interrupt) -> tup
 
 
 def _resume(call: CommandContext) -> Exit:
-    from kafka_steward.execution.cancellation.cancel_runner import unfinished_cancels
-    from kafka_steward.execution.interventions import resume_plan
+    from kafka_steward.execution.cancel_runner import unfinished_cancels
+    from kafka_steward.execution.lifecycle import resume_plan
 
     with call.hook.open() as opened, interruptible() as interrupt:
         undone = {record.digest: record for record in unfinished_cancels(opened.journal)}
@@ -150,7 +146,7 @@ def _resume(call: CommandContext) -> Exit:
 
 def _keep_throttle(call: CommandContext, journal: Journal, digest: str) -> None:
     """Persist a throttle that was given on the command line: other processes that step the plan have other settings."""
-    from kafka_steward.execution.interventions import change_throttle
+    from kafka_steward.execution.lifecycle import change_throttle
 
     if call.arguments.throttle is not None:
         change_throttle(journal, digest, call.arguments.throttle, call.who, "given with the command")

@@ -1,29 +1,143 @@
-"""Step a plan in the foreground to its end, with any `StepRunner`: shared by `apply`, `resume` and `cancel`."""
+"""Step a plan in the foreground to its end, with any `StepRunner`: shared by `apply`, `resume` and `cancel`.
+
+Progress goes to standard error: a bar on a terminal, periodic lines elsewhere. After Ctrl-C the current step is
+finished, then the loop stops; a second Ctrl-C stops at once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from time import sleep
+from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from kafka_steward.cli.exits import Exit
-from kafka_steward.cli.following import followed
-from kafka_steward.cli.output import print_error
+from kafka_steward.cli.verb import Exit, print_error
 from kafka_steward.errors import ClusterError, JournalError, StewardError
+from kafka_steward.escaping import printable
+from kafka_steward.triggers.progress import ProgressLog
 
 if TYPE_CHECKING:
-    from kafka_steward.cli.interrupt import Interrupt
     from kafka_steward.cli.verb import CommandContext
-    from kafka_steward.execution.decisions.progress import Progress
-    from kafka_steward.execution.loop import StepRunner
+    from kafka_steward.execution.progress import Progress
+    from kafka_steward.execution.runner import StepRunner
     from kafka_steward.settings import Settings
 
-__all__ = ["RetryingRunner", "run_in_foreground", "end_message", "exit_code", "with_retries"]
+__all__ = [
+    "Interrupt",
+    "RetryingRunner",
+    "bar_text",
+    "end_message",
+    "exit_code",
+    "followed",
+    "interruptible",
+    "run_in_foreground",
+    "with_retries",
+]
+
+
+class Interrupt:
+    """Handles signals and provides the `wait` of a loop. Only for the main thread, where Python handles signals."""
+
+    def __init__(self) -> None:
+        self._asked = self._waiting = False
+
+    def wait(self, seconds: float) -> None:
+        """Sleep. Raises KeyboardInterrupt if a signal arrived before, or arrives during the sleep."""
+        self._waiting = True
+        try:
+            if self._asked:
+                raise KeyboardInterrupt
+            sleep(seconds)
+        finally:
+            self._waiting = False
+
+    def take(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - what Python calls a handler with
+        """Handle a signal. Raises KeyboardInterrupt during `wait`, and for a second signal at any point."""
+        if self._waiting or self._asked:
+            raise KeyboardInterrupt
+        self._asked = True
+        print_error("Stopping after this step; press Ctrl-C again to stop at once.")
+
+
+@contextmanager
+def interruptible() -> Iterator[Interrupt]:
+    """Handle SIGINT and SIGTERM by an Interrupt inside the block."""
+    interrupt = Interrupt()
+    before = {number: signal.signal(number, interrupt.take) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield interrupt
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+Report = Callable[["Progress"], None]
+
+_UNITS = ("B", "kB", "MB", "GB", "TB")
+
+
+@contextmanager
+def followed() -> Iterator[Report]:
+    """Yield a function to call with each step's progress."""
+    if not sys.stderr.isatty():
+        yield ProgressLog(print_error, time.monotonic).report
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, TextColumn
+    from rich.progress import Progress as Bars
+
+    columns = (BarColumn(bar_width=30), TextColumn("{task.fields[text]}", markup=False))
+    with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
+        task = bars.add_task("plan", total=1.0, text="")
+        yield lambda progress: bars.update(task, completed=_share(progress), text=bar_text(progress))
+
+
+def _share(progress: Progress) -> float:
+    """Return the completed fraction, from 0 to 1: by bytes if there are any, because partitions differ in size."""
+    if progress.bytes_total:
+        return progress.bytes_done / progress.bytes_total
+    return progress.partitions_settled / progress.partitions_total if progress.partitions_total else 1.0
+
+
+def bar_text(progress: Progress) -> str:
+    """Return the text beside the bar: `12 of 60 partitions, 1.2 of 8.0 GB at 48.1 MB/s, 2 min 21 s left. ...`."""
+    parts = [f"{progress.partitions_settled} of {progress.partitions_total} partitions"]
+    if progress.bytes_total:
+        parts.append(_bytes_text(progress))
+    if progress.eta_s is not None:
+        parts.append(f"{_duration(progress.eta_s)} left")
+    told = f"{', '.join(parts)}."
+    worth_telling = progress.held or progress.busy or progress.stalled or not progress.in_flight
+    return f"{told} {printable(progress.sentence)}" if worth_telling else told
+
+
+def _bytes_text(progress: Progress) -> str:
+    power = 0
+    while power < len(_UNITS) - 1 and progress.bytes_total >= 1000 ** (power + 1):
+        power += 1
+    unit = 1000**power
+    told = f"{progress.bytes_done / unit:.1f} of {progress.bytes_total / unit:.1f} {_UNITS[power]}"
+    return f"{told} at {progress.bytes_per_s / 1e6:.1f} MB/s" if progress.bytes_per_s else told
+
+
+def _duration(seconds: float) -> str:
+    minutes, left = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {left} s" if minutes else f"{left} s"
+
 
 T = TypeVar("T")
 
 #: While the journal or Kafka does not answer: seconds between attempts, and the maximum number of attempts.
 _RETRY_S = 5.0
+
 _ATTEMPTS = 24
 
 
@@ -77,7 +191,7 @@ def run_in_foreground(
 
     On a signal, or an error of the cluster or the journal, print how to continue, and re-raise.
     """
-    from kafka_steward.execution.loop import run_to_end
+    from kafka_steward.execution.runner import run_to_end
 
     patient = RetryingRunner(stepper, interrupt.wait)
     try:

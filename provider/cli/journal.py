@@ -7,10 +7,8 @@ from pathlib import Path
 
 from airflow.cli.cli_config import Arg, GroupCommand
 
-from kafka_steward.cli.arguments import moment_ms, time_ago
-from kafka_steward.cli.exits import Exit
-from kafka_steward.cli.serialize import audit_facts
-from kafka_steward.cli.verb import CommandContext, verb
+from kafka_steward.cli.show import audit_facts
+from kafka_steward.cli.verb import CommandContext, Exit, moment_ms, time_ago, verb
 from kafka_steward.errors import RequestError
 
 __all__ = ["verbs"]
@@ -65,7 +63,7 @@ def verbs() -> tuple[GroupCommand, ...]:
 
 
 def _archive(call: CommandContext) -> Exit:
-    from kafka_steward.journal.archive import archive_audit
+    from kafka_steward.journal.retention import archive_audit
 
     file: Path = call.arguments.file
     with call.hook.journal(call.hook.cluster_id()) as journal:
@@ -98,7 +96,7 @@ def _pair(call: CommandContext) -> Exit:
 def _copy(call: CommandContext) -> Exit:
     from kafka_steward.hooks.steward import StewardHook
     from kafka_steward.journal.copy import copy_journal
-    from kafka_steward.journal.process import process_name
+    from kafka_steward.journal.locks import process_name
 
     source, target = call.hook, StewardHook(call.arguments.to)
     if source.conn_id == target.conn_id:

@@ -1,35 +1,100 @@
-"""Verbs that inspect or manage a plan without stepping it: verify, throttle, abandon."""
+"""Verbs that inspect or manage a plan without stepping it: verify, throttle, abandon.
+
+`verify` prints in the format of `kafka-reassign-partitions --verify`, which scripts parse.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow.cli.cli_config import ActionCommand, Arg
 
-from kafka_steward.cli.arguments import PLAN, RATE, REASON
 from kafka_steward.cli.cancel import reason_of
-from kafka_steward.cli.exits import Exit
 from kafka_steward.cli.naming import plan_by_prefix
-from kafka_steward.cli.output import print_error
-from kafka_steward.cli.serialize import plan_facts
-from kafka_steward.cli.verb import CommandContext, verb
+from kafka_steward.cli.show import plan_facts
+from kafka_steward.cli.verb import PLAN, RATE, REASON, CommandContext, Exit, print_error, verb
 from kafka_steward.errors import ClusterError, LockLost, PlanError
+from kafka_steward.journal.moves import MoveState
+from kafka_steward.journal.plans import PlanStatus
 
 if TYPE_CHECKING:
+    from kafka_steward.assignment import Assignment, TopicPartition
+    from kafka_steward.cluster.state import Partition
     from kafka_steward.hooks.steward import ClusterSession
-    from kafka_steward.journal.open import Journal
+    from kafka_steward.journal.moves import MoveRow
     from kafka_steward.journal.records import PlanRecord
+    from kafka_steward.journal.store import Journal
 
-__all__ = ["verbs"]
+__all__ = ["PartitionStatus", "exit_of", "partition_statuses", "verbs"]
+
+
+_BEGINS = "Reassignment of partition"
+
+
+@dataclass(frozen=True)
+class PartitionStatus:
+    """One partition: `code` is its own exit code, `sentence` is Kafka's own wording if Kafka has one."""
+
+    partition: TopicPartition
+    code: Exit
+    sentence: str
+
+
+def partition_statuses(
+    record: PlanRecord, rows: Sequence[MoveRow], found: Mapping[TopicPartition, Partition]
+) -> list[PartitionStatus]:
+    """Return the status of each partition of the plan, compared with the cluster's current state. Pure."""
+    return [PartitionStatus(row.topic_partition, *_status(record, row, found.get(row.topic_partition))) for row in rows]
+
+
+def exit_of(standings: Sequence[PartitionStatus]) -> Exit:
+    """Return UNFINISHED if any partition is in progress; else FAILED if any is not where it should be; else DONE."""
+    codes = {standing.code for standing in standings}
+    return next((code for code in (Exit.UNFINISHED, Exit.FAILED) if code in codes), Exit.DONE)
+
+
+def _status(record: PlanRecord, row: MoveRow, now: Partition | None) -> tuple[Exit, str]:
+    name = row.topic_partition
+    if now is None:
+        return Exit.FAILED, f"{_BEGINS} {name} cannot be verified: there is no such partition any more."
+    if None not in (row.move.topic_id, now.topic_id) and row.move.topic_id != now.topic_id:
+        return Exit.FAILED, f"{_BEGINS} {name} cannot be verified: its topic was deleted and created anew."
+    if now.reassigning:
+        return Exit.UNFINISHED, f"{_BEGINS} {name} is still in progress."
+    spared = row.state in {MoveState.DROPPED, MoveState.FAILED}
+    undone = record.status is PlanStatus.ROLLED_BACK or record.not_taken_back is not None
+    back = undone or (spared and record.status is PlanStatus.CANCELLED)
+    wanted = row.move.before if back else row.move.after
+    if now.replicas == wanted:
+        return Exit.DONE, f"{_BEGINS} {name} {'was taken back' if back else 'is completed'}."
+    return _astray(record, row, now.replicas, wanted)
+
+
+def _astray(record: PlanRecord, row: MoveRow, now: Assignment, wanted: Assignment) -> tuple[Exit, str]:
+    name = row.topic_partition
+    if not row.state.settled and not record.status.finished:
+        return Exit.UNFINISHED, f"{_BEGINS} {name} has not begun."
+    if now == row.move.before and row.detail:
+        return Exit.FAILED, f"{_BEGINS} {name} was not made: {row.detail}"
+    is_now, should = (",".join(map(str, replicas)) for replicas in (now, wanted))
+    return (
+        Exit.FAILED,
+        f"There is no active reassignment of partition {name}, but replica set is {is_now} rather than {should}.",
+    )
+
 
 _VERIFY = """\
 Prints the lines of kafka-reassign-partitions --verify, from the cluster's own word. Exit code 0: every partition
 is where the plan puts it, or was taken back; 3: some are in progress, or a throttle is still owed; 1: some are
 elsewhere."""
+
 _THROTTLE = """\
 The next step of the plan carries the rate to all brokers that its moves copy to, so within seconds while a run or
 a terminal steps it. It holds for this plan until it ends, whatever the connection or a run says; a rate that someone
 else has set on a broker, and that is stricter, is left alone. Only the journal is needed."""
+
 _ABANDON = """\
 What has arrived stays, what is in flight goes on in Kafka, and another plan may have the cluster. Only the
 journal is needed: it works while the cluster does not answer. `verify` gives the throttles back once all has
@@ -66,7 +131,7 @@ def verbs() -> tuple[ActionCommand, ...]:
 
 
 def _verify(call: CommandContext) -> Exit:
-    from kafka_steward.cli.verifying import exit_of, partition_statuses
+    from kafka_steward.cli.manage import exit_of, partition_statuses
 
     with call.hook.open() as opened:
         record = _plan(call, opened.journal)
@@ -104,7 +169,7 @@ def _settle_throttles(call: CommandContext, opened: ClusterSession) -> tuple[lis
     Returns the plans whose leases were released, and the plans that still have leases. Nothing is released while any of
     their reassignments is in flight, as after an abandoned plan: it would continue without a throttle.
     """
-    from kafka_steward.execution.detection.orphaned_throttles import plans_with_leases, release_orphaned_throttles
+    from kafka_steward.execution.upkeep import plans_with_leases, release_orphaned_throttles
 
     before = plans_with_leases(opened.journal)
     flying = opened.cluster.reassignments() if before else {}
@@ -119,7 +184,7 @@ def _settle_throttles(call: CommandContext, opened: ClusterSession) -> tuple[lis
 
 
 def _throttle(call: CommandContext) -> Exit:
-    from kafka_steward.execution.interventions import change_throttle, throttle_sentence
+    from kafka_steward.execution.lifecycle import change_throttle, throttle_sentence
 
     reason, rate = reason_of(call), call.arguments.rate
     with call.hook.journal(call.hook.cluster_id()) as journal:
@@ -130,7 +195,7 @@ def _throttle(call: CommandContext) -> Exit:
 
 
 def _abandon(call: CommandContext) -> Exit:
-    from kafka_steward.execution.interventions import abandon_plan
+    from kafka_steward.execution.lifecycle import abandon_plan
 
     reason = reason_of(call)
     # Use the journal only: an unresponsive cluster is a reason to abandon a plan.

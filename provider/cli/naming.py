@@ -8,8 +8,8 @@ from kafka_steward.errors import PlanError
 
 if TYPE_CHECKING:
     from kafka_steward.cli.verb import CommandContext
-    from kafka_steward.journal.open import Journal
     from kafka_steward.journal.records import PlanRecord
+    from kafka_steward.journal.store import Journal
 
 __all__ = ["resolve_plan", "plan_by_prefix"]
 

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.cli.cli_config import ActionCommand, Arg
 
-from kafka_steward.cli.output import print_error
-from kafka_steward.cli.verb import CommandContext, verb
+from kafka_steward.cli.verb import CommandContext, print_error, verb
 
 if TYPE_CHECKING:
-    from kafka_steward.execution.decisions.pending import PendingReplica
+    from kafka_steward.execution.pending import PendingReplica
     from kafka_steward.journal.render import Table
 
 __all__ = ["verbs"]
@@ -34,8 +33,8 @@ def verbs() -> tuple[ActionCommand, ...]:
 
 
 def _owed(call: CommandContext) -> None:
-    from kafka_steward.execution.decisions.pending import eligible_brokers
-    from kafka_steward.execution.filling.pending_replicas import list_pending
+    from kafka_steward.execution.pending import eligible_brokers
+    from kafka_steward.execution.pending_replicas import list_pending
 
     with call.hook.open() as opened:
         snapshot = opened.cluster.snapshot()

@@ -9,17 +9,13 @@ from typing import TYPE_CHECKING
 
 from airflow.cli.cli_config import ActionCommand, Arg, GroupCommand
 
-from kafka_steward.cli.arguments import REASON
-from kafka_steward.cli.exits import Exit
-from kafka_steward.cli.foreground import with_retries
-from kafka_steward.cli.interrupt import interruptible
-from kafka_steward.cli.output import print_error
-from kafka_steward.cli.verb import CommandContext, verb
+from kafka_steward.cli.foreground import interruptible, with_retries
+from kafka_steward.cli.verb import REASON, CommandContext, Exit, print_error, verb
 from kafka_steward.errors import RequestError
 from kafka_steward.escaping import printable
 
 if TYPE_CHECKING:
-    from kafka_steward.journal.documents import ChunkPartition
+    from kafka_steward.journal.kip_documents import ChunkPartition
 
 __all__ = ["verbs"]
 
@@ -67,7 +63,7 @@ def _queue_verbs() -> tuple[ActionCommand, ...]:
 
 
 def _disable(call: CommandContext) -> None:
-    from kafka_steward.execution.reassignment_disable import disable_reassignment
+    from kafka_steward.execution.readiness import disable_reassignment
 
     with call.hook.journal(call.hook.cluster_id()) as journal:
         sentence = disable_reassignment(journal, who=call.who, reason=call.arguments.reason)
@@ -75,7 +71,7 @@ def _disable(call: CommandContext) -> None:
 
 
 def _enable(call: CommandContext) -> None:
-    from kafka_steward.execution.reassignment_disable import enable_reassignment
+    from kafka_steward.execution.readiness import enable_reassignment
 
     with call.hook.journal(call.hook.cluster_id()) as journal:
         sentence = enable_reassignment(journal, who=call.who, reason=call.arguments.reason)
@@ -83,7 +79,7 @@ def _enable(call: CommandContext) -> None:
 
 
 def _bounce(call: CommandContext) -> None:
-    from kafka_steward.execution.announced_restarts import announce_restart
+    from kafka_steward.execution.readiness import announce_restart
 
     with call.hook.journal(call.hook.cluster_id()) as journal:
         sentence = announce_restart(journal, call.arguments.broker, who=call.who, lasts_ms=call.arguments.ms)
@@ -91,7 +87,7 @@ def _bounce(call: CommandContext) -> None:
 
 
 def _add(call: CommandContext) -> None:
-    from kafka_steward.document_api.queueing import queue_add
+    from kafka_steward.document_api.documents import queue_add
 
     try:
         text = Path(call.arguments.file).read_text()
@@ -104,7 +100,7 @@ def _add(call: CommandContext) -> None:
 
 
 def _list(call: CommandContext) -> None:
-    from kafka_steward.document_api.queueing import queue_list
+    from kafka_steward.document_api.documents import queue_list
     from kafka_steward.journal.render import Table
 
     with call.hook.journal(call.hook.cluster_id()) as journal:
@@ -118,7 +114,7 @@ def _line(queued: ChunkPartition) -> tuple[str, str]:
 
 
 def _remove(call: CommandContext) -> None:
-    from kafka_steward.document_api.queueing import queue_remove
+    from kafka_steward.document_api.documents import queue_remove
 
     with call.hook.journal(call.hook.cluster_id()) as journal:
         removed = queue_remove(journal, who=call.who)

@@ -1,14 +1,21 @@
 """KafkaCluster: the Kafka requests of Kafka Steward, with its own names and dataclasses.
 
+Decoding the partitions of a large cluster occupies the interpreter, in kafka-python's thread and in ours. One such
+thread barely delays the others. Ten at a time do, since each gets its time slice before the event loop of a triggerer
+runs again: large responses are decoded one after the other.
+
+An error for a whole request is raised; errors per partition are returned.
+
 The same code supports ZooKeeper-mode and KRaft clusters. `calls` implements waiting, retries and the handling of
 missing responses; `requests` and `configs` build requests and parse responses.
 """
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from types import TracebackType
 from typing import Any
@@ -20,16 +27,57 @@ from kafka_steward.cluster.configs import ConfigChange
 from kafka_steward.cluster.connection import checked_config
 from kafka_steward.cluster.lag import without_stray_replicas
 from kafka_steward.cluster.metadata_freshness import MetadataReconciler
-from kafka_steward.cluster.refusals import partition_errors, raise_request_error
 from kafka_steward.cluster.state import Broker, LogDir, Reassignment, Snapshot
 from kafka_steward.cluster.transport import KafkaTransport, batches
-from kafka_steward.cluster.turns import limit_concurrent_decoding
-from kafka_steward.errors import ClusterError, KafkaRefused
+from kafka_steward.errors import ClusterError, KafkaRefused, KafkaTimeout
 
-__all__ = ["KafkaCluster"]
+__all__ = ["KafkaCluster", "limit_concurrent_decoding", "partition_errors", "raise_request_error"]
+
+
+#: Seconds that a snapshot waits for earlier ones. Then it proceeds, so that a stalled cluster does not block others.
+MAX_WAIT_S = 3.0
+
+_turn = threading.Lock()
+
+
+@contextmanager
+def limit_concurrent_decoding(patience_s: float = MAX_WAIT_S) -> Iterator[None]:
+    """Enter the context when no other thread of this process is in it, or after `patience_s` seconds at the latest."""
+    mine = _turn.acquire(timeout=patience_s)
+    try:
+        yield
+    finally:
+        if mine:
+            _turn.release()
+
+
+def raise_request_error(response: Any, doing: str) -> None:
+    """Raise KafkaRefused if the whole request was refused."""
+    code = int(getattr(response, "error_code", 0) or 0)
+    if code:
+        raise requests.refusal(code, getattr(response, "error_message", None), doing)
+
+
+def partition_errors(
+    asked: Iterable[TopicPartition], outcomes: Mapping[TopicPartition, tuple[int, str | None]], what: str
+) -> dict[TopicPartition, KafkaRefused | None]:
+    """Return None, or Kafka's refusal, per requested partition. Raises KafkaTimeout when one error is a time-out."""
+    late = sorted(partition for partition, (code, _) in outcomes.items() if code == requests.TIMED_OUT)
+    if late:
+        raise KafkaTimeout(
+            f"Kafka did not confirm {what} of {late[0]} in time; it may have been applied all the same: list what is "
+            "in flight before asking again."
+        )
+    results: dict[TopicPartition, KafkaRefused | None] = {}
+    for partition in asked:
+        code, message = outcomes.get(partition, (requests.UNKNOWN_ERROR, "the answer does not mention it"))
+        results[partition] = requests.refusal(code, message, f"{what} of {partition}") if code else None
+    return results
+
 
 #: The metadata propagation delay: twice the longest measured lag of a broker behind the controller.
 PROPAGATION_DELAY_S = 0.5
+
 #: API keys whose support identifies the kind of a broker.
 _DESCRIBE_QUORUM, _DESCRIBE_CLUSTER = 55, 60
 

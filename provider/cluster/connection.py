@@ -1,5 +1,7 @@
 """Client settings of a cluster: kafka-python's settings, validated, or translated from an Airflow `kafka` connection.
 
+A security setting that would not be used is refused instead of silently ignored.
+
 Airflow's own `kafka` connections are written for librdkafka (`bootstrap.servers`, `sasl.username`). Most of their keys
 have an equivalent in kafka-python. Keys that concern only producers and consumers are ignored. The few keys that cannot
 be translated are refused by name, because a security setting that is silently dropped is worse than an error.
@@ -7,7 +9,10 @@ be translated are refused by name, because a security setting that is silently d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import ssl
+import sys
+from collections.abc import Callable, Collection, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +20,112 @@ from kafka import KafkaAdminClient
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
 from kafka_steward.cluster.oauth import TokenProvider
-from kafka_steward.cluster.security import check_security
 from kafka_steward.errors import SettingError
 from kafka_steward.values import shown, switch, whole_number
 
-__all__ = ["Secret", "checked_config", "client_config", "is_client_key"]
+__all__ = ["Secret", "check_security", "checked_config", "client_config", "is_client_key"]
+
+
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+
+_PASSWORD = ("sasl_plain_username", "sasl_plain_password")
+
+_KERBEROS = ("sasl_kerberos_name", "sasl_kerberos_service_name", "sasl_kerberos_domain_name")
+
+#: The settings that each mechanism uses.
+_USED: Mapping[str, Collection[str]] = {
+    "PLAIN": _PASSWORD,
+    "SCRAM-SHA-256": _PASSWORD,
+    "SCRAM-SHA-512": _PASSWORD,
+    "GSSAPI": _KERBEROS,
+    "OAUTHBEARER": ("sasl_oauth_token_provider", "sasl_oauth_config"),
+    "AWS_MSK_IAM": (),
+}
+
+#: The settings that each mechanism requires, and a description of them.
+_NEEDED: Mapping[str, tuple[Collection[str], str]] = {
+    **dict.fromkeys(("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"), (_PASSWORD, "a user name and a password")),
+    "OAUTHBEARER": (("sasl_oauth_token_provider",), "the dotted path of a class or function that gives tokens"),
+}
+
+#: The package that kafka-python needs for each mechanism.
+_PACKAGES = {"AWS_MSK_IAM": "botocore", "GSSAPI": "sspi" if sys.platform == "win32" else "gssapi"}
+
+#: Settings that have an effect only together with another one.
+_TOGETHER = {"ssl_keyfile": "ssl_certfile", "ssl_password": "ssl_certfile"}
+
+
+def check_security(config: Mapping[str, Any]) -> None:
+    """Raise SettingError unless protocol, mechanism, credentials and certificates are consistent.
+
+    The message contains the remedy. A setting that is None or empty counts as not set.
+    """
+    given = {name: value for name, value in config.items() if value not in (None, "")}
+    protocol = given.get("security_protocol", "PLAINTEXT")
+    # kafka-python treats any other value as PLAINTEXT.
+    if protocol not in PROTOCOLS:
+        raise SettingError(
+            f"The Kafka setting security_protocol is {protocol!r}; it takes one of {', '.join(PROTOCOLS)}."
+        )
+    _refuse_unused(given, protocol)
+    _check_certificates(given)
+    if protocol.startswith("SASL"):
+        _check_mechanism(given, protocol)
+
+
+def _refuse_unused(given: Mapping[str, Any], protocol: str) -> None:
+    sasl, tls = protocol.startswith("SASL"), protocol.endswith("SSL")
+    for name in sorted(given):
+        if name.startswith("sasl_") and not sasl:
+            fitting = "SASL_SSL" if tls else "SASL_SSL (or SASL_PLAINTEXT, without encryption)"
+        elif name.startswith("ssl_") and not tls:
+            fitting = "SASL_SSL" if sasl else "SSL (or SASL_SSL, with a login)"
+        else:
+            continue
+        raise SettingError(
+            f"The Kafka setting {name} is given, and the security protocol {protocol} does not use it; set "
+            f"security_protocol to {fitting}, or remove {name}."
+        )
+
+
+def _check_certificates(given: Mapping[str, Any]) -> None:
+    for name, needed in _TOGETHER.items():
+        if name in given and needed not in given:
+            raise SettingError(
+                f"The Kafka setting {name} is of no use without {needed}; set that too, or remove {name}."
+            )
+    if "ssl_context" not in given:
+        return
+    if not isinstance(given["ssl_context"], ssl.SSLContext):
+        raise SettingError("The Kafka setting ssl_context is no SSLContext of Python; use ssl_cafile and its like.")
+    others = sorted(name for name in given if name.startswith("ssl_") and name != "ssl_context")
+    if others:
+        raise SettingError(f"The Kafka setting {others[0]} is of no use beside an ssl_context; remove one of the two.")
+
+
+def _check_mechanism(given: Mapping[str, Any], protocol: str) -> None:
+    mechanism = str(given.get("sasl_mechanism"))
+    if mechanism not in _USED:
+        raise SettingError(f"The Kafka setting sasl_mechanism is {mechanism}; it takes one of {', '.join(_USED)}.")
+    needed, words = _NEEDED.get(mechanism, ((), ""))
+    for name in (name for name in needed if name not in given):
+        raise SettingError(f"The Kafka setting {name} is missing; {mechanism} needs {words}.")
+    unused = sorted(
+        name for name in given if name.startswith("sasl_") and name not in (*_USED[mechanism], "sasl_mechanism")
+    )
+    if unused:
+        raise SettingError(
+            f"The Kafka setting {unused[0]} is given, and the mechanism {mechanism} does not use it; set another "
+            f"sasl_mechanism, or remove {unused[0]}."
+        )
+    if mechanism == "AWS_MSK_IAM" and protocol != "SASL_SSL":
+        raise SettingError("The mechanism AWS_MSK_IAM works over TLS only; set security_protocol to SASL_SSL.")
+    package = _PACKAGES.get(mechanism)
+    if package and find_spec(package) is None:
+        raise SettingError(
+            f"The mechanism {mechanism} needs the Python package {package}, which is not installed here."
+        )
+
 
 #: Our defaults, where kafka-python's time-out is too long for a step that must end within a minute, or its maximum
 #: reconnect back-off is too long for a broker that has just restarted.
@@ -29,20 +135,28 @@ DEFAULTS: Mapping[str, Any] = {
     "bootstrap_timeout_ms": 8_000,
     "reconnect_backoff_max_ms": 500,
 }
+
 _SECRETS = ("sasl_plain_password", "ssl_password", "proxy_url", "socks5_proxy")
+
 _FILES = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_crlfile")
+
 #: kafka-python's hooks for its internals: not allowed in a connection's extra.
 _INTERNAL = frozenset(
     {"kafka_client", "selector", "metric_reporters", "metrics_num_samples", "metrics_sample_window_ms"}
 )
+
 #: Our own setting: librdkafka's sasl.oauthbearer.config, which is passed to our token provider.
 _OAUTH_CONFIG = "sasl_oauth_config"
+
 _KNOWN = (frozenset(KafkaAdminClient.DEFAULT_CONFIG) - _INTERNAL) | {_OAUTH_CONFIG}
+
 #: kafka-python's settings that are whole numbers: those with such a default, and two with the system's default.
 _WHOLE = frozenset(
     name for name, value in KafkaAdminClient.DEFAULT_CONFIG.items() if isinstance(value, int) and value is not True
 ) & _KNOWN | {"receive_buffer_bytes", "send_buffer_bytes"}
+
 _MOST = 2**31 - 1
+
 #: Settings for which two keys must have the same value: otherwise one of them would be silently overridden.
 _SINGLE = ("sasl_", "ssl_", "security_", "bootstrap_servers")
 
@@ -62,11 +176,13 @@ _TEXT: Mapping[str, str] = {
     "ssl.key.password": "ssl_password",
     "ssl.crl.location": "ssl_crlfile",
 }
+
 _UPPER: Mapping[str, str] = {
     "security.protocol": "security_protocol",
     "sasl.mechanism": "sasl_mechanism",
     "sasl.mechanisms": "sasl_mechanism",
 }
+
 _MILLISECONDS: Mapping[str, str] = {
     "socket.timeout.ms": "request_timeout_ms",
     "request.timeout.ms": "request_timeout_ms",
@@ -76,6 +192,7 @@ _MILLISECONDS: Mapping[str, str] = {
     "connections.max.idle.ms": "connections_max_idle_ms",
     "retry.backoff.ms": "retry_backoff_ms",
 }
+
 #: Prefixes of librdkafka's keys that affect neither the cluster nor the principal of the connection: settings of
 #: producers, consumers, and librdkafka's own logging, queues and sockets.
 _IGNORED_TEXT = (
@@ -86,6 +203,7 @@ _IGNORED_TEXT = (
     "request.required.acks retries session.timeout.ms socket. statistics. stats_cb sticky. throttle_cb topic. "
     "transaction"
 )
+
 _IGNORED = tuple(_IGNORED_TEXT.split())
 
 

@@ -19,16 +19,6 @@ from typing import Any, NoReturn, TypeVar
 import kafka.errors
 
 from kafka_steward.cluster import requests
-from kafka_steward.cluster.exchange import (
-    RETRIABLE,
-    TIMEOUTS,
-    Request,
-    error_text,
-    is_unknown_broker,
-    refresh_nodes,
-    send,
-    send_all,
-)
 from kafka_steward.cluster.session import REFUSED, Session, authentication_failed
 from kafka_steward.errors import (
     BrokerUnreachable,
@@ -39,7 +29,79 @@ from kafka_steward.errors import (
     WrongCluster,
 )
 
-__all__ = ["KafkaTransport", "batches"]
+__all__ = [
+    "KafkaTransport",
+    "RETRIABLE",
+    "Request",
+    "TIMEOUTS",
+    "batches",
+    "error_text",
+    "is_unknown_broker",
+    "refresh_nodes",
+    "send",
+    "send_all",
+]
+
+
+TIMEOUTS = (kafka.errors.KafkaTimeoutError, kafka.errors.RequestTimedOutError)
+
+RETRIABLE = (kafka.errors.RetriableError, kafka.errors.UnknownBrokerIdError)
+
+#: kafka-python's own timer closes a stalled connection; ours, a little later, covers a connection that was never made.
+_GRACE_MS = 250
+
+#: A factory of requests: each attempt needs a new one, since brokers may support different versions.
+Request = Callable[[], Any]
+
+
+async def send(manager: Any, request: Any, node: int, timeout_ms: int) -> Any:
+    """Send a request to one broker and return its response. Raises kafka-python's errors."""
+    sent = manager.send(request, node_id=node, request_timeout_ms=timeout_ms)
+    return await manager.wait_for(sent, timeout_ms + _GRACE_MS)
+
+
+async def send_all(manager: Any, asked: Mapping[int, Request], timeout_ms: int) -> dict[int, Any]:
+    """Send requests to all brokers concurrently; return the responses, or kafka-python's errors, by broker."""
+    deadline = time.monotonic() + (timeout_ms + _GRACE_MS) / 1000
+    pending = {broker: _sent(manager, request, broker, timeout_ms) for broker, request in asked.items()}
+    return {broker: await _settled(manager, sent, deadline) for broker, sent in pending.items()}
+
+
+async def refresh_nodes(manager: Any, timeout_ms: int) -> None:
+    """Refresh kafka-python's table of brokers; if that fails, unknown brokers stay unknown."""
+    try:
+        await manager.wait_for(manager.call_soon(manager.cluster.refresh_metadata), timeout_ms)
+    except kafka.errors.KafkaError:
+        return
+
+
+def is_unknown_broker(answer: Any) -> bool:
+    """Return whether `answer` is the error for a broker that is missing in kafka-python's table of brokers."""
+    return isinstance(answer, kafka.errors.UnknownBrokerIdError)
+
+
+def error_text(error: Exception) -> str:
+    """Return the message of an error, without its class; the class name if it has no message."""
+    if is_unknown_broker(error):
+        return "the cluster does not list it"
+    return str(error.args[0]) if error.args else type(error).__name__
+
+
+def _sent(manager: Any, request: Request, broker: int, timeout_ms: int) -> Any:
+    try:
+        return manager.send(request(), node_id=broker, request_timeout_ms=timeout_ms)
+    except kafka.errors.KafkaError as error:
+        return error
+
+
+async def _settled(manager: Any, sent: Any, deadline: float) -> Any:
+    if isinstance(sent, kafka.errors.KafkaError):
+        return sent
+    try:
+        return await manager.wait_for(sent, max(1, (deadline - time.monotonic()) * 1000))
+    except kafka.errors.KafkaError as error:
+        return error
+
 
 #: The maximum number of items per request: a ZooKeeper-mode controller needs about 15 ms for each partition of a
 #: request, and the request has one time-out.
@@ -47,9 +109,12 @@ BATCH = 50
 
 #: The number of attempts at a read, on different brokers, within the time of one request.
 READ_ATTEMPTS = 3
+
 _PAUSE_S = 0.2
+
 #: The minimum time of an attempt, even of the last one.
 _LEAST_MS = 1000
+
 Item = TypeVar("Item")
 
 

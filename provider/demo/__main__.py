@@ -8,12 +8,11 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 
-from kafka_steward.demo.scene import Scene, airflow_in, create_topics, folder
 from kafka_steward.demo.screen import Screen
-from kafka_steward.demo.story import play
+from kafka_steward.demo.story import Scene, airflow_in, create_topics, folder, play
 from kafka_steward.errors import StewardError
 from kafka_steward.sandbox import start
-from kafka_steward.sandbox.airflow_dags import AirflowDag
+from kafka_steward.sandbox.airflow import AirflowDag
 
 _GRACE_S = 10.0
 _THROTTLE = 8_000_000

@@ -10,12 +10,11 @@ from typing import Any, TypeVar
 
 from kafka_steward.errors import StewardError
 from kafka_steward.journal import paths
-from kafka_steward.journal.documents import FailedBroker
+from kafka_steward.journal.kip_documents import FailedBroker
 from kafka_steward.journal.moves import MoveRow, MoveState
-from kafka_steward.journal.open import Journal
 from kafka_steward.journal.records import PlanRecord
-from kafka_steward.sandbox.airflow import AirflowSilent
-from kafka_steward.sandbox.airflow_dags import AirflowDag
+from kafka_steward.journal.store import Journal
+from kafka_steward.sandbox.airflow import AirflowDag, AirflowSilent
 
 __all__ = [
     "DemoFailed",

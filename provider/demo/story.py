@@ -1,34 +1,119 @@
-"""The course of the demo: a cluster with data, a broker that fails, and the heal by Kafka Steward."""
+"""The demo's course: a cluster with data, a broker that fails, and the heal by Kafka Steward.
+
+Its environment is a real Kafka cluster, a real Airflow, topics with data, and one DAG file.
+"""
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 import time
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.demo import follow
-from kafka_steward.demo.scene import Scene
-from kafka_steward.demo.screen import Bar, Screen
-from kafka_steward.demo.tables import (
+from kafka_steward.demo.screen import (
     BROKER_COLUMNS,
     TRAIL_COLUMNS,
+    Bar,
+    Screen,
     broker_rows,
     cluster_rows,
     trail_rows,
     under_replicated,
 )
-from kafka_steward.journal.open import Journal, open_journal
+from kafka_steward.errors import StewardError
 from kafka_steward.journal.records import PlanRecord
+from kafka_steward.journal.store import Journal, open_journal
+from kafka_steward.sandbox import Sandbox
+from kafka_steward.sandbox.airflow import AirflowDag, LocalAirflow
+from kafka_steward.sandbox.java import java
 
-__all__ = ["DemoResult", "play"]
+__all__ = ["CONNECTION", "DAG_FILE", "DemoResult", "Scene", "airflow_in", "create_topics", "folder", "play"]
+
+
+CONNECTION = "kafka_steward_default"
+
+#: The complete DAG file that a user writes.
+DAG_FILE = """\
+# Airflow reads only those DAG files that name it, so this line stays.
+from kafka_steward.dags import heal
+heal_cluster = heal()
+"""
+
+_TOPICS = ("clicks", "orders", "payments")
+
+_PARTITIONS = 24
+
+_BYTES = 40_000_000
+
+
+@dataclass(frozen=True)
+class Scene:
+    """The environment of the demo. `grace_s` is the time in seconds until a missing broker counts as failed."""
+
+    sandbox: Sandbox
+    airflow: LocalAirflow
+    heal: AirflowDag
+    journal_url: str
+    grace_s: float
+
+
+@contextmanager
+def folder(*, keep: bool) -> Iterator[Path]:
+    """Yield a folder for all files of the demo, which is removed at the end; after a failure it keeps the logs."""
+    path = Path(tempfile.mkdtemp(prefix="kafka-steward-demo-"))
+    try:
+        yield path
+    except StewardError:
+        raise
+    except BaseException:
+        shutil.rmtree(path, ignore_errors=True)
+        raise
+    if not keep:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def airflow_in(home: Path, bootstrap: str, *, grace_s: float, throttle: int) -> tuple[LocalAirflow, str]:
+    """Return an Airflow that is configured for the cluster, not started yet, and the URL of its journal."""
+    journal_url = f"sqlite:///{home}/journal.db"
+    extra = {
+        "journal": journal_url,
+        "workspace": str(home / "workspace"),
+        "heal_failure_interval": grace_s,
+        "heal_chunk_size": 12,
+        "throttle": throttle,
+    }
+    connection = {"conn_type": "kafka_steward", "host": bootstrap, "extra": extra}
+    airflow = LocalAirflow(home, connections={CONNECTION: connection}, environment={"JAVA_HOME": str(java().home)})
+    airflow.dags.mkdir(parents=True)
+    (airflow.dags / "heal.py").write_text(DAG_FILE)
+    return airflow, journal_url
+
+
+def create_topics(sandbox: Sandbox) -> str:
+    """Create the topics and fill them; return a summary."""
+    for topic in _TOPICS:
+        sandbox.create_topics(topic, partitions=_PARTITIONS, replication_factor=3)
+        sandbox.fill(topic, _BYTES)
+    sandbox.wait_replicated(_TOPICS)
+    return (
+        f"{', '.join(_TOPICS)}: {len(_TOPICS) * _PARTITIONS} partitions, replication factor 3, "
+        f"{len(_TOPICS) * _BYTES // 1_000_000} MB of data"
+    )
+
 
 _MEGABYTE = 1_000_000
+
 _DETECTED_WITHIN_S = 60.0
+
 _PLANNED_WITHIN_S = 300.0
+
 _HEALED_WITHIN_S = 600.0
 
 

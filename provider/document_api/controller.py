@@ -4,36 +4,100 @@ No state that matters is kept in memory: a poll starts from the tree and the clu
 controller. That order is reassignments in flight, then requests and the queue, then `/admin/reassign_partitions`. A
 later source never takes a partition from an earlier source of the other route. So a poll after a crash, or concurrent
 with another process that polls, needs no special handling.
+
+`/admin/reassign_partitions` is read and never changed: Kafka executes it by itself, and if anyone else changes that
+node, its controller loses the watch (KAFKA-9478). So these reassignments are only recorded as in flight, marked
+`legacy`, where KIP-236 keeps such records. The record is deleted when the reassignment has ended.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.document_api.document_plans import DocumentPlan, DocumentPlans, blocked_reason
+from kafka_steward.cluster.state import Snapshot
+from kafka_steward.document_api.documents import (
+    RequestDocument,
+    no_longer_waiting,
+    read_queue,
+    read_requests,
+    remove_started,
+    removed_before_start,
+)
 from kafka_steward.document_api.external_guard import ExternalReassignmentGuard
-from kafka_steward.document_api.legacy_requests import track_legacy_reassignments
 from kafka_steward.document_api.partial_cancel import PartialCancel
-from kafka_steward.document_api.plan_scheduler import SOON_S, PlanScheduler, PollResult
-from kafka_steward.document_api.queueing import no_longer_waiting, remove_started, removed_before_start
-from kafka_steward.document_api.request_documents import RequestDocument, read_queue, read_requests
+from kafka_steward.document_api.plans import (
+    SOON_S,
+    DocumentPlan,
+    DocumentPlans,
+    PlanScheduler,
+    PollResult,
+    blocked_reason,
+)
 from kafka_steward.document_api.request_intake import RequestIntake, active_reassignments
-from kafka_steward.errors import LockLost, NodeExists, NodeMissing, VersionConflict
+from kafka_steward.document_api.request_rules import ActiveReassignment
+from kafka_steward.errors import DocumentError, KafkaRefused, LockLost, NodeExists, NodeMissing, VersionConflict
 from kafka_steward.execution.cancel_signal import consume_cancel_signal
-from kafka_steward.execution.lock_holder import lock_holder_id
+from kafka_steward.execution.in_flight_records import delete_in_flight, list_in_flight, record_external
 from kafka_steward.execution.ports import ClusterPort
-from kafka_steward.execution.reassignment_disable import disabled_reason
+from kafka_steward.execution.readiness import disabled_reason
 from kafka_steward.execution.repair import with_repair
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Actor
-from kafka_steward.journal.changes import remove
+from kafka_steward.journal.kip_documents import ChunkPartition, InFlight, Request
 from kafka_steward.journal.listing import SWEEP_MS, WRITTEN, sweep
-from kafka_steward.journal.open import Journal
+from kafka_steward.journal.locks import lock_holder_id
+from kafka_steward.journal.store import Journal
+from kafka_steward.journal.tree import remove
 from kafka_steward.settings import Settings
 
-__all__ = ["PollResult", "DocumentController"]
+__all__ = ["DocumentController", "PollResult", "track_legacy_reassignments"]
+
+
+def track_legacy_reassignments(
+    cluster: ClusterPort, journal: Journal, under_way: Mapping[TopicPartition, ActiveReassignment]
+) -> list[str]:
+    """Record reassignments submitted by the legacy znode, and delete the records of ended ones; returns messages.
+
+    `under_way` are reassignments in flight or waiting by the other route. Such a partition is not recorded a second
+    time (KIP-236); a message reports it if the two targets differ.
+    """
+    noted = [name for name, each in list_in_flight(journal.tree).items() if each.plan is None and each.legacy]
+    node = journal.tree.get(paths.REASSIGN_PARTITIONS)
+    if node is None and not noted:
+        return []
+    try:
+        asked = () if node is None else Request.from_node(node).partitions
+    except DocumentError as error:
+        return [f"Left to Kafka: {error}"]
+    try:
+        snapshot = cluster.snapshot(sorted({each.topic for each in asked} | {name.topic for name in noted}))
+    except KafkaRefused as error:
+        return [f"{paths.REASSIGN_PARTITIONS} is left to Kafka, which lets us not read what it names: {error}"]
+    for each in asked:
+        if each.topic_partition not in under_way and each.topic_partition in snapshot.partitions:
+            record_external(journal.tree, each.topic_partition, _noted(each, snapshot))
+    named = {each.topic_partition: each.replicas for each in asked}
+    delete_in_flight(
+        journal.tree, None, [name for name in noted if name not in named and not _is_in_flight(name, snapshot)]
+    )
+    return [
+        f"{name} is asked for by {paths.REASSIGN_PARTITIONS} too, and is being reassigned by a request already."
+        for name, target in sorted(named.items())
+        if name in under_way and not under_way[name].legacy and under_way[name].target != target
+    ]
+
+
+def _noted(asked: ChunkPartition, snapshot: Snapshot) -> InFlight:
+    partition = snapshot.partitions.get(asked.topic_partition)
+    before = () if partition is None else [each for each in partition.replicas if each not in partition.adding]
+    return InFlight(asked.original_replicas, asked.replicas, legacy=True, top=len(before) or None)
+
+
+def _is_in_flight(name: TopicPartition, snapshot: Snapshot) -> bool:
+    partition = snapshot.partitions.get(name)
+    return partition is not None and partition.reassigning
 
 
 class DocumentController:

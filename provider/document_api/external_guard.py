@@ -15,19 +15,17 @@ from typing import TYPE_CHECKING, Any
 from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster.state import Partition, Snapshot
 from kafka_steward.errors import ClusterError, DocumentError
-from kafka_steward.execution.audited_calls import AuditedCalls
-from kafka_steward.execution.decisions.rollback import cancel_forbidden_reason
+from kafka_steward.execution.effects import AuditedCalls
 from kafka_steward.execution.in_flight_records import list_in_flight
-from kafka_steward.execution.lock_holder import lock_holder_id
 from kafka_steward.execution.ports import ClusterPort
-from kafka_steward.execution.reassignment_disable import disabled_reason
+from kafka_steward.execution.readiness import disabled_reason
+from kafka_steward.execution.recovery import cancel_forbidden_reason
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
-from kafka_steward.journal.changes import remove
-from kafka_steward.journal.document import Document
-from kafka_steward.journal.fields import Fields
-from kafka_steward.journal.open import Journal
-from kafka_steward.journal.tree import Node
+from kafka_steward.journal.document import Document, Fields
+from kafka_steward.journal.locks import lock_holder_id
+from kafka_steward.journal.store import Journal
+from kafka_steward.journal.tree import Node, remove
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -11,18 +11,18 @@ from collections.abc import Collection, Sequence
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.state import Snapshot
-from kafka_steward.execution.audited_calls import AuditedCalls
-from kafka_steward.execution.decisions.moves import OPEN, Event
-from kafka_steward.execution.decisions.observe import Observation, ObservedState, observe_moves
-from kafka_steward.execution.decisions.rollback import cancel_forbidden_reason
+from kafka_steward.execution.effects import AuditedCalls
 from kafka_steward.execution.late_submissions import Retraction
 from kafka_steward.execution.move_store import Decision, MoveStore
+from kafka_steward.execution.moves import OPEN, Event
+from kafka_steward.execution.observe import Observation, ObservedState, observe_moves
 from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.execution.recovery import cancel_forbidden_reason
 from kafka_steward.execution.restoration import Restoration
 from kafka_steward.journal.audit import Action, Actor
 from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.moves import Cause, MoveRow
-from kafka_steward.journal.open import Journal
+from kafka_steward.journal.store import Journal
 
 __all__ = ["PartialCancel"]
 

@@ -12,17 +12,17 @@ from itertools import groupby
 
 from kafka_steward.assignment import Move, MoveReason, TopicPartition
 from kafka_steward.cluster.state import Partition, Snapshot
-from kafka_steward.document_api.document_plans import DocumentPlans, publish_document_plan
+from kafka_steward.document_api.documents import RequestDocument
 from kafka_steward.document_api.partial_cancel import PartialCancel
-from kafka_steward.document_api.request_documents import RequestDocument
+from kafka_steward.document_api.plans import DocumentPlans, publish_document_plan
 from kafka_steward.document_api.request_rules import ActiveReassignment, ClusterView, Decision, RequestOutcome, resolve
 from kafka_steward.errors import ClusterError, KafkaRefused
 from kafka_steward.execution.in_flight_records import delete_in_flight, list_in_flight, retarget_in_flight
-from kafka_steward.execution.lock_holder import lock_holder_id
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, Outcome
-from kafka_steward.journal.open import Journal
+from kafka_steward.journal.locks import lock_holder_id
 from kafka_steward.journal.quarantine import quarantine_document
+from kafka_steward.journal.store import Journal
 from kafka_steward.settings import Settings
 
 __all__ = ["RequestIntake", "IntakeResult", "active_reassignments"]

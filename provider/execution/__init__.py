@@ -1,1 +1,1 @@
-"""Execution of plans. `decisions` imports none of the rest; the other folders build on the modules beside them."""
+"""Execution of plans: pure modules decide, the others act. The docstring of a pure module says so."""

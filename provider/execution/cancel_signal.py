@@ -14,17 +14,16 @@ from functools import partial
 from typing import Any
 
 from kafka_steward.errors import DocumentError, PlanError
-from kafka_steward.execution.cancelling import Scope, request_cancel
 from kafka_steward.execution.external import ExternalCancel, ExternalState, cancel_external, find_external
-from kafka_steward.execution.lock_holder import lock_holder_id
+from kafka_steward.execution.lifecycle import Scope, request_cancel
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
-from kafka_steward.journal.locks import Fence
-from kafka_steward.journal.open import Journal
+from kafka_steward.journal.kip_documents import CancelRequest
+from kafka_steward.journal.locks import Fence, lock_holder_id
 from kafka_steward.journal.plans import PlanStatus
 from kafka_steward.journal.quarantine import delete_or_quarantine
-from kafka_steward.journal.requests import CancelRequest
+from kafka_steward.journal.store import Journal
 from kafka_steward.journal.tree import Node
 
 __all__ = ["CANCEL_SIGNAL", "CancelOutcome", "cancel_everything", "consume_cancel_signal", "pending_plans"]

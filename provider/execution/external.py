@@ -16,18 +16,16 @@ from typing import Any
 from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster.state import Partition, Snapshot
 from kafka_steward.errors import DocumentError
-from kafka_steward.execution.altering import alter_from
-from kafka_steward.execution.audited_calls import AuditedCalls
-from kafka_steward.execution.decisions.observe import ObservedState, observe_moves
-from kafka_steward.execution.decisions.rollback import cancel_forbidden_reason
+from kafka_steward.execution.effects import AuditedCalls, alter_from
 from kafka_steward.execution.in_flight_records import delete_in_flight, list_in_flight
+from kafka_steward.execution.observe import ObservedState, observe_moves
 from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.execution.recovery import cancel_forbidden_reason
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, Code
-from kafka_steward.journal.documents import InFlight
+from kafka_steward.journal.kip_documents import InFlight, Request
 from kafka_steward.journal.locks import Fence
-from kafka_steward.journal.open import Journal
-from kafka_steward.journal.requests import Request
+from kafka_steward.journal.store import Journal
 
 __all__ = ["ExternalCancel", "ExternalReassignment", "ExternalState", "cancel_external", "find_external"]
 

@@ -12,10 +12,9 @@ from dataclasses import replace
 from kafka_steward.assignment import Assignment, Move, TopicPartition
 from kafka_steward.errors import DocumentError
 from kafka_steward.journal import paths
-from kafka_steward.journal.changes import put, remove
-from kafka_steward.journal.documents import InFlight
+from kafka_steward.journal.kip_documents import InFlight
 from kafka_steward.journal.listing import IN_FLIGHT
-from kafka_steward.journal.tree import Node, Tree
+from kafka_steward.journal.tree import Node, Tree, put, remove
 
 __all__ = [
     "list_in_flight",

@@ -17,14 +17,14 @@ from dataclasses import dataclass, replace
 
 from kafka_steward.assignment import Assignment, Move, TopicPartition
 from kafka_steward.cluster.state import Partition
-from kafka_steward.execution.audited_calls import AuditedCalls
-from kafka_steward.execution.decisions.moves import SETTLED
+from kafka_steward.execution.effects import AuditedCalls
 from kafka_steward.execution.in_flight_records import delete_in_flight, list_in_flight, record_in_flight
+from kafka_steward.execution.moves import SETTLED
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
 from kafka_steward.journal.moves import MoveRow, MoveState, Phase
-from kafka_steward.journal.open import Journal
 from kafka_steward.journal.plans import PlanRecord, PlanStatus
+from kafka_steward.journal.store import Journal
 
 __all__ = ["Retraction", "orphans", "current_target"]
 

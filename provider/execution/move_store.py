@@ -13,16 +13,15 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from kafka_steward.assignment import Move, MoveReason, TopicPartition
-from kafka_steward.execution.decisions.holds import Held
-from kafka_steward.execution.decisions.moves import Event, next_state, phase_of
-from kafka_steward.execution.decisions.observe import CAUSES, TRANSITION_OF, Observation, ObservedState
-from kafka_steward.execution.decisions.rollback import changed_by, subject
-from kafka_steward.execution.decisions.staging import stage_of, stage_text
 from kafka_steward.execution.in_flight_records import delete_in_flight, record_in_flight
+from kafka_steward.execution.moves import Event, Held, next_state, phase_of
+from kafka_steward.execution.observe import CAUSES, TRANSITION_OF, Observation, ObservedState
+from kafka_steward.execution.recovery import changed_by, subject
+from kafka_steward.execution.staging import stage_of, stage_text
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, Outcome
 from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.moves import Cause, MoveRow, MoveState, Phase
-from kafka_steward.journal.open import Journal
+from kafka_steward.journal.store import Journal
 
 __all__ = ["Decision", "MoveStore"]
 

@@ -6,19 +6,18 @@ from collections.abc import Mapping, Sequence
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.state import LogDir, Snapshot
-from kafka_steward.execution.announced_restarts import announced_restarts
-from kafka_steward.execution.decisions.moves import OPEN
-from kafka_steward.execution.decisions.preflight_inputs import (
+from kafka_steward.execution.moves import OPEN
+from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.execution.preflight import (
     IncomingReplica,
     PreflightInputs,
     rooms_of,
     under_min_isr_elsewhere,
 )
-from kafka_steward.execution.ports import ClusterPort
-from kafka_steward.execution.reassignment_disable import disabled_reason
+from kafka_steward.execution.readiness import announced_restarts, disabled_reason
 from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.moves import MoveRow, MoveState
-from kafka_steward.journal.open import Journal
+from kafka_steward.journal.store import Journal
 from kafka_steward.journal.tree import Tree
 
 __all__ = ["restarting_brokers", "load_preflight_inputs"]

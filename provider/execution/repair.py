@@ -17,9 +17,9 @@ from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, Outcome, StoredAuditRecord
 from kafka_steward.journal.listing import RATES, THROTTLED_TOPICS
 from kafka_steward.journal.locks import LIFE_MS
-from kafka_steward.journal.open import Journal
 from kafka_steward.journal.quarantine import is_newer, quarantine_document
 from kafka_steward.journal.records import ASKED, ROLLS_BACK, Lock, Ownership, PlanRecord, PlanStatus, ThrottleLease
+from kafka_steward.journal.store import Journal
 from kafka_steward.journal.tree import Node
 
 __all__ = ["repair_documents", "with_repair"]

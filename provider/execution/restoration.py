@@ -7,19 +7,18 @@ from dataclasses import replace
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.state import Partition, Snapshot
-from kafka_steward.execution.altering import alter_from
-from kafka_steward.execution.audited_calls import AuditedCalls
-from kafka_steward.execution.decisions.moves import OPEN
-from kafka_steward.execution.decisions.observe import Observation, ObservedState
-from kafka_steward.execution.decisions.staging import is_staged, may_roll_back, stage_of
-from kafka_steward.execution.decisions.stalls import EXTERNAL_CANCEL
+from kafka_steward.execution.effects import AuditedCalls, alter_from
 from kafka_steward.execution.late_submissions import Retraction
-from kafka_steward.execution.lock_holder import lock_holder_id
 from kafka_steward.execution.move_store import Decision, MoveStore
+from kafka_steward.execution.moves import OPEN
+from kafka_steward.execution.observe import Observation, ObservedState
 from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.execution.recovery import EXTERNAL_CANCEL
+from kafka_steward.execution.staging import is_staged, may_roll_back, stage_of
 from kafka_steward.journal.audit import Action, Actor
+from kafka_steward.journal.locks import lock_holder_id
 from kafka_steward.journal.moves import Cause, MoveRow
-from kafka_steward.journal.open import Journal
+from kafka_steward.journal.store import Journal
 
 __all__ = ["Restoration", "reordered_by_others", "restore_orders"]
 

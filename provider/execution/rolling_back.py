@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from kafka_steward.assignment import Operation, TopicPartition
 from kafka_steward.errors import PlanError, SlotTaken
-from kafka_steward.execution.completion import current_slot_owner, release_slot
-from kafka_steward.execution.decisions.rollback import RollbackMoves, plan_rollback
+from kafka_steward.execution.lifecycle import current_slot_owner, release_slot
 from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.execution.recovery import RollbackMoves, plan_rollback
 from kafka_steward.execution.visibility import with_hidden
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, Code
 from kafka_steward.journal.moves import Cause, MoveState
-from kafka_steward.journal.open import Journal
 from kafka_steward.journal.plans import PlanRecord, PlanStatus
 from kafka_steward.journal.records import ROLLS_BACK
+from kafka_steward.journal.store import Journal
 from kafka_steward.planning.files.digest import plan_digest
 from kafka_steward.planning.files.formats import plan_table
 from kafka_steward.settings import Settings

@@ -1,19 +1,20 @@
-"""Execution of a plan to its end, one `step()` at a time."""
+"""Execution of a plan to its end, one `step()` at a time, in any process: a worker, a script, the command line."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import AuthenticationFailed, ClusterError, LockLost, PlanError, VersionConflict, WrongCluster
 from kafka_steward.execution.cancel_signal import consume_cancel_signal
-from kafka_steward.execution.completion import completion_of, current_slot_owner, end_plan, purge_old, release_slot
-from kafka_steward.execution.decisions.plan_window import outside_window_reason
-from kafka_steward.execution.decisions.progress import Progress, progress_of
-from kafka_steward.execution.decisions.stalls import (
+from kafka_steward.execution.concurrency import outside_window_reason
+from kafka_steward.execution.lifecycle import completion_of, current_slot_owner, end_plan, purge_old, release_slot
+from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.execution.progress import Progress, TransferRate, copied_bytes, counted_bytes, progress_of, stalled
+from kafka_steward.execution.recovery import (
     EVERY_S,
     LagSample,
     falling_behind,
@@ -21,20 +22,49 @@ from kafka_steward.execution.decisions.stalls import (
     sample_lag,
     stall_message,
 )
-from kafka_steward.execution.decisions.transfer_rate import TransferRate, copied_bytes, counted_bytes, stalled
-from kafka_steward.execution.lock_holder import lock_holder_id
-from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.repair import with_repair
 from kafka_steward.execution.rolling_back import mark_rolled_back
 from kafka_steward.execution.step import Step, StepResult
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
-from kafka_steward.journal.locks import Fence
+from kafka_steward.journal.locks import Fence, lock_holder_id
 from kafka_steward.journal.moves import MoveState
-from kafka_steward.journal.open import Journal
 from kafka_steward.journal.records import PlanRecord, PlanStatus
+from kafka_steward.journal.store import Journal
 from kafka_steward.settings import Settings
 
-__all__ = ["HANDED_BACK", "PlanRunner"]
+__all__ = ["HANDED_BACK", "PlanRunner", "StepRunner", "run_to_end"]
+
+
+class StepRunner(Protocol):
+    """The interface of an object that can be stepped to an end: a `PlanRunner`, a `CancelRunner`."""
+
+    def step(self) -> Progress:
+        """Take one step and return the progress."""
+
+
+def _ignore(_: Progress) -> None:
+    """Ignore the progress."""
+
+
+def run_to_end(
+    stepper: StepRunner,
+    wait: Callable[[float], None],
+    *,
+    interval_s: float,
+    report: Callable[[Progress], None] = _ignore,
+) -> Progress:
+    """Step until the plan has ended or needs a person; return the last progress.
+
+    `report` is called after each step. Between steps, `wait` is called with at most `interval_s` seconds. `wait` may
+    raise to stop the loop: the plan stays resumable. Raises the errors of `step`.
+    """
+    while True:
+        progress = stepper.step()
+        report(progress)
+        if progress.ended or progress.waits_for_person:
+            return progress
+        wait(progress.pause_s(interval_s))
+
 
 #: The beginning of the `detail` of a move that its plan deferred to the next plan.
 HANDED_BACK = "handed back"

@@ -9,12 +9,12 @@ import pyarrow as pa
 
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cluster.state import LogDir, Partition, Snapshot
-from kafka_steward.execution.decisions.drain_status import refuse_wrong_drain
-from kafka_steward.execution.decisions.moves import unsettled
-from kafka_steward.execution.decisions.staging import is_staged
+from kafka_steward.execution.moves import unsettled
 from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.execution.replication_status import refuse_wrong_drain
+from kafka_steward.execution.staging import is_staged
 from kafka_steward.execution.visibility import refuse_hidden
-from kafka_steward.journal.open import Journal
+from kafka_steward.journal.store import Journal
 from kafka_steward.planning.files.formats import SNAPSHOT_BROKERS, SNAPSHOT_PARTITIONS, write_snapshot
 
 __all__ = ["begun_moves", "take_snapshot"]

@@ -13,39 +13,44 @@ from dataclasses import dataclass, replace
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cluster.state import LogDir, Snapshot
 from kafka_steward.errors import ClusterError
-from kafka_steward.execution.altering import alter_from
-from kafka_steward.execution.approving import is_approved
-from kafka_steward.execution.audited_calls import AuditedCalls
-from kafka_steward.execution.decisions.concurrency import (
+from kafka_steward.execution.concurrency import (
     ConcurrencyLimits,
     active_transfers,
     admit_moves,
     eligible_rows,
     pause_left_ms,
 )
-from kafka_steward.execution.decisions.dead_broker import cancel_is_safe, dead_target_reason, unfinishable
-from kafka_steward.execution.decisions.holds import Held, HoldReason, no_progress_possible
-from kafka_steward.execution.decisions.moves import OPEN, Event, next_state, phase_of
-from kafka_steward.execution.decisions.observe import Observation, ObservedState, observe_moves
-from kafka_steward.execution.decisions.preflight import preflight
-from kafka_steward.execution.decisions.preflight_inputs import PreflightInputs
-from kafka_steward.execution.decisions.rollback import cancel_forbidden_reason, changed_by, subject
-from kafka_steward.execution.decisions.staging import completed_stages, next_stage, remaining
-from kafka_steward.execution.decisions.stalls import INDIVIDUAL_CANCEL, cancel_individually, cancelled_individually
-from kafka_steward.execution.decisions.throttle_demand import NO_DEMAND, throttle_demand
-from kafka_steward.execution.decisions.transfer_rate import arrived_bytes
+from kafka_steward.execution.effects import AuditedCalls, alter_from
 from kafka_steward.execution.late_submissions import Retraction
 from kafka_steward.execution.move_store import Decision, MoveStore
+from kafka_steward.execution.moves import OPEN, Event, Held, HoldReason, next_state, no_progress_possible, phase_of
+from kafka_steward.execution.observe import Observation, ObservedState, observe_moves
 from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.execution.preflight import PreflightInputs, preflight
 from kafka_steward.execution.preflight_inputs import load_preflight_inputs, restarting_brokers
+from kafka_steward.execution.progress import arrived_bytes
+from kafka_steward.execution.publishing import is_approved
+from kafka_steward.execution.recovery import (
+    INDIVIDUAL_CANCEL,
+    cancel_forbidden_reason,
+    cancel_individually,
+    cancel_is_safe,
+    cancelled_individually,
+    changed_by,
+    dead_target_reason,
+    subject,
+    unfinishable,
+)
 from kafka_steward.execution.restoration import Restoration
+from kafka_steward.execution.staging import completed_stages, next_stage, remaining
+from kafka_steward.execution.throttle_rates import NO_DEMAND, throttle_demand
 from kafka_steward.execution.throttles import ThrottleLeases
 from kafka_steward.execution.visibility import with_hidden
 from kafka_steward.journal.audit import Action, Actor, Code
 from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.moves import Cause, MoveRow, MoveState, Phase
-from kafka_steward.journal.open import Journal
 from kafka_steward.journal.records import PlanRecord
+from kafka_steward.journal.store import Journal
 from kafka_steward.settings import Settings
 
 __all__ = ["Step", "StepResult"]

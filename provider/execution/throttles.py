@@ -5,7 +5,7 @@ added it, a rate together with the value that was set before. The leases to rele
 minus those still needed. The next step of the plan can therefore release them, and so can the watch if no process steps
 the plan. Several plans can have a lease on the same rate; the strictest of their rates applies. The last of these plans
 restores the previous rate, and only if the current rate is still one that we set. Each step of a plan sets throttles
-again that an external change cleared, and sets its brokers to the rate that is requested now (decisions/rates.py).
+again that an external change cleared, and sets its brokers to the rate that is requested now (throttle_rates.py).
 """
 
 from __future__ import annotations
@@ -27,17 +27,16 @@ from kafka_steward.errors import (
     NodeMissing,
     VersionConflict,
 )
-from kafka_steward.execution.audited_calls import AuditedCalls
-from kafka_steward.execution.decisions.rates import returned, set_late, to_set
-from kafka_steward.execution.decisions.throttle_demand import NO_DEMAND, ThrottleDemand
-from kafka_steward.execution.lock_holder import lock_holder_id
+from kafka_steward.execution.effects import AuditedCalls
 from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.execution.throttle_rates import NO_DEMAND, ThrottleDemand, returned, set_late, to_set
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
 from kafka_steward.journal.codec import is_topic
 from kafka_steward.journal.listing import RATES
-from kafka_steward.journal.open import Journal
+from kafka_steward.journal.locks import lock_holder_id
 from kafka_steward.journal.records import ThrottleLease
+from kafka_steward.journal.store import Journal
 from kafka_steward.journal.tree import Node
 
 __all__ = ["ThrottleLeases", "release_leases_of", "leased_rates"]

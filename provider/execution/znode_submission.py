@@ -16,10 +16,8 @@ from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.errors import KafkaRefused
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.journal import paths
-from kafka_steward.journal.changes import put_new
-from kafka_steward.journal.documents import ChunkPartition
-from kafka_steward.journal.requests import Request
-from kafka_steward.journal.tree import Tree
+from kafka_steward.journal.kip_documents import ChunkPartition, Request
+from kafka_steward.journal.tree import Tree, put_new
 
 __all__ = ["MAX_ZNODE_BYTES", "ZnodeReassignmentClient"]
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from kafka_steward.cluster.connection import client_config, is_client_key
 from kafka_steward.errors import SettingError
-from kafka_steward.journal.zk_options import ZooKeeperOptions
+from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
 from kafka_steward.settings import Settings
 
 __all__ = ["ClusterConfig", "ConnectionFields", "cluster_config"]

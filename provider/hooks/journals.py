@@ -11,8 +11,8 @@ from sqlalchemy.exc import ArgumentError
 
 from kafka_steward.errors import SettingError
 from kafka_steward.hooks.access import ConnectionFields
-from kafka_steward.journal.engine import table_names
-from kafka_steward.journal.urls import secrets_of, shown_url
+from kafka_steward.journal.sql.engine import table_names
+from kafka_steward.journal.sql.urls import secrets_of, shown_url
 
 __all__ = ["journal_url", "refuse_airflows_own", "secrets_in"]
 
@@ -95,7 +95,7 @@ def _parameter(conn_id: str, name: str, value: Any) -> str:
 
 def _refuse_unknown(conn_id: str, query: Collection[str]) -> None:
     try:
-        from kafka_steward.journal.postgres import unknown_parameters  # noqa: PLC0415 - psycopg may not be installed
+        from kafka_steward.journal.sql.postgres import unknown_parameters  # noqa: PLC0415 - psycopg may not be installed
     except ImportError:
         return  # opening the journal reports this
     for name in unknown_parameters(query):

@@ -15,7 +15,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kafka_steward.journal.sql_audit import AuditTable
+    from kafka_steward.journal.sql.audit import AuditTable
 
 __all__ = ["Action", "Audit", "StoredAuditRecord", "Code", "AuditRecord", "Outcome", "Actor"]
 

@@ -13,13 +13,12 @@ from dataclasses import dataclass
 
 from kafka_steward.errors import RequestError
 from kafka_steward.journal import paths
-from kafka_steward.journal.changes import put_new
 from kafka_steward.journal.document import parse_valid
-from kafka_steward.journal.documents import Chunk
 from kafka_steward.journal.identity import mark_copied
+from kafka_steward.journal.kip_documents import Chunk
 from kafka_steward.journal.locks import Fence
-from kafka_steward.journal.open import Journal
-from kafka_steward.journal.tree import Node, Tree
+from kafka_steward.journal.store import Journal
+from kafka_steward.journal.tree import Node, Tree, put_new
 
 __all__ = ["Copied", "copy_journal"]
 

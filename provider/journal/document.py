@@ -1,29 +1,198 @@
-"""The base class of the journal's documents: an unchanged document is written as read, unknown fields are kept."""
+"""The base class of the journal's documents, and the reader of their fields.
+
+A document that was not changed is written as it was read. Unknown fields are kept. Each fault in a field has a message;
+`codec` defines the allowed values.
+"""
 
 from __future__ import annotations
 
+import json
 import logging
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar
 
+from kafka_steward.assignment import Assignment
 from kafka_steward.errors import DocumentError
 from kafka_steward.escaping import printable
-from kafka_steward.journal.fields import COMPACT, Fields, read_object, render
+from kafka_steward.journal import codec
+from kafka_steward.journal.codec import MAX_BROKERS, MAX_ID, MAX_NUMBER, MAX_WORDS, parse_json, shown
 from kafka_steward.journal.tree import Node
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["Document", "parse_valid", "warn_once"]
+__all__ = ["COMPACT", "Document", "Fields", "SPACED", "parse_valid", "read_object", "render", "warn_once"]
 
-_log = logging.getLogger(__name__)
-#: Keys of the nodes that a warning was logged for, the newest last.
-_warned: deque[str] = deque(maxlen=1000)
+
+#: The separators with which Kafka writes JSON to ZooKeeper, and which KIP-236 prints.
+COMPACT = (",", ":")
+
+#: The separators that KIP-46 prints in its documents.
+SPACED = (", ", ": ")
 
 T = TypeVar("T")
+
+
+def read_object(path: str, text: str, *, newest: int = 1) -> Fields:
+    """Return the fields of the document `text`, found at `path`.
+
+    Raises DocumentError unless it is a JSON object whose `version`, if it has one, is at most `newest`.
+    """
+    fields = Fields(path, parse_json(path, text))
+    version = fields.peek("version")
+    if isinstance(version, int) and version > newest:
+        raise DocumentError(
+            f"{printable(path)} was written by a newer Kafka Steward (version {shown(version)}; this one reads up to "
+            f"{newest}); upgrade this one."
+        )
+    return fields
+
+
+def render(values: Mapping[str, Any], extra: Mapping[str, Any], separators: tuple[str, str] = COMPACT) -> str:
+    """Return the JSON of the values that are not None, followed by the unknown fields in `extra`."""
+    known = {key: value for key, value in values.items() if value is not None}
+    return json.dumps({**known, **extra}, separators=separators)
+
+
+class Fields:
+    """The fields of one JSON object. Each is read once; `rest()` returns the remaining ones."""
+
+    def __init__(self, path: str, value: Any) -> None:
+        self._path = printable(path)
+        if not isinstance(value, dict):
+            self.refuse(f"holds {_kind(value)} where an object belongs")
+        self._values: dict[str, Any] = dict(value)
+
+    def refuse(self, what: str) -> NoReturn:
+        """Raise DocumentError; its message names the path, the fault, and the remedy."""
+        raise DocumentError(f"{self._path} {what}; mend or delete it.")
+
+    def peek(self, key: str) -> Any:
+        """Return a field's value without removing the field; None if it is absent."""
+        return self._values.get(key)
+
+    def rest(self) -> dict[str, Any]:
+        """Return the fields that were not read: unknown ones, to be written back."""
+        return self._values
+
+    def maybe(self, key: str, take: Callable[[str], T]) -> T | None:
+        """Return the field as read by `take`; None if it is absent or null."""
+        if self._values.get(key) is None:
+            self._values.pop(key, None)
+            return None
+        return take(key)
+
+    def integer(self, key: str, low: int = 0, high: int = MAX_NUMBER) -> int:
+        """Read a whole number from `low` to `high`."""
+        value = self._take(key)
+        if isinstance(value, bool) or not isinstance(value, int) or value < low:
+            self.refuse(f"has {key!r} = {shown(value)} where a whole number of at least {low} belongs")
+        if value > high:
+            self.refuse(f"has {key!r} = {shown(value)} where a whole number of at most {high} belongs")
+        return value
+
+    def partition(self, key: str) -> int:
+        """Read a partition number."""
+        return self.integer(key, high=MAX_ID)
+
+    def topic(self, key: str) -> str:
+        """Read a topic name that is valid by Kafka's rule."""
+        value = self._string(key)
+        if not codec.is_topic(value):
+            self.refuse(f"has {key!r} = {shown(value)} where a {codec.TOPIC.what} belongs")
+        return value
+
+    def digest(self, key: str) -> str:
+        """Read a string that is valid as a plan's digest."""
+        value = self._string(key)
+        if codec.DIGEST.parse(value) is None:
+            self.refuse(f"has {key!r} = {shown(value)} where a {codec.DIGEST.what} belongs")
+        return value
+
+    def text(self, key: str) -> str:
+        """Read a string that is kept unchanged; unprintable characters are an error."""
+        value = self._string(key)
+        if not codec.is_text(value):
+            self.refuse(f"has {key!r} = {shown(value)}, which holds characters that cannot be printed")
+        return value
+
+    def words(self, key: str, most: int = MAX_WORDS) -> str:
+        """Read a text of a user or of Kafka: cut to `most` characters, with unprintable characters replaced."""
+        return codec.cleaned(self._string(key), most)
+
+    def flag(self, key: str) -> bool:
+        """Read a boolean."""
+        value = self._take(key)
+        if not isinstance(value, bool):
+            self.refuse(f"has {key!r} = {shown(value)} where true or false belongs")
+        return value
+
+    def brokers(self, key: str) -> Assignment:
+        """Read a list of distinct broker ids, in order."""
+        value = self._list(key)
+        if not all(codec.is_id(each) for each in value):
+            self.refuse(f"has {key!r} = {shown(value)} where a list of broker ids belongs")
+        return self._different(key, value)
+
+    def replicas(self, key: str) -> Assignment:
+        """Read a list of distinct broker ids, and of KIP-409's placeholders -1, -2, … for pending replicas."""
+        value = self._list(key)
+        if not all(type(each) is int and -MAX_BROKERS <= each <= MAX_ID for each in value):
+            self.refuse(f"has {key!r} = {shown(value)} where a list of broker ids and placeholders belongs")
+        return self._different(key, value)
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        """Read a list of strings."""
+        value = self._list(key)
+        if not all(codec.is_text(each) for each in value):
+            self.refuse(f"has {key!r} = {shown(value)} where a list of strings belongs")
+        return tuple(value)
+
+    def objects(self, key: str) -> list[Fields]:
+        """Read a list of objects; each element is returned as `Fields`."""
+        return [Fields(f"{self._path}, {key}[{place}]", each) for place, each in enumerate(self._list(key))]
+
+    def object(self, key: str) -> Fields:
+        """Read a nested object."""
+        return Fields(f"{self._path}, {key}", self._take(key))
+
+    def _string(self, key: str) -> str:
+        value = self._take(key)
+        if not isinstance(value, str):
+            self.refuse(f"has {key!r} = {shown(value)} where a string belongs")
+        return value
+
+    def _different(self, key: str, value: list[int]) -> Assignment:
+        if len(value) > MAX_BROKERS:
+            self.refuse(f"names {len(value)} brokers in {key!r} where at most {MAX_BROKERS} belong")
+        if len(set(value)) < len(value):
+            self.refuse(f"names a broker twice in {key!r} = {shown(value)}")
+        return tuple(value)
+
+    def _list(self, key: str) -> list[Any]:
+        value = self._take(key)
+        if not isinstance(value, list):
+            self.refuse(f"has {key!r} = {shown(value)} where a list belongs")
+        return value
+
+    def _take(self, key: str) -> Any:
+        if key not in self._values:
+            self.refuse(f"has no {key!r}")
+        return self._values.pop(key)
+
+
+def _kind(value: Any) -> str:
+    kinds = {list: "a list", str: "a string", bool: "a truth value", int: "a number", float: "a number"}
+    return kinds.get(type(value), "nothing")
+
+
+_log = logging.getLogger(__name__)
+
+#: Keys of the nodes that a warning was logged for, the newest last.
+_warned: deque[str] = deque(maxlen=1000)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,16 +16,15 @@ import sqlalchemy as sa
 
 from kafka_steward.errors import DocumentError, WrongJournal
 from kafka_steward.journal import paths
-from kafka_steward.journal.changes import put_new
-from kafka_steward.journal.database import Database, insert_once, now_ms
 from kafka_steward.journal.document import Document
 from kafka_steward.journal.schema import tables
-from kafka_steward.journal.tree import Tree
+from kafka_steward.journal.sql.database import Database, insert_once, now_ms
+from kafka_steward.journal.tree import Tree, put_new
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from kafka_steward.journal.fields import Fields
+    from kafka_steward.journal.document import Fields
 
 __all__ = ["Identity", "Openings", "identify", "mark_copied", "reunite"]
 

@@ -16,14 +16,13 @@ from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
 from kafka_steward.journal.codec import BROKER, DIGEST, PARTITION, REQUEST, TOPIC, Name
 from kafka_steward.journal.document import warn_once
-from kafka_steward.journal.documents import AnnouncedRestartDocument, FailedBroker, InFlight
-from kafka_steward.journal.pending import DeferredPartitions, PendingReplicas
+from kafka_steward.journal.kip_documents import AnnouncedRestartDocument, FailedBroker, InFlight
 from kafka_steward.journal.quarantine import is_newer, quarantine_document
-from kafka_steward.journal.records import ThrottleLease
+from kafka_steward.journal.records import DeferredPartitions, PendingReplicas, ThrottleLease
 from kafka_steward.journal.tree import Node, Tree
 
 if TYPE_CHECKING:
-    from kafka_steward.journal.open import Journal
+    from kafka_steward.journal.store import Journal
 
 __all__ = [
     "APPROVALS",

@@ -1,4 +1,4 @@
-"""Two locks. A plan holds the plan slot until it ends; a process holds the step lock for one step.
+"""Two locks: a plan holds the plan slot until it ends; a process holds the step lock for one step.
 
 The plan slot never expires: a plan whose processes have all crashed still holds it, and the next process that steps the
 plan resumes it. The step lock expires after 60 s by the journal's clock, so a killed process blocks others no longer
@@ -9,32 +9,106 @@ compares the token.
 
 Neither node is ever deleted. A node that is deleted and re-created starts at version 0 again, so a late delete or
 change with version 0 would affect another process's lock: versions are comparable only within one lifetime of a node.
+
+The holder's name contains host, boot and process id, so that a dead holder on this machine is recognised.
 """
 
 from __future__ import annotations
 
+import hashlib
+import os
+import platform
+import re
+import uuid
+from contextlib import suppress
 from dataclasses import replace
+from functools import cache
+from pathlib import Path
 from types import TracebackType
 from typing import Protocol
 
-from kafka_steward.errors import (
-    DocumentError,
-    JournalError,
-    LockLost,
-    SlotTaken,
-)
+from kafka_steward.errors import DocumentError, JournalError, LockLost, SlotTaken
 from kafka_steward.journal import paths
-from kafka_steward.journal.changes import put
-from kafka_steward.journal.process import is_dead
 from kafka_steward.journal.records import Lock, Ownership
-from kafka_steward.journal.tree import Node, Tree
+from kafka_steward.journal.tree import Node, Tree, put
 
-__all__ = ["DEAD_MS", "LIFE_MS", "Fence", "FencingStore", "PlanSlot", "StepLock"]
+__all__ = [
+    "DEAD_MS",
+    "Fence",
+    "FencingStore",
+    "LIFE_MS",
+    "PlanSlot",
+    "StepLock",
+    "is_dead",
+    "lock_holder_id",
+    "process_name",
+]
+
+
+_PROC = Path("/proc")
+
+_NAME = re.compile(r"(?P<host>.+):(?P<pid>[0-9]+):(?P<place>[0-9a-f]{8})[0-9a-f]{8}")
+
+
+def process_name() -> str:
+    """Return a new name: host, process id, a hash of boot and pid namespace, and a random part, new with each call."""
+    return f"{platform.node()}:{os.getpid()}:{_host_boot_id()}{uuid.uuid4().hex[:8]}"
+
+
+def is_dead(name: str) -> bool:
+    """Return whether `name` belongs to a process of this machine that has ended. False if that is unknown."""
+    found = _NAME.fullmatch(name)
+    if (
+        not found
+        or found["host"] != platform.node()
+        or found["place"] != _host_boot_id()
+        or _host_boot_id() == _UNKNOWN_BOOT
+    ):
+        return False
+    pid = int(found["pid"])
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except (PermissionError, OverflowError):
+        return False
+    return _is_zombie(pid)
+
+
+#: The hash if the system does not identify its boot and pid namespace: no process is then considered dead.
+_UNKNOWN_BOOT = "00000000"
+
+
+@cache
+def _host_boot_id() -> str:
+    """Return a hash of this machine's boot id and the pid namespace: two containers may have the same host name."""
+    try:
+        boot = (_PROC / "sys/kernel/random/boot_id").read_text()
+        namespace = (_PROC / "self/ns/pid").readlink()
+    except OSError:
+        return _UNKNOWN_BOOT
+    return hashlib.sha256(f"{boot}{namespace}".encode()).hexdigest()[:8]
+
+
+def _is_zombie(pid: int) -> bool:
+    """Return whether the process was killed and its parent has not reaped it yet."""
+    with suppress(OSError):
+        # The name in parentheses may contain any character; the state comes after the last parenthesis.
+        return (_PROC / f"{pid}/stat").read_text().rpartition(")")[2].split()[0] in {"Z", "X"}
+    return False
+
+
+def lock_holder_id() -> str:
+    """Return host and process id for people, and a random part, so that no two steps ever share a name."""
+    return process_name()
+
 
 #: The time to live of a step lock without renewal, in milliseconds.
 LIFE_MS = 60_000
+
 #: The time to live if the holder is known to be dead.
 DEAD_MS = 10_000
+
 #: The number of attempts at a change when other processes change the same node.
 _TRIES = 10
 

@@ -1,34 +1,143 @@
 """Plans as the journal stores them: chunk documents, one row per partition, and a record that references both.
 
-Publishing writes the chunks first, the rows second, and the record last: a plan exists once its record exists. Chunks
-and rows left over from a crash before that belong to no plan and are never executed: the next publication of the same
-plan reuses them, and `purge` deletes old chunks of this kind. If tree and rows are in one SQL database, publishing is
-one transaction.
+Publishing writes the chunks first (KIP-46), the rows second, and the record last: a plan exists once its record exists.
+Chunks and rows left over from a crash before that belong to no plan and are never executed: the next publication of the
+same plan reuses them, and `purge` deletes old chunks of this kind. Chunks are deleted once they are processed. If tree
+and rows are in one SQL database, publishing is one transaction.
+
+An approval is bound to one plan by its digest.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.errors import PlanError, VersionConflict
-from kafka_steward.journal import paths
-from kafka_steward.journal.changes import put_new, remove
-from kafka_steward.journal.chunks import Chunks
-from kafka_steward.journal.document import parse_valid
+from kafka_steward.journal import codec, paths
+from kafka_steward.journal.document import Document, Fields, parse_valid
+from kafka_steward.journal.kip_documents import Chunk, ChunkPartition
 from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.moves import Cause, MoveRow, MoveState, Phase
 from kafka_steward.journal.records import ENDED, PlanRecord, PlanStatus
-from kafka_steward.journal.tree import Node, Tree
+from kafka_steward.journal.tree import Node, Tree, put_new, remove
 
 if TYPE_CHECKING:
-    from kafka_steward.journal.sql_ended import EndedPlans
-    from kafka_steward.journal.sql_moves import MoveTable
+    from typing_extensions import Self
 
-__all__ = ["MoveRow", "MoveState", "PlanRecord", "PlanStatus", "Plans"]
+    from kafka_steward.journal.sql.history import EndedPlans
+    from kafka_steward.journal.sql.moves import MoveTable
+
+__all__ = [
+    "Approval",
+    "Chunks",
+    "MOST_CHUNKS",
+    "MoveRow",
+    "MoveState",
+    "ORPHAN_MS",
+    "PlanRecord",
+    "PlanStatus",
+    "Plans",
+]
+
+
+@dataclass(frozen=True)
+class Approval(Document):
+    """`/steward/approvals/<digest>`: the plan with this digest, and no other, may be executed.
+
+    `person` is the user who approved it. It is None if a rule approved the plan; `reason` then names the rule.
+    `answered_ms` is the time of the approval by Airflow's clock, in milliseconds since 1970.
+    """
+
+    plan: str
+    person: str | None = None
+    reason: str | None = None
+    answered_ms: int | None = None
+
+    @classmethod
+    def read(cls, fields: Fields, source: str | None) -> Self:
+        """Read the document; only `plan` is required."""
+        fields.maybe("version", fields.integer)
+        plan = fields.digest("plan")
+        person, reason = (fields.maybe(key, fields.words) for key in ("person", "reason"))
+        answered_ms = fields.maybe("answered_ms", fields.integer)
+        return cls(plan, person, reason, answered_ms, extra=fields.rest(), source=source)
+
+    def values(self) -> dict[str, Any]:
+        """Return the fields in the order in which they are written."""
+        fields = {"plan": self.plan, "person": self.person, "reason": self.reason, "answered_ms": self.answered_ms}
+        return {"version": self.VERSION, **fields}
+
+
+#: The limit on the chunks of one plan: its record is one document and names all of them.
+MOST_CHUNKS = 20_000
+
+#: Age in milliseconds at which a chunk that no plan names is considered left over from a crash.
+ORPHAN_MS = 3_600_000
+
+
+class Chunks:
+    """The chunk nodes of one tree."""
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+
+    def write(self, record: PlanRecord, moves: Sequence[Move], only: Collection[int] | None = None) -> tuple[str, ...]:
+        """Write a plan's chunks, or only those numbered in `only`; nodes of an earlier attempt are reused.
+
+        Returns the names of their nodes, in order; the name is empty for a chunk that is not written. Raises PlanError
+        if there are more than `MOST_CHUNKS`.
+        """
+        wanted_chunks = _chunks(record, moves)
+        if len(wanted_chunks) > MOST_CHUNKS:
+            raise PlanError(
+                f"Plan {record.digest[:12]} has {len(wanted_chunks)} chunks, and a plan may have {MOST_CHUNKS}; make "
+                "it anew with a larger chunk_size (heal_chunk_size for a heal)."
+            )
+        left_behind = {chunk: node.path for node, chunk in self._nodes() if chunk.plan == record.digest}
+        names = []
+        for wanted in wanted_chunks:
+            path = left_behind.get(wanted, "")
+            if not path and (only is None or wanted.chunk in only):
+                path = self._tree.create_sequential(paths.CHUNK_PREFIX, wanted.to_json()).path
+            names.append(path.rpartition("/")[2])
+        return tuple(names)
+
+    def delete(self, names: Collection[str]) -> None:
+        """Delete the nodes with these names that still exist."""
+        if not names:
+            return
+        there = filter(codec.is_topic, self._tree.children(paths.REASSIGN_CHUNKS))
+        for name in sorted(set(names) & set(there)):
+            node = self._tree.get(paths.chunk(name))
+            if node is not None:
+                remove(self._tree, node)
+
+    def sweep(self, is_done: Callable[[str], bool]) -> None:
+        """Delete old chunks of plans that have ended or were never published; keep chunks that a user wrote."""
+        oldest_ms = self._tree.now_ms() - ORPHAN_MS
+        for node, chunk in self._nodes():
+            if chunk.plan is not None and node.modified_ms < oldest_ms and is_done(chunk.plan):
+                remove(self._tree, node)
+
+    def _nodes(self) -> list[tuple[Node, Chunk]]:
+        return parse_valid(self._tree.below(paths.REASSIGN_CHUNKS), Chunk.from_node)
+
+
+def _chunks(record: PlanRecord, moves: Sequence[Move]) -> list[Chunk]:
+    ordered = sorted(moves, key=lambda move: (move.chunk, move.position))
+    return [
+        Chunk(tuple(_partition(move) for move in group), record.auto_generated, record.digest, number)
+        for number, group in groupby(ordered, key=lambda move: move.chunk)
+    ]
+
+
+def _partition(move: Move) -> ChunkPartition:
+    return ChunkPartition(move.topic, move.partition, move.after, move.before, move.topic_id)
 
 
 class Plans:

@@ -13,11 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from kafka_steward.errors import DocumentError
 from kafka_steward.escaping import printable
-from kafka_steward.journal.changes import remove, replace_text
 from kafka_steward.journal.codec import MAX_BYTES, newer_version
-from kafka_steward.journal.document import Document
-from kafka_steward.journal.fields import Fields
-from kafka_steward.journal.tree import Node, Tree
+from kafka_steward.journal.document import Document, Fields
+from kafka_steward.journal.tree import Node, Tree, remove, replace_text
 
 if TYPE_CHECKING:
     from typing_extensions import Self

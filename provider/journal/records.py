@@ -1,4 +1,8 @@
-"""Our own documents: plan records, the plan slot, the step lock, throttle leases. Each contains its `version`."""
+"""Our own documents, each with its `version`.
+
+Plan records, the plan slot, the step lock and throttle leases; deferred work: pending replicas (KIP-409), partitions
+that wait for brokers, and empty brokers that an expand is to fill.
+"""
 
 from __future__ import annotations
 
@@ -9,25 +13,40 @@ from enum import Enum
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from kafka_steward.assignment import Assignment
 from kafka_steward.errors import DocumentError
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Actor
-from kafka_steward.journal.codec import shown
-from kafka_steward.journal.document import Document
-from kafka_steward.journal.fields import Fields
-from kafka_steward.journal.requests import CancelRequest
+from kafka_steward.journal.codec import MAX_ID, shown
+from kafka_steward.journal.document import Document, Fields
+from kafka_steward.journal.kip_documents import CancelRequest
 from kafka_steward.journal.tree import Node
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["ASKED", "ENDED", "ROLLS_BACK", "ThrottleLease", "Lock", "Ownership", "PlanRecord", "PlanStatus"]
+__all__ = [
+    "ASKED",
+    "DeferredPartitions",
+    "ENDED",
+    "EmptyBrokersDocument",
+    "FillEvent",
+    "Lock",
+    "Ownership",
+    "PendingReplicas",
+    "PlanRecord",
+    "PlanStatus",
+    "ROLLS_BACK",
+    "ThrottleLease",
+]
 
 
 #: The key, in the record of a plan that documents requested, of those documents and their submission route.
 ASKED = "asked"
+
 #: The key, in the record of a rollback, of the plan that is rolled back.
 ROLLS_BACK = "rolls_back"
+
 #: The revision of a record that is stored in the table of ended plans and has no node.
 ENDED = -1
 
@@ -60,11 +79,15 @@ class PlanStatus(str, Enum):
 
 #: An entry of `follower.replication.throttled.replicas` or a rate, as a plan leases them.
 _ENTRY = re.compile(r"[0-9]{1,10}:[0-9]{1,10}|[0-9]{1,19}")
+
 _RATE = re.compile(r"-?[0-9]{1,19}")
+
 #: The limit of a step lock's time to live: a lock of more than an hour was not written by Kafka Steward.
 _LONGEST_LIFE_MS = 3_600_000
+
 #: Characters that are kept of a plan's reason: our messages, which quote messages of others.
 _SENTENCES = 10_000
+
 _FINISHED = {PlanStatus.COMPLETED, PlanStatus.CANCELLED, PlanStatus.ROLLED_BACK, PlanStatus.ABANDONED}
 
 
@@ -289,3 +312,127 @@ class ThrottleLease(Document):
         """Return all fields; `earlier` is omitted if it is empty."""
         values = {"version": self.VERSION, "before": self.before, "ours": self.ours, "entries": self.entries}
         return {**values, "earlier": self.earlier or None}
+
+
+@dataclass(frozen=True)
+class PendingReplicas(Document):
+    """`/steward/owed/<topic>/<partition>`: a partition's replicas, with a placeholder -1, -2, … per pending replica.
+
+    The placeholders are those of KIP-409, which proposes that Kafka itself keeps them in the assignment. Without a
+    `topic_id`, the topic was about to be created, or Kafka is too old to have topic ids.
+    """
+
+    #: Brokers that had a replica when the document was written, then the placeholders.
+    replicas: Assignment
+    topic_id: str | None = None
+
+    @classmethod
+    def of(cls, brokers: Assignment, target_rf: int, topic_id: str | None = None) -> Self:
+        """Make the document for a partition that has replicas on `brokers` and a target of `target_rf` replicas."""
+        missing = max(0, target_rf - len(brokers))
+        return cls((*brokers, *range(-1, -1 - missing, -1)), topic_id)
+
+    @property
+    def brokers(self) -> Assignment:
+        """The brokers that had a replica."""
+        return tuple(broker for broker in self.replicas if broker >= 0)
+
+    @property
+    def target_rf(self) -> int:
+        """The target replication factor."""
+        return len(self.replicas)
+
+    @classmethod
+    def read(cls, fields: Fields, source: str | None) -> Self:
+        """Read `{"version": 1, "replicas": [2, 1, -1], "topic_id": "…"}`."""
+        fields.integer("version", 1)
+        replicas = fields.replicas("replicas")
+        return cls(replicas, fields.maybe("topic_id", fields.text), extra=fields.rest(), source=source)
+
+    def values(self) -> dict[str, Any]:
+        """Return the fields in the order in which they are written."""
+        return {"version": self.VERSION, "replicas": list(self.replicas), "topic_id": self.topic_id}
+
+
+@dataclass(frozen=True)
+class DeferredPartitions(Document):
+    """`/steward/partitions_asked/<topic>`: a deferred request for partitions, until there are brokers for them.
+
+    `count` is the total number of partitions that the topic will then have.
+    """
+
+    count: int
+    topic_id: str | None = None
+    asked_by: str = ""
+
+    @classmethod
+    def read(cls, fields: Fields, source: str | None) -> Self:
+        """Read `{"version": 1, "count": 12, "topic_id": "…", "asked_by": "ada"}`."""
+        fields.integer("version", 1)
+        count, topic_id = fields.integer("count", 1, MAX_ID), fields.maybe("topic_id", fields.text)
+        asked_by = fields.maybe("asked_by", fields.words) or ""
+        return cls(count, topic_id, asked_by, extra=fields.rest(), source=source)
+
+    def values(self) -> dict[str, Any]:
+        """Return the fields in the order in which they are written."""
+        asked_by = self.asked_by or None
+        return {"version": self.VERSION, "count": self.count, "topic_id": self.topic_id, "asked_by": asked_by}
+
+
+@dataclass(frozen=True)
+class FillEvent(Document):
+    """`/steward/fill_announced`: the watch's last event for pending replicas, and the brokers eligible for them then.
+
+    `announced_ms` is the time of the event in milliseconds, by the journal's clock.
+    """
+
+    announced_ms: int
+    brokers: Assignment = ()
+
+    @classmethod
+    def read(cls, fields: Fields, source: str | None) -> Self:
+        """Read `{"version": 1, "announced_ms": ms, "brokers": [4]}`."""
+        fields.integer("version", 1)
+        announced_ms, brokers = fields.integer("announced_ms"), fields.brokers("brokers")
+        return cls(announced_ms, brokers, extra=fields.rest(), source=source)
+
+    def values(self) -> dict[str, Any]:
+        """Return the fields in the order in which they are written."""
+        return {"version": self.VERSION, "announced_ms": self.announced_ms, "brokers": list(self.brokers)}
+
+
+@dataclass(frozen=True)
+class EmptyBrokersDocument(Document):
+    """`/steward/joined_brokers`: brokers that were observed to be live and empty, and the state of their claims.
+
+    `waiting` lists the brokers that no run has claimed, even if a fill has placed replicas on them since. `old` lists
+    the brokers that a run claimed or that held replicas, as long as they are live. `announced_ms` is the time of the
+    watch's last event for the waiting brokers, by the journal's clock, 0 if no event has included all of them yet.
+    `run` is the last run that claimed brokers, and `told` lists the brokers that it claimed.
+    """
+
+    waiting: Assignment = ()
+    old: Assignment = ()
+    announced_ms: int = 0
+    run: str = ""
+    told: Assignment = ()
+
+    @classmethod
+    def read(cls, fields: Fields, source: str | None) -> Self:
+        """Read our own format, version 1."""
+        fields.integer("version", 1)
+        return cls(
+            fields.brokers("waiting"),
+            fields.brokers("old"),
+            fields.integer("announced_ms"),
+            fields.text("run"),
+            fields.brokers("told"),
+            extra=fields.rest(),
+            source=source,
+        )
+
+    def values(self) -> dict[str, Any]:
+        """Return the fields in the order in which they are written."""
+        lists = {"waiting": list(self.waiting), "old": list(self.old)}
+        last = {"run": self.run, "told": list(self.told)}
+        return {"version": self.VERSION, **lists, "announced_ms": self.announced_ms, **last}

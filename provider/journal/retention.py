@@ -1,17 +1,89 @@
-"""Retention of data that is not read any more: approvals of deleted plans, and quarantined documents."""
+"""Retention: old rows of the audit trail are moved to a file; data that nobody reads any more is deleted.
+
+That data is approvals of deleted plans, and quarantined documents.
+"""
 
 from __future__ import annotations
 
+import gzip
+import json
+import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
+from itertools import chain
+from pathlib import Path
+from typing import Any, BinaryIO
 
+from kafka_steward.errors import JournalError, RequestError
 from kafka_steward.journal import paths
+from kafka_steward.journal.audit import Action, Actor, AuditRecord, StoredAuditRecord
 from kafka_steward.journal.quarantine import QUARANTINE
+from kafka_steward.journal.store import Journal
 from kafka_steward.journal.tree import Node, Tree
 
-__all__ = ["delete_old"]
+__all__ = ["archive_audit", "delete_old"]
+
+
+def archive_audit(
+    journal: Journal,
+    before_ms: int,
+    file: Path,
+    *,
+    as_values: Callable[[StoredAuditRecord], Mapping[str, Any]],
+    who: Actor,
+) -> int:
+    """Write the rows older than `before_ms` to a new file, one JSON object per line, then delete them.
+
+    Returns the number of rows. Rows of plans that the journal knows are kept. If the process is killed between writing
+    and deleting, the rows are in both places, and the next archive contains them again.
+    Raises RequestError when the file exists or cannot be written: then nothing was deleted.
+    """
+    known = frozenset(journal.plans.digests())
+    try:
+        old = chain.from_iterable(journal.audit.pages(before_ms))
+        ids = _write(file, (row for row in old if row.entry.plan not in known), as_values)
+    except JournalError:
+        raise  # JournalUnreachable is also an OSError
+    except OSError as error:
+        why = error.strerror or type(error).__name__
+        raise RequestError(f"{file} cannot be written ({why}); nothing was deleted: name another.") from error
+    journal.audit.remove(ids)
+    told = f"{len(ids)} rows of the audit trail went to {file}"
+    journal.audit.record(AuditRecord(Action.REQUEST, told, after={"rows": len(ids), "before_ms": before_ms}, who=who))
+    return len(ids)
+
+
+def _write(
+    file: Path, rows: Iterator[StoredAuditRecord], as_values: Callable[[StoredAuditRecord], Mapping[str, Any]]
+) -> list[int]:
+    with file.open("xb") as raw:
+        try:
+            return _write_rows(raw, rows, as_values, compressed=file.suffix == ".gz")
+        except BaseException:
+            file.unlink()  # a partial file is useless, and would make the next attempt fail
+            raise
+
+
+def _write_rows(
+    raw: BinaryIO,
+    rows: Iterator[StoredAuditRecord],
+    as_values: Callable[[StoredAuditRecord], Mapping[str, Any]],
+    *,
+    compressed: bool,
+) -> list[int]:
+    ids = []
+    with gzip.GzipFile(fileobj=raw, mode="wb") if compressed else nullcontext(raw) as out:
+        for row in rows:
+            out.write(json.dumps({"id": row.id, **as_values(row)}).encode() + b"\n")
+            ids.append(row.id)
+    raw.flush()
+    os.fsync(raw.fileno())
+    return ids
+
 
 _MOVED_ASIDE = re.compile(re.escape(QUARANTINE) + r"/doc_\d{1,19}")
+
 #: The maximum number of nodes of each kind that are deleted per call.
 _MOST = 1000
 

@@ -15,9 +15,8 @@ from pathlib import Path
 
 from kafka_steward.errors import SandboxFailed
 from kafka_steward.sandbox.cache import exclusive
-from kafka_steward.sandbox.jvm import Jvm
-from kafka_steward.sandbox.layout import properties
-from kafka_steward.sandbox.ports import HOST, pick_ports
+from kafka_steward.sandbox.java import Jvm
+from kafka_steward.sandbox.layout import HOST, pick_ports, properties
 
 __all__ = ["class_archive"]
 

@@ -14,16 +14,15 @@ from types import TracebackType
 from kafka_steward.errors import SandboxFailed
 from kafka_steward.sandbox.classes import class_archive
 from kafka_steward.sandbox.jars import kafka_jars
-from kafka_steward.sandbox.java import java
-from kafka_steward.sandbox.jvm import Jvm
+from kafka_steward.sandbox.java import Jvm, java
 from kafka_steward.sandbox.kraft import KRaft
 from kafka_steward.sandbox.layout import Layout
 from kafka_steward.sandbox.load import create, fill, topic_spec
 from kafka_steward.sandbox.process import Process
-from kafka_steward.sandbox.readiness import unready_brokers, unready_partitions, wait_until_none
+from kafka_steward.sandbox.readiness import ask, unready_brokers, unready_partitions, wait_until_none
 from kafka_steward.sandbox.zookeeper import ZooKeeper
 
-__all__ = ["MODES", "Sandbox", "SandboxBroker", "start"]
+__all__ = ["MODES", "Sandbox", "SandboxBroker", "delete_topics", "restore_cluster", "start"]
 
 #: The storage of a cluster's metadata, by mode.
 MODES: Mapping[str, type[KRaft | ZooKeeper]] = {"kraft": KRaft, "zookeeper": ZooKeeper}
@@ -257,3 +256,30 @@ def _empty_folder(folder: Path | None, undo: ExitStack) -> Path:
     if any(folder.iterdir()):
         raise SandboxFailed(f"The folder {folder} is not empty, and a sandbox starts anew: choose another one.")
     return folder.resolve()
+
+
+def restore_cluster(sandbox: Sandbox) -> None:
+    """Resume paused processes and restart dead brokers; return when all are listed as live."""
+    sandbox.resume_service()
+    for broker in sandbox.paused:
+        sandbox.resume(broker)
+    for broker in sandbox.dead:
+        sandbox.restart(broker)
+    sandbox.wait_ready()
+
+
+def delete_topics(sandbox: Sandbox, prefix: str) -> None:
+    """Delete every topic whose name begins with `prefix`; cancel its reassignments in flight first."""
+    doomed = [name for name in ask(sandbox.bootstrap, lambda client: client.list_topics()) if name.startswith(prefix)]
+    if not doomed:
+        return
+    _cancel(sandbox, set(doomed))
+    ask(sandbox.bootstrap, lambda client: client.delete_topics(doomed, raise_errors=False))
+
+
+def _cancel(sandbox: Sandbox, topics: set[str]) -> None:
+    # With ZooKeeper, a topic is deleted only after its reassignment has completed, which may never happen.
+    listed = ask(sandbox.bootstrap, lambda client: client.list_partition_reassignments())
+    moving = [partition for partition in listed if partition.topic in topics]
+    if moving:
+        ask(sandbox.bootstrap, lambda client: client.alter_partition_reassignments(dict.fromkeys(moving)))

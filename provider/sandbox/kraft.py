@@ -6,11 +6,9 @@ import base64
 import uuid
 from pathlib import Path
 
-from kafka_steward.sandbox.broker_config import broker_properties
 from kafka_steward.sandbox.jars import KAFKA_KRAFT
-from kafka_steward.sandbox.jvm import Jvm
-from kafka_steward.sandbox.layout import BrokerLayout, Layout, properties
-from kafka_steward.sandbox.ports import HOST
+from kafka_steward.sandbox.java import Jvm
+from kafka_steward.sandbox.layout import HOST, BrokerLayout, Layout, broker_properties, properties
 from kafka_steward.sandbox.process import Process
 
 __all__ = ["KRaft"]

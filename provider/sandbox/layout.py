@@ -1,15 +1,60 @@
-"""The static layout of a cluster: its folder, brokers, racks and ports."""
+"""The static layout of a cluster: its folder, brokers, racks and ports, and its brokers' configuration.
+
+The configuration is for both modes: small, local, with fast failure detection and without background activity.
+"""
 
 from __future__ import annotations
 
+import secrets
+import socket
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from kafka_steward.errors import SandboxFailed
-from kafka_steward.sandbox.ports import HOST, pick_ports
 
-__all__ = ["BrokerLayout", "Layout", "properties", "rack_of"]
+__all__ = ["BrokerLayout", "HOST", "Layout", "broker_properties", "pick_ports", "properties", "rack_of"]
+
+
+HOST = "127.0.0.1"
+
+_LOWEST = 10_000
+
+_ATTEMPTS = 1000
+
+
+def pick_ports(count: int) -> list[int]:
+    """Return `count` different free ports.
+
+    They lie below the kernel's ephemeral port range, so that a broker that is down for a while finds its port free when
+    it returns.
+    """
+    highest = _ephemeral_start()
+    picked: list[int] = []
+    with ExitStack() as held:
+        for _ in range(_ATTEMPTS):
+            if len(picked) == count:
+                return picked
+            port = _LOWEST + secrets.randbelow(highest - _LOWEST)
+            if _hold(port, held):
+                picked.append(port)
+    raise OSError(f"found only {len(picked)} of {count} free ports between {_LOWEST} and {highest} on {HOST}")
+
+
+def _hold(port: int, held: ExitStack) -> bool:
+    probe = held.enter_context(socket.socket())
+    try:
+        probe.bind((HOST, port))
+    except OSError:
+        return False
+    return True
+
+
+def _ephemeral_start() -> int:
+    known = Path("/proc/sys/net/ipv4/ip_local_port_range")
+    start = int(known.read_text().split()[0]) if known.exists() else 32_768
+    return max(start, _LOWEST + 10_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,3 +111,40 @@ def rack_of(broker: int, racks: int) -> str:
 def properties(values: Mapping[str, object]) -> str:
     """Return the text of a Java properties file."""
     return "".join(f"{key}={value}\n" for key, value in values.items())
+
+
+# The defaults of these properties reserve memory and threads for larger machines.
+_SMALL: dict[str, object] = {
+    "background.threads": 2,
+    "log.cleaner.dedupe.buffer.size": 2 * 1024**2,
+    "log.cleaner.threads": 1,
+    "log.index.size.max.bytes": 1024**2,
+    "log.segment.delete.delay.ms": 1000,
+    "log.segment.bytes": 16 * 1024**2,
+    "num.io.threads": 2,
+    "num.network.threads": 2,
+    "num.recovery.threads.per.data.dir": 1,
+}
+
+# A test must observe only its own changes, not those that the cluster makes by itself.
+_DETERMINISTIC: dict[str, object] = {
+    "auto.create.topics.enable": "false",
+    "auto.leader.rebalance.enable": "false",
+    "group.initial.rebalance.delay.ms": 0,
+    "replica.lag.time.max.ms": 5000,
+}
+
+
+def broker_properties(place: BrokerLayout, layout: Layout) -> dict[str, object]:
+    """Return the properties that do not depend on the mode; the layout's overrides are not included."""
+    copies = min(3, len(layout.brokers))
+    return {
+        "broker.rack": place.rack,
+        "log.dirs": ",".join(map(str, layout.log_dirs(f"broker-{place.id}"))),
+        "offsets.topic.replication.factor": copies,
+        "offsets.topic.num.partitions": 4,
+        "transaction.state.log.replication.factor": copies,
+        "transaction.state.log.min.isr": 1,
+        **_SMALL,
+        **_DETERMINISTIC,
+    }

@@ -21,8 +21,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kafka_steward.sandbox.cluster import MODES, Sandbox, start
-from kafka_steward.sandbox.reset import delete_topics, restore_cluster
+from kafka_steward.sandbox.cluster import MODES, Sandbox, delete_topics, restore_cluster, start
 
 __all__ = ["kraft_sandbox", "sandbox", "topic", "zookeeper_sandbox"]
 

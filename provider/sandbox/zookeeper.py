@@ -10,11 +10,9 @@ from pathlib import Path
 from kazoo.client import KazooClient
 
 from kafka_steward.errors import SandboxFailed
-from kafka_steward.sandbox.broker_config import broker_properties
 from kafka_steward.sandbox.jars import KAFKA_ZOOKEEPER
-from kafka_steward.sandbox.jvm import Jvm
-from kafka_steward.sandbox.layout import BrokerLayout, Layout, properties
-from kafka_steward.sandbox.ports import HOST
+from kafka_steward.sandbox.java import Jvm
+from kafka_steward.sandbox.layout import HOST, BrokerLayout, Layout, broker_properties, properties
 from kafka_steward.sandbox.process import Process
 
 __all__ = ["ZooKeeper"]

@@ -23,7 +23,7 @@ from kafka_steward.errors import (
 
 if TYPE_CHECKING:
     from kafka_steward.cluster.state import Snapshot
-    from kafka_steward.execution.decisions.in_sync import OutOfSyncPartition
+    from kafka_steward.execution.replication_status import OutOfSyncPartition
     from kafka_steward.hooks.steward import ClusterSession
     from kafka_steward.journal.plans import MoveRow
 
@@ -60,7 +60,7 @@ def is_retriable(error: StewardError) -> bool:
 
 def brokers_failed(opened: ClusterSession, arguments: Mapping[str, Any]) -> CheckResult:
     """Check for a broker whose grace period has expired and that no plan heals; `brokers` restricts it to some ids."""
-    from kafka_steward.execution.detection.detector import Detector
+    from kafka_steward.execution.detector import Detector
     from kafka_steward.journal.audit import Actor
 
     who = Actor(**(arguments.get("who") or {}))
@@ -76,7 +76,7 @@ def caught_up(opened: ClusterSession, arguments: Mapping[str, Any]) -> CheckResu
     `plan` is a digest. A plan's replicas on brokers that have failed since are not waited for: the heal of that failure
     replaces them. Raises PlanError for an unknown plan, and RequestError for a partition that does not exist.
     """
-    from kafka_steward.execution.decisions.in_sync import out_of_sync
+    from kafka_steward.execution.replication_status import out_of_sync
 
     snapshot = opened.cluster.snapshot()
     if digest := arguments.get("plan"):
@@ -94,7 +94,7 @@ def caught_up(opened: ClusterSession, arguments: Mapping[str, Any]) -> CheckResu
 
 def ready(opened: ClusterSession, arguments: Mapping[str, Any]) -> CheckResult:  # noqa: ARG001 - all checks take arguments
     """Check that deferrable work may begin: full replication, nothing in flight, reassignments enabled."""
-    from kafka_steward.execution.cluster_readiness import check_readiness
+    from kafka_steward.execution.readiness import check_readiness
 
     gate = check_readiness(opened.cluster, opened.journal)
     return CheckResult(gate.open, gate.sentence, list(gate.reasons))
@@ -105,7 +105,7 @@ def broker_joined(opened: ClusterSession, arguments: Mapping[str, Any]) -> Check
 
     With `brokers`, check that all of these are live.
     """
-    from kafka_steward.execution.filling.broker_joins import poll_joined
+    from kafka_steward.execution.broker_joins import poll_joined
     from kafka_steward.journal.audit import Actor
 
     who = Actor(**(arguments.get("who") or {}))
@@ -124,7 +124,7 @@ def broker_joined(opened: ClusterSession, arguments: Mapping[str, Any]) -> Check
 
 def healthy(opened: ClusterSession, arguments: Mapping[str, Any]) -> CheckResult:
     """Check that no measure of the cluster exceeds its limit (KIP-352). `limits` are given by measure."""
-    from kafka_steward.execution.detection.health_check import (
+    from kafka_steward.execution.health import (
         check_health,
         checked_limits,
         health_sentence,

@@ -1,4 +1,7 @@
-"""The part of the watch that executes the requests in documents, in a thread of its own."""
+"""The part of the watch that executes the requests in documents, in a thread of its own.
+
+Accepted documents are read from the audit trail, whichever process executed them.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +12,49 @@ from dataclasses import dataclass
 from typing import Any
 
 from kafka_steward.document_api.controller import DocumentController
-from kafka_steward.document_api.event_source import AuditEventReader
-from kafka_steward.document_api.plan_scheduler import PollResult
+from kafka_steward.document_api.plans import PollResult
+from kafka_steward.execution.cancel_signal import CANCEL_SIGNAL
 from kafka_steward.hooks.steward import ClusterSession
-from kafka_steward.journal.audit import Actor
-from kafka_steward.journal.zk_watch import CONTROLLER, ZooKeeperWatcher
+from kafka_steward.journal.audit import Action, Actor, StoredAuditRecord
+from kafka_steward.journal.store import Journal
+from kafka_steward.journal.zookeeper.watcher import CONTROLLER, ZooKeeperWatcher
 from kafka_steward.triggers.reporting import WatchReporter, event_of
 from kafka_steward.triggers.worker import ClusterWorker
 
-__all__ = ["POLL_S", "DocumentLoop"]
+__all__ = ["AuditEventReader", "DocumentLoop", "POLL_S"]
+
+
+#: How far back a new reader starts in the audit trail, in milliseconds.
+_BACK_MS = 60_000
+
+
+class AuditEventReader:
+    """Detects newly accepted "cancel" or "request" documents between two calls. Use one reader for each kind."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._since_ms = journal.now_ms() - _BACK_MS
+        self._last_id = 0
+
+    def has_new(self, kind: str) -> bool:
+        """Return whether a document of this kind was accepted since the last call. Raises JournalUnreachable."""
+        action = Action.REQUEST if kind == "cancel" else Action.PUBLISH
+        rows = self._journal.audit.rows(action=action, since_ms=self._since_ms)
+        new = [row for row in rows if row.id > self._last_id]
+        if rows:
+            self._since_ms = max(row.when_ms for row in rows)
+            self._last_id = max(self._last_id, *(row.id for row in rows))
+        return any(_is(kind, row) for row in new)
+
+
+def _is(kind: str, row: StoredAuditRecord) -> bool:
+    after = row.entry.after
+    return after == CANCEL_SIGNAL if kind == "cancel" else isinstance(after, dict) and "sources" in after
+
 
 #: Seconds between two polls of a journal without change notifications, and of one with them.
 POLL_S = 5.0
+
 _NOTIFIED_POLL_S = 30.0
 
 

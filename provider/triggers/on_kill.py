@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from kafka_steward.errors import PlanError, SettingError
 
 if TYPE_CHECKING:
-    from kafka_steward.execution.loop import StepRunner
+    from kafka_steward.execution.runner import StepRunner
     from kafka_steward.hooks.steward import ClusterSession
 
 __all__ = ["ON_KILL", "request_cancel_and_step", "checked_on_kill", "task_is_over"]
@@ -55,7 +55,7 @@ def task_is_over(who: Mapping[str, Any], map_index: int = -1) -> bool:
 
 def request_cancel_and_step(opened: ClusterSession, digest: str, who: Mapping[str, Any], stepper: StepRunner) -> str:
     """Record the request to cancel a plan, and run the first steps of it; return the result as a message."""
-    from kafka_steward.execution.cancelling import request_cancel
+    from kafka_steward.execution.lifecycle import request_cancel
     from kafka_steward.journal.audit import Actor
 
     try:

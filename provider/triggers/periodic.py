@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from kafka_steward.triggers.metrics import emit_health
+from kafka_steward.triggers.progress import emit_health
 from kafka_steward.triggers.reporting import WatchReporter, event_of, gauge
 from kafka_steward.triggers.worker import ClusterWorker
 
@@ -80,7 +80,7 @@ class BrokerJoinCheck(PeriodicCheck):
 
     def poll(self, opened: ClusterSession) -> Looked:
         """Check, and reconcile the pending replicas."""
-        from kafka_steward.execution.filling.broker_joins import poll_joined
+        from kafka_steward.execution.broker_joins import poll_joined
         from kafka_steward.journal.audit import Actor
 
         joined = poll_joined(opened.cluster, opened.journal, opened.settings, Actor(task_id="watch"))
@@ -101,7 +101,7 @@ class EmptyBrokerCheck(PeriodicCheck):
 
     def poll(self, opened: ClusterSession) -> Looked:
         """Check, and record the empty brokers."""
-        from kafka_steward.execution.filling.empty_brokers import poll_empty_brokers
+        from kafka_steward.execution.broker_joins import poll_empty_brokers
 
         found = poll_empty_brokers(opened.cluster, opened.journal, opened.settings)
         self.teller.log_once(found.sentence, about=found.sentence)
@@ -131,7 +131,7 @@ class HealthPeriodicCheck(PeriodicCheck):
 
     def poll(self, opened: ClusterSession) -> Looked:
         """Measure, emit the metrics, and store the rows."""
-        from kafka_steward.execution.detection.health_check import check_health
+        from kafka_steward.execution.health import check_health
 
         every_s = opened.settings.health_interval
         if not every_s:

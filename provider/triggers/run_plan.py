@@ -12,14 +12,13 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from kafka_steward.errors import StewardError
 from kafka_steward.escaping import printable
 from kafka_steward.triggers.checks import is_retriable
-from kafka_steward.triggers.metrics import emit_progress
 from kafka_steward.triggers.on_kill import request_cancel_and_step, task_is_over
-from kafka_steward.triggers.progress import ProgressLog
+from kafka_steward.triggers.progress import ProgressLog, emit_progress
 from kafka_steward.triggers.worker import ClusterWorker
 
 if TYPE_CHECKING:
-    from kafka_steward.execution.decisions.progress import Progress
-    from kafka_steward.execution.loop import StepRunner
+    from kafka_steward.execution.progress import Progress
+    from kafka_steward.execution.runner import StepRunner
     from kafka_steward.hooks.steward import ClusterSession
 
 __all__ = ["FIRST_EVENT_AFTER_S", "RunPlanTrigger"]
@@ -135,7 +134,7 @@ class RunPlanTrigger(BaseTrigger):
         return self._runner[1].step(), opened.settings.step_interval
 
     def _new_runner(self, opened: ClusterSession) -> StepRunner:
-        from kafka_steward.execution.cancellation.plan_run import PlanRun
+        from kafka_steward.execution.cancel_runner import PlanRun
         from kafka_steward.journal.audit import Actor
 
         return PlanRun(opened.cluster, opened.journal, self.digest, opened.settings, Actor(**self.who))

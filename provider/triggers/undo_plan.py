@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, cast
 from kafka_steward.triggers.run_plan import RunPlanTrigger
 
 if TYPE_CHECKING:
-    from kafka_steward.execution.cancellation.cancel_runner import Scope
-    from kafka_steward.execution.loop import StepRunner
+    from kafka_steward.execution.cancel_runner import Scope
+    from kafka_steward.execution.runner import StepRunner
     from kafka_steward.hooks.steward import ClusterSession
 
 __all__ = ["UndoPlanTrigger"]
@@ -46,7 +46,7 @@ class UndoPlanTrigger(RunPlanTrigger):
         return f"{__name__}.{type(self).__name__}", {name: getattr(self, name) for name in names}
 
     def _new_runner(self, opened: ClusterSession) -> StepRunner:
-        from kafka_steward.execution.cancellation.cancel_runner import CancelRunner
+        from kafka_steward.execution.cancel_runner import CancelRunner
         from kafka_steward.journal.audit import Actor
 
         return CancelRunner(

@@ -1,11 +1,17 @@
 """The watch of one cluster: it runs while a DAG that is scheduled on its asset is unpaused, and emits due events.
 
 It also executes the requests in the KIPs' documents by itself.
+
+The triggerer's loaded modules are excluded from Python's garbage collection. A full collection visits every object and
+blocks the interpreter meanwhile: with Airflow loaded, for 190 to 860 ms, in which no trigger of the process runs. A
+watch of thousands of partitions allocates enough objects to cause some.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
+import gc
 import importlib
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
@@ -14,22 +20,30 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
-from kafka_steward.triggers.collector import freeze_gc
 from kafka_steward.triggers.periodic import BrokerJoinCheck, EmptyBrokerCheck, HealthPeriodicCheck, PeriodicCheck
 from kafka_steward.triggers.reporting import WatchReporter, event_of, gauge
 from kafka_steward.triggers.worker import ClusterWorker
 
 if TYPE_CHECKING:
-    from kafka_steward.execution.detection.detector import DetectionResult, Detector
+    from kafka_steward.execution.detector import DetectionResult, Detector
     from kafka_steward.hooks.steward import ClusterSession
     from kafka_steward.triggers.documents import DocumentLoop
 
-__all__ = ["EVENTS", "WatchTrigger"]
+__all__ = ["EVENTS", "WatchTrigger", "freeze_gc"]
+
+
+@functools.cache
+def freeze_gc() -> None:
+    """Freeze all existing objects, so that only new ones are collected. Call it once modules are loaded; runs once."""
+    gc.freeze()
+
 
 #: The events that a watch may emit, one for each watch: a DAG that is scheduled on one must not start for another.
 EVENTS = ("broker-failed", "broker-joined", "broker-new", "request", "cancel")
+
 #: Seconds between two reports of the age of each part's last successful check.
 _AGES_REPORTED_EVERY_S = 10.0
+
 #: Kafka's settings for the time until an unresponsive broker counts as dead, in milliseconds: KRaft's, ZooKeeper's.
 _SESSION_TIMEOUTS = ("broker.session.timeout.ms", "zookeeper.session.timeout.ms")
 
@@ -196,7 +210,7 @@ class _WatchState:
 
     @classmethod
     def at(cls, opened: ClusterSession) -> _WatchState:
-        from kafka_steward.execution.detection.detector import Detector
+        from kafka_steward.execution.detector import Detector
         from kafka_steward.journal.audit import Actor
 
         detector = Detector(opened.cluster, opened.journal, opened.settings, Actor(task_id="watch"))

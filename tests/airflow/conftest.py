@@ -153,7 +153,7 @@ class Desk:
         from kafka_steward.cluster.client import KafkaCluster
         from kafka_steward.hooks.access import ConnectionFields, cluster_config
         from kafka_steward.hooks.steward import ClusterSession
-        from kafka_steward.journal.open import open_journal
+        from kafka_steward.journal.store import open_journal
 
         extra = {**self.extra, "journal": self.journal}
         given = ConnectionFields(

@@ -17,7 +17,7 @@ from kafka_steward.hooks.steward import ClusterSession
 from kafka_steward.journal import paths
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.sandbox.airflow import AirflowFailed, LocalAirflow
-from kafka_steward.sandbox.reset import delete_topics
+from kafka_steward.sandbox.cluster import delete_topics
 from tests.airflow.conftest import Desk
 from tests.airflow.people import answer, asked, ended, reported
 from tests.eventually import eventually

@@ -7,8 +7,7 @@ import signal
 
 import pytest
 
-from kafka_steward.sandbox.airflow import AirflowFailed, LocalAirflow
-from kafka_steward.sandbox.airflow_dags import AirflowDag
+from kafka_steward.sandbox.airflow import AirflowDag, AirflowFailed, LocalAirflow
 from tests.sandbox.processes import descendants, listening
 
 pytestmark = pytest.mark.airflow

@@ -15,8 +15,8 @@ import pytest
 
 from kafka_steward.assignment import Assignment
 from kafka_steward.errors import StewardError
-from kafka_steward.journal.open import Journal
 from kafka_steward.journal.records import PlanRecord
+from kafka_steward.journal.store import Journal
 from kafka_steward.settings import Settings
 from tests.cli.calling import run
 from tests.simulated_plan import memory_journal
@@ -102,5 +102,5 @@ def new_scene(monkeypatch: pytest.MonkeyPatch, folder: Path, journal: Journal | 
         simulator.cluster_id = journal.cluster_id
     scene = Scene(simulator, journal or memory_journal(simulator), folder)
     monkeypatch.setattr("kafka_steward.hooks.steward.StewardHook", scene.hook)
-    monkeypatch.setattr("kafka_steward.cli.interrupt.sleep", scene.wait)
+    monkeypatch.setattr("kafka_steward.cli.foreground.sleep", scene.wait)
     return scene

@@ -8,10 +8,9 @@ from typing import Any, NoReturn
 
 import pytest
 
-from kafka_steward.cli.following import bar_text, followed
-from kafka_steward.cli.foreground import RetryingRunner
+from kafka_steward.cli.foreground import RetryingRunner, bar_text, followed
 from kafka_steward.errors import JournalUnreachable, PlanError
-from kafka_steward.execution.decisions.progress import Progress, progress_of
+from kafka_steward.execution.progress import Progress, progress_of
 from kafka_steward.journal.records import PlanRecord, PlanStatus
 from tests.cli.scene import CLUSTER, Scene
 

@@ -15,15 +15,14 @@ from kazoo.client import KazooClient
 
 from kafka_steward.document_api.controller import DocumentController
 from kafka_steward.escaping import UNPRINTABLE
-from kafka_steward.execution.detection.detector import Detector
-from kafka_steward.execution.filling.broker_joins import poll_joined
-from kafka_steward.execution.filling.empty_brokers import poll_empty_brokers
+from kafka_steward.execution.broker_joins import poll_empty_brokers, poll_joined
+from kafka_steward.execution.detector import Detector
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.listing import FAILED_BROKERS
-from kafka_steward.journal.open import Journal, open_journal
 from kafka_steward.journal.quarantine import is_newer
-from kafka_steward.journal.zk_options import ZooKeeperOptions
+from kafka_steward.journal.store import Journal, open_journal
+from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
 from kafka_steward.settings import Settings
 from tests.cli.scene import Scene, new_scene
 from tests.hostile import HostileNode, Writer, kazoo_writer, sql_writer, trees

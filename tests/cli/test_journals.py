@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from kafka_steward.hooks.cluster_id_pin import ClusterIdPin
-from kafka_steward.hooks.steward import StewardHook
+from kafka_steward.hooks.steward import ClusterIdPin, StewardHook
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
-from kafka_steward.journal.open import Journal, open_journal
 from kafka_steward.journal.records import PlanRecord
-from kafka_steward.journal.zk_options import ZooKeeperOptions
+from kafka_steward.journal.store import Journal, open_journal
+from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
 from tests.airflow_home import NOWHERE, Connect
 from tests.cli.calling import run
 from tests.cli.scene import new_scene

@@ -15,8 +15,8 @@ from kafka_steward.cluster.throttles import Side
 from kafka_steward.hooks.steward import ClusterSession, StewardHook
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.moves import MoveState
-from kafka_steward.journal.open import Journal
 from kafka_steward.journal.records import PlanStatus
+from kafka_steward.journal.store import Journal
 from kafka_steward.sandbox import Sandbox
 from tests.airflow_home import Connect
 from tests.cli.airflow_command import assignments, begin, call, throttles, written

@@ -11,7 +11,7 @@ import pytest
 
 from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.journal.audit import Action, AuditRecord
-from kafka_steward.journal.open import open_journal
+from kafka_steward.journal.store import open_journal
 from kafka_steward.sandbox import Sandbox
 from tests.airflow_home import Connect
 from tests.cli.airflow_command import begin

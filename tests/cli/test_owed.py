@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kafka_steward.cli import get_kafka_steward_commands
-from kafka_steward.execution.filling.topics import TopicSpec, create_topic
+from kafka_steward.execution.topics import TopicSpec, create_topic
 from tests.cli.scene import Scene, new_scene
 from tests.simulated_plan import WHO
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from kafka_steward.journal.open import Journal, open_journal
+from kafka_steward.journal.store import Journal, open_journal
 from tests.cli.scene import Scene, new_scene
 
 NOVEMBER_MS = 1_763_712_000_000

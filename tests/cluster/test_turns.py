@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from kafka_steward.cluster.turns import limit_concurrent_decoding
+from kafka_steward.cluster.client import limit_concurrent_decoding
 
 
 def test_one_is_within_at_a_time() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cluster.state import Broker, Partition, Snapshot
 from kafka_steward.demo.follow import moving
+from kafka_steward.demo.screen import broker_rows, cluster_rows, trail_rows
 from kafka_steward.demo.story import DemoResult
-from kafka_steward.demo.tables import broker_rows, cluster_rows, trail_rows
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, Outcome, StoredAuditRecord
 from kafka_steward.journal.moves import MoveRow, MoveState
 

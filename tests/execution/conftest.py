@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_steward.journal.open import Journal
+from kafka_steward.journal.store import Journal
 from tests.simulated_plan import memory_journal
 from tests.simulator import Simulator
 

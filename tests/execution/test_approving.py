@@ -8,12 +8,11 @@ import pytest
 
 from kafka_steward.assignment import Move
 from kafka_steward.errors import PlanError
-from kafka_steward.execution.approving import approval_exemption, approve, refuse_unapproved, reject
-from kafka_steward.execution.publishing import publish_plan
+from kafka_steward.execution.publishing import approval_exemption, approve, publish_plan, refuse_unapproved, reject
 from kafka_steward.journal import paths
-from kafka_steward.journal.approvals import Approval
-from kafka_steward.journal.open import Journal
+from kafka_steward.journal.plans import Approval
 from kafka_steward.journal.records import PlanRecord
+from kafka_steward.journal.store import Journal
 from kafka_steward.settings import Settings
 from tests.simulated_plan import WHO, memory_journal, move, plan_of
 from tests.simulator import Simulator

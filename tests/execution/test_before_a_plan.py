@@ -8,13 +8,11 @@ import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import RequestError
-from kafka_steward.execution.cluster_readiness import check_readiness, readiness
-from kafka_steward.execution.decisions.constraint_regressions import constraint_regressions
-from kafka_steward.execution.decisions.drain_status import DrainStatus, drain_status, refuse_wrong_drain
-from kafka_steward.execution.decisions.plan_summary import in_bytes, in_time, plan_summary
-from kafka_steward.execution.decisions.rebalance_request import OPERATIONS, RebalanceRequest, no_op_reason, options_for
+from kafka_steward.execution.plan_report import constraint_regressions, in_bytes, in_time, plan_summary
+from kafka_steward.execution.plan_requests import OPERATIONS, RebalanceRequest, no_op_reason, options_for
 from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.reassignment_disable import disable_reassignment
+from kafka_steward.execution.readiness import check_readiness, disable_reassignment, readiness
+from kafka_steward.execution.replication_status import DrainStatus, drain_status, refuse_wrong_drain
 from kafka_steward.settings import Settings
 from tests.builders import cluster, planned, snapshot_of
 from tests.simulated_plan import WHO, memory_journal, move, plan_of

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kafka_steward.assignment import Move, MoveReason
-from kafka_steward.execution.decisions.plan_summary import in_bytes, in_time, plan_summary
+from kafka_steward.execution.plan_report import in_bytes, in_time, plan_summary
 from kafka_steward.planning.files.formats import PlanFolder
 from tests.builders import cluster, snapshot_of
 

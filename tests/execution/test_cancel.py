@@ -8,8 +8,8 @@ import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import KafkaRefused, PlanError
-from kafka_steward.execution.cancelling import request_cancel
-from kafka_steward.execution.decisions.rollback import cancel_forbidden_reason, plan_rollback
+from kafka_steward.execution.lifecycle import request_cancel
+from kafka_steward.execution.recovery import cancel_forbidden_reason, plan_rollback
 from kafka_steward.execution.rolling_back import publish_rollback
 from kafka_steward.journal.audit import Outcome
 from kafka_steward.journal.plans import PlanStatus

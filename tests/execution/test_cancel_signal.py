@@ -11,12 +11,12 @@ from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.errors import ClusterUnreachable, KafkaRefused
 from kafka_steward.execution.cancel_signal import consume_cancel_signal
-from kafka_steward.execution.interventions import abandon_plan
+from kafka_steward.execution.lifecycle import abandon_plan
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action
-from kafka_steward.journal.documents import InFlight
+from kafka_steward.journal.kip_documents import InFlight
 from kafka_steward.journal.plans import PlanStatus
 from tests.protocol.simulated_watch import WATCH, Yard, document
 from tests.simulated_plan import WHO, move, plan_of

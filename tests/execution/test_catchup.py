@@ -8,7 +8,7 @@ import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.state import LogDir
-from kafka_steward.execution.decisions.transfer_rate import (
+from kafka_steward.execution.progress import (
     TransferRate,
     arrived_bytes,
     copied_bytes,

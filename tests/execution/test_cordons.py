@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.execution.cordons import cordoned_brokers
-from kafka_steward.execution.filling.broker_joins import poll_joined
-from kafka_steward.execution.filling.empty_brokers import claim, poll_empty_brokers
-from kafka_steward.execution.filling.topics import TopicSpec, create_topic
+from kafka_steward.execution.broker_joins import claim, poll_empty_brokers, poll_joined
+from kafka_steward.execution.readiness import cordoned_brokers
+from kafka_steward.execution.topics import TopicSpec, create_topic
 from kafka_steward.settings import Settings
 from tests.simulated_plan import WHO, memory_journal
 from tests.simulator import Simulator

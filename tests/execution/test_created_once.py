@@ -8,10 +8,9 @@ import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import KafkaRefused, KafkaTimeout
-from kafka_steward.execution.filling.partitions import add_partitions
-from kafka_steward.execution.filling.topics import Created, TopicSpec, create_topic
+from kafka_steward.execution.topics import Created, TopicSpec, add_partitions, create_topic
 from kafka_steward.journal import paths
-from kafka_steward.journal.open import Journal
+from kafka_steward.journal.store import Journal
 from tests.simulated_plan import WHO, memory_journal
 from tests.simulator import Simulator
 

@@ -8,19 +8,16 @@ import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.state import Directory, LogDir
-from kafka_steward.execution.decisions.concurrency import ConcurrencyLimits, admit_moves
-from kafka_steward.execution.decisions.dead_broker import dead_target_reason
-from kafka_steward.execution.decisions.disks import DiskDecision, decide_disks, disk_sentence
-from kafka_steward.execution.decisions.failures import LivenessView
-from kafka_steward.execution.decisions.observe import ObservedState, observe_moves
-from kafka_steward.execution.decisions.pending import PendingReplica, evaluate
-from kafka_steward.execution.decisions.pending import PendingState as Owed
-from kafka_steward.execution.decisions.preflight_inputs import Room, rooms_of
-from kafka_steward.execution.decisions.rates import set_late, to_set
-from kafka_steward.execution.decisions.rollback import changed_by
+from kafka_steward.execution.concurrency import ConcurrencyLimits, admit_moves
+from kafka_steward.execution.failures import DiskDecision, LivenessView, decide_disks, disk_sentence
+from kafka_steward.execution.observe import ObservedState, observe_moves
+from kafka_steward.execution.pending import PendingReplica, evaluate
+from kafka_steward.execution.pending import PendingState as Owed
+from kafka_steward.execution.preflight import Room, rooms_of
+from kafka_steward.execution.recovery import changed_by, dead_target_reason
+from kafka_steward.execution.throttle_rates import set_late, to_set
 from kafka_steward.journal.moves import MoveRow, MoveState, Phase
-from kafka_steward.journal.pending import PendingReplicas
-from kafka_steward.journal.records import ThrottleLease
+from kafka_steward.journal.records import PendingReplicas, ThrottleLease
 from kafka_steward.settings import Settings
 from tests.execution.looks import brokers, look, part
 from tests.simulated_plan import move

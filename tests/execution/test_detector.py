@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from kafka_steward.errors import ClusterUnreachable
-from kafka_steward.execution.cancelling import request_cancel
-from kafka_steward.execution.detection.detector import DetectionResult, Detector
+from kafka_steward.execution.detector import DetectionResult, Detector
+from kafka_steward.execution.lifecycle import request_cancel
 from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.journal.open import Journal
+from kafka_steward.journal.store import Journal
 from kafka_steward.settings import Settings
 from tests.simulated_plan import RATE, WHO, World, heal_moves, plan_of
 from tests.simulator import Simulator

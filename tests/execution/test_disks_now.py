@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from kafka_steward.assignment import Move, TopicPartition
-from kafka_steward.execution.decisions.holds import Held, HoldReason
+from kafka_steward.execution.moves import Held, HoldReason
 from kafka_steward.journal.moves import MoveState
 from tests.execution.runs import apply, simulator
 from tests.simulated_plan import World, move

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.execution.decisions.holds import HoldReason
+from kafka_steward.execution.moves import HoldReason
 from kafka_steward.journal.audit import Outcome
 from kafka_steward.journal.moves import Cause
 from kafka_steward.journal.plans import PlanStatus

@@ -11,23 +11,23 @@ from contextlib import suppress
 import pytest
 
 from kafka_steward.errors import ClusterError, JournalError
-from kafka_steward.execution.cancellation.cancel_runner import CancelRunner, unfinished_cancels
-from kafka_steward.execution.decisions.progress import Progress
-from kafka_steward.execution.detection.detector import Detector
+from kafka_steward.execution.cancel_runner import CancelRunner, unfinished_cancels
+from kafka_steward.execution.detector import Detector
 from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.execution.progress import Progress
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action
+from kafka_steward.journal.kip_documents import CancelRequest
 from kafka_steward.journal.listing import RESTARTS
 from kafka_steward.journal.locks import PlanSlot
 from kafka_steward.journal.moves import MoveState
 from kafka_steward.journal.plans import PlanStatus
 from kafka_steward.journal.quarantine import QUARANTINE
-from kafka_steward.journal.requests import CancelRequest
-from kafka_steward.journal.sql_audit import AuditTable
-from kafka_steward.journal.sql_ended import EndedPlans
-from kafka_steward.journal.sql_moves import MoveTable
+from kafka_steward.journal.sql.audit import AuditTable
+from kafka_steward.journal.sql.history import EndedPlans
+from kafka_steward.journal.sql.moves import MoveTable
 from kafka_steward.journal.tree import Tree
 from kafka_steward.settings import Settings
 from tests.crash import FREE, Died, Faults, points

@@ -6,14 +6,14 @@ import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import RequestError
-from kafka_steward.execution.detection.health_check import (
+from kafka_steward.execution.health import (
     DEFAULT_LIMITS,
     check_health,
     checked_limits,
     health_sentence,
     violated_limits,
 )
-from kafka_steward.execution.filling.topics import TopicSpec, create_topic
+from kafka_steward.execution.topics import TopicSpec, create_topic
 from tests.simulated_plan import WHO, memory_journal
 from tests.simulator import Simulator
 

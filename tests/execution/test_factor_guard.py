@@ -9,11 +9,11 @@ import pytest
 
 from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.document_api.external_guard import ExternalReassignmentGuard
-from kafka_steward.execution.altering import alter_from
-from kafka_steward.execution.cancellation.cancel_runner import CancelRunner
-from kafka_steward.execution.cancelling import request_cancel
+from kafka_steward.execution.cancel_runner import CancelRunner
+from kafka_steward.execution.effects import alter_from
 from kafka_steward.execution.external import cancel_external, find_external
 from kafka_steward.execution.late_submissions import Retraction
+from kafka_steward.execution.lifecycle import request_cancel
 from kafka_steward.journal import paths
 from kafka_steward.journal.moves import MoveState
 from kafka_steward.settings import Settings

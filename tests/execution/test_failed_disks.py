@@ -10,21 +10,20 @@ import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.state import Directory, LogDir
-from kafka_steward.execution.completion import _whole
-from kafka_steward.execution.decisions.disks import decide_disks
-from kafka_steward.execution.decisions.failures import LivenessView
-from kafka_steward.execution.detection.detector import DetectionResult, Detector
-from kafka_steward.execution.detection.health_check import (
+from kafka_steward.execution.detector import DetectionResult, Detector
+from kafka_steward.execution.failures import LivenessView, decide_disks
+from kafka_steward.execution.health import (
     check_health,
     checked_limits,
     health_sentence,
     violated_limits,
 )
+from kafka_steward.execution.lifecycle import _whole
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.execution.snapshot import take_snapshot
 from kafka_steward.journal.moves import MoveRow
-from kafka_steward.journal.open import Journal
+from kafka_steward.journal.store import Journal
 from kafka_steward.planning.files.formats import read_snapshot
 from kafka_steward.settings import Settings
 from tests.local_plan import plan_folder

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kafka_steward.errors import DocumentError
-from kafka_steward.execution.decisions.failures import (
+from kafka_steward.execution.failures import (
     DetectionDecision,
     Failure,
     LivenessView,

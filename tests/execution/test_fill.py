@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.execution.decisions.pending import targets
-from kafka_steward.execution.filling.pending_replicas import list_pending, reconcile_pending
-from kafka_steward.execution.filling.topics import TopicSpec, create_topic
+from kafka_steward.execution.pending import targets
+from kafka_steward.execution.pending_replicas import list_pending, reconcile_pending
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.execution.snapshot import take_snapshot
-from kafka_steward.journal.open import Journal
+from kafka_steward.execution.topics import TopicSpec, create_topic
+from kafka_steward.journal.store import Journal
 from kafka_steward.planning.checker.check import check
 from kafka_steward.planning.files.formats import PlanFolder, read_snapshot
 from kafka_steward.settings import Settings

@@ -9,7 +9,7 @@ import pytest
 
 from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.errors import PlanError
-from kafka_steward.execution.decisions.reassignment_file import parse_assignments, validate_against_cluster
+from kafka_steward.execution.plan_requests import parse_assignments, validate_against_cluster
 from tests.execution.looks import look, part
 
 DOCUMENT = {

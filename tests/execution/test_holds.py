@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.execution.decisions.holds import Held, HoldReason, no_progress_possible
-from kafka_steward.execution.decisions.moves import Event
+from kafka_steward.execution.moves import Event, Held, HoldReason, no_progress_possible
 from kafka_steward.journal.moves import MoveRow, MoveState
 from tests.simulated_plan import move
 

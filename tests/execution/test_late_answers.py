@@ -11,13 +11,12 @@ import pytest
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.document_api.partial_cancel import PartialCancel
 from kafka_steward.errors import JournalError, KafkaTimeout, LockLost
-from kafka_steward.execution.cancellation.cancel_runner import CancelRunner
-from kafka_steward.execution.cancelling import request_cancel
-from kafka_steward.execution.detection.detector import Detector
+from kafka_steward.execution.cancel_runner import CancelRunner
+from kafka_steward.execution.detector import Detector
 from kafka_steward.execution.in_flight_records import record_in_flight
-from kafka_steward.execution.loop import StepRunner
+from kafka_steward.execution.lifecycle import request_cancel
 from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.runner import PlanRunner
+from kafka_steward.execution.runner import PlanRunner, StepRunner
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.moves import Cause, MoveState, Phase

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from kafka_steward.errors import DocumentError
-from kafka_steward.execution.cancellation.cancel_runner import CancelRunner
-from kafka_steward.execution.detection.detector import Detector
-from kafka_steward.execution.interventions import resume_plan
+from kafka_steward.execution.cancel_runner import CancelRunner
+from kafka_steward.execution.detector import Detector
+from kafka_steward.execution.lifecycle import resume_plan
 from kafka_steward.execution.repair import repair_documents
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action

@@ -8,7 +8,7 @@ import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import PlanError
-from kafka_steward.execution.cancellation.cancel_runner import CancelRunner, Scope
+from kafka_steward.execution.cancel_runner import CancelRunner, Scope
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.repair import repair_documents
 from kafka_steward.journal import paths

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_steward.execution.decisions.moves import (
+from kafka_steward.execution.moves import (
     OPEN,
     SETTLED,
     TRANSITIONS,

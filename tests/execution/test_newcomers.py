@@ -9,12 +9,12 @@ import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import VersionConflict
-from kafka_steward.execution.filling.empty_brokers import claim, poll_empty_brokers, update_brokers
-from kafka_steward.execution.filling.topics import TopicSpec, create_topic
+from kafka_steward.execution.broker_joins import claim, poll_empty_brokers, update_brokers
+from kafka_steward.execution.topics import TopicSpec, create_topic
 from kafka_steward.journal import paths
-from kafka_steward.journal.empty_brokers import EmptyBrokersDocument
-from kafka_steward.journal.open import Journal
 from kafka_steward.journal.plans import PlanRecord
+from kafka_steward.journal.records import EmptyBrokersDocument
+from kafka_steward.journal.store import Journal
 from kafka_steward.settings import Settings
 from tests.simulated_plan import WHO, memory_journal, move
 from tests.simulator import Simulator

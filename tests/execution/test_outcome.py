@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_steward.execution.decisions.plan_outcome import PlanOutcome, outcome_of
+from kafka_steward.execution.plan_report import PlanOutcome, outcome_of
 from kafka_steward.journal.moves import MoveRow, MoveState
 from tests.simulated_plan import move
 

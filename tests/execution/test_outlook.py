@@ -8,7 +8,7 @@ import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.state import Directory, LogDir
-from kafka_steward.execution.decisions.preflight_inputs import (
+from kafka_steward.execution.preflight import (
     IncomingReplica,
     Room,
     placed,

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from kafka_steward.assignment import Operation, TopicPartition
 from kafka_steward.cluster.state import Partition
 from kafka_steward.errors import DocumentError, KafkaRefused, RequestError
-from kafka_steward.execution.decisions.pending import (
+from kafka_steward.execution.broker_joins import poll_joined
+from kafka_steward.execution.pending import (
     PROPAGATION_MS,
     PendingReplica,
     PendingState,
@@ -21,14 +22,19 @@ from kafka_steward.execution.decisions.pending import (
     fillable,
     targets,
 )
-from kafka_steward.execution.filling.broker_joins import poll_joined
-from kafka_steward.execution.filling.partitions import add_deferred_partitions, add_partitions
-from kafka_steward.execution.filling.pending_replicas import count_pending, list_pending, reconcile_pending
-from kafka_steward.execution.filling.topics import Created, TopicSpec, create_topic, creation_of
+from kafka_steward.execution.pending_replicas import count_pending, list_pending, reconcile_pending
+from kafka_steward.execution.topics import (
+    Created,
+    TopicSpec,
+    add_deferred_partitions,
+    add_partitions,
+    create_topic,
+    creation_of,
+)
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action
-from kafka_steward.journal.open import Journal
-from kafka_steward.journal.pending import PendingReplicas
+from kafka_steward.journal.records import PendingReplicas
+from kafka_steward.journal.store import Journal
 from kafka_steward.settings import Settings
 from tests.execution.looks import look, part
 from tests.simulated_plan import WHO, World, journal_of, memory_journal, move

@@ -8,14 +8,12 @@ from typing import Any
 import pytest
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.execution.cancellation.cancel_runner import CancelRunner, unfinished_cancels
-from kafka_steward.execution.cancellation.plan_run import PlanRun
-from kafka_steward.execution.cancelling import Scope, request_cancel
-from kafka_steward.execution.decisions.aftermath import what_became
-from kafka_steward.execution.decisions.progress import Progress
+from kafka_steward.execution.cancel_runner import CancelRunner, PlanRun, unfinished_cancels
+from kafka_steward.execution.lifecycle import Scope, request_cancel
+from kafka_steward.execution.progress import Progress, what_became
 from kafka_steward.journal.audit import Actor
+from kafka_steward.journal.kip_documents import CancelRequest
 from kafka_steward.journal.plans import PlanRecord, PlanStatus
-from kafka_steward.journal.requests import CancelRequest
 from kafka_steward.settings import Settings
 from tests.simulated_plan import WHO, World, memory_journal, move
 from tests.simulator import Simulator

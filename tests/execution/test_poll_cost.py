@@ -10,11 +10,10 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from kafka_steward.document_api.controller import DocumentController
-from kafka_steward.execution.detection.detector import Detector
-from kafka_steward.execution.filling.broker_joins import poll_joined
-from kafka_steward.execution.filling.empty_brokers import poll_empty_brokers
+from kafka_steward.execution.broker_joins import poll_empty_brokers, poll_joined
+from kafka_steward.execution.detector import Detector
 from kafka_steward.journal import paths
-from kafka_steward.journal.open import Journal, open_journal
+from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.settings import Settings
 from tests.ended_plans import Cost, add_ended_plans, cost_of
 from tests.simulated_plan import WHO

@@ -8,10 +8,8 @@ from typing import Any
 import pytest
 
 from kafka_steward.assignment import Move, TopicPartition
-from kafka_steward.execution.decisions.holds import SENTENCES, Held, HoldReason
-from kafka_steward.execution.decisions.moves import Event
-from kafka_steward.execution.decisions.preflight import CHECKS, preflight
-from kafka_steward.execution.decisions.preflight_inputs import PreflightInputs, Room
+from kafka_steward.execution.moves import SENTENCES, Event, Held, HoldReason
+from kafka_steward.execution.preflight import CHECKS, PreflightInputs, Room, preflight
 from tests.simulated_plan import move
 from tests.simulator import Simulator
 

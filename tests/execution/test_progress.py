@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.execution.decisions.holds import Held, HoldReason
-from kafka_steward.execution.decisions.progress import Progress, progress_of
-from kafka_steward.execution.decisions.transfer_rate import TransferRate
+from kafka_steward.execution.moves import Held, HoldReason
+from kafka_steward.execution.progress import Progress, TransferRate, progress_of
 from kafka_steward.journal.moves import MoveRow, MoveState
 from kafka_steward.journal.records import PlanRecord, PlanStatus
 from tests.simulated_plan import move

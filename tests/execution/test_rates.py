@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_steward.execution.decisions.rates import returned, set_late, to_set
+from kafka_steward.execution.throttle_rates import returned, set_late, to_set
 from kafka_steward.journal.records import ThrottleLease
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafka_steward.cluster.state import Partition
-from kafka_steward.execution.decisions.dead_broker import cancel_is_safe, dead_target_reason, dead_targets, unfinishable
+from kafka_steward.execution.recovery import cancel_is_safe, dead_target_reason, dead_targets, unfinishable
 from kafka_steward.journal.moves import MoveRow, MoveState, Phase
 from tests.execution.looks import brokers, look, part
 from tests.simulated_plan import move

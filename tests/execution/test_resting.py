@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from kafka_steward.assignment import Operation
-from kafka_steward.execution.decisions.plan_window import outside_window_reason
+from kafka_steward.execution.concurrency import outside_window_reason
 from kafka_steward.journal.records import PlanRecord, PlanStatus
 from kafka_steward.settings import Settings
 from tests.simulated_plan import World, memory_journal, move

@@ -8,7 +8,7 @@ import pytest
 
 from kafka_steward.assignment import Move
 from kafka_steward.cluster.state import Partition
-from kafka_steward.execution.decisions.rollback import cancel_forbidden_reason, plan_rollback
+from kafka_steward.execution.recovery import cancel_forbidden_reason, plan_rollback
 from kafka_steward.journal.moves import MoveRow, MoveState
 from tests.execution.looks import brokers, look, part
 from tests.simulated_plan import move

@@ -7,12 +7,10 @@ from pathlib import Path
 import pytest
 
 from kafka_steward.errors import PlanError
-from kafka_steward.execution.loop import run_to_end
-from kafka_steward.execution.runner import PlanRunner
+from kafka_steward.execution.runner import PlanRunner, run_to_end
 from kafka_steward.journal import paths
-from kafka_steward.journal.approvals import Approval
 from kafka_steward.journal.audit import Outcome
-from kafka_steward.journal.plans import PlanStatus
+from kafka_steward.journal.plans import Approval, PlanStatus
 from kafka_steward.journal.quarantine import QUARANTINE, QuarantinedDocument, quarantine_document
 from kafka_steward.settings import Settings
 from tests.execution.runs import apply, heal, simulator

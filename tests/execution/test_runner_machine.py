@@ -25,20 +25,17 @@ from hypothesis.stateful import (
 
 from kafka_steward.assignment import Assignment, Move, TopicPartition
 from kafka_steward.errors import ClusterError, JournalError, PlanError
-from kafka_steward.execution.cancellation.cancel_runner import CancelRunner, left_alone, unfinished_cancels
-from kafka_steward.execution.cancelling import request_cancel
-from kafka_steward.execution.decisions.staging import intermediate_assignments
-from kafka_steward.execution.detection.detector import Detector
-from kafka_steward.execution.detection.idle_plans import pause_idle_plans
-from kafka_steward.execution.interventions import change_throttle, resume_plan
-from kafka_steward.execution.loop import StepRunner
+from kafka_steward.execution.cancel_runner import CancelRunner, left_alone, unfinished_cancels
+from kafka_steward.execution.detector import Detector
+from kafka_steward.execution.lifecycle import change_throttle, request_cancel, resume_plan
 from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.runner import PlanRunner
+from kafka_steward.execution.runner import PlanRunner, StepRunner
+from kafka_steward.execution.staging import intermediate_assignments
+from kafka_steward.execution.upkeep import pause_idle_plans
 from kafka_steward.journal import paths
-from kafka_steward.journal.chunks import ORPHAN_MS
 from kafka_steward.journal.locks import PlanSlot
 from kafka_steward.journal.moves import MoveState
-from kafka_steward.journal.plans import PlanStatus
+from kafka_steward.journal.plans import ORPHAN_MS, PlanStatus
 from kafka_steward.planning.files.formats import PlanFolder
 from kafka_steward.settings import Settings
 from tests.crash import Died, Faults

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from kafka_steward.cluster.state import Broker, Partition, Snapshot
-from kafka_steward.execution.decisions.moves import next_state
-from kafka_steward.execution.decisions.observe import (
+from kafka_steward.execution.moves import next_state
+from kafka_steward.execution.observe import (
     TRANSITION_OF,
     Observation,
     ObservedState,

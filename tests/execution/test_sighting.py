@@ -8,9 +8,8 @@ import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.state import Snapshot
-from kafka_steward.execution.detection.detector import Detector
-from kafka_steward.execution.detection.liveness import CALM_MS, LOST_MS
-from kafka_steward.journal.open import Journal
+from kafka_steward.execution.detector import CALM_MS, LOST_MS, Detector
+from kafka_steward.journal.store import Journal
 from kafka_steward.settings import Settings
 from tests.simulated_plan import WHO
 from tests.simulator import Simulator

@@ -9,10 +9,8 @@ import pytest
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.state import LogDir
 from kafka_steward.cluster.throttles import Side
-from kafka_steward.execution.decisions.dead_broker import dead_targets, unfinishable
-from kafka_steward.execution.decisions.in_sync import out_of_sync
-from kafka_steward.execution.decisions.throttle_demand import NO_DEMAND, throttle_demand
-from kafka_steward.execution.decisions.transfer_rate import (
+from kafka_steward.execution.effects import elect_preferred, not_led_by_preferred
+from kafka_steward.execution.progress import (
     TransferRate,
     arrived_bytes,
     copied_bytes,
@@ -20,8 +18,10 @@ from kafka_steward.execution.decisions.transfer_rate import (
     eta_s,
     stalled,
 )
-from kafka_steward.execution.leader_election import elect_preferred, not_led_by_preferred
+from kafka_steward.execution.recovery import dead_targets, unfinishable
+from kafka_steward.execution.replication_status import out_of_sync
 from kafka_steward.execution.snapshot import take_snapshot
+from kafka_steward.execution.throttle_rates import NO_DEMAND, throttle_demand
 from kafka_steward.journal.audit import Outcome
 from kafka_steward.journal.moves import MoveRow, MoveState, Phase
 from kafka_steward.planning.files.formats import read_snapshot

@@ -9,8 +9,8 @@ import pytest
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cluster.state import LogDir, Partition, Snapshot
 from kafka_steward.errors import SettingError
-from kafka_steward.execution.decisions.observe import Observation, ObservedState
-from kafka_steward.execution.decisions.stalls import (
+from kafka_steward.execution.observe import Observation, ObservedState
+from kafka_steward.execution.recovery import (
     EXTERNAL_CANCEL,
     GIVEN_UP,
     INDIVIDUAL_CANCEL,

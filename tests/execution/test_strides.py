@@ -8,8 +8,9 @@ import pytest
 
 from kafka_steward.assignment import Assignment, Move, Operation
 from kafka_steward.cluster.state import Partition
-from kafka_steward.execution.decisions.pending import PendingState
-from kafka_steward.execution.decisions.staging import (
+from kafka_steward.execution.pending import PendingState
+from kafka_steward.execution.pending_replicas import list_pending
+from kafka_steward.execution.staging import (
     completed_stages,
     intermediate_assignments,
     is_staged,
@@ -21,8 +22,7 @@ from kafka_steward.execution.decisions.staging import (
     stage_text,
     target_in_flight,
 )
-from kafka_steward.execution.filling.pending_replicas import list_pending
-from kafka_steward.execution.filling.topics import TopicSpec, create_topic
+from kafka_steward.execution.topics import TopicSpec, create_topic
 from kafka_steward.journal import paths
 from kafka_steward.journal.moves import MoveRow, MoveState
 from kafka_steward.journal.plans import PlanStatus

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kafka_steward.assignment import Move, TopicPartition
-from kafka_steward.execution.cancelling import request_cancel
-from kafka_steward.execution.decisions.progress import Progress
+from kafka_steward.execution.lifecycle import request_cancel
+from kafka_steward.execution.progress import Progress
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal.moves import MoveState

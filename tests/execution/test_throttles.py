@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from kafka_steward.errors import PlanError, VersionConflict
-from kafka_steward.execution.detection.idle_plans import pause_idle_plans
-from kafka_steward.execution.interventions import change_throttle
+from kafka_steward.execution.lifecycle import change_throttle
+from kafka_steward.execution.upkeep import pause_idle_plans
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.plans import PlanStatus
 from kafka_steward.settings import Settings

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kafka_steward.errors import JournalError
-from kafka_steward.execution.detection.detector import Detector
+from kafka_steward.execution.detector import Detector
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal.audit import Action

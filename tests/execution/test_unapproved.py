@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from kafka_steward.execution.approving import approve
-from kafka_steward.execution.cancelling import request_cancel
-from kafka_steward.execution.decisions.holds import HoldReason
-from kafka_steward.execution.interventions import resume_plan
-from kafka_steward.execution.publishing import publish_plan
+from kafka_steward.execution.lifecycle import request_cancel, resume_plan
+from kafka_steward.execution.moves import HoldReason
+from kafka_steward.execution.publishing import approve, publish_plan
 from kafka_steward.execution.repair import repair_documents
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal import paths
-from kafka_steward.journal.approvals import Approval
-from kafka_steward.journal.open import Journal
-from kafka_steward.journal.plans import PlanStatus
+from kafka_steward.journal.plans import Approval, PlanStatus
+from kafka_steward.journal.store import Journal
 from kafka_steward.settings import Settings
 from tests.simulated_plan import WHO, memory_journal, move, plan_of
 from tests.simulator import Simulator

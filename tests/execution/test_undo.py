@@ -8,12 +8,11 @@ import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import PlanError
-from kafka_steward.execution.cancellation.cancel_runner import CancelRunner, Scope, SkippedPartition, unfinished_cancels
-from kafka_steward.execution.cancellation.verification import verify_undone
-from kafka_steward.execution.cancelling import request_cancel
-from kafka_steward.execution.decisions.progress import Progress
-from kafka_steward.execution.interventions import abandon_plan
-from kafka_steward.execution.loop import run_to_end
+from kafka_steward.execution.cancel_runner import CancelRunner, Scope, SkippedPartition, unfinished_cancels
+from kafka_steward.execution.lifecycle import abandon_plan, request_cancel
+from kafka_steward.execution.progress import Progress
+from kafka_steward.execution.runner import run_to_end
+from kafka_steward.execution.verification import verify_undone
 from kafka_steward.journal import paths
 from kafka_steward.journal.moves import MoveState
 from kafka_steward.journal.plans import PlanRecord, PlanStatus

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from kafka_steward.execution.filling.unwatched import unwatched_reason
-from kafka_steward.journal.open import open_journal
+from kafka_steward.execution.topics import unwatched_reason
+from kafka_steward.journal.store import open_journal
 from tests.simulated_plan import memory_journal
 from tests.simulator import Simulator
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_steward.assignment import Move, TopicPartition
-from kafka_steward.execution.decisions.concurrency import (
+from kafka_steward.execution.concurrency import (
     ActiveTransfer,
     ConcurrencyLimits,
     active_transfers,
@@ -18,7 +18,7 @@ from kafka_steward.execution.decisions.concurrency import (
     eligible_rows,
     pause_left_ms,
 )
-from kafka_steward.execution.decisions.preflight_inputs import Room
+from kafka_steward.execution.preflight import Room
 from kafka_steward.journal.moves import MoveRow, MoveState
 from tests.simulated_plan import move
 from tests.simulator import Simulator

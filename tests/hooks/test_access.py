@@ -9,7 +9,7 @@ import pytest
 
 from kafka_steward.errors import SettingError
 from kafka_steward.hooks.access import ClusterConfig, ConnectionFields, cluster_config
-from kafka_steward.journal.zk_options import ZooKeeperOptions
+from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
 
 HOME = Path("/airflow")
 

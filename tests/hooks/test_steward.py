@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from kafka_steward.errors import ClusterUnreachable, SettingError
-from kafka_steward.hooks.cluster_id_pin import ClusterIdPin
-from kafka_steward.hooks.steward import StewardHook
-from kafka_steward.journal.zk_options import ZooKeeperOptions
+from kafka_steward.hooks.steward import ClusterIdPin, StewardHook
+from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
 from tests.airflow_home import HOME, Connect
 
 

@@ -8,16 +8,16 @@ from kazoo.client import KazooClient
 from kazoo.security import OPEN_ACL_UNSAFE
 
 from kafka_steward.assignment import Assignment, Move, TopicPartition
-from kafka_steward.execution.cancellation.cancel_runner import CancelRunner
-from kafka_steward.execution.cancellation.verification import verify_undone
+from kafka_steward.execution.cancel_runner import CancelRunner
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.execution.snapshot import take_snapshot
+from kafka_steward.execution.verification import verify_undone
 from kafka_steward.hooks.steward import ClusterSession, StewardHook
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Actor
-from kafka_steward.journal.zk_acls import ROOTS
-from kafka_steward.journal.zk_tree import ZkTree
+from kafka_steward.journal.zookeeper.session import ROOTS
+from kafka_steward.journal.zookeeper.tree import ZkTree
 from kafka_steward.planning.files.formats import plan_table, read_plan, read_snapshot, write_plan
 from kafka_steward.sandbox import Sandbox
 from tests.airflow_home import Connect

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from kafka_steward.journal.open import Journal, open_journal
+from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.journal.tree import Tree
-from kafka_steward.journal.zk_options import ZooKeeperOptions
-from kafka_steward.journal.zk_tree import ZkTree
+from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
+from kafka_steward.journal.zookeeper.tree import ZkTree
 from tests.journal.zookeeper import ZooKeeperServer
 from tests.memory_tree import MemoryTree
 from tests.postgres import PostgresServer

@@ -12,23 +12,19 @@ from typing import Any
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.document_api.controller import DocumentController
-from kafka_steward.document_api.queueing import queue_add
-from kafka_steward.execution.announced_restarts import announce_restart
-from kafka_steward.execution.approving import approve
+from kafka_steward.document_api.documents import queue_add
+from kafka_steward.execution.cancel_runner import CancelRunner
 from kafka_steward.execution.cancel_signal import cancel_everything
-from kafka_steward.execution.cancellation.cancel_runner import CancelRunner
-from kafka_steward.execution.cancelling import request_cancel
-from kafka_steward.execution.detection.detector import Detector
-from kafka_steward.execution.interventions import change_throttle
-from kafka_steward.execution.reassignment_disable import disable_reassignment, enable_reassignment
+from kafka_steward.execution.detector import Detector
+from kafka_steward.execution.lifecycle import change_throttle, request_cancel
+from kafka_steward.execution.publishing import approve
+from kafka_steward.execution.readiness import announce_restart, disable_reassignment, enable_reassignment
 from kafka_steward.journal import paths
-from kafka_steward.journal.approvals import Approval
-from kafka_steward.journal.archive import archive_audit
-from kafka_steward.journal.open import Journal
-from kafka_steward.journal.plans import PlanStatus
+from kafka_steward.journal.kip_documents import CancelRequest
+from kafka_steward.journal.plans import Approval, PlanStatus
 from kafka_steward.journal.quarantine import quarantine_document
-from kafka_steward.journal.requests import CancelRequest
-from kafka_steward.journal.retention import delete_old
+from kafka_steward.journal.retention import archive_audit, delete_old
+from kafka_steward.journal.store import Journal
 from kafka_steward.settings import Settings
 from tests.simulated_plan import WHO, World, move
 from tests.simulator import Simulator

@@ -16,8 +16,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from kafka_steward.errors import JournalUnreachable, LockLost
-from kafka_steward.journal.open import Journal, open_journal
-from kafka_steward.journal.zk_options import ZooKeeperOptions
+from kafka_steward.journal.store import Journal, open_journal
+from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
 from tests.journal.certificate import Certificate
 from tests.journal.zookeeper import ZooKeeperServer
 from tests.postgres import PostgresServer

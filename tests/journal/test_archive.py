@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from kafka_steward.cli.serialize import audit_facts
+from kafka_steward.cli.show import audit_facts
 from kafka_steward.errors import JournalUnreachable, RequestError
-from kafka_steward.journal.archive import archive_audit
 from kafka_steward.journal.audit import Action, Actor, Audit, AuditRecord, StoredAuditRecord
-from kafka_steward.journal.open import Journal
+from kafka_steward.journal.retention import archive_audit
+from kafka_steward.journal.store import Journal
 from tests.journal.test_plans import moves_of, record_of
 
 ME = Actor(person="ada")

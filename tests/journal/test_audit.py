@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kafka_steward.journal.audit import Action, Actor, Audit, AuditRecord, Outcome, from_column, to_column
-from kafka_steward.journal.open import Journal, open_journal
+from kafka_steward.journal.store import Journal, open_journal
 
 SUBMIT = AuditRecord(
     Action.SUBMIT,

@@ -10,9 +10,15 @@ from hypothesis import strategies as st
 
 from kafka_steward.errors import DocumentError
 from kafka_steward.journal import codec
-from kafka_steward.journal.documents import AnnouncedRestartDocument, FailedBroker, InFlight
+from kafka_steward.journal.kip_documents import (
+    AnnouncedRestartDocument,
+    CancelRequest,
+    FailedBroker,
+    InFlight,
+    Request,
+    SwitchedOff,
+)
 from kafka_steward.journal.records import Lock, Ownership, ThrottleLease
-from kafka_steward.journal.requests import CancelRequest, Request, SwitchedOff
 
 _NAMES = st.text() | st.text("0123456789") | st.integers().map(str)
 

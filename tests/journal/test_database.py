@@ -14,12 +14,12 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
 from kafka_steward.errors import JournalError, JournalUnreachable, SettingError
-from kafka_steward.journal import engine, postgres
 from kafka_steward.journal.audit import Action, AuditRecord
-from kafka_steward.journal.database import IDS, Database, as_journal_error, insert_once
-from kafka_steward.journal.engine import open_database, table_names
-from kafka_steward.journal.open import open_journal
 from kafka_steward.journal.schema import tables
+from kafka_steward.journal.sql import engine, postgres
+from kafka_steward.journal.sql.database import IDS, Database, as_journal_error, insert_once
+from kafka_steward.journal.sql.engine import open_database, table_names
+from kafka_steward.journal.store import open_journal
 from tests.journal.test_plans import moves_of, record_of
 
 SECRET = "s3cret"

@@ -13,9 +13,16 @@ from hypothesis import strategies as st
 from kafka_steward.errors import DocumentError
 from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.document import Document
-from kafka_steward.journal.documents import AnnouncedRestartDocument, Chunk, ChunkPartition, FailedBroker, InFlight
+from kafka_steward.journal.kip_documents import (
+    AnnouncedRestartDocument,
+    CancelRequest,
+    Chunk,
+    ChunkPartition,
+    FailedBroker,
+    InFlight,
+    Request,
+)
 from kafka_steward.journal.records import Lock, Ownership, PlanRecord, PlanStatus, ThrottleLease
-from kafka_steward.journal.requests import CancelRequest, Request
 
 _KIPS = Path(__file__).parent / "kips"
 # KIP-236 prints this znode as it was read from a real cluster.

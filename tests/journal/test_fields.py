@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kafka_steward.errors import DocumentError
-from kafka_steward.journal.fields import Fields, read_object, render
+from kafka_steward.journal.document import Fields, read_object, render
 
 NUMBER, TEXT, FLAG, LIST = "a whole number of at least 0", "a string", "true or false", "a list"
 BROKERS, PLACEHOLDERS, TEXTS = "a list of broker ids", "a list of broker ids and placeholders", "a list of strings"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kafka_steward.journal.open import open_journal
+from kafka_steward.journal.store import open_journal
 
 
 def test_a_row_is_kept_once_per_interval_and_not_for_ever(tmp_path: Path) -> None:

@@ -10,10 +10,10 @@ import sqlalchemy as sa
 
 from kafka_steward.errors import PlanError, WrongJournal
 from kafka_steward.journal import identity, paths
-from kafka_steward.journal.engine import open_database
 from kafka_steward.journal.identity import Identity, identify, reunite
-from kafka_steward.journal.open import open_journal
-from kafka_steward.journal.zk_options import ZooKeeperOptions
+from kafka_steward.journal.sql.engine import open_database
+from kafka_steward.journal.store import open_journal
+from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
 from tests.journal.test_plans import moves_of, record_of
 from tests.journal.zookeeper import ZooKeeperServer
 from tests.memory_tree import MemoryTree

@@ -7,9 +7,8 @@ import pytest
 
 from kafka_steward.errors import LockLost, SlotTaken
 from kafka_steward.journal import paths
-from kafka_steward.journal.locks import DEAD_MS, LIFE_MS, Fence, PlanSlot, StepLock
-from kafka_steward.journal.open import Journal
-from kafka_steward.journal.process import process_name
+from kafka_steward.journal.locks import DEAD_MS, LIFE_MS, Fence, PlanSlot, StepLock, process_name
+from kafka_steward.journal.store import Journal
 from kafka_steward.journal.tree import Node, Tree
 from tests.journal.dead import dead_process
 from tests.memory_tree import MemoryTree

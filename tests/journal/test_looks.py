@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from kafka_steward.journal.open import Journal, open_journal
-from kafka_steward.journal.polls import Looks
+from kafka_steward.journal.sql.history import Looks
+from kafka_steward.journal.store import Journal, open_journal
 
 
 def looks_of(journal: Journal) -> Looks:

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from kafka_steward.errors import JournalError, JournalUnreachable, NodeExists, PlanError, SettingError
-from kafka_steward.journal.open import Journal, open_journal
-from kafka_steward.journal.sql_tree import SqlTree
+from kafka_steward.journal.sql.tree import SqlTree
+from kafka_steward.journal.store import Journal, open_journal
 from tests.postgres import PostgresServer
 
 SECRET = "s3cret/pw"
@@ -183,7 +183,7 @@ def test_nothing_that_is_printed_tells_the_password(postgres_url: str) -> None:
 @pytest.mark.process
 def test_opening_loads_sqlalchemy_and_nothing_before_does() -> None:
     code = (
-        "import sys, kafka_steward.journal.open, kafka_steward.journal.render, kafka_steward.journal.requests;"
+        "import sys, kafka_steward.journal.store, kafka_steward.journal.render, kafka_steward.journal.kip_documents;"
         "assert not {'sqlalchemy', 'alembic', 'kazoo', 'airflow', 'kafka'} & set(sys.modules), sys.modules.keys()"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -193,7 +193,7 @@ def test_opening_loads_sqlalchemy_and_nothing_before_does() -> None:
 def test_a_second_opening_needs_no_alembic(tmp_path: Path) -> None:
     open_journal(sqlite_at(tmp_path), "c").close()
     code = (
-        "import sys; from kafka_steward.journal.open import open_journal;"
+        "import sys; from kafka_steward.journal.store import open_journal;"
         f"open_journal({sqlite_at(tmp_path)!r}, 'c').close(); assert 'alembic' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -271,7 +271,7 @@ def test_writers_of_one_cluster_wait_for_each_other(open_sql: Callable[[], Journ
 
 
 def test_a_writer_that_holds_on_for_too_long_is_told_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kafka_steward.journal.engine._LOCK_TIMEOUT_S", 0.1)
+    monkeypatch.setattr("kafka_steward.journal.sql.engine._LOCK_TIMEOUT_S", 0.1)
     with open_journal(sqlite_at(tmp_path), "c") as mine, open_journal(sqlite_at(tmp_path), "c") as theirs:
         with mine.together(), pytest.raises(JournalUnreachable, match=r"does not answer \(database is locked\)"):
             theirs.tree.create("/a/b", "x")

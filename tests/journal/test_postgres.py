@@ -12,9 +12,9 @@ import sqlalchemy as sa
 from kafka_steward.errors import JournalError, JournalUnreachable, SettingError
 from kafka_steward.hooks.access import ConnectionFields
 from kafka_steward.hooks.journals import journal_url, refuse_airflows_own
-from kafka_steward.journal.engine import _engine, table_names
-from kafka_steward.journal.open import Journal, open_journal
-from kafka_steward.journal.postgres import BoundedConnection
+from kafka_steward.journal.sql.engine import _engine, table_names
+from kafka_steward.journal.sql.postgres import BoundedConnection
+from kafka_steward.journal.store import Journal, open_journal
 from tests.journal.certificate import Certificate
 from tests.postgres import PostgresServer
 

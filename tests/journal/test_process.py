@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from kafka_steward.journal import process
-from kafka_steward.journal.process import is_dead, process_name
+from kafka_steward.journal import locks
+from kafka_steward.journal.locks import is_dead, process_name
 from tests.eventually import eventually
 from tests.journal.dead import dead_process
 
@@ -49,7 +49,7 @@ def test_a_killed_process_is_dead() -> None:
 
 @pytest.mark.process
 def test_a_killed_process_is_dead_before_its_parent_collects_it() -> None:
-    script = "from kafka_steward.journal.process import process_name; print(process_name(), flush=True)"
+    script = "from kafka_steward.journal.locks import process_name; print(process_name(), flush=True)"
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
         name = child.stdout.readline().strip()
@@ -75,7 +75,7 @@ def test_a_zombie_is_known_by_its_state_whatever_its_name(
     stat: str, dead: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = process_name()
-    monkeypatch.setattr(process, "_PROC", tmp_path)
+    monkeypatch.setattr(locks, "_PROC", tmp_path)
     (tmp_path / str(os.getpid())).mkdir()
     (tmp_path / str(os.getpid()) / "stat").write_text(stat)
     assert is_dead(name) == dead
@@ -83,7 +83,7 @@ def test_a_zombie_is_known_by_its_state_whatever_its_name(
 
 def test_one_whose_state_is_not_told_is_not_dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = process_name()
-    monkeypatch.setattr(process, "_PROC", tmp_path)
+    monkeypatch.setattr(locks, "_PROC", tmp_path)
     assert not is_dead(name)
 
 
@@ -98,10 +98,10 @@ def test_another_users_process_is_not_dead(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.fixture
 def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A system that tells neither its boot nor its namespaces."""
-    process._host_boot_id.cache_clear()
-    monkeypatch.setattr(process, "_PROC", tmp_path)
+    locks._host_boot_id.cache_clear()
+    monkeypatch.setattr(locks, "_PROC", tmp_path)
     yield
-    process._host_boot_id.cache_clear()
+    locks._host_boot_id.cache_clear()
 
 
 @pytest.mark.usefixtures("nowhere")

@@ -13,10 +13,10 @@ import pytest
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import LockLost
 from kafka_steward.journal import paths
-from kafka_steward.journal.documents import Chunk
+from kafka_steward.journal.kip_documents import Chunk
 from kafka_steward.journal.locks import Fence
-from kafka_steward.journal.open import Journal
 from kafka_steward.journal.plans import MoveState, PlanStatus
+from kafka_steward.journal.store import Journal
 from tests.eventually import eventually
 from tests.journal.test_plans import moves_of, record_of
 

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from kafka_steward.journal import quarantine
-from kafka_steward.journal.changes import remove
+from kafka_steward.journal.kip_documents import CancelRequest
 from kafka_steward.journal.quarantine import (
     QUARANTINE,
     QuarantinedDocument,
@@ -15,8 +15,7 @@ from kafka_steward.journal.quarantine import (
     is_newer,
     quarantine_document,
 )
-from kafka_steward.journal.requests import CancelRequest
-from kafka_steward.journal.tree import Node
+from kafka_steward.journal.tree import Node, remove
 from tests.memory_tree import MemoryTree
 
 PATH = "/steward/slot"

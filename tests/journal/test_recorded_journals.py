@@ -12,11 +12,17 @@ import pytest
 import kafka_steward
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Outcome
-from kafka_steward.journal.documents import AnnouncedRestartDocument, Chunk, FailedBroker, InFlight
-from kafka_steward.journal.open import Journal, open_journal
+from kafka_steward.journal.kip_documents import (
+    AnnouncedRestartDocument,
+    CancelRequest,
+    Chunk,
+    FailedBroker,
+    InFlight,
+    Request,
+)
 from kafka_steward.journal.plans import MoveState, PlanStatus
 from kafka_steward.journal.records import ThrottleLease
-from kafka_steward.journal.requests import CancelRequest, Request
+from kafka_steward.journal.store import Journal, open_journal
 from tests.journal.recorded import record
 
 RELEASES = sorted(path.parent.name for path in record.FOLDER.glob("*/journal.sql"))

@@ -5,12 +5,12 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from kafka_steward.journal import paths
-from kafka_steward.journal.approvals import Approval
-from kafka_steward.journal.open import Journal
+from kafka_steward.journal.plans import Approval
 from kafka_steward.journal.quarantine import QUARANTINE, quarantine_document
 from kafka_steward.journal.retention import delete_old
 from kafka_steward.journal.schema import tables
-from kafka_steward.journal.sql_tree import SqlTree
+from kafka_steward.journal.sql.tree import SqlTree
+from kafka_steward.journal.store import Journal
 
 KNOWN, FORGOTTEN = "a" * 64, "b" * 64
 

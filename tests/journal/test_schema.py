@@ -16,10 +16,11 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 from kafka_steward.errors import JournalError
-from kafka_steward.journal import engine, schema
-from kafka_steward.journal.engine import open_database
-from kafka_steward.journal.open import open_journal
+from kafka_steward.journal import schema
 from kafka_steward.journal.schema import tables, upgrade
+from kafka_steward.journal.sql import engine
+from kafka_steward.journal.sql.engine import open_database
+from kafka_steward.journal.store import open_journal
 from tests.rings import tried
 
 

@@ -16,9 +16,9 @@ from kafka_steward.errors import JournalError
 from kafka_steward.journal import schema
 from kafka_steward.journal.audit import Action, AuditRecord
 from kafka_steward.journal.copy import copy_journal
-from kafka_steward.journal.open import Journal, open_journal
 from kafka_steward.journal.schema import tables
 from kafka_steward.journal.schema.upgrade import KNOWN
+from kafka_steward.journal.store import Journal, open_journal
 from tests.journal.everything import everything
 from tests.journal.test_plans import moves_of, record_of
 from tests.postgres import PostgresServer

@@ -10,15 +10,31 @@ import pytest
 
 from kafka_steward.document_api.external_guard import SwitchSeen
 from kafka_steward.errors import DocumentError
-from kafka_steward.journal.approvals import Approval
 from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.document import Document
-from kafka_steward.journal.documents import AnnouncedRestartDocument, Chunk, ChunkPartition, FailedBroker, InFlight
-from kafka_steward.journal.empty_brokers import EmptyBrokersDocument
-from kafka_steward.journal.pending import DeferredPartitions, FillEvent, PendingReplicas
+from kafka_steward.journal.kip_documents import (
+    AnnouncedRestartDocument,
+    CancelRequest,
+    Chunk,
+    ChunkPartition,
+    FailedBroker,
+    InFlight,
+    Request,
+    SwitchedOff,
+)
+from kafka_steward.journal.plans import Approval
 from kafka_steward.journal.quarantine import QuarantinedDocument
-from kafka_steward.journal.records import Lock, Ownership, PlanRecord, PlanStatus, ThrottleLease
-from kafka_steward.journal.requests import CancelRequest, Request, SwitchedOff
+from kafka_steward.journal.records import (
+    DeferredPartitions,
+    EmptyBrokersDocument,
+    FillEvent,
+    Lock,
+    Ownership,
+    PendingReplicas,
+    PlanRecord,
+    PlanStatus,
+    ThrottleLease,
+)
 
 PARTITION = ChunkPartition("t", 3, (1, 2), (2, 3), "id-1")
 PARTITION_TEXT = '{"topic":"t","partition":3,"replicas":[1,2],"original_replicas":[2,3],"topic_id":"id-1"}'

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule, run_state_machine_as_test
 
 from kafka_steward.errors import JournalError
-from kafka_steward.journal.open import open_journal
+from kafka_steward.journal.store import open_journal
 from kafka_steward.journal.tree import Tree
-from kafka_steward.journal.zk_options import ZooKeeperOptions
-from kafka_steward.journal.zk_tree import ZkTree
+from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
+from kafka_steward.journal.zookeeper.tree import ZkTree
 from tests.journal.conftest import PATIENT_S
 from tests.journal.zookeeper import ZooKeeperServer
 from tests.memory_tree import MemoryTree

@@ -12,12 +12,11 @@ from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import JournalUnreachable, LockLost, WrongCluster, WrongJournal
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, AuditRecord
-from kafka_steward.journal.database import Database
-from kafka_steward.journal.engine import open_database
-from kafka_steward.journal.open import Journal, open_journal
 from kafka_steward.journal.plans import MoveState
-from kafka_steward.journal.sql_fencing import SqlFencingStore
-from kafka_steward.journal.zk_options import ZooKeeperOptions
+from kafka_steward.journal.sql.database import Database, SqlFencingStore
+from kafka_steward.journal.sql.engine import open_database
+from kafka_steward.journal.store import Journal, open_journal
+from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
 from tests.journal.test_plans import moves_of, record_of
 from tests.memory_tree import MemoryTree
 
@@ -48,7 +47,7 @@ class StandIn(MemoryTree):
 @pytest.fixture(autouse=True)
 def made(monkeypatch: pytest.MonkeyPatch) -> list[StandIn]:
     monkeypatch.setattr(StandIn, "made", [], raising=False)
-    monkeypatch.setattr("kafka_steward.journal.zk_tree.ZkTree", StandIn)
+    monkeypatch.setattr("kafka_steward.journal.zookeeper.tree.ZkTree", StandIn)
     return StandIn.made
 
 
@@ -122,7 +121,7 @@ def test_a_row_is_written_only_with_the_token_that_the_database_knows(journal: J
 def test_nobody_takes_the_lock_between_the_check_and_the_rows(
     journal: Journal, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kafka_steward.journal.engine._LOCK_TIMEOUT_S", 0.1)
+    monkeypatch.setattr("kafka_steward.journal.sql.engine._LOCK_TIMEOUT_S", 0.1)
     guard = SqlFencingStore(open_database(url, "c1", platform.node()))
     journal.plans.publish(record_of(journal), moves_of(2))
     with journal.step_lock("one") as fence:

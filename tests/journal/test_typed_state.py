@@ -10,7 +10,7 @@ import pytest
 
 from kafka_steward.journal.audit import Code
 from kafka_steward.journal.moves import Cause, MoveRow, Phase
-from kafka_steward.journal.open import open_journal
+from kafka_steward.journal.store import open_journal
 from tests.journal.recorded import record
 
 INTENDED, ACCEPTED, CANCELLING = Phase.INTENDED, Phase.ACCEPTED, Phase.CANCELLING

@@ -11,9 +11,9 @@ from kazoo.client import KazooClient
 from kazoo.security import OPEN_ACL_UNSAFE
 
 from kafka_steward.errors import JournalUnreachable, SettingError
-from kafka_steward.journal.zk_acls import EnsuredPath, our_acl
-from kafka_steward.journal.zk_options import ZooKeeperOptions
-from kafka_steward.journal.zk_watch import ZooKeeperWatcher
+from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
+from kafka_steward.journal.zookeeper.session import EnsuredPath, our_acl
+from kafka_steward.journal.zookeeper.watcher import ZooKeeperWatcher
 from tests.eventually import eventually
 from tests.journal.zookeeper import ZooKeeperServer
 

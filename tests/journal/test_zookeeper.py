@@ -23,12 +23,12 @@ from kafka_steward.errors import (
     WrongCluster,
 )
 from kafka_steward.journal import paths
-from kafka_steward.journal.open import open_journal
 from kafka_steward.journal.plans import MoveState
 from kafka_steward.journal.quarantine import QUARANTINE
-from kafka_steward.journal.zk_acls import ClosedNodes, our_acl
-from kafka_steward.journal.zk_options import ZooKeeperOptions
-from kafka_steward.journal.zk_tree import ZkTree
+from kafka_steward.journal.store import open_journal
+from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
+from kafka_steward.journal.zookeeper.session import ClosedNodes, our_acl
+from kafka_steward.journal.zookeeper.tree import ZkTree
 from tests.eventually import eventually
 from tests.journal.certificate import Certificate
 from tests.journal.test_plans import moves_of, record_of
@@ -397,7 +397,7 @@ def test_nodes_are_closed_once_in_a_process_and_the_rest_by_the_next(
         return ClosedNodes(client, given)
 
     tree = ZkTree(ZooKeeperOptions(hosts, digest="steward:s3cret"))
-    monkeypatch.setattr("kafka_steward.journal.zk_tree.ClosedNodes", counted)
+    monkeypatch.setattr("kafka_steward.journal.zookeeper.tree.ClosedNodes", counted)
     tree.close_open_nodes()
     tree.close_open_nodes()
     assert len(asked) == 1

@@ -12,10 +12,10 @@ from kazoo.security import ACL, Permissions, make_acl, make_digest_acl, make_dig
 
 from kafka_steward.errors import JournalError
 from kafka_steward.journal import paths
-from kafka_steward.journal.open import Journal, open_journal
-from kafka_steward.journal.zk_acls import ROOTS
-from kafka_steward.journal.zk_options import ZooKeeperOptions
-from kafka_steward.journal.zk_watch import CONTROLLER, ZooKeeperWatcher
+from kafka_steward.journal.store import Journal, open_journal
+from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
+from kafka_steward.journal.zookeeper.session import ROOTS
+from kafka_steward.journal.zookeeper.watcher import CONTROLLER, ZooKeeperWatcher
 from tests.eventually import eventually
 from tests.journal.everything import everything
 from tests.journal.zookeeper import ZooKeeperServer

@@ -16,7 +16,7 @@ from kazoo.exceptions import KazooException
 from kazoo.handlers.threading import KazooTimeoutError
 
 from kafka_steward.sandbox.java import java
-from kafka_steward.sandbox.ports import pick_ports
+from kafka_steward.sandbox.layout import pick_ports
 from tests.journal.certificate import Certificate
 from tests.postgres import _die_with_parent
 

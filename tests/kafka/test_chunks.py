@@ -11,7 +11,7 @@ from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal.audit import Action, Actor
-from kafka_steward.journal.open import Journal, open_journal
+from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.settings import Settings
 from tests.manual_plan import plan_by_hand

@@ -12,12 +12,12 @@ from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
 from kafka_steward.errors import ClusterError
-from kafka_steward.execution.detection.detector import Detector
-from kafka_steward.execution.detection.health_check import check_health
+from kafka_steward.execution.detector import Detector
+from kafka_steward.execution.health import check_health
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.execution.snapshot import take_snapshot
-from kafka_steward.journal.open import open_journal
+from kafka_steward.journal.store import open_journal
 from kafka_steward.planning.files.formats import cordoned_in, read_snapshot
 from kafka_steward.sandbox import Sandbox, start
 from kafka_steward.settings import Settings

@@ -20,14 +20,13 @@ from kafka_steward.assignment import Assignment, Move
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.throttles import Side
 from kafka_steward.errors import ClusterError, JournalError
-from kafka_steward.execution.cancellation.cancel_runner import CancelRunner
-from kafka_steward.execution.loop import StepRunner
+from kafka_steward.execution.cancel_runner import CancelRunner
 from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.runner import PlanRunner
+from kafka_steward.execution.runner import PlanRunner, StepRunner
 from kafka_steward.journal.audit import Actor, Audit
-from kafka_steward.journal.open import Journal, open_journal
 from kafka_steward.journal.plans import PlanStatus
-from kafka_steward.journal.zk_options import ZooKeeperOptions
+from kafka_steward.journal.store import Journal, open_journal
+from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
 from kafka_steward.planning.files.formats import PlanFolder
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.settings import Settings
@@ -53,7 +52,7 @@ def every_process_has_died(monkeypatch: pytest.MonkeyPatch) -> None:
     with dead_process() as dead:
         pass
     monkeypatch.setattr("kafka_steward.journal.locks.DEAD_MS", 300)
-    monkeypatch.setattr("kafka_steward.execution.lock_holder.process_name", lambda: dead[:-8] + uuid.uuid4().hex[:8])
+    monkeypatch.setattr("kafka_steward.journal.locks.process_name", lambda: dead[:-8] + uuid.uuid4().hex[:8])
 
 
 class Site:

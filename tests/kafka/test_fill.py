@@ -8,14 +8,13 @@ from dataclasses import replace
 import pytest
 
 from kafka_steward.errors import KafkaRefused, RequestError
-from kafka_steward.execution.decisions.pending import targets
-from kafka_steward.execution.filling.broker_joins import Joined, poll_joined
-from kafka_steward.execution.filling.partitions import add_deferred_partitions, add_partitions
-from kafka_steward.execution.filling.pending_replicas import list_pending, reconcile_pending
-from kafka_steward.execution.filling.topics import TopicSpec, create_topic
+from kafka_steward.execution.broker_joins import Joined, poll_joined
+from kafka_steward.execution.pending import targets
+from kafka_steward.execution.pending_replicas import list_pending, reconcile_pending
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.execution.snapshot import take_snapshot
+from kafka_steward.execution.topics import TopicSpec, add_deferred_partitions, add_partitions, create_topic
 from kafka_steward.planning.files.formats import read_snapshot
 from kafka_steward.sandbox import Sandbox
 from tests.builders import planned

@@ -18,21 +18,21 @@ from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.errors import ClusterError
-from kafka_steward.execution.decisions.holds import HoldReason
-from kafka_steward.execution.decisions.in_sync import out_of_sync
-from kafka_steward.execution.detection.detector import DetectionResult, Detector
-from kafka_steward.execution.leader_election import elect_preferred, not_led_by_preferred
+from kafka_steward.execution.detector import DetectionResult, Detector
+from kafka_steward.execution.effects import elect_preferred, not_led_by_preferred
+from kafka_steward.execution.moves import HoldReason
 from kafka_steward.execution.publishing import publish_plan
+from kafka_steward.execution.replication_status import out_of_sync
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.execution.snapshot import take_snapshot
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, Outcome
-from kafka_steward.journal.documents import Chunk
-from kafka_steward.journal.open import Journal, open_journal
+from kafka_steward.journal.kip_documents import Chunk
 from kafka_steward.journal.plans import PlanStatus
+from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.planning.files.formats import read_snapshot
 from kafka_steward.sandbox import Sandbox
-from kafka_steward.sandbox.reset import delete_topics
+from kafka_steward.sandbox.cluster import delete_topics
 from kafka_steward.settings import Settings
 from tests.eventually import eventually
 from tests.local_plan import plan_folder

@@ -18,20 +18,19 @@ from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
 from kafka_steward.errors import AuthenticationFailed, ClusterError, KafkaRefused, KafkaTimeout, RequestError
-from kafka_steward.execution.cancellation.cancel_runner import CancelRunner
-from kafka_steward.execution.detection.detector import Detector
-from kafka_steward.execution.detection.health_check import check_health, health_sentence
-from kafka_steward.execution.filling.partitions import add_deferred_partitions, add_partitions
-from kafka_steward.execution.filling.topics import TopicSpec, create_topic
-from kafka_steward.execution.leader_election import elect_preferred
+from kafka_steward.execution.cancel_runner import CancelRunner
+from kafka_steward.execution.detector import Detector
+from kafka_steward.execution.effects import elect_preferred
+from kafka_steward.execution.health import check_health, health_sentence
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.execution.snapshot import take_snapshot
+from kafka_steward.execution.topics import TopicSpec, add_deferred_partitions, add_partitions, create_topic
 from kafka_steward.hooks.access import ClusterConfig
 from kafka_steward.hooks.steward import ClusterSession
 from kafka_steward.journal import paths
-from kafka_steward.journal.open import Journal, open_journal
-from kafka_steward.journal.pending import DeferredPartitions
+from kafka_steward.journal.records import DeferredPartitions
+from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.planning.files.formats import read_snapshot
 from kafka_steward.settings import Settings
 from kafka_steward.triggers.watch import WatchTrigger

@@ -10,14 +10,14 @@ import pytest
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.throttles import Side
-from kafka_steward.execution.cancellation.cancel_runner import CancelRunner
-from kafka_steward.execution.cancellation.verification import Verified, verify_undone
-from kafka_steward.execution.decisions.progress import Progress
+from kafka_steward.execution.cancel_runner import CancelRunner
+from kafka_steward.execution.progress import Progress
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
+from kafka_steward.execution.verification import Verified, verify_undone
 from kafka_steward.journal.audit import Action, Actor, Outcome
-from kafka_steward.journal.open import Journal
 from kafka_steward.journal.plans import PlanStatus
+from kafka_steward.journal.store import Journal
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.settings import Settings
 from tests.eventually import eventually

@@ -16,13 +16,13 @@ from kazoo.client import KazooClient
 from kafka_steward.assignment import Move
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.errors import JournalError
-from kafka_steward.execution.cancellation.cancel_runner import CancelRunner
-from kafka_steward.execution.cancellation.verification import verify_undone
+from kafka_steward.execution.cancel_runner import CancelRunner
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
+from kafka_steward.execution.verification import verify_undone
 from kafka_steward.journal.audit import Action, Actor
-from kafka_steward.journal.open import Journal, open_journal
 from kafka_steward.journal.plans import PlanStatus
+from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.sandbox.process import Process
 from kafka_steward.settings import Settings

@@ -13,13 +13,13 @@ from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
 from kafka_steward.cluster.throttles import Side, rates, set_rates
-from kafka_steward.execution.decisions.holds import HoldReason
-from kafka_steward.execution.interventions import change_throttle
+from kafka_steward.execution.lifecycle import change_throttle
+from kafka_steward.execution.moves import HoldReason
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal.audit import Actor
-from kafka_steward.journal.open import Journal
 from kafka_steward.journal.plans import PlanStatus
+from kafka_steward.journal.store import Journal
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.settings import Settings
 from tests.eventually import eventually

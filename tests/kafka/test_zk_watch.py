@@ -10,8 +10,8 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
-from kafka_steward.journal.zk_options import ZooKeeperOptions
-from kafka_steward.journal.zk_watch import ZooKeeperWatcher
+from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
+from kafka_steward.journal.zookeeper.watcher import ZooKeeperWatcher
 from kafka_steward.sandbox import Sandbox
 from tests.eventually import eventually
 

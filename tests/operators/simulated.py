@@ -10,7 +10,7 @@ from airflow.sdk.observability import stats
 
 from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.journal.audit import Action
-from kafka_steward.journal.open import Journal
+from kafka_steward.journal.store import Journal
 from tests.airflow_home import Connect
 from tests.simulated_plan import memory_journal
 from tests.simulator import Simulator

@@ -17,7 +17,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, T
 from airflow.sdk.execution_time import task_runner
 
 from kafka_steward.errors import JournalUnreachable, PlanError, SettingError
-from kafka_steward.execution.approving import approval_of
+from kafka_steward.execution.publishing import approval_of
 from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.operators import approve as approve_module
 from kafka_steward.operators.people import approvers_of, checked_bytes, request_shown

@@ -11,10 +11,10 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from kafka_steward.errors import AuthenticationFailed
-from kafka_steward.execution.detection.detector import DetectionResult, Detector
+from kafka_steward.execution.detector import DetectionResult, Detector
 from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.journal import paths
-from kafka_steward.journal.requests import SwitchedOff
+from kafka_steward.journal.kip_documents import SwitchedOff
 from kafka_steward.operators.failures import FindFailuresOperator
 from tests.airflow_home import context
 from tests.memory_tree import MemoryTree

@@ -17,7 +17,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from kafka_steward.assignment import Assignment, Move, TopicPartition
 from kafka_steward.errors import ClusterUnreachable
 from kafka_steward.hooks.steward import StewardHook
-from kafka_steward.journal.open import Journal
+from kafka_steward.journal.store import Journal
 from kafka_steward.operators.failures import FindFailuresOperator
 from kafka_steward.operators.leaders import ElectLeadersOperator
 from kafka_steward.operators.report import ReportHealOperator

@@ -8,7 +8,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowSkipException
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.execution.filling.empty_brokers import poll_empty_brokers
+from kafka_steward.execution.broker_joins import poll_empty_brokers
 from kafka_steward.operators.joined import FindJoinedOperator
 from tests.operators.test_workflow import Desk, desk, run_of
 

@@ -12,8 +12,7 @@ from airflow.sdk.exceptions import AirflowSkipException, DownstreamTasksSkipped,
 
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.errors import PlanError, WrongCluster
-from kafka_steward.hooks.cluster_id_pin import ClusterIdPin
-from kafka_steward.hooks.steward import ClusterSession, StewardHook
+from kafka_steward.hooks.steward import ClusterIdPin, ClusterSession, StewardHook
 from kafka_steward.journal.audit import Action
 from kafka_steward.operators.failures import FindFailuresOperator
 from kafka_steward.operators.leaders import ElectLeadersOperator

@@ -12,8 +12,8 @@ from airflow.sdk.exceptions import DownstreamTasksSkipped
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.state import Broker, Partition, Snapshot
 from kafka_steward.hooks.steward import StewardHook
+from kafka_steward.journal.kip_documents import CancelRequest
 from kafka_steward.journal.records import PlanRecord, PlanStatus
-from kafka_steward.journal.requests import CancelRequest
 from kafka_steward.operators.report import ReportHealOperator, TellPlanOperator
 from tests.airflow_home import context
 

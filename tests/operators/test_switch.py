@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 
 from kafka_steward.errors import RequestError
-from kafka_steward.execution.announced_restarts import announced_restarts
-from kafka_steward.execution.reassignment_disable import disabled_reason
+from kafka_steward.execution.readiness import announced_restarts, disabled_reason
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Actor
-from kafka_steward.journal.open import Journal, open_journal
+from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.operators.bounce import AnnounceBounceOperator
 from kafka_steward.operators.switch import DisableReassignmentOperator, EnableReassignmentOperator
 from tests.airflow_home import Connect, context

@@ -10,10 +10,10 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import KafkaRefused
-from kafka_steward.execution.filling.pending_replicas import count_pending
+from kafka_steward.execution.pending_replicas import count_pending
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action
-from kafka_steward.journal.open import open_journal
+from kafka_steward.journal.store import open_journal
 from kafka_steward.operators.topics import CreatePartitionsOperator, CreateTopicOperator
 from tests.airflow_home import context
 from tests.operators.simulated import CONN_ID, Cluster, MakeCluster, make_cluster

@@ -21,7 +21,7 @@ from airflow.sdk.exceptions import (
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.journal.moves import MoveState
-from kafka_steward.journal.open import Journal
+from kafka_steward.journal.store import Journal
 from kafka_steward.operators.approve import ApprovePlanOperator
 from kafka_steward.operators.gate import GateOperator
 from kafka_steward.operators.given import CheckReassignmentOperator

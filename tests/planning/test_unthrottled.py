@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafka_steward.execution.decisions.plan_summary import plan_summary
+from kafka_steward.execution.plan_report import plan_summary
 from tests.builders import cluster, planned
 
 

@@ -20,9 +20,9 @@ from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
 from kafka_steward.cluster.state import Partition
 from kafka_steward.cluster.throttles import Side
-from kafka_steward.journal.open import open_journal
+from kafka_steward.journal.store import open_journal
 from kafka_steward.sandbox import Sandbox
-from kafka_steward.sandbox.reset import restore_cluster
+from kafka_steward.sandbox.cluster import restore_cluster
 from kafka_steward.triggers.watch import WatchTrigger
 from tests.airflow_home import Connect
 from tests.eventually import eventually

@@ -8,10 +8,10 @@ from typing import Any
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.document_api.controller import DocumentController
-from kafka_steward.document_api.plan_scheduler import PollResult
+from kafka_steward.document_api.plans import PollResult
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Actor
-from kafka_steward.journal.documents import InFlight
+from kafka_steward.journal.kip_documents import InFlight
 from kafka_steward.journal.quarantine import QUARANTINE, QuarantinedDocument
 from kafka_steward.journal.tree import Node
 from kafka_steward.settings import Settings

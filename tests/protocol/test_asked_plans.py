@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from kafka_steward.document_api.document_plans import DocumentPlans, blocked_reason, publish_document_plan
+from kafka_steward.document_api.plans import DocumentPlans, blocked_reason, publish_document_plan
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Actor
+from kafka_steward.journal.kip_documents import CancelRequest
 from kafka_steward.journal.plans import PlanRecord, PlanStatus
-from kafka_steward.journal.requests import CancelRequest
 from tests.protocol.simulated_watch import WATCH, Yard
 from tests.simulated_plan import WHO, move, plan_of
 

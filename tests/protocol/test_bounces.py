@@ -9,17 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_steward.errors import RequestError
-from kafka_steward.execution.announced_restarts import (
+from kafka_steward.execution.detector import DetectionResult, Detector
+from kafka_steward.execution.preflight_inputs import restarting_brokers
+from kafka_steward.execution.publishing import publish_plan
+from kafka_steward.execution.readiness import (
     AnnouncedRestart,
     announce_restart,
     announced_restarts,
     is_expired,
 )
-from kafka_steward.execution.detection.detector import DetectionResult, Detector
-from kafka_steward.execution.preflight_inputs import restarting_brokers
-from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.journal import paths
-from kafka_steward.journal.open import Journal
+from kafka_steward.journal.store import Journal
 from kafka_steward.journal.tree import Node
 from kafka_steward.settings import Settings
 from tests.simulated_plan import WHO, heal_moves, memory_journal, plan_of

@@ -6,14 +6,14 @@ import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.document_api.controller import DocumentController
-from kafka_steward.execution.detection.detector import DetectionResult, Detector
+from kafka_steward.execution.detector import DetectionResult, Detector
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.moves import MoveState
-from kafka_steward.journal.open import Journal
 from kafka_steward.journal.plans import PlanStatus
+from kafka_steward.journal.store import Journal
 from tests.crash import Died, Faults
 from tests.protocol.simulated_watch import WATCH, Yard, document
 from tests.rings import one_in

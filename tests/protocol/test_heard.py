@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from kafka_steward.document_api.event_source import AuditEventReader
-from kafka_steward.document_api.queueing import queue_add, queue_remove
+from kafka_steward.document_api.documents import queue_add, queue_remove
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Audit, AuditRecord, StoredAuditRecord
+from kafka_steward.triggers.documents import AuditEventReader
 from tests.protocol.simulated_watch import Yard, document
 from tests.simulated_plan import WHO, move, plan_of
 

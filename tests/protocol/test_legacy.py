@@ -9,10 +9,10 @@ import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.state import Snapshot
-from kafka_steward.document_api.legacy_requests import track_legacy_reassignments
+from kafka_steward.document_api.controller import track_legacy_reassignments
 from kafka_steward.document_api.request_rules import ActiveReassignment
 from kafka_steward.journal import paths
-from kafka_steward.journal.documents import InFlight
+from kafka_steward.journal.kip_documents import InFlight
 from tests.protocol.simulated_watch import Yard, document
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

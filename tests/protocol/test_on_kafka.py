@@ -22,8 +22,8 @@ from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal.audit import Action, Actor
 from kafka_steward.journal.moves import MoveState
-from kafka_steward.journal.open import open_journal
-from kafka_steward.journal.zk_options import ZooKeeperOptions
+from kafka_steward.journal.store import open_journal
+from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.settings import Settings
 from tests.eventually import eventually

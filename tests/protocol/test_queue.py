@@ -7,9 +7,9 @@ import json
 import pytest
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.document_api.queueing import queue_add, queue_list, queue_remove, remove_started
+from kafka_steward.document_api.documents import queue_add, queue_list, queue_remove, remove_started
 from kafka_steward.errors import DocumentError, RequestError
-from kafka_steward.execution.cancelling import request_cancel
+from kafka_steward.execution.lifecycle import request_cancel
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal import paths
 from kafka_steward.journal.plans import PlanStatus

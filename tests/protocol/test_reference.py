@@ -10,10 +10,18 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from kafka_steward.journal.approvals import Approval
-from kafka_steward.journal.documents import AnnouncedRestartDocument, Chunk, ChunkPartition, FailedBroker, InFlight
-from kafka_steward.journal.pending import DeferredPartitions, PendingReplicas
-from kafka_steward.journal.requests import CancelRequest, Request, SwitchedOff
+from kafka_steward.journal.kip_documents import (
+    AnnouncedRestartDocument,
+    CancelRequest,
+    Chunk,
+    ChunkPartition,
+    FailedBroker,
+    InFlight,
+    Request,
+    SwitchedOff,
+)
+from kafka_steward.journal.plans import Approval
+from kafka_steward.journal.records import DeferredPartitions, PendingReplicas
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/reference/journal.md").read_text()

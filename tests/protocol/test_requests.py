@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.document_api.plan_scheduler import PollResult
+from kafka_steward.document_api.plans import PollResult
 from kafka_steward.errors import KafkaRefused
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Outcome
-from kafka_steward.journal.documents import Chunk
+from kafka_steward.journal.kip_documents import Chunk
 from kafka_steward.journal.plans import PlanStatus
 from kafka_steward.journal.tree import Node
 from tests.protocol.simulated_watch import Yard, document

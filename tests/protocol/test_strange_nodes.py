@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from kafka_steward.execution.cancellation.cancel_runner import CancelRunner
-from kafka_steward.execution.cancellation.verification import verify_undone
-from kafka_steward.execution.detection.detector import Detector
+from kafka_steward.execution.cancel_runner import CancelRunner
+from kafka_steward.execution.detector import Detector
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.execution.throttles import leased_rates
+from kafka_steward.execution.verification import verify_undone
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.tree import Node

@@ -8,8 +8,8 @@ import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import RequestError
-from kafka_steward.execution.cancelling import request_cancel
-from kafka_steward.execution.reassignment_disable import disable_reassignment, disabled_reason, enable_reassignment
+from kafka_steward.execution.lifecycle import request_cancel
+from kafka_steward.execution.readiness import disable_reassignment, disabled_reason, enable_reassignment
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.plans import PlanStatus

@@ -7,13 +7,12 @@ from typing import Any
 import pytest
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.document_api.queueing import queue_add, queue_remove
+from kafka_steward.document_api.documents import queue_add, queue_remove
 from kafka_steward.execution.cancel_signal import CANCEL_SIGNAL, consume_cancel_signal
 from kafka_steward.execution.in_flight_records import record_external
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, Code, Outcome
-from kafka_steward.journal.documents import InFlight
-from kafka_steward.journal.requests import CancelRequest
+from kafka_steward.journal.kip_documents import CancelRequest, InFlight
 from tests.protocol.simulated_watch import WATCH, Yard, document
 from tests.simulated_plan import WHO
 

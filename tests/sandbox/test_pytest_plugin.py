@@ -15,8 +15,8 @@ from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
 from kafka_steward.cluster.throttles import Side, rates, set_rates
 from kafka_steward.sandbox import Sandbox
+from kafka_steward.sandbox.cluster import delete_topics, restore_cluster
 from kafka_steward.sandbox.readiness import ask
-from kafka_steward.sandbox.reset import delete_topics, restore_cluster
 from tests.eventually import eventually
 
 pytestmark = pytest.mark.process

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kafka_steward.triggers.collector import freeze_gc
+from kafka_steward.triggers.watch import freeze_gc
 
 
 @pytest.fixture

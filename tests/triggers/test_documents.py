@@ -13,16 +13,15 @@ from typing import Any, cast
 import pytest
 from kazoo.client import KazooClient
 
-from kafka_steward.document_api.event_source import AuditEventReader
-from kafka_steward.document_api.plan_scheduler import PollResult
+from kafka_steward.document_api.plans import PollResult
 from kafka_steward.errors import JournalUnreachable
-from kafka_steward.execution.detection.detector import DetectionResult
+from kafka_steward.execution.detector import DetectionResult
 from kafka_steward.hooks.steward import ClusterSession, StewardHook
 from kafka_steward.journal import paths
-from kafka_steward.journal.zk_options import ZooKeeperOptions
-from kafka_steward.journal.zk_watch import CONTROLLER
+from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
+from kafka_steward.journal.zookeeper.watcher import CONTROLLER
 from kafka_steward.settings import Settings
-from kafka_steward.triggers.documents import POLL_S, DocumentLoop
+from kafka_steward.triggers.documents import POLL_S, AuditEventReader, DocumentLoop
 from kafka_steward.triggers.watch import WatchTrigger
 from tests.eventually import eventually
 from tests.journal.zookeeper import ZooKeeperServer
@@ -161,7 +160,7 @@ def watch_of(server: ZooKeeperServer, looks: Looks, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("kafka_steward.triggers.documents._NOTIFIED_POLL_S", hour_s)
     monkeypatch.setattr("kafka_steward.triggers.watch._interval_s", lambda _: hour_s)
     monkeypatch.setattr("kafka_steward.triggers.documents.DocumentController", looks.look_of("documents", PollResult()))
-    monkeypatch.setattr("kafka_steward.execution.detection.detector.Detector", looks.look_of("brokers", verdict))
+    monkeypatch.setattr("kafka_steward.execution.detector.Detector", looks.look_of("brokers", verdict))
     journal = Yard().journal
     access = SimpleNamespace(conn_id="kafka", zookeeper=ZooKeeperOptions(server.hosts), settings=Settings())
     cluster = SimpleNamespace(cluster_id=journal.cluster_id, close=lambda: None)

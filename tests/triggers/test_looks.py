@@ -15,8 +15,8 @@ from airflow.sdk.observability import stats
 from kafka_steward.errors import ClusterUnreachable
 from kafka_steward.hooks.steward import ClusterSession
 from kafka_steward.journal import paths
-from kafka_steward.journal.open import open_journal
-from kafka_steward.journal.polls import Looks
+from kafka_steward.journal.sql.history import Looks
+from kafka_steward.journal.store import open_journal
 from kafka_steward.settings import Settings
 from kafka_steward.triggers.documents import DocumentLoop
 from kafka_steward.triggers.periodic import BrokerJoinCheck, EmptyBrokerCheck, HealthPeriodicCheck

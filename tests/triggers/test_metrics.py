@@ -13,7 +13,7 @@ from airflow.sdk.observability import stats
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.journal.records import PlanStatus
-from kafka_steward.triggers.metrics import emit_progress
+from kafka_steward.triggers.progress import emit_progress
 from tests.eventually import eventually
 from tests.statsd import StatsD
 from tests.triggers.progress_values import progress
@@ -27,7 +27,7 @@ from airflow.sdk.observability.metrics import stats_utils
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.journal.records import PlanStatus
 from kafka_steward.settings import Settings
-from kafka_steward.triggers.metrics import emit_health, emit_progress
+from kafka_steward.triggers.progress import emit_health, emit_progress
 from kafka_steward.triggers.periodic import HealthPeriodicCheck
 from kafka_steward.triggers.worker import ClusterWorker
 from kafka_steward.triggers.watch import WatchTrigger

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kafka_steward.errors import RequestError
-from kafka_steward.execution.filling.topics import TopicSpec, create_topic
+from kafka_steward.execution.topics import TopicSpec, create_topic
 from kafka_steward.settings import Settings
 from kafka_steward.triggers.checks import CheckResult, evaluate
 from tests.simulated_plan import WHO, memory_journal

@@ -17,7 +17,7 @@ from airflow.sdk.observability import stats
 
 from kafka_steward.errors import WrongJournal
 from kafka_steward.hooks.steward import StewardHook
-from kafka_steward.journal.zk_options import ZooKeeperOptions
+from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
 from kafka_steward.triggers.reporting import WatchReporter
 from kafka_steward.triggers.watch import EVENTS, WatchTrigger
 from tests.airflow_home import Connect
@@ -70,7 +70,7 @@ def hosts(monkeypatch: pytest.MonkeyPatch, connect: Connect, tmp_path: Path) -> 
     simulator = Simulator.of("1a 2b 3c", "orders: 123", mode="zookeeper")
     simulator.close = lambda: None  # type: ignore[attr-defined]
     tree = SharedTree(lambda: simulator.now_ms)
-    monkeypatch.setattr("kafka_steward.journal.zk_tree.ZkTree", lambda _: tree)
+    monkeypatch.setattr("kafka_steward.journal.zookeeper.tree.ZkTree", lambda _: tree)
     monkeypatch.setattr(StewardHook, "cluster", lambda _: simulator)
     monkeypatch.setattr(
         "kafka_steward.triggers.documents.ZooKeeperWatcher", lambda *_: SimpleNamespace(close=lambda: None)

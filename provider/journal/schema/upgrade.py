@@ -8,7 +8,7 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from kafka_steward.errors import JournalError
-from kafka_steward.journal.urls import shown_url
+from kafka_steward.journal.sql.urls import shown_url
 
 __all__ = ["KNOWN", "VERSION_TABLE", "upgrade"]
 
@@ -29,7 +29,7 @@ def upgrade(engine: sa.Engine) -> None:
             return
     with engine.connect().execution_options(steward_writes=True) as connection, connection.begin():
         if connection.dialect.name == "postgresql":
-            from kafka_steward.journal.postgres import let_take_long  # noqa: PLC0415 - psycopg may not be installed
+            from kafka_steward.journal.sql.postgres import let_take_long  # noqa: PLC0415 - psycopg may not be installed
 
             let_take_long(connection, others=True)
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))

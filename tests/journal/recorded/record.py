@@ -14,11 +14,10 @@ import kafka_steward
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, Outcome
-from kafka_steward.journal.documents import AnnouncedRestartDocument, FailedBroker, InFlight
-from kafka_steward.journal.open import Journal, open_journal
+from kafka_steward.journal.kip_documents import AnnouncedRestartDocument, CancelRequest, FailedBroker, InFlight, Request
 from kafka_steward.journal.plans import MoveState, PlanRecord, PlanStatus
 from kafka_steward.journal.records import ThrottleLease
-from kafka_steward.journal.requests import CancelRequest, Request
+from kafka_steward.journal.store import Journal, open_journal
 
 FOLDER = Path(__file__).parent
 CLUSTER = "recorded-cluster"

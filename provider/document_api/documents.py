@@ -1,0 +1,185 @@
+"""Read request documents, by which anyone requests reassignments: requests, in order, and the queue (KIP-236).
+
+`/admin/reassign_partitions_queue` has further reassignments while some are in flight, in Kafka's own format.
+
+There is one queue at a time: a second writer gets an error. Each partition is removed from the queue when its
+reassignment starts, and the node is deleted with the last one. A partition that is removed from the queue before that
+does not start.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from kafka_steward.assignment import TopicPartition
+from kafka_steward.document_api.plans import source_of
+from kafka_steward.document_api.request_rules import RequestedAssignment
+from kafka_steward.errors import DocumentError, RequestError
+from kafka_steward.execution.moves import OPEN
+from kafka_steward.journal import paths
+from kafka_steward.journal.audit import Action, Actor, AuditRecord
+from kafka_steward.journal.codec import MAX_BYTES, REQUEST, request_number
+from kafka_steward.journal.kip_documents import ChunkPartition, Request
+from kafka_steward.journal.moves import MoveRow
+from kafka_steward.journal.store import Journal
+from kafka_steward.journal.tree import Node, Tree, put_new, remove, replace_text
+
+__all__ = [
+    "BATCH",
+    "RequestDocument",
+    "no_longer_waiting",
+    "queue_add",
+    "queue_list",
+    "queue_remove",
+    "read_queue",
+    "read_requests",
+    "remove_started",
+    "removed_before_start",
+]
+
+
+#: Maximum number of requests per read: thousands are read in batches. A batch ends earlier at MAX_BYTES.
+BATCH = 1000
+
+
+@dataclass(frozen=True)
+class RequestDocument:
+    """One request document: its node, and the requested assignments or the parse error."""
+
+    node: Node
+    requested: Sequence[RequestedAssignment]
+    parse_error: str = ""
+
+    @property
+    def document_id(self) -> str:
+        """The permanent id of the document."""
+        return source_of(self.node)
+
+
+def read_requests(tree: Tree) -> tuple[list[RequestDocument], bool]:
+    """Return the oldest requests, in the order in which they were created, and whether more requests wait.
+
+    At most BATCH are read at once, and no further one once they have MAX_BYTES.
+
+    Sequence numbers give the order. A writer without a sequence, such as one SQL insert, may choose any name: such
+    requests come after the numbered ones, ordered by created id. Nodes with an invalid name are left to the sweep.
+    """
+    names = [name for name in tree.children(paths.REASSIGNMENT_REQUESTS) if REQUEST.parse(name) is not None]
+    numbers = {name: number for name in names if (number := request_number(name)) is not None}
+    numbered = [_path(name) for name in sorted(numbers, key=lambda name: numbers[name])]
+    nodes = _read(tree, numbered, [])
+    if len(nodes) == len(numbers):
+        nodes = _read(tree, _oldest_first(tree, [_path(name) for name in names if name not in numbers]), nodes)
+    return [_document(node) for node in nodes], bool(nodes) and len(nodes) < len(names)
+
+
+def _path(name: str) -> str:
+    return f"{paths.REASSIGNMENT_REQUESTS}/{name}"
+
+
+def _oldest_first(tree: Tree, unnumbered: Sequence[str]) -> list[str]:
+    known = zip(tree.created_ids(unnumbered), unnumbered, strict=True)
+    return [path for _, path in sorted((number, path) for number, path in known if number is not None)]
+
+
+def _read(tree: Tree, wanted: Sequence[str], before: Sequence[Node]) -> list[Node]:
+    """Return the nodes `before` and then those at `wanted`, until they are BATCH or have MAX_BYTES."""
+    found = list(before)
+    size = sum(len(node.data) for node in found)
+    for path in wanted[: BATCH - len(found)]:
+        node = tree.read([path])[0] if size < MAX_BYTES else None
+        if node is not None:
+            found.append(node)
+            size += len(node.data)
+    return found
+
+
+def read_queue(tree: Tree) -> RequestDocument | None:
+    """Return the queue; None if there is none."""
+    node = tree.get(paths.REASSIGN_QUEUE)
+    return None if node is None else _document(node)
+
+
+def _document(node: Node) -> RequestDocument:
+    try:
+        request = Request.from_node(node)
+    except DocumentError as error:
+        return RequestDocument(node, (), str(error))
+    legacy = request.legacy
+    asked = [RequestedAssignment(each.topic_partition, each.replicas, node.path, legacy) for each in request.partitions]
+    counts = Counter(each.partition for each in asked)
+    twice = next((name for name, count in counts.items() if count > 1), None)
+    return (
+        RequestDocument(node, asked)
+        if twice is None
+        else RequestDocument(node, (), f"{node.path} names {twice} twice; correct it.")
+    )
+
+
+def queue_add(journal: Journal, text: str, *, who: Actor) -> int:
+    """Queue a reassignment in the format of `kafka-reassign-partitions`; returns its number of partitions.
+
+    Raises DocumentError for any other text, RequestError for one without partitions or when a queue exists already.
+    """
+    asked = Request.from_json(text, "The reassignment")
+    if not asked.partitions:
+        raise RequestError('The reassignment lists no partition; it should be {"version": 1, "partitions": [...]}.')
+    if put_new(journal.tree, paths.REASSIGN_QUEUE, Request(asked.partitions).to_json()) is None:
+        raise RequestError(
+            f"{paths.REASSIGN_QUEUE} exists: what was queued before has not all started; wait until it is gone, or "
+            "remove it."
+        )
+    reason = f"queued {len(asked.partitions)} partitions"
+    journal.audit.record(AuditRecord(Action.REQUEST, reason, who=who))
+    return len(asked.partitions)
+
+
+def queue_list(journal: Journal) -> tuple[ChunkPartition, ...]:
+    """Return the queued partitions that have not started. Raises DocumentError when the queue is unreadable."""
+    node = journal.tree.get(paths.REASSIGN_QUEUE)
+    return () if node is None else Request.from_node(node).partitions
+
+
+def queue_remove(journal: Journal, *, who: Actor) -> bool:
+    """Delete the queue; started reassignments continue. Returns False when there is no queue."""
+    node = journal.tree.get(paths.REASSIGN_QUEUE)
+    if node is None:
+        return False
+    remove(journal.tree, node)
+    journal.audit.record(AuditRecord(Action.REQUEST, "took the queue away", before=node.data[:2000], who=who))
+    return True
+
+
+def no_longer_waiting(rows: Iterable[MoveRow]) -> set[TopicPartition]:
+    """Return the partitions that have started, or never will: they no longer belong in the queue. Pure."""
+    return {row.topic_partition for row in rows if row.state not in OPEN}
+
+
+def removed_before_start(rows: Iterable[MoveRow], queue: Node | None) -> set[TopicPartition]:
+    """Return the waiting partitions that the queue no longer names, or names with another target. Pure.
+
+    Returns nothing for an unreadable queue.
+    """
+    try:
+        asked = () if queue is None else Request.from_node(queue).partitions
+    except DocumentError:
+        return set()  # its writer may repair it
+    named = {(each.topic_partition, each.replicas) for each in asked}
+    return {
+        row.topic_partition for row in rows if row.state in OPEN and (row.topic_partition, row.move.after) not in named
+    }
+
+
+def remove_started(tree: Tree, queue: Node, keep: set[TopicPartition]) -> None:
+    """Remove all partitions but `keep` from the queue, and delete an empty queue.
+
+    Left to the next poll when another client changes the queue concurrently.
+    """
+    asked = Request.from_node(queue)
+    left = tuple(each for each in asked.partitions if each.topic_partition in keep)
+    if not left:
+        remove(tree, queue)
+    elif len(left) < len(asked.partitions):
+        replace_text(tree, queue, replace(asked, partitions=left).to_json())

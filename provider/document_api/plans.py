@@ -1,0 +1,216 @@
+"""Document plans: plans that request documents asked for, and the scheduler that steps them.
+
+A document plan is made without Spark, because the documents contain the target replicas. It is published, locked,
+stepped, cancelled and audited like any other plan. Several may be active at once: a later plan preempts an earlier one,
+which resumes after it. The earlier plan's reassignments in flight continue meanwhile, so a slow partition delays no
+other request (KIP-236).
+
+The scheduler also steps requested cancels and rollbacks, which no DAG task steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kafka_steward.assignment import Move, Operation
+from kafka_steward.errors import DocumentError
+from kafka_steward.execution.cancel_runner import CancelRunner, unfinished_cancels
+from kafka_steward.execution.in_flight_records import flag_legacy
+from kafka_steward.execution.lifecycle import Scope
+from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.execution.progress import Progress
+from kafka_steward.execution.runner import PlanRunner
+from kafka_steward.journal import paths
+from kafka_steward.journal.audit import Action, Actor, AuditRecord
+from kafka_steward.journal.plans import PlanRecord
+from kafka_steward.journal.records import ASKED
+from kafka_steward.journal.store import Journal
+from kafka_steward.journal.tree import Node
+from kafka_steward.planning.files.digest import plan_digest
+from kafka_steward.planning.files.formats import plan_table
+from kafka_steward.settings import Settings
+
+__all__ = [
+    "DocumentPlan",
+    "DocumentPlans",
+    "PlanScheduler",
+    "PollResult",
+    "SOON_S",
+    "blocked_reason",
+    "publish_document_plan",
+    "source_of",
+]
+
+
+#: The maximum number of active document plans; requests beyond that wait in the tree.
+_MOST = 8
+
+
+@dataclass(frozen=True)
+class DocumentPlan:
+    """A plan's record, the documents that it executes, and whether they are marked `legacy` (legacy znode route)."""
+
+    record: PlanRecord
+    sources: frozenset[str]
+    legacy: bool
+
+    @property
+    def digest(self) -> str:
+        """The plan's digest."""
+        return self.record.digest
+
+
+def source_of(node: Node) -> str:
+    """Return the permanent id of a document: a node that is deleted and re-created gets another id."""
+    return f"{node.path}@{node.created_id}"
+
+
+class DocumentPlans:
+    """The unfinished plans of a journal, re-read by each `read`; an ended plan is read once and cached."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._ended: dict[str, frozenset[str]] = {}
+        self._to_roll_back = False
+        self.asked: list[DocumentPlan] = []
+        self.others: list[PlanRecord] = []
+
+    def read(self) -> None:
+        """Read the unfinished plans again. Raises JournalError."""
+        names = frozenset(self._journal.tree.children(paths.PLANS))
+        self._ended = {name: sources for name, sources in self._ended.items() if name in names}
+        records = [record for name in sorted(names - self._ended.keys()) for record in self._record(name)]
+        for record in records:
+            if record.status.finished:
+                self._ended[record.digest] = _documents_of(record).sources
+                self._to_roll_back |= record.cancel is not None and record.cancel.scope == "plan"
+        running = sorted((each for each in records if not each.status.finished), key=lambda each: each.published_ms)
+        self.asked = [_documents_of(record) for record in running if ASKED in record.extra]
+        self.others = [record for record in running if ASKED not in record.extra]
+
+    def knows(self, source: str) -> bool:
+        """Return whether any plan, ended or not, executes this document."""
+        running = (plan.sources for plan in self.asked)
+        return any(source in sources for sources in (*running, *self._ended.values()))
+
+    def rollback_asked(self) -> bool:
+        """Return whether a plan with a rollback request was seen to end since the last call; resets the flag."""
+        asked, self._to_roll_back = self._to_roll_back, False
+        return asked
+
+    def of(self, digest: str) -> DocumentPlan | None:
+        """Return the unfinished document plan with this digest; None if there is none."""
+        return next((plan for plan in self.asked if plan.digest == digest), None)
+
+    def _record(self, name: str) -> list[PlanRecord]:
+        try:
+            record = self._journal.plans.get(name)
+        except DocumentError:
+            return []
+        return [] if record is None else [record]
+
+
+def blocked_reason(journal: Journal, plans: DocumentPlans) -> str:
+    """Return why requests cannot start now, as a clause that ends a message; empty when they can."""
+    owner = journal.slot.owner()
+    other = next((record for record in plans.others if record.digest == owner), None)
+    if other is not None:
+        return f"the cluster belongs to plan {other.digest[:12]} ({other.operation}) until that one ends"
+    return f"{_MOST} plans that documents asked for are under way" if len(plans.asked) >= _MOST else ""
+
+
+def publish_document_plan(
+    journal: Journal, moves: Sequence[Move], *, sources: Collection[str], legacy: bool, who: Actor
+) -> PlanRecord:
+    """Publish the plan and let it preempt the plan slot; an earlier document plan gets the slot back afterwards."""
+    options: Mapping[str, Any] = {"sources": sorted(sources), "legacy": legacy}
+    digest = plan_digest(journal.cluster_id, "", Operation.APPLY.value, options, plan_table(moves))
+    reason = "asked for by " + ", ".join(sorted(source.rpartition("@")[0] for source in sources)[:3])
+    record = PlanRecord(
+        digest, journal.cluster_id, Operation.APPLY.value, reason=reason, who=who, extra={ASKED: dict(options)}
+    )
+    published = journal.plans.publish(record, moves)
+    journal.slot.preempt_with(digest)
+    told = {"operation": Operation.APPLY.value, **options}
+    journal.audit.record(
+        AuditRecord(Action.PUBLISH, f"{len(moves)} partitions to move, {reason}", plan=digest, after=told, who=who)
+    )
+    return published
+
+
+def _documents_of(record: PlanRecord) -> DocumentPlan:
+    asked = record.extra.get(ASKED)
+    values = asked if isinstance(asked, Mapping) else {}
+    return DocumentPlan(record, record.sources, bool(values.get("legacy")))
+
+
+#: Seconds until the next poll while unfinished work is blocked by another process or by Kafka.
+SOON_S = 0.5
+
+
+@dataclass
+class PollResult:
+    """The result of one poll: events to emit ("request", "cancel"), messages, and the time until the next poll."""
+
+    events: set[str] = field(default_factory=set)
+    sentences: list[str] = field(default_factory=list)
+    #: Seconds until the next poll; None when nothing is in progress and the usual interval suffices.
+    pause_s: float | None = None
+
+    def within(self, seconds: float) -> None:
+        """Schedule the next poll within `seconds`."""
+        self.pause_s = seconds if self.pause_s is None else min(self.pause_s, seconds)
+
+
+class PlanScheduler:
+    """Steps document plans and cancels. Keeps one `PlanRunner` per plan, which remembers the transfer rate."""
+
+    def __init__(self, cluster: ClusterPort, journal: Journal, settings: Settings, who: Actor) -> None:
+        self._cluster = cluster
+        self._journal = journal
+        self._settings = settings
+        self._who = who
+        self._runners: dict[str, PlanRunner] = {}
+        self._undos: dict[str, CancelRunner] | None = None
+
+    def step(self, plan: DocumentPlan, looked: PollResult) -> None:
+        """Step a document plan once. Raises as `PlanRunner.step`."""
+        runner = self._runners.setdefault(plan.digest, self._runner(plan.digest))
+        progress = runner.step()
+        if plan.legacy:
+            flag_legacy(self._journal.tree, plan.digest)
+        if self._report(progress, looked):
+            del self._runners[plan.digest]
+
+    def find_cancels(self) -> None:
+        """Discard the cached cancels: `undo` reads the requested ones again."""
+        self._undos = None
+
+    def cancel(self, looked: PollResult) -> None:
+        """Step each requested cancel and rollback once. Raises as `CancelRunner.step`."""
+        if self._undos is None:
+            self._undos = {record.digest: self._cancel_runner(record) for record in unfinished_cancels(self._journal)}
+        for digest, undo in list(self._undos.items()):
+            if self._report(undo.step(), looked):
+                del self._undos[digest]
+
+    def _report(self, progress: Progress, looked: PollResult) -> bool:
+        """Return whether the plan has ended, and add its message; if it has not, schedule the next step."""
+        if progress.ended:
+            looked.sentences.append(progress.sentence)
+            return True
+        looked.within(progress.pause_s(self._settings.step_interval))
+        return False
+
+    def _runner(self, digest: str) -> PlanRunner:
+        return PlanRunner(self._cluster, self._journal, digest, self._settings, self._who)
+
+    def _cancel_runner(self, record: PlanRecord) -> CancelRunner:
+        asked = record.cancel
+        scope: Scope = "plan" if asked is not None and asked.scope == "plan" else "pending"
+        reason = (asked.reason if asked is not None else None) or "someone asked for it"
+        return CancelRunner(
+            self._cluster, self._journal, record.digest, self._settings, self._who, scope=scope, reason=reason
+        )

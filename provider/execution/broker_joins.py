@@ -1,0 +1,220 @@
+"""Brokers that join: those that can take pending replicas (KIP-409), and empty ones, for which one expand is to start.
+
+Detection is level-triggered, by state and not by the moment at which a broker joined: the event is re-emitted every
+`heal_retry_interval`, and at once for a broker that was not announced before. While a fill plan is unfinished, no event
+is emitted.
+
+The watch records which live brokers are empty, and re-emits that event every `heal_retry_interval` until a run claims
+them. A broker is claimed by one run and not announced again, even if that run's plan fails, unless it leaves the
+cluster and rejoins empty. A broker that held replicas and was drained is not announced either. Pending replicas are
+filled first (KIP-409); a broker that received some of them stays unclaimed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from kafka_steward.assignment import Operation
+from kafka_steward.cluster.state import Snapshot
+from kafka_steward.errors import VersionConflict
+from kafka_steward.execution.pending import PendingReplica, PendingState, eligible_brokers
+from kafka_steward.execution.pending_replicas import list_pending, reconcile_pending
+from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.execution.readiness import cordoned_brokers
+from kafka_steward.execution.topics import deferred_partitions
+from kafka_steward.journal import paths
+from kafka_steward.journal.audit import Actor
+from kafka_steward.journal.document import parse_valid
+from kafka_steward.journal.records import EmptyBrokersDocument, FillEvent
+from kafka_steward.journal.store import Journal
+from kafka_steward.journal.tree import Node, put, remove
+from kafka_steward.settings import Settings
+
+__all__ = ["EmptyBrokers", "Joined", "claim", "poll_empty_brokers", "poll_joined", "update_brokers"]
+
+
+@dataclass(frozen=True)
+class Joined:
+    """The result of one poll. `due` are the brokers to emit an event for now.
+
+    `able` are all brokers that can take a pending replica or let a deferred partition request execute. `empty` are live
+    brokers that hold no replica at all. `owed` is the number of pending replicas. Times are the journal's.
+    """
+
+    due: tuple[int, ...]
+    eligible: tuple[int, ...]
+    empty: tuple[int, ...]
+    live: tuple[int, ...]
+    owed: int
+    sentence: str
+    now_ms: int
+
+
+def poll_joined(
+    cluster: ClusterPort, journal: Journal, settings: Settings, who: Actor, *, announce: bool = True
+) -> Joined | None:
+    """Poll once, and update the pending-replica store.
+
+    With `announce`, the brokers in `due` are recorded as announced. With `announce`, the result is also None, without a
+    request to Kafka, while there are no pending replicas and no deferred partition requests.
+
+    Raises ClusterError, JournalError.
+    """
+    if announce and not (
+        journal.tree.children(paths.PENDING_REPLICAS) or journal.tree.children(paths.DEFERRED_PARTITIONS)
+    ):
+        return None
+    snapshot = cluster.snapshot()
+    owing = reconcile_pending(cluster, journal, snapshot, who)
+    able = eligible_brokers(owing, snapshot) | (
+        snapshot.live if deferred_partitions(journal, snapshot) else frozenset()
+    )
+    able -= cordoned_brokers(cluster, able)
+    now_ms = journal.now_ms()
+    due = _due(journal, able, settings, now_ms) if announce else ()
+    missing = sum(debt.missing for debt in owing if not debt.over)
+    return Joined(
+        due=due,
+        eligible=tuple(sorted(able)),
+        empty=tuple(sorted(snapshot.live - snapshot.hosting)),
+        live=tuple(sorted(snapshot.live)),
+        owed=missing,
+        sentence=_sentence(owing, missing, able),
+        now_ms=now_ms,
+    )
+
+
+def _due(journal: Journal, able: frozenset[int], settings: Settings, now_ms: int) -> tuple[int, ...]:
+    node = journal.tree.get(paths.FILL_EVENT)
+    told = _announced(node)
+    if not able:
+        if node is not None:
+            remove(journal.tree, node)
+        return ()
+    if _is_being_filled(journal):
+        return ()
+    waited = told is None or now_ms - told.announced_ms >= settings.heal_retry_interval * 1000
+    if told is not None and not waited and able <= set(told.brokers):
+        return ()
+    announced = FillEvent(now_ms, tuple(sorted(able)))
+    written = put(journal.tree, paths.FILL_EVENT, node, announced.to_json())
+    return tuple(sorted(able)) if written is not None else ()
+
+
+def _is_being_filled(journal: Journal) -> bool:
+    return any(record.operation == Operation.FILL.value for record in journal.plans.unfinished())
+
+
+def _announced(node: Node | None) -> FillEvent | None:
+    found = [] if node is None else parse_valid([node], FillEvent.from_node)
+    return found[0][1] if found else None
+
+
+def _sentence(owing: list[PendingReplica], missing: int, able: frozenset[int]) -> str:
+    if not missing:
+        return "No replica is owed."
+    partitions = sum(not debt.over for debt in owing)
+    told = f"{missing} replicas of {partitions} partitions are owed"
+    if able:
+        return f"{told}; broker {', '.join(map(str, sorted(able)))} can take some."
+    if any(debt.state is PendingState.MOVING for debt in owing):
+        return f"{told}, and some are on their way."
+    return f"{told}; no live broker can take one."
+
+
+@dataclass(frozen=True)
+class EmptyBrokers:
+    """The result of one poll or claim. `due` are the brokers to emit an event for now.
+
+    `brokers` are all unclaimed brokers, or the ones that the run claimed. `empty` is the part of `brokers` that still
+    holds no replica. Times are the journal's.
+    """
+
+    brokers: tuple[int, ...]
+    empty: tuple[int, ...]
+    due: tuple[int, ...]
+    sentence: str
+    now_ms: int
+
+
+def update_brokers(known: EmptyBrokersDocument, snapshot: Snapshot) -> EmptyBrokersDocument:
+    """Return the updated record after a poll. Pure. If no broker holds replicas, no broker becomes unclaimed."""
+    waited = frozenset(known.waiting) & snapshot.live
+    # A broker that holds replicas is not new, and a drained broker is not new either: an expand would undo the drain.
+    old = (frozenset(known.old) | snapshot.hosting) & snapshot.live - waited
+    waiting = waited | (snapshot.live - old if snapshot.hosting else frozenset[int]())
+    # A new broker is announced at once.
+    announced_ms = known.announced_ms if waiting <= frozenset(known.waiting) else 0
+    return replace(known, waiting=_ids(waiting), old=_ids(old), announced_ms=announced_ms)
+
+
+def poll_empty_brokers(cluster: ClusterPort, journal: Journal, settings: Settings) -> EmptyBrokers:
+    """Poll once, and record the changes; the brokers returned in `due` are recorded as announced.
+
+    Raises ClusterError, JournalError.
+    """
+    snapshot, node = cluster.snapshot(), journal.tree.get(paths.EMPTY_BROKERS)
+    known, now_ms = _known(node), journal.now_ms()
+    found = update_brokers(known, snapshot)
+    why = _fill_first(journal, snapshot)
+    early = now_ms - found.announced_ms < settings.heal_retry_interval * 1000
+    due = () if why or early else _ready(cluster, found)
+    found = replace(found, announced_ms=now_ms) if due else found
+    if found != known and put(journal.tree, paths.EMPTY_BROKERS, node, found.to_json()) is None:
+        due = ()  # another watch polls concurrently
+    return _empty_brokers(found.waiting, due, snapshot, why, now_ms)
+
+
+def claim(cluster: ClusterPort, journal: Journal, run: str) -> EmptyBrokers:
+    """Claim the unclaimed brokers for a run, once; a later attempt of the same run gets the same brokers again.
+
+    Nothing is claimed while a fill must come first: the watch re-emits the event after it. Raises ClusterError,
+    JournalError; VersionConflict when a watch polls concurrently: try again.
+    """
+    snapshot, node = cluster.snapshot(), journal.tree.get(paths.EMPTY_BROKERS)
+    known, now_ms = _known(node), journal.now_ms()
+    if run == known.run:
+        return _empty_brokers(known.told, (), snapshot, "", now_ms)
+    found = update_brokers(known, snapshot)
+    why = _fill_first(journal, snapshot)
+    ready = () if why else _ready(cluster, found)
+    if ready:
+        old, later = _ids(frozenset((*found.old, *ready))), _ids(frozenset(found.waiting) - frozenset(ready))
+        taken = replace(found, waiting=later, old=old, run=run, told=ready)
+        if put(journal.tree, paths.EMPTY_BROKERS, node, taken.to_json()) is None:
+            raise VersionConflict(f"{paths.EMPTY_BROKERS} was changed by another process; it is tried again.")
+    return _empty_brokers(ready, (), snapshot, why, now_ms)
+
+
+def _ready(cluster: ClusterPort, found: EmptyBrokersDocument) -> tuple[int, ...]:
+    """Return the unclaimed brokers that may receive replicas: a cordoned broker waits until it is not (KIP-1066)."""
+    return _ids(frozenset(found.waiting) - cordoned_brokers(cluster, found.waiting))
+
+
+def _fill_first(journal: Journal, snapshot: Snapshot) -> str:
+    """Return why an expand waits for the fill; empty when it does not."""
+    if any(record.operation == Operation.FILL.value for record in journal.plans.unfinished()):
+        return "a fill is under way"
+    return (
+        "replicas are owed that a live broker can take"
+        if eligible_brokers(list_pending(journal, snapshot), snapshot)
+        else ""
+    )
+
+
+def _empty_brokers(
+    brokers: tuple[int, ...], due: tuple[int, ...], snapshot: Snapshot, why: str, now_ms: int
+) -> EmptyBrokers:
+    empty = tuple(broker for broker in brokers if broker not in snapshot.hosting)
+    told = f"Broker {', '.join(map(str, brokers))} has joined." if brokers else "No broker has joined that waits."
+    told += f" The expand waits: {why}." if why else ""
+    return EmptyBrokers(brokers, empty, due, told, now_ms)
+
+
+def _ids(brokers: frozenset[int]) -> tuple[int, ...]:
+    return tuple(sorted(brokers))
+
+
+def _known(node: Node | None) -> EmptyBrokersDocument:
+    found = [] if node is None else parse_valid([node], EmptyBrokersDocument.from_node)
+    return found[0][1] if found else EmptyBrokersDocument()

@@ -1,1 +1,0 @@
-"""Periodic checks: failed brokers, idle plans, orphaned throttles, the cluster's health."""

@@ -1,0 +1,410 @@
+"""Failure detection (KIP-46, part 1): one poll of the cluster, persisted so that any later poll continues from it.
+
+`/steward/failed_log_dirs/<id>` has the time since which a live broker has offline replicas, and the time of the last
+announcement.
+
+Two documents are written for each failed broker. KIP-46's `/admin/failed_brokers/<id>` is deleted when the broker is
+back or its heal is persisted. Our own `/steward/failures/<id>` stays as long as the broker is down, so that neither an
+incomplete heal nor a restart of the watch restarts the grace period; it also has the time of the last announcement.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from kafka_steward.cluster.health import failed_brokers
+from kafka_steward.cluster.state import LogDir, Snapshot
+from kafka_steward.errors import ClusterError, DocumentError, LockLost
+from kafka_steward.escaping import printable
+from kafka_steward.execution.failures import (
+    DetectionDecision,
+    DiskDecision,
+    Failure,
+    LivenessView,
+    decide_detection,
+    decide_disks,
+    disk_sentence,
+    handled_brokers,
+    is_outage,
+)
+from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.execution.readiness import announced_restarts, delete_expired
+from kafka_steward.execution.repair import with_repair
+from kafka_steward.execution.upkeep import (
+    archive_ended,
+    delete_stale_in_flight_records,
+    pause_idle_plans,
+    release_orphaned_throttles,
+)
+from kafka_steward.journal import paths
+from kafka_steward.journal.audit import Action, Actor, AuditRecord
+from kafka_steward.journal.codec import BROKER
+from kafka_steward.journal.kip_documents import FailedBroker
+from kafka_steward.journal.listing import FAILED_BROKERS, SWEEP_MS, WRITTEN, Collection, Found, sweep
+from kafka_steward.journal.store import Journal
+from kafka_steward.journal.tree import Node, put_new, remove, replace_text
+from kafka_steward.settings import Settings
+
+__all__ = ["CALM_MS", "DetectionResult", "Detector", "FAILED_LOG_DIRS", "LOST_MS", "LivenessProbe", "poll_disks"]
+
+
+#: How long the last result is reused while the set of live brokers is unchanged, in milliseconds.
+CALM_MS = 60_000
+
+#: The same while a broker is down, in milliseconds: shorter, because its replicas are being moved to other brokers.
+LOST_MS = 10_000
+
+
+class LivenessProbe:
+    """Detects failed brokers. Keep one for a loop.
+
+    Reading every partition accounts for nearly all the cost of a watch on a large cluster. So while the set of live
+    brokers is unchanged, the last result is reused: for up to `CALM_MS` if all brokers are up, `LOST_MS` if one is
+    down. While a broker is missing that not enough live brokers report as down, the result is not reused.
+
+    The reuse delays the detection of three changes. Replicas that someone assigns to a broker that was already dead,
+    and failed log directories, are detected up to `CALM_MS` late. A decrease of the replicas on a failed broker is
+    detected up to `LOST_MS` late. Callers that act on a failure pass `anew=True`.
+    """
+
+    def __init__(self, cluster: ClusterPort) -> None:
+        self._cluster = cluster
+        self._last: tuple[LivenessView, int] | None = None
+
+    def probe(self, now_ms: int, *, anew: bool = False) -> LivenessView:
+        """Return the current state of the brokers. Raises ClusterError.
+
+        `now_ms` may be of any clock that advances. With `anew`, only a result of the same `now_ms` is reused.
+        """
+        if self._last is not None:
+            sight, since_ms = self._last
+            lasts_ms = 1 if anew else _lasts_ms(sight)
+            if now_ms - since_ms < lasts_ms and self._cluster.live_brokers().keys() == sight.live:
+                return sight
+        snapshot = self._cluster.snapshot()
+        views = self._cluster.live_views(sorted(snapshot.live))
+        disks = self._cluster.directories(sorted(snapshot.live))
+        sight = _view(snapshot, failed_brokers(snapshot, views), disks)
+        self._last = (sight, now_ms)
+        return sight
+
+
+def _lasts_ms(sight: LivenessView) -> int:
+    missing = sight.known - sight.live
+    if missing != sight.failed:
+        return 0  # not enough live brokers report the missing broker as down yet
+    return LOST_MS if missing else CALM_MS
+
+
+def _view(snapshot: Snapshot, failed: frozenset[int], disks: Mapping[int, LogDir]) -> LivenessView:
+    known = frozenset(broker for broker in snapshot.live | snapshot.hosting if broker >= 0)
+    holding = Counter(broker for each in snapshot.partitions.values() for broker in failed.intersection(each.replicas))
+    lost = {broker: len(names) for broker, names in snapshot.lost_on_live.items()}
+    paths = {broker: dirs.failed_paths for broker, dirs in disks.items() if dirs.failed_paths}
+    return LivenessView(failed, snapshot.live, known, holding, {**dict.fromkeys(lost, ()), **paths}, lost)
+
+
+FAILED_LOG_DIRS = Collection(paths.FAILED_LOG_DIRS, (BROKER,), Failure.from_node, Failure.since_written)
+
+#: The number of latest plans that are searched for the newest heal of a broker.
+_PLANS = 200
+
+
+def poll_disks(
+    journal: Journal, sight: LivenessView, settings: Settings, who: Actor, *, now_ms: int, announce: bool
+) -> DiskDecision:
+    """Evaluate the log directories of live brokers in `sight`, and persist the decision. Raises JournalError."""
+    known = _known(journal)
+    if not known and not sight.lost:
+        return DiskDecision()
+    failures = {broker: each.document for broker, each in known.items()}
+    first_seen_ms = {broker: failure.first_seen_ms for broker, failure in failures.items()}
+    judgement = decide_disks(
+        sight,
+        first_seen_ms=first_seen_ms,
+        announced_ms={broker: each.announced_ms for broker, each in failures.items() if each.announced_ms is not None},
+        handled=handled_brokers(
+            journal.plans.latest(_PLANS),
+            replace(sight, replica_counts=sight.lost),
+            now_ms,
+            settings,
+            first_seen_ms=first_seen_ms,
+        ),
+        outage=is_outage(len(sight.failed | sight.lost.keys()), len(sight.known), settings),
+        now_ms=now_ms,
+        settings=settings,
+    )
+    for broker in judgement.write:
+        _create(journal, sight, broker, now_ms, who)
+    for broker in judgement.clear:
+        _delete(journal, known[broker].node, broker, who)
+    for broker in judgement.announce if announce else ():
+        _announce(journal, broker, now_ms, who)
+    return judgement
+
+
+def _known(journal: Journal) -> dict[int, Found[Failure]]:
+    return {each.key[0]: each for each in FAILED_LOG_DIRS.found(journal.tree)}
+
+
+def _create(journal: Journal, sight: LivenessView, broker: int, now_ms: int, who: Actor) -> None:
+    if put_new(journal.tree, f"{paths.FAILED_LOG_DIRS}/{broker}", Failure(now_ms).to_json()) is None:
+        return  # written by a concurrent poll: its time stays
+    named = ", ".join(sight.disks.get(broker, ())) or "a log directory"
+    _note(
+        journal, Action.DETECT, broker, f"{named} of broker {broker} has failed with {sight.lost[broker]} replicas", who
+    )
+
+
+def _delete(journal: Journal, node: Node, broker: int, who: Actor) -> None:
+    if not remove(journal.tree, node):
+        return  # changed or deleted by a concurrent poll
+    _note(journal, Action.CLEAR, broker, f"broker {broker} has no replica in a failed log directory any more", who)
+
+
+def _announce(journal: Journal, broker: int, now_ms: int, who: Actor) -> None:
+    found = _known(journal).get(broker)
+    if found is None:
+        return
+    text = replace(found.document, announced_ms=now_ms).to_json()
+    if replace_text(journal.tree, found.node, text) is None:
+        return  # a concurrent poll announces it
+    _note(
+        journal,
+        Action.ANNOUNCE,
+        broker,
+        f"a log directory of broker {broker} has failed longer ago than the grace",
+        who,
+    )
+
+
+def _note(journal: Journal, action: Action, broker: int, reason: str, who: Actor) -> None:
+    journal.audit.record(AuditRecord(action, reason, broker=broker, who=who))
+
+
+_log = logging.getLogger(__name__)
+
+_FAILURES = "/steward/failures"
+
+
+@dataclass(frozen=True)
+class DetectionResult:
+    """The result of one poll. Times are the journal's, in milliseconds since 1970.
+
+    `due` are the brokers to announce now. `failed` are all brokers whose grace period is over and that no heal handles,
+    announced or not. `waiting` maps the brokers within their grace period to its end. `handled` are down and handled by
+    a heal; `cleared` came back; `down` are all that are down. `disks` are the failed log directories, by live broker:
+    with `heal_failed_disks`, such a broker is due and failed like one that is down, as long as it has replicas there.
+    In an outage nothing is due. `abandoned` has a message for each idle plan that this poll paused.
+    """
+
+    due: tuple[int, ...]
+    failed: tuple[int, ...]
+    waiting: Mapping[int, int]
+    handled: tuple[int, ...]
+    cleared: tuple[int, ...]
+    down: tuple[int, ...]
+    outage: bool
+    sentence: str
+    now_ms: int
+    abandoned: tuple[str, ...] = ()
+    disks: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+
+
+class Detector:
+    """Detects failed brokers. Any number of detectors may poll concurrently, in any process: they share the journal.
+
+    A detector that is kept for a loop reads less from the cluster while nothing changes: see `LivenessProbe`.
+    """
+
+    def __init__(self, cluster: ClusterPort, journal: Journal, settings: Settings, who: Actor) -> None:
+        self._cluster = cluster
+        self._journal = journal
+        self._settings = settings
+        self._who = who
+        self._sighting = LivenessProbe(cluster)
+        self._swept_ms: int | None = None
+
+    def poll(self, *, announce: bool = True) -> DetectionResult:
+        """Poll once. With `announce`, the brokers returned in `due` are recorded as announced.
+
+        Raises ClusterError, and then no failure was written: an unreachable cluster is never a broker's failure.
+        Raises JournalError.
+        """
+        return with_repair(self._journal, self._who, lambda: self._poll(announce=announce))
+
+    def _poll(self, *, announce: bool) -> DetectionResult:
+        now_ms = self._journal.now_ms()
+        self._sweep(now_ms)
+        entries, failures = self._entries(now_ms), self._failures()
+        first_seen_ms = {broker: failure.first_seen_ms for broker, failure in failures.items()} | entries
+        for anew in (False, True):
+            sight = self._sighting.probe(now_ms, anew=anew)
+            judgement = self._decide(sight, entries, failures, first_seen_ms, now_ms=now_ms)
+            if not (judgement.write or judgement.announce):
+                break
+            # The decision leads to an action: decide once more by the current state of the cluster.
+        cleared = self._write(sight, judgement, first_seen_ms, now_ms=now_ms)
+        if announce:
+            self._announce(judgement, now_ms)
+        lost = poll_disks(self._journal, sight, self._settings, self._who, now_ms=now_ms, announce=announce)
+        delete_expired(self._journal, sight.live, self._settings, self._who)
+        abandoned = self._maintain_plans(sight)
+        return DetectionResult(
+            due=tuple(sorted({*judgement.announce, *lost.announce})),
+            failed=tuple(sorted({*judgement.due, *lost.due})),
+            waiting=judgement.waiting,
+            handled=judgement.handled,
+            cleared=cleared,
+            down=tuple(sorted(sight.failed)),
+            outage=judgement.outage,
+            sentence=" ".join(part for part in (*self._sentences(sight, judgement, lost, now_ms), *abandoned) if part),
+            now_ms=now_ms,
+            abandoned=tuple(abandoned),
+            disks=sight.disks,
+        )
+
+    def _sentences(
+        self, sight: LivenessView, judgement: DetectionDecision, lost: DiskDecision, now_ms: int
+    ) -> tuple[str, str]:
+        brokers = _sentence(sight, judgement, self._settings, now_ms)
+        return brokers, disk_sentence(sight, lost, self._settings, now_ms)
+
+    def _decide(
+        self,
+        sight: LivenessView,
+        entries: Mapping[int, int],
+        failures: Mapping[int, Failure],
+        first_seen_ms: Mapping[int, int],
+        *,
+        now_ms: int,
+    ) -> DetectionDecision:
+        announced = {broker: failure.announced_ms for broker, failure in failures.items()}
+        bouncing = announced_restarts(self._journal.tree)
+        return decide_detection(
+            sight,
+            first_seen_ms=first_seen_ms,
+            entries=entries.keys(),
+            noted=failures.keys(),
+            announced_ms={broker: at_ms for broker, at_ms in announced.items() if at_ms is not None},
+            handled=self._handled_brokers(sight, first_seen_ms, now_ms),
+            bouncing=frozenset(broker for broker, bounce in bouncing.items() if bounce.holds(now_ms)),
+            now_ms=now_ms,
+            settings=self._settings,
+            stated_ms={broker: bounce.until_ms for broker, bounce in bouncing.items() if bounce.until_ms is not None},
+        )
+
+    def _handled_brokers(self, sight: LivenessView, first_seen_ms: Mapping[int, int], now_ms: int) -> frozenset[int]:
+        if not (sight.failed or first_seen_ms):
+            return frozenset()
+        plans = self._journal.plans.latest(_PLANS)
+        return handled_brokers(plans, sight, now_ms, self._settings, first_seen_ms=first_seen_ms)
+
+    def _entries(self, now_ms: int) -> dict[int, int]:
+        """Return KIP-46's entries: broker id to failure time.
+
+        An unreadable entry, or one with a time in the future, gets the time at which it was written.
+        """
+        entries = FAILED_BROKERS.found(self._journal.tree)
+        told = [(each.key[0], each.node, each.document.failure_timestamp_ms) for each in entries]
+        # A clock that runs ahead must not delay a failure.
+        return {broker: ms if ms <= now_ms else min(node.created_ms, now_ms) for broker, node, ms in told}
+
+    def _failures(self) -> dict[int, Failure]:
+        return {each.key[0]: each.document for each in _FAILED.found(self._journal.tree)}
+
+    def _sweep(self, now_ms: int) -> None:
+        """Quarantine unreadable documents and archive ended plans, once per `SWEEP_MS`: no poll needs them."""
+        if self._swept_ms is None or not 0 <= now_ms - self._swept_ms < SWEEP_MS:
+            for sentence in sweep(self._journal, _SWEPT, self._who):
+                _log.warning("%s", printable(sentence))
+            archive_ended(self._journal)
+            self._swept_ms = now_ms
+
+    def _write(
+        self, sight: LivenessView, judgement: DetectionDecision, known_ms: Mapping[int, int], *, now_ms: int
+    ) -> tuple[int, ...]:
+        """Write new failures and delete those that are over; returns the brokers that came back."""
+        for broker in judgement.write:
+            first_seen_ms = known_ms.get(broker, now_ms)
+            self._create(f"{_FAILURES}/{broker}", Failure(first_seen_ms).to_json())
+            if self._create(paths.failed_broker(broker), FailedBroker(first_seen_ms).to_json()):
+                self._note(Action.DETECT, broker, f"broker {broker} has replicas and is gone", after=first_seen_ms)
+        if judgement.write and judgement.outage:
+            self._note(Action.OUTAGE, None, _sentence(sight, judgement, self._settings, now_ms))
+        for broker in judgement.clear:
+            self._delete(paths.failed_broker(broker))
+        back = tuple(broker for broker in sorted({*known_ms, *judgement.clear}) if sight.is_recovered(broker))
+        for broker in back:
+            self._delete(f"{_FAILURES}/{broker}")
+            if broker in sight.live:
+                self._delete(paths.rolling_bounce(broker))
+            why = "is back" if broker in sight.live else "has no replicas any more"
+            self._note(Action.CLEAR, broker, f"broker {broker} {why}")
+        return tuple(broker for broker in back if broker in sight.live)
+
+    def _announce(self, judgement: DetectionDecision, now_ms: int) -> None:
+        known = {each.key[0]: each for each in _FAILED.found(self._journal.tree)} if judgement.announce else {}
+        for broker in filter(known.get, judgement.announce):
+            node, text = known[broker].node, replace(known[broker].document, announced_ms=now_ms).to_json()
+            if replace_text(self._journal.tree, node, text) is None:
+                continue  # a concurrent poll announces it
+            self._note(Action.ANNOUNCE, broker, f"broker {broker} is gone longer than the grace period")
+
+    def _maintain_plans(self, sight: LivenessView) -> list[str]:
+        """Step or pause idle plans, and clean up after ended plans; returns a message for each newly paused plan."""
+        told: list[str] = []
+        try:
+            told = with_repair(self._journal, self._who, self._pause_idle_plans)
+            delete_stale_in_flight_records(self._cluster, self._journal, self._who)
+            with_repair(self._journal, self._who, partial(self._release_throttles, sight.live))
+        except (ClusterError, LockLost, DocumentError) as error:
+            # An unreadable document, for example of a later release, must not block the detection of failed brokers.
+            _log.info("What plans left behind is still there: %s", printable(str(error)))
+        return told
+
+    def _pause_idle_plans(self) -> list[str]:
+        return pause_idle_plans(self._cluster, self._journal, self._settings, self._who)
+
+    def _release_throttles(self, live: frozenset[int]) -> None:
+        release_orphaned_throttles(self._cluster, self._journal, live, self._who)
+
+    def _create(self, path: str, text: str) -> bool:
+        # A document of an earlier poll or of another process keeps its time.
+        return put_new(self._journal.tree, path, text) is not None
+
+    def _delete(self, path: str) -> None:
+        node = self._journal.tree.get(path)
+        if node is not None:
+            remove(self._journal.tree, node)  # unless a concurrent poll deletes it
+
+    def _note(self, action: Action, broker: int | None, reason: str, *, after: object = None) -> None:
+        self._journal.audit.record(AuditRecord(action, reason, broker=broker, after=after, who=self._who))
+
+
+_FAILED = Collection(_FAILURES, (BROKER,), Failure.from_node, Failure.since_written)
+
+_SWEPT = (*WRITTEN, _FAILED, FAILED_LOG_DIRS)
+
+
+def _sentence(sight: LivenessView, judgement: DetectionDecision, settings: Settings, now_ms: int) -> str:
+    if not sight.failed:
+        return "Every broker that has replicas is live."
+    brokers = f"Broker {', '.join(map(str, sorted(sight.failed)))} is gone"
+    if settings.heal_failure_interval < 0:
+        return f"{brokers}; healing is switched off (heal_failure_interval is -1)."
+    if judgement.outage:
+        return (
+            f"{brokers}: {len(sight.failed)} of {len(sight.known)} brokers, more than max_failed_brokers or "
+            "max_failed_fraction allow; that is an outage, and nothing is healed until some are back."
+        )
+    if judgement.due:
+        return f"{brokers} longer than the grace period: {', '.join(map(str, judgement.due))} is to be healed."
+    if judgement.waiting:
+        left_s = max(0, min(judgement.waiting.values()) - now_ms) / 1000
+        return f"{brokers}; the grace period ends in {left_s:.0f} s."
+    return f"{brokers}, and is seen to."

@@ -1,0 +1,185 @@
+"""Changes to Kafka: audited, a batch at a time; reassignments with KIP-860's guard; elections of preferred leaders.
+
+A batch writes its intent, checks the fence, calls Kafka, and writes the outcome. No reassignment changes a replication
+factor by accident (KIP-860).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from kafka_steward.assignment import Assignment, TopicPartition
+from kafka_steward.cluster.state import Snapshot
+from kafka_steward.errors import ClusterError, KafkaRefused, LockLost
+from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.journal.audit import Action, Actor, Audit, AuditRecord, Outcome
+from kafka_steward.journal.locks import Fence
+from kafka_steward.journal.store import Journal
+
+__all__ = ["AuditedCalls", "BATCH", "Elected", "alter_from", "elect_preferred", "not_led_by_preferred"]
+
+
+Key = TypeVar("Key")
+
+#: Changes in one request: a ZooKeeper-mode controller takes some 15 ms for each. The fence is read between batches.
+BATCH = 50
+
+
+class AuditedCalls:
+    """The single path by which the steps of a plan change Kafka.
+
+    A crash before or after the call leaves rows in the state `intended`; the next step reads from Kafka what became of
+    them. The fence is checked directly before each call, and again directly after it. A process that was suspended in
+    between, for longer than the lifetime of its lock, has sent a request that the next process did not know of when it
+    resumed the plan. In that case `late` is called with the keys of the batch, to undo the request or to record it,
+    before LockLost is raised. `fence` is None for changes that need none, such as elections.
+    """
+
+    def __init__(self, audit: Audit, fence: Fence | None) -> None:
+        self._audit = audit
+        self._fence = fence
+
+    def execute(
+        self,
+        entries: Mapping[Key, Sequence[AuditRecord]],
+        call: Callable[[list[Key]], Mapping[Key, ClusterError | None]],
+        *,
+        late: Callable[[list[Key]], None] | None = None,
+    ) -> dict[Key, ClusterError | None]:
+        """Execute `call` on the keys of `entries`; return None or the error of each key.
+
+        Raises LockLost before a batch if the lock is no longer held, or after a batch during which it was lost. Errors
+        of `call` propagate: the outcome of that batch is then unknown, and the batches after it were not submitted.
+        """
+        results: dict[Key, ClusterError | None] = {}
+        keys = list(entries)
+        for start in range(0, len(keys), BATCH):
+            batch = {key: entries[key] for key in keys[start : start + BATCH]}
+            try:
+                results.update(self._execute_batch(batch, call))
+            except ClusterError:
+                self._read_outcomes(list(batch), late)
+                raise
+            self._read_outcomes(list(batch), late)
+        return results
+
+    def check(self) -> None:
+        """Check the fence. Raises LockLost if the step lock is no longer held."""
+        if self._fence is not None:
+            self._fence.check()
+
+    def _execute_batch(
+        self,
+        batch: Mapping[Key, Sequence[AuditRecord]],
+        call: Callable[[list[Key]], Mapping[Key, ClusterError | None]],
+    ) -> Mapping[Key, ClusterError | None]:
+        together = [entry for several in batch.values() for entry in several]
+        self._audit.record_intent(together)
+        self.check()
+        try:
+            answers = call(list(batch))
+        except ClusterError as error:
+            self._audit.record_outcome(together, Outcome.UNKNOWN, str(error))
+            raise
+        done = [entry for key, several in batch.items() if answers.get(key) is None for entry in several]
+        self._audit.record_outcome(done, Outcome.DONE)
+        for key, refusal in answers.items():
+            if refusal is not None:
+                outcome = Outcome.REFUSED if isinstance(refusal, KafkaRefused) else Outcome.FAILED
+                self._audit.record_outcome(batch[key], outcome, str(refusal))
+        return answers
+
+    def _read_outcomes(self, keys: list[Key], late: Callable[[list[Key]], None] | None) -> None:
+        if late is None:
+            return
+        try:
+            self.check()
+        except LockLost:
+            late(keys)
+            raise
+
+
+def alter_from(
+    cluster: ClusterPort, targets: Mapping[TopicPartition, Assignment], before: Mapping[TopicPartition, Assignment]
+) -> dict[TopicPartition, KafkaRefused | None]:
+    """Submit `targets`, computed while the partitions had the replicas `before`; return the result of each partition.
+
+    The result is None, or Kafka's refusal. A target with as many replicas as `before` is submitted with `keep_factor`:
+    Kafka rejects it if the replication factor has changed since. A target with another number of replicas is meant to
+    change the factor. Raises the errors of `ClusterPort.alter`.
+    """
+    kept = {name: target for name, target in targets.items() if len(target) == len(before[name])}
+    changing = {name: target for name, target in targets.items() if name not in kept}
+    answers = cluster.alter(kept, keep_factor=True) if kept else {}
+    return answers | (cluster.alter(changing) if changing else {})
+
+
+@dataclass(frozen=True)
+class Elected:
+    """The result of an election: the partitions now led by their preferred leader, and Kafka's refusals."""
+
+    elected: tuple[TopicPartition, ...]
+    refused: Mapping[TopicPartition, str] = field(default_factory=dict)
+
+    @property
+    def sentence(self) -> str:
+        """The message for the log."""
+        if not self.refused:
+            return f"{len(self.elected)} preferred leaders elected."
+        name, words = next(iter(self.refused.items()))
+        return f"{len(self.elected)} preferred leaders elected, {len(self.refused)} refused; {name}: {words}"
+
+
+def not_led_by_preferred(
+    snapshot: Snapshot, partitions: Collection[TopicPartition] | None = None
+) -> list[TopicPartition]:
+    """Return the partitions whose preferred leader is in sync and does not lead. Pure.
+
+    Partitions that are being reassigned are left out.
+    """
+    asked = snapshot.partitions.keys() if partitions is None else set(partitions) & snapshot.partitions.keys()
+    return [
+        name
+        for name in sorted(asked)
+        if (partition := snapshot.partitions[name]).leader != partition.replicas[0]
+        and partition.replicas[0] in partition.isr & snapshot.live
+        and not partition.reassigning
+    ]
+
+
+def elect_preferred(
+    cluster: ClusterPort,
+    journal: Journal,
+    *,
+    who: Actor,
+    partitions: Collection[TopicPartition] | None = None,
+    plan: str = "",
+) -> Elected:
+    """Elect the preferred leaders of `partitions` where another replica leads. Harmless when repeated.
+
+    If `partitions` is None, all partitions are meant. Raises ClusterError, JournalError. Elections move no data and
+    need no lock.
+    """
+    snapshot = cluster.snapshot({name.topic for name in partitions} if partitions is not None else None)
+    wanted = not_led_by_preferred(snapshot, partitions)
+    entries = {name: [_entry(name, snapshot, plan, journal.now_ms(), who)] for name in wanted}
+    answers = AuditedCalls(journal.audit, None).execute(entries, cluster.elect_leaders)
+    refused = {name: str(error) for name, error in answers.items() if error is not None}
+    return Elected(tuple(name for name in wanted if name not in refused), refused)
+
+
+def _entry(name: TopicPartition, snapshot: Snapshot, plan: str, now_ms: int, who: Actor) -> AuditRecord:
+    partition = snapshot.partitions[name]
+    return AuditRecord(
+        Action.ELECT,
+        "its preferred leader is in sync and does not lead",
+        plan=plan,
+        topic=name.topic,
+        partition=name.partition,
+        attempt=now_ms // 1000,
+        before=partition.leader,
+        after=partition.replicas[0],
+        who=who,
+    )

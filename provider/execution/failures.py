@@ -1,0 +1,304 @@
+"""Failed brokers and log directories: what is due, and what a plan already handles (KIP-46, part 1). Pure.
+
+A broker with a failed log directory continues to serve from its other directories. The replicas in the failed directory
+are offline until the disk is back, or until they are moved to other brokers, as for a failed broker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from kafka_steward.assignment import Operation
+from kafka_steward.journal.document import Document, Fields
+from kafka_steward.journal.records import PlanRecord, PlanStatus
+from kafka_steward.journal.tree import Node
+from kafka_steward.settings import Settings
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = [
+    "DetectionDecision",
+    "DiskDecision",
+    "Failure",
+    "LivenessView",
+    "decide_detection",
+    "decide_disks",
+    "disk_sentence",
+    "handled_brokers",
+    "is_abandoned",
+    "is_idle",
+    "is_outage",
+]
+
+
+@dataclass(frozen=True)
+class Failure(Document):
+    """The time of the first detection of a failure, and of its last announcement.
+
+    `/steward/failures/<id>` is that of a broker, `/steward/failed_log_dirs/<id>` that of a live broker's disks.
+    """
+
+    first_seen_ms: int
+    announced_ms: int | None = None
+
+    @classmethod
+    def read(cls, fields: Fields, source: str | None) -> Self:
+        """Read the provider's own format, version 1."""
+        fields.integer("version", low=1)
+        first_seen_ms, announced_ms = fields.integer("first_seen_ms"), fields.maybe("announced_ms", fields.integer)
+        return cls(first_seen_ms, announced_ms, extra=fields.rest(), source=source)
+
+    @classmethod
+    def since_written(cls, node: Node) -> str:
+        """Return the document that an unreadable one counts as: a failure since the creation of its node."""
+        return cls(node.created_ms).to_json()
+
+    def values(self) -> dict[str, Any]:
+        """Return both fields, and the version of the format."""
+        return {"version": self.VERSION, "first_seen_ms": self.first_seen_ms, "announced_ms": self.announced_ms}
+
+
+@dataclass(frozen=True)
+class LivenessView:
+    """The result of one poll: failed brokers, as the cluster reports them, live brokers, and all expected brokers.
+
+    `holding` counts the partitions of each failed broker. `disks` maps live brokers to the paths of their failed log
+    directories, as far as they report the paths. `lost` counts the replicas that Kafka reports as offline there.
+    """
+
+    failed: frozenset[int]
+    live: frozenset[int]
+    known: frozenset[int]
+    replica_counts: Mapping[int, int] = field(default_factory=dict)
+    disks: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    lost: Mapping[int, int] = field(default_factory=dict)
+
+    def is_recovered(self, broker: int) -> bool:
+        """Return True if the failure is over: the broker is live, or has no replicas any more.
+
+        A broker that too few live brokers report as down has not recovered.
+        """
+        return broker in self.live or broker not in self.known
+
+
+@dataclass(frozen=True)
+class DetectionDecision:
+    """The records to write after a poll, and the classification of the failed brokers.
+
+    `write` are failures that are detected for the first time, or whose entry is missing. `clear` are entries of brokers
+    that recovered or have no replica left to heal, and of `handled` brokers. `due` are brokers whose grace period is
+    over. `announce` is the subset of `due` that is to be announced now. `waiting` maps brokers within their grace
+    period to the time at which it ends.
+    """
+
+    write: tuple[int, ...]
+    clear: tuple[int, ...]
+    announce: tuple[int, ...]
+    due: tuple[int, ...]
+    waiting: Mapping[int, int]
+    handled: tuple[int, ...]
+    outage: bool
+
+
+def decide_detection(
+    sight: LivenessView,
+    *,
+    first_seen_ms: Mapping[int, int],
+    entries: Collection[int],
+    noted: Collection[int],
+    announced_ms: Mapping[int, int],
+    handled: frozenset[int],
+    bouncing: frozenset[int],
+    now_ms: int,
+    settings: Settings,
+    stated_ms: Mapping[int, int] | None = None,
+) -> DetectionDecision:
+    """Return the decision for one poll.
+
+    `first_seen_ms` maps brokers to the time at which their failure was first detected, `announced_ms` to the time of
+    its last announcement, and `stated_ms` to the end of the absence that they announced. `entries` are the brokers that
+    have an entry of KIP-46, `noted` the brokers that have the provider's own record beside it.
+
+    With a negative `heal_failure_interval`, nothing is written and no broker is ever due.
+    """
+    if settings.heal_failure_interval < 0:
+        return DetectionDecision(
+            (), (), (), (), {}, (), outage=is_outage(len(sight.failed), len(sight.known), settings)
+        )
+    down = sorted(sight.failed)
+    unhandled = [broker for broker in down if broker not in handled]
+    due_at = {
+        broker: _due_ms(broker, first_seen_ms.get(broker, now_ms), bouncing, stated_ms or {}, settings)
+        for broker in unhandled
+    }
+    outage = is_outage(len(down), len(sight.known), settings)
+    due = tuple(broker for broker in unhandled if due_at[broker] <= now_ms and not outage)
+    retry_ms = settings.heal_retry_interval * 1000
+    return DetectionDecision(
+        write=tuple(broker for broker in unhandled if broker not in entries or broker not in noted),
+        clear=tuple(sorted(broker for broker in entries if sight.is_recovered(broker) or broker in handled)),
+        announce=tuple(each for each in due if now_ms - announced_ms.get(each, -retry_ms) >= retry_ms),
+        due=due,
+        waiting={broker: at_ms for broker, at_ms in due_at.items() if at_ms > now_ms},
+        handled=tuple(broker for broker in down if broker in handled),
+        outage=outage,
+    )
+
+
+def is_idle(plan: PlanRecord, now_ms: int, settings: Settings) -> bool:
+    """Return True if no process has stepped an unfinished plan for `abandoned_after` seconds."""
+    return not plan.status.finished and now_ms - plan.stepped_ms > settings.abandoned_after * 1000
+
+
+def is_abandoned(plan: PlanRecord, now_ms: int, settings: Settings) -> bool:
+    """Return True if a plan is idle although a step could continue it: its task failed for good.
+
+    A STUCK plan is not abandoned: it needs operator action.
+    """
+    return plan.status is not PlanStatus.STUCK and is_idle(plan, now_ms, settings)
+
+
+def handled_brokers(
+    plans: Sequence[PlanRecord],
+    sight: LivenessView,
+    now_ms: int,
+    settings: Settings,
+    *,
+    first_seen_ms: Mapping[int, int],
+) -> frozenset[int]:
+    """Return the brokers that need no further plan; `plans` is in order of publication, the newest first.
+
+    The newest heal plan that names the broker decides. Either it is unfinished and not abandoned. Or it finished with
+    partitions that it could not heal, the set of live brokers is unchanged since, and the broker was not live since.
+    """
+    newest: dict[int, PlanRecord] = {}
+    for plan in plans:
+        if plan.operation == Operation.HEAL.value:
+            for broker in plan.failed_brokers:
+                newest.setdefault(broker, plan)
+    return frozenset(
+        broker
+        for broker, plan in newest.items()
+        if (_is_done(plan, sight) and not _has_recovered(broker, plan, sight, first_seen_ms.get(broker, now_ms)))
+        or not (plan.status.finished or is_abandoned(plan, now_ms, settings))
+    )
+
+
+def _is_done(plan: PlanRecord, sight: LivenessView) -> bool:
+    return plan.status.finished and plan.left > 0 and frozenset(plan.live_brokers) == sight.live
+
+
+def _has_recovered(broker: int, plan: PlanRecord, sight: LivenessView, seen_ms: int) -> bool:
+    """Return True if the broker was live after the plan ended.
+
+    No poll may have detected that; but then the broker may hold more partitions than the plan left.
+    """
+    return seen_ms > plan.stepped_ms or (broker in sight.replica_counts and sight.replica_counts[broker] > plan.left)
+
+
+def _due_ms(
+    broker: int, seen_ms: int, bouncing: frozenset[int], stated_ms: Mapping[int, int], settings: Settings
+) -> int:
+    """Return the time at which a failure is due.
+
+    An announced time that ended before the broker failed belongs to an earlier shutdown, and is ignored.
+    """
+    stated = stated_ms.get(broker)
+    if stated is not None and stated >= seen_ms:
+        return stated
+    return seen_ms + _grace_ms(broker, bouncing, settings)
+
+
+def _grace_ms(broker: int, bouncing: frozenset[int], settings: Settings) -> int:
+    """Return the grace period: 0 with KIP-46's fast detection for a broker that did not announce its shutdown."""
+    if settings.heal_fast_detection and broker not in bouncing:
+        return 0
+    return int(settings.heal_failure_interval * 1000)
+
+
+def is_outage(down: int, known: int, settings: Settings) -> bool:
+    """Return True if too many brokers of `known` are down at once; then no broker is healed."""
+    return down > settings.max_failed_brokers or down > settings.max_failed_fraction * known
+
+
+@dataclass(frozen=True)
+class DiskDecision:
+    """The decision about live brokers with failed log directories, as broker ids.
+
+    `write` are brokers with offline replicas that are not recorded yet. `clear` are recorded brokers without offline
+    replicas. `due` are brokers whose grace period is over. `announce` is the subset of `due` that is to be announced
+    now. `waiting` maps brokers within their grace period to its end. `handled` are brokers that a plan handles.
+    """
+
+    write: tuple[int, ...] = ()
+    clear: tuple[int, ...] = ()
+    announce: tuple[int, ...] = ()
+    due: tuple[int, ...] = ()
+    waiting: Mapping[int, int] | None = None
+    handled: tuple[int, ...] = ()
+
+
+def decide_disks(
+    sight: LivenessView,
+    *,
+    first_seen_ms: Mapping[int, int],
+    announced_ms: Mapping[int, int],
+    handled: frozenset[int],
+    outage: bool,
+    now_ms: int,
+    settings: Settings,
+) -> DiskDecision:
+    """Return the decision for one poll. `first_seen_ms` and `announced_ms` are the recorded times, by broker.
+
+    No broker is due if `heal_failed_disks` is off, within the grace period `heal_failure_interval`, or in an `outage`.
+    Brokers with failed directories count as failed brokers towards an outage: many simultaneous failures have another
+    cause. While disk healing is off, every recorded failure is cleared.
+    """
+    if not settings.heal_failed_disks or settings.heal_failure_interval < 0:
+        return DiskDecision(clear=tuple(sorted(first_seen_ms)))
+    lost = sorted(sight.lost)
+    grace_ms, retry_ms = (int(each * 1000) for each in (settings.heal_failure_interval, settings.heal_retry_interval))
+    ends = {broker: first_seen_ms.get(broker, now_ms) + grace_ms for broker in lost if broker not in handled}
+    due = tuple(broker for broker, at_ms in ends.items() if at_ms <= now_ms and not outage)
+    return DiskDecision(
+        write=tuple(broker for broker in lost if broker not in first_seen_ms),
+        clear=tuple(sorted(first_seen_ms.keys() - sight.lost.keys())),
+        announce=tuple(each for each in due if now_ms - announced_ms.get(each, -retry_ms) >= retry_ms),
+        due=due,
+        waiting={broker: at_ms for broker, at_ms in ends.items() if at_ms > now_ms},
+        handled=tuple(broker for broker in lost if broker in handled),
+    )
+
+
+def disk_sentence(sight: LivenessView, judgement: DiskDecision, settings: Settings, now_ms: int) -> str:
+    """Return a message per live broker with a failed log directory, with the fate of its replicas; empty if none."""
+    return " ".join(
+        f"{_named(broker, sight)}{_state(broker, sight, judgement, settings, now_ms)}."
+        for broker in sorted(sight.disks)
+    )
+
+
+def _named(broker: int, sight: LivenessView) -> str:
+    # The path may be unknown: an unresponsive broker is detected by the replicas that Kafka reports as offline.
+    named = " and ".join(sight.disks[broker]) or "of unknown path"
+    return (
+        f"Broker {broker} is live, but its log directory {named} has failed, with {sight.lost.get(broker, 0)} replicas"
+    )
+
+
+def _state(broker: int, sight: LivenessView, judgement: DiskDecision, settings: Settings, now_ms: int) -> str:
+    if broker not in sight.lost:
+        return ""
+    if not settings.heal_failed_disks or settings.heal_failure_interval < 0:
+        return "; they are not healed (heal_failed_disks)"
+    if broker in judgement.due:
+        return ", which are to be healed"
+    if broker in judgement.handled:
+        return ", which are seen to"
+    waiting = judgement.waiting or {}
+    if broker in waiting:
+        return f"; the grace period ends in {max(0, waiting[broker] - now_ms) / 1000:.0f} s"
+    return "; that is an outage, and nothing is healed until some are back"

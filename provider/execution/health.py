@@ -1,0 +1,145 @@
+"""Health check of a cluster (KIP-352): the requests to Kafka, the limits, and the message for the user."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Protocol
+
+from kafka_steward.assignment import TopicPartition
+from kafka_steward.cluster.health import CopiedBytes, Health, copied_bytes, health_of
+from kafka_steward.cluster.lag import LogEnds, partitions_by_broker
+from kafka_steward.cluster.state import Snapshot
+from kafka_steward.errors import RequestError
+from kafka_steward.execution.pending_replicas import count_pending
+from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.execution.visibility import hidden_in
+from kafka_steward.journal.store import Journal
+
+__all__ = ["DEFAULT_LIMITS", "HealthCheck", "check_health", "checked_limits", "health_sentence", "violated_limits"]
+
+
+_MIN_ISR = "min.insync.replicas"
+
+#: Default limits: the maximum of each measure in a healthy cluster.
+DEFAULT_LIMITS: Mapping[str, float] = {
+    "under_replicated_partitions": 0,
+    "under_min_isr_partitions": 0,
+    "offline_partitions": 0,
+    "failed_log_dirs": 0,
+    "hidden_topics": 0,
+}
+
+#: The measures for which limits may be given.
+_MEASURES = (
+    *DEFAULT_LIMITS,
+    "reassigning_partitions",
+    "reassignment_max_lag",
+    "failed_brokers",
+    "cordoned_brokers",
+    "owed_replicas",
+    "replica_imbalance",
+    "leader_imbalance",
+)
+
+#: The number of partitions that a message names; the rest is only counted.
+_NAMED = 3
+
+
+class HealthCheck(ClusterPort, LogEnds, Protocol):
+    """A cluster whose health can be checked; KafkaCluster is one."""
+
+
+def check_health(
+    cluster: HealthCheck, journal: Journal, before: CopiedBytes | None = None, *, thorough: bool = False
+) -> tuple[Health, CopiedBytes]:
+    """Return the cluster's health, and the bytes copied so far.
+
+    Pass the copied bytes to the next check as `before`, which makes bytes per second possible. Sizes and log ends are
+    requested only while partitions are being reassigned. A `thorough` check asks every broker for its log directories,
+    and so detects the topics that we may not describe. Raises ClusterError, JournalError.
+    """
+    snapshot = cluster.snapshot()
+    moving = snapshot.reassigning
+    receiving = sorted({broker for each in moving.values() for broker in each.adding} & snapshot.live)
+    asked = sorted(snapshot.live) if thorough else receiving
+    log_dirs = cluster.log_dirs(asked) if asked else {}
+    held = {broker: names for broker, names in partitions_by_broker(moving.values()).items() if broker in snapshot.live}
+    copies = copied_bytes(snapshot, log_dirs, journal.now_ms())
+    health = health_of(
+        snapshot,
+        min_isr=_min_isr(cluster, snapshot),
+        ends=cluster.log_ends(held) if held else {},
+        copies=copies,
+        before=before,
+        owed=count_pending(journal.tree),
+        disks=cluster.directories(sorted(snapshot.live)),
+        hidden_topics=tuple(hidden_in(cluster, snapshot, log_dirs)) if thorough else None,
+    )
+    return health, copies
+
+
+def checked_limits(given: Mapping[str, float] | None) -> dict[str, float]:
+    """Return the limits to check: the given ones, or HEALTHY. Raises RequestError for an unknown measure."""
+    for name in given or ():
+        if name not in _MEASURES:
+            raise RequestError(f"There is no measure {name!r}; there are {', '.join(_MEASURES)}.")
+    return {name: float(value) for name, value in (DEFAULT_LIMITS if given is None else given).items()}
+
+
+def violated_limits(health: Health, limits: Mapping[str, float]) -> list[str]:
+    """Return the measures that are above their limits; a measure without a value is not."""
+    measures = health.measures
+    return [name for name, limit in limits.items() if measures.get(name, 0) > limit]
+
+
+def health_sentence(health: Health) -> str:
+    """Return the message for the user."""
+    told = f"Of {health.partitions} partitions " + ", ".join(
+        [
+            _counted(health.under_replicated, "under-replicated"),
+            _counted(health.under_min_isr, "under min ISR"),
+            _counted(health.offline, "offline"),
+        ]
+    )
+    gone = f" Broker {', '.join(map(str, health.gone))} is gone." if health.gone else ""
+    owed = f" {health.owed} replicas are owed." if health.owed else ""
+    return f"{told}.{_moving(health)}{gone}{_disks(health)}{_hidden(health)}{owed}"
+
+
+def _disks(health: Health) -> str:
+    failed = "".join(
+        f" Log directory {' and '.join(paths) or 'of unknown path'} of broker {broker} has failed."
+        for broker, paths in health.failed_log_dirs.items()
+    )
+    return failed + (f" Broker {', '.join(map(str, health.cordoned))} is cordoned." if health.cordoned else "")
+
+
+def _hidden(health: Health) -> str:
+    if not health.hidden_topics:
+        return ""
+    some = ", ".join(health.hidden_topics[:_NAMED]) + (", …" if len(health.hidden_topics) > _NAMED else "")
+    told = f" {len(health.hidden_topics)} topics are hidden from us ({some})"
+    return f"{told}: grant our principal DESCRIBE on every topic, as docs/permissions.md says."
+
+
+def _moving(health: Health) -> str:
+    if not health.reassigning:
+        return " None is being reassigned."
+    behind = "" if health.max_lag is None else f", at most {health.max_lag} messages behind"
+    rate = f", {sum(health.bytes_in.values()) / 1e6:.1f} MB/s" if health.bytes_in else ""
+    count = len(health.reassigning)
+    return f" {count} {'is' if count == 1 else 'are'} being reassigned{behind}{rate}."
+
+
+def _counted(names: Collection[TopicPartition], what: str) -> str:
+    if not names:
+        return f"0 are {what}"
+    some = ", ".join(str(name) for name in list(names)[:_NAMED])
+    return f"{len(names)} {'is' if len(names) == 1 else 'are'} {what} ({some}{', …' if len(names) > _NAMED else ''})"
+
+
+def _min_isr(cluster: ClusterPort, snapshot: Snapshot) -> dict[str, int]:
+    """Return min.insync.replicas of the topics with partitions that could be under it: replicas are out of sync."""
+    topics = {name.topic for name, each in snapshot.partitions.items() if len(each.isr) < len(each.replicas)}
+    values = cluster.topic_configs(sorted(topics), [_MIN_ISR]) if topics else {}
+    return {topic: int(of[_MIN_ISR]) for topic, of in values.items() if _MIN_ISR in of}

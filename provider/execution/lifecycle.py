@@ -1,0 +1,297 @@
+"""A plan's life after its publication: requests to cancel it, decisions of persons about it, and its completion.
+
+Completion settles unfinished partitions, writes the final message, and releases the plan slot. A named person may
+resume a plan, abandon it, or change the rate of its moves.
+
+A request to cancel (KIP-236), or to roll back the whole plan, is stored in the record of its plan; the steps of the
+`PlanRunner` execute it. The cancel of one plan therefore never waits for the cancel of another, and the request ends
+with the plan in one write. `cancel_signal.py` reads KIP-236's signal, by which other tools request a cancel.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from kafka_steward.assignment import Operation
+from kafka_steward.cluster.state import Snapshot
+from kafka_steward.errors import PlanError, VersionConflict
+from kafka_steward.execution.moves import unsettled
+from kafka_steward.journal.audit import Action, Actor, AuditRecord
+from kafka_steward.journal.kip_documents import CancelRequest
+from kafka_steward.journal.locks import Fence
+from kafka_steward.journal.moves import Cause, MoveRow, MoveState
+from kafka_steward.journal.records import PlanRecord, PlanStatus
+from kafka_steward.journal.retention import delete_old
+from kafka_steward.journal.store import Journal
+from kafka_steward.settings import Settings
+
+__all__ = [
+    "PlanCompletion",
+    "Scope",
+    "abandon_plan",
+    "change_throttle",
+    "completion_of",
+    "current_slot_owner",
+    "end_plan",
+    "purge_old",
+    "release_slot",
+    "request_cancel",
+    "resume_plan",
+    "throttle_sentence",
+]
+
+
+_HOUR_MS = 3_600_000
+
+_DAY_MS = 24 * _HOUR_MS
+
+#: Causes set by an external actor; a new plan would conflict with it.
+_EXTERNAL_CAUSES = {Cause.CANCELLED_ELSEWHERE, Cause.REASSIGNED_ELSEWHERE}
+
+
+@dataclass(frozen=True)
+class PlanCompletion:
+    """The completion of a plan. `left` counts the partitions that are not fully replicated after it.
+
+    `live_brokers` are the brokers with which nothing more could be done: a broker that this plan heals counts as
+    handled until the live brokers change. The field is empty when a new plan could do more at once.
+    """
+
+    left: int
+    live_brokers: tuple[int, ...]
+    sentence: str
+    status: PlanStatus = PlanStatus.COMPLETED
+
+
+def completion_of(
+    record: PlanRecord, rows: Sequence[MoveRow], snapshot: Snapshot, owing: Sequence[int], *, cancelled: bool = False
+) -> PlanCompletion:
+    """Return the completion of a plan whose rows are all settled. Pure.
+
+    `owing` are dead brokers that still have our throttle.
+    """
+    status = PlanStatus.CANCELLED if cancelled else PlanStatus.COMPLETED
+    broken = [row for row in rows if not _whole(row, snapshot)]
+    # Moves that a person cancelled must not be planned again without being requested.
+    again = not cancelled and any(row.cause not in _EXTERNAL_CAUSES for row in broken)
+    left = record.left + len(broken)
+    sentence = _sentence(record, rows, left, owing, "cancelled" if cancelled else "complete")
+    return PlanCompletion(left, () if again else record.live_brokers, sentence, status)
+
+
+def end_plan(journal: Journal, record: PlanRecord, ending: PlanCompletion, *, who: Actor, fence: Fence) -> PlanRecord:
+    """Record the completion and release the plan slot; return the final record.
+
+    If the process crashes in between, the next step finishes it.
+    """
+    entry = AuditRecord(Action.FINISH, ending.sentence, plan=record.digest, after={"left": ending.left}, who=who)
+    with journal.together():
+        journal.audit.record(entry)
+        ended = journal.plans.update(
+            record,
+            fence=fence,
+            status=ending.status,
+            reason=ending.sentence,
+            attempts=0,
+            stepped_ms=journal.now_ms(),
+            left=ending.left,
+            live_brokers=ending.live_brokers,
+        )
+    release_slot(journal, record.digest, who)
+    return ended
+
+
+def release_slot(journal: Journal, digest: str, who: Actor) -> None:
+    """Release the plan slot of a plan that has ended; resume the plan that was preempted for it."""
+    journal.plans.tidy(digest)
+    following = journal.slot.release(digest)
+    record = None if following is None else journal.plans.get(following)
+    if record is None or record.status is not PlanStatus.PAUSED:
+        return
+    sentence = f"plan {digest[:12]}, which it made way for, has ended"
+    journal.audit.record(
+        AuditRecord(Action.RESUME, sentence, plan=record.digest, attempt=journal.now_ms() // 1000, who=who)
+    )
+    journal.plans.try_update(record, status=PlanStatus.RUNNING, reason=sentence)  # unless a step has changed it already
+
+
+def purge_old(journal: Journal, settings: Settings) -> None:
+    """Delete the plans that ended longer ago than `plan_retention` days, but at least one hour ago.
+
+    Processes that still read them have that hour. Their approvals are deleted with them, and so are quarantined
+    documents of the same age.
+    """
+    kept_ms = max(int(settings.plan_retention * _DAY_MS), _HOUR_MS)
+    before_ms = journal.now_ms() - kept_ms
+    journal.plans.purge(before_ms)
+    delete_old(journal.tree, before_ms, is_known=lambda digest: journal.plans.get(digest) is not None)
+
+
+def current_slot_owner(journal: Journal, who: Actor) -> str | None:
+    """Return the plan that holds the plan slot, or None.
+
+    If that plan has ended and its process crashed before it released the slot, the slot is released first.
+    """
+    owner = journal.slot.owner()
+    record = None if owner is None else journal.plans.get(owner)
+    if owner is None or (record is not None and not record.status.finished):
+        return owner
+    release_slot(journal, owner, who)
+    return journal.slot.owner()
+
+
+def _whole(row: MoveRow, snapshot: Snapshot) -> bool:
+    partition = snapshot.partitions.get(row.topic_partition)
+    return partition is None or frozenset(partition.replicas) <= snapshot.live - partition.offline
+
+
+def _sentence(record: PlanRecord, rows: Sequence[MoveRow], left: int, owing: Sequence[int], how: str) -> str:
+    counts = Counter(row.state for row in rows)
+    parts = [f"{counts[MoveState.COMPLETED]} of {len(rows)} partitions moved"]
+    words = {
+        MoveState.SATISFIED: "needed nothing any more",
+        MoveState.DROPPED: "dropped",
+        MoveState.FAILED: "taken over by others",
+    }
+    parts += [f"{counts[state]} {word}" for state, word in words.items() if counts[state]]
+    if left:
+        undoing = record.operation == Operation.ROLLBACK.value
+        parts.append(f"{left} {'left alone' if undoing else 'still without all their replicas'}")
+    if owing:
+        parts.append(f"the throttle of broker {', '.join(map(str, owing))} is given back when it returns")
+    return f"Plan {record.digest[:12]} is {how}: {', '.join(parts)}."
+
+
+#: The scope of a request: cancel the pending moves of a plan (KIP-236), or also roll back its completed moves.
+Scope = Literal["pending", "plan"]
+
+#: Attempts to write a request while a step changes the same record.
+_TRIES = 20
+
+
+def request_cancel(
+    journal: Journal,
+    digest: str,
+    *,
+    who: Actor,
+    reason: str,
+    scope: Scope = "pending",
+    even_if_disabled: bool = False,
+) -> PlanRecord:
+    """Request that the pending moves of a plan are cancelled; return the plan's record with the request.
+
+    The next step of the plan executes the request, whether or not the plan holds the plan slot. Scope "plan" also
+    requests the rollback of the completed moves, which `CancelRunner` makes; the plan may have ended. A repeated
+    request can extend an earlier one, but never narrows it. Moves that an abandoned plan left in flight are pending
+    too.
+
+    Raises PlanError for an unknown plan, for one that has ended if only pending moves are to be cancelled, and if
+    others keep changing the record.
+    """
+    for _ in range(_TRIES):
+        record = _judged(journal, digest, scope)
+        wanted = CancelRequest(None, scope, who.person, reason, even_if_disabled)
+        both = wanted if record.cancel is None else record.cancel.with_(wanted)
+        status = _reopened(journal, record)
+        if both == record.cancel and status is record.status:
+            return record
+        now_s = journal.now_ms() // 1000
+        words = "cancel" if scope == "pending" else "cancel, and take back what is complete"
+        journal.audit.record(AuditRecord(Action.REQUEST, f"{words}: {reason}", plan=digest, attempt=now_s, who=who))
+        updated = journal.plans.try_update(record, cancel=both, status=status)
+        if updated is not None:
+            return updated
+    raise PlanError(f"Plan {digest[:12]} is changed by others all the time, and was not cancelled; try again.")
+
+
+def _judged(journal: Journal, digest: str, scope: Scope) -> PlanRecord:
+    record = journal.plans.get(digest)
+    if record is None:
+        raise PlanError(f"Plan {digest[:12]} cannot be cancelled: there is no such plan.")
+    ended = record.status.finished and _reopened(journal, record) is record.status
+    if ended and scope == "pending" and record.cancel is None:
+        raise PlanError(f"Plan {digest[:12]} cannot be cancelled: it has ended already.")
+    return record
+
+
+def _reopened(journal: Journal, record: PlanRecord) -> PlanStatus:
+    """Return RUNNING for an abandoned plan with unsettled moves, otherwise the status of the plan.
+
+    An abandoned plan may still have reassignments in flight. To cancel them, the plan runs again.
+    """
+    if record.status is PlanStatus.ABANDONED and unsettled(journal.plans.rows(record.digest)):
+        return PlanStatus.RUNNING
+    return record.status
+
+
+def resume_plan(journal: Journal, digest: str, who: Actor, reason: str = "a person resumed it") -> PlanRecord:
+    """Resume a stuck plan and reset its attempts; a plan that is not stuck stays unchanged.
+
+    Raises PlanError for an unknown plan or one that has ended, VersionConflict when it is changed at this moment.
+    """
+    record = _unfinished(journal, digest)
+    if record.status is not PlanStatus.STUCK:
+        return record
+    journal.audit.record(AuditRecord(Action.RESUME, reason, plan=digest, attempt=journal.now_ms() // 1000, who=who))
+    return journal.plans.update(record, status=PlanStatus.RUNNING, attempts=0, reason=reason)
+
+
+def abandon_plan(journal: Journal, digest: str, who: Actor, reason: str) -> PlanRecord:
+    """Abandon a plan: completed moves stay, moves in flight continue under Kafka, and the plan slot is released.
+
+    The next poll of the detector releases its throttles. Raises the errors of `resume_plan`.
+    """
+    record = _unfinished(journal, digest)
+    sentence = f"Plan {digest[:12]} was abandoned: {reason}"
+    journal.audit.record(AuditRecord(Action.FINISH, sentence, plan=digest, after={"status": "abandoned"}, who=who))
+    ended = journal.plans.update(record, status=PlanStatus.ABANDONED, reason=sentence, live_brokers=())
+    release_slot(journal, digest, who)
+    return ended
+
+
+def change_throttle(journal: Journal, digest: str, throttle: int, who: Actor, reason: str) -> PlanRecord:
+    """Limit a plan's moves to `throttle` bytes per second into one broker, 0 for no throttle.
+
+    The rate applies to this plan, regardless of the process that steps it and of the settings. The plan's next step
+    sets it on the brokers. If the plan has that rate already, nothing is changed. Raises the errors of `resume_plan`.
+    """
+    for _ in range(_TRIES):
+        record = _unfinished(journal, digest)
+        if record.throttle == throttle:
+            return record
+        entry = AuditRecord(
+            Action.REQUEST,
+            f"throttle: {reason}",
+            plan=digest,
+            attempt=journal.now_ms() // 1000,
+            before=record.throttle,
+            after={"throttle": throttle},
+            who=who,
+        )
+        try:
+            with journal.together():
+                journal.audit.record(entry)
+                return journal.plans.update(record, throttle=throttle)
+        except VersionConflict:
+            continue  # a step changed it in between
+    raise VersionConflict(
+        f"Plan {digest[:12]} is changed by others all the time, and its throttle was not changed; try again."
+    )
+
+
+def throttle_sentence(record: PlanRecord) -> str:
+    """Return the message about the rate that was requested for a plan."""
+    told = f"{record.throttle} bytes per second into one broker" if record.throttle else "no throttle"
+    return f"Plan {record.digest[:12]}: {told}, from its next step on."
+
+
+def _unfinished(journal: Journal, digest: str) -> PlanRecord:
+    record = journal.plans.get(digest)
+    if record is None:
+        raise PlanError(f"There is no plan {digest[:12]} in the journal of this cluster.")
+    if record.status.finished:
+        raise PlanError(f"Plan {digest[:12]} has ended already: {record.reason}")
+    return record

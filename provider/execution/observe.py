@@ -1,0 +1,185 @@
+"""The results of submitted moves: a comparison of journal rows and a snapshot of the cluster. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+from kafka_steward.assignment import Assignment, Move
+from kafka_steward.cluster.state import Partition, Snapshot
+from kafka_steward.execution.moves import OPEN, Event, phase_of
+from kafka_steward.execution.staging import completed_stages, is_staged, rolls_back, target_in_flight
+from kafka_steward.journal.moves import Cause, MoveRow, MoveState, Phase
+
+__all__ = ["CAUSES", "Observation", "ObservedState", "TRANSITION_OF", "observe_move", "observe_moves"]
+
+
+class ObservedState(Enum):
+    """The state of a move as observed in one poll of the cluster."""
+
+    #: Kafka lists it with our target; or it is at the target, and the ISR does not contain the whole target yet.
+    IN_FLIGHT = "flying"
+    #: Absent from the list, at the target in order, and the ISR contains the whole target.
+    ARRIVED = "arrived"
+    #: Absent from the list and at the target; the replicas missing from the ISR are on brokers that are now dead.
+    ARRIVED_SINCE_SHRUNK = "arrived, since shrunk"
+    #: It is in phase INTENDED, and Kafka shows no trace of it.
+    NOT_STARTED = "never began"
+    #: The journal has it as not in flight, and it is in flight to our target: an answer was lost.
+    ADOPTED = "adopted"
+    #: Kafka accepted it, and it is back at its original replicas.
+    CANCELLED_EXTERNALLY = "cancelled by someone"
+    #: An external reassignment gave the partition another target or assignment.
+    TAKEN_OVER = "taken over"
+    #: The topic was deleted.
+    GONE = "gone"
+    #: Kafka does not let us describe the topic: its state is unknown.
+    HIDDEN = "hidden"
+    #: The topic was deleted and re-created.
+    RECREATED = "created anew"
+    #: We cancel it, and Kafka still lists it.
+    CANCELLING = "cancelling"
+    #: We cancelled it; its replicas are the originals in another order, or the originals and those of completed stages.
+    ORDER_CHANGED = "disordered"
+    #: We cancelled it, and the original replicas are restored in their order.
+    RESTORED = "restored"
+    #: A stage has completed, and the next may be submitted.
+    BETWEEN_STAGES = "halfway"
+    #: An external cancel ended a stage; the replicas of the stages before it are still there.
+    CANCELLED_BETWEEN_STAGES = "cancelled by someone, halfway"
+    #: We cancelled it, and Kafka is removing the replicas of completed stages.
+    RETURNING = "returning"
+    #: We cancelled it, and it cannot be rolled back: an original broker is dead.
+    CANNOT_ROLL_BACK = "stranded"
+
+
+#: The event and the journal text for each standing; a standing that is not listed causes no event yet.
+TRANSITION_OF: dict[ObservedState, tuple[Event, str]] = {
+    ObservedState.ARRIVED: (Event.COMPLETE, "complete, every replica in sync"),
+    ObservedState.ARRIVED_SINCE_SHRUNK: (Event.COMPLETE, "complete; a replica that was in sync has died since"),
+    ObservedState.NOT_STARTED: (Event.NOT_STARTED, "Kafka was not asked, or did not hear"),
+    ObservedState.ADOPTED: (Event.SUBMIT, "Kafka applied it after its answer was lost"),
+    ObservedState.CANCELLED_EXTERNALLY: (Event.DROP, "someone else cancelled it"),
+    ObservedState.TAKEN_OVER: (Event.TAKE_OVER, "someone else reassigned the partition"),
+    ObservedState.GONE: (Event.DROP, "the topic was deleted"),
+    ObservedState.RECREATED: (Event.DROP, "the topic was deleted and created anew"),
+    ObservedState.RESTORED: (Event.CANCEL_COMPLETED, "cancelled, and as it was before"),
+    ObservedState.BETWEEN_STAGES: (Event.STAGE_COMPLETED, "a new replica has arrived, and the next may begin"),
+    ObservedState.CANNOT_ROLL_BACK: (
+        Event.CANCEL_COMPLETED,
+        "cancelled halfway; an original broker is dead, so it keeps what it has",
+    ),
+}
+
+#: The cause recorded for a move that an external actor ended.
+CAUSES: dict[ObservedState, Cause] = {
+    ObservedState.CANCELLED_EXTERNALLY: Cause.CANCELLED_ELSEWHERE,
+    ObservedState.TAKEN_OVER: Cause.REASSIGNED_ELSEWHERE,
+}
+
+
+@dataclass(frozen=True)
+class Observation:
+    """A move and its observed state. `found` is the observed assignment, None if the partition does not exist any more.
+
+    `isr_whole` is True if the ISR contains the whole target at this moment. `flies` is the part of the move that is in
+    flight.
+    """
+
+    row: MoveRow
+    standing: ObservedState
+    found: Assignment | None
+    isr_whole: bool = False
+    in_flight: Move | None = None
+
+
+def observe_moves(rows: Iterable[MoveRow], snapshot: Snapshot) -> list[Observation]:
+    """Return the state of each move that is submitted, or in flight after a lost answer; in the order of `rows`."""
+    findings = []
+    for row in rows:
+        partition = snapshot.partitions.get(row.move.topic_partition)
+        seen = observe_move(row, partition, snapshot.live)
+        if seen is ObservedState.GONE and row.move.topic in snapshot.hidden:
+            seen = ObservedState.HIDDEN
+        if seen is not None:
+            found, isr = (partition.replicas, partition.isr) if partition else (None, frozenset())
+            findings.append(
+                Observation(row, seen, found, isr >= frozenset(row.move.after), completed_stages(row, partition))
+            )
+    return findings
+
+
+def observe_move(row: MoveRow, partition: Partition | None, live: frozenset[int]) -> ObservedState | None:
+    """Return the state of one move; None if it is neither submitted nor in flight after a lost answer.
+
+    `partition` is None if Kafka knows no such partition.
+    """
+    if row.state in OPEN:
+        return ObservedState.ADOPTED if row.attempt and partition and target_in_flight(row.move, partition) else None
+    if row.state is not MoveState.SUBMITTED:
+        return None
+    if partition is None:
+        return ObservedState.GONE
+    if _another(row.move.topic_id, partition.topic_id):
+        return ObservedState.RECREATED
+    if partition.reassigning:
+        return _in_flight(row, partition, live)
+    return _not_in_flight(row, partition, live)
+
+
+def _in_flight(row: MoveRow, partition: Partition, live: frozenset[int]) -> ObservedState:
+    target, cancelling = target_in_flight(row.move, partition), phase_of(row) is Phase.CANCELLING
+    if target == row.move.after or (target and row.stage):
+        return ObservedState.CANCELLING if cancelling else ObservedState.IN_FLIGHT
+    if not (cancelling and rolls_back(row.move, partition)):
+        return ObservedState.TAKEN_OVER
+    return ObservedState.RETURNING if frozenset(row.move.before) <= live else ObservedState.CANCELLING
+
+
+def _not_in_flight(row: MoveRow, partition: Partition, live: frozenset[int]) -> ObservedState:
+    if partition.replicas == row.move.after:
+        return _arrived(row, partition, live)
+    if is_staged(row.move, partition.replicas) and row.stage:
+        return _between_stages(row, partition, live)
+    if _as_in_flight(row.move, partition.replicas):
+        return ObservedState.IN_FLIGHT  # it has ended, and the queried broker has stale metadata
+    if frozenset(partition.replicas) != frozenset(row.move.before):
+        return ObservedState.TAKEN_OVER
+    return _cancelled(row, in_order=partition.replicas == row.move.before)
+
+
+def _cancelled(row: MoveRow, *, in_order: bool) -> ObservedState:
+    phase = phase_of(row)
+    if phase is Phase.CANCELLING:
+        return ObservedState.RESTORED if in_order else ObservedState.ORDER_CHANGED
+    if phase is Phase.INTENDED and in_order:
+        return ObservedState.NOT_STARTED
+    return ObservedState.CANCELLED_EXTERNALLY
+
+
+def _between_stages(row: MoveRow, partition: Partition, live: frozenset[int]) -> ObservedState:
+    phase = phase_of(row)
+    if phase is Phase.CANCELLING:
+        return ObservedState.ORDER_CHANGED if frozenset(row.move.before) <= live else ObservedState.CANNOT_ROLL_BACK
+    if is_staged(row.move, partition.replicas) >= row.stage:
+        return ObservedState.BETWEEN_STAGES
+    return ObservedState.NOT_STARTED if phase is Phase.INTENDED else ObservedState.CANCELLED_BETWEEN_STAGES
+
+
+def _arrived(row: MoveRow, partition: Partition, live: frozenset[int]) -> ObservedState:
+    missing = frozenset(row.move.after) - partition.isr
+    if row.isr_seen or not missing:
+        return ObservedState.ARRIVED
+    # Kafka completes a reassignment only when the ISR contains the whole target: Kafka observed it, even if we did not.
+    return ObservedState.IN_FLIGHT if missing & live else ObservedState.ARRIVED_SINCE_SHRUNK
+
+
+def _as_in_flight(move: Move, replicas: Assignment) -> bool:
+    """Return True if Kafka lists the whole move like this in flight: the target, then the replicas to remove."""
+    wanted = len(move.after)
+    return replicas[:wanted] == move.after and frozenset(replicas[wanted:]) == move.removing
+
+
+def _another(known: str | None, seen: str | None) -> bool:
+    return known is not None and seen is not None and known != seen

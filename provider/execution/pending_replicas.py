@@ -1,0 +1,108 @@
+"""The pending-replica store (KIP-409): read from the journal, compared with a cluster snapshot, and kept up to date."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from kafka_steward.assignment import Assignment, Operation, TopicPartition
+from kafka_steward.cluster.state import Snapshot
+from kafka_steward.execution.pending import PendingReplica, PendingState, evaluate
+from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.execution.staging import intermediate_assignments
+from kafka_steward.execution.visibility import with_hidden
+from kafka_steward.journal import paths
+from kafka_steward.journal.audit import Action, Actor, AuditRecord
+from kafka_steward.journal.listing import PENDING_REPLICAS
+from kafka_steward.journal.moves import MoveState
+from kafka_steward.journal.records import PendingReplicas
+from kafka_steward.journal.store import Journal
+from kafka_steward.journal.tree import Node, Tree, put_new, remove, replace_text
+
+__all__ = ["count_pending", "delete_pending", "list_pending", "reconcile_pending", "record_pending"]
+
+
+#: The number of latest plans in which fills of a partition are searched.
+_PLANS = 50
+
+
+def list_pending(journal: Journal, snapshot: Snapshot) -> list[PendingReplica]:
+    """Return all pending replicas, evaluated against `snapshot`; unreadable records are left out."""
+    return [debt for _, debt in _evaluated(journal, snapshot)]
+
+
+def count_pending(tree: Tree) -> int:
+    """Return the number of recorded pending replicas."""
+    return sum(each.document.target_rf - len(each.document.brokers) for each in PENDING_REPLICAS.found(tree))
+
+
+def reconcile_pending(cluster: ClusterPort, journal: Journal, snapshot: Snapshot, who: Actor) -> list[PendingReplica]:
+    """Delete settled or dropped records, with a row in the audit trail for each, and update the changed ones.
+
+    Returns all records, as evaluated. A record that another process changed concurrently is left to that process.
+    Raises ClusterError.
+    """
+    judged = _evaluated(
+        journal, with_hidden(cluster, snapshot, {each.key[0] for each in PENDING_REPLICAS.found(journal.tree)})
+    )
+    for node, debt in judged:
+        if debt.over and remove(journal.tree, node):
+            action = Action.SETTLE if debt.state is PendingState.SETTLED else Action.DROP
+            journal.audit.record(_entry(action, debt.partition, debt.sentence, who, debt.document))
+        elif debt.document.to_json() != node.data:
+            replace_text(journal.tree, node, debt.document.to_json())
+    return [debt for _, debt in judged]
+
+
+def record_pending(
+    journal: Journal, owed: Mapping[TopicPartition, PendingReplicas], reason: str, who: Actor
+) -> list[TopicPartition]:
+    """Record pending replicas before the topic or partitions are created; returns the newly recorded partitions."""
+    new = []
+    for name, document in owed.items():
+        if put_new(journal.tree, paths.pending_replicas(name), document.to_json()) is None:
+            continue  # recorded by an earlier attempt, which may have got further
+        journal.audit.record(_entry(Action.PENDING, name, reason, who, document))
+        new.append(name)
+    return new
+
+
+def delete_pending(journal: Journal, names: Sequence[TopicPartition]) -> None:
+    """Delete the records that were written for a request that Kafka then refused."""
+    for name in names:
+        node = journal.tree.get(paths.pending_replicas(name))
+        if node is not None:
+            remove(journal.tree, node)
+
+
+def _evaluated(journal: Journal, snapshot: Snapshot) -> list[tuple[Node, PendingReplica]]:
+    written = PENDING_REPLICAS.found(journal.tree)
+    now_ms, filled = journal.now_ms(), _filled(journal) if written else {}
+    found = []
+    for each in written:
+        name, node, owed = TopicPartition(*each.key), each.node, each.document
+        partition = snapshot.partitions.get(name)
+        age_ms = now_ms - node.created_ms
+        hidden = name.topic in snapshot.hidden
+        judged = evaluate(name, owed, partition, age_ms=age_ms, filled=filled.get(name, ()), hidden=hidden)
+        found.append((node, judged))
+    return found
+
+
+def _filled(journal: Journal) -> dict[TopicPartition, list[Assignment]]:
+    """Return the assignments that fill plans gave each partition, intermediate ones included.
+
+    Only a fill may leave a partition with a part of its pending replicas.
+    """
+    found: dict[TopicPartition, list[Assignment]] = {}
+    for record in journal.plans.latest(_PLANS):
+        if record.operation == Operation.FILL.value:
+            for row in journal.plans.rows_found(record.digest):
+                if row.state in {MoveState.COMPLETED, MoveState.SUBMITTED}:
+                    found.setdefault(row.topic_partition, []).append(row.move.after)
+                if row.attempt:
+                    found.setdefault(row.topic_partition, []).extend(intermediate_assignments(row.move))
+    return found
+
+
+def _entry(action: Action, name: TopicPartition, reason: str, who: Actor, owed: PendingReplicas) -> AuditRecord:
+    return AuditRecord(action, reason, topic=name.topic, partition=name.partition, after=list(owed.replicas), who=who)

@@ -1,0 +1,198 @@
+"""The summary of a plan for its approver, and the outcome of a plan that an operator requested. Pure.
+
+The summary is Markdown: the plan's proof, its moves by broker, and the constraints that it makes worse.
+
+The outcome has every partition, in one message and a list.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kafka_steward.assignment import Assignment, Move, MoveReason
+from kafka_steward.escaping import markdown, printable
+from kafka_steward.journal.moves import MoveRow, MoveState
+from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder, cordoned_in
+
+__all__ = ["PlanOutcome", "constraint_regressions", "in_bytes", "in_time", "outcome_of", "plan_summary"]
+
+
+def constraint_regressions(moves: Sequence[Move], snapshot: SnapshotFolder) -> list[str]:
+    """Return a message for each regression: fewer racks, fewer replicas, fewer replicas than min.insync.replicas.
+
+    Producers with acks=all fail in the last case.
+    """
+    racks = {row["broker"]: row["rack"] for row in snapshot.brokers.to_pylist()}
+    topics = snapshot.partitions.group_by("topic").aggregate([("min_isr", "max")])
+    min_isr = {row["topic"]: row["min_isr_max"] for row in topics.to_pylist()}
+    return [sentence for move in moves for sentence in _of(move, racks, min_isr.get(move.topic))]
+
+
+def _of(move: Move, racks: Mapping[int, str | None], min_isr: int | None) -> Iterator[str]:
+    name = move.topic_partition
+    before, after = _spread(move.before, racks), _spread(move.after, racks)
+    if after < before and after < len(move.after):
+        yield f"{name} will be on {after} racks instead of {before}."
+    if len(move.after) < len(move.before):
+        yield f"{name} will have {len(move.after)} replicas instead of {len(move.before)}."
+    if min_isr is not None and len(move.after) < min_isr <= len(move.before):
+        yield f"{name} will have fewer replicas than min.insync.replicas, {min_isr}: producers with acks=all will fail."
+
+
+def _spread(replicas: Assignment, racks: Mapping[int, str | None]) -> int:
+    """Return the number of racks that hold the replicas; a broker without a rack counts as a rack of its own."""
+    return len({racks.get(broker) or broker for broker in replicas})
+
+
+#: The number of moves and regressions that are listed; the others are only counted.
+_SHOWN = 20
+
+_CORDONED = "Broker {} is cordoned (cordoned.log.dirs): it keeps what it has and receives nothing."
+
+_UNITS = ("B", "kB", "MB", "GB", "TB")
+
+
+def plan_summary(plan: PlanFolder, snapshot: SnapshotFolder) -> str:
+    """Return the plan as a Markdown page: tables and lists only, because Airflow's Markdown drops everything else."""
+    proof = plan.proof
+    cluster_id, operation = (printable(str(proof.get(name))) for name in ("cluster_id", "operation"))
+    head = (
+        f"Plan **{plan.digest[:12]}** for cluster `{cluster_id}`: **{operation}**. Approving "
+        f"approves exactly this plan, `{plan.digest}`; whatever is planned anew needs another approval."
+    )
+    parts = [
+        head,
+        _table(("", ""), _costs(plan)),
+        _section("What it breaks", constraint_regressions(plan.moves, snapshot)),
+    ]
+    parts += ["### Brokers", _table(_BROKER_COLUMNS, _brokers(plan.moves, proof))]
+    parts += [_section("Cordoned", [_CORDONED.format(broker) for broker in cordoned_in(snapshot.brokers)])]
+    parts += [_section("Left as they are", _left(proof)), _section("Notes", proof.get("notes") or ())]
+    parts += ["### Moves", _table(("partition", "from", "to", "size", "why"), map(_move, plan.moves[:_SHOWN]))]
+    parts += [f"… and {len(plan.moves) - _SHOWN} more."] if len(plan.moves) > _SHOWN else []
+    return "\n\n".join(part for part in parts if part)
+
+
+def in_bytes(count: float) -> str:
+    """Return a number of bytes in readable form, in powers of 1000: `1.2 GB`."""
+    for unit in _UNITS[:-1]:
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} {_UNITS[-1]}"
+
+
+def in_time(seconds: float) -> str:
+    """Return a duration in readable form: `40 s`, `12 min`, `3 h 5 min`."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def _costs(plan: PlanFolder) -> list[tuple[str, str]]:
+    proof = plan.proof
+    racks = proof.get("rack_violations") or {}
+    return [
+        ("replicas moved", f"{proof.get('replicas_moved')} (no plan can move fewer than {proof.get('lower_bound')})"),
+        ("bytes copied", in_bytes(proof.get("bytes_moved") or 0)),
+        ("partitions touched", f"{len(plan.moves)} of {proof.get('partitions')}"),
+        ("preferred leaders that change", f"{proof.get('leader_changes')}"),
+        ("predicted duration", _duration(proof)),
+        ("partitions not spread over the racks", f"{racks.get('before', 0)} before, {racks.get('after', 0)} after"),
+    ]
+
+
+def _duration(proof: Mapping[str, Any]) -> str:
+    throttle, seconds = (proof.get("options") or {}).get("throttle"), proof.get("predicted_seconds")
+    if not throttle or seconds is None:
+        return "unthrottled: as fast as disks and network allow"
+    return f"at least {in_time(seconds)} at {in_bytes(throttle)}/s into each broker"
+
+
+_BROKER_COLUMNS = ("broker", "replicas", "leaders", "bytes", "replicas in", "replicas out", "bytes in")
+
+
+def _brokers(moves: Sequence[Move], proof: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    into, out_of, size = Counter[int](), Counter[int](), Counter[int]()
+    for move in moves:
+        into.update(move.adding)
+        out_of.update(move.removing)
+        size.update(dict.fromkeys(move.adding, move.size_bytes or 0))
+    spread = proof.get("spread") or {}
+    named = {int(broker) for broker in ((spread.get("replicas") or {}).get("before") or {}).get("by_broker", ())}
+    return [
+        (
+            str(broker),
+            *(_both(spread, what, broker) for what in ("replicas", "leaders", "bytes")),
+            str(into[broker]),
+            str(out_of[broker]),
+            in_bytes(size[broker]),
+        )
+        for broker in sorted(named | into.keys() | out_of.keys())
+    ]
+
+
+def _both(spread: Mapping[str, Any], what: str, broker: int) -> str:
+    both = [
+        ((spread.get(what) or {}).get(when) or {}).get("by_broker", {}).get(str(broker)) for when in ("before", "after")
+    ]
+    return " → ".join("?" if one is None else in_bytes(one) if what == "bytes" else str(one) for one in both)
+
+
+def _left(proof: Mapping[str, Any]) -> list[str]:
+    left = [*(proof.get("unplaced") or ()), *(proof.get("pinned") or ())]
+    return [f"{one['topic']}-{one['partition']}: {str(one['reason']).replace('_', ' ')}" for one in left]
+
+
+def _move(move: Move) -> tuple[str, ...]:
+    size = "?" if move.size_bytes is None else in_bytes(move.size_bytes)
+    before, after = (", ".join(map(str, replicas)) for replicas in (move.before, move.after))
+    return str(move.topic_partition), before, after, size, MoveReason.in_words(move.reason)
+
+
+def _section(title: str, lines: Sequence[str]) -> str:
+    if not lines:
+        return ""
+    more = [f"- … and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else []
+    return "\n".join([f"### {title}", "", *(f"- {markdown(line)}" for line in lines[:_SHOWN]), *more])
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *([markdown(cell) for cell in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanOutcome:
+    """The counts of partitions by result; `not_done` lists the planned partitions that were not moved, with reasons."""
+
+    moved: int
+    satisfied: int
+    not_done: Sequence[tuple[str, str]]
+
+    @property
+    def sentence(self) -> str:
+        """Return a message: the moves that were done, and those that were not, with the reason."""
+        told = f"{self.moved} partitions were moved"
+        told += f", {self.satisfied} needed nothing any more." if self.satisfied else "."
+        if not self.not_done:
+            return told
+        name, why = self.not_done[0]
+        more = f" The same or other reasons hold {len(self.not_done) - 1} more back." if len(self.not_done) > 1 else ""
+        verb = "partition was" if len(self.not_done) == 1 else "partitions were"
+        return (
+            f"{told} {len(self.not_done)} {verb} not moved as approved, and nothing was put in their place: {name}, "
+            f"{why.rstrip('.')}.{more}"
+        )
+
+
+def outcome_of(rows: Sequence[MoveRow]) -> PlanOutcome:
+    """Return the outcome of a finished plan from its rows."""
+    counts = Counter(row.state for row in rows)
+    done = (MoveState.COMPLETED, MoveState.SATISFIED)
+    left = [(str(row.topic_partition), row.detail or row.state.value) for row in rows if row.state not in done]
+    return PlanOutcome(counts[MoveState.COMPLETED], counts[MoveState.SATISFIED], left)

@@ -1,0 +1,309 @@
+"""The checks before a move is submitted: one small function per reason. Pure.
+
+The inputs, besides the plan, are derived from one poll of the cluster. A reason has one of three results. The move is
+*held*: it may be submitted later, and the next step checks again. It is *dropped*: it can never be executed as
+planned. Or it is *satisfied*: nothing is left to do. `moves.py` defines which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from kafka_steward.assignment import Move, TopicPartition
+from kafka_steward.cluster.state import Directory, LogDir, Partition, Snapshot
+from kafka_steward.execution.moves import Held, HoldReason
+
+__all__ = [
+    "CHECKS",
+    "IncomingReplica",
+    "PreflightInputs",
+    "Room",
+    "next_room",
+    "placed",
+    "preflight",
+    "rooms_of",
+    "satisfied",
+    "under_min_isr_elsewhere",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """A log directory that may receive new replicas: its number of logs, and the bytes that it may still receive.
+
+    `path` is empty for the only directory of a broker.
+    """
+
+    path: str
+    logs: int
+    free_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class IncomingReplica:
+    """A replica that a broker is receiving: its partition, and the bytes that are not copied yet."""
+
+    partition: TopicPartition
+    left_bytes: int
+
+
+@dataclass(frozen=True)
+class PreflightInputs:
+    """The inputs of preflight besides the plan.
+
+    `disabled` says by whom, since when and why reassignments are disabled; it is empty while they are enabled
+    (KIP-236). `unapproved` is the plan's short digest if a required approval is missing. `bouncing` are brokers that
+    announced a shutdown (KIP-46). `min_isr` is min.insync.replicas by topic, where known. `sizes` are the partitions'
+    current sizes on their leaders, where the leaders report them. `rooms` maps a broker to the bytes that each of its
+    log directories may still receive before less than `min_free` of its volume is left, where known. `silent` are
+    receiving brokers that did not report their log directories. `cordoned` brokers receive no new replicas (KIP-1066).
+    `strained` are partitions outside the plan that are under their min ISR. `auto_generated` is the flag of KIP-46.
+    """
+
+    snapshot: Snapshot
+    auto_generated: bool = False
+    disabled: str = ""
+    unapproved: str = ""
+    bouncing: frozenset[int] = frozenset()
+    min_isr: Mapping[str, int] = field(default_factory=dict)
+    sizes: Mapping[TopicPartition, int] = field(default_factory=dict)
+    rooms: Mapping[int, tuple[Room, ...]] = field(default_factory=dict)
+    silent: frozenset[int] = frozenset()
+    cordoned: frozenset[int] = frozenset()
+    under_min_isr_elsewhere: Sequence[TopicPartition] = ()
+
+
+def satisfied(move: Move, partition: Partition, live: frozenset[int]) -> bool:
+    """Return True if a move is not needed any more (KIP-46).
+
+    That is so if every broker of the current assignment is live, and there are at least as many as in `before`. A
+    replica in a failed log directory counts as one on a dead broker.
+    """
+    return frozenset(partition.replicas) <= live - partition.offline and len(partition.replicas) >= len(move.before)
+
+
+def rooms_of(
+    log_dirs: Mapping[int, LogDir], *, min_free: float, arriving: Mapping[int, Sequence[IncomingReplica]]
+) -> dict[int, tuple[Room, ...]]:
+    """Return the bytes that each log directory may still receive before less than `min_free` of its volume is free.
+
+    Directories that receive no replicas are left out. `arriving` are the replicas that a broker is receiving. Brokers
+    with a directory that does not report its size (Kafka before 3.3) are left out. Directories that share a volume each
+    count all of its free space as their own.
+    """
+    found = {}
+    for broker, dirs in log_dirs.items():
+        taking = [each for each in dirs.directories if each.takes_replicas]
+        free = [_free_bytes(each, min_free) for each in taking]
+        if taking and None not in free:
+            several = len(dirs.directories) > 1
+            rooms = tuple(
+                Room(each.path if several else "", each.logs, left or 0)
+                for each, left in zip(taking, free, strict=True)
+            )
+            found[broker] = _awaiting(rooms, taking, arriving.get(broker, ()))
+    return found
+
+
+def placed(rooms: tuple[Room, ...], size: int) -> tuple[Room, ...] | None:
+    """Return the rooms after Kafka placed a replica of `size` bytes; None if it does not fit.
+
+    Kafka chooses the directory with the fewest logs, regardless of its free space. Among directories with equally few
+    logs, the fullest is assumed, since Kafka may choose it.
+    """
+    at = next_room(rooms)
+    return None if at.free_bytes < size else _with(rooms, at, size, logs=1)
+
+
+def next_room(rooms: tuple[Room, ...]) -> Room:
+    """Return the directory in which Kafka places the next replica."""
+    return min(rooms, key=lambda room: (room.logs, room.free_bytes))
+
+
+def _free_bytes(directory: Directory, min_free: float) -> int | None:
+    if directory.usable_bytes is None or directory.total_bytes is None:
+        return None
+    return int(directory.usable_bytes - min_free * directory.total_bytes)
+
+
+def _awaiting(
+    rooms: tuple[Room, ...], taking: Sequence[Directory], arriving: Sequence[IncomingReplica]
+) -> tuple[Room, ...]:
+    """Return the rooms minus the bytes that they are still receiving."""
+    for each in arriving:
+        here = next((at for at, one in enumerate(taking) if each.partition in one.replica_bytes), None)
+        if here is None:
+            rooms = _with(rooms, next_room(rooms), each.left_bytes, logs=1)
+        else:
+            rooms = _with(rooms, rooms[here], each.left_bytes, logs=0)
+    return rooms
+
+
+def _with(rooms: tuple[Room, ...], at: Room, size: int, *, logs: int) -> tuple[Room, ...]:
+    fuller = Room(at.path, at.logs + logs, at.free_bytes - size)
+    return tuple(fuller if room is at else room for room in rooms)
+
+
+def under_min_isr_elsewhere(
+    snapshot: Snapshot, plan: Iterable[TopicPartition], min_isr: Mapping[str, int]
+) -> list[TopicPartition]:
+    """Return the partitions outside `plan` that are under their min ISR although all their brokers are live.
+
+    Such partitions show that the cluster cannot bear more load now. A partition with a dead broker is left out: other
+    moves do not make it worse, and healing must not wait.
+    """
+    inside = frozenset(plan)
+    return sorted(
+        name
+        for name, partition in snapshot.partitions.items()
+        if name not in inside
+        and len(partition.isr) < min(min_isr.get(name.topic, 0), len(partition.replicas))
+        and frozenset(partition.replicas) <= snapshot.live
+    )
+
+
+#: The finding of a check, for its message; None if the check has no objection to the move.
+_Found = str | None
+
+#: The finding for a reason whose message does not use it.
+_UNREPORTED = ""
+
+
+def preflight(move: Move, outlook: PreflightInputs) -> Held | None:
+    """Return the first reason, in the order of CHECKS, that prevents `move`; None if it may be submitted."""
+    partition = outlook.snapshot.partitions.get(move.topic_partition)
+    if partition is None:
+        hidden = move.topic in outlook.snapshot.hidden
+        return Held.of(move.topic_partition, HoldReason.TOPIC_HIDDEN if hidden else HoldReason.PARTITION_GONE)
+    for reason, check in CHECKS:
+        found = check(move, partition, outlook)
+        if found is not None:
+            return Held.of(move.topic_partition, reason, found)
+    return None
+
+
+def _recreated(move: Move, partition: Partition, _: PreflightInputs) -> _Found:
+    known = move.topic_id is not None and partition.topic_id is not None
+    return _UNREPORTED if known and move.topic_id != partition.topic_id else None
+
+
+def _external(_: Move, partition: Partition, __: PreflightInputs) -> _Found:
+    if not partition.reassigning:
+        return None
+    return str([broker for broker in partition.replicas if broker not in partition.removing])
+
+
+def _already_there(move: Move, partition: Partition, _: PreflightInputs) -> _Found:
+    return str(list(move.after)) if partition.replicas == move.after else None
+
+
+def _satisfied(move: Move, partition: Partition, outlook: PreflightInputs) -> _Found:
+    if outlook.auto_generated and satisfied(move, partition, outlook.snapshot.live):
+        return _brokers(partition.replicas)
+    return None
+
+
+def _changed(move: Move, partition: Partition, _: PreflightInputs) -> _Found:
+    return str(list(partition.replicas)) if partition.replicas != move.before else None
+
+
+def _duplicate(move: Move, _: Partition, __: PreflightInputs) -> _Found:
+    return str(list(move.after)) if not move.after or len(frozenset(move.after)) < len(move.after) else None
+
+
+def _disabled(_: Move, __: Partition, outlook: PreflightInputs) -> _Found:
+    return outlook.disabled or None
+
+
+def _unapproved(_: Move, __: Partition, outlook: PreflightInputs) -> _Found:
+    return outlook.unapproved or None
+
+
+def _restarting(move: Move, _: Partition, outlook: PreflightInputs) -> _Found:
+    return _lowest(frozenset(move.after) & outlook.bouncing) if move.adding else None
+
+
+def _target_dead(move: Move, _: Partition, outlook: PreflightInputs) -> _Found:
+    return _lowest(move.adding - outlook.snapshot.live)
+
+
+def _kept_dead(move: Move, partition: Partition, outlook: PreflightInputs) -> _Found:
+    if frozenset(move.after) == frozenset(partition.replicas):
+        return None  # A pure reorder copies nothing and waits for no broker.
+    return _lowest(frozenset(move.after) - move.adding - outlook.snapshot.live)
+
+
+def _kept_offline(move: Move, partition: Partition, _: PreflightInputs) -> _Found:
+    if frozenset(move.after) == frozenset(partition.replicas):
+        return None
+    return _lowest((frozenset(move.after) - move.adding) & partition.offline)
+
+
+def _target_cordoned(move: Move, _: Partition, outlook: PreflightInputs) -> _Found:
+    return _lowest(move.adding & outlook.cordoned)
+
+
+def _no_leader(move: Move, partition: Partition, _: PreflightInputs) -> _Found:
+    return _brokers(partition.replicas) if move.adding and partition.leader is None else None
+
+
+def _below_min_isr(move: Move, _: Partition, outlook: PreflightInputs) -> _Found:
+    least = outlook.min_isr.get(move.topic, len(move.after))
+    return str(least) if len(move.after) < least and len(move.after) <= len(move.before) else None
+
+
+def _disk_unknown(move: Move, _: Partition, outlook: PreflightInputs) -> _Found:
+    return _lowest(move.adding & outlook.silent)
+
+
+def _size_unknown(move: Move, partition: Partition, outlook: PreflightInputs) -> _Found:
+    # Without a receiving broker of known free space, the size is not needed.
+    matters = move.adding & outlook.rooms.keys() and move.topic_partition not in outlook.sizes
+    return str(partition.leader) if matters else None
+
+
+def _disk_full(move: Move, _: Partition, outlook: PreflightInputs) -> _Found:
+    size = outlook.sizes.get(move.topic_partition, 0)
+    for broker in sorted(move.adding & outlook.rooms.keys()):
+        rooms = outlook.rooms[broker]
+        if placed(rooms, size) is None:
+            path = next_room(rooms).path
+            return f"{broker}, in the log directory {path} where Kafka would put it," if path else str(broker)
+    return None
+
+
+def _under_min_isr_elsewhere(move: Move, _: Partition, outlook: PreflightInputs) -> _Found:
+    return str(outlook.under_min_isr_elsewhere[0]) if outlook.under_min_isr_elsewhere and move.adding else None
+
+
+#: In the order of evaluation: roughly, moves that are not needed, impossible moves, moves that must wait.
+CHECKS: Sequence[tuple[HoldReason, Callable[[Move, Partition, PreflightInputs], _Found]]] = (
+    (HoldReason.RECREATED, _recreated),
+    (HoldReason.EXTERNAL_REASSIGNMENT, _external),
+    (HoldReason.ALREADY_THERE, _already_there),
+    (HoldReason.SATISFIED, _satisfied),
+    (HoldReason.CHANGED_ELSEWHERE, _changed),
+    (HoldReason.DUPLICATE_REPLICA, _duplicate),
+    (HoldReason.CLUSTER_DISABLED, _disabled),
+    (HoldReason.NOT_APPROVED, _unapproved),
+    (HoldReason.TARGET_RESTARTING, _restarting),
+    (HoldReason.TARGET_DEAD, _target_dead),
+    (HoldReason.KEPT_REPLICA_DEAD, _kept_dead),
+    (HoldReason.TARGET_CORDONED, _target_cordoned),
+    (HoldReason.KEPT_REPLICA_OFFLINE, _kept_offline),
+    (HoldReason.NO_LEADER, _no_leader),
+    (HoldReason.BELOW_MIN_ISR, _below_min_isr),
+    (HoldReason.DISK_UNKNOWN, _disk_unknown),
+    (HoldReason.SIZE_UNKNOWN, _size_unknown),
+    (HoldReason.DISK_FULL, _disk_full),
+    (HoldReason.UNDER_MIN_ISR_ELSEWHERE, _under_min_isr_elsewhere),
+)
+
+
+def _lowest(brokers: frozenset[int]) -> _Found:
+    return str(min(brokers)) if brokers else None
+
+
+def _brokers(brokers: Iterable[int]) -> str:
+    return ", ".join(map(str, brokers))

@@ -1,0 +1,245 @@
+"""The progress of a plan: bytes copied, transfer rate, stalled partitions, and the message of a step. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kafka_steward.assignment import Move, TopicPartition
+from kafka_steward.cluster.state import LogDir
+from kafka_steward.execution.moves import Held, unsettled
+from kafka_steward.journal.moves import MoveRow, MoveState
+from kafka_steward.journal.records import PlanRecord, PlanStatus
+
+__all__ = [
+    "Progress",
+    "TransferRate",
+    "arrived_bytes",
+    "copied_bytes",
+    "counted_bytes",
+    "eta_s",
+    "progress_of",
+    "stalled",
+    "what_became",
+]
+
+
+#: The weight of the newest interval in the smoothed rate: about the last five polls count.
+_NEWEST = 0.3
+
+
+@dataclass(frozen=True)
+class TransferRate:
+    """The state observed up to `at_ms`: bytes copied, the time each partition last grew, smoothed bytes per second."""
+
+    at_ms: int
+    done_bytes: int
+    arrived: Mapping[TopicPartition, int] = field(default_factory=dict)
+    grew_ms: Mapping[TopicPartition, int] = field(default_factory=dict)
+    bytes_per_s: float | None = None
+
+    def update(self, at_ms: int, done_bytes: int, arrived: Mapping[TopicPartition, int]) -> TransferRate:
+        """Return the track after another poll. A partition that was not tracked before counts as grown now."""
+        grew = {
+            partition: self.grew_ms[partition]
+            if partition in self.arrived and copied <= self.arrived[partition]
+            else at_ms
+            for partition, copied in arrived.items()
+        }
+        return TransferRate(at_ms, done_bytes, dict(arrived), grew, self._rate(at_ms, done_bytes))
+
+    def _rate(self, at_ms: int, done_bytes: int) -> float | None:
+        if at_ms <= self.at_ms:
+            return self.bytes_per_s
+        newest = max(0, done_bytes - self.done_bytes) * 1000 / (at_ms - self.at_ms)
+        return newest if self.bytes_per_s is None else _NEWEST * newest + (1 - _NEWEST) * self.bytes_per_s
+
+
+def copied_bytes(move: Move) -> int:
+    """Return the bytes that the whole move copies: the partition size once per receiving broker; 0 if it is unknown."""
+    return (move.size_bytes or 0) * len(move.adding)
+
+
+def arrived_bytes(flying: Iterable[Move], log_dirs: Mapping[int, LogDir]) -> dict[TopicPartition, int]:
+    """Return the bytes copied to the receiving brokers, by partition.
+
+    This exceeds the planned size if producers keep writing.
+    """
+    return {move.topic_partition: _received(move, log_dirs) for move in flying}
+
+
+def counted_bytes(flying: Iterable[Move], arrived: Mapping[TopicPartition, int]) -> int:
+    """Return the copied bytes that count for the plan's progress: for each move at most the planned bytes."""
+    return sum(min(copied_bytes(move), arrived.get(move.topic_partition, 0)) for move in flying)
+
+
+def _received(move: Move, log_dirs: Mapping[int, LogDir]) -> int:
+    dirs = (log_dirs[broker] for broker in move.adding if broker in log_dirs)
+    return sum(each.replica_bytes.get(move.topic_partition, 0) for each in dirs)
+
+
+def eta_s(left_bytes: int, bytes_per_s: float | None) -> float | None:
+    """Return the seconds until `left_bytes` are copied; None while the rate is unknown or 0."""
+    if left_bytes <= 0:
+        return 0.0
+    return left_bytes / bytes_per_s if bytes_per_s else None
+
+
+def stalled(track: TransferRate, flying: Collection[TopicPartition], *, after_s: float) -> tuple[TopicPartition, ...]:
+    """Return the partitions in flight that have not grown for `after_s` seconds, sorted."""
+    limit_ms = track.at_ms - after_s * 1000
+    return tuple(sorted(partition for partition in flying if track.grew_ms.get(partition, track.at_ms) <= limit_ms))
+
+
+#: Seconds between steps while small partitions complete faster than the interval.
+_EAGER_S = 0.5
+
+#: The number of held and of stalled partitions that are listed.
+_TOLD = 20
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The progress of a plan after a step.
+
+    Bytes count each copy once. `bytes_per_s` and `eta_s` are None while unknown.
+
+    `partitions_settled` is the sum of the counts of the four settled states. `chunk` is the first chunk with unsettled
+    moves. `left` counts partitions that the plan does not fully replicate: it could not, or they were deferred to the
+    next plan. `busy` means that another process was executing a step, and this one did nothing.
+    """
+
+    digest: str
+    status: PlanStatus
+    partitions_total: int
+    partitions_settled: int
+    in_flight: int
+    waiting: int
+    completed: int
+    satisfied: int
+    dropped: int
+    failed: int
+    held: tuple[Held, ...]
+    bytes_total: int
+    bytes_done: int
+    bytes_per_s: float | None
+    eta_s: float | None
+    stalled: tuple[TopicPartition, ...]
+    chunk: int | None
+    chunks: int
+    left: int
+    busy: bool
+    sentence: str
+    #: True if this step made progress and more moves could be submitted immediately.
+    eager: bool = False
+    #: True if the run is to fail because of stalled moves (`when_stalled`).
+    stops: bool = False
+
+    def pause_s(self, interval_s: float) -> float:
+        """Return the seconds to wait before the next step, at most `interval_s`: short while `eager`."""
+        return min(interval_s, _EAGER_S) if self.eager else interval_s
+
+    @property
+    def ended(self) -> bool:
+        """Return True if the plan is finished."""
+        return self.status.finished
+
+    @property
+    def waits_for_person(self) -> bool:
+        """Return True if further steps have no effect until an operator acts."""
+        return self.status in {PlanStatus.STUCK, PlanStatus.PAUSED} and not self.busy
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the progress as JSON values, a few KB at most."""
+        plain = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return plain | {
+            "status": self.status.value,
+            "held": [[str(TopicPartition(held.topic, held.partition)), held.sentence] for held in self.held[:_TOLD]],
+            "stalled": [str(partition) for partition in self.stalled[:_TOLD]],
+        }
+
+
+def progress_of(
+    record: PlanRecord,
+    rows: Sequence[MoveRow],
+    *,
+    held: Sequence[Held] = (),
+    track: TransferRate | None = None,
+    stalled: Sequence[TopicPartition] = (),
+    busy: bool = False,
+    sentence: str = "",
+    note: str = "",
+) -> Progress:
+    """Return the progress of a plan from its rows; without `sentence`, make one from the counts and the `note`."""
+    counts = Counter(row.state for row in rows)
+    left_over = unsettled(rows)
+    total, done = _bytes(rows, track)
+    rate = track.bytes_per_s if track else None
+    return Progress(
+        digest=record.digest,
+        status=record.status,
+        partitions_total=len(rows),
+        partitions_settled=len(rows) - len(left_over),
+        in_flight=counts[MoveState.SUBMITTED],
+        waiting=counts[MoveState.WAITING] + counts[MoveState.HELD],
+        completed=counts[MoveState.COMPLETED],
+        satisfied=counts[MoveState.SATISFIED],
+        dropped=counts[MoveState.DROPPED],
+        failed=counts[MoveState.FAILED],
+        held=tuple(held),
+        bytes_total=total,
+        bytes_done=done,
+        bytes_per_s=rate,
+        eta_s=eta_s(total - done, rate),
+        stalled=tuple(stalled),
+        chunk=min((row.move.chunk for row in left_over), default=None),
+        chunks=1 + max((row.move.chunk for row in rows), default=-1),
+        left=record.left,
+        busy=busy,
+        sentence=sentence or _sentence(record, rows, counts, held, note),
+    )
+
+
+#: States of moves whose bytes belong to the total: skipped and dropped moves copy nothing.
+_COUNTED = {MoveState.WAITING, MoveState.HELD, MoveState.SUBMITTED, MoveState.COMPLETED}
+
+_COPIED = {MoveState.COMPLETED}
+
+
+def _bytes(rows: Sequence[MoveRow], track: TransferRate | None) -> tuple[int, int]:
+    """Return the number of bytes to copy, and the number of bytes copied."""
+    total, done = (sum(copied_bytes(row.move) for row in rows if row.state in of) for of in (_COUNTED, _COPIED))
+    flying = (row.move for row in rows if row.state is MoveState.SUBMITTED)
+    return total, done + (counted_bytes(flying, track.arrived) if track else 0)
+
+
+def _sentence(
+    record: PlanRecord, rows: Sequence[MoveRow], counts: Counter[MoveState], held: Sequence[Held], note: str
+) -> str:
+    if record.status.finished or record.status in {PlanStatus.STUCK, PlanStatus.PAUSED}:
+        return record.reason
+    settled = sum(counts[state] for state in MoveState if state.settled)
+    told = f"{settled} of {len(rows)} partitions settled, {counts[MoveState.SUBMITTED]} in flight"
+    waiting = counts[MoveState.WAITING] + counts[MoveState.HELD]
+    told += f", {waiting} waiting." if waiting else "."
+    more = held[0].sentence if held else note if waiting else ""
+    return f"{told} {more}" if more else told
+
+
+def what_became(record: PlanRecord) -> str:
+    """Return one message; empty for a plan that nobody cancelled, or that completed before its cancel."""
+    if record.status not in {PlanStatus.CANCELLED, PlanStatus.ROLLED_BACK} and record.not_taken_back is None:
+        return ""
+    asked, rollback = record.cancel, str(record.rolled_back_by)[:12]
+    by = f" by {asked.person}" if asked is not None and asked.person else ""
+    why = f" ({asked.reason})" if asked is not None and asked.reason else ""
+    told = f"Plan {record.digest[:12]} was cancelled{by}{why}"
+    if record.status is PlanStatus.ROLLED_BACK:
+        return f"{told}, and rolled back by plan {rollback}: everything is as it was before."
+    if record.not_taken_back is not None:
+        return f"{told}, and taken back by plan {rollback}, but for {record.not_taken_back} partitions."
+    if asked is not None and asked.scope == "plan":
+        return f"{told}; what had arrived is still to be taken back."
+    return f"{told}; what had arrived stays."

@@ -1,0 +1,235 @@
+"""Reasons to wait: announced restarts, disabled reassignments, cordoned brokers, and work under way.
+
+`/admin/rolling_bounce/<id>` announces a shutdown (KIP-46): it is written before a broker is restarted deliberately.
+
+Such a broker gets its grace period, or the stated time, and receives no replicas meanwhile. The entry is deleted when
+the broker is back, or once the heal of the broker is persisted. If the broker was live all along, the entry is deleted
+when its time is over.
+
+While `/admin/reassign_cancel` exists, no reassignment starts, and those in flight complete (KIP-236).
+
+Anyone may disable reassignments by creating that node, empty or not, with any tool. Our own node states by whom and
+why.
+
+Cordoned brokers (KIP-1066) keep their replicas and receive no new ones.
+
+A workflow asks whether work that can wait may begin on this cluster, before it plans anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from kafka_steward.cluster.state import Snapshot
+from kafka_steward.errors import DocumentError, RequestError
+from kafka_steward.escaping import utc
+from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.journal import paths
+from kafka_steward.journal.audit import Action, Actor, AuditRecord
+from kafka_steward.journal.kip_documents import AnnouncedRestartDocument, SwitchedOff
+from kafka_steward.journal.listing import RESTARTS
+from kafka_steward.journal.store import Journal
+from kafka_steward.journal.tree import Node, Tree, put, put_new, remove
+from kafka_steward.settings import Settings
+
+__all__ = [
+    "AnnouncedRestart",
+    "Readiness",
+    "announce_restart",
+    "announced_restarts",
+    "check_readiness",
+    "cordoned_brokers",
+    "delete_expired",
+    "disable_reassignment",
+    "disabled_reason",
+    "enable_reassignment",
+    "is_expired",
+    "readiness",
+]
+
+
+#: Validity of an announcement without a stated time while healing is disabled, in milliseconds: KIP-46's 30 min.
+_USUAL_MS = 1_800_000
+
+
+@dataclass(frozen=True)
+class AnnouncedRestart:
+    """One announcement. Times are the journal's, in ms; without `until_ms`, the grace period of the cluster applies."""
+
+    node: Node
+    announced_ms: int
+    until_ms: int | None = None
+
+    def holds(self, now_ms: int) -> bool:
+        """Return True while the broker may still be restarting.
+
+        An announcement without a stated time applies until it is deleted.
+        """
+        return self.until_ms is None or self.until_ms > now_ms
+
+
+def announce_restart(journal: Journal, broker: int, *, who: Actor, lasts_ms: int | None = None) -> str:
+    """Record that `broker` is about to be restarted, for `lasts_ms` if that is known; return the message.
+
+    A repeated announcement replaces the earlier one. Raises RequestError for an invalid broker id or duration.
+    """
+    if lasts_ms is not None and lasts_ms <= 0:
+        raise RequestError(f"A bounce cannot last {lasts_ms} ms; say how long the broker may be away.")
+    path, now_ms = paths.rolling_bounce(broker), journal.now_ms()
+    until_ms = None if lasts_ms is None else now_ms + lasts_ms
+    put(journal.tree, path, journal.tree.get(path), AnnouncedRestartDocument(now_ms, until_ms).to_json())
+    told = "its grace period" if lasts_ms is None else f"{lasts_ms / 1000:.0f} s"
+    sentence = f"Broker {broker} announced a restart: it has {told} to come back, and receives nothing until then."
+    journal.audit.record(AuditRecord(Action.REQUEST, sentence, broker=broker, after=until_ms, who=who))
+    return sentence
+
+
+def announced_restarts(tree: Tree) -> dict[int, AnnouncedRestart]:
+    """Return every announcement, by broker.
+
+    An unreadable announcement is dated by the time at which it was written, and states no time.
+    """
+    return {each.key[0]: _read(each.node, each.document) for each in RESTARTS.found(tree)}
+
+
+def is_expired(
+    announced: Mapping[int, AnnouncedRestart], live: Collection[int], now_ms: int, settings: Settings
+) -> dict[int, AnnouncedRestart]:
+    """Return the expired announcements of live brokers. Pure.
+
+    Such a restart was too quick to be detected, or never happened. The announcement of a broker that is down is kept,
+    because the detection of its failure uses it.
+    """
+    grace_ms = int(settings.heal_failure_interval * 1000) if settings.heal_failure_interval >= 0 else _USUAL_MS
+    over_ms = {
+        broker: each.announced_ms + grace_ms if each.until_ms is None else each.until_ms
+        for broker, each in announced.items()
+    }
+    return {broker: announced[broker] for broker, at_ms in over_ms.items() if broker in live and at_ms <= now_ms}
+
+
+def delete_expired(journal: Journal, live: Collection[int], settings: Settings, who: Actor) -> list[str]:
+    """Delete the expired announcements; return a message for each."""
+    told = []
+    for broker, bounce in is_expired(announced_restarts(journal.tree), live, journal.now_ms(), settings).items():
+        remove(journal.tree, bounce.node)
+        sentence = f"broker {broker} is live, and the time that it announced for its restart is over"
+        journal.audit.record(AuditRecord(Action.CLEAR, sentence, broker=broker, who=who))
+        told.append(sentence)
+    return told
+
+
+def _read(node: Node, written: AnnouncedRestartDocument) -> AnnouncedRestart:
+    # A fast clock must not extend an announcement: it is dated by the time at which it was written at the latest.
+    return AnnouncedRestart(node, min(written.timestamp_ms, node.modified_ms), written.expiry_ms)
+
+
+def disabled_reason(tree: Tree) -> str:
+    """Return by whom, since when and why reassignments are disabled, as a clause; empty when they are enabled."""
+    node = tree.get(paths.REASSIGN_CANCEL)
+    return "" if node is None else _told(node)
+
+
+def disable_reassignment(journal: Journal, *, who: Actor, reason: str) -> str:
+    """Disable new reassignments; return the message. If they are disabled already, the node is not changed.
+
+    Reassignments in flight complete, and a cancel still works. Raises RequestError without a reason.
+    """
+    if not reason.strip():
+        raise RequestError("Say why reassignments are switched off: whoever is held up by it will want to know.")
+    node = put_new(journal.tree, paths.REASSIGN_CANCEL, SwitchedOff(who.person, reason).to_json())
+    if node is None:
+        return f"Reassignments are switched off already, {disabled_reason(journal.tree)}."
+    journal.audit.record(AuditRecord(Action.REQUEST, f"switched off: {reason}", after="disabled", who=who))
+    return f"Reassignments are switched off {_told(node)}; what is in flight is let finish."
+
+
+def enable_reassignment(journal: Journal, *, who: Actor, reason: str = "") -> str:
+    """Enable reassignments again; return the message. Harmless when they are enabled already."""
+    node = journal.tree.get(paths.REASSIGN_CANCEL)
+    if node is None:
+        return "Reassignments are allowed already."
+    remove(journal.tree, node)
+    words = f"switched on again: {reason}" if reason else "switched on again"
+    journal.audit.record(AuditRecord(Action.REQUEST, words, before=_told(node), after="enabled", who=who))
+    return f"Reassignments are allowed again; they were switched off {_told(node)}."
+
+
+def _told(node: Node) -> str:
+    since = f"{utc(node.created_ms)} UTC"
+    try:
+        written = SwitchedOff.from_node(node)
+    except DocumentError:
+        written = SwitchedOff()  # its author wants them disabled: the KIP's own node is empty
+    why = f" ({written.reason})" if written.reason else ""
+    return f"by {written.person or 'someone unnamed'} since {since}{why}"
+
+
+def cordoned_brokers(cluster: ClusterPort, brokers: Collection[int]) -> frozenset[int]:
+    """Return those of `brokers` without a log directory that accepts new replicas. Raises ClusterError.
+
+    A broker that does not answer does not count as cordoned. If `brokers` is empty, Kafka is not asked.
+    """
+    asked = cluster.directories(sorted(brokers)) if brokers else {}
+    return frozenset(broker for broker, dirs in asked.items() if dirs.cordoned)
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """The readiness of a cluster. It is open without `reasons`, which are clauses, the most severe first."""
+
+    reasons: Sequence[str]
+
+    @property
+    def open(self) -> bool:
+        """Return True if work may begin."""
+        return not self.reasons
+
+    @property
+    def sentence(self) -> str:
+        """The message for a person."""
+        if self.open:
+            return "The cluster is whole, and nothing is in flight."
+        return f"The cluster is not ready: {'; '.join(self.reasons)}."
+
+
+def readiness(snapshot: Snapshot, *, disabled: str, owner: str | None) -> Readiness:
+    """Return the readiness of a cluster. Pure.
+
+    `disabled` states by whom reassignments are disabled, and is empty while they are not (KIP-236). `owner` is the
+    digest of the plan that holds the plan slot. A broker that hosts replicas and is not live closes the gate, whether
+    or not it counts as failed by KIP-46 yet.
+    """
+    found = (_dead(snapshot), _behind(snapshot), _moving(snapshot, owner), _off(disabled))
+    return Readiness(tuple(reason for reason in found if reason))
+
+
+def check_readiness(cluster: ClusterPort, journal: Journal) -> Readiness:
+    """Return the current readiness of the cluster. May raise ClusterError, JournalError."""
+    owner = journal.slot.owner()
+    record = None if owner is None else journal.plans.get(owner)
+    busy = owner if record is not None and not record.status.finished else None
+    return readiness(cluster.snapshot(), disabled=disabled_reason(journal.tree), owner=busy)
+
+
+def _dead(snapshot: Snapshot) -> str:
+    dead = sorted(broker for broker in snapshot.hosting - snapshot.live if broker >= 0)
+    return f"broker {', '.join(map(str, dead))} is not live" if dead else ""
+
+
+def _behind(snapshot: Snapshot) -> str:
+    behind = sorted(name for name, partition in snapshot.partitions.items() if partition.under_replicated)
+    more = f" and {len(behind) - 1} more" if len(behind) > 1 else ""
+    return f"{behind[0]}{more} under-replicated" if behind else ""
+
+
+def _moving(snapshot: Snapshot, owner: str | None) -> str:
+    if owner is not None:
+        return f"plan {owner[:12]} has the cluster"
+    moving = len(snapshot.reassigning)
+    return f"{moving} partitions are being reassigned" if moving else ""
+
+
+def _off(disabled: str) -> str:
+    return f"reassignments are switched off {disabled}" if disabled else ""

@@ -1,0 +1,357 @@
+"""Moves that cannot go on: what may be cancelled, what is rolled back, dead targets, stalls. Pure (KIP-236).
+
+A cancel restores the original replicas. KIP-236 names two cases in which that is harmful or impossible:
+
+* No original replicas are recorded. Our moves always carry theirs, so this applies to external reassignments.
+* None of the originals is in sync while some new replica is online: the cancel would take the partition offline. If
+  all original and new replicas are offline, a cancel loses nothing, and the partition is rolled back.
+
+A broker may fail during a plan. A reassignment completes when the ISR contains the whole target. A target with a dead
+broker, whether that broker receives a replica or keeps one, therefore stalls until the broker returns, and the
+partition's old replicas are never released. Such a move is cancelled, its replica order is restored, and it returns to
+the queue: it is submitted again when the broker is back, or the next heal plans it again. There are two exceptions. A
+move is not cancelled while the broker is away for an announced restart. Nor is it cancelled if none of its original
+replicas is in sync and a new one is live: a cancel would discard the only copy that can lead (KIP-236).
+
+Two faults of a copy have similar symptoms. A *stalled* move copies nothing: something is broken. An *outpaced* move
+copies, but its leader's log grows faster than the throttle lets it copy. It never completes, however long it runs, and
+a higher throttle repairs it. It is detected by the replica's missing bytes, which grow over the whole observed time.
+When a stage of a move completes, the next replica misses all bytes: only polls of the same added replicas are compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from kafka_steward.assignment import Assignment, Move, MoveReason, TopicPartition
+from kafka_steward.cluster.lag import bytes_missing
+from kafka_steward.cluster.state import LogDir, Partition, Snapshot
+from kafka_steward.execution.moves import OPEN, phase_of
+from kafka_steward.execution.observe import TRANSITION_OF, Observation, ObservedState
+from kafka_steward.execution.staging import completed_stages, is_staged
+from kafka_steward.journal.moves import Cause, MoveRow, MoveState, Phase
+
+__all__ = [
+    "EVERY_S",
+    "EXTERNAL_CANCEL",
+    "FallingBehind",
+    "GIVEN_UP",
+    "HIDDEN",
+    "INDIVIDUAL_CANCEL",
+    "LagSample",
+    "RollbackMoves",
+    "cancel_forbidden_reason",
+    "cancel_individually",
+    "cancel_is_safe",
+    "cancelled_individually",
+    "changed_by",
+    "dead_target_reason",
+    "dead_targets",
+    "falling_behind",
+    "plan_rollback",
+    "retain_samples",
+    "sample_lag",
+    "stall_message",
+    "subject",
+    "unfinishable",
+]
+
+
+#: The reason for a partition whose topic an ACL hides: its state is unknown.
+HIDDEN = "Kafka does not let us describe its topic; grant our principal DESCRIBE on it"
+
+_NO_ORIGINALS = "KIP-236: no original replicas are recorded, so there is nothing to go back to"
+
+_WOULD_GO_OFFLINE = "KIP-236: none of the original replicas is in sync, and going back would take it offline"
+
+
+def cancel_forbidden_reason(originals: Assignment | None, partition: Partition, live: frozenset[int]) -> str | None:
+    """Return the rule that forbids the cancel of a partition in flight; None if it may be cancelled."""
+    if not originals:
+        return _NO_ORIGINALS
+    new = frozenset(partition.replicas) - frozenset(originals)
+    if not frozenset(originals) & partition.isr & live and new & live:
+        return _WOULD_GO_OFFLINE
+    return None
+
+
+@dataclass(frozen=True)
+class RollbackMoves:
+    """The moves that roll back a plan, and the rows that are skipped, each with the reason."""
+
+    moves: tuple[Move, ...]
+    skipped: tuple[tuple[MoveRow, str], ...]
+
+
+def changed_by(found: Assignment, others: Iterable[tuple[str, MoveRow]]) -> str | None:
+    """Return the plan that gave a partition the replicas `found`, or is moving it there; None if no plan did.
+
+    `others` are the moves of that partition in other plans, by digest, the latest last.
+    """
+    return next((digest for digest, row in reversed(list(others)) if _leads_to(row, found)), None)
+
+
+def subject(plan: str | None) -> str:
+    """Return the actor that changed a partition, as the subject of a message: one of our plans, or an external one."""
+    return "someone else" if plan is None else f"plan {plan[:12]}"
+
+
+def _leads_to(row: MoveRow, found: Assignment) -> bool:
+    """Return True if the move completed, is in flight to, or rests between stages at the replicas `found`.
+
+    While it is in flight, Kafka lists the replicas to remove behind the target.
+    """
+    target = row.move.after
+    there = row.state in {MoveState.COMPLETED, MoveState.SUBMITTED} and found[: len(target)] == target
+    return there or (row.attempt > 0 and is_staged(row.move, found) > 0)
+
+
+def plan_rollback(
+    rows: Iterable[MoveRow],
+    snapshot: Snapshot,
+    *,
+    chunk_size: int,
+    others: Mapping[TopicPartition, Sequence[tuple[str, MoveRow]]] | None = None,
+) -> RollbackMoves:
+    """Return the moves that restore the original replicas of a plan, in their order; the last move first.
+
+    They cover every completed move, and every other move that changed its partition. `left_alone` are partitions that
+    an external actor or one of the `others` (`changed_by`) changed since, deleted or re-created ones, and those whose
+    rollback needs a dead broker. Partitions that already are at their original replicas are in neither.
+    """
+    later = others or {}
+    touched = [row for row in rows if _touched(row, snapshot) and not _is_back(row, snapshot)]
+    judged = [(row, _skip_reason(row, snapshot, later.get(row.topic_partition, ()))) for row in reversed(touched)]
+    back = [_back(row.move, snapshot) for row, why in judged if why is None]
+    return RollbackMoves(
+        tuple(replace(move, chunk=n // chunk_size, position=n % chunk_size) for n, move in enumerate(back)),
+        tuple((row, why) for row, why in judged if why is not None),
+    )
+
+
+def _touched(row: MoveRow, snapshot: Snapshot) -> bool:
+    """Return True if the plan took the partition to its target, or left it between stages or in another replica order.
+
+    Kafka may have executed a move that was dropped after its answer was lost. And an external cancel of a move in
+    flight, with Kafka's own tool, loses the replica order. A FAILED move counts if its partition exists.
+    """
+    partition = snapshot.partitions.get(row.topic_partition)
+    given_up = row.state in {MoveState.SATISFIED, MoveState.DROPPED} and row.attempt > 0
+    left_so = given_up and partition is not None and _as_left(row.move, partition)
+    taken_over = row.state is MoveState.FAILED and partition is not None
+    return row.state is MoveState.COMPLETED or left_so or taken_over
+
+
+def _as_left(move: Move, partition: Partition) -> bool:
+    in_disorder = frozenset(partition.replicas) == frozenset(move.before)
+    return in_disorder or partition.replicas == move.after or is_staged(move, partition.replicas) > 0
+
+
+def _is_back(row: MoveRow, snapshot: Snapshot) -> bool:
+    partition = snapshot.partitions.get(row.topic_partition)
+    return partition is not None and not partition.reassigning and partition.replicas == row.move.before
+
+
+def _back(move: Move, snapshot: Snapshot) -> Move:
+    now = snapshot.partitions[move.topic_partition].replicas
+    return replace(move, before=now, after=move.before, reason=MoveReason.GIVEN.value)
+
+
+def _skip_reason(row: MoveRow, snapshot: Snapshot, others: Sequence[tuple[str, MoveRow]]) -> str | None:
+    partition, move = snapshot.partitions.get(row.topic_partition), row.move
+    if partition is None:
+        return HIDDEN if row.move.topic in snapshot.hidden else "it does not exist any more"
+    if move.topic_id is not None and partition.topic_id is not None and move.topic_id != partition.topic_id:
+        return "its topic was deleted and created anew"
+    expected = partition.replicas == move.after or row.state is not MoveState.COMPLETED
+    if partition.reassigning or not expected or row.state is MoveState.FAILED:
+        return f"{subject(changed_by(partition.replicas, others))} changed its replicas to {list(partition.replicas)}"
+    dead: Sequence[int] = sorted(frozenset(move.before) - snapshot.live)
+    if dead and frozenset(partition.replicas) != frozenset(move.before):
+        return f"its original broker {', '.join(map(str, dead))} is not live"
+    return None
+
+
+def cancel_is_safe(row: MoveRow, snapshot: Snapshot) -> bool:
+    """Return True if a cancel can restore the original replicas without taking the partition offline."""
+    partition = snapshot.partitions.get(row.move.topic_partition)
+    return (
+        partition is not None
+        and cancel_forbidden_reason(completed_stages(row, partition).before, partition, snapshot.live) is None
+    )
+
+
+def unfinishable(flying: Iterable[MoveRow], snapshot: Snapshot, bouncing: frozenset[int]) -> list[MoveRow]:
+    """Return the moves in flight to cancel because a broker of their target failed; in the given order."""
+    return [
+        row
+        for row in flying
+        if phase_of(row) is not Phase.CANCELLING
+        and snapshot.partitions[row.move.topic_partition].reassigning
+        and dead_targets(row, snapshot) - bouncing
+    ]
+
+
+def dead_targets(row: MoveRow, snapshot: Snapshot) -> frozenset[int]:
+    """Return the brokers of the target in flight that are neither live nor in the ISR that the leader last reported.
+
+    A broker whose log directory with the replica has failed counts as dead: its copy never completes.
+    """
+    partition = snapshot.partitions[row.move.topic_partition]
+    return frozenset(completed_stages(row, partition).after) - (snapshot.live - partition.offline) - partition.isr
+
+
+def dead_target_reason(row: MoveRow, snapshot: Snapshot) -> str:
+    """Return the reason of the cancel, as a clause."""
+    dead = dead_targets(row, snapshot)
+    brokers = ", ".join(map(str, sorted(dead)))
+    if dead and dead <= snapshot.live:
+        return f"a log directory of broker {brokers} of its target failed"
+    return f"broker {brokers} of its target died" if brokers else "a broker of its target died"
+
+
+#: The reason for the individual cancel of a stalled move, for an operator.
+_NO_PROGRESS = "no progress"
+
+#: The reason why it is not submitted again.
+GIVEN_UP = (
+    "it made no progress, and was cancelled on its own (when_stalled is cancel); plan it anew when that is mended"
+)
+
+#: The reason for our cancel of the completed stages after an external cancel of a later stage.
+EXTERNAL_CANCEL = TRANSITION_OF[ObservedState.CANCELLED_EXTERNALLY][1]
+
+#: The causes for which one move is cancelled and not submitted again, with the reason for an operator.
+INDIVIDUAL_CANCEL: dict[Cause, str] = {Cause.STALLED: GIVEN_UP, Cause.CANCELLED_ELSEWHERE: EXTERNAL_CANCEL}
+
+#: Seconds between two polls of the replica lag: each costs a request to each broker.
+EVERY_S = 30
+
+#: The factor over the producers' write rate that a throttle must allow, so that a replica catches up.
+_AMPLE = 1.25
+
+#: The number of partitions that a message names.
+_NAMED = 3
+
+
+@dataclass(frozen=True)
+class LagSample:
+    """One poll: by partition, the largest number of missing bytes of a new replica, and the size of the leader's log.
+
+    `adding` are the brokers that were receiving replicas.
+    """
+
+    at_ms: int
+    missing: Mapping[TopicPartition, int] = field(default_factory=dict)
+    size: Mapping[TopicPartition, int] = field(default_factory=dict)
+    adding: Mapping[TopicPartition, frozenset[int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class FallingBehind:
+    """A partition that falls behind: the growth of its lag in bytes, and a sufficient rate in bytes/s into `broker`."""
+
+    partition: TopicPartition
+    fell_behind: int
+    broker: int
+    sufficient_rate: int
+
+
+def sample_lag(snapshot: Snapshot, moves: Iterable[Move], log_dirs: Mapping[int, LogDir], at_ms: int) -> LagSample:
+    """Return the lag of the moves in flight; partitions of unknown lag are left out."""
+    missing, size, adding = {}, {}, {}
+    for move in moves:
+        name, partition = move.topic_partition, snapshot.partitions.get(move.topic_partition)
+        if partition is None or partition.leader is None:
+            continue
+        lacks = [bytes_missing(log_dirs, partition, broker) for broker in move.adding - partition.isr]
+        known = [each for each in lacks if each is not None]
+        if known:
+            missing[name] = max(known)
+            size[name] = log_dirs[partition.leader].replica_bytes[name]
+            adding[name] = move.adding
+    return LagSample(at_ms, missing, size, adding)
+
+
+def retain_samples(looks: Sequence[LagSample], newest: LagSample, *, for_s: float) -> list[LagSample]:
+    """Return the polls with `newest` added, without those not needed: all but one are younger than `for_s` seconds."""
+    young = [look for look in looks if look.at_ms > newest.at_ms - for_s * 1000]
+    old = [look for look in looks if look.at_ms <= newest.at_ms - for_s * 1000]
+    return [*old[-1:], *young, newest]
+
+
+def falling_behind(looks: Sequence[LagSample], flying: Collection[Move], *, after_s: float) -> list[FallingBehind]:
+    """Return the moves whose lag grew over the whole last `after_s` seconds, sorted.
+
+    Empty until the polls cover that time.
+    """
+    if not looks or looks[-1].at_ms - looks[0].at_ms < after_s * 1000:
+        return []
+    first, last = looks[0], looks[-1]
+    found = []
+    # A move that only removes replicas has nothing left to copy.
+    for move in sorted((each for each in flying if each.adding), key=lambda move: move.topic_partition):
+        name = move.topic_partition
+        alike = [look for look in looks if look.adding.get(name, move.adding) == move.adding]
+        lags = [look.missing[name] for look in alike if name in look.missing]
+        if len(lags) == len(looks) and lags[-1] > lags[0] == min(lags):
+            broker = min(move.adding)
+            together = {each.topic_partition for each in flying if broker in each.adding}
+            grown = sum(last.size[each] - first.size[each] for each in together & first.size.keys() & last.size.keys())
+            rate = max(0, grown) * 1000 / (last.at_ms - first.at_ms) * _AMPLE
+            found.append(FallingBehind(name, lags[-1] - lags[0], broker, int(rate) + 1))
+    return found
+
+
+def stall_message(
+    stalled: Sequence[TopicPartition], behind: Sequence[FallingBehind], *, after_s: float, throttle: int
+) -> str:
+    """Return the message for an operator; empty if no move is stalled or outpaced."""
+    return " ".join(part for part in (_stalled(stalled, after_s), _falling_behind(behind, after_s, throttle)) if part)
+
+
+def _stalled(stalled: Sequence[TopicPartition], after_s: float) -> str:
+    if not stalled:
+        return ""
+    some = ", ".join(map(str, stalled[:_NAMED])) + (", …" if len(stalled) > _NAMED else "")
+    return f"{some} made no progress for {after_s:.0f} s."
+
+
+def _falling_behind(behind: Sequence[FallingBehind], after_s: float, throttle: int) -> str:
+    # A rate that the throttle already allows is not the problem.
+    behind = [each for each in behind if not throttle or each.sufficient_rate > throttle]
+    if not behind:
+        return ""
+    worst = max(behind, key=lambda each: (each.sufficient_rate, each.partition))
+    at = f"at a throttle of {throttle} bytes/s" if throttle else "without a throttle"
+    others = f" So did {len(behind) - 1} more." if len(behind) > 1 else ""
+    advice = f"; {worst.sufficient_rate} bytes/s into broker {worst.broker} would do" if throttle else ""
+    return (
+        f"{worst.partition} will never catch up {at}: it fell {worst.fell_behind} bytes further behind in the last "
+        f"{after_s:.0f} s{advice}.{others}"
+    )
+
+
+def cancel_individually(
+    flying: Iterable[MoveRow], stalled: Collection[TopicPartition], others: Collection[MoveRow], *, after_s: float
+) -> list[tuple[MoveRow, str]]:
+    """Return the moves in flight to cancel individually, and why; without `others`, which are cancelled anyway."""
+    why = f"{_NO_PROGRESS} for {after_s:.0f} s"
+    return [
+        (row, why)
+        for row in flying
+        if row.topic_partition in stalled and row not in others and phase_of(row) is not Phase.CANCELLING
+    ]
+
+
+def cancelled_individually(findings: Iterable[Observation], rows: Iterable[MoveRow]) -> list[tuple[MoveRow, Cause]]:
+    """Return the open moves of `rows` that were cancelled individually, and why they are not submitted again."""
+    over = {
+        finding.row.topic_partition: finding.row.cause
+        for finding in findings
+        if finding.standing in {ObservedState.RESTORED, ObservedState.CANNOT_ROLL_BACK}
+        and phase_of(finding.row) is Phase.CANCELLING
+    }
+    ended = {name: cause for name, cause in over.items() if cause is not None and cause in INDIVIDUAL_CANCEL}
+    return [(row, ended[row.topic_partition]) for row in rows if row.topic_partition in ended and row.state in OPEN]

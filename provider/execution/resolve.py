@@ -1,0 +1,85 @@
+"""Resolve the plan to cancel or to throttle when the user gives no digest, or only a prefix of one."""
+
+from __future__ import annotations
+
+from kafka_steward.errors import PlanError
+from kafka_steward.execution.cancel_runner import unfinished_cancels
+from kafka_steward.execution.lifecycle import Scope
+from kafka_steward.journal.audit import Action, Actor
+from kafka_steward.journal.records import ROLLS_BACK
+from kafka_steward.journal.store import Journal
+
+__all__ = ["plan_to_throttle", "resolve_plan_to_cancel"]
+
+
+#: The number of latest plans that are searched for a digest prefix.
+_PLANS = 1000
+
+
+def resolve_plan_to_cancel(journal: Journal, named: str | None, *, scope: Scope, who: Actor) -> str:
+    """Return the digest of the plan to cancel.
+
+    The plan is, in this order:
+
+    1. the plan `named` by its digest or a prefix of it;
+    2. the plan that `who` requested before in the same run, so that a second attempt resolves to the same plan;
+    3. the plan that holds the plan slot; with scope "plan", if that plan is a rollback, the plan that it takes back;
+    4. a plan whose cancel or rollback has not ended.
+
+    Raises PlanError when no plan is found, or not exactly one plan matches the prefix.
+    """
+    if named:
+        return _by_beginning(journal, named)
+    chosen = _asked_before(journal, who) or _owner(journal, scope) or next(iter(_orphaned_cancels(journal)), None)
+    if chosen is None:
+        raise PlanError(
+            f"No plan has cluster {journal.cluster_id}, so nothing is to be cancelled; to undo one that ended, name it."
+        )
+    return chosen
+
+
+def plan_to_throttle(journal: Journal, named: str | None, *, who: Actor) -> str:
+    """Return the digest of the plan whose throttle is to be changed, chosen as in `resolve_plan_to_cancel`.
+
+    Raises PlanError when no plan is found, or not exactly one plan matches the prefix.
+    """
+    if named:
+        return _by_beginning(journal, named)
+    chosen = _asked_before(journal, who) or journal.slot.owner()
+    if chosen is None:
+        raise PlanError(
+            f"No plan has cluster {journal.cluster_id}, so there is no throttle to change; name a plan that waits, or "
+            "change the setting throttle for those to come."
+        )
+    return chosen
+
+
+def _by_beginning(journal: Journal, named: str) -> str:
+    if journal.plans.get(named) is not None:
+        return named
+    found = [record.digest for record in journal.plans.latest(_PLANS) if record.digest.startswith(named)]
+    if len(found) != 1:
+        what = f"{len(found)} plans begin" if found else "no plan begins"
+        raise PlanError(f"In the journal of cluster {journal.cluster_id}, {what} with {named[:64]}; name one of them.")
+    return found[0]
+
+
+def _asked_before(journal: Journal, who: Actor) -> str | None:
+    if who.run_id is None:
+        return None
+    run = who.dag_id, who.run_id, who.task_id
+    rows = journal.audit.rows(action=Action.REQUEST)
+    told = [row.entry for row in rows if (row.entry.who.dag_id, row.entry.who.run_id, row.entry.who.task_id) == run]
+    return told[-1].plan or None if told else None
+
+
+def _owner(journal: Journal, scope: Scope) -> str | None:
+    owner = journal.slot.owner()
+    record = None if owner is None else journal.plans.get(owner)
+    undone = None if record is None else record.extra.get(ROLLS_BACK)
+    return str(undone) if undone is not None and scope == "plan" else owner
+
+
+def _orphaned_cancels(journal: Journal) -> list[str]:
+    """Return the plans whose cancel or rollback was requested and has not ended, for example after a crash."""
+    return [record.digest for record in unfinished_cancels(journal)]

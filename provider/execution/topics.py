@@ -1,0 +1,434 @@
+"""Create topics, even while fewer brokers are live than replicas were requested, and add partitions (KIP-409).
+
+`creation_of` decides, purely; `create_topic` executes: it records the pending replicas first, and then sends one
+request to Kafka. A crash in between leaves a pending-replica record of a topic that does not exist. That record is
+dropped; a second attempt finds the topic, or creates it. If Kafka does not answer, or answers that a topic exists that
+did not exist before (a broker retries what it forwards to the controller), the existing topic is compared with the
+request.
+
+Kafka requires as many replicas for new partitions as the others have. On KRaft, Kafka may place replicas on brokers
+that are registered and fenced, and fills them itself. If even these are too few, the call is refused, or deferred as a
+request that is executed when a broker joins. No process but a watch of this journal detects pending replicas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from kafka_steward.assignment import Assignment, TopicPartition
+from kafka_steward.cluster.state import Partition, Snapshot
+from kafka_steward.errors import KafkaRefused, KafkaTimeout, RequestError
+from kafka_steward.execution.pending_replicas import delete_pending, list_pending, reconcile_pending, record_pending
+from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.execution.readiness import cordoned_brokers
+from kafka_steward.journal import paths
+from kafka_steward.journal.audit import Action, Actor, AuditRecord, Outcome
+from kafka_steward.journal.listing import DEFERRED_PARTITIONS
+from kafka_steward.journal.records import DeferredPartitions, PendingReplicas
+from kafka_steward.journal.store import Journal
+from kafka_steward.journal.tree import put, remove
+
+__all__ = [
+    "Added",
+    "Created",
+    "TopicAdmin",
+    "TopicSpec",
+    "add_deferred_partitions",
+    "add_partitions",
+    "can_place",
+    "create_topic",
+    "creation_of",
+    "deferred_partitions",
+    "unwatched_reason",
+]
+
+
+#: The kind of poll that each watch runs, many times a minute.
+_LOOK = "failures"
+
+_LATELY_MS = 600_000
+
+
+def unwatched_reason(journal: Journal) -> str:
+    """Return a message for the user when no watch has polled within `_LATELY_MS`, else "". Raises JournalUnreachable.
+
+    A running watch that uses another journal, on another host, cannot be distinguished from one that does not run.
+    """
+    if journal.looks is None:
+        return ""
+    ages_ms = [row["age_ms"] for row in journal.looks.rows() if row["kind"] == _LOOK]
+    if ages_ms and min(ages_ms) < _LATELY_MS:
+        return ""
+    since = f"in the last {min(ages_ms) // 60_000} minutes" if ages_ms else "ever"
+    return (
+        f"No watch has looked into this journal {since}, so nothing is filled by itself: unpause the DAG fill, and see "
+        "that the setting journal names the one database that all hosts of this Airflow share."
+    )
+
+
+_MIN_ISR = "min.insync.replicas"
+
+#: Kafka's TOPIC_ALREADY_EXISTS.
+_EXISTS = 36
+
+
+class TopicAdmin(ClusterPort, Protocol):
+    """A cluster in which topics can be created; KafkaCluster is one."""
+
+    def create_topic(
+        self,
+        topic: str,
+        partitions: int,
+        replication_factor: int,
+        *,
+        assignments: Sequence[Assignment] | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> KafkaRefused | None:
+        """Create a topic."""
+
+    def create_partitions(
+        self, topic: str, count: int, assignments: Sequence[Assignment] | None = None
+    ) -> KafkaRefused | None:
+        """Create partitions until the topic has `count` in total."""
+
+
+@dataclass(frozen=True)
+class TopicSpec:
+    """A requested topic. Raises RequestError for numbers below 1."""
+
+    topic: str
+    partitions: int
+    replication_factor: int
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for what, number in (("partitions", self.partitions), ("replication_factor", self.replication_factor)):
+            if number < 1:
+                raise RequestError(f"Topic {self.topic} was asked for with {what} {number}; give at least 1.")
+
+
+@dataclass(frozen=True)
+class Created:
+    """The result: whether the topic existed before, the number of pending replicas (`owed`), and the message."""
+
+    existed: bool
+    owed: int
+    sentence: str
+
+
+def creation_of(
+    wanted: TopicSpec, live: frozenset[int], *, allowed: bool, min_isr: int
+) -> tuple[Assignment, ...] | None:
+    """Return each partition's assignment when there are too few brokers; None when Kafka places the replicas itself.
+
+    Every live broker gets a replica of every partition, and leads its share. Raises RequestError with fewer live
+    brokers than min(min.insync.replicas, replication factor): a producer with acks=all could not use the topic.
+    """
+    factor, name = wanted.replication_factor, wanted.topic
+    if len(live) >= factor or not allowed:
+        return None
+    needed = min(min_isr, factor)
+    if len(live) < needed:
+        raise RequestError(
+            f"Topic {name} was not created: it needs {needed} brokers, by its min.insync.replicas and replication "
+            f"factor, and {len(live)} are live; bring back brokers, or lower min.insync.replicas."
+        )
+    brokers = sorted(live)
+    return tuple(_rotated(brokers, number) for number in range(wanted.partitions))
+
+
+def _rotated(brokers: Sequence[int], number: int) -> Assignment:
+    """Return the brokers rotated by the partition number; the followers are rotated further in each round."""
+    first, turn = number % len(brokers), number // len(brokers)
+    others = [*brokers[first + 1 :], *brokers[:first]]
+    turn %= len(others) or 1
+    return (brokers[first], *others[turn:], *others[:turn])
+
+
+def create_topic(cluster: TopicAdmin, journal: Journal, wanted: TopicSpec, *, allowed: bool, who: Actor) -> Created:
+    """Create a topic; with `allowed`, also with fewer live brokers than replicas: the rest is pending (KIP-409).
+
+    Raises RequestError when the topic exists with other numbers, or there are too few brokers; KafkaRefused.
+    """
+    snapshot = cluster.snapshot()
+    there = {name: each for name, each in snapshot.partitions.items() if name.topic == wanted.topic}
+    if there:
+        reconcile_pending(cluster, journal, snapshot, who)
+        return _there_already(journal, wanted, there, snapshot)
+    min_isr = _min_isr(cluster, wanted, snapshot)
+    able = snapshot.live - cordoned_brokers(cluster, snapshot.live)
+    assignments = creation_of(wanted, able, allowed=allowed, min_isr=min_isr)
+    owed = _owed(wanted, assignments or ())
+    reason = f"{len(snapshot.live)} brokers are live, and {wanted.replication_factor} replicas were asked for"
+    new = record_pending(journal, owed, reason, who)
+    refused = _asked(cluster, journal, wanted, assignments, who)
+    if refused is not None and refused.code == _EXISTS and _is_as_asked(cluster, wanted, assignments):
+        refused = None
+    if refused is not None:
+        delete_pending(journal, new)
+        raise _with_hint(refused, wanted, snapshot, allowed=allowed)
+    return Created(False, _missing(owed), _sentence(wanted, owed, f"was created with {wanted.partitions} partitions"))
+
+
+def _asked(
+    cluster: TopicAdmin,
+    journal: Journal,
+    wanted: TopicSpec,
+    assignments: Sequence[Assignment] | None,
+    who: Actor,
+) -> KafkaRefused | None:
+    after = {"partitions": wanted.partitions, "replication_factor": wanted.replication_factor}
+    placed = {} if assignments is None else {"assignments": [list(each) for each in assignments]}
+    entry = AuditRecord(
+        Action.CREATE,
+        "someone asked for the topic",
+        topic=wanted.topic,
+        attempt=journal.now_ms() // 1000,
+        after=after | placed,
+        who=who,
+    )
+    journal.audit.record_intent([entry])
+    try:
+        refused = cluster.create_topic(
+            wanted.topic,
+            wanted.partitions,
+            wanted.replication_factor,
+            assignments=assignments,
+            settings=wanted.settings,
+        )
+    except KafkaTimeout as error:
+        journal.audit.record_outcome([entry], Outcome.UNKNOWN, str(error))
+        if not _is_as_asked(cluster, wanted, assignments):
+            raise
+        return None
+    journal.audit.record_outcome([entry], Outcome.REFUSED if refused else Outcome.DONE, str(refused or ""))
+    return refused
+
+
+def _is_as_asked(cluster: TopicAdmin, wanted: TopicSpec, assignments: Sequence[Assignment] | None) -> bool:
+    """Return whether the topic exists with the requested partitions, replicas and settings."""
+    found = cluster.snapshot([wanted.topic]).partitions
+    there = {name.partition: each.replicas for name, each in found.items() if name.topic == wanted.topic}
+    if sorted(there) != list(range(wanted.partitions)):
+        return False
+    placed = [there[number] for number in range(wanted.partitions)]
+    if assignments is not None and placed != list(assignments):
+        return False
+    if any(len(replicas) != wanted.replication_factor for replicas in placed if assignments is None):
+        return False
+    own = cluster.topic_configs([wanted.topic], list(wanted.settings), own_only=True) if wanted.settings else {}
+    return own.get(wanted.topic, {}) == {name: str(value) for name, value in wanted.settings.items()}
+
+
+def _there_already(
+    journal: Journal, wanted: TopicSpec, there: Mapping[TopicPartition, Partition], snapshot: Snapshot
+) -> Created:
+    still = {debt.partition: debt.document for debt in list_pending(journal, snapshot) if not debt.over}
+    factors = {
+        still[name].target_rf if name in still else len(set(each.replicas) - set(each.adding))
+        for name, each in there.items()
+    }
+    if factors != {wanted.replication_factor}:
+        found = ", ".join(map(str, sorted(factors)))
+        raise RequestError(
+            f"Topic {wanted.topic} exists with replication factor {found}, and {wanted.replication_factor} was asked "
+            "for; to change it, make a plan with the operation set-replication-factor."
+        )
+    if len(there) != wanted.partitions:
+        raise RequestError(
+            f"Topic {wanted.topic} exists with {len(there)} partitions, and {wanted.partitions} were asked for; to add "
+            "some, use CreatePartitionsOperator."
+        )
+    owed = {name: still[name] for name in there if name in still}
+    return Created(True, _missing(owed), _sentence(wanted, owed, "is there already"))
+
+
+def _owed(wanted: TopicSpec, assignments: Sequence[Assignment]) -> dict[TopicPartition, PendingReplicas]:
+    return {
+        TopicPartition(wanted.topic, number): PendingReplicas.of(brokers, wanted.replication_factor)
+        for number, brokers in enumerate(assignments)
+    }
+
+
+def _missing(owed: Mapping[TopicPartition, PendingReplicas]) -> int:
+    return sum(each.target_rf - len(each.brokers) for each in owed.values())
+
+
+def _sentence(wanted: TopicSpec, owed: Mapping[TopicPartition, PendingReplicas], what: str) -> str:
+    told = f"Topic {wanted.topic} {what}"
+    if not owed:
+        return f"{told}, each with {wanted.replication_factor} replicas."
+    missing = _missing(owed)
+    return f"{told}; {missing} replicas of {len(owed)} partitions are owed, and are added when brokers join."
+
+
+def _min_isr(cluster: ClusterPort, wanted: TopicSpec, snapshot: Snapshot) -> int:
+    given = str(wanted.settings.get(_MIN_ISR, ""))
+    if given.isdecimal():  # Kafka rejects any other text with its own error message
+        return int(given)
+    told = cluster.broker_configs(sorted(snapshot.live), [_MIN_ISR])
+    return max((int(of[_MIN_ISR]) for of in told.values() if _MIN_ISR in of), default=1)
+
+
+def _with_hint(refused: KafkaRefused, wanted: TopicSpec, snapshot: Snapshot, *, allowed: bool) -> KafkaRefused:
+    if allowed or len(snapshot.live) >= wanted.replication_factor:
+        return refused
+    return KafkaRefused(
+        refused.code,
+        refused.message,
+        f"{refused} Only {len(snapshot.live)} brokers are live: wait for more, or set "
+        "enable_under_replicated_topic_creation, which creates it with fewer replicas and adds the rest later.",
+    )
+
+
+#: Kafka's INVALID_PARTITIONS: among other causes, the topic has that many partitions already.
+_AS_MANY = 37
+
+
+@dataclass(frozen=True)
+class Added:
+    """The result: partitions created now (`done`), request deferred (`waits`), or neither; and the message."""
+
+    done: bool
+    waits: bool
+    sentence: str
+
+
+def add_partitions(cluster: TopicAdmin, journal: Journal, topic: str, count: int, *, later: bool, who: Actor) -> Added:
+    """Create partitions until `topic` has `count` in total.
+
+    With `later` and too few brokers, a deferred request is written, and executed when a broker joins.
+
+    Raises RequestError for a topic that does not exist or has more partitions, for too few brokers without `later`, and
+    when another process writes a deferred request for the topic concurrently; KafkaRefused.
+    """
+    snapshot = cluster.snapshot()
+    there = _partitions(snapshot, topic)
+    if not there:
+        raise RequestError(f"Topic {topic} does not exist; create it first.")
+    if len(there) > count:
+        raise RequestError(f"Topic {topic} has {len(there)} partitions already, more than {count}; Kafka removes none.")
+    if len(there) == count:
+        return Added(False, False, f"Topic {topic} has {count} partitions already.")
+    if can_place(there, snapshot):
+        return _added(cluster, journal, topic, count, snapshot, who=who)
+    lacking = (
+        f"Topic {topic} has {_factor(there)} replicas of each partition, Kafka wants as many for new ones, and the "
+        f"cluster has {len(snapshot.brokers)} brokers for them"
+    )
+    if not later:
+        raise RequestError(f"{lacking}: wait for more, or ask with later=True to have it done when a broker joins.")
+    _defer(journal, DeferredPartitions(count, there[0].topic_id, who.person or who.dag_id or ""), topic)
+    return Added(False, True, f"{lacking}: it is done when a broker joins.")
+
+
+def can_place(there: list[Partition], snapshot: Snapshot) -> bool:
+    """Return whether Kafka can place new partitions: it counts fenced brokers, and requires one live broker."""
+    return bool(snapshot.live) and len(snapshot.brokers) >= _factor(there)
+
+
+def deferred_partitions(journal: Journal, snapshot: Snapshot) -> dict[str, DeferredPartitions]:
+    """Return, by topic, the deferred requests that can be executed now or are obsolete."""
+    found = {}
+    for topic, asked in ((*each.key, each.document) for each in DEFERRED_PARTITIONS.found(journal.tree)):
+        there = _partitions(snapshot, topic)
+        if _why_not(asked, there) or can_place(there, snapshot):
+            found[topic] = asked
+    return found
+
+
+def add_deferred_partitions(cluster: TopicAdmin, journal: Journal, who: Actor) -> list[str]:
+    """Execute deferred requests for which there are enough brokers now; returns a message for each finished request."""
+    snapshot = cluster.snapshot()
+    told = []
+    for topic, asked in deferred_partitions(journal, snapshot).items():
+        why = _why_not(asked, _partitions(snapshot, topic))
+        if why:
+            journal.audit.record(AuditRecord(Action.DROP, why, topic=topic, after=asked.count, who=who))
+            told.append(why)
+        else:
+            told.append(_added(cluster, journal, topic, asked.count, snapshot, who=who).sentence)
+        node = journal.tree.get(paths.deferred_partitions(topic))
+        if node is not None:
+            remove(journal.tree, node)
+    return told
+
+
+def _why_not(asked: DeferredPartitions, there: list[Partition]) -> str:
+    """Return why a request is obsolete; empty while it is not."""
+    if not there:
+        return "the topic was deleted, so no partitions are added to it"
+    if None not in (asked.topic_id, there[0].topic_id) and asked.topic_id != there[0].topic_id:
+        return "the topic was created anew, so no partitions are added to it"
+    return "someone else has added the partitions" if len(there) >= asked.count else ""
+
+
+def _added(cluster: TopicAdmin, journal: Journal, topic: str, count: int, snapshot: Snapshot, *, who: Actor) -> Added:
+    there = _partitions(snapshot, topic)
+    new = record_pending(
+        journal, _pending_of_new(journal, topic, count, there, snapshot), "the topic is owed replicas", who
+    )
+    entry = AuditRecord(
+        Action.CREATE,
+        "someone asked for more partitions",
+        topic=topic,
+        attempt=journal.now_ms() // 1000,
+        before=len(there),
+        after=count,
+        who=who,
+    )
+    journal.audit.record_intent([entry])
+    refused = None
+    try:
+        refused = cluster.create_partitions(topic, count)
+    except KafkaTimeout as error:
+        journal.audit.record_outcome([entry], Outcome.UNKNOWN, str(error))
+        if not _has(cluster, topic, count):
+            raise
+    journal.audit.record_outcome([entry], Outcome.REFUSED if refused else Outcome.DONE, str(refused or ""))
+    # A broker retries what it forwards to the controller: the retry may be refused because the first attempt succeeded.
+    if refused is not None and not (refused.code == _AS_MANY and _has(cluster, topic, count)):
+        delete_pending(journal, new)
+        raise refused
+    owed = f" To each of the new ones, too, replicas are owed: {len(new)} partitions." if new else ""
+    return Added(True, False, f"Topic {topic} has {count} partitions, {count - len(there)} of them new.{owed}")
+
+
+def _has(cluster: TopicAdmin, topic: str, count: int) -> bool:
+    """Return whether the topic has exactly the requested number of partitions now."""
+    return len(_partitions(cluster.snapshot([topic]), topic)) == count
+
+
+def _pending_of_new(
+    journal: Journal, topic: str, count: int, there: list[Partition], snapshot: Snapshot
+) -> Mapping[TopicPartition, PendingReplicas]:
+    """Return the pending replicas of the new partitions, for a topic that has pending replicas.
+
+    New partitions get as few replicas as the existing ones, so they have as many pending replicas. The brokers that
+    Kafka will assign are not known yet, but their number is; the next poll records the brokers.
+    """
+    targets = {debt.document.target_rf for debt in list_pending(journal, snapshot) if debt.partition.topic == topic}
+    if not targets or max(targets) <= _factor(there):
+        return {}
+    owed = PendingReplicas.of(there[0].replicas[: _factor(there)], max(targets), there[0].topic_id)
+    return {TopicPartition(topic, number): owed for number in range(len(there), count)}
+
+
+def _defer(journal: Journal, asked: DeferredPartitions, topic: str) -> None:
+    path = paths.deferred_partitions(topic)
+    node = journal.tree.get(path)
+    if node is not None and DeferredPartitions.from_node(node).count >= asked.count:
+        return
+    if put(journal.tree, path, node, asked.to_json()) is None:
+        raise RequestError(f"Someone else asks for partitions of topic {topic} just now; ask again.")
+
+
+def _partitions(snapshot: Snapshot, topic: str) -> list[Partition]:
+    return [each for name, each in sorted(snapshot.partitions.items()) if name.topic == topic]
+
+
+def _factor(there: list[Partition]) -> int:
+    """Return the replication factor that Kafka requires for new partitions: that of the first partition."""
+    return len(set(there[0].replicas) - set(there[0].adding))

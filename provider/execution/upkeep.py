@@ -1,0 +1,173 @@
+"""What the watch does for plans that no process steps, and after plans that have ended.
+
+A plan becomes idle when its task has finally failed, the scheduler is gone, or the command line was killed; its
+reassignments may still be in flight. The plan stays in the journal, and any retry resumes it. Until then the watch, in
+each of its polls, starts no new moves but settles completed ones, so that throttles are released as soon as they are
+not needed.
+
+After a plan has ended: throttle leases on brokers that were dead, and stale in-flight records, are removed. Its record
+moves out of the polled documents once no request can refer to it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kafka_steward.errors import ClusterError
+from kafka_steward.execution.cancel_runner import is_open
+from kafka_steward.execution.failures import is_idle
+from kafka_steward.execution.in_flight_records import delete_in_flight, recorded_in_flight
+from kafka_steward.execution.late_submissions import Retraction, orphans
+from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.execution.progress import Progress
+from kafka_steward.execution.runner import PlanRunner
+from kafka_steward.execution.throttles import release_leases_of
+from kafka_steward.journal import paths
+from kafka_steward.journal.audit import Action, Actor, AuditRecord
+from kafka_steward.journal.listing import throttle_leases
+from kafka_steward.journal.locks import Fence
+from kafka_steward.journal.moves import MoveState
+from kafka_steward.journal.records import PlanRecord, PlanStatus
+from kafka_steward.journal.store import Journal
+from kafka_steward.settings import Settings
+
+__all__ = [
+    "archive_ended",
+    "delete_stale_in_flight_records",
+    "pause_idle_plans",
+    "plans_with_leases",
+    "release_orphaned_throttles",
+]
+
+
+_LIVELY = {PlanStatus.PUBLISHED, PlanStatus.RUNNING}
+
+
+def pause_idle_plans(cluster: ClusterPort, journal: Journal, settings: Settings, who: Actor) -> list[str]:
+    """Pause or step plans that no process has stepped for `abandoned_after`; returns a message for each paused plan.
+
+    A published or running plan is paused, once, with a row in the audit trail; any process that steps it again resumes
+    it. A plan in another status, such as paused, is stepped while it has submitted moves, a cancel request or throttle
+    leases.
+
+    Raises ClusterError: the next poll handles the remaining plans.
+    """
+    told = []
+    for record in journal.plans.unfinished():
+        if not is_idle(record, journal.now_ms(), settings):
+            continue
+        if record.status in _LIVELY:
+            told += _paused(journal, record, settings, who)
+        elif _has_leases(journal, record):
+            _CancelOnlyRunner(cluster, journal, record.digest, settings, who).step()
+    return told
+
+
+def _paused(journal: Journal, record: PlanRecord, settings: Settings, who: Actor) -> list[str]:
+    """Pause the plan; returns its message, or nothing when the record changed concurrently.
+
+    Only the next poll steps the plan: a step that was about to start has updated the record by then.
+    """
+    sentence = (
+        f"Plan {record.digest[:12]} was paused: nobody has stepped it for {settings.abandoned_after:.0f} s. What is in "
+        "flight goes on; to go on with the rest, clear or retry its task, or resume it; or cancel it."
+    )
+    if journal.plans.try_update(record, status=PlanStatus.PAUSED, reason=sentence) is None:
+        return []  # another process steps it now
+    journal.audit.record(
+        AuditRecord(Action.PAUSE, sentence, plan=record.digest, attempt=journal.now_ms() // 1000, who=who)
+    )
+    return [sentence]
+
+
+def _has_leases(journal: Journal, record: PlanRecord) -> bool:
+    """Return whether moves of the plan may be in flight, it has a cancel request, or it has throttle leases."""
+    flying = any(row.state is MoveState.SUBMITTED for row in journal.plans.rows_found(record.digest))
+    return (
+        flying
+        or record.cancel is not None
+        or any(record.digest in each.entries for each in throttle_leases(journal.tree))
+    )
+
+
+class _CancelOnlyRunner(PlanRunner):
+    """Steps a plan without starting new moves, and without updating the time of its last step."""
+
+    def _may_start(self, record: PlanRecord) -> tuple[bool, str]:
+        return False, record.reason
+
+    def _throttle(self, record: PlanRecord, *, cancelling: bool) -> int | None:
+        del cancelling  # the process that stepped the plan had its own settings
+        return record.throttle
+
+    def _failed(self, record: PlanRecord, fence: Fence, error: ClusterError) -> Progress:
+        del record, fence
+        raise error
+
+    def _update(self, record: PlanRecord, fence: Fence, **changes: Any) -> PlanRecord:
+        return self._journal.plans.update(record, fence=fence, **changes)
+
+
+def plans_with_leases(journal: Journal) -> list[str]:
+    """Return the digests of plans that have ended, or are unknown, and still have throttle leases; sorted."""
+    plans = {plan for borrowed in throttle_leases(journal.tree) for plan in borrowed.entries}
+    records = {plan: journal.plans.get(plan) for plan in sorted(plans)}
+    return [plan for plan, record in records.items() if record is None or record.status.finished]
+
+
+def release_orphaned_throttles(cluster: ClusterPort, journal: Journal, live: frozenset[int], who: Actor) -> None:
+    """Release the orphaned throttle leases of live brokers and topics.
+
+    Raises ClusterError, and LockLost while a plan is being stepped: the leases that were not released stay recorded.
+    """
+    release_leases_of(cluster, journal, plans_with_leases(journal), live, who)
+
+
+def delete_stale_in_flight_records(cluster: ClusterPort, journal: Journal, who: Actor) -> None:
+    """Delete KIP-236's in-flight records whose plan has ended, which no other process deletes.
+
+    If such a reassignment is in flight nevertheless, a stalled process submitted it after the plan had ended, and
+    crashed before it cancelled it. It is cancelled here, except for an abandoned plan. Raises ClusterError.
+    """
+    noted = recorded_in_flight(journal.tree)
+    for plan in sorted({plan for plan in noted.values() if plan is not None}):
+        if not _is_over(journal, plan):
+            continue
+        names = [name for name, by in noted.items() if by == plan]
+        found = cluster.snapshot(sorted({name.topic for name in names})).partitions
+        Retraction(cluster, journal, plan, who).take_back(orphans(journal, plan, found))
+        delete_in_flight(journal.tree, plan, names)
+
+
+def _is_over(journal: Journal, plan: str) -> bool:
+    if plan.startswith("/"):
+        # A request document that supersedes the reassignment: it exists until its own plan is published.
+        return not paths.is_path(plan) or journal.tree.get(plan) is None
+    record = journal.plans.get(plan)
+    return record is None or record.status.finished
+
+
+#: Milliseconds for which an ended plan stays in the polled documents, for clients that follow it.
+_LATELY_MS = 3_600_000
+
+#: Plans per poll: in a journal of an earlier release no plan has been archived yet.
+_AT_ONCE = 100
+
+
+def archive_ended(journal: Journal) -> list[str]:
+    """Move plans that ended an hour ago or more out of the documents that are polled; returns their digests.
+
+    A plan with an open cancel or rollback stays. So does a plan whose request document still exists, because otherwise
+    the document would be executed again.
+    """
+
+    def is_needed(record: PlanRecord) -> bool:
+        return is_open(journal, record) or any(_is_there(journal, source) for source in record.sources)
+
+    return journal.plans.archive(journal.now_ms() - _LATELY_MS, is_needed=is_needed, most=_AT_ONCE)
+
+
+def _is_there(journal: Journal, source: str) -> bool:
+    path, _, created_id = source.rpartition("@")
+    node = journal.tree.get(path) if paths.is_path(path) else None
+    return node is not None and str(node.created_id) == created_id

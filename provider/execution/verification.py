@@ -1,0 +1,260 @@
+"""Verify a cancel or a rollback against Kafka, not against journaled state: the partitions are as they were before.
+
+For each partition that the plan had started to move: the assignment equals the original one, order included; the leader
+is one of the original replicas; and no live broker keeps a log that the plan had put there. Furthermore, no throttle
+that the plan set is left, except on a dead broker, whose configuration Kafka does not let anyone change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from kafka_steward.assignment import Assignment, TopicPartition
+from kafka_steward.cluster.state import LogDir, Snapshot
+from kafka_steward.cluster.throttles import Side, listed
+from kafka_steward.errors import PlanError
+from kafka_steward.execution.cancel_runner import SkippedPartition, left_alone
+from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.execution.recovery import HIDDEN, changed_by, subject
+from kafka_steward.execution.staging import is_staged
+from kafka_steward.execution.throttles import leased_rates
+from kafka_steward.execution.visibility import with_hidden
+from kafka_steward.journal import paths
+from kafka_steward.journal.audit import Action, Code, Outcome
+from kafka_steward.journal.moves import Cause, MoveRow, MoveState
+from kafka_steward.journal.plans import PlanRecord, PlanStatus
+from kafka_steward.journal.records import ThrottleLease
+from kafka_steward.journal.store import Journal
+
+__all__ = ["Returned", "Verified", "differences", "until_undone", "verify_undone"]
+
+
+#: Partitions of each kind that are listed in full; the rest is counted.
+_TOLD = 20
+
+#: Seconds between two polls for the deletion of abandoned replicas, which Kafka deletes asynchronously.
+_LOOK_S = 2.0
+
+
+@dataclass(frozen=True, order=True)
+class Returned:
+    """A partition that the plan was moving or had moved to `target`, and that is back at its `originals`."""
+
+    topic: str
+    partition: int
+    target: Assignment
+    originals: Assignment
+
+    @property
+    def sentence(self) -> str:
+        """The message for the user."""
+        return f"{self.topic}-{self.partition}: {list(self.target)} back to {list(self.originals)}"
+
+
+@dataclass(frozen=True)
+class Verified:
+    """The verification result. `partitions` is the number of partitions that must be as they were before.
+
+    `returned` are the ones that are; `wrong` are the ones that are not, and why. `left_alone` need not be: they were
+    changed externally, or cannot go back. `skipped` were not cancelled because of a rule of KIP-236, and are where the
+    plan moved them. `throttles` are throttles of ours that are still set and should not be; `owed` are our throttles on
+    dead brokers, which are released when the broker returns.
+    """
+
+    plan: str
+    rollback: str | None
+    status: str
+    partitions: int
+    returned: tuple[Returned, ...]
+    wrong: tuple[SkippedPartition, ...]
+    left_alone: tuple[SkippedPartition, ...]
+    skipped: tuple[SkippedPartition, ...]
+    throttles: tuple[str, ...]
+    owed: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Return whether all partitions that must be as before are, and no throttle is left except on dead brokers."""
+        return not self.wrong and not self.throttles
+
+    @property
+    def sentence(self) -> str:
+        """The message for the user."""
+        right, plan = len(self.returned), self.plan[:12]
+        told = [f"{right} of {self.partitions} partitions that plan {plan} had begun are exactly as before"]
+        told += [f"{each.topic}-{each.partition}: {each.why}" for each in self.wrong[:1]]
+        told += [f"{len(self.left_alone)} left alone"] if self.left_alone else []
+        told += [f"{len(self.skipped)} not cancelled by a rule of KIP-236"] if self.skipped else []
+        told += [f"still there: {self.throttles[0]}"] if self.throttles else []
+        told += [f"given back when its broker returns: {', '.join(self.owed)}"] if self.owed else []
+        return f"{'; '.join(told)}."
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values, some KB at most."""
+        lists = {name: [asdict(each) for each in getattr(self, name)[:_TOLD]] for name in _LISTS}
+        counts = {f"{name}_count": len(getattr(self, name)) for name in _LISTS}
+        plain = {name: getattr(self, name) for name in ("plan", "rollback", "status", "partitions", "sentence")}
+        return {**plain, "as_before": self.ok, **lists, **counts, "owed": list(self.owed[:_TOLD])}
+
+
+_LISTS = ("returned", "left_alone", "skipped", "wrong")
+
+
+def until_undone(look: Callable[[], Verified], wait: Callable[[float], None], *, within_s: float = 300.0) -> Verified:
+    """Poll `look` until its result is `ok`, for at most `within_s` seconds; returns the last result."""
+    for _ in range(int(within_s / _LOOK_S)):
+        found = look()
+        if found.ok:
+            return found
+        wait(_LOOK_S)
+    return look()
+
+
+def verify_undone(cluster: ClusterPort, journal: Journal, digest: str) -> Verified:
+    """Check whether the partitions of the cancelled or rolled-back plan `digest` are as they were before.
+
+    Kafka deletes abandoned replicas some seconds after a cancel: check again while `ok` is False.
+    Raises PlanError for an unknown plan, ClusterError.
+    """
+    record = journal.plans.get(digest)
+    if record is None:
+        raise PlanError(f"There is no plan {digest[:12]} in the journal of this cluster.")
+    rows = journal.plans.rows(digest)
+    snapshot = with_hidden(cluster, cluster.snapshot(), {row.move.topic for row in rows})
+    alone = left_alone(journal, record.rolled_back_by)
+    later = journal.plans.by_others(digest, [row.topic_partition for row in rows if row.attempt])
+    expected, others = _expected(record, rows, alone, snapshot, later)
+    log_dirs = cluster.log_dirs(sorted({broker for row in expected for broker in row.move.adding} & snapshot.live))
+    wrong = differences(expected, snapshot, log_dirs)
+    astray = {(each.topic, each.partition) for each in wrong}
+    returned = [
+        Returned(*row.topic_partition, row.move.after, row.move.before)
+        for row in expected
+        if row.topic_partition not in astray
+    ]
+    back = {(each.topic, each.partition) for each in returned}
+    left, owed = _throttles(cluster, journal, [digest, *filter(None, [record.rolled_back_by])], snapshot.live)
+    return Verified(
+        digest,
+        record.rolled_back_by,
+        record.status.value,
+        partitions=len(expected),
+        returned=tuple(sorted(returned)),
+        wrong=tuple(wrong),
+        left_alone=tuple(sorted({*alone, *others})),
+        # A rule may have forbidden the cancel only temporarily.
+        skipped=tuple(each for each in _skipped(journal, digest) if (each.topic, each.partition) not in back),
+        throttles=tuple(left),
+        owed=tuple(owed),
+    )
+
+
+def differences(rows: Sequence[MoveRow], snapshot: Snapshot, log_dirs: Mapping[int, LogDir]) -> list[SkippedPartition]:
+    """Return the partitions that are not as they were before these moves started, and why. Pure."""
+    return [
+        SkippedPartition(*row.topic_partition, why)
+        for row in rows
+        if (why := _difference(row, snapshot, log_dirs)) is not None
+    ]
+
+
+def _difference(row: MoveRow, snapshot: Snapshot, log_dirs: Mapping[int, LogDir]) -> str | None:
+    partition, move = snapshot.partitions[row.topic_partition], row.move
+    if partition.reassigning:
+        return "it is still being reassigned"
+    if partition.replicas != move.before:
+        return f"its replicas are {list(partition.replicas)} and were {list(move.before)}"
+    if partition.leader not in move.before and frozenset(move.before) & snapshot.live:
+        return f"its leader is {partition.leader}, which is none of its replicas {list(move.before)}"
+    keeps = [broker for broker in sorted(move.adding & log_dirs.keys()) if _holds(log_dirs[broker], row)]
+    if keeps:
+        return f"broker {keeps[0]} still keeps a log of it"
+    silent = sorted((move.adding & snapshot.live) - log_dirs.keys())
+    return f"broker {silent[0]} does not say whether it keeps a log of it" if silent else None
+
+
+def _holds(log_dir: LogDir, row: MoveRow) -> bool:
+    return row.topic_partition in log_dir.replica_bytes
+
+
+def _expected(
+    record: PlanRecord,
+    rows: Sequence[MoveRow],
+    alone: Collection[SkippedPartition],
+    snapshot: Snapshot,
+    later: Mapping[TopicPartition, Sequence[tuple[str, MoveRow]]],
+) -> tuple[list[MoveRow], list[SkippedPartition]]:
+    """Return the moves that must be cancelled or rolled back, and the partitions that were changed externally since."""
+    names = {(each.topic, each.partition) for each in alone}
+    begun = [row for row in rows if row.attempt and row.topic_partition not in names]
+    if record.status is not PlanStatus.ROLLED_BACK and record.not_taken_back is None:
+        begun = [row for row in begun if row.state is MoveState.DROPPED and row.cause is Cause.REQUESTED]
+    others = {
+        row.topic_partition: why
+        for row in begun
+        if (why := _by_others(row, snapshot, later.get(row.topic_partition, ()))) is not None
+    }
+    expected = [row for row in begun if row.topic_partition not in others]
+    return expected, [SkippedPartition(*name, why) for name, why in others.items()]
+
+
+def _by_others(row: MoveRow, snapshot: Snapshot, later: Sequence[tuple[str, MoveRow]]) -> str | None:
+    partition = snapshot.partitions.get(row.topic_partition)
+    if partition is None:
+        return HIDDEN if row.move.topic in snapshot.hidden else "it does not exist any more"
+    if None not in (row.move.topic_id, partition.topic_id) and row.move.topic_id != partition.topic_id:
+        return "its topic was deleted and created anew"
+    known = {frozenset(row.move.before), frozenset(row.move.after)}
+    dead = sorted(frozenset(row.move.before) - snapshot.live)
+    if is_staged(row.move, partition.replicas):
+        return f"its original broker {dead[0]} is not live, so it keeps {list(partition.replicas)}" if dead else None
+    if not partition.reassigning and frozenset(partition.replicas) not in known:
+        return f"{subject(changed_by(partition.replicas, later))} changed its replicas to {list(partition.replicas)}"
+    return None
+
+
+def _skipped(journal: Journal, digest: str) -> tuple[SkippedPartition, ...]:
+    told = [row.entry for row in journal.audit.rows(plan=digest, action=Action.SKIP)]
+    return tuple(
+        sorted(
+            SkippedPartition(entry.topic, entry.partition, entry.reason)
+            for entry in told
+            if entry.topic is not None and entry.partition is not None and entry.code is Code.FORBIDDEN
+        )
+    )
+
+
+def _throttles(
+    cluster: ClusterPort, journal: Journal, plans: Sequence[str], live: frozenset[int]
+) -> tuple[list[str], list[str]]:
+    """Return the throttles that these plans set and that are still set, and their throttle leases on dead brokers."""
+    rows = [row for plan in plans for row in journal.audit.rows(plan=plan, action=Action.THROTTLE)]
+    set_by_us = [row.entry for row in rows if row.outcome is not Outcome.REFUSED]
+    topics = sorted({entry.topic for entry in set_by_us if entry.topic is not None})
+    keys = [side.replicas_key for side in Side]
+    lists = cluster.topic_configs(topics, keys, own_only=True) if topics else {}
+    others = _borrowed_by_others(journal, topics, plans)
+    left = [
+        f"{key} of {entry.topic} has {text}"
+        for entry in set_by_us
+        for key in keys
+        if (text := f"{entry.partition}:{entry.broker}") in listed(lists.get(entry.topic or "", {}).get(key))
+        and text not in others.get(entry.topic or "", ())
+    ]
+    rates = [(broker, f"{side.rate_key} of broker {broker}") for broker, side in leased_rates(journal, plans)]
+    return (
+        sorted({*left, *(name for broker, name in rates if broker in live)}),
+        sorted({name for broker, name in rates if broker not in live}),
+    )
+
+
+def _borrowed_by_others(journal: Journal, topics: Sequence[str], plans: Sequence[str]) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for topic in topics:
+        for side in Side:
+            node = journal.tree.get(paths.lease("topic", topic, side.replicas_key))
+            entries = {} if node is None else ThrottleLease.from_node(node).entries
+            found.setdefault(topic, set()).update(*(each for plan, each in entries.items() if plan not in plans))
+    return found

@@ -1,0 +1,320 @@
+"""The documents of KIP-46 and KIP-236: their meaning and their format.
+
+Times are milliseconds since 1970 by the journal's clock.
+
+KIP-46 and KIP-236 define names and formats. Fields that we add to a KIP's document are optional: a document that was
+written manually according to the KIP can be read here, and a reader that knows only the KIP understands ours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from kafka_steward.assignment import Assignment, TopicPartition
+from kafka_steward.journal import codec, paths
+from kafka_steward.journal.codec import shown
+from kafka_steward.journal.document import SPACED, Document, Fields, read_object
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = [
+    "AnnouncedRestartDocument",
+    "CancelRequest",
+    "Chunk",
+    "ChunkPartition",
+    "FailedBroker",
+    "InFlight",
+    "Request",
+    "SwitchedOff",
+    "partition_values",
+    "read_partitions",
+]
+
+
+@dataclass(frozen=True)
+class FailedBroker(Document):
+    """KIP-46, `/admin/failed_brokers/<id>`: the time at which the broker failure was first detected."""
+
+    SEPARATORS = SPACED
+
+    failure_timestamp_ms: int
+
+    @classmethod
+    def read(cls, fields: Fields, source: str | None) -> Self:
+        """Read `{"failure_timestamp": ms}`."""
+        return cls(fields.integer("failure_timestamp"), extra=fields.rest(), source=source)
+
+    def values(self) -> dict[str, Any]:
+        """Return the only key that KIP-46 defines."""
+        return {"failure_timestamp": self.failure_timestamp_ms}
+
+
+@dataclass(frozen=True)
+class AnnouncedRestartDocument(Document):
+    """KIP-46, `/admin/rolling_bounce/<id>`: an announced broker shutdown, with the time and expiry of the notice."""
+
+    SEPARATORS = SPACED
+
+    timestamp_ms: int
+    expiry_ms: int | None = None
+
+    @classmethod
+    def read(cls, fields: Fields, source: str | None) -> Self:
+        """Read `{"timestamp": ms}`, optionally with `expiry`."""
+        timestamp_ms, expiry_ms = fields.integer("timestamp"), fields.maybe("expiry", fields.integer)
+        return cls(timestamp_ms, expiry_ms, extra=fields.rest(), source=source)
+
+    def values(self) -> dict[str, Any]:
+        """Return KIP-46's key and our `expiry`."""
+        return {"timestamp": self.timestamp_ms, "expiry": self.expiry_ms}
+
+
+@dataclass(frozen=True)
+class ChunkPartition(Document):
+    """One partition of a chunk, a request, or Kafka's own reassignment JSON. `original_replicas` is KIP-236's."""
+
+    topic: str
+    partition: int
+    replicas: Assignment
+    original_replicas: Assignment | None = None
+    topic_id: str | None = None
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """The topic and partition number."""
+        return TopicPartition(self.topic, self.partition)
+
+    @classmethod
+    def read(cls, fields: Fields, source: str | None) -> Self:
+        """Read one element of `partitions`."""
+        return cls(
+            fields.topic("topic"),
+            fields.partition("partition"),
+            fields.brokers("replicas"),
+            fields.maybe("original_replicas", fields.brokers),
+            fields.maybe("topic_id", fields.text),
+            extra=fields.rest(),
+            source=source,
+        )
+
+    def values(self) -> dict[str, Any]:
+        """Return Kafka's keys, KIP-236's `original_replicas`, and our `topic_id`."""
+        return {
+            "topic": self.topic,
+            "partition": self.partition,
+            "replicas": self.replicas,
+            "original_replicas": self.original_replicas,
+            "topic_id": self.topic_id,
+        }
+
+
+def read_partitions(fields: Fields) -> tuple[ChunkPartition, ...]:
+    """Read the `partitions` of Kafka's reassignment JSON."""
+    return tuple(ChunkPartition.read(each, source=None) for each in fields.objects("partitions"))
+
+
+def partition_values(partitions: tuple[ChunkPartition, ...]) -> list[dict[str, Any]]:
+    """Return the `partitions` as Kafka's reassignment JSON, to be written."""
+    return [
+        {**{key: value for key, value in each.values().items() if value is not None}, **each.extra}
+        for each in partitions
+    ]
+
+
+@dataclass(frozen=True)
+class Chunk(Document):
+    """KIP-46, `/admin/reassign_chunks/chunk_<n>`: partitions to move, with their original replicas.
+
+    `is_auto_generated` is False if a user requested the move. `plan` and `chunk` (counted from 0) identify the plan and
+    the place in it; a chunk that was written manually has neither.
+    """
+
+    partitions: tuple[ChunkPartition, ...]
+    is_auto_generated: bool = False
+    plan: str | None = None
+    chunk: int | None = None
+
+    @classmethod
+    def read(cls, fields: Fields, source: str | None) -> Self:
+        """Read KIP-46's format; a document without `isAutoGenerated` counts as requested by a user."""
+        fields.maybe("version", fields.integer)
+        return cls(
+            read_partitions(fields),
+            fields.maybe("isAutoGenerated", fields.flag) or False,
+            fields.maybe("plan", fields.digest),
+            fields.maybe("chunk", fields.integer),
+            extra=fields.rest(),
+            source=source,
+        )
+
+    def values(self) -> dict[str, Any]:
+        """Return Kafka's reassignment JSON, with KIP-46's `isAutoGenerated` and our `plan` and `chunk`."""
+        return {
+            "version": self.VERSION,
+            "partitions": partition_values(self.partitions),
+            "isAutoGenerated": self.is_auto_generated,
+            "plan": self.plan,
+            "chunk": self.chunk,
+        }
+
+
+@dataclass(frozen=True)
+class InFlight(Document):
+    """KIP-236, `/admin/reassignments/<topic>/<partition>`: a reassignment in flight.
+
+    `legacy` is True if it was submitted by the legacy znode `/admin/reassign_partitions`. `top` is the minimum number
+    of replicas that KIP-236 keeps: the original number of replicas.
+    """
+
+    original_replicas: Assignment | None
+    replicas: Assignment
+    legacy: bool = False
+    top: int | None = None
+    plan: str | None = None
+
+    @classmethod
+    def read(cls, fields: Fields, source: str | None) -> Self:
+        """Read KIP-236's keys; without `original_replicas` the reassignment cannot be rolled back."""
+        fields.maybe("version", fields.integer)
+        return cls(
+            fields.maybe("original_replicas", fields.brokers),
+            fields.brokers("replicas"),
+            fields.maybe("legacy", fields.flag) or False,
+            fields.maybe("top", fields.integer),
+            fields.maybe("plan", partial(_plan, fields)),
+            extra=fields.rest(),
+            source=source,
+        )
+
+    def values(self) -> dict[str, Any]:
+        """Return KIP-236's keys and our `plan`."""
+        return {
+            "version": self.VERSION,
+            "replicas": self.replicas,
+            "original_replicas": self.original_replicas,
+            "legacy": self.legacy or None,
+            "top": self.top,
+            "plan": self.plan,
+        }
+
+
+def _plan(fields: Fields, key: str) -> str:
+    """Read a plan's digest, or the path of a request that supersedes the reassignment until its plan is published."""
+    value = fields.text(key)
+    if not (paths.is_digest(value) or paths.is_path(value)):
+        fields.refuse(f"has {key!r} = {shown(value)} where a plan or a document's path belongs")
+    return value
+
+
+@dataclass(frozen=True)
+class Request(Document):
+    """KIP-236, a reassignment request of any client: `/admin/reassignment_requests/request_<n>`, and the queue.
+
+    Both formats of KIP-236 can be read: `partitions` as Kafka's own tool writes it, or `assignments` by topic and
+    partition. The document is written with `partitions`.
+    """
+
+    partitions: tuple[ChunkPartition, ...]
+    legacy: bool = False
+
+    @classmethod
+    def read(cls, fields: Fields, source: str | None) -> Self:
+        """Read either format."""
+        fields.maybe("version", fields.integer)
+        mapped = fields.maybe("assignments", fields.object)
+        partitions = read_partitions(fields) if mapped is None else _read_assignments(mapped)
+        legacy = fields.maybe("legacy", fields.flag) or False
+        return cls(partitions, legacy, extra=fields.rest(), source=source)
+
+    def values(self) -> dict[str, Any]:
+        """Return Kafka's reassignment JSON, with KIP-236's `legacy` if it is set."""
+        partitions = partition_values(self.partitions)
+        return {"version": self.VERSION, "partitions": partitions, "legacy": self.legacy or None}
+
+
+def _read_assignments(topics: Fields) -> tuple[ChunkPartition, ...]:
+    found = []
+    for topic in sorted(topics.rest()):
+        if not codec.is_topic(topic):
+            topics.refuse(f"names {codec.shown(topic)} where a {codec.TOPIC.what} belongs")
+        by_number = topics.object(topic)
+        for number in sorted(by_number.rest(), key=lambda text: (len(text), text)):
+            partition = codec.PARTITION.parse(number)
+            if partition is None:
+                by_number.refuse(f"names the partition {number[:20]!r}, which is no number of a partition")
+            found.append(ChunkPartition(topic, partition, by_number.brokers(number)))
+    return tuple(found)
+
+
+class _Signal(Document):
+    """A document that may be empty: its existence is the signal."""
+
+    @classmethod
+    def from_json(cls, text: str, path: str = "the document") -> Self:
+        """Read the document found at `path`, like any other; an empty text is valid: it is the KIP's own format."""
+        return cls.read(read_object(path, text if text.strip() else "{}", newest=cls.VERSION), source=text)
+
+
+@dataclass(frozen=True)
+class CancelRequest(_Signal):
+    """KIP-236, `/admin/cancel_reassignment_in_progress`: cancel pending reassignments; in the KIP an empty node.
+
+    `plan` restricts the request to one plan. `scope` "pending" is KIP-236's own cancel; "plan" requests that completed
+    moves of the plan are rolled back too. With `even_if_disabled`, that is also done while reassignments are disabled.
+    `person` and `reason` are the actor and the reason for the audit trail. The request is also stored in the record of
+    the plan that it applies to.
+    """
+
+    plan: str | None = None
+    scope: str = "pending"
+    person: str | None = None
+    reason: str | None = None
+    even_if_disabled: bool = False
+
+    @classmethod
+    def read(cls, fields: Fields, source: str | None) -> Self:
+        """Read the document; all fields are optional."""
+        fields.maybe("version", fields.integer)
+        scope = fields.maybe("scope", fields.text) or "pending"
+        if scope not in {"pending", "plan"}:
+            fields.refuse(f"has 'scope' = {scope[:20]!r} where pending or plan belongs")
+        plan = fields.maybe("plan", fields.text)
+        person, reason = (fields.maybe(key, fields.words) for key in ("person", "reason"))
+        anyway = fields.maybe("even_if_disabled", fields.flag) or False
+        return cls(plan, scope, person, reason, anyway, extra=fields.rest(), source=source)
+
+    def values(self) -> dict[str, Any]:
+        """Return the fields in the order in which they are written."""
+        fields = {"plan": self.plan, "scope": self.scope, "person": self.person, "reason": self.reason}
+        return {"version": self.VERSION, **fields, "even_if_disabled": self.even_if_disabled or None}
+
+    def with_(self, other: CancelRequest) -> CancelRequest:
+        """Return the union of both requests, with the other fields of the request that has the larger scope."""
+        more = other if other.scope == "plan" != self.scope else self
+        anyway = self.even_if_disabled or other.even_if_disabled
+        return self if more is self and anyway == self.even_if_disabled else replace(more, even_if_disabled=anyway)
+
+
+@dataclass(frozen=True)
+class SwitchedOff(_Signal):
+    """KIP-236, `/admin/reassign_cancel`: while this node exists, no reassignment may start; in the KIP an empty node.
+
+    `person` and `reason` are the user who disabled reassignments and the reason. The time is the node's own time.
+    """
+
+    person: str | None = None
+    reason: str | None = None
+
+    @classmethod
+    def read(cls, fields: Fields, source: str | None) -> Self:
+        """Read the document; all fields are optional."""
+        fields.maybe("version", fields.integer)
+        person, reason = fields.maybe("person", fields.words), fields.maybe("reason", fields.words)
+        return cls(person, reason, extra=fields.rest(), source=source)
+
+    def values(self) -> dict[str, Any]:
+        """Return the fields in the order in which they are written."""
+        return {"version": self.VERSION, "person": self.person, "reason": self.reason}

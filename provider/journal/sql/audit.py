@@ -1,0 +1,184 @@
+"""The audit trail's table: rows are added once, completed once, and deleted after a user has archived them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from kafka_steward.journal.audit import (
+    Action,
+    Actor,
+    AuditRecord,
+    Code,
+    Outcome,
+    StoredAuditRecord,
+    from_column,
+    to_column,
+)
+from kafka_steward.journal.schema import tables
+from kafka_steward.journal.sql.database import Database, insert_once, now_ms
+
+__all__ = ["AuditTable"]
+
+
+_audit = tables.audit
+
+_KEY = ("plan", "chunk", "topic", "partition", "broker", "action", "attempt")
+
+#: Characters that are kept of a text.
+_LONGEST = 10_000
+
+#: Rows per statement: SQLite accepts at most 32766 parameters in one statement.
+_BATCH = 500
+
+
+class AuditTable:
+    """The audit rows of one cluster."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def insert(self, entries: Sequence[AuditRecord], outcome: Outcome, detail: str) -> None:
+        """Insert a row for each entry that has none yet."""
+        if not entries:
+            return
+        with self._database.write_transaction() as connection:
+            when_ms = connection.execute(sa.select(now_ms())).scalar_one()
+            written = {
+                "cluster_id": self._database.cluster_id,
+                "when_ms": when_ms,
+                "completed_ms": None if outcome is Outcome.INTENDED else when_ms,
+                "outcome": outcome.value,
+                "detail": _clean(detail),
+            }
+            rows = [{**_columns(entry), **written} for entry in entries]
+            for start in range(0, len(rows), _BATCH):
+                connection.execute(insert_once(_audit, connection.dialect.name), rows[start : start + _BATCH])
+
+    def complete(self, entries: Sequence[AuditRecord], outcome: Outcome, detail: str) -> None:
+        """Set the outcome of those rows of these entries that are not complete yet."""
+        if not entries:
+            return
+        mine = sa.and_(*(_audit.c[name] == sa.bindparam(f"key_{name}") for name in _KEY))
+        still_open = (_audit.c.cluster_id == self._database.cluster_id) & (_audit.c.outcome == Outcome.INTENDED.value)
+        written = {"outcome": outcome.value, "detail": _clean(detail), "completed_ms": now_ms()}
+        statement = sa.update(_audit).where(still_open & mine).values(written)
+        keys = [{f"key_{name}": value for name, value in _columns(entry).items() if name in _KEY} for entry in entries]
+        with self._database.write_transaction() as connection:
+            connection.execute(statement, keys)
+
+    def adopt(self, pages: Iterable[Sequence[StoredAuditRecord]]) -> int:
+        """Import the rows that are older than the oldest row here, unchanged; return their number.
+
+        The rows are passed in pages, so that not all of them are in memory at the same time.
+        """
+        mine = _audit.c.cluster_id == self._database.cluster_id
+        with self._database.write_transaction() as connection:
+            oldest_ms = connection.execute(sa.select(sa.func.min(_audit.c.when_ms)).where(mine)).scalar_one()
+            adopted = 0
+            for page in pages:
+                older = [_as_it_was(self._database.cluster_id, row) for row in page]
+                older = [values for values in older if oldest_ms is None or values["when_ms"] < oldest_ms]
+                for start in range(0, len(older), _BATCH):
+                    connection.execute(sa.insert(_audit), older[start : start + _BATCH])
+                adopted += len(older)
+        return adopted
+
+    def older(self, before_ms: int | None, after_id: int, limit: int) -> list[StoredAuditRecord]:
+        """Return at most `limit` rows with ids above `after_id`, in the order of their ids.
+
+        Only rows older than `before_ms` are returned; None means all rows.
+        """
+        mine = (_audit.c.cluster_id == self._database.cluster_id) & (_audit.c.id > after_id)
+        mine &= sa.true() if before_ms is None else _audit.c.when_ms < before_ms
+        query = sa.select(_audit).where(mine).order_by(_audit.c.id).limit(limit)
+        with self._database.read_connection() as connection:
+            return [_row(values) for values in connection.execute(query).mappings()]
+
+    def remove(self, ids: Sequence[int]) -> None:
+        """Delete the rows with these ids."""
+        mine = _audit.c.cluster_id == self._database.cluster_id
+        for start in range(0, len(ids), _BATCH):
+            with self._database.write_transaction() as connection:
+                connection.execute(sa.delete(_audit).where(mine & _audit.c.id.in_(ids[start : start + _BATCH])))
+
+    def select(
+        self, *, plan: str | None, action: Action | None, topic: str | None, since_ms: int | None, limit: int | None
+    ) -> list[StoredAuditRecord]:
+        """Return the matching rows, oldest first; with `limit`, only the newest `limit` of them."""
+        query = sa.select(_audit).where(_audit.c.cluster_id == self._database.cluster_id)
+        if plan is not None:
+            query = query.where(_audit.c.plan == plan)
+        if action is not None:
+            query = query.where(_audit.c.action == action.value)
+        if topic is not None:
+            query = query.where(_audit.c.topic == topic)
+        if since_ms is not None:
+            query = query.where(_audit.c.when_ms >= since_ms)
+        with self._database.read_connection() as connection:
+            found = connection.execute(query.order_by(_audit.c.id.desc()).limit(limit)).mappings().all()
+        return [_row(values) for values in reversed(found)]
+
+
+def _columns(entry: AuditRecord) -> dict[str, Any]:
+    return {
+        "plan": entry.plan,
+        "chunk": _or(entry.chunk, -1),
+        "topic": _clean(entry.topic or ""),
+        "partition": _or(entry.partition, -1),
+        "broker": _or(entry.broker, -1),
+        "action": entry.action.value,
+        "attempt": entry.attempt,
+        "before": to_column(entry.before),
+        "after": to_column(entry.after),
+        "reason": _clean(entry.reason),
+        "dag_id": _clean_or_none(entry.who.dag_id),
+        "run_id": _clean_or_none(entry.who.run_id),
+        "task_id": _clean_or_none(entry.who.task_id),
+        "try_number": entry.who.try_number,
+        "person": _clean_or_none(entry.who.person),
+        "code": entry.code and entry.code.value,
+    }
+
+
+def _as_it_was(cluster_id: str, row: StoredAuditRecord) -> dict[str, Any]:
+    told = {"when_ms": row.when_ms, "completed_ms": row.completed_ms, "detail": row.detail}
+    return {**_columns(row.entry), **told, "cluster_id": cluster_id, "outcome": row.outcome.value}
+
+
+def _row(values: sa.RowMapping) -> StoredAuditRecord:
+    entry = AuditRecord(
+        action=Action(values["action"]),
+        reason=values["reason"],
+        plan=values["plan"],
+        chunk=_unless(values["chunk"], -1),
+        topic=_unless(values["topic"], ""),
+        partition=_unless(values["partition"], -1),
+        broker=_unless(values["broker"], -1),
+        attempt=values["attempt"],
+        before=from_column(values["before"]),
+        after=from_column(values["after"]),
+        who=Actor(values["dag_id"], values["run_id"], values["task_id"], values["try_number"], values["person"]),
+        code=None if values["code"] is None else Code(values["code"]),
+    )
+    told = {name: values[name] for name in ("id", "when_ms", "completed_ms", "cluster_id", "detail")}
+    return StoredAuditRecord(entry=entry, outcome=Outcome(values["outcome"]), **told)
+
+
+def _or(value: Any, stand_in: Any) -> Any:
+    return stand_in if value is None else value
+
+
+def _unless(value: Any, stand_in: Any) -> Any:
+    return None if value == stand_in else value
+
+
+def _clean(text: str) -> str:
+    # PostgreSQL stores no NUL, and no database stores half a surrogate pair; Kafka's messages may contain both.
+    return text[:_LONGEST].replace("\x00", "").encode(errors="replace").decode()
+
+
+def _clean_or_none(text: str | None) -> str | None:
+    return None if text is None else _clean(text)

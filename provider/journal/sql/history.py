@@ -1,0 +1,149 @@
+"""Tables that no step reads: the history of a cluster's health, the last poll of each watch, and ended plans.
+
+The history has one row per poll of the watch, for plots, and is kept for some days only. The time and host of the last
+poll of each watch can be compared with the clock. The records of plans that ended a while ago are kept out of the tree,
+which each poll reads.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import sqlalchemy as sa
+
+from kafka_steward.errors import DocumentError
+from kafka_steward.journal.records import ENDED, PlanRecord
+from kafka_steward.journal.schema import tables
+from kafka_steward.journal.sql.database import Database, insert_once, now_ms
+
+__all__ = ["EndedPlans", "HealthRows", "Looks"]
+
+
+_health = tables.health
+
+
+class HealthRows:
+    """The health rows of one cluster. Any method may raise JournalUnreachable.
+
+    Times are by the journal's clock, in milliseconds since 1970.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def keep(self, measures: Mapping[str, float], *, every_ms: int, retention_ms: int) -> None:
+        """Add a row unless there is one for this interval of `every_ms`; delete rows older than `retention_ms`."""
+        mine = _health.c.cluster_id == self._database.cluster_id
+        with self._database.write_transaction() as connection:
+            at_ms = connection.execute(sa.select(now_ms())).scalar_one()
+            row = {
+                "cluster_id": self._database.cluster_id,
+                "at_ms": at_ms - at_ms % max(1, every_ms),
+                "measures": json.dumps(dict(measures)),
+            }
+            connection.execute(insert_once(_health, connection.dialect.name), row)
+            connection.execute(sa.delete(_health).where(mine & (_health.c.at_ms < at_ms - retention_ms)))
+
+    def rows(self, *, since_ms: int = 0) -> list[tuple[int, dict[str, float]]]:
+        """Return time and measures of each row from `since_ms` on, oldest first."""
+        mine = (_health.c.cluster_id == self._database.cluster_id) & (_health.c.at_ms >= since_ms)
+        query = sa.select(_health.c.at_ms, _health.c.measures).where(mine).order_by(_health.c.at_ms)
+        with self._database.read_connection() as connection:
+            return [(int(at_ms), json.loads(text)) for at_ms, text in connection.execute(query)]
+
+
+#: Minimum seconds between two updates for the same kind of poll: a watch polls more often than needs to be recorded.
+_NOTED_EVERY_S = 5.0
+
+
+@dataclass
+class Looks:
+    """The poll times of one cluster, as recorded by this process. Any method may raise JournalUnreachable."""
+
+    database: Database
+    clock: Callable[[], float] = time.monotonic
+    _noted_s: dict[str, float] = field(default_factory=dict, init=False, repr=False)
+
+    def note(self, kind: str) -> None:
+        """Record that a poll of this `kind`, such as "failures", succeeded now, unless one was recorded recently."""
+        if self.clock() - self._noted_s.get(kind, -_NOTED_EVERY_S) < _NOTED_EVERY_S:
+            return
+        look, host = tables.look, self.database.host
+        mine = (look.c.cluster_id == self.database.cluster_id) & (look.c.kind == kind) & (look.c.host == host)
+        row = {"cluster_id": self.database.cluster_id, "kind": kind, "host": host, "at_ms": now_ms()}
+        with self.database.write_transaction() as connection:
+            if connection.execute(sa.update(look).where(mine).values(at_ms=now_ms())).rowcount == 0:
+                connection.execute(insert_once(look, connection.dialect.name).values(row))
+        self._noted_s[kind] = self.clock()
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return `{"kind", "host", "at_ms", "age_ms"}` of each poll, the newest first, by the database's clock."""
+        look = tables.look
+        query = sa.select(look.c.kind, look.c.host, look.c.at_ms, (now_ms() - look.c.at_ms).label("age_ms"))
+        query = query.where(look.c.cluster_id == self.database.cluster_id)
+        with self.database.read_connection() as connection:
+            found = connection.execute(query.order_by(look.c.at_ms.desc(), look.c.kind, look.c.host)).mappings()
+            return [dict(row) for row in found]
+
+
+_ended = tables.ended_plan
+
+
+class EndedPlans:
+    """The ended plans of one cluster. Corrupt records are treated as missing."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def put(self, record: PlanRecord, ended_ms: int) -> None:
+        """Store a record, and replace an earlier version of it."""
+        row = {"digest": record.digest, "published_ms": record.published_ms, "ended_ms": ended_ms}
+        row |= {"cluster_id": self._database.cluster_id, "record": record.to_json()}
+        with self._database.write_transaction() as connection:
+            connection.execute(sa.delete(_ended).where(self._of(record.digest)))
+            connection.execute(sa.insert(_ended).values(row))
+
+    def get(self, digest: str) -> PlanRecord | None:
+        """Return the record of one plan; None if it is not in the table."""
+        return next(iter(self._read(sa.select(_ended.c.record).where(self._of(digest)))), None)
+
+    def latest(self, n: int) -> list[PlanRecord]:
+        """Return the `n` most recently published plans, the newest first."""
+        newest_first = _ended.c.published_ms.desc(), _ended.c.digest
+        return self._read(sa.select(_ended.c.record).where(self._mine()).order_by(*newest_first).limit(n))
+
+    def digests(self, *, ended_before_ms: int | None = None) -> list[str]:
+        """Return the digests of all plans, or of those that ended before `ended_before_ms`, sorted."""
+        query = sa.select(_ended.c.digest).where(self._mine())
+        if ended_before_ms is not None:
+            query = query.where(_ended.c.ended_ms < ended_before_ms)
+        with self._database.read_connection() as connection:
+            return list(connection.execute(query.order_by(_ended.c.digest)).scalars())
+
+    def forget(self, digest: str) -> None:
+        """Delete a record, if it exists."""
+        with self._database.write_transaction() as connection:
+            connection.execute(sa.delete(_ended).where(self._of(digest)))
+
+    def _read(self, query: sa.Select[Any]) -> list[PlanRecord]:
+        with self._database.read_connection() as connection:
+            return _readable(connection.execute(query).scalars().all())
+
+    def _mine(self) -> sa.ColumnElement[bool]:
+        return _ended.c.cluster_id == self._database.cluster_id
+
+    def _of(self, digest: str) -> sa.ColumnElement[bool]:
+        return self._mine() & (_ended.c.digest == digest)
+
+
+def _readable(texts: Sequence[str]) -> list[PlanRecord]:
+    found = []
+    for text in texts:
+        with suppress(DocumentError):
+            found.append(replace(PlanRecord.from_json(text, "a row of steward_ended_plan"), revision=ENDED))
+    return found

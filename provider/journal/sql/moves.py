@@ -1,0 +1,193 @@
+"""The table of the moves of plans: assignments before and after, and the state of each partition.
+
+The rows are stored here from publication on, whatever the backend of the tree, so that a rollback does not depend on
+the files in the workspace.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from kafka_steward.assignment import Move, TopicPartition
+from kafka_steward.journal.moves import Cause, MoveRow, MoveState, Phase
+from kafka_steward.journal.schema import tables
+from kafka_steward.journal.sql.database import Database, insert_once, now_ms
+
+__all__ = ["MoveTable"]
+
+
+_move = tables.plan_move
+
+#: Rows per statement: SQLite accepts at most 32766 parameters in one statement.
+_BATCH = 500
+
+
+class MoveTable:
+    """The move rows of one cluster's plans."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+
+    @property
+    def place(self) -> str:
+        """The location of the rows, for messages."""
+        return self.database.place
+
+    def insert_missing(self, digest: str, moves: Sequence[Move]) -> None:
+        """Add a WAITING row for each move that has none; existing rows match, as the digest determines the moves."""
+        self.adopt(digest, [MoveRow(move) for move in moves])
+
+    def adopt(self, digest: str, found: Sequence[MoveRow]) -> None:
+        """Import rows unchanged; existing rows are kept."""
+        rows = [_columns(self.database.cluster_id, digest, row) for row in found]
+        with self.database.write_transaction() as connection:
+            insert = insert_once(_move, connection.dialect.name)
+            for start in range(0, len(rows), _BATCH):
+                connection.execute(insert, rows[start : start + _BATCH])
+
+    def rows(self, digest: str) -> list[MoveRow]:
+        """Return a plan's rows, in plan order."""
+        query = sa.select(_move).where(self._of(digest)).order_by(_move.c.chunk, _move.c.position)
+        with self.database.read_connection() as connection:
+            return [_row(values) for values in connection.execute(query).mappings()]
+
+    def mark(
+        self,
+        digest: str,
+        partitions: Collection[TopicPartition],
+        state: MoveState,
+        detail: str | Mapping[TopicPartition, str],
+        *,
+        attempt: int | None,
+        isr_seen: bool | None,
+        phase: Phase | None = None,
+        stage: int = 0,
+        cause: Cause | None = None,
+        unacknowledged: bool | None = None,
+    ) -> int:
+        """Set the state of some rows, and return the number of rows that exist.
+
+        `attempt`, `isr_seen` and `unacknowledged` are kept if None is passed. `detail` is one text for all partitions,
+        or one per partition.
+        """
+        changes: dict[str, Any] = {"state": state.value}
+        changes |= {"phase": phase and phase.value, "stage": stage, "cause": cause and cause.value}
+        changes["settled_ms"] = now_ms() if state.settled else None
+        if state is MoveState.SUBMITTED:
+            changes["submitted_ms"] = now_ms()
+        kept = {"attempt": attempt, "isr_seen": isr_seen, "unacknowledged": unacknowledged}
+        changes |= {name: value for name, value in kept.items() if value is not None}
+        this = (_move.c.topic == sa.bindparam("of_topic")) & (_move.c.partition == sa.bindparam("of_partition"))
+        update = sa.update(_move).where(self._of(digest) & this).values(changes | {"detail": sa.bindparam("told")})
+        rows = [
+            {"of_topic": name.topic, "of_partition": name.partition, "told": _clean(told)}
+            for name, told in _each(partitions, detail)
+        ]
+        # One update per row, by the key: PostgreSQL would compare a list of names with each row of the plan.
+        with self.database.write_transaction() as connection:
+            return connection.execute(update, rows).rowcount if rows else 0
+
+    def unsettled_chunks(self, digest: str) -> set[int]:
+        """Return the chunks that have a partition in a state that is not settled."""
+        settled = [state.value for state in MoveState if state.settled]
+        query = sa.select(_move.c.chunk).where(self._of(digest) & _move.c.state.not_in(settled)).distinct()
+        with self.database.read_connection() as connection:
+            return set(connection.execute(query).scalars())
+
+    def in_flight(self) -> list[str]:
+        """Return the digests of the plans that have a row in state SUBMITTED, sorted."""
+        submitted = (_move.c.cluster_id == self.database.cluster_id) & (_move.c.state == MoveState.SUBMITTED.value)
+        with self.database.read_connection() as connection:
+            return sorted(connection.execute(sa.select(_move.c.plan).where(submitted).distinct()).scalars())
+
+    def by_others(self, digest: str, partitions: Collection[TopicPartition]) -> list[tuple[str, MoveRow]]:
+        """Return the submissions of these partitions by other plans, with the plans' digests, the latest last."""
+        theirs = (_move.c.cluster_id == self.database.cluster_id) & (_move.c.plan != digest) & (_move.c.attempt > 0)
+        found: list[sa.RowMapping] = []
+        with self.database.read_connection() as connection:
+            for some in _batches(partitions):
+                found += connection.execute(sa.select(_move).where(theirs & _among(some))).mappings()
+        latest_last = sorted(found, key=lambda values: (values["submitted_ms"] or 0, values["plan"]))
+        return [(values["plan"], _row(values)) for values in latest_last]
+
+    def forget(self, digest: str) -> None:
+        """Delete a plan's rows."""
+        with self.database.write_transaction() as connection:
+            connection.execute(sa.delete(_move).where(self._of(digest)))
+
+    def _of(self, digest: str) -> sa.ColumnElement[bool]:
+        return (_move.c.cluster_id == self.database.cluster_id) & (_move.c.plan == digest)
+
+
+def _batches(partitions: Collection[TopicPartition]) -> Iterator[list[TopicPartition]]:
+    names = sorted(set(partitions))
+    for start in range(0, len(names), _BATCH):
+        yield names[start : start + _BATCH]
+
+
+def _among(partitions: Sequence[TopicPartition]) -> sa.ColumnElement[bool]:
+    return sa.tuple_(_move.c.topic, _move.c.partition).in_([tuple(name) for name in partitions])
+
+
+def _each(
+    partitions: Collection[TopicPartition], detail: str | Mapping[TopicPartition, str]
+) -> Iterator[tuple[TopicPartition, str]]:
+    for name in sorted(set(partitions)):
+        yield name, detail if isinstance(detail, str) else detail[name]
+
+
+def _clean(text: str) -> str:
+    return text.replace("\x00", "")
+
+
+def _columns(cluster_id: str, digest: str, row: MoveRow) -> dict[str, Any]:
+    move = row.move
+    return {
+        "cluster_id": cluster_id,
+        "plan": digest,
+        "topic": move.topic,
+        "partition": move.partition,
+        "topic_id": move.topic_id,
+        "before": json.dumps(move.before),
+        "after": json.dumps(move.after),
+        "chunk": move.chunk,
+        "position": move.position,
+        "reason": move.reason,
+        "size_bytes": move.size_bytes,
+        "state": row.state.value,
+        "detail": row.detail,
+        "attempt": row.attempt,
+        "submitted_ms": row.submitted_ms,
+        "settled_ms": row.settled_ms,
+        "isr_seen": row.isr_seen,
+        "phase": row.phase and row.phase.value,
+        "stage": row.stage,
+        "cause": row.cause and row.cause.value,
+        "unacknowledged": row.unacknowledged,
+    }
+
+
+def _row(values: sa.RowMapping) -> MoveRow:
+    move = Move(
+        topic=values["topic"],
+        partition=values["partition"],
+        before=tuple(json.loads(values["before"])),
+        after=tuple(json.loads(values["after"])),
+        chunk=values["chunk"],
+        position=values["position"],
+        reason=values["reason"],
+        topic_id=values["topic_id"],
+        size_bytes=values["size_bytes"],
+    )
+    as_stored = ("detail", "attempt", "submitted_ms", "settled_ms", "isr_seen", "stage", "unacknowledged")
+    return MoveRow(
+        move=move,
+        state=MoveState(values["state"]),
+        phase=None if values["phase"] is None else Phase(values["phase"]),
+        cause=None if values["cause"] is None else Cause(values["cause"]),
+        **{name: values[name] for name in as_stored},
+    )

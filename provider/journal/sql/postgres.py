@@ -1,0 +1,159 @@
+"""Connections to PostgreSQL on which every response has a time limit, whichever component stops responding.
+
+There are three kinds of failure, each with its own remedy. A statement takes too long: the server aborts it
+(`statement_timeout`, `lock_timeout`). The network drops packets: the kernel closes the connection (`tcp_user_timeout`,
+keepalives). A peer acknowledges packets and never responds, such as a proxy or a suspended server: only the client can
+detect that, so psycopg's wait for a response has a deadline here. A response that is still arriving may take longer.
+
+An idle connection may have been lost unnoticed: it is tested before it is used.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Generator
+from typing import Any, TypeVar, cast
+
+import psycopg
+import sqlalchemy as sa
+from psycopg import pq
+
+from kafka_steward.errors import SettingError
+
+__all__ = ["let_take_long", "postgres_engine", "unknown_parameters"]
+
+
+#: Seconds for a statement, including the wait for a lock: the server's own error arrives before our deadline.
+_STATEMENT_S = 15
+
+#: Seconds without a byte from the server after which a connection is closed.
+_SILENCE_S = _STATEMENT_S + 3
+
+#: Seconds for a liveness test, and for a new connection. Each plus `_SILENCE_S` is less than 30.
+_PING_S, _CONNECT_S = 5, 10
+
+#: Seconds for each statement of an upgrade, and for the wait until another process has upgraded.
+_UPGRADE_S, _OTHERS_UPGRADE_S = 600, 25
+
+#: PostgreSQL aborts a transaction whose process was suspended in the middle, so that it blocks others no longer.
+_OPTIONS = (
+    f"-c lock_timeout={_STATEMENT_S}s -c statement_timeout={_STATEMENT_S}s -c idle_in_transaction_session_timeout=60s"
+)
+
+#: libpq's parameters; a parameter in the URL takes precedence.
+_PARAMETERS = {
+    "connect_timeout": _CONNECT_S,
+    "keepalives_idle": 10,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": _SILENCE_S * 1000,
+}
+
+_FRESH = "steward_fresh"
+
+Answer = TypeVar("Answer")
+
+
+class BoundedConnection(psycopg.Connection[Any]):
+    """A psycopg connection that is closed when the server sends nothing for `silence_s` seconds during a call.
+
+    The call then raises psycopg.OperationalError.
+    """
+
+    silence_s: float = _SILENCE_S
+
+    def wait(self, gen: Any, *arguments: Any, **options: Any) -> Any:
+        """Wait as psycopg does, with a deadline: psycopg resumes `gen` every 0.1 s even if the socket is not ready."""
+        try:
+            return super().wait(_until_silent(gen, self.silence_s), *arguments, **options)
+        except _Silent as error:
+            # The response may still arrive: no later statement may mistake it for its own.
+            self.close()
+            raise psycopg.OperationalError(f"no answer within {self.silence_s:g} s") from error
+
+    def is_alive(self) -> bool:
+        """Return whether the server responds to a query outside any transaction."""
+        usual, self.silence_s = self.silence_s, _PING_S
+        try:
+            self.autocommit = True
+            self.execute("SELECT 1")
+            self.autocommit = False
+        except psycopg.Error:
+            return False
+        finally:
+            self.silence_s = usual
+        return True
+
+
+class _Silent(Exception):
+    """The server sent nothing for too long."""
+
+
+def _until_silent(waiting: Generator[Any, Any, Answer], silence_s: float) -> Generator[Any, Any, Answer]:
+    """Run psycopg's generator; raise `_Silent` when its socket has not been ready for `silence_s` seconds."""
+    try:
+        wanted = next(waiting)
+        since = time.monotonic()
+        while True:
+            ready = yield wanted
+            if ready:
+                since = time.monotonic()
+            elif time.monotonic() - since > silence_s:
+                raise _Silent
+            wanted = waiting.send(ready)
+    except StopIteration as end:
+        return cast("Answer", end.value)
+
+
+def postgres_engine(url: sa.URL) -> sa.Engine:
+    """Return an engine for `url` whose connections are `BoundedConnection`s.
+
+    Raises SettingError for a parameter that libpq does not know, and ImportError if psycopg is not installed.
+    """
+    unknown = unknown_parameters(url.query)
+    if unknown:
+        raise SettingError(
+            f"The journal's URL has the parameter {unknown[0]}, which libpq does not know; remove it, or mend its "
+            "spelling."
+        )
+    engine = sa.create_engine(url, connect_args=_arguments(url), pool_timeout=_SILENCE_S, hide_parameters=True)
+    sa.event.listen(engine, "do_connect", _connect)
+    sa.event.listen(engine, "connect", _mark_fresh)
+    sa.event.listen(engine, "checkout", _check_alive)
+    return engine
+
+
+def unknown_parameters(names: Collection[str]) -> list[str]:
+    """Return the elements of `names` that are not connection parameters of libpq, sorted."""
+    return sorted(set(names) - {each.keyword.decode() for each in pq.Conninfo.get_defaults()})
+
+
+def let_take_long(connection: sa.Connection, *, others: bool) -> None:
+    """Raise the time-outs of this transaction to those of an upgrade: our own, or one by another process (`others`)."""
+    bound_s = _OTHERS_UPGRADE_S if others else _UPGRADE_S
+    for setting in ("lock_timeout", "statement_timeout"):
+        connection.execute(sa.text(f"SET LOCAL {setting} = '{bound_s}s'"))
+    bounded = cast("BoundedConnection", connection.connection.driver_connection)
+    bounded.silence_s = bound_s + _SILENCE_S - _STATEMENT_S
+
+
+def _arguments(url: sa.URL) -> dict[str, Any]:
+    given = url.query.get("options", ())
+    # The later of two options takes precedence: the one in the URL.
+    options = " ".join([_OPTIONS, *([given] if isinstance(given, str) else given)])
+    return {**{name: value for name, value in _PARAMETERS.items() if name not in url.query}, "options": options}
+
+
+def _connect(_dialect: object, _record: object, arguments: Any, parameters: dict[str, Any]) -> BoundedConnection:
+    return BoundedConnection.connect(*arguments, **parameters)
+
+
+def _mark_fresh(_connection: object, record: Any) -> None:
+    record.info[_FRESH] = True
+
+
+def _check_alive(connection: BoundedConnection, record: Any, _proxy: object) -> None:
+    connection.silence_s = _SILENCE_S  # an upgrade on this connection may have raised it
+    if not record.info.pop(_FRESH, False) and not connection.is_alive():
+        # The pool's other connections are probably lost, too: testing each one would wait for a time-out each time.
+        raise sa.exc.InvalidatePoolError("the connection does not answer any more")

@@ -1,0 +1,216 @@
+"""The tree in one SQL table: the WHERE clause compares versions, and the same transaction allocates ids."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
+
+from kafka_steward.errors import NodeExists, NodeMissing, VersionConflict
+from kafka_steward.journal.codec import MAX_NUMBER
+from kafka_steward.journal.paths import checked_path
+from kafka_steward.journal.schema import tables
+from kafka_steward.journal.sql.database import IDS, Database, now_ms
+from kafka_steward.journal.tree import MAX_BYTES, Node, checked_data
+
+__all__ = ["SqlTree"]
+
+
+_node = tables.node
+
+#: Paths per statement: SQLite accepts at most 32766 parameters in one statement.
+_BATCH = 500
+
+
+class _Text(sa.sql.functions.FunctionElement[Any]):
+    """A text column with untrusted content: SQLite stores any bytes, and its driver fails to return invalid text."""
+
+    inherit_cache = True
+
+
+@compiles(_Text, "sqlite")
+def _bytes_on_sqlite(element: _Text, compiler: SQLCompiler, **options: Any) -> str:
+    return f"CAST({compiler.process(element.clauses, **options)} AS BLOB)"
+
+
+@compiles(_Text, "postgresql")
+def _text_on_postgresql(element: _Text, compiler: SQLCompiler, **options: Any) -> str:
+    return str(compiler.process(element.clauses, **options))
+
+
+#: One character more than the maximum is read: it shows that the document is too long.
+_DATA = sa.func.substr(_node.c.data, 1, MAX_BYTES + 1)
+
+_COLUMNS = (
+    _Text(_node.c.path).label("path"),
+    _Text(_DATA).label("data"),
+    _node.c.version,
+    _node.c.created_id,
+    _node.c.modified_id,
+    _node.c.created_ms,
+    _node.c.modified_ms,
+)
+
+
+class SqlTree:
+    """A `Tree` on SQLite or PostgreSQL."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+
+    def now_ms(self) -> int:
+        """Return the time of the database's clock."""
+        with self.database.read_connection() as connection:
+            return int(connection.execute(sa.select(now_ms())).scalar_one())
+
+    def create(self, path: str, data: str) -> Node:
+        """Create a node, as specified by `Tree.create`."""
+        checked_data(checked_path(path), data)
+        with self.database.write_transaction() as connection:
+            if self._exists(connection, path):
+                raise NodeExists(f"{path} exists already; read it before changing it.")
+            return self._insert(connection, path, data)
+
+    def create_sequential(self, prefix: str, data: str) -> Node:
+        """Create a numbered node, as specified by `Tree.create_sequential`."""
+        checked_data(checked_path(f"{prefix}0"), data)
+        with self.database.write_transaction() as connection:
+            number = self.database.next_number(connection, f"sequence {prefix}") - 1
+            return self._insert(connection, f"{prefix}{number:010d}", data)
+
+    def get(self, path: str) -> Node | None:
+        """Return a node, as specified by `Tree.get`."""
+        with self.database.read_connection() as connection:
+            row = connection.execute(sa.select(*_COLUMNS).where(self._at(path))).one_or_none()
+            return None if row is None else _read(row)
+
+    def set(self, path: str, data: str, *, version: int) -> Node:
+        """Change a node, as specified by `Tree.set`."""
+        checked_data(checked_path(path), data)
+        with self.database.write_transaction() as connection:
+            changed = {
+                "data": data,
+                "version": _node.c.version + 1,
+                "modified_id": self.database.next_number(connection, IDS),
+                "modified_ms": now_ms(),
+            }
+            same = self._at(path) & (_node.c.version == version)
+            row = connection.execute(sa.update(_node).where(same).values(changed).returning(*_COLUMNS)).one_or_none()
+            if row is None:
+                raise self._conflict(connection, path, version)
+            return _read(row)
+
+    def delete(self, path: str, *, version: int) -> None:
+        """Delete a node, as specified by `Tree.delete`."""
+        with self.database.write_transaction() as connection:
+            same = self._at(path) & (_node.c.version == version)
+            if connection.execute(sa.delete(_node).where(same)).rowcount == 0:
+                raise self._conflict(connection, path, version)
+
+    def children(self, path: str) -> list[str]:
+        """Return the names of children, as specified by `Tree.children`."""
+        below = "/" if path == "/" else f"{checked_path(path)}/"
+        with self.database.read_connection() as connection:
+            paths = connection.execute(sa.select(_Text(_node.c.path)).where(self._within(below))).scalars().all()
+        return sorted({_text(found)[len(below) :].partition("/")[0] for found in paths})
+
+    def below(self, path: str) -> list[Node]:
+        """Return the documents directly below a path, as specified by `Tree.below`."""
+        below = f"{checked_path(path)}/"
+        with self.database.read_connection() as connection:
+            rows = connection.execute(sa.select(*_COLUMNS).where(self._within(below))).all()
+        nodes = (_read(row) for row in rows)
+        return sorted((node for node in nodes if "/" not in node.path[len(below) :]), key=lambda node: node.path)
+
+    def read(self, paths: Sequence[str]) -> list[Node | None]:
+        """Return the documents at several paths, as specified by `Tree.read`."""
+        found: dict[str, Node] = {}
+        with self.database.read_connection() as connection:
+            for start in range(0, len(paths), _BATCH):
+                some = [checked_path(path) for path in paths[start : start + _BATCH]]
+                query = sa.select(*_COLUMNS).where(self._mine() & _node.c.path.in_(some))
+                found |= {node.path: node for node in map(_read, connection.execute(query))}
+        return [found.get(path) for path in paths]
+
+    def created_ids(self, paths: Sequence[str]) -> list[int | None]:
+        """Return the created ids of several documents, as specified by `Tree.created_ids`."""
+        found: dict[str, int] = {}
+        with self.database.read_connection() as connection:
+            for start in range(0, len(paths), _BATCH):
+                some = [checked_path(path) for path in paths[start : start + _BATCH]]
+                chosen = self._mine() & _node.c.path.in_(some)
+                query = sa.select(_Text(_node.c.path).label("path"), _node.c.created_id).where(chosen)
+                found |= {_text(path): _number(number) for path, number in connection.execute(query)}
+        return [found.get(path) for path in paths]
+
+    def subtree(self, path: str, most: int) -> list[Node]:
+        """Return the documents at and below a path, as specified by `Tree.subtree`."""
+        deepest = sa.func.length(_node.c.path).desc()
+        chosen = (self._mine() & (_node.c.path == path)) | self._within(f"{path}/")
+        with self.database.read_connection() as connection:
+            return [
+                _read(row)
+                for row in connection.execute(sa.select(*_COLUMNS).where(chosen).order_by(deepest).limit(most))
+            ]
+
+    def discard(self, node: Node) -> bool:
+        """Delete a node of any name, as specified by `Tree.discard`."""
+        same = self._mine() & (_node.c.path == node.path) & (_node.c.version == node.version)
+        with self.database.write_transaction() as connection:
+            return bool(connection.execute(sa.delete(_node).where(same)).rowcount)
+
+    def close(self) -> None:
+        """Do nothing: the database belongs to the journal, which closes it."""
+
+    def _at(self, path: str) -> sa.ColumnElement[bool]:
+        return self._mine() & (_node.c.path == checked_path(path))
+
+    def _mine(self) -> sa.ColumnElement[bool]:
+        return _node.c.cluster_id == self.database.cluster_id
+
+    def _within(self, below: str) -> sa.ColumnElement[bool]:
+        after = f"{below[:-1]}0"  # "0" is the character that follows "/"
+        return self._mine() & (_node.c.path > below) & (_node.c.path < after)
+
+    def _exists(self, connection: sa.Connection, path: str) -> bool:
+        return connection.execute(sa.select(_node.c.version).where(self._at(path))).first() is not None
+
+    def _insert(self, connection: sa.Connection, path: str, data: str) -> Node:
+        number = self.database.next_number(connection, IDS)
+        created_ms = connection.execute(sa.select(now_ms())).scalar_one()
+        values = {
+            "cluster_id": self.database.cluster_id,
+            "path": path,
+            "data": data,
+            "version": 0,
+            "created_id": number,
+            "modified_id": number,
+            "created_ms": created_ms,
+            "modified_ms": created_ms,
+        }
+        row = connection.execute(sa.insert(_node).values(values).returning(*_COLUMNS)).one()
+        return _read(row)
+
+    def _conflict(self, connection: sa.Connection, path: str, version: int) -> NodeMissing | VersionConflict:
+        if self._exists(connection, path):
+            return VersionConflict(f"{path} was changed since version {version} was read; read it again.")
+        return NodeMissing(f"{path} does not exist any more; read again before changing it.")
+
+
+def _read(row: Sequence[Any]) -> Node:
+    """Return the node in an untrusted row: a column may contain values that its type does not allow."""
+    path, data, *numbers = row
+    version, created_id, modified_id, created_ms, modified_ms = (_number(each) for each in numbers)
+    times = (min(max(each, 0), MAX_NUMBER) for each in (created_ms, modified_ms))
+    return Node(_text(path), _text(data), version, created_id, modified_id, *times)
+
+
+def _text(value: Any) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+
+
+def _number(value: Any) -> int:
+    return value if isinstance(value, int) else 0

@@ -1,0 +1,225 @@
+"""Opening a journal: the backend for each URL, the one-host rule of SQLite, and an error message for each failure."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from kafka_steward.errors import PlanError
+from kafka_steward.journal.audit import Audit
+from kafka_steward.journal.locks import LIFE_MS, FencingStore, PlanSlot, StepLock
+from kafka_steward.journal.plans import Plans
+from kafka_steward.journal.tree import Tree
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from kafka_steward.journal.identity import Identity, Openings
+    from kafka_steward.journal.sql.database import Database
+    from kafka_steward.journal.sql.history import HealthRows, Looks
+    from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
+
+__all__ = ["Journal", "open_journal"]
+
+
+class Journal:
+    """The durable record of one cluster. Thread-safe; as a context manager it closes itself."""
+
+    def __init__(
+        self,
+        cluster_id: str,
+        *,
+        tree: Tree,
+        audit: Audit,
+        plans: Plans,
+        together: Callable[[], AbstractContextManager[object]],
+        close: Callable[[], None],
+        guard: FencingStore | None = None,
+        health: HealthRows | None = None,
+        openings: Openings | None = None,
+        looks: Looks | None = None,
+        identity: Identity | None = None,
+        reunite: Callable[[], Identity] | None = None,
+    ) -> None:
+        self.cluster_id = cluster_id
+        self.tree = tree
+        self.audit = audit
+        self.plans = plans
+        self.slot = PlanSlot(tree)
+        self.together = together
+        #: Health measures for plots; None for a journal without a database.
+        self.health = health
+        #: The hosts that opened the journal; None for a journal without a database.
+        self.openings = openings
+        #: The time of each watch's last poll; None for a journal without a database.
+        self.looks = looks
+        #: The identity that both halves contain; None if the journal was opened without comparing them.
+        self.identity = identity
+        self._reunite = reunite
+        self._close = close
+        self._guard = guard
+
+    def __repr__(self) -> str:
+        return f"Journal(cluster_id={self.cluster_id!r})"
+
+    def now_ms(self) -> int:
+        """Return the time of the journal's clock, in milliseconds since 1970."""
+        return self.tree.now_ms()
+
+    def note_look(self, kind: str) -> None:
+        """Record that the watch's poll of this `kind` succeeded now, if the journal has a database for it."""
+        if self.looks is not None:
+            self.looks.note(kind)
+
+    def must_be_of(self, cluster_id: str) -> None:
+        """Raise PlanError if this is the journal of another cluster."""
+        if self.cluster_id != cluster_id:
+            raise PlanError(
+                f"The journal is of cluster {self.cluster_id}, and this is {cluster_id}; open the journal of this "
+                "cluster."
+            )
+
+    def step_lock(self, owner: str, *, life_ms: int = LIFE_MS) -> StepLock:
+        """Return the step lock, to be used as a context manager. `owner` names the process in messages."""
+        return StepLock(self.tree, owner, life_ms=life_ms, guard=self._guard)
+
+    def reunite(self) -> Identity | None:
+        """Bind rows and tree to each other by a new id; from then on, any other journal that shares a half is refused.
+
+        Returns the new identity; for a journal without a database, the identity is unchanged. Raises
+        JournalUnreachable.
+        """
+        if self._reunite is not None:
+            self.identity = self._reunite()
+        return self.identity
+
+    def close(self) -> None:
+        """Close all connections. Harmless when called twice."""
+        self.tree.close()
+        self._close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def open_journal(
+    url: str,
+    cluster_id: str,
+    *,
+    host: str | None = None,
+    zookeeper: ZooKeeperOptions | None = None,
+    compare: bool = True,
+) -> Journal:
+    """Open the journal of a cluster, and create or upgrade its tables.
+
+    `url` is an SQLAlchemy URL: `sqlite:////path/journal.db` or `postgresql+psycopg://user:password@host/name`. `host`
+    is this machine's name, by default the one that the operating system reports; an SQLite journal belongs to the first
+    host that opens it. With `zookeeper` the tree is kept in ZooKeeper, at the paths of the KIPs; the rows of plans and
+    the audit trail stay in SQL. Both halves contain the journal's id. Unless `compare` is False, the two ids are
+    compared, and this host is recorded.
+
+    Raises SettingError for an unusable URL, JournalUnreachable when the database or ZooKeeper does not answer,
+    WrongCluster when ZooKeeper belongs to another cluster, WrongJournal when rows and tree do not belong to one
+    journal, and JournalError when the database belongs to another host, cannot be written, or was written by a newer
+    Kafka Steward.
+    """
+    # SQLAlchemy is imported only here, so that parsing a DAG does not import it.
+    from kafka_steward.journal.sql.engine import open_database  # noqa: PLC0415
+
+    database = open_database(url, cluster_id, host or platform.node())
+    try:
+        return _in_zookeeper(database, zookeeper, compare) if zookeeper else _in_sql(database, compare)
+    except BaseException:
+        database.close()
+        raise
+
+
+def _in_sql(database: Database, compare: bool) -> Journal:
+    from kafka_steward.journal.sql.audit import AuditTable  # noqa: PLC0415
+    from kafka_steward.journal.sql.history import EndedPlans, HealthRows  # noqa: PLC0415
+    from kafka_steward.journal.sql.moves import MoveTable  # noqa: PLC0415
+    from kafka_steward.journal.sql.tree import SqlTree  # noqa: PLC0415
+
+    tree, together = SqlTree(database), database.write_transaction
+    identity = _identified(database, tree, None) if compare else None
+    return Journal(
+        database.cluster_id,
+        tree=tree,
+        audit=Audit(AuditTable(database)),
+        plans=Plans(tree, MoveTable(database), EndedPlans(database), database.cluster_id, together),
+        together=together,
+        close=database.close,
+        health=HealthRows(database),
+        openings=_openings(database),
+        looks=_looks(database),
+        identity=identity,
+        reunite=partial(_reunited, database, tree, None),
+    )
+
+
+def _in_zookeeper(database: Database, options: ZooKeeperOptions, compare: bool) -> Journal:
+    from kafka_steward.journal.sql.audit import AuditTable  # noqa: PLC0415
+    from kafka_steward.journal.sql.database import SqlFencingStore  # noqa: PLC0415
+    from kafka_steward.journal.sql.history import EndedPlans, HealthRows  # noqa: PLC0415
+    from kafka_steward.journal.sql.moves import MoveTable  # noqa: PLC0415
+    from kafka_steward.journal.zookeeper.tree import ZkTree  # noqa: PLC0415
+
+    tree = ZkTree(options)
+    try:
+        tree.refuse_unless(database.cluster_id)
+        identity = _identified(database, tree, options) if compare else None
+        tree.close_open_nodes()
+    except BaseException:
+        tree.close()
+        raise
+    tables = MoveTable(database), EndedPlans(database)
+    plans = Plans(tree, *tables, database.cluster_id, nullcontext, rows_together=database.write_transaction)
+    return Journal(
+        database.cluster_id,
+        tree=tree,
+        audit=Audit(AuditTable(database)),
+        plans=plans,
+        together=nullcontext,
+        close=database.close,
+        guard=SqlFencingStore(database),
+        health=HealthRows(database),
+        openings=_openings(database),
+        looks=_looks(database),
+        identity=identity,
+        reunite=partial(_reunited, database, tree, options),
+    )
+
+
+def _identified(database: Database, tree: Tree, options: ZooKeeperOptions | None) -> Identity:
+    from kafka_steward.journal.identity import identify  # noqa: PLC0415
+
+    identity = identify(database, tree, options.place if options else None)
+    _openings(database).note(database.host)
+    return identity
+
+
+def _reunited(database: Database, tree: Tree, options: ZooKeeperOptions | None) -> Identity:
+    from kafka_steward.journal.identity import reunite  # noqa: PLC0415
+
+    return reunite(database, tree, options.place if options else None)
+
+
+def _looks(database: Database) -> Looks:
+    from kafka_steward.journal.sql.history import Looks  # noqa: PLC0415
+
+    return Looks(database)
+
+
+def _openings(database: Database) -> Openings:
+    from kafka_steward.journal.identity import Openings  # noqa: PLC0415
+
+    return Openings(database)

@@ -1,0 +1,386 @@
+"""Requests to ZooKeeper, and the access control lists of the journal's nodes.
+
+There is one connection, with a time limit for each request; errors are one-line messages.
+
+With digest credentials, the nodes that we create are readable by everyone and writable by us alone. Nodes that were
+created earlier without credentials are writable by everyone: they are closed when a process first opens the journal.
+Children are closed before their parent. A closed parent therefore implies that all nodes below it are closed, and the
+next process checks the roots only.
+
+Two nodes are not ours: `/admin`, where Kafka keeps nodes of its own, and `/admin/reassign_partitions`, which Kafka
+changes and deletes while it executes it. They have Kafka's ACL, or none.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import Any
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import (
+    AuthFailedError,
+    BadVersionError,
+    ConnectionClosedError,
+    ConnectionLoss,
+    KazooException,
+    NoAuthError,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    SessionExpiredError,
+)
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol.serialization import Auth
+from kazoo.security import ACL, OPEN_ACL_UNSAFE, Permissions, make_acl, make_digest_acl
+from kazoo.security import Id as Identity
+
+from kafka_steward.errors import (
+    JournalError,
+    JournalUnreachable,
+    NodeExists,
+    NodeMissing,
+    SettingError,
+    VersionConflict,
+)
+from kafka_steward.journal import paths
+from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
+
+__all__ = [
+    "ClosedNodes",
+    "EnsuredPath",
+    "ROOTS",
+    "ZkSession",
+    "conflict",
+    "forbidden",
+    "is_hidden",
+    "kafkas_model",
+    "missing",
+    "our_acl",
+    "start_client",
+    "stop_client",
+]
+
+
+_ADMIN = "/admin"
+
+#: The nodes under which our documents and the KIPs' are.
+ROOTS = (
+    "/steward",
+    paths.FAILED_BROKERS,
+    paths.ROLLING_BOUNCE,
+    paths.REASSIGN_CANCEL,
+    paths.CANCEL_IN_PROGRESS,
+    paths.REASSIGNMENT_REQUESTS,
+    paths.REASSIGN_QUEUE,
+    paths.REASSIGN_CHUNKS,
+    paths.REASSIGNMENTS,
+)
+
+_EVERYONE = Identity("world", "anyone")
+
+_CHANGES = Permissions.WRITE | Permissions.CREATE | Permissions.DELETE | Permissions.ADMIN
+
+#: The number of concurrent requests.
+_AT_ONCE = 500
+
+#: The limits, per opening, on the number and depth of nodes to close; the next opening of the journal continues.
+_MOST, _DEEPEST = 50_000, 12
+
+
+def our_acl(digest: str | None) -> list[ACL] | None:
+    """Return the ACL of our nodes: all rights for the creator, read for others. None without a digest: open to all."""
+    if not digest:
+        return None
+    user, _, password = digest.partition(":")
+    return [make_digest_acl(user, password, all=True), make_acl("world", "anyone", read=True)]
+
+
+def kafkas_model(path: str) -> str | None:
+    """Return the node whose ACL `path` must have because Kafka changes and deletes it; None if `path` is ours."""
+    return _ADMIN if path == paths.REASSIGN_PARTITIONS else None
+
+
+def is_hidden(acls: Sequence[ACL]) -> bool:
+    """Return whether ZooKeeper replaced a digest by `x`, as it does for clients that may not change the ACL."""
+    return any(acl.id.scheme == "digest" and acl.id.id.endswith(":x") for acl in acls)
+
+
+class EnsuredPath:
+    """A node to create if it is missing, with its parents. It has the `get` of a kazoo async result."""
+
+    def __init__(self, client: Any, path: str) -> None:
+        self._client, self._path = client, path
+
+    def get(self, timeout: float) -> None:
+        """Create the node. Each request completes within `timeout` seconds, or raises kazoo's error."""
+        names = self._path.strip("/").split("/")
+        for depth in range(1, len(names) + 1):
+            path = "/" + "/".join(names[:depth])
+            # Kafka without credentials creates /admin with the same ACL: it adds nodes of its own below it.
+            acl = OPEN_ACL_UNSAFE if path == _ADMIN else None
+            try:
+                self._client.create_async(path, acl=acl).get(timeout=timeout)
+            except NodeExistsError:
+                continue
+            except NoAuthError:
+                # ZooKeeper checks the right to create before it looks whether the node exists already.
+                if self._client.exists_async(path).get(timeout=timeout) is None:
+                    raise
+
+
+class ClosedNodes:
+    """The closing of our nodes to other clients. It has the `get` of a kazoo async result."""
+
+    def __init__(self, client: Any, acl: Sequence[ACL], most: int = _MOST) -> None:
+        self._client, self._acl, self._may = client, list(acl), most
+        self._left = 0
+        self._timeout = 0.0
+
+    def get(self, timeout: float) -> int:
+        """Close the open nodes; return the number of nodes that stay open. Raises kazoo's errors."""
+        self._timeout = timeout
+        self._close(ROOTS)
+        return self._left
+
+    def _close(self, wanted: Sequence[str]) -> None:
+        """Close the open nodes among `wanted`, each after the nodes below it."""
+        for start in range(0, len(wanted), _AT_ONCE):
+            batch = wanted[start : start + _AT_ONCE]
+            answers = self._answers([self._client.get_acls_async(path) for path in batch])
+            opened = [
+                (path, found[1])
+                for path, found in zip(batch, answers, strict=True)
+                if found is not None and _is_open(found[0])
+            ]
+            whole = [path for path, stat in opened if self._is_closed_below(path, stat) and self._may_close()]
+            changed = self._answers([self._client.set_acls_async(path, self._acl) for path in whole])
+            self._left += len(opened) - sum(answer is not None for answer in changed)
+
+    def _is_closed_below(self, path: str, stat: Any) -> bool:
+        if not stat.numChildren:
+            return True
+        if path.count("/") >= _DEEPEST:
+            return False
+        left = self._left
+        names = self._answer(self._client.get_children_async(path)) or []
+        self._close([f"{path}/{name}" for name in names])
+        return self._left == left
+
+    def _may_close(self) -> bool:
+        self._may -= 1
+        return self._may >= 0
+
+    def _answers(self, asked: Sequence[Any]) -> list[Any]:
+        """Return the result of each request; None for a node that is missing or that we may not change."""
+        return [self._answer(each) for each in asked]
+
+    def _answer(self, asked: Any) -> Any:
+        with suppress(NoNodeError, NoAuthError):
+            return asked.get(timeout=self._timeout)
+        return None
+
+
+def _is_open(acls: Sequence[ACL]) -> bool:
+    return any(acl.id == _EVERYONE and acl.perms & _CHANGES for acl in acls)
+
+
+class ZkSession:
+    """A connection that is opened on first use, and opened again after a time-out or a fork.
+
+    Sessions may end and be replaced: nothing here depends on one, neither a watch nor an ephemeral node.
+    """
+
+    def __init__(self, options: ZooKeeperOptions) -> None:
+        self._options = options
+        self._client: Any = None
+        self._pid = os.getpid()
+        self._opening = threading.Lock()
+
+    def call(self, ask: Callable[[Any], Any], path: str = "", version: int = 0, *, doing: str = "change") -> Any:
+        """Send one request and return its result within the time-out.
+
+        `ask` makes the request; `path`, `version` and `doing` are for error messages. Raises NodeExists, NodeMissing,
+        VersionConflict, JournalError, SettingError when the chroot or a certificate does not exist, and
+        JournalUnreachable: it is then unknown whether a change was made, but it is not made later.
+        """
+        with _in_words(self._options, path, version, doing):
+            client = self._connected()
+            try:
+                return ask(client).get(timeout=self._options.timeout_s)
+            except KazooTimeoutError:
+                # kazoo queues requests until the connection is restored: ours must not be sent then.
+                self._drop(client)
+                raise
+
+    def retry_read(self, ask: Callable[[Any], Any], path: str = "", *, doing: str = "read") -> Any:
+        """Send an idempotent request, such as a read; send it again if the session ended during it."""
+        try:
+            return self.call(ask, path, doing=doing)
+        except JournalUnreachable as error:
+            if not isinstance(error.__cause__, ConnectionLoss | SessionExpiredError | ConnectionClosedError):
+                raise
+            self._drop(self._client)
+            return self.call(ask, path, doing=doing)
+
+    def read(self, paths: Sequence[str]) -> list[Any]:
+        """Return data and stat of each path, read concurrently; None for a node that does not exist."""
+        return self._each(paths, lambda client, path: client.get_async(path))
+
+    def stats(self, paths: Sequence[str]) -> list[Any]:
+        """Return the stat of each path, read concurrently; None for a node that does not exist."""
+        return self._each(paths, lambda client, path: client.exists_async(path))
+
+    def _each(self, paths: Sequence[str], request: Callable[[Any, str], Any]) -> list[Any]:
+        found: list[Any] = []
+        for start in range(0, len(paths), _AT_ONCE):
+            found += self.retry_read(partial(PipelinedReads.of, paths[start : start + _AT_ONCE], request))
+        return found
+
+    def close(self) -> None:
+        """Close the connection. Harmless when called twice."""
+        with self._opening:
+            client, self._client = self._client, None
+            if client is not None and self._pid == os.getpid():
+                stop_client(client)
+
+    def _drop(self, client: Any) -> None:
+        with self._opening:
+            if self._client is client:
+                self._client = None
+        if client is not None:
+            stop_client(client)
+
+    def _connected(self) -> Any:
+        with self._opening:
+            if self._pid != os.getpid():
+                # The session belongs to the parent process: drop the reference without closing it.
+                self._client, self._pid = None, os.getpid()
+            if self._client is None:
+                self._client = start_client(self._options)
+            return self._client
+
+
+class PipelinedReads:
+    """Concurrent requests as one kazoo async result; the result for a missing node is None."""
+
+    def __init__(self, asked: Sequence[Any]) -> None:
+        self._asked = asked
+
+    @classmethod
+    def of(cls, paths: Sequence[str], request: Callable[[Any, str], Any], client: Any) -> PipelinedReads:
+        """Send the request for each path."""
+        return cls([request(client, path) for path in paths])
+
+    def get(self, timeout: float) -> list[Any]:
+        """Return all results within `timeout` seconds. Raises kazoo's error for the first request that fails."""
+        deadline = time.monotonic() + timeout
+        return [self._answer(each, max(0.0, deadline - time.monotonic())) for each in self._asked]
+
+    def _answer(self, asked: Any, timeout: float) -> Any:
+        try:
+            return asked.get(timeout=timeout)
+        except (NoNodeError, NoAuthError):
+            return None  # missing, or unreadable for us by its ACL: one such node must not hide the others
+
+
+class _NoSecrets(logging.Filter):
+    """A filter that removes kazoo's records about the credentials that it sends, and about a session's password."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether to log the record."""
+        given = record.args if isinstance(record.args, tuple) else ()
+        return record.levelno >= logging.DEBUG and not any(isinstance(each, Auth) for each in given)
+
+
+#: A separate logger, so that the filter does not affect other kazoo clients in this process.
+_log = logging.getLogger("kazoo.client.steward")
+
+_log.addFilter(_NoSecrets())
+
+
+def start_client(options: ZooKeeperOptions) -> Any:
+    """Return a connected kazoo client, under the chroot. Raises kazoo's errors.
+
+    Raises SettingError when the chroot does not exist: a misspelled one would be a new, empty journal.
+    """
+    client = KazooClient(
+        hosts=options.servers,
+        timeout=options.timeout_s,
+        auth_data=[("digest", options.digest)] if options.digest else None,
+        default_acl=our_acl(options.digest),
+        logger=_log,
+        **options.kazoo_tls(),
+    )
+    try:
+        client.start(timeout=options.timeout_s)
+        if options.chroot:
+            _enter(client, options)
+    except BaseException:
+        stop_client(client)
+        raise
+    return client
+
+
+def _enter(client: Any, options: ZooKeeperOptions) -> None:
+    try:
+        found = client.exists_async(options.chroot).get(timeout=options.timeout_s)
+    except ValueError as error:  # an invalid path
+        raise SettingError(f"The setting zookeeper is {options.hosts}, whose chroot is no path ({error}).") from error
+    except NoAuthError as error:
+        raise forbidden(f"ZooKeeper at {options.servers}", f"read the chroot {options.chroot}") from error
+    if found is None:
+        raise SettingError(
+            f"The chroot {options.chroot} does not exist in ZooKeeper at {options.servers}; mend the setting "
+            "zookeeper, which is the brokers' zookeeper.connect, or create that node if no Kafka is to be there."
+        )
+    client.chroot = options.chroot
+
+
+def stop_client(client: Any) -> None:
+    """Stop a client's session and threads."""
+    client.stop()
+    client.close()
+
+
+def missing(path: str) -> NodeMissing:
+    """Return the error for a node that does not exist any more."""
+    return NodeMissing(f"{path} does not exist any more; read again before changing it.")
+
+
+def conflict(path: str, version: int) -> VersionConflict:
+    """Return the error for a node that another client has changed."""
+    return VersionConflict(f"{path} was changed since version {version} was read; read it again.")
+
+
+@contextmanager
+def _in_words(options: ZooKeeperOptions, path: str, version: int, doing: str) -> Iterator[None]:
+    where = f"ZooKeeper at {options.hosts}"
+    try:
+        yield
+    except NodeExistsError as error:
+        raise NodeExists(f"{path} exists already; read it before changing it.") from error
+    except NoNodeError as error:
+        raise missing(path) from error
+    except BadVersionError as error:
+        raise conflict(path, version) from error
+    except NotEmptyError as error:
+        raise JournalError(f"{path} has others below it and cannot be deleted; delete those first.") from error
+    except (NoAuthError, AuthFailedError) as error:
+        raise forbidden(where, f"{doing} {path or 'the journal'}") from error
+    except (KazooTimeoutError, KazooException, OSError) as error:
+        words = str(error) or type(error).__name__
+        raise JournalUnreachable(f"{where} does not answer ({words}); try again when it does.") from error
+
+
+def forbidden(where: str, what: str) -> JournalError:
+    """Return the error for a request that an access list does not allow; `what` names the request and its node."""
+    return JournalError(
+        f"{where} does not let us {what}; mend the credentials, or the access list there or on its parent, as "
+        "docs/permissions.md says."
+    )

@@ -1,0 +1,284 @@
+"""The tree in ZooKeeper: a node is a znode, its ids are czxid and mzxid, its times ctime and mtime.
+
+The KIPs define these paths, beside Kafka's own under its chroot. There are two differences from a table. A parent is a
+znode too: it is created on demand, is never read as a document, and may still be listed after its last child was
+deleted. And -1 means "any version" in ZooKeeper: here it is an ordinary version, which no node has.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from kazoo.exceptions import NoAuthError, NotEmptyError
+from kazoo.protocol.states import ZnodeStat
+from kazoo.security import ACL
+
+from kafka_steward.errors import JournalError, NodeMissing, VersionConflict, WrongCluster
+from kafka_steward.journal.document import read_object
+from kafka_steward.journal.paths import checked_path
+from kafka_steward.journal.quarantine import quarantine_document
+from kafka_steward.journal.tree import MAX_BYTES, Node, checked_data
+from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
+from kafka_steward.journal.zookeeper.session import (
+    ROOTS,
+    ClosedNodes,
+    EnsuredPath,
+    ZkSession,
+    conflict,
+    is_hidden,
+    kafkas_model,
+    missing,
+    our_acl,
+)
+
+__all__ = ["ZkTree"]
+
+
+#: The node that is written to get the time: the server's clock is the modified time of the node.
+_CLOCK = "/steward/clock"
+
+#: The path of Kafka's cluster id.
+_CLUSTER = "/cluster/id"
+
+#: Parents that are deeper are deleted when they become empty; a sequence's parent, which counts, is never that deep.
+_KEPT_DEPTH = 2
+
+#: The number of attempts at a create whose parent is deleted in between.
+_TRIES = 5
+
+#: Trees whose nodes this process has closed: process id, servers with chroot, and our ACL.
+_closed: set[tuple[int, str, ACL]] = set()
+
+_log = logging.getLogger(__name__)
+
+#: The maximum number of stray nodes below a document that are quarantined before the document is deleted.
+_BELOW = 50
+
+
+class ZkTree:
+    """A `Tree` in ZooKeeper. Thread-safe, usable in a child process after a fork; it survives the end of a session."""
+
+    def __init__(self, options: ZooKeeperOptions) -> None:
+        self._options = options
+        self._session = ZkSession(options)
+
+    def __repr__(self) -> str:
+        return f"ZkTree({self._options.hosts!r})"
+
+    def refuse_unless(self, cluster_id: str) -> None:
+        """Raise WrongCluster if this chroot contains another Kafka cluster, or none although `kafkas` requires one."""
+        node = self.get(_CLUSTER)
+        if node is None:
+            self._refuse_nothing(cluster_id)
+            return
+        found = read_object(_CLUSTER, node.data).text("id")
+        if found != cluster_id:
+            raise WrongCluster(
+                f"ZooKeeper at {self._options.hosts} keeps the cluster {found}, and this is {cluster_id}; "
+                "mend the setting zookeeper: it is the brokers' zookeeper.connect, chroot included."
+            )
+
+    def close_open_nodes(self) -> None:
+        """Revoke others' rights to change nodes that were created without credentials, if we have some now.
+
+        Done once per process.
+        """
+        acl = our_acl(self._options.digest)
+        if acl is None or (key := (os.getpid(), self._options.hosts, acl[0])) in _closed:
+            return
+        left = self._session.call(lambda client: ClosedNodes(client, acl))
+        _closed.add(key)
+        if left:
+            _log.warning(
+                "%d nodes of the journal in ZooKeeper at %s stay open to everyone: they are too many for once, or "
+                "their access list is not ours to change; see to their lists, or open the journal again.",
+                left,
+                self._options.hosts,
+            )
+
+    def now_ms(self) -> int:
+        """Return the time of ZooKeeper's clock."""
+        try:
+            stat: ZnodeStat = self._session.retry_read(
+                lambda client: client.set_async(_CLOCK, b""), _CLOCK, doing="change"
+            )
+        except NodeMissing:
+            return self._create(_CLOCK, b"").modified_ms
+        return int(stat.mtime)
+
+    def create(self, path: str, data: str) -> Node:
+        """Create a node, as specified by `Tree.create`."""
+        return self._create(checked_path(path), checked_data(path, data))
+
+    def create_sequential(self, prefix: str, data: str) -> Node:
+        """Create a numbered node, as specified by `Tree.create_sequential`; ZooKeeper counts per parent."""
+        return self._create(prefix, checked_data(checked_path(f"{prefix}0"), data), sequence=True)
+
+    def get(self, path: str) -> Node | None:
+        """Return a node, as specified by `Tree.get`. A znode that is only a parent is not a document."""
+        try:
+            data, stat = self._session.retry_read(lambda client: client.get_async(checked_path(path)), path)
+        except NodeMissing:
+            return None
+        return _document(path, data, stat)
+
+    def set(self, path: str, data: str, *, version: int) -> Node:
+        """Change a node, as specified by `Tree.set`."""
+        encoded = checked_data(checked_path(path), data)
+        self._refuse_wildcard(path, version)
+        stat = self._session.call(lambda client: client.set_async(path, encoded, version), path, version)
+        return _node(path, encoded, stat)
+
+    def delete(self, path: str, *, version: int) -> None:
+        """Delete a node, as specified by `Tree.delete`. Parents deep in the tree are deleted with their last child."""
+        self._refuse_wildcard(checked_path(path), version)
+        try:
+            self._session.call(lambda client: client.delete_async(path, version), path, version)
+        except JournalError as error:
+            if not isinstance(error.__cause__, NotEmptyError):
+                raise
+            # A stray node that another client created below a document must not prevent its deletion.
+            for below in self.subtree(path, _BELOW):
+                if below.path != path:
+                    quarantine_document(self, below, f"{below.path} lies below a document; delete it.", None)
+            self._session.call(lambda client: client.delete_async(path, version), path, version)
+        self._prune(path.rpartition("/")[0])
+
+    def children(self, path: str) -> list[str]:
+        """Return the names of children, as specified by `Tree.children`."""
+        return self._names(_parent(path))
+
+    def below(self, path: str) -> list[Node]:
+        """Return the documents directly below a path, as specified by `Tree.below`.
+
+        All documents are read concurrently: sequential reads would each wait for a round trip to the server.
+        """
+        wanted = [f"{path}/{name}" for name in self.children(path)]
+        answers = zip(wanted, self._session.read(wanted), strict=True)
+        nodes = (_document(each, *answer) for each, answer in answers if answer is not None)
+        return [node for node in nodes if node is not None]
+
+    def read(self, paths: Sequence[str]) -> list[Node | None]:
+        """Return the documents at several paths, as specified by `Tree.read`."""
+        wanted = [checked_path(path) for path in paths]
+        answers = zip(wanted, self._session.read(wanted), strict=True)
+        return [None if answer is None else _document(path, *answer) for path, answer in answers]
+
+    def created_ids(self, paths: Sequence[str]) -> list[int | None]:
+        """Return the created ids of several documents, as specified by `Tree.created_ids`."""
+        stats = self._session.stats([checked_path(path) for path in paths])
+        return [None if stat is None else int(stat.czxid) for stat in stats]
+
+    def subtree(self, path: str, most: int) -> list[Node]:
+        """Return the documents at and below a path, as specified by `Tree.subtree`."""
+        found = [path]
+        for parent in found:  # the list grows during the iteration: parents come before their children
+            if len(found) < most:
+                found += [f"{parent}/{name}" for name in self._names(parent)][: most - len(found)]
+        answers = zip(found, self._session.read(found), strict=True)
+        nodes = [_document(each, *answer) for each, answer in answers if answer is not None]
+        return [node for node in reversed(nodes) if node is not None]
+
+    def discard(self, node: Node) -> bool:
+        """Delete a node of any name, as specified by `Tree.discard`."""
+        try:
+            self._session.call(lambda client: client.delete_async(node.path, node.version), node.path, node.version)
+        except (NodeMissing, VersionConflict):
+            return False
+        self._prune(node.path.rpartition("/")[0])
+        return True
+
+    def close(self) -> None:
+        """Close the connection, as specified by `Tree.close`."""
+        self._session.close()
+
+    def _create(self, path: str, data: bytes, *, sequence: bool = False) -> Node:
+        for _ in range(_TRIES):
+            ask = partial(_creation, path, data, sequence, self._kafkas_acl(path))
+            try:
+                created, stat = self._session.call(ask, path)
+            except NodeMissing:
+                # The parent did not exist yet, or another client deleted it while it was empty.
+                self._session.call(partial(EnsuredPath, path=path.rpartition("/")[0]), path)
+                continue
+            return _node(created, data, stat)
+        raise JournalError(f"The parents of {path} were deleted {_TRIES} times while it was created; try again.")
+
+    def _kafkas_acl(self, path: str) -> list[ACL] | None:
+        """Return the ACL that Kafka needs at `path`; None if `path` is ours."""
+        model = kafkas_model(path)
+        if model is None:
+            return None
+        try:
+            acls, _ = self._session.retry_read(lambda client: client.get_acls_async(model), model)
+        except NodeMissing:
+            return None
+        if is_hidden(acls):
+            raise JournalError(
+                f"{path} cannot be created so that Kafka could change it: ZooKeeper hides who may change {model}; "
+                "give our user all rights there, or set submission to admin."
+            )
+        return list(acls)
+
+    def _refuse_nothing(self, cluster_id: str) -> None:
+        if self._options.kafkas:
+            raise WrongCluster(
+                f"ZooKeeper at {self._options.hosts} keeps no Kafka cluster, and {cluster_id} is kept in a ZooKeeper; "
+                "mend the setting zookeeper: it is the brokers' zookeeper.connect, chroot included."
+            )
+
+    def _names(self, path: str) -> list[str]:
+        try:
+            found: list[str] = self._session.retry_read(lambda client: client.get_children_async(path), path)
+        except NodeMissing:
+            return []
+        except JournalError as error:
+            # A node of other clients must not hide the rest; one of our own must not be taken for empty.
+            if isinstance(error.__cause__, NoAuthError) and path not in ROOTS:
+                return []
+            raise
+        return sorted(found)
+
+    def _refuse_wildcard(self, path: str, version: int) -> None:
+        if version >= 0:
+            return
+        if self.get(path) is None:
+            raise missing(path)
+        raise conflict(path, version)
+
+    def _prune(self, parent: str) -> None:
+        while parent.count("/") > _KEPT_DEPTH and self._deleted_if_empty(parent):
+            parent = parent.rpartition("/")[0]
+
+    def _deleted_if_empty(self, parent: str) -> bool:
+        try:
+            data, stat = self._session.call(lambda client: client.get_async(parent))
+            if not data and not stat.numChildren:
+                self._session.call(lambda client: client.delete_async(parent, stat.version), parent)
+                return True
+        except JournalError:
+            return False  # in use again, deleted already, or unreachable: the document itself was deleted
+        return False
+
+
+def _creation(path: str, data: bytes, sequence: bool, acl: list[ACL] | None, client: Any) -> Any:
+    return client.create_async(path, data, acl=acl, sequence=sequence, include_data=True)
+
+
+def _parent(path: str) -> str:
+    return path if path == "/" else checked_path(path)
+
+
+def _document(path: str, data: bytes | None, stat: ZnodeStat) -> Node | None:
+    """Return the node; None for a znode that is only a parent."""
+    return None if not data and stat.numChildren else _node(path, data or b"", stat)
+
+
+def _node(path: str, data: bytes, stat: ZnodeStat) -> Node:
+    # Data that is not UTF-8 was written by another client: the parser of the document raises the error.
+    text = data.decode(errors="replace")[: MAX_BYTES + 1]
+    return Node(path, text, stat.version, stat.czxid, stat.mzxid, stat.ctime, stat.mtime)
