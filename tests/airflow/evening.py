@@ -15,6 +15,7 @@ from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.hooks.steward import ClusterSession
 from kafka_steward.journal import paths
+from kafka_steward.journal.moves import MoveRow, MoveState
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.sandbox.airflow import AirflowFailed, LocalAirflow
 from kafka_steward.sandbox.cluster import delete_topics
@@ -213,7 +214,9 @@ class Evening:
         ended(self.desk, self._dag("apply"), run_id)
         told = self.desk.xcom(self._dag("cancel"), cancel_id, "cancel")
         status = self.desk.xcom(self._dag("apply"), run_id, "submit")["status"]
-        back = {name.partition: self._at("even")[name.partition] for name in flying}
+        # What arrived before the cancel stays, as its scope says.
+        arrived = [row.topic_partition for row in self._rows_of(told["plan"]) if row.state is MoveState.COMPLETED]
+        back = {name.partition: self._at("even")[name.partition] for name in flying if name not in arrived}
         facts = {"before": {number: before[number] for number in back}, "after": back, "apply": status}
         return {**told, **facts, "rates": rates, "changed": changed["throttle"]}
 
@@ -277,6 +280,9 @@ class Evening:
         flying = set(self.opened.cluster.reassignments())
         assert flying, self.opened.journal.plans.unfinished()
         return flying
+
+    def _rows_of(self, digest: str) -> list[MoveRow]:
+        return self.opened.journal.plans.rows(digest)
 
     def _rates(self) -> set[str | None]:
         """The throttles that the brokers have which receive something."""

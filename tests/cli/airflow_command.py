@@ -61,7 +61,7 @@ def assignments(sandbox: Sandbox, beginning: str) -> dict[str, dict[int, Assignm
 
 
 def throttles(sandbox: Sandbox) -> dict[str, dict[str, str]]:
-    """The throttles that there are, by `topic t` or `broker 4`, as Kafka's own tool prints them."""
+    """The throttles in force, by `topic t` or `broker 4`, as Kafka's own tool prints them."""
     where = ("--bootstrap-server", sandbox.bootstrap, "--describe", "--entity-type")
     text = "\n".join(sandbox.kafka_tool(_CONFIGS, *where, kind) for kind in ("topics", "brokers"))
     whose = ""
@@ -71,4 +71,7 @@ def throttles(sandbox: Sandbox) -> dict[str, dict[str, str]]:
             whose = f"{entity[1]} {entity[2]}"
         elif setting := re.match(r"\s+(\S+\.throttled\.\w+)=(\S*)", line):
             found.setdefault(whose, {})[setting[1]] = setting[2]
-    return found
+    # An empty list throttles nothing. One stays behind if the broker that was asked had not yet heard that other
+    # entries were taken out of it: then the last one is taken out too, instead of the list being deleted.
+    in_force = {whose: {key: value for key, value in several.items() if value} for whose, several in found.items()}
+    return {whose: several for whose, several in in_force.items() if several}

@@ -33,6 +33,7 @@ from kafka_steward.settings import Settings
 from tests.crash import Died, Faults, points
 from tests.eventually import eventually
 from tests.journal.dead import dead_process
+from tests.journal.zookeeper import forget_journal
 from tests.manual_plan import plan_by_hand
 from tests.pace import Deadline
 
@@ -128,6 +129,8 @@ def site(sandbox: Sandbox, topic: str, tmp_path: Path) -> Iterator[Site]:
         open_journal(url, cluster.cluster_id, zookeeper=zookeeper) as journal,
     ):
         yield Site(sandbox, cluster, journal, topic, tmp_path)
+    if sandbox.zookeeper is not None:
+        forget_journal(sandbox.zookeeper)
 
 
 def again(act: Callable[[], Any], *, within_s: float = 60) -> Any:
