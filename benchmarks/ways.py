@@ -17,7 +17,7 @@ from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.execution.cancel_runner import CancelRunner
 from kafka_steward.execution.readiness import announce_restart
 from kafka_steward.execution.runner import PlanRunner, run_to_end
-from kafka_steward.journal.plans import PlanStatus
+from kafka_steward.journal.records import PlanStatus
 from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.settings import Settings

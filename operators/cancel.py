@@ -18,7 +18,7 @@ from kafka_steward.triggers.undo_plan import UndoPlanTrigger
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from kafka_steward.execution.cancel_runner import Scope
+    from kafka_steward.execution.lifecycle import Scope
     from kafka_steward.hooks.steward import ClusterSession
 
 __all__ = ["CancelReassignmentOperator"]

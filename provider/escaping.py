@@ -9,8 +9,6 @@ from __future__ import annotations
 import re
 from datetime import datetime, timezone
 
-__all__ = ["UNPRINTABLE", "csv_cell", "markdown", "moment", "printable", "printable_lines", "utc"]
-
 #: Characters that no readable text needs: control characters (C0, C1), line and paragraph separators, marks and
 #: overrides of the reading direction, invisible marks and tags, and halves of surrogate pairs.
 UNPRINTABLE = re.compile(

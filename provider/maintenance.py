@@ -15,8 +15,6 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from kafka_steward.errors import SettingError
 
-__all__ = ["PATTERN", "MaintenanceWindow", "window_of"]
-
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _SPAN = r"(?:[a-z,-]+ )?\d{1,2}:\d\d-\d{1,2}:\d\d"
 #: Pattern for a form, checked before the detailed errors of this module; empty: always open.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["SETTINGS", "get_provider_info"]
-
 _NAME = "Kafka Steward"
 
 #: By name of a setting: type, default, description. `kafka_steward.settings` validates; a test compares the two.

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from decimal import Decimal, InvalidOperation
 
-__all__ = ["finite_number", "shown", "switch", "whole_number"]
-
 _SWITCHES = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
 #: The most digits of a whole number: the exponent is checked before the number is expanded.
 _MOST_DIGITS = 40

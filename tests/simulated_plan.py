@@ -16,7 +16,8 @@ from kafka_steward.execution.progress import Progress
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal.audit import Actor, Audit
 from kafka_steward.journal.moves import MoveRow, MoveState
-from kafka_steward.journal.plans import PlanRecord, Plans
+from kafka_steward.journal.plans import Plans
+from kafka_steward.journal.records import PlanRecord
 from kafka_steward.journal.sql.audit import AuditTable
 from kafka_steward.journal.sql.engine import open_database
 from kafka_steward.journal.sql.history import EndedPlans

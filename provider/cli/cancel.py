@@ -22,15 +22,15 @@ from kafka_steward.cli.verb import PLAN_UNDER_WAY, REASON, THROTTLE, CommandCont
 
 if TYPE_CHECKING:
     from kafka_steward.assignment import TopicPartition
-    from kafka_steward.execution.cancel_runner import Scope, SkippedPartition
+    from kafka_steward.execution.cancel_runner import SkippedPartition
     from kafka_steward.execution.external import ExternalCancel
+    from kafka_steward.execution.lifecycle import Scope
     from kafka_steward.execution.progress import Progress
     from kafka_steward.execution.verification import Verified
     from kafka_steward.hooks.steward import ClusterSession
     from kafka_steward.journal.kip_documents import CancelRequest
     from kafka_steward.journal.records import PlanRecord
 
-__all__ = ["reason_of", "cancel_interrupted", "verbs"]
 
 _CANCEL = """\
 What is in flight goes back to its original replicas, in their order, and its throttles are given back; what has

@@ -7,8 +7,6 @@ from airflow.cli.cli_config import ActionCommand, GroupCommand
 from kafka_steward.cli import cancel, execute, journal, manage, pending, protocol, show
 from kafka_steward.cli.verb import EXIT_CODES
 
-__all__ = ["get_kafka_steward_commands"]
-
 _ABOUT = """Reassign the partitions of a Kafka cluster, watch it, stop it, and take it back.
 
 Works without a scheduler and without the UI, beside the DAGs and in step with them: the same plans, the same journal,

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from kafka_steward.journal.store import Journal
     from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder
 
-__all__ = ["verbs"]
 
 _APPLY = """\
 FILE.json is what kafka-reassign-partitions executes: {"version": 1, "partitions": [{"topic": "orders",

@@ -27,18 +27,6 @@ if TYPE_CHECKING:
     from kafka_steward.execution.runner import StepRunner
     from kafka_steward.settings import Settings
 
-__all__ = [
-    "Interrupt",
-    "RetryingRunner",
-    "bar_text",
-    "end_message",
-    "exit_code",
-    "followed",
-    "interruptible",
-    "run_in_foreground",
-    "with_retries",
-]
-
 
 class Interrupt:
     """Handles signals and provides the `wait` of a loop. Only for the main thread, where Python handles signals."""

@@ -11,8 +11,6 @@ from kafka_steward.cli.show import audit_facts
 from kafka_steward.cli.verb import CommandContext, Exit, moment_ms, time_ago, verb
 from kafka_steward.errors import RequestError
 
-__all__ = ["verbs"]
-
 _PAIR = """The documents (in ZooKeeper, with the setting zookeeper) and the rows (in the database that the setting
 journal names) carry one id, and a journal whose halves differ is refused. Only when one half is lost for good: stop
 Airflow, set both settings as they are to stay, and call this once."""

@@ -17,7 +17,7 @@ from kafka_steward.cli.show import plan_facts
 from kafka_steward.cli.verb import PLAN, RATE, REASON, CommandContext, Exit, print_error, verb
 from kafka_steward.errors import ClusterError, LockLost, PlanError
 from kafka_steward.journal.moves import MoveState
-from kafka_steward.journal.plans import PlanStatus
+from kafka_steward.journal.records import PlanStatus
 
 if TYPE_CHECKING:
     from kafka_steward.assignment import Assignment, TopicPartition
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from kafka_steward.journal.moves import MoveRow
     from kafka_steward.journal.records import PlanRecord
     from kafka_steward.journal.store import Journal
-
-__all__ = ["PartitionStatus", "exit_of", "partition_statuses", "verbs"]
 
 
 _BEGINS = "Reassignment of partition"

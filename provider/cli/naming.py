@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from kafka_steward.journal.records import PlanRecord
     from kafka_steward.journal.store import Journal
 
-__all__ = ["resolve_plan", "plan_by_prefix"]
 
 #: The number of latest plans that are searched for a digest prefix.
 _REMEMBERED = 1000

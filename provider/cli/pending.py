@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from kafka_steward.execution.pending import PendingReplica
     from kafka_steward.journal.render import Table
 
-__all__ = ["verbs"]
 
 _OWED = """\
 A topic that was created while brokers were away has fewer replicas than it shall have (KIP-409); what is missing

@@ -17,7 +17,6 @@ from kafka_steward.escaping import printable
 if TYPE_CHECKING:
     from kafka_steward.journal.kip_documents import ChunkPartition
 
-__all__ = ["verbs"]
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _ON = "--cluster kafka_production"

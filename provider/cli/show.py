@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from kafka_steward.journal.moves import MoveRow
     from kafka_steward.journal.records import PlanRecord
 
-__all__ = ["audit_facts", "look_facts", "move_facts", "opening_facts", "plan_facts", "verbs"]
-
 
 def plan_facts(record: PlanRecord) -> dict[str, Any]:
     """Return a plan's record as plain values."""

@@ -33,23 +33,6 @@ if TYPE_CHECKING:
     from kafka_steward.hooks.steward import StewardHook
     from kafka_steward.journal.audit import Actor
 
-__all__ = [
-    "Act",
-    "CommandContext",
-    "EXIT_CODES",
-    "Exit",
-    "Output",
-    "PLAN",
-    "PLAN_UNDER_WAY",
-    "RATE",
-    "REASON",
-    "THROTTLE",
-    "moment_ms",
-    "print_error",
-    "time_ago",
-    "verb",
-]
-
 
 class Exit(IntEnum):
     """The exit codes. Every code except DONE comes with a message on standard error."""

@@ -31,9 +31,6 @@ from kafka_steward.cluster.state import Broker, LogDir, Reassignment, Snapshot
 from kafka_steward.cluster.transport import KafkaTransport, batches
 from kafka_steward.errors import ClusterError, KafkaRefused, KafkaTimeout
 
-__all__ = ["KafkaCluster", "limit_concurrent_decoding", "partition_errors", "raise_request_error"]
-
-
 #: Seconds that a snapshot waits for earlier ones. Then it proceeds, so that a stalled cluster does not block others.
 MAX_WAIT_S = 3.0
 

@@ -19,8 +19,6 @@ from kafka_steward.cluster import requests
 from kafka_steward.cluster.transport import KafkaTransport, batches
 from kafka_steward.errors import ClusterError, KafkaRefused, KafkaTimeout
 
-__all__ = ["ConfigChange", "ConfigOp"]
-
 TOPIC, BROKER = 2, 4
 #: DescribeConfigs' sources that mean "set on this very resource": DYNAMIC_TOPIC_CONFIG, DYNAMIC_BROKER_CONFIG.
 _OWN_SOURCES = frozenset({1, 2})

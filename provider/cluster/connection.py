@@ -23,9 +23,6 @@ from kafka_steward.cluster.oauth import TokenProvider
 from kafka_steward.errors import SettingError
 from kafka_steward.values import shown, switch, whole_number
 
-__all__ = ["Secret", "check_security", "checked_config", "client_config", "is_client_key"]
-
-
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 _PASSWORD = ("sasl_plain_username", "sasl_plain_password")

@@ -20,8 +20,6 @@ from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.lag import lag
 from kafka_steward.cluster.state import LogDir, Partition, Snapshot
 
-__all__ = ["CopiedBytes", "Health", "copied_bytes", "failed_brokers", "health_of", "down_votes"]
-
 DOWN_QUORUM = 2
 
 

@@ -14,8 +14,6 @@ from typing import Protocol
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.state import LogDir, Partition, Snapshot
 
-__all__ = ["LogEnds", "without_stray_replicas", "bytes_missing", "partitions_by_broker", "lag", "log_ends"]
-
 
 class LogEnds(Protocol):
     """A source of log end offsets, such as KafkaCluster."""

@@ -12,8 +12,6 @@ from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.requests import by_topic
 from kafka_steward.cluster.state import Directory, LogDir
 
-__all__ = ["log_dir", "log_dirs_request", "log_end_offsets", "offsets_request"]
-
 LATEST = -1
 #: The debugging replica id, which no broker has: any replica answers such a request, not only the leader.
 DEBUGGING_REPLICA = -2

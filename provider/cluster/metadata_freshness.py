@@ -27,8 +27,6 @@ from typing import NamedTuple
 from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster.state import Partition, Reassignment
 
-__all__ = ["STALE_LIMIT_S", "GRACE_S", "MetadataReconciler"]
-
 #: The grace period, in seconds, in which a broker has to learn of a change by the controller.
 GRACE_S = 5.0
 #: The limit, in seconds, up to which a state that is known to be stale is corrected.

@@ -21,8 +21,6 @@ from kafka.net.sasl.oauth import AbstractTokenProvider
 from kafka_steward.errors import ClusterUnreachable, SettingError
 from kafka_steward.values import finite_number
 
-__all__ = ["TokenProvider"]
-
 #: Seconds that a token of unknown lifetime is cached: connections that are opened together share it.
 _UNKNOWN_LIFE_S = 10.0
 #: A token is renewed this many seconds before it expires, or in the last tenth of its lifetime if that is shorter.

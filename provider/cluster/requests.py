@@ -25,8 +25,6 @@ from kafka_steward.cluster.state import Broker, Partition, Reassignment
 from kafka_steward.errors import KafkaRefused
 from kafka_steward.escaping import printable
 
-__all__ = ["refusal"]
-
 INVALID_TOPIC = 17
 #: Errors for a topic that does not exist, and for an invalid topic name: the rest of the request is not affected.
 NO_SUCH_TOPIC = frozenset({3, INVALID_TOPIC})

@@ -24,8 +24,6 @@ from kafka.net.selector import NetworkSelector
 from kafka_steward.cluster.oauth import TokenProvider
 from kafka_steward.errors import AuthenticationFailed, ClusterError, ClusterUnreachable, SettingError
 
-__all__ = ["Session", "authentication_failed"]
-
 #: The errors of a responding broker that does not accept the credentials, or the mechanism.
 REFUSED = (
     kafka.errors.SaslAuthenticationFailedError,

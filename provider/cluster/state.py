@@ -15,8 +15,6 @@ from functools import cached_property
 
 from kafka_steward.assignment import Assignment, TopicPartition
 
-__all__ = ["Broker", "Directory", "LogDir", "Partition", "Reassignment", "Snapshot"]
-
 
 @dataclass(frozen=True, slots=True)
 class Broker:

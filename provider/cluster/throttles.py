@@ -25,23 +25,6 @@ from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
 from kafka_steward.errors import ClusterError, KafkaRefused
 
-__all__ = [
-    "Configurable",
-    "OwedRate",
-    "Returned",
-    "Side",
-    "absent",
-    "add_entries",
-    "entries",
-    "entries_to_add",
-    "listed",
-    "rate_change",
-    "rates",
-    "remove_entries",
-    "restore_rates",
-    "set_rates",
-]
-
 ALL = "*"
 _UNKNOWN_TOPIC = 3
 

@@ -12,8 +12,6 @@ from kafka_steward.cluster import requests
 from kafka_steward.cluster.transport import KafkaTransport
 from kafka_steward.errors import KafkaRefused, KafkaTimeout
 
-__all__ = ["add_partitions", "create"]
-
 
 def create(
     calls: KafkaTransport,

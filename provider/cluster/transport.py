@@ -29,20 +29,6 @@ from kafka_steward.errors import (
     WrongCluster,
 )
 
-__all__ = [
-    "KafkaTransport",
-    "RETRIABLE",
-    "Request",
-    "TIMEOUTS",
-    "batches",
-    "error_text",
-    "is_unknown_broker",
-    "refresh_nodes",
-    "send",
-    "send_all",
-]
-
-
 TIMEOUTS = (kafka.errors.KafkaTimeoutError, kafka.errors.RequestTimedOutError)
 
 RETRIABLE = (kafka.errors.RetriableError, kafka.errors.UnknownBrokerIdError)

@@ -16,18 +16,6 @@ from kafka_steward.journal.records import PlanRecord
 from kafka_steward.journal.store import Journal
 from kafka_steward.sandbox.airflow import AirflowDag, AirflowSilent
 
-__all__ = [
-    "DemoFailed",
-    "Moving",
-    "failure_of",
-    "latest_heal",
-    "latest_run",
-    "moving",
-    "running_task",
-    "succeeded",
-    "wait_for",
-]
-
 Answer = TypeVar("Answer")
 _ACTIVE = {"running", "deferred", "queued", "up_for_retry"}
 _POLL_S = 0.3

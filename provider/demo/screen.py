@@ -17,18 +17,6 @@ from rich.table import Table
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.journal.audit import AuditRecord, StoredAuditRecord
 
-__all__ = [
-    "BROKER_COLUMNS",
-    "Bar",
-    "Screen",
-    "TRAIL_COLUMNS",
-    "broker_rows",
-    "cluster_rows",
-    "trail_rows",
-    "under_replicated",
-]
-
-
 _WIDTH = 140
 
 

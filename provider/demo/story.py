@@ -34,9 +34,6 @@ from kafka_steward.sandbox import Sandbox
 from kafka_steward.sandbox.airflow import AirflowDag, LocalAirflow
 from kafka_steward.sandbox.java import java
 
-__all__ = ["CONNECTION", "DAG_FILE", "DemoResult", "Scene", "airflow_in", "create_topics", "folder", "play"]
-
-
 CONNECTION = "kafka_steward_default"
 
 #: The complete DAG file that a user writes.

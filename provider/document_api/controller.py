@@ -52,8 +52,6 @@ from kafka_steward.journal.store import Journal
 from kafka_steward.journal.tree import remove
 from kafka_steward.settings import Settings
 
-__all__ = ["DocumentController", "PollResult", "track_legacy_reassignments"]
-
 
 def track_legacy_reassignments(
     cluster: ClusterPort, journal: Journal, under_way: Mapping[TopicPartition, ActiveReassignment]

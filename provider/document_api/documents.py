@@ -26,20 +26,6 @@ from kafka_steward.journal.moves import MoveRow
 from kafka_steward.journal.store import Journal
 from kafka_steward.journal.tree import Node, Tree, put_new, remove, replace_text
 
-__all__ = [
-    "BATCH",
-    "RequestDocument",
-    "no_longer_waiting",
-    "queue_add",
-    "queue_list",
-    "queue_remove",
-    "read_queue",
-    "read_requests",
-    "remove_started",
-    "removed_before_start",
-]
-
-
 #: Maximum number of requests per read: thousands are read in batches. A batch ends earlier at MAX_BYTES.
 BATCH = 1000
 

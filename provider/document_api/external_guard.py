@@ -30,7 +30,6 @@ from kafka_steward.journal.tree import Node, remove
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["ExternalReassignmentGuard", "SwitchSeen"]
 
 _ROUNDS = 4
 #: How long the replica order is checked after a cancel, in milliseconds. A broker that does not know of the cancel by

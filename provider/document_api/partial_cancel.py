@@ -24,8 +24,6 @@ from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.moves import Cause, MoveRow
 from kafka_steward.journal.store import Journal
 
-__all__ = ["PartialCancel"]
-
 #: Rounds in one call: for the cancel, for the replica order, and for a cluster that shows the result late.
 _ROUNDS = 5
 

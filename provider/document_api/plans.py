@@ -24,25 +24,12 @@ from kafka_steward.execution.progress import Progress
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
-from kafka_steward.journal.plans import PlanRecord
-from kafka_steward.journal.records import ASKED
+from kafka_steward.journal.records import ASKED, PlanRecord
 from kafka_steward.journal.store import Journal
 from kafka_steward.journal.tree import Node
 from kafka_steward.planning.files.digest import plan_digest
 from kafka_steward.planning.files.formats import plan_table
 from kafka_steward.settings import Settings
-
-__all__ = [
-    "DocumentPlan",
-    "DocumentPlans",
-    "PlanScheduler",
-    "PollResult",
-    "SOON_S",
-    "blocked_reason",
-    "publish_document_plan",
-    "source_of",
-]
-
 
 #: The maximum number of active document plans; requests beyond that wait in the tree.
 _MOST = 8

@@ -25,8 +25,6 @@ from kafka_steward.journal.quarantine import quarantine_document
 from kafka_steward.journal.store import Journal
 from kafka_steward.settings import Settings
 
-__all__ = ["RequestIntake", "IntakeResult", "active_reassignments"]
-
 _MIN_ISR = "min.insync.replicas"
 _BEGINS = {RequestOutcome.MOVE, RequestOutcome.SUPERSEDE}
 

@@ -16,8 +16,6 @@ from enum import Enum
 from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster.state import Partition, Snapshot
 
-__all__ = ["RequestedAssignment", "Decision", "RequestOutcome", "ActiveReassignment", "ClusterView", "resolve"]
-
 
 @dataclass(frozen=True, slots=True)
 class RequestedAssignment:

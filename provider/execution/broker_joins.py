@@ -30,8 +30,6 @@ from kafka_steward.journal.store import Journal
 from kafka_steward.journal.tree import Node, put, remove
 from kafka_steward.settings import Settings
 
-__all__ = ["EmptyBrokers", "Joined", "claim", "poll_empty_brokers", "poll_joined", "update_brokers"]
-
 
 @dataclass(frozen=True)
 class Joined:

@@ -32,11 +32,9 @@ from kafka_steward.execution.throttles import leased_rates, release_leases_of
 from kafka_steward.journal.audit import Action, Actor, Code
 from kafka_steward.journal.locks import lock_holder_id
 from kafka_steward.journal.moves import MoveState
-from kafka_steward.journal.plans import PlanRecord, PlanStatus
+from kafka_steward.journal.records import PlanRecord, PlanStatus
 from kafka_steward.journal.store import Journal
 from kafka_steward.settings import Settings
-
-__all__ = ["CancelRunner", "PlanRun", "Scope", "SkippedPartition", "is_open", "left_alone", "unfinished_cancels"]
 
 
 @dataclass(frozen=True, order=True)

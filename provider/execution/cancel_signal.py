@@ -21,12 +21,10 @@ from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
 from kafka_steward.journal.kip_documents import CancelRequest
 from kafka_steward.journal.locks import Fence, lock_holder_id
-from kafka_steward.journal.plans import PlanStatus
 from kafka_steward.journal.quarantine import delete_or_quarantine
+from kafka_steward.journal.records import PlanStatus
 from kafka_steward.journal.store import Journal
 from kafka_steward.journal.tree import Node
-
-__all__ = ["CANCEL_SIGNAL", "CancelOutcome", "cancel_everything", "consume_cancel_signal", "pending_plans"]
 
 #: The `after` value of the audit row that records the consumption of the signal.
 CANCEL_SIGNAL = "cancel signal"

@@ -20,16 +20,6 @@ from kafka_steward.journal.records import PlanRecord
 from kafka_steward.maintenance import window_of
 from kafka_steward.settings import Settings
 
-__all__ = [
-    "ActiveTransfer",
-    "ConcurrencyLimits",
-    "active_transfers",
-    "admit_moves",
-    "eligible_rows",
-    "outside_window_reason",
-    "pause_left_ms",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class ConcurrencyLimits:

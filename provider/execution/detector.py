@@ -49,9 +49,6 @@ from kafka_steward.journal.store import Journal
 from kafka_steward.journal.tree import Node, put_new, remove, replace_text
 from kafka_steward.settings import Settings
 
-__all__ = ["CALM_MS", "DetectionResult", "Detector", "FAILED_LOG_DIRS", "LOST_MS", "LivenessProbe", "poll_disks"]
-
-
 #: How long the last result is reused while the set of live brokers is unchanged, in milliseconds.
 CALM_MS = 60_000
 

@@ -18,9 +18,6 @@ from kafka_steward.journal.audit import Action, Actor, Audit, AuditRecord, Outco
 from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.store import Journal
 
-__all__ = ["AuditedCalls", "BATCH", "Elected", "alter_from", "elect_preferred", "not_led_by_preferred"]
-
-
 Key = TypeVar("Key")
 
 #: Changes in one request: a ZooKeeper-mode controller takes some 15 ms for each. The fence is read between batches.

@@ -27,8 +27,6 @@ from kafka_steward.journal.kip_documents import InFlight, Request
 from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.store import Journal
 
-__all__ = ["ExternalCancel", "ExternalReassignment", "ExternalState", "cancel_external", "find_external"]
-
 #: Polls in one call: the cancel, the reorder, and three for a cluster that is slow to show them.
 _ROUNDS = 5
 #: The standings of a partition that one of our plans has in flight.

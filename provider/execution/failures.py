@@ -19,20 +19,6 @@ from kafka_steward.settings import Settings
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = [
-    "DetectionDecision",
-    "DiskDecision",
-    "Failure",
-    "LivenessView",
-    "decide_detection",
-    "decide_disks",
-    "disk_sentence",
-    "handled_brokers",
-    "is_abandoned",
-    "is_idle",
-    "is_outage",
-]
-
 
 @dataclass(frozen=True)
 class Failure(Document):

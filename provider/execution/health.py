@@ -15,9 +15,6 @@ from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.visibility import hidden_in
 from kafka_steward.journal.store import Journal
 
-__all__ = ["DEFAULT_LIMITS", "HealthCheck", "check_health", "checked_limits", "health_sentence", "violated_limits"]
-
-
 _MIN_ISR = "min.insync.replicas"
 
 #: Default limits: the maximum of each measure in a healthy cluster.

@@ -16,16 +16,6 @@ from kafka_steward.journal.kip_documents import InFlight
 from kafka_steward.journal.listing import IN_FLIGHT
 from kafka_steward.journal.tree import Node, Tree, put, remove
 
-__all__ = [
-    "list_in_flight",
-    "delete_in_flight",
-    "flag_legacy",
-    "record_external",
-    "record_in_flight",
-    "recorded_in_flight",
-    "retarget_in_flight",
-]
-
 
 def record_in_flight(tree: Tree, plan: str, moves: Iterable[Move]) -> None:
     """Record moves that are about to be submitted. The records of a crashed step are written again."""

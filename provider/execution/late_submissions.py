@@ -23,10 +23,8 @@ from kafka_steward.execution.moves import SETTLED
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
 from kafka_steward.journal.moves import MoveRow, MoveState, Phase
-from kafka_steward.journal.plans import PlanRecord, PlanStatus
+from kafka_steward.journal.records import PlanRecord, PlanStatus
 from kafka_steward.journal.store import Journal
-
-__all__ = ["Retraction", "orphans", "current_target"]
 
 #: Polls in one call: the cancel, the reorder, and three for a cluster that is slow to report.
 _ROUNDS = 5

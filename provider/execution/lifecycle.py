@@ -28,22 +28,6 @@ from kafka_steward.journal.retention import delete_old
 from kafka_steward.journal.store import Journal
 from kafka_steward.settings import Settings
 
-__all__ = [
-    "PlanCompletion",
-    "Scope",
-    "abandon_plan",
-    "change_throttle",
-    "completion_of",
-    "current_slot_owner",
-    "end_plan",
-    "purge_old",
-    "release_slot",
-    "request_cancel",
-    "resume_plan",
-    "throttle_sentence",
-]
-
-
 _HOUR_MS = 3_600_000
 
 _DAY_MS = 24 * _HOUR_MS

@@ -23,8 +23,6 @@ from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.moves import Cause, MoveRow, MoveState, Phase
 from kafka_steward.journal.store import Journal
 
-__all__ = ["Decision", "MoveStore"]
-
 #: Moves that are written in one transaction, which takes some tenths of a second.
 _AT_ONCE = 500
 

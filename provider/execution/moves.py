@@ -43,21 +43,6 @@ from enum import Enum
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.journal.moves import MoveRow, MoveState, Phase
 
-__all__ = [
-    "Event",
-    "Held",
-    "HoldReason",
-    "OPEN",
-    "Phase",
-    "SENTENCES",
-    "SETTLED",
-    "TRANSITIONS",
-    "next_state",
-    "no_progress_possible",
-    "phase_of",
-    "unsettled",
-]
-
 
 class Event(str, Enum):
     """An event in the life of a move."""

@@ -12,8 +12,6 @@ from kafka_steward.execution.moves import OPEN, Event, phase_of
 from kafka_steward.execution.staging import completed_stages, is_staged, rolls_back, target_in_flight
 from kafka_steward.journal.moves import Cause, MoveRow, MoveState, Phase
 
-__all__ = ["CAUSES", "Observation", "ObservedState", "TRANSITION_OF", "observe_move", "observe_moves"]
-
 
 class ObservedState(Enum):
     """The state of a move as observed in one poll of the cluster."""

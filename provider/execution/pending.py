@@ -15,9 +15,6 @@ from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster.state import Partition, Snapshot
 from kafka_steward.journal.records import PendingReplicas
 
-__all__ = ["PROPAGATION_MS", "PendingReplica", "PendingState", "eligible_brokers", "evaluate", "fillable", "targets"]
-
-
 #: A broker may learn of a new topic late. For this time, in milliseconds, a missing topic does not count as deleted.
 PROPAGATION_MS = 60_000
 

@@ -18,9 +18,6 @@ from kafka_steward.journal.records import PendingReplicas
 from kafka_steward.journal.store import Journal
 from kafka_steward.journal.tree import Node, Tree, put_new, remove, replace_text
 
-__all__ = ["count_pending", "delete_pending", "list_pending", "reconcile_pending", "record_pending"]
-
-
 #: The number of latest plans in which fills of a partition are searched.
 _PLANS = 50
 

@@ -17,8 +17,6 @@ from kafka_steward.escaping import markdown, printable
 from kafka_steward.journal.moves import MoveRow, MoveState
 from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder, cordoned_in
 
-__all__ = ["PlanOutcome", "constraint_regressions", "in_bytes", "in_time", "outcome_of", "plan_summary"]
-
 
 def constraint_regressions(moves: Sequence[Move], snapshot: SnapshotFolder) -> list[str]:
     """Return a message for each regression: fewer racks, fewer replicas, fewer replicas than min.insync.replicas.

@@ -20,18 +20,6 @@ from kafka_steward.errors import PlanError, RequestError
 from kafka_steward.planning.files.formats import SnapshotFolder, cordoned_in
 from kafka_steward.planning.files.reassignment import parse_reassignment
 
-__all__ = [
-    "OPERATIONS",
-    "RebalanceRequest",
-    "SCHEDULED_SHARE",
-    "no_op_reason",
-    "options_for",
-    "parse_assignments",
-    "refuse_wrong",
-    "validate_against_cluster",
-]
-
-
 #: The operations of a rebalance, as named in its form.
 OPERATIONS = ("rebalance", "expand", "drain", "set-replication-factor")
 

@@ -10,8 +10,6 @@ from kafka_steward.cluster.state import Broker, LogDir, Reassignment, Snapshot
 from kafka_steward.cluster.throttles import Configurable
 from kafka_steward.errors import KafkaRefused
 
-__all__ = ["ClusterPort"]
-
 
 class ClusterPort(Configurable, Protocol):
     """One Kafka cluster. Any method may raise ClusterUnreachable.

@@ -14,19 +14,6 @@ from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cluster.state import Directory, LogDir, Partition, Snapshot
 from kafka_steward.execution.moves import Held, HoldReason
 
-__all__ = [
-    "CHECKS",
-    "IncomingReplica",
-    "PreflightInputs",
-    "Room",
-    "next_room",
-    "placed",
-    "preflight",
-    "rooms_of",
-    "satisfied",
-    "under_min_isr_elsewhere",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Room:

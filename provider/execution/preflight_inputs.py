@@ -20,8 +20,6 @@ from kafka_steward.journal.moves import MoveRow, MoveState
 from kafka_steward.journal.store import Journal
 from kafka_steward.journal.tree import Tree
 
-__all__ = ["restarting_brokers", "load_preflight_inputs"]
-
 _MIN_ISR = "min.insync.replicas"
 #: Topics whose settings are read between two checks of the step lock.
 _TOPICS = 1000

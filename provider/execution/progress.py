@@ -13,19 +13,6 @@ from kafka_steward.execution.moves import Held, unsettled
 from kafka_steward.journal.moves import MoveRow, MoveState
 from kafka_steward.journal.records import PlanRecord, PlanStatus
 
-__all__ = [
-    "Progress",
-    "TransferRate",
-    "arrived_bytes",
-    "copied_bytes",
-    "counted_bytes",
-    "eta_s",
-    "progress_of",
-    "stalled",
-    "what_became",
-]
-
-
 #: The weight of the newest interval in the smoothed rate: about the last five polls count.
 _NEWEST = 0.3
 

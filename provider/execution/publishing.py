@@ -16,23 +16,13 @@ from kafka_steward.execution.lifecycle import abandon_plan
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
-from kafka_steward.journal.plans import Approval, PlanRecord, PlanStatus
+from kafka_steward.journal.plans import Approval
+from kafka_steward.journal.records import PlanRecord, PlanStatus
 from kafka_steward.journal.store import Journal
 from kafka_steward.journal.tree import remove
 from kafka_steward.planning.checker.check import check
 from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder
 from kafka_steward.settings import Settings
-
-__all__ = [
-    "approval_exemption",
-    "approval_of",
-    "approve",
-    "is_approved",
-    "publish_plan",
-    "refuse_invalid",
-    "refuse_unapproved",
-    "reject",
-]
 
 
 def approval_exemption(moves: Sequence[Move], *, unattended: bool, approve_above: int | None) -> str:

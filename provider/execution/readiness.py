@@ -33,22 +33,6 @@ from kafka_steward.journal.store import Journal
 from kafka_steward.journal.tree import Node, Tree, put, put_new, remove
 from kafka_steward.settings import Settings
 
-__all__ = [
-    "AnnouncedRestart",
-    "Readiness",
-    "announce_restart",
-    "announced_restarts",
-    "check_readiness",
-    "cordoned_brokers",
-    "delete_expired",
-    "disable_reassignment",
-    "disabled_reason",
-    "enable_reassignment",
-    "is_expired",
-    "readiness",
-]
-
-
 #: Validity of an announcement without a stated time while healing is disabled, in milliseconds: KIP-46's 30 min.
 _USUAL_MS = 1_800_000
 

@@ -32,32 +32,6 @@ from kafka_steward.execution.observe import TRANSITION_OF, Observation, Observed
 from kafka_steward.execution.staging import completed_stages, is_staged
 from kafka_steward.journal.moves import Cause, MoveRow, MoveState, Phase
 
-__all__ = [
-    "EVERY_S",
-    "EXTERNAL_CANCEL",
-    "FallingBehind",
-    "GIVEN_UP",
-    "HIDDEN",
-    "INDIVIDUAL_CANCEL",
-    "LagSample",
-    "RollbackMoves",
-    "cancel_forbidden_reason",
-    "cancel_individually",
-    "cancel_is_safe",
-    "cancelled_individually",
-    "changed_by",
-    "dead_target_reason",
-    "dead_targets",
-    "falling_behind",
-    "plan_rollback",
-    "retain_samples",
-    "sample_lag",
-    "stall_message",
-    "subject",
-    "unfinishable",
-]
-
-
 #: The reason for a partition whose topic an ACL hides: its state is unknown.
 HIDDEN = "Kafka does not let us describe its topic; grant our principal DESCRIBE on it"
 

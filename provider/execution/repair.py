@@ -22,8 +22,6 @@ from kafka_steward.journal.records import ASKED, ROLLS_BACK, Lock, Ownership, Pl
 from kafka_steward.journal.store import Journal
 from kafka_steward.journal.tree import Node
 
-__all__ = ["repair_documents", "with_repair"]
-
 T = TypeVar("T")
 #: Plans that are searched for the rollback of one.
 _PLANS = 1000

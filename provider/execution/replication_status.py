@@ -9,9 +9,6 @@ from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.state import LogDir, Partition, Snapshot
 from kafka_steward.errors import RequestError
 
-__all__ = ["DrainStatus", "OutOfSyncPartition", "drain_status", "out_of_sync", "refuse_wrong_drain"]
-
-
 #: The number of partitions that a message names; the others are only counted.
 _NAMED = 3
 

@@ -9,9 +9,6 @@ from kafka_steward.journal.audit import Action, Actor
 from kafka_steward.journal.records import ROLLS_BACK
 from kafka_steward.journal.store import Journal
 
-__all__ = ["plan_to_throttle", "resolve_plan_to_cancel"]
-
-
 #: The number of latest plans that are searched for a digest prefix.
 _PLANS = 1000
 

@@ -20,8 +20,6 @@ from kafka_steward.journal.locks import lock_holder_id
 from kafka_steward.journal.moves import Cause, MoveRow
 from kafka_steward.journal.store import Journal
 
-__all__ = ["Restoration", "reordered_by_others", "restore_orders"]
-
 _LOST = "the cancel lost the order of the replicas"
 _UNACKNOWLEDGED = "it got no answer, and must not begin later"
 

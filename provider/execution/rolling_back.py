@@ -10,14 +10,11 @@ from kafka_steward.execution.recovery import RollbackMoves, plan_rollback
 from kafka_steward.execution.visibility import with_hidden
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, Code
 from kafka_steward.journal.moves import Cause, MoveState
-from kafka_steward.journal.plans import PlanRecord, PlanStatus
-from kafka_steward.journal.records import ROLLS_BACK
+from kafka_steward.journal.records import ROLLS_BACK, PlanRecord, PlanStatus
 from kafka_steward.journal.store import Journal
 from kafka_steward.planning.files.digest import plan_digest
 from kafka_steward.planning.files.formats import plan_table
 from kafka_steward.settings import Settings
-
-__all__ = ["mark_rolled_back", "publish_rollback", "rollback_of", "what_goes_back"]
 
 
 def publish_rollback(

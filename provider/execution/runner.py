@@ -32,8 +32,6 @@ from kafka_steward.journal.records import PlanRecord, PlanStatus
 from kafka_steward.journal.store import Journal
 from kafka_steward.settings import Settings
 
-__all__ = ["HANDED_BACK", "PlanRunner", "StepRunner", "run_to_end"]
-
 
 class StepRunner(Protocol):
     """The interface of an object that can be stepped to an end: a `PlanRunner`, a `CancelRunner`."""

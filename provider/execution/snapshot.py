@@ -17,8 +17,6 @@ from kafka_steward.execution.visibility import refuse_hidden
 from kafka_steward.journal.store import Journal
 from kafka_steward.planning.files.formats import SNAPSHOT_BROKERS, SNAPSHOT_PARTITIONS, write_snapshot
 
-__all__ = ["begun_moves", "take_snapshot"]
-
 _MIN_ISR = "min.insync.replicas"
 
 

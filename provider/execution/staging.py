@@ -24,19 +24,6 @@ from kafka_steward.cluster.state import Partition
 from kafka_steward.execution.moves import OPEN
 from kafka_steward.journal.moves import MoveRow
 
-__all__ = [
-    "completed_stages",
-    "intermediate_assignments",
-    "is_staged",
-    "may_roll_back",
-    "next_stage",
-    "remaining",
-    "rolls_back",
-    "stage_of",
-    "stage_text",
-    "target_in_flight",
-]
-
 
 def is_staged(move: Move, replicas: Collection[int]) -> int:
     """Return the number of new replicas if `replicas`, in any order, is an assignment of `move` between two stages.

@@ -53,8 +53,6 @@ from kafka_steward.journal.records import PlanRecord
 from kafka_steward.journal.store import Journal
 from kafka_steward.settings import Settings
 
-__all__ = ["Step", "StepResult"]
-
 
 @dataclass(frozen=True)
 class StepResult:

@@ -16,8 +16,6 @@ from kafka_steward.assignment import Move
 from kafka_steward.cluster.throttles import Side
 from kafka_steward.journal.records import ThrottleLease
 
-__all__ = ["NO_DEMAND", "ThrottleDemand", "returned", "set_late", "throttle_demand", "to_set"]
-
 
 @dataclass(frozen=True)
 class ThrottleDemand:

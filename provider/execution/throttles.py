@@ -39,8 +39,6 @@ from kafka_steward.journal.records import ThrottleLease
 from kafka_steward.journal.store import Journal
 from kafka_steward.journal.tree import Node
 
-__all__ = ["ThrottleLeases", "release_leases_of", "leased_rates"]
-
 _UNKNOWN_TOPIC = 3
 #: Attempts to record a late change while other processes change the same document.
 _TRIES = 10

@@ -30,21 +30,6 @@ from kafka_steward.journal.records import DeferredPartitions, PendingReplicas
 from kafka_steward.journal.store import Journal
 from kafka_steward.journal.tree import put, remove
 
-__all__ = [
-    "Added",
-    "Created",
-    "TopicAdmin",
-    "TopicSpec",
-    "add_deferred_partitions",
-    "add_partitions",
-    "can_place",
-    "create_topic",
-    "creation_of",
-    "deferred_partitions",
-    "unwatched_reason",
-]
-
-
 #: The kind of poll that each watch runs, many times a minute.
 _LOOK = "failures"
 

@@ -31,15 +31,6 @@ from kafka_steward.journal.records import PlanRecord, PlanStatus
 from kafka_steward.journal.store import Journal
 from kafka_steward.settings import Settings
 
-__all__ = [
-    "archive_ended",
-    "delete_stale_in_flight_records",
-    "pause_idle_plans",
-    "plans_with_leases",
-    "release_orphaned_throttles",
-]
-
-
 _LIVELY = {PlanStatus.PUBLISHED, PlanStatus.RUNNING}
 
 

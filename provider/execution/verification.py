@@ -24,12 +24,8 @@ from kafka_steward.execution.visibility import with_hidden
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Code, Outcome
 from kafka_steward.journal.moves import Cause, MoveRow, MoveState
-from kafka_steward.journal.plans import PlanRecord, PlanStatus
-from kafka_steward.journal.records import ThrottleLease
+from kafka_steward.journal.records import PlanRecord, PlanStatus, ThrottleLease
 from kafka_steward.journal.store import Journal
-
-__all__ = ["Returned", "Verified", "differences", "until_undone", "verify_undone"]
-
 
 #: Partitions of each kind that are listed in full; the rest is counted.
 _TOLD = 20

@@ -13,8 +13,6 @@ from kafka_steward.cluster.state import LogDir, Snapshot
 from kafka_steward.errors import RequestError
 from kafka_steward.execution.ports import ClusterPort
 
-__all__ = ["hidden_in", "refuse_hidden", "with_hidden"]
-
 #: Topics that a message names; the rest is only counted.
 _NAMED = 3
 

@@ -19,8 +19,6 @@ from kafka_steward.journal import paths
 from kafka_steward.journal.kip_documents import ChunkPartition, Request
 from kafka_steward.journal.tree import Tree, put_new
 
-__all__ = ["MAX_ZNODE_BYTES", "ZnodeReassignmentClient"]
-
 #: The size limit of the node in bytes: below ZooKeeper's limit of 1 MB.
 MAX_ZNODE_BYTES = 900_000
 #: Kafka's error codes: a reassignment is in progress; a replica assignment is not valid.

@@ -16,8 +16,6 @@ from kafka_steward.errors import SettingError
 from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
 from kafka_steward.settings import Settings
 
-__all__ = ["ClusterConfig", "ConnectionFields", "cluster_config"]
-
 #: Keys of the extra that belong to the provider and are not fields of `Settings`.
 _PLACES = ("journal", "workspace", "kafka_conn_id", "cluster_id")
 #: Executors whose tasks run on the scheduler's host, in every spelling of Airflow: with an alias or a module.

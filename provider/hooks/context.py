@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from kafka_steward.hooks.steward import StewardHook
     from kafka_steward.journal.audit import Actor
 
-__all__ = ["hook_of", "is_scheduled", "overrides_of", "actor_fields", "actor_of"]
 
 #: Airflow's run types that no user started. A backfill is not one: a user requests it, with their own parameters.
 _UNATTENDED = frozenset({"scheduled", "asset_triggered"})

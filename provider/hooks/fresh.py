@@ -12,7 +12,6 @@ from kafka_steward.errors import StewardError
 if TYPE_CHECKING:
     from kafka_steward.hooks.steward import ClusterSession, StewardHook
 
-__all__ = ["REREAD_S", "FreshConnections"]
 
 #: Seconds between two looks at the Airflow connection.
 REREAD_S = 60.0

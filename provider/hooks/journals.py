@@ -14,8 +14,6 @@ from kafka_steward.hooks.access import ConnectionFields
 from kafka_steward.journal.sql.engine import table_names
 from kafka_steward.journal.sql.urls import secrets_of, shown_url
 
-__all__ = ["journal_url", "refuse_airflows_own", "secrets_in"]
-
 #: Airflow connection types, and SQLAlchemy's drivers for them.
 _DRIVERS = {"postgres": "postgresql+psycopg", "postgresql": "postgresql+psycopg", "sqlite": "sqlite"}
 #: Tables that occur together only in Airflow's metadata database.

@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from kafka_steward.journal.sql.audit import AuditTable
 
-__all__ = ["Action", "Audit", "StoredAuditRecord", "Code", "AuditRecord", "Outcome", "Actor"]
-
 
 #: Rows per page, since the trail may be long.
 _PAGE = 500

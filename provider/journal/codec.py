@@ -16,29 +16,6 @@ from typing import Any, Generic, NoReturn, TypeVar
 from kafka_steward.errors import DocumentError
 from kafka_steward.escaping import UNPRINTABLE, printable
 
-__all__ = [
-    "BROKER",
-    "DIGEST",
-    "MAX_BROKERS",
-    "MAX_BYTES",
-    "MAX_DEPTH",
-    "MAX_ID",
-    "MAX_NUMBER",
-    "MAX_WORDS",
-    "PARTITION",
-    "REQUEST",
-    "TOPIC",
-    "Name",
-    "cleaned",
-    "is_id",
-    "is_text",
-    "is_topic",
-    "newer_version",
-    "parse_json",
-    "request_number",
-    "shown",
-]
-
 #: The largest document that every backend accepts, in bytes: ZooKeeper's jute.maxbuffer less room for the request.
 MAX_BYTES = 1_000_000
 #: The maximum nesting depth of lists and objects in a document; the KIPs' own documents are 4 deep.

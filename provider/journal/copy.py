@@ -20,8 +20,6 @@ from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.store import Journal
 from kafka_steward.journal.tree import Node, Tree, put_new
 
-__all__ = ["Copied", "copy_journal"]
-
 #: The roots of a journal's documents. ZooKeeper's `/admin` also contains Kafka's own nodes, which are not copied.
 _ROOTS = (
     paths.FAILED_BROKERS,

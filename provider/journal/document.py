@@ -24,8 +24,6 @@ from kafka_steward.journal.tree import Node
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["COMPACT", "Document", "Fields", "SPACED", "parse_valid", "read_object", "render", "warn_once"]
-
 
 #: The separators with which Kafka writes JSON to ZooKeeper, and which KIP-236 prints.
 COMPACT = (",", ":")

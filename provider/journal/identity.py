@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from kafka_steward.journal.document import Fields
 
-__all__ = ["Identity", "Openings", "identify", "mark_copied", "reunite"]
 
 #: The minimum interval between two records of the same host, which may open the journal very often.
 _NOTED_EVERY_MS = 60_000

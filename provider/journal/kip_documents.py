@@ -20,19 +20,6 @@ from kafka_steward.journal.document import SPACED, Document, Fields, read_object
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = [
-    "AnnouncedRestartDocument",
-    "CancelRequest",
-    "Chunk",
-    "ChunkPartition",
-    "FailedBroker",
-    "InFlight",
-    "Request",
-    "SwitchedOff",
-    "partition_values",
-    "read_partitions",
-]
-
 
 @dataclass(frozen=True)
 class FailedBroker(Document):

@@ -24,28 +24,6 @@ from kafka_steward.journal.tree import Node, Tree
 if TYPE_CHECKING:
     from kafka_steward.journal.store import Journal
 
-__all__ = [
-    "APPROVALS",
-    "DEFERRED_PARTITIONS",
-    "RESTARTS",
-    "FAILED_BROKERS",
-    "IN_FLIGHT",
-    "MAX_BYTES_AT_ONCE",
-    "MAX_DOCUMENTS",
-    "PENDING_REPLICAS",
-    "PLANS",
-    "RATES",
-    "SWEEP_MS",
-    "REQUESTS",
-    "THROTTLED_TOPICS",
-    "WRITTEN",
-    "Collection",
-    "Found",
-    "Listing",
-    "throttle_leases",
-    "sweep",
-    "unreadable",
-]
 
 #: The limits on documents of one kind, and on their bytes, per read. The others, in the order of their names, are read
 #: only once these are deleted.

@@ -32,19 +32,6 @@ from kafka_steward.journal import paths
 from kafka_steward.journal.records import Lock, Ownership
 from kafka_steward.journal.tree import Node, Tree, put
 
-__all__ = [
-    "DEAD_MS",
-    "Fence",
-    "FencingStore",
-    "LIFE_MS",
-    "PlanSlot",
-    "StepLock",
-    "is_dead",
-    "lock_holder_id",
-    "process_name",
-]
-
-
 _PROC = Path("/proc")
 
 _NAME = re.compile(r"(?P<host>.+):(?P<pid>[0-9]+):(?P<place>[0-9a-f]{8})[0-9a-f]{8}")

@@ -7,8 +7,6 @@ from enum import Enum
 
 from kafka_steward.assignment import Move, TopicPartition
 
-__all__ = ["Cause", "MoveRow", "MoveState", "Phase"]
-
 
 class MoveState(str, Enum):
     """The state of one partition of a plan."""

@@ -12,47 +12,6 @@ from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import RequestError
 from kafka_steward.journal import codec
 
-__all__ = [
-    "APPROVALS",
-    "CANCEL_IN_PROGRESS",
-    "CHUNK_PREFIX",
-    "FAILED_BROKERS",
-    "FAILED_LOG_DIRS",
-    "FILL_EVENT",
-    "EMPTY_BROKERS",
-    "JOURNAL",
-    "PENDING_REPLICAS",
-    "DEFERRED_PARTITIONS",
-    "PLANS",
-    "REASSIGNMENTS",
-    "REASSIGNMENT_REQUESTS",
-    "REASSIGN_CANCEL",
-    "REASSIGN_CHUNKS",
-    "REASSIGN_PARTITIONS",
-    "REASSIGN_QUEUE",
-    "REQUEST_PREFIX",
-    "ROLLING_BOUNCE",
-    "SLOT",
-    "STEP_LOCK",
-    "SWITCH_SEEN",
-    "approval",
-    "lease",
-    "leases_of",
-    "broker_of",
-    "checked_path",
-    "chunk",
-    "failed_broker",
-    "is_digest",
-    "is_path",
-    "pending_replicas",
-    "pending_of_topic",
-    "deferred_partitions",
-    "plan",
-    "reassignment",
-    "reassignments_of",
-    "rolling_bounce",
-]
-
 #: KIP-46: one child per failed broker.
 FAILED_BROKERS = "/admin/failed_brokers"
 #: KIP-46: one child per broker that announced its shutdown.

@@ -23,7 +23,7 @@ from kafka_steward.journal.document import Document, Fields, parse_valid
 from kafka_steward.journal.kip_documents import Chunk, ChunkPartition
 from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.moves import Cause, MoveRow, MoveState, Phase
-from kafka_steward.journal.records import ENDED, PlanRecord, PlanStatus
+from kafka_steward.journal.records import ENDED, PlanRecord
 from kafka_steward.journal.tree import Node, Tree, put_new, remove
 
 if TYPE_CHECKING:
@@ -31,18 +31,6 @@ if TYPE_CHECKING:
 
     from kafka_steward.journal.sql.history import EndedPlans
     from kafka_steward.journal.sql.moves import MoveTable
-
-__all__ = [
-    "Approval",
-    "Chunks",
-    "MOST_CHUNKS",
-    "MoveRow",
-    "MoveState",
-    "ORPHAN_MS",
-    "PlanRecord",
-    "PlanStatus",
-    "Plans",
-]
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,6 @@ from kafka_steward.journal.tree import Node, Tree, remove, replace_text
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["QUARANTINE", "QuarantinedDocument", "delete_or_quarantine", "is_newer", "quarantine_document"]
 
 #: The nodes per document: `doc_<n>`, a QuarantinedDocument, and below it the original text, up to a million characters,
 #: in as many of `text`, `text_2`, `text_3`, `text_4` as it needs. A longer text, possible in a database, is truncated.

@@ -25,21 +25,6 @@ from kafka_steward.journal.tree import Node
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = [
-    "ASKED",
-    "DeferredPartitions",
-    "ENDED",
-    "EmptyBrokersDocument",
-    "FillEvent",
-    "Lock",
-    "Ownership",
-    "PendingReplicas",
-    "PlanRecord",
-    "PlanStatus",
-    "ROLLS_BACK",
-    "ThrottleLease",
-]
-
 
 #: The key, in the record of a plan that documents requested, of those documents and their submission route.
 ASKED = "asked"

@@ -11,8 +11,6 @@ from kafka_steward.journal.audit import AuditRecord, StoredAuditRecord
 from kafka_steward.journal.moves import MoveRow, MoveState
 from kafka_steward.journal.records import PlanRecord
 
-__all__ = ["Table", "audit_table", "moves_table", "plan_lines", "plans_table"]
-
 _AUDIT = ("when", "action", "partition", "before -> after", "outcome", "reason", "who")
 _MOVES = ("chunk", "partition", "before -> after", "state", "detail")
 _PLANS = ("published", "plan", "operation", "status", "partitions", "reason", "who")

@@ -22,8 +22,6 @@ from kafka_steward.journal.quarantine import QUARANTINE
 from kafka_steward.journal.store import Journal
 from kafka_steward.journal.tree import Node, Tree
 
-__all__ = ["archive_audit", "delete_old"]
-
 
 def archive_audit(
     journal: Journal,

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from kafka_steward.journal.sql.history import HealthRows, Looks
     from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
 
-__all__ = ["Journal", "open_journal"]
-
 
 class Journal:
     """The durable record of one cluster. Thread-safe; as a context manager it closes itself."""

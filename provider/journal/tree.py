@@ -28,8 +28,6 @@ from kafka_steward.errors import DocumentError, NodeExists, NodeMissing, Version
 from kafka_steward.escaping import printable
 from kafka_steward.journal.codec import MAX_BYTES
 
-__all__ = ["MAX_BYTES", "Node", "Tree", "checked_data", "put", "put_new", "remove", "replace_text"]
-
 
 @dataclass(frozen=True, slots=True)
 class Node:

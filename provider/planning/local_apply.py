@@ -21,8 +21,6 @@ from kafka_steward.planning.files.formats import (
 from kafka_steward.planning.files.reassignment import parse_reassignment
 from kafka_steward.planning.spark.shards import plan_locally
 
-__all__ = ["plan_apply_locally"]
-
 
 def plan_apply_locally(snapshot_uri: str, out_uri: str, document: Any, options: Mapping[str, Any]) -> PlanFolder:
     """Make the plan that the Spark job would make of a reassignment `document`, write it, and return it as read back.

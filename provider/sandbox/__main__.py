@@ -16,8 +16,6 @@ from types import FrameType
 from kafka_steward.errors import StewardError
 from kafka_steward.sandbox.cluster import MODES, Sandbox, start
 
-__all__ = ["main"]
-
 _DESCRIPTION = """\
 Starts a real Kafka cluster on this machine and keeps it running until Ctrl-C or SIGTERM.
 

@@ -30,9 +30,6 @@ from kafka_steward.sandbox.layout import pick_ports
 from kafka_steward.sandbox.process import start_tethered
 from kafka_steward.sandbox.process_group import ProcessGroup
 
-__all__ = ["AirflowBusy", "AirflowDag", "AirflowFailed", "AirflowSilent", "LocalAirflow"]
-
-
 _EVERY_S = 0.5
 
 _ENDED = frozenset({"success", "failed"})

@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["cache_folder", "exclusive"]
-
 
 def cache_folder() -> Path:
     """Return the cache folder, created if missing.

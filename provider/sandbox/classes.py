@@ -18,8 +18,6 @@ from kafka_steward.sandbox.cache import exclusive
 from kafka_steward.sandbox.java import Jvm
 from kafka_steward.sandbox.layout import HOST, pick_ports, properties
 
-__all__ = ["class_archive"]
-
 _NODE = "AAAAAAAAAAAAAAAAAAAAAQ"
 _READY_S = 120.0
 

@@ -22,8 +22,6 @@ from kafka_steward.sandbox.process import Process
 from kafka_steward.sandbox.readiness import ask, unready_brokers, unready_partitions, wait_until_none
 from kafka_steward.sandbox.zookeeper import ZooKeeper
 
-__all__ = ["MODES", "Sandbox", "SandboxBroker", "delete_topics", "restore_cluster", "start"]
-
 #: The storage of a cluster's metadata, by mode.
 MODES: Mapping[str, type[KRaft | ZooKeeper]] = {"kraft": KRaft, "zookeeper": ZooKeeper}
 _READY_S = 120.0

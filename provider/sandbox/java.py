@@ -20,9 +20,6 @@ from kafka_steward.errors import SandboxFailed
 from kafka_steward.sandbox.cache import exclusive
 from kafka_steward.sandbox.process import Process, start_tethered
 
-__all__ = ["Java", "Jvm", "MINIMUM_VERSION", "find_java", "java", "private_java"]
-
-
 #: Kafka 4 and Spark 4 are compiled for Java 17.
 MINIMUM_VERSION = 17
 

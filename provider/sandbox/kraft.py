@@ -11,8 +11,6 @@ from kafka_steward.sandbox.java import Jvm
 from kafka_steward.sandbox.layout import HOST, BrokerLayout, Layout, broker_properties, properties
 from kafka_steward.sandbox.process import Process
 
-__all__ = ["KRaft"]
-
 _CONTROLLER = 100
 #: Overrides that the controller needs too, because it authorizes the changes of clients.
 _SHARED = frozenset({"authorizer.class.name", "super.users"})

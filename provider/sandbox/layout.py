@@ -14,9 +14,6 @@ from pathlib import Path
 
 from kafka_steward.errors import SandboxFailed
 
-__all__ = ["BrokerLayout", "HOST", "Layout", "broker_properties", "pick_ports", "properties", "rack_of"]
-
-
 HOST = "127.0.0.1"
 
 _LOWEST = 10_000

@@ -19,8 +19,6 @@ from kafka.record.default_records import DefaultRecordBatchBuilder
 from kafka_steward.errors import SandboxFailed
 from kafka_steward.sandbox.readiness import admin, ask, wait_until_none
 
-__all__ = ["create", "fill", "topic_spec"]
-
 _MESSAGE_BYTES = 8 * 1024
 # Kafka's default limit is 1 MiB.
 _BATCH_BYTES = 1_000_000

@@ -13,8 +13,6 @@ from kafka_steward.errors import SandboxFailed
 from kafka_steward.sandbox.java import Java
 from kafka_steward.sandbox.process import start_tethered
 
-__all__ = ["resolve", "spark_home"]
-
 _TIMEOUT_S = 900
 # The Java from PyPI trusts its own list of certificates; the system's list may also include a company's.
 _TRUST_STORES = (Path("/etc/ssl/certs/java/cacerts"), Path("/etc/pki/java/cacerts"))

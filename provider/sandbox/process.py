@@ -12,8 +12,6 @@ from pathlib import Path
 
 from kafka_steward.errors import SandboxFailed
 
-__all__ = ["Process", "start_tethered"]
-
 # Resolved once: a development install is a tree of links, which may be re-created while this process runs.
 _DIE_WITH_PARENT = Path(__file__).resolve().with_name("die_with_parent.py")
 _TAIL_BYTES = 3000

@@ -18,8 +18,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-__all__ = ["ProcessGroup", "end_marked", "marked_processes"]
-
 _VARIABLE = "KAFKA_STEWARD_PROCESS_GROUP"
 
 

@@ -18,8 +18,6 @@ from kafka.errors import KafkaError
 
 from kafka_steward.errors import SandboxFailed
 
-__all__ = ["admin", "ask", "unready_brokers", "unready_partitions", "wait_until_none"]
-
 _EVERY_S = 0.1
 _Answer = TypeVar("_Answer")
 

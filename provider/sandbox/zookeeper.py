@@ -15,8 +15,6 @@ from kafka_steward.sandbox.java import Jvm
 from kafka_steward.sandbox.layout import HOST, BrokerLayout, Layout, broker_properties, properties
 from kafka_steward.sandbox.process import Process
 
-__all__ = ["ZooKeeper"]
-
 _TICK_MS = 1000
 _CHANGES = "/config/changes"
 #: The number of latest changes that some brokers may not have read yet.

@@ -25,9 +25,8 @@ if TYPE_CHECKING:
     from kafka_steward.cluster.state import Snapshot
     from kafka_steward.execution.replication_status import OutOfSyncPartition
     from kafka_steward.hooks.steward import ClusterSession
-    from kafka_steward.journal.plans import MoveRow
+    from kafka_steward.journal.moves import MoveRow
 
-__all__ = ["CHECKS", "CheckResult", "evaluate", "is_retriable"]
 
 #: The most partitions that a message names; the rest is only counted.
 _NAMED = 3

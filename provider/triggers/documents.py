@@ -21,9 +21,6 @@ from kafka_steward.journal.zookeeper.watcher import CONTROLLER, ZooKeeperWatcher
 from kafka_steward.triggers.reporting import WatchReporter, event_of
 from kafka_steward.triggers.worker import ClusterWorker
 
-__all__ = ["AuditEventReader", "DocumentLoop", "POLL_S"]
-
-
 #: How far back a new reader starts in the audit trail, in milliseconds.
 _BACK_MS = 60_000
 

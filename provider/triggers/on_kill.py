@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from kafka_steward.execution.runner import StepRunner
     from kafka_steward.hooks.steward import ClusterSession
 
-__all__ = ["ON_KILL", "request_cancel_and_step", "checked_on_kill", "task_is_over"]
 
 #: Actions of a killed task: nothing (its plan stays resumable), or request the cancel of its plan.
 ON_KILL = ("nothing", "cancel")

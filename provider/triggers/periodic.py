@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from kafka_steward.cluster.health import CopiedBytes
     from kafka_steward.hooks.steward import ClusterSession
 
-__all__ = ["HealthPeriodicCheck", "BrokerJoinCheck", "EmptyBrokerCheck", "PeriodicCheck"]
 
 #: Seconds after which a setting that disabled a check is read again.
 OFF_S = 60.0

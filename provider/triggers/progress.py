@@ -15,8 +15,6 @@ from kafka_steward.escaping import printable
 if TYPE_CHECKING:
     from kafka_steward.execution.progress import Progress
 
-__all__ = ["ProgressLog", "emit_health", "emit_progress", "progress_line"]
-
 
 def emit_progress(conn_id: str, progress: Progress) -> None:
     """Emit gauges of the plan's remaining work, with the tag `conn_id`, and a count of its end. Bytes; never raises.

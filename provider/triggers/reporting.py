@@ -13,7 +13,6 @@ from kafka_steward.escaping import printable
 if TYPE_CHECKING:
     from kafka_steward.hooks.steward import ClusterSession
 
-__all__ = ["WatchReporter", "event_of", "gauge"]
 
 #: Seconds before the first retry after an error; doubled by each further error.
 _BACK_OFF_S = 2.0

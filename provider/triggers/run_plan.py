@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from kafka_steward.execution.runner import StepRunner
     from kafka_steward.hooks.steward import ClusterSession
 
-__all__ = ["FIRST_EVENT_AFTER_S", "RunPlanTrigger"]
 
 #: An event within about 6 s of the deferral costs the task a try: the executor still reports the deferred worker.
 FIRST_EVENT_AFTER_S = 10.0

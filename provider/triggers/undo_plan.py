@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, Any, cast
 from kafka_steward.triggers.run_plan import RunPlanTrigger
 
 if TYPE_CHECKING:
-    from kafka_steward.execution.cancel_runner import Scope
+    from kafka_steward.execution.lifecycle import Scope
     from kafka_steward.execution.runner import StepRunner
     from kafka_steward.hooks.steward import ClusterSession
-
-__all__ = ["UndoPlanTrigger"]
 
 
 class UndoPlanTrigger(RunPlanTrigger):

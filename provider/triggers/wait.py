@@ -18,8 +18,6 @@ from kafka_steward.triggers.worker import ClusterWorker
 if TYPE_CHECKING:
     from kafka_steward.hooks.steward import ClusterSession
 
-__all__ = ["WaitTrigger"]
-
 
 class WaitTrigger(BaseTrigger):
     """Runs the check `question` on the cluster behind `conn_id` every `interval_s` seconds; fires once, when it is met.

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from kafka_steward.hooks.steward import ClusterSession
     from kafka_steward.triggers.documents import DocumentLoop
 
-__all__ = ["EVENTS", "WatchTrigger", "freeze_gc"]
-
 
 @functools.cache
 def freeze_gc() -> None:

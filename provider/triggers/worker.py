@@ -16,7 +16,6 @@ from kafka_steward.hooks.fresh import REREAD_S, FreshConnections
 if TYPE_CHECKING:
     from kafka_steward.hooks.steward import ClusterSession, StewardHook
 
-__all__ = ["ClusterWorker"]
 
 T = TypeVar("T")
 

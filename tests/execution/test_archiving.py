@@ -8,8 +8,7 @@ from kafka_steward.execution.cancel_runner import unfinished_cancels
 from kafka_steward.execution.detector import Detector
 from kafka_steward.execution.lifecycle import request_cancel
 from kafka_steward.journal import paths
-from kafka_steward.journal.plans import PlanStatus
-from kafka_steward.journal.records import ASKED
+from kafka_steward.journal.records import ASKED, PlanStatus
 from kafka_steward.settings import Settings
 from tests.simulated_plan import WHO, World, memory_journal, move
 from tests.simulator import Simulator

@@ -12,7 +12,7 @@ from kafka_steward.execution.lifecycle import request_cancel
 from kafka_steward.execution.recovery import cancel_forbidden_reason, plan_rollback
 from kafka_steward.execution.rolling_back import publish_rollback
 from kafka_steward.journal.audit import Outcome
-from kafka_steward.journal.plans import PlanStatus
+from kafka_steward.journal.records import PlanStatus
 from kafka_steward.settings import Settings
 from tests.simulated_plan import WHO, World, memory_journal, move
 from tests.simulator import Simulator

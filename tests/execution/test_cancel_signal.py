@@ -17,7 +17,7 @@ from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.kip_documents import InFlight
-from kafka_steward.journal.plans import PlanStatus
+from kafka_steward.journal.records import PlanStatus
 from tests.protocol.simulated_watch import WATCH, Yard, document
 from tests.simulated_plan import WHO, move, plan_of
 from tests.simulator import Simulator

@@ -23,8 +23,8 @@ from kafka_steward.journal.kip_documents import CancelRequest
 from kafka_steward.journal.listing import RESTARTS
 from kafka_steward.journal.locks import PlanSlot
 from kafka_steward.journal.moves import MoveState
-from kafka_steward.journal.plans import PlanStatus
 from kafka_steward.journal.quarantine import QUARANTINE
+from kafka_steward.journal.records import PlanStatus
 from kafka_steward.journal.sql.audit import AuditTable
 from kafka_steward.journal.sql.history import EndedPlans
 from kafka_steward.journal.sql.moves import MoveTable

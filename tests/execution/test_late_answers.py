@@ -20,7 +20,7 @@ from kafka_steward.execution.runner import PlanRunner, StepRunner
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.moves import Cause, MoveState, Phase
-from kafka_steward.journal.plans import PlanStatus
+from kafka_steward.journal.records import PlanStatus
 from kafka_steward.settings import Settings
 from tests.crash import Faults
 from tests.crash_environment import LOCK_TICKS, Place

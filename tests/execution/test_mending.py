@@ -11,8 +11,8 @@ from kafka_steward.execution.lifecycle import resume_plan
 from kafka_steward.execution.repair import repair_documents
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action
-from kafka_steward.journal.plans import PlanStatus
 from kafka_steward.journal.quarantine import QUARANTINE, QuarantinedDocument
+from kafka_steward.journal.records import PlanStatus
 from kafka_steward.settings import Settings
 from tests.protocol.simulated_watch import Yard
 from tests.simulated_plan import FOLLOWERS, RATE, WHO, World, memory_journal, move

@@ -12,8 +12,7 @@ from kafka_steward.errors import VersionConflict
 from kafka_steward.execution.broker_joins import claim, poll_empty_brokers, update_brokers
 from kafka_steward.execution.topics import TopicSpec, create_topic
 from kafka_steward.journal import paths
-from kafka_steward.journal.plans import PlanRecord
-from kafka_steward.journal.records import EmptyBrokersDocument
+from kafka_steward.journal.records import EmptyBrokersDocument, PlanRecord
 from kafka_steward.journal.store import Journal
 from kafka_steward.settings import Settings
 from tests.simulated_plan import WHO, memory_journal, move

@@ -13,7 +13,7 @@ from kafka_steward.execution.lifecycle import Scope, request_cancel
 from kafka_steward.execution.progress import Progress, what_became
 from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.kip_documents import CancelRequest
-from kafka_steward.journal.plans import PlanRecord, PlanStatus
+from kafka_steward.journal.records import PlanRecord, PlanStatus
 from kafka_steward.settings import Settings
 from tests.simulated_plan import WHO, World, memory_journal, move
 from tests.simulator import Simulator

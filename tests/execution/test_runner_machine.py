@@ -35,7 +35,8 @@ from kafka_steward.execution.upkeep import pause_idle_plans
 from kafka_steward.journal import paths
 from kafka_steward.journal.locks import PlanSlot
 from kafka_steward.journal.moves import MoveState
-from kafka_steward.journal.plans import ORPHAN_MS, PlanStatus
+from kafka_steward.journal.plans import ORPHAN_MS
+from kafka_steward.journal.records import PlanStatus
 from kafka_steward.planning.files.formats import PlanFolder
 from kafka_steward.settings import Settings
 from tests.crash import Died, Faults

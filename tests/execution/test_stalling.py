@@ -24,7 +24,7 @@ from kafka_steward.execution.recovery import (
     stall_message,
 )
 from kafka_steward.journal.moves import Cause, MoveRow, MoveState, Phase
-from kafka_steward.journal.plans import PlanStatus
+from kafka_steward.journal.records import PlanStatus
 from kafka_steward.settings import Settings
 from tests.simulated_plan import World, memory_journal, move
 from tests.simulator import Simulator

@@ -10,7 +10,7 @@ from kafka_steward.execution.lifecycle import request_cancel
 from kafka_steward.execution.snapshot import begun_moves, take_snapshot
 from kafka_steward.execution.verification import verify_undone
 from kafka_steward.journal.moves import MoveState
-from kafka_steward.journal.plans import PlanStatus
+from kafka_steward.journal.records import PlanStatus
 from kafka_steward.planning.files.formats import read_snapshot
 from kafka_steward.settings import Settings
 from tests.execution.staged_moves import ONE, T0, simulator, submitted, to_halfway, to_the_second_stride, world_of

@@ -10,7 +10,7 @@ from kafka_steward.execution.progress import Progress
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal.moves import MoveState
-from kafka_steward.journal.plans import PlanStatus
+from kafka_steward.journal.records import PlanStatus
 from kafka_steward.settings import Settings
 from tests.crash import Died, Faults, points
 from tests.crash_environment import LOCK_TICKS, Place, persist

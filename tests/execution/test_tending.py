@@ -7,7 +7,7 @@ import pytest
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.execution.detector import DetectionResult, Detector
 from kafka_steward.execution.lifecycle import request_cancel
-from kafka_steward.journal.plans import PlanStatus
+from kafka_steward.journal.records import PlanStatus
 from kafka_steward.settings import Settings
 from tests.simulated_plan import WHO, World, memory_journal, move
 from tests.simulator import Simulator

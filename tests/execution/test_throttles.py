@@ -11,7 +11,7 @@ from kafka_steward.errors import PlanError, VersionConflict
 from kafka_steward.execution.lifecycle import change_throttle
 from kafka_steward.execution.upkeep import pause_idle_plans
 from kafka_steward.journal.audit import Action
-from kafka_steward.journal.plans import PlanStatus
+from kafka_steward.journal.records import PlanStatus
 from kafka_steward.settings import Settings
 from tests.execution.runs import apply, heal, simulator
 from tests.simulated_plan import FOLLOWERS, RATE, WHO, World, move

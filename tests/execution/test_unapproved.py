@@ -8,7 +8,8 @@ from kafka_steward.execution.publishing import approve, publish_plan
 from kafka_steward.execution.repair import repair_documents
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal import paths
-from kafka_steward.journal.plans import Approval, PlanStatus
+from kafka_steward.journal.plans import Approval
+from kafka_steward.journal.records import PlanStatus
 from kafka_steward.journal.store import Journal
 from kafka_steward.settings import Settings
 from tests.simulated_plan import WHO, memory_journal, move, plan_of

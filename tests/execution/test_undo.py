@@ -8,15 +8,14 @@ import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import PlanError
-from kafka_steward.execution.cancel_runner import CancelRunner, Scope, SkippedPartition, unfinished_cancels
-from kafka_steward.execution.lifecycle import abandon_plan, request_cancel
+from kafka_steward.execution.cancel_runner import CancelRunner, SkippedPartition, unfinished_cancels
+from kafka_steward.execution.lifecycle import Scope, abandon_plan, request_cancel
 from kafka_steward.execution.progress import Progress
 from kafka_steward.execution.runner import run_to_end
 from kafka_steward.execution.verification import verify_undone
 from kafka_steward.journal import paths
 from kafka_steward.journal.moves import MoveState
-from kafka_steward.journal.plans import PlanRecord, PlanStatus
-from kafka_steward.journal.records import ROLLS_BACK
+from kafka_steward.journal.records import ROLLS_BACK, PlanRecord, PlanStatus
 from kafka_steward.settings import Settings
 from tests.simulated_plan import WHO, World, memory_journal, move
 from tests.simulator import Simulator

@@ -11,7 +11,9 @@ from kafka_steward.errors import JournalUnreachable, LockLost, PlanError, Versio
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.kip_documents import Chunk, ChunkPartition
-from kafka_steward.journal.plans import MOST_CHUNKS, MoveRow, MoveState, PlanRecord, Plans, PlanStatus
+from kafka_steward.journal.moves import MoveRow, MoveState
+from kafka_steward.journal.plans import MOST_CHUNKS, Plans
+from kafka_steward.journal.records import PlanRecord, PlanStatus
 from kafka_steward.journal.store import Journal
 from tests.eventually import eventually
 

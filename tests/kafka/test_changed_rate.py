@@ -11,7 +11,7 @@ from kafka_steward.cluster.throttles import Side, rates
 from kafka_steward.execution.cancel_runner import CancelRunner
 from kafka_steward.execution.lifecycle import change_throttle
 from kafka_steward.execution.runner import PlanRunner
-from kafka_steward.journal.plans import PlanRecord
+from kafka_steward.journal.records import PlanRecord
 from kafka_steward.journal.store import Journal
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.settings import Settings

@@ -24,7 +24,7 @@ from kafka_steward.execution.cancel_runner import CancelRunner
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner, StepRunner
 from kafka_steward.journal.audit import Actor, Audit
-from kafka_steward.journal.plans import PlanStatus
+from kafka_steward.journal.records import PlanStatus
 from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
 from kafka_steward.planning.files.formats import PlanFolder

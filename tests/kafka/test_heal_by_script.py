@@ -28,7 +28,7 @@ from kafka_steward.execution.snapshot import take_snapshot
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, Outcome
 from kafka_steward.journal.kip_documents import Chunk
-from kafka_steward.journal.plans import PlanStatus
+from kafka_steward.journal.records import PlanStatus
 from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.planning.files.formats import read_snapshot
 from kafka_steward.sandbox import Sandbox

@@ -16,7 +16,7 @@ from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.execution.verification import Verified, verify_undone
 from kafka_steward.journal.audit import Action, Actor, Outcome
-from kafka_steward.journal.plans import PlanStatus
+from kafka_steward.journal.records import PlanStatus
 from kafka_steward.journal.store import Journal
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.settings import Settings

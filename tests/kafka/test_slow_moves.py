@@ -18,7 +18,7 @@ from kafka_steward.execution.moves import HoldReason
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal.audit import Actor
-from kafka_steward.journal.plans import PlanStatus
+from kafka_steward.journal.records import PlanStatus
 from kafka_steward.journal.store import Journal
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.settings import Settings

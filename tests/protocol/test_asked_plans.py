@@ -12,7 +12,7 @@ from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.kip_documents import CancelRequest
-from kafka_steward.journal.plans import PlanRecord, PlanStatus
+from kafka_steward.journal.records import PlanRecord, PlanStatus
 from tests.protocol.simulated_watch import WATCH, Yard
 from tests.simulated_plan import WHO, move, plan_of
 

@@ -12,7 +12,7 @@ from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.moves import MoveState
-from kafka_steward.journal.plans import PlanStatus
+from kafka_steward.journal.records import PlanStatus
 from kafka_steward.journal.store import Journal
 from tests.crash import Died, Faults
 from tests.protocol.simulated_watch import WATCH, Yard, document

@@ -12,7 +12,7 @@ from kafka_steward.errors import DocumentError, RequestError
 from kafka_steward.execution.lifecycle import request_cancel
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal import paths
-from kafka_steward.journal.plans import PlanStatus
+from kafka_steward.journal.records import PlanStatus
 from tests.crash import Died
 from tests.memory_tree import MemoryTree
 from tests.protocol.simulated_watch import Yard, document

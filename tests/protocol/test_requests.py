@@ -16,7 +16,7 @@ from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Outcome
 from kafka_steward.journal.kip_documents import Chunk
-from kafka_steward.journal.plans import PlanStatus
+from kafka_steward.journal.records import PlanStatus
 from kafka_steward.journal.tree import Node
 from tests.protocol.simulated_watch import Yard, document
 from tests.rings import tried

@@ -12,7 +12,7 @@ from kafka_steward.execution.lifecycle import request_cancel
 from kafka_steward.execution.readiness import disable_reassignment, disabled_reason, enable_reassignment
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Actor
-from kafka_steward.journal.plans import PlanStatus
+from kafka_steward.journal.records import PlanStatus
 from kafka_steward.settings import Settings
 from tests.simulated_plan import WHO, World, memory_journal, move
 from tests.simulator import Simulator

@@ -7,20 +7,6 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-__all__ = [
-    "audit",
-    "counter",
-    "ended_plan",
-    "health",
-    "host",
-    "journal",
-    "look",
-    "metadata",
-    "node",
-    "opened",
-    "plan_move",
-]
-
 metadata = sa.MetaData()
 
 _Name = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")

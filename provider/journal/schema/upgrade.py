@@ -10,8 +10,6 @@ import sqlalchemy as sa
 from kafka_steward.errors import JournalError
 from kafka_steward.journal.sql.urls import shown_url
 
-__all__ = ["KNOWN", "VERSION_TABLE", "upgrade"]
-
 #: The ids of all migrations, the oldest first; a test compares them with `versions/`.
 KNOWN = ("0001", "0002", "0003", "0004", "0005")
 #: Alembic's version table, under a name of our own, so that the database may be shared with other applications.

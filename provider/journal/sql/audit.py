@@ -20,9 +20,6 @@ from kafka_steward.journal.audit import (
 from kafka_steward.journal.schema import tables
 from kafka_steward.journal.sql.database import Database, insert_once, now_ms
 
-__all__ = ["AuditTable"]
-
-
 _audit = tables.audit
 
 _KEY = ("plan", "chunk", "topic", "partition", "broker", "action", "attempt")

@@ -26,9 +26,6 @@ from kafka_steward.errors import JournalError, JournalUnreachable, LockLost
 from kafka_steward.journal.schema import tables
 from kafka_steward.journal.sql.urls import shown_url, without_secrets
 
-__all__ = ["Database", "IDS", "SqlFencingStore", "as_journal_error", "insert_once", "now_ms"]
-
-
 #: The counter that provides created and modified ids; writers also lock its row.
 IDS = "ids"
 

@@ -15,9 +15,6 @@ from kafka_steward.journal.schema import tables
 from kafka_steward.journal.schema.upgrade import upgrade
 from kafka_steward.journal.sql.database import IDS, Database, as_journal_error, insert_once
 
-__all__ = ["open_database", "table_names"]
-
-
 #: Seconds to wait for another writer.
 _LOCK_TIMEOUT_S = 30
 

@@ -21,9 +21,6 @@ from kafka_steward.journal.records import ENDED, PlanRecord
 from kafka_steward.journal.schema import tables
 from kafka_steward.journal.sql.database import Database, insert_once, now_ms
 
-__all__ = ["EndedPlans", "HealthRows", "Looks"]
-
-
 _health = tables.health
 
 

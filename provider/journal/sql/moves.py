@@ -17,9 +17,6 @@ from kafka_steward.journal.moves import Cause, MoveRow, MoveState, Phase
 from kafka_steward.journal.schema import tables
 from kafka_steward.journal.sql.database import Database, insert_once, now_ms
 
-__all__ = ["MoveTable"]
-
-
 _move = tables.plan_move
 
 #: Rows per statement: SQLite accepts at most 32766 parameters in one statement.

@@ -20,9 +20,6 @@ from psycopg import pq
 
 from kafka_steward.errors import SettingError
 
-__all__ = ["let_take_long", "postgres_engine", "unknown_parameters"]
-
-
 #: Seconds for a statement, including the wait for a lock: the server's own error arrives before our deadline.
 _STATEMENT_S = 15
 

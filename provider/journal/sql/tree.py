@@ -10,14 +10,11 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 
 from kafka_steward.errors import NodeExists, NodeMissing, VersionConflict
-from kafka_steward.journal.codec import MAX_NUMBER
+from kafka_steward.journal.codec import MAX_BYTES, MAX_NUMBER
 from kafka_steward.journal.paths import checked_path
 from kafka_steward.journal.schema import tables
 from kafka_steward.journal.sql.database import IDS, Database, now_ms
-from kafka_steward.journal.tree import MAX_BYTES, Node, checked_data
-
-__all__ = ["SqlTree"]
-
+from kafka_steward.journal.tree import Node, checked_data
 
 _node = tables.node
 

@@ -6,9 +6,6 @@ from urllib.parse import quote, quote_plus
 
 import sqlalchemy as sa
 
-__all__ = ["secrets_of", "shown_url", "without_secrets"]
-
-
 #: Parts of the names of libpq parameters that contain a secret: sslpassword, oauth_client_secret, scram_client_key.
 _SECRET_NAMES = ("password", "secret", "scram_")
 

@@ -10,9 +10,6 @@ from typing import Any
 from kafka_steward.errors import SettingError
 from kafka_steward.values import switch
 
-__all__ = ["ZooKeeperOptions"]
-
-
 _SWITCHES = ("use_ssl", "verify_certs", "check_hostname")
 
 _FILES = ("ca", "certfile", "keyfile")

@@ -51,22 +51,6 @@ from kafka_steward.errors import (
 from kafka_steward.journal import paths
 from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
 
-__all__ = [
-    "ClosedNodes",
-    "EnsuredPath",
-    "ROOTS",
-    "ZkSession",
-    "conflict",
-    "forbidden",
-    "is_hidden",
-    "kafkas_model",
-    "missing",
-    "our_acl",
-    "start_client",
-    "stop_client",
-]
-
-
 _ADMIN = "/admin"
 
 #: The nodes under which our documents and the KIPs' are.

@@ -19,8 +19,6 @@ from kafka_steward.journal.zookeeper.session import EnsuredPath, forbidden, star
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["CONTROLLER", "ZooKeeperWatcher"]
-
 
 #: Kafka's znodes for the controller, and for the live brokers.
 CONTROLLER, _BROKERS = "/controller", "/brokers/ids"

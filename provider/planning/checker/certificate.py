@@ -36,22 +36,6 @@ from kafka_steward.planning.checker.rules import CheckContext, context_of, hold_
 from kafka_steward.planning.files.formats import SnapshotFolder
 from kafka_steward.planning.files.options import EVEN
 
-__all__ = [
-    "Evenness",
-    "ReplicaTotals",
-    "badly_spread",
-    "cluster_price_objections",
-    "cluster_violations",
-    "evenness_of",
-    "find_prices",
-    "is_even",
-    "topic_violations",
-    "totals_of",
-    "touchable_partitions",
-    "unproven_topics",
-    "with_prices",
-]
-
 #: Topics times brokers squared, up to which the price search examines every pair of brokers.
 MAX_EXACT_CELLS = 20_000_000
 #: Topics times brokers squared, up to which the exact exchanges are as fast as the pooled ones.

@@ -40,22 +40,6 @@ from kafka_steward.planning.checker.rules import (
 from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder, plan_table
 from kafka_steward.planning.files.options import EVEN
 
-__all__ = [
-    "DiskLoads",
-    "Findings",
-    "PlanVerdict",
-    "band_gaps",
-    "check",
-    "check_topics",
-    "disk_loads",
-    "head_problems",
-    "order_problems",
-    "overfull",
-    "snapshot_problems",
-    "state_problems",
-    "verdict",
-]
-
 
 @dataclass(frozen=True)
 class PlanVerdict:

@@ -15,8 +15,6 @@ import numpy.typing as npt
 
 from kafka_steward.planning.checker.constraints import Bools, Ints, PlacementOutcome
 
-__all__ = ["Distances", "Exact", "Exchanges", "FAR", "Pooled", "exact_exchanges", "on_racks", "pooled_exchanges"]
-
 #: Longer than any path.
 FAR = np.int32(1 << 28)
 _NONE = 2

@@ -13,16 +13,6 @@ import pyarrow as pa
 
 from kafka_steward.assignment import Assignment, Move, MoveReason, Operation, TopicPartition
 
-__all__ = [
-    "CheckContext",
-    "SnapshotPartition",
-    "brokers_available",
-    "context_of",
-    "hold_reasons",
-    "replicas_due",
-    "violations",
-]
-
 _REASONS = frozenset(reason.value for reason in MoveReason)
 _INTERNAL = ("__consumer_offsets", "__share_group_state", "__transaction_state")
 #: Operations that move exactly what they were given, even partitions that the options exclude.

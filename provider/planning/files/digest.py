@@ -13,8 +13,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["Hasher", "json_lines", "plan_digest", "proven_digest", "proven_hasher", "snapshot_digest"]
-
 _BATCH_ROWS = 100_000
 #: Snapshot columns that were added in 0.2.
 _LATER = ("cordoned", "offline")

@@ -22,24 +22,6 @@ from kafka_steward.errors import PlanError
 from kafka_steward.planning.files.digest import plan_digest, proven_digest, snapshot_digest
 from kafka_steward.planning.files.storage import Folder
 
-__all__ = [
-    "PLAN",
-    "SNAPSHOT_BROKERS",
-    "SNAPSHOT_PARTITIONS",
-    "PlanFolder",
-    "SnapshotFolder",
-    "conformed",
-    "cordoned_in",
-    "moves_of",
-    "offline_in",
-    "plan_table",
-    "read_plan",
-    "read_plan_table",
-    "read_snapshot",
-    "write_plan",
-    "write_snapshot",
-]
-
 _INTS = pa.list_(pa.int32())
 
 #: `state` is one of live, failed, draining, new. A `cordoned` broker keeps its replicas and receives none (KIP-1066). A

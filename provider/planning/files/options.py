@@ -12,8 +12,6 @@ from typing import Any
 from kafka_steward.assignment import Operation
 from kafka_steward.errors import PlanError
 
-__all__ = ["BALANCING", "EVEN", "INTERNAL_TOPICS", "Options", "operation_of"]
-
 #: Kafka's internal topics.
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__share_group_state", "__transaction_state"})
 #: Operations that only improve the balance. Partitions that they leave unchanged are not at risk.

@@ -13,8 +13,6 @@ from kafka_steward.assignment import Assignment, Move, TopicPartition
 from kafka_steward.errors import PlanError
 from kafka_steward.planning.files.formats import SNAPSHOT_BROKERS, SNAPSHOT_PARTITIONS
 
-__all__ = ["parse_reassignment", "read_json", "reassignment_json", "snapshot_tables"]
-
 
 def read_json(path: str, what: str) -> Any:
     """Return the JSON of a file. Raises PlanError that names the file; `what` describes its expected content."""

@@ -11,8 +11,6 @@ import pyarrow.parquet as pq
 
 from kafka_steward.errors import PlanError
 
-__all__ = ["Folder", "for_fsspec", "for_spark", "is_local"]
-
 #: Rows per Parquet row group. Spark divides a file among its tasks by row groups.
 _GROUP_ROWS = 20_000
 

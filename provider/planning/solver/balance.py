@@ -42,17 +42,6 @@ from kafka_steward.planning.solver.problem import (
     static_dispositions,
 )
 
-__all__ = [
-    "BalanceSetup",
-    "Bounds",
-    "Placement",
-    "PlacementProblem",
-    "balance_replicas",
-    "balanced_candidate",
-    "min_cost_placement",
-    "placement_within",
-]
-
 
 @dataclass(frozen=True)
 class PlacementProblem:

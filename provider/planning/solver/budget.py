@@ -16,8 +16,6 @@ from kafka_steward.planning.solver.candidate import CandidatePlan, merged
 from kafka_steward.planning.solver.fair_shares import rack_spread_violated
 from kafka_steward.planning.solver.problem import Bools, Ints, Problem
 
-__all__ = ["within_budget"]
-
 
 def within_budget(candidate: CandidatePlan, problem: Problem) -> CandidatePlan:
     """Return the candidate plan, cut down to the options' `max_moves` and `max_bytes`."""

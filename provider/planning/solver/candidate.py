@@ -24,8 +24,6 @@ from kafka_steward.planning.solver.problem import (
     member,
 )
 
-__all__ = ["MOVES", "CandidatePlan", "apply_reassignment", "merged", "moves", "reasons", "senders", "unchanged"]
-
 _INTS = pa.list_(pa.int32())
 
 #: A plan's rows before they are put in order: `in_sync` and `short` determine the priority, `source` the sending

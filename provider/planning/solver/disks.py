@@ -18,8 +18,6 @@ from kafka_steward.planning.solver.fair_shares import rack_tables
 from kafka_steward.planning.solver.fill_missing import heal
 from kafka_steward.planning.solver.problem import Bools, Disposition, Problem, static_dispositions
 
-__all__ = ["balance_disks"]
-
 
 def balance_disks(problem: Problem) -> CandidatePlan:
     """Return new assignments that balance the disks, once lost and draining replicas are placed as by a heal."""

@@ -19,17 +19,6 @@ import numpy as np
 
 from kafka_steward.planning.solver.problem import Bools, Brokers, Ints
 
-__all__ = [
-    "broker_bounds",
-    "fair_bounds",
-    "groups_of",
-    "rack_bounds",
-    "rack_spread_violated",
-    "rack_tables",
-    "shares_of",
-    "water_fill",
-]
-
 
 def rack_bounds(rf: int, sizes: Sequence[int], rackless: int, *, own_rack: bool) -> tuple[list[int], list[int]]:
     """Return the fewest and the most replicas of one partition on each rack, spread as far as the racks allow.

@@ -47,8 +47,6 @@ from kafka_steward.planning.solver.problem import (
     member,
 )
 
-__all__ = ["OtherShards", "ShardTotals", "heal", "shard_totals"]
-
 _MAX_LEVEL_ARCS = 1_000_000
 
 

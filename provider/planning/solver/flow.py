@@ -8,8 +8,6 @@ from ortools.graph.python import min_cost_flow
 
 from kafka_steward.planning.solver.problem import Ints, positions_within
 
-__all__ = ["MIB", "UNLIMITED", "Infeasible", "Network", "deal_in_turns", "mebibytes", "placement_costs"]
-
 #: The capacity of an arc without a limit.
 UNLIMITED = 1 << 40
 MIB = 1 << 20

@@ -14,21 +14,6 @@ from kafka_steward.planning.solver.candidate import CandidatePlan
 from kafka_steward.planning.solver.flow import Infeasible, Network
 from kafka_steward.planning.solver.problem import Bools, Disposition, Ints, count_pairs, positions_within
 
-__all__ = [
-    "MAX_FLOW_CELLS",
-    "LeaderBounds",
-    "Leadership",
-    "Replicas",
-    "balanced_leaders",
-    "choose_leaders",
-    "failover_order_exchange",
-    "failover_order_flow",
-    "fewest_leader_changes",
-    "keepable",
-    "leader_bounds",
-    "leadership_of",
-]
-
 #: Topics times brokers, up to which the exact flow of `fewest_leader_changes` is solved, in tenths of a second.
 MAX_FLOW_CELLS = 1_000_000
 

@@ -18,8 +18,6 @@ from kafka_steward.planning.files.formats import PLAN
 from kafka_steward.planning.files.options import Options
 from kafka_steward.planning.solver.problem import Ints
 
-__all__ = ["MoveQueue", "TransferLimits", "ordered_plan", "start_order"]
-
 Floats = npt.NDArray[np.float64]
 
 

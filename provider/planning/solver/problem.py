@@ -23,23 +23,6 @@ from kafka_steward.assignment import Operation
 from kafka_steward.errors import PlanError
 from kafka_steward.planning.files.options import BALANCING, INTERNAL_TOPICS, Options
 
-__all__ = [
-    "STATES",
-    "Bools",
-    "Brokers",
-    "Disposition",
-    "Ints",
-    "PartitionTable",
-    "Problem",
-    "count_pairs",
-    "dispositions",
-    "equal_pairs",
-    "member",
-    "numbers_of",
-    "positions_within",
-    "static_dispositions",
-]
-
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 

@@ -21,8 +21,6 @@ from kafka_steward.planning.solver.flow import mebibytes
 from kafka_steward.planning.solver.leaders import fewest_leader_changes, keepable, leadership_of
 from kafka_steward.planning.solver.problem import Brokers, Disposition, Ints, PartitionTable, count_pairs
 
-__all__ = ["Measures", "measure", "proof_of"]
-
 #: Reasons that mean "not now" rather than "impossible".
 _PINNED = ("in_flight", "pinned", "excluded")
 #: Number of topics to name, of those that are spread worst.

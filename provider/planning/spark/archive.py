@@ -13,8 +13,6 @@ from pathlib import Path
 
 from kafka_steward.errors import PlanError
 
-__all__ = ["FOLDER", "archive_conf", "make_archive"]
-
 #: Name of the unpacked archive in each executor's working directory.
 FOLDER = "kafka_steward_archive"
 

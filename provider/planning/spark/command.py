@@ -16,8 +16,6 @@ from kafka_steward.planning.checker.check import PlanVerdict, check
 from kafka_steward.planning.files.formats import read_plan, read_snapshot, write_snapshot
 from kafka_steward.planning.files.reassignment import read_json, reassignment_json, snapshot_tables
 
-__all__ = ["CommandLine", "print_verdict", "command_line", "write_reassignments"]
-
 #: Partitions up to which a plan is checked without Spark, which takes some seconds.
 _PLAIN_ROWS = 30_000
 

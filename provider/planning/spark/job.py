@@ -31,8 +31,6 @@ from kafka_steward.planning.spark.session import local_session, worker_errors
 from kafka_steward.planning.spark.shards import SHARD_ROWS, Kernel, boundaries_for, solve
 from kafka_steward.planning.spark.stages import into_shards, ordered_with_digest, per_shard, planned, read_partitions
 
-__all__ = ["main", "run"]
-
 
 def run(
     spark: SparkSession,

@@ -34,17 +34,6 @@ from kafka_steward.planning.solver.sharded.plan import balance_shard
 from kafka_steward.planning.solver.sharded.quotas import ShardQuota
 from kafka_steward.planning.solver.sharded.summary import summarize
 
-__all__ = [
-    "ANSWER",
-    "SUMMARY",
-    "PlanningJob",
-    "plan_shard",
-    "read_measures",
-    "read_totals",
-    "summarize_shard",
-    "totals_of_shard",
-]
-
 #: Topics times brokers squared, up to which prices are searched.
 MAX_PRICED_CELLS = 20_000_000
 

@@ -38,8 +38,6 @@ from kafka_steward.planning.files.storage import for_spark
 from kafka_steward.planning.spark.shards import shard_boundaries
 from kafka_steward.planning.spark.stages import cut_into_packs, gather_shards, read_partitions, unpacked
 
-__all__ = ["review"]
-
 #: Partitions per call of `check_topics`: some seconds of plain Python.
 _CHECK_ROWS = 10_000
 

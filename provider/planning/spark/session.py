@@ -16,8 +16,6 @@ from pyspark.sql import SparkSession
 
 from kafka_steward.errors import PlanningFailed
 
-__all__ = ["QUICK_JAVA", "local_session", "worker_errors"]
-
 #: On a single machine nothing has to be reachable from outside.
 _LOOPBACK = {
     "spark.driver.host": "127.0.0.1",

@@ -35,8 +35,6 @@ from kafka_steward.planning.spark.kernels import (
     totals_of_shard,
 )
 
-__all__ = ["SHARD_ROWS", "Kernel", "Shards", "boundaries_for", "plan_locally", "shard_boundaries", "solve"]
-
 #: Approximate partitions per shard: enough to make one solve worth its start, few enough to fit every executor.
 SHARD_ROWS = 30_000
 

@@ -30,18 +30,6 @@ from kafka_steward.planning.solver.problem import Ints
 from kafka_steward.planning.spark.kernels import ANSWER
 from kafka_steward.planning.spark.shards import Kernel
 
-__all__ = [
-    "cut_into_packs",
-    "gather_shards",
-    "unpacked",
-    "into_shards",
-    "ordered_with_digest",
-    "per_shard",
-    "planned",
-    "read_partitions",
-]
-
-
 _PACK = pa.field("pack", pa.binary())
 #: Rows per pack: far below the 2 GB limit of one value.
 _PACK_ROWS = 100_000

@@ -18,8 +18,6 @@ from kafka_steward.planning.solver.problem import Bools, Ints
 from kafka_steward.planning.solver.sharded.quotas import Quotas
 from kafka_steward.planning.solver.sharded.summary import ShardSummary
 
-__all__ = ["leader_quotas", "leaders_for_targets"]
-
 #: Fraction by which a broker's leaders in one shard may differ from its part of the replicas there.
 _SLACK = 0.25
 #: Cost of a leader change, where a leader without data costs 1; and cost of missing a broker's target by one, worth so

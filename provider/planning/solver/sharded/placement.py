@@ -15,8 +15,6 @@ from kafka_steward.planning.solver.balance import Bounds, PlacementProblem, plac
 from kafka_steward.planning.solver.flow import Network, deal_in_turns, mebibytes, placement_costs
 from kafka_steward.planning.solver.problem import Bools, Ints, numbers_of, positions_within
 
-__all__ = ["place_within_quota"]
-
 RowsAndBrokers = tuple[Ints, Ints]
 
 

@@ -23,8 +23,6 @@ from kafka_steward.planning.solver.sharded.pricing import quotas_by_pricing
 from kafka_steward.planning.solver.sharded.quotas import QuotaProblem, Quotas, ShardQuota, shard_quotas
 from kafka_steward.planning.solver.sharded.summary import ShardSummary
 
-__all__ = ["MAX_LEADER_CELLS", "ShardedPlan", "balance_shard", "is_shardable", "sharded_plan"]
-
 #: Topics times brokers, up to which leaders are planned for all shards together.
 MAX_LEADER_CELLS = 2_500_000
 #: Partitions up to which a gap is closed by one flow over all of them.

@@ -29,8 +29,6 @@ from kafka_steward.planning.solver.sharded.quotas import (
 )
 from kafka_steward.planning.solver.sharded.summary import NO_OPTION
 
-__all__ = ["quotas_by_pricing"]
-
 Floats = npt.NDArray[np.float64]
 
 #: Sample size: fraction of the topics, and at least so many topics per broker of the rack.

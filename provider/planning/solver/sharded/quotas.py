@@ -24,19 +24,6 @@ from kafka_steward.planning.solver.flow import UNLIMITED, Network
 from kafka_steward.planning.solver.problem import Bools, Ints, numbers_of
 from kafka_steward.planning.solver.sharded.summary import NO_OPTION, ShardSummary
 
-__all__ = [
-    "QuotaFlow",
-    "QuotaProblem",
-    "QuotaSolution",
-    "Quotas",
-    "ShardQuota",
-    "SubProblem",
-    "lower_bound",
-    "option_costs",
-    "quotas_by_flow",
-    "shard_quotas",
-]
-
 
 @dataclass(frozen=True)
 class QuotaProblem:

@@ -20,8 +20,6 @@ from kafka_steward.planning.solver.balance import Bounds, PlacementProblem
 from kafka_steward.planning.solver.flow import mebibytes
 from kafka_steward.planning.solver.problem import Bools, Ints, numbers_of, positions_within
 
-__all__ = ["NO_OPTION", "ShardSummary", "summarize"]
-
 #: In `ShardSummary.value`: the broker gets its guaranteed replicas, and no more.
 NO_OPTION = -2
 _NOTHING_TO_KEEP = -1
