@@ -8,14 +8,12 @@ from typing import Any
 
 from airflow.sdk import DAG, XComArg
 
-from kafka_steward.dags.carrying_out import LONGEST_PLANNING, Approval, How, carry_out
-from kafka_steward.dags.options import DEFAULT_CONN_ID, dag_id_of, options_of, refuse_wrong_settings
+from kafka_steward.dags.builder import DEFAULT_CONN_ID, Workflow
 from kafka_steward.dags.params import apply_params
 from kafka_steward.operators.conf import refuse_unknown_keys
 from kafka_steward.operators.given import CheckReassignmentOperator
-from kafka_steward.operators.notify import Notifiers, as_notifiers
+from kafka_steward.operators.notify import Notifiers
 from kafka_steward.operators.people import Approvers
-from kafka_steward.operators.plan import PlanReassignmentOperator
 from kafka_steward.operators.snapshot import SnapshotClusterOperator
 
 __all__ = ["apply"]
@@ -53,30 +51,33 @@ def apply(
     to which `kafka_steward` is added. `dag_options` are those of airflow.sdk.DAG. Raises SettingError, when the DAG
     file is parsed, for a wrong setting.
     """
-    given = dict(settings or {})
-    refuse_wrong_settings(given)
-    approval = Approval(approval_timeout, on_approval_asked, approvers, self_approval)
-    how = How(spark_conn_id, deferrable, on_kill, approval, on_done)
-    ours = {"schedule": None, "is_paused_upon_creation": False, "doc_md": _DOC}
-    options = options_of(dag_options, retries, retry_delay, on_failure_callback=as_notifiers(on_failed) or None, **ours)
-    with DAG(dag_id or dag_id_of("apply", conn_id), params=apply_params(given), **options) as dag:
-        _tasks(dag, {"conn_id": conn_id, "settings": given}, how)
+    workflow = Workflow(conn_id, settings, spark_conn_id, deferrable, on_kill)
+    approval = {
+        "approvers": approvers,
+        "self_approval": self_approval,
+        "response_timeout": approval_timeout,
+        "notifiers": on_approval_asked,
+    }
+    with workflow.dag(
+        "apply",
+        dag_id,
+        dag_options,
+        retries=retries,
+        retry_delay=retry_delay,
+        on_failed=on_failed,
+        schedule=None,
+        params=apply_params(workflow.shared["settings"]),
+        is_paused_upon_creation=False,
+        doc_md=_DOC,
+    ) as dag:
+        check = CheckReassignmentOperator(
+            task_id="check",
+            reassignment=dag.param("reassignment"),
+            pre_execute=refuse_unknown_keys,
+            **workflow.shared,
+        )
+        snapshot = SnapshotClusterOperator(task_id="snapshot", **workflow.shared)
+        plan = workflow.plan(snapshot, operation="apply", options={"reassignment": XComArg(check, "reassignment")})
+        check >> snapshot >> plan
+        workflow.execute_approved(snapshot, plan, approval, on_done=on_done)
     return dag
-
-
-def _tasks(dag: DAG, shared: dict[str, Any], how: How) -> None:
-    check = CheckReassignmentOperator(
-        task_id="check", reassignment=dag.param("reassignment"), pre_execute=refuse_unknown_keys, **shared
-    )
-    snapshot = SnapshotClusterOperator(task_id="snapshot", **shared)
-    plan = PlanReassignmentOperator(
-        task_id="plan",
-        snapshot=snapshot.output,
-        operation="apply",
-        options={"reassignment": XComArg(check, "reassignment")},
-        spark_conn_id=how.spark_conn_id,
-        execution_timeout=LONGEST_PLANNING,
-        **shared,
-    )
-    check >> snapshot >> plan
-    carry_out(snapshot, plan, shared, how)

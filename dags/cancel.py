@@ -8,12 +8,12 @@ from typing import Any
 
 from airflow.sdk import DAG, XComArg
 
-from kafka_steward.dags.options import DEFAULT_CONN_ID, dag_id_of, options_of, refuse_wrong_settings
+from kafka_steward.dags.builder import DEFAULT_CONN_ID, Workflow
 from kafka_steward.dags.params import cancel_params
 from kafka_steward.operators.cancel import CancelReassignmentOperator
 from kafka_steward.operators.conf import refuse_unknown_keys
 from kafka_steward.operators.leaders import ElectLeadersOperator
-from kafka_steward.operators.notify import Notifiers, as_notifiers
+from kafka_steward.operators.notify import Notifiers
 
 __all__ = ["cancel"]
 
@@ -46,19 +46,30 @@ def cancel(
     context, to which `kafka_steward` is added. `dag_options` are those of airflow.sdk.DAG. Raises SettingError, when
     the DAG file is parsed, for a wrong setting.
     """
-    given = dict(settings or {})
-    refuse_wrong_settings(given)
-    shared: dict[str, Any] = {"conn_id": conn_id, "settings": given}
-    options = options_of(dag_options, retries, retry_delay, is_paused_upon_creation=False, doc_md=_DOC, schedule=None)
-    with DAG(
-        dag_id or dag_id_of("cancel", conn_id),
-        params=cancel_params(given),
-        on_failure_callback=as_notifiers(on_failed) or None,
-        **options,
+    workflow = Workflow(conn_id, settings, deferrable=deferrable)
+    with workflow.dag(
+        "cancel",
+        dag_id,
+        dag_options,
+        retries=retries,
+        retry_delay=retry_delay,
+        on_failed=on_failed,
+        schedule=None,
+        params=cancel_params(workflow.shared["settings"]),
+        is_paused_upon_creation=False,
+        doc_md=_DOC,
     ) as dag:
-        asked: dict[str, Any] = {name: dag.param(name) for name in ("plan", "scope", "reason", "even_if_disabled")}
-        asked |= {"deferrable": deferrable, "on_cancelled": on_cancelled, "pre_execute": refuse_unknown_keys}
-        undone = CancelReassignmentOperator(task_id="cancel", **asked, **shared)
-        elect = ElectLeadersOperator(task_id="elect_leaders", plan=XComArg(undone, "plan"), **shared)
-        undone >> elect
+        cancelled = CancelReassignmentOperator(
+            task_id="cancel",
+            plan=dag.param("plan"),
+            scope=dag.param("scope"),
+            reason=dag.param("reason"),
+            even_if_disabled=dag.param("even_if_disabled"),
+            deferrable=deferrable,
+            on_cancelled=on_cancelled,
+            pre_execute=refuse_unknown_keys,
+            **workflow.shared,
+        )
+        elect = ElectLeadersOperator(task_id="elect_leaders", plan=XComArg(cancelled, "plan"), **workflow.shared)
+        cancelled >> elect
     return dag

@@ -5,26 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
-from urllib.parse import quote
 
-from airflow.sdk import DAG, Asset, AssetWatcher, XComArg
+from airflow.sdk import DAG, Asset
 
-from kafka_steward.dags.options import DEFAULT_CONN_ID, dag_id_of, options_of, refuse_wrong_settings
+from kafka_steward.dags.builder import DEFAULT_CONN_ID, Workflow, asset_of
 from kafka_steward.dags.params import fill_params
 from kafka_steward.operators.conf import refuse_unknown_keys
-from kafka_steward.operators.leaders import ElectLeadersOperator
-from kafka_steward.operators.notify import Notifiers, as_notifiers
+from kafka_steward.operators.notify import Notifiers
 from kafka_steward.operators.owed import FindOwedOperator, ReportFillOperator, SnapshotOwedOperator
-from kafka_steward.operators.plan import PlanReassignmentOperator
-from kafka_steward.operators.submit import SubmitReassignmentOperator
-from kafka_steward.sensors.replication import IsrCatchUpSensor
-from kafka_steward.triggers.watch import WatchTrigger
 
 __all__ = ["broker_joined", "fill"]
 
-#: A Spark job that stalls must not block a fill indefinitely; the largest plans take minutes.
-_LONGEST_PLANNING = timedelta(hours=2)
-_LONGEST_CATCH_UP = timedelta(days=1)
 _DOC = """
 Adds the replicas that are owed to topics which were created while brokers were away (KIP-409): each to a broker that
 does not hold one yet, spread over the racks, in throttled chunks. It also adds partitions that wait for brokers.
@@ -38,11 +29,7 @@ def broker_joined(conn_id: str = DEFAULT_CONN_ID, settings: Mapping[str, Any] | 
 
     Any DAG may be scheduled on it.
     """
-    watcher = AssetWatcher(
-        name=f"watch-{conn_id}-broker-joined", trigger=WatchTrigger(conn_id, settings, "broker-joined")
-    )
-    uri = f"kafka-steward://{quote(conn_id, safe='')}/broker-joined"
-    return Asset(name=f"kafka-steward:{conn_id}:broker-joined", uri=uri, group="kafka-steward", watchers=[watcher])
+    return asset_of(conn_id, "broker-joined", settings)
 
 
 def fill(
@@ -65,36 +52,28 @@ def fill(
     `dag_options` are those of airflow.sdk.DAG, such as a `schedule` of your own. Raises SettingError, when the DAG file
     is parsed, for a wrong setting.
     """
-    given = dict(settings or {})
-    refuse_wrong_settings(given)
-    shared: dict[str, Any] = {"conn_id": conn_id, "settings": given}
-    defaults = {"max_active_runs": 1, "on_failure_callback": as_notifiers(on_failed) or None, "doc_md": _DOC}
-    ours = {"schedule": [broker_joined(conn_id, given)], "is_paused_upon_creation": True, **defaults}
-    options = options_of(dag_options, retries, retry_delay, **ours)
-    with DAG(dag_id or dag_id_of("fill", conn_id), params=fill_params(given), **options) as dag:
+    workflow = Workflow(conn_id, settings, spark_conn_id, deferrable)
+    shared = workflow.shared
+    with workflow.dag(
+        "fill",
+        dag_id,
+        dag_options,
+        retries=retries,
+        retry_delay=retry_delay,
+        on_failed=on_failed,
+        schedule=[broker_joined(conn_id, shared["settings"])],
+        params=fill_params(shared["settings"]),
+        is_paused_upon_creation=True,
+        max_active_runs=1,
+        doc_md=_DOC,
+    ) as dag:
         found = FindOwedOperator(task_id="find_owed", pre_execute=refuse_unknown_keys, **shared)
         snapshot = SnapshotOwedOperator(task_id="snapshot", **shared)
-        plan = PlanReassignmentOperator(
-            task_id="plan",
-            snapshot=snapshot.output,
-            operation="fill",
-            spark_conn_id=spark_conn_id,
-            execution_timeout=_LONGEST_PLANNING,
-            **shared,
+        plan = workflow.plan(snapshot, operation="fill")
+        submit, elect = workflow.execute(snapshot, plan)
+        report = ReportFillOperator(
+            task_id="report", plan=plan.output, submitted=submit.output, on_filled=on_filled, **shared
         )
         found >> snapshot >> plan
-        _carry_out({"plan": plan.output, "snapshot": snapshot.output}, shared, on_filled, deferrable=deferrable)
+        elect >> report
     return dag
-
-
-def _carry_out(made: Mapping[str, Any], shared: dict[str, Any], on_filled: Notifiers, *, deferrable: bool) -> None:
-    submit = SubmitReassignmentOperator(task_id="submit", deferrable=deferrable, **made, **shared)
-    digest = XComArg(submit, "digest")
-    catch_up = IsrCatchUpSensor(
-        task_id="catch_up", plan=digest, deferrable=deferrable, timeout=_LONGEST_CATCH_UP, **shared
-    )
-    elect = ElectLeadersOperator(task_id="elect_leaders", plan=digest, **shared)
-    report = ReportFillOperator(
-        task_id="report", plan=made["plan"], submitted=submit.output, on_filled=on_filled, **shared
-    )
-    submit >> catch_up >> elect >> report

@@ -8,11 +8,11 @@ from typing import Any
 
 from airflow.sdk import DAG, Param
 
-from kafka_steward.dags.options import DEFAULT_CONN_ID, dag_id_of, options_of, refuse_wrong_settings
+from kafka_steward.dags.builder import DEFAULT_CONN_ID, Workflow
 from kafka_steward.errors import SettingError
 from kafka_steward.operators.conf import refuse_unknown_keys
 from kafka_steward.operators.health import ReportHealthOperator
-from kafka_steward.operators.notify import Notifiers, as_notifiers
+from kafka_steward.operators.notify import Notifiers
 
 __all__ = ["health"]
 
@@ -44,19 +44,26 @@ def health(
     added, with the message and the measures. `dag_options` are those of airflow.sdk.DAG. Raises SettingError, when the
     DAG file is parsed, for a wrong setting.
     """
-    given = dict(settings or {})
-    refuse_wrong_settings(given)
-    defaults = {"max_active_runs": 1, "on_failure_callback": as_notifiers(on_failed) or None, "doc_md": _DOC}
-    options = options_of(dag_options, retries, retry_delay, schedule=None, **defaults)
-    with DAG(dag_id or dag_id_of("health", conn_id), params=_params(when_unhealthy), **options) as dag:
+    workflow = Workflow(conn_id, settings)
+    with workflow.dag(
+        "health",
+        dag_id,
+        dag_options,
+        retries=retries,
+        retry_delay=retry_delay,
+        on_failed=on_failed,
+        schedule=None,
+        params=_params(when_unhealthy),
+        max_active_runs=1,
+        doc_md=_DOC,
+    ) as dag:
         ReportHealthOperator(
             task_id="health",
-            conn_id=conn_id,
-            settings=given,
             limits=limits,
             when_unhealthy=dag.param("when_unhealthy"),
             on_unhealthy=on_unhealthy,
             pre_execute=refuse_unknown_keys,
+            **workflow.shared,
         )
     return dag
 

@@ -5,21 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
-from urllib.parse import quote
 
-from airflow.sdk import DAG, Asset, AssetWatcher, XComArg
+from airflow.sdk import DAG, Asset, BaseOperator, XComArg
 
-from kafka_steward.dags.carrying_out import LONGEST_PLANNING, Approval, How, carry_out
-from kafka_steward.dags.options import DEFAULT_CONN_ID, dag_id_of, options_of, refuse_wrong_settings
+from kafka_steward.dags.builder import DEFAULT_CONN_ID, Workflow, asset_of
 from kafka_steward.dags.params import rebalance_params
 from kafka_steward.errors import SettingError
 from kafka_steward.operators.gate import GateOperator
 from kafka_steward.operators.joined import FindJoinedOperator
-from kafka_steward.operators.notify import Notifiers, as_notifiers
+from kafka_steward.operators.notify import Notifiers
 from kafka_steward.operators.people import Approvers
 from kafka_steward.operators.rebalance import WISHES, PlanRebalanceOperator, refuse_wrong_form
 from kafka_steward.operators.snapshot import SnapshotClusterOperator
-from kafka_steward.triggers.watch import WatchTrigger
 
 __all__ = ["broker_new", "rebalance"]
 
@@ -40,9 +37,7 @@ def broker_new(conn_id: str = DEFAULT_CONN_ID, settings: Mapping[str, Any] | Non
 
     Its watch emits the event again every `heal_retry_interval` until a FindJoinedOperator has claimed the broker.
     """
-    watcher = AssetWatcher(name=f"watch-{conn_id}-broker-new", trigger=WatchTrigger(conn_id, settings, "broker-new"))
-    uri = f"kafka-steward://{quote(conn_id, safe='')}/broker-new"
-    return Asset(name=f"kafka-steward:{conn_id}:broker-new", uri=uri, group="kafka-steward", watchers=[watcher])
+    return asset_of(conn_id, "broker-new", settings)
 
 
 def rebalance(
@@ -77,53 +72,53 @@ def rebalance(
     `approve_above`, `approvers`, `self_approval` and `approval_timeout`, as in ApprovePlanOperator. `on_approval_asked`
     takes Airflow's notifiers, the others are called with the task's context and `kafka_steward`. Raises SettingError.
     """
-    given, form = dict(settings or {}), {**(_JOINING if on_join else {}), **(fields or {})}
-    refuse_wrong_settings(given)
-    approval = Approval(approval_timeout, on_approval_asked, approvers, self_approval, approve_above)
-    how = How(spark_conn_id, deferrable, on_kill, approval, on_done)
-    ours = _starting(conn_id, given, schedule, on_join=on_join) | {"params": rebalance_params(form, given)}
-    options = options_of(dag_options, retries, retry_delay, on_failure_callback=as_notifiers(on_failed) or None, **ours)
-    with DAG(dag_id or dag_id_of("expand" if on_join else "rebalance", conn_id), **options) as dag:
-        _tasks(dag, {"conn_id": conn_id, "settings": given}, how, on_join=on_join)
+    if on_join and schedule is not None:
+        raise SettingError("A rebalance has on_join or a schedule, not both; call rebalance() once for each.")
+    workflow = Workflow(conn_id, settings, spark_conn_id, deferrable, on_kill)
+    given = workflow.shared["settings"]
+    starts = [broker_new(conn_id, given)] if on_join else schedule
+    approval = {
+        "approve_above": approve_above,
+        "approvers": approvers,
+        "self_approval": self_approval,
+        "response_timeout": approval_timeout,
+        "notifiers": on_approval_asked,
+    }
+    with workflow.dag(
+        "expand" if on_join else "rebalance",
+        dag_id,
+        dag_options,
+        retries=retries,
+        retry_delay=retry_delay,
+        on_failed=on_failed,
+        schedule=starts,
+        params=rebalance_params({**(_JOINING if on_join else {}), **(fields or {})}, given),
+        is_paused_upon_creation=starts is not None,
+        max_active_runs=1,
+        doc_md=_DOC,
+    ) as dag:
+        snapshot, plan = _plan(workflow, dag, on_join=on_join)
+        workflow.execute_approved(snapshot, plan, approval, on_done=on_done, draining_brokers=dag.param("brokers"))
     return dag
 
 
-def _starting(conn_id: str, settings: Mapping[str, Any], schedule: Any, *, on_join: bool) -> dict[str, Any]:
-    if on_join and schedule is not None:
-        raise SettingError("A rebalance has on_join or a schedule, not both; call rebalance() once for each.")
-    starts = [broker_new(conn_id, settings)] if on_join else schedule
-    paused = {"is_paused_upon_creation": starts is not None}
-    return {"schedule": starts, **paused, "max_active_runs": 1, "doc_md": _DOC}
-
-
-def _tasks(dag: DAG, shared: dict[str, Any], how: How, *, on_join: bool) -> None:
+def _plan(workflow: Workflow, dag: DAG, *, on_join: bool) -> tuple[BaseOperator, BaseOperator]:
+    shared = workflow.shared
     wishes: dict[str, Any] = {name: dag.param(name) for name in WISHES}
     gate = GateOperator(
         task_id="gate",
         when_busy=dag.param("when_busy"),
-        deferrable=how.deferrable,
+        deferrable=workflow.deferrable,
         pre_execute=None if on_join else refuse_wrong_form,
         **shared,
     )
-    joined = _find_joined(wishes, shared) if on_join else None
-    if joined is not None:
+    if on_join:
+        joined = FindJoinedOperator(
+            task_id="find_joined", operation=wishes["operation"], pre_execute=refuse_wrong_form, **shared
+        )
         wishes["operation"] = XComArg(joined, "operation")
-    snapshot = SnapshotClusterOperator(task_id="snapshot", draining_brokers=dag.param("brokers"), **shared)
-    plan = PlanRebalanceOperator(
-        task_id="plan",
-        snapshot=snapshot.output,
-        wishes=wishes,
-        spark_conn_id=how.spark_conn_id,
-        execution_timeout=LONGEST_PLANNING,
-        **shared,
-    )
-    gate >> snapshot >> plan
-    if joined is not None:
         joined >> gate
-    carry_out(snapshot, plan, shared, how, draining_brokers=dag.param("brokers"))
-
-
-def _find_joined(wishes: Mapping[str, Any], shared: dict[str, Any]) -> FindJoinedOperator:
-    return FindJoinedOperator(
-        task_id="find_joined", operation=wishes["operation"], pre_execute=refuse_wrong_form, **shared
-    )
+    snapshot = SnapshotClusterOperator(task_id="snapshot", draining_brokers=dag.param("brokers"), **shared)
+    plan = workflow.plan(snapshot, PlanRebalanceOperator, wishes=wishes)
+    gate >> snapshot >> plan
+    return snapshot, plan

@@ -8,10 +8,10 @@ from typing import Any
 
 from airflow.sdk import DAG
 
-from kafka_steward.dags.options import DEFAULT_CONN_ID, dag_id_of, options_of, refuse_wrong_settings
+from kafka_steward.dags.builder import DEFAULT_CONN_ID, Workflow
 from kafka_steward.dags.params import throttle_params
 from kafka_steward.operators.conf import refuse_unknown_keys
-from kafka_steward.operators.notify import Notifiers, as_notifiers
+from kafka_steward.operators.notify import Notifiers
 from kafka_steward.operators.throttle import ChangeThrottleOperator
 
 __all__ = ["throttle"]
@@ -42,17 +42,25 @@ def throttle(
     with the task's context, to which `kafka_steward` is added. `dag_options` are those of airflow.sdk.DAG. Raises
     SettingError, when the DAG file is parsed, for a wrong setting.
     """
-    given = dict(settings or {})
-    refuse_wrong_settings(given)
-    options = options_of(dag_options, retries, retry_delay, is_paused_upon_creation=False, doc_md=_DOC, schedule=None)
-    with DAG(
-        dag_id or dag_id_of("throttle", conn_id),
+    workflow = Workflow(conn_id, settings)
+    with workflow.dag(
+        "throttle",
+        dag_id,
+        dag_options,
+        retries=retries,
+        retry_delay=retry_delay,
+        on_failed=on_failed,
+        schedule=None,
         params=throttle_params(),
-        on_failure_callback=as_notifiers(on_failed) or None,
-        **options,
+        is_paused_upon_creation=False,
+        doc_md=_DOC,
     ) as dag:
-        asked: dict[str, Any] = {name: dag.param(name) for name in ("plan", "rate", "reason")}
         ChangeThrottleOperator(
-            task_id="throttle", conn_id=conn_id, settings=given, pre_execute=refuse_unknown_keys, **asked
+            task_id="throttle",
+            plan=dag.param("plan"),
+            rate=dag.param("rate"),
+            reason=dag.param("reason"),
+            pre_execute=refuse_unknown_keys,
+            **workflow.shared,
         )
     return dag

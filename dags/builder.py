@@ -1,0 +1,169 @@
+"""The builder of the workflows' DAGs: ids, options, assets, and the tasks that plan and execute."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+from urllib.parse import quote
+
+from airflow.sdk import DAG, Asset, AssetWatcher, BaseOperator, TriggerRule, XComArg
+
+from kafka_steward.errors import SettingError
+from kafka_steward.operators.approve import ApprovePlanOperator
+from kafka_steward.operators.leaders import ElectLeadersOperator
+from kafka_steward.operators.notify import Notifiers, as_notifiers
+from kafka_steward.operators.outcome import ReportPlanOperator, ShowPlanOperator
+from kafka_steward.operators.plan import PlanReassignmentOperator
+from kafka_steward.operators.submit import SubmitReassignmentOperator
+from kafka_steward.provider_info import SETTINGS
+from kafka_steward.sensors.replication import IsrCatchUpSensor
+from kafka_steward.settings import Settings
+from kafka_steward.triggers.watch import EVENTS, WatchTrigger
+
+__all__ = ["DEFAULT_CONN_ID", "Workflow", "asset_of"]
+
+DEFAULT_CONN_ID = "kafka_steward_default"
+#: All run types of Airflow except backfills: a plan is made for the current state of the cluster.
+_RUN_TYPES = ("manual", "scheduled", "asset_triggered", "asset_materialization", "operator_triggered")
+#: A Spark job that stalls must not block a run indefinitely; the largest plans take minutes.
+_LONGEST_PLANNING = timedelta(hours=2)
+_LONGEST_CATCH_UP = timedelta(days=1)
+
+
+@dataclass(frozen=True)
+class Workflow:
+    """A workflow on the cluster behind `conn_id`: its DAG, and the tasks that several workflows have.
+
+    `settings` override the connection's. Without `spark_conn_id` plans are made on the worker. `deferrable` and
+    `on_kill` are those of SubmitReassignmentOperator. Raises SettingError for a setting that does not exist, or a value
+    that it does not take. Values from the connection and the configuration are not known while a DAG is parsed.
+    """
+
+    conn_id: str
+    settings: Mapping[str, Any] | None
+    spark_conn_id: str | None = None
+    deferrable: bool = True
+    on_kill: str = "nothing"
+    #: The arguments of every operator.
+    shared: dict[str, Any] = field(init=False)
+
+    def __post_init__(self) -> None:
+        given = dict(self.settings or {})
+        for name in given:
+            if name not in SETTINGS:
+                raise SettingError(f"There is no setting {name!r}; there are {', '.join(SETTINGS)}.")
+        Settings.refuse_wrong(given)
+        object.__setattr__(self, "shared", {"conn_id": self.conn_id, "settings": given})
+
+    def dag(
+        self,
+        name: str,
+        dag_id: str | None,
+        given: Mapping[str, Any],
+        *,
+        retries: int,
+        retry_delay: timedelta,
+        on_failed: Notifiers,
+        **ours: Any,
+    ) -> DAG:
+        """Return the DAG: options `ours`, overridden by its author's `given`, with exponential retry backoff.
+
+        Its id is the workflow's name, plus the connection's unless that is the default one.
+        """
+        if dag_id is None:
+            suffix = re.sub(r"[^A-Za-z0-9._-]", "_", self.conn_id)
+            dag_id = name if self.conn_id == DEFAULT_CONN_ID else f"{name}_{suffix}"
+        retrying = {
+            "retries": retries,
+            "retry_delay": retry_delay,
+            "retry_exponential_backoff": 2,
+            "max_retry_delay": timedelta(minutes=10),
+        }
+        options = {
+            "catchup": False,
+            "tags": ["kafka-steward"],
+            "allowed_run_types": _RUN_TYPES,
+            "on_failure_callback": as_notifiers(on_failed) or None,
+            **ours,
+            **given,
+            "default_args": {**retrying, **given.get("default_args", {})},
+        }
+        return DAG(dag_id, **options)
+
+    def plan(
+        self, snapshot: BaseOperator, kind: type[PlanReassignmentOperator] = PlanReassignmentOperator, **options: Any
+    ) -> PlanReassignmentOperator:
+        """Add the task `plan` for the snapshot of a task."""
+        return kind(
+            task_id="plan",
+            snapshot=XComArg(snapshot),
+            spark_conn_id=self.spark_conn_id,
+            execution_timeout=_LONGEST_PLANNING,
+            **options,
+            **self.shared,
+        )
+
+    def execute(
+        self, snapshot: BaseOperator, plan: BaseOperator, *, require_approval: bool = False
+    ) -> tuple[SubmitReassignmentOperator, ElectLeadersOperator]:
+        """Add the tasks `submit`, `catch_up` and `elect_leaders` for a plan; return the first and the last."""
+        submit = SubmitReassignmentOperator(
+            task_id="submit",
+            plan=XComArg(plan),
+            snapshot=XComArg(snapshot),
+            require_approval=require_approval,
+            deferrable=self.deferrable,
+            on_kill=self.on_kill,
+            **self.shared,
+        )
+        digest = XComArg(submit, "digest")
+        catch_up = IsrCatchUpSensor(
+            task_id="catch_up", plan=digest, deferrable=self.deferrable, timeout=_LONGEST_CATCH_UP, **self.shared
+        )
+        elect = ElectLeadersOperator(task_id="elect_leaders", plan=digest, **self.shared)
+        submit >> catch_up >> elect
+        return submit, elect
+
+    def execute_approved(
+        self,
+        snapshot: BaseOperator,
+        plan: BaseOperator,
+        approval: Mapping[str, Any],
+        *,
+        on_done: Notifiers,
+        draining_brokers: Any = None,
+    ) -> None:
+        """Add the tasks after `plan` of a workflow that asks: show, approve, execute, report.
+
+        `approval` are arguments of ApprovePlanOperator. The report runs whenever the plan was shown: it also reports
+        skipped tasks.
+        """
+        made = {"plan": XComArg(plan), "snapshot": XComArg(snapshot), **self.shared}
+        show = ShowPlanOperator(task_id="show_plan", only_show=plan.dag.param("dry_run"), **made)
+        approve = ApprovePlanOperator(task_id="approve", **approval, **made)
+        submit, elect = self.execute(snapshot, plan, require_approval=True)
+        report = ReportPlanOperator(
+            task_id="report",
+            plan=XComArg(plan),
+            shown=show.output,
+            answer=approve.output,
+            submitted=submit.output,
+            draining_brokers=draining_brokers,
+            on_done=on_done,
+            trigger_rule=TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS,
+            **self.shared,
+        )
+        plan >> show >> approve >> submit
+        elect >> report
+        show >> report
+
+
+def asset_of(conn_id: str, event: str, settings: Mapping[str, Any] | None) -> Asset:
+    """Return the asset of one of EVENTS. While a DAG that is scheduled on it is unpaused, its watch runs."""
+    suffix = "" if event == EVENTS[0] else f"-{event}"
+    watcher = AssetWatcher(name=f"watch-{conn_id}{suffix}", trigger=WatchTrigger(conn_id, settings, event))
+    uri = f"kafka-steward://{quote(conn_id, safe='')}/{event}"
+    return Asset(name=f"kafka-steward:{conn_id}:{event}", uri=uri, group="kafka-steward", watchers=[watcher])
