@@ -98,7 +98,7 @@ class PlanReassignmentOperator(SparkSubmitOperator):
         self._submit(uri, hook_of(self, context).settings, context)
         plan = read_plan(uri)
         _check(snapshot, plan)
-        return self._told(uri, plan)
+        return self._result(uri, plan)
 
     def _prepare(self, uri: str) -> None:
         master = master_of(self.spark_conn_id)
@@ -124,7 +124,7 @@ class PlanReassignmentOperator(SparkSubmitOperator):
             except AirflowException as error:
                 raise PlanningFailed(f"The Spark job ended without a plan: {_last_words(error)}") from error
 
-    def _told(self, uri: str, plan: PlanFolder) -> dict[str, Any]:
+    def _result(self, uri: str, plan: PlanFolder) -> dict[str, Any]:
         proof = plan.proof
         numbers = {name: proof.get(name) for name in ("replicas_moved", "bytes_moved", "lower_bound")}
         unplaced = len(proof.get("unplaced") or ())

@@ -64,7 +64,7 @@ class PlanRebalanceOperator(PlanReassignmentOperator):
         from kafka_steward.planning.files.formats import read_snapshot
 
         with fail_without_retry():
-            wishes, snapshot = _wishes(self.wishes), read_snapshot(self.snapshot["uri"])
+            wishes, snapshot = _request_of(self.wishes), read_snapshot(self.snapshot["uri"])
             options = options_for(wishes, snapshot, scheduled=is_scheduled(context))
         nothing = no_op_reason(wishes, snapshot)
         if nothing:
@@ -84,7 +84,7 @@ def refuse_wrong_form(context: Context) -> None:
     refuse_unknown_keys(context)
     params = context["params"]
     with fail_without_retry():
-        refuse_wrong(_wishes({name: params[name] for name in WISHES}))
+        refuse_wrong(_request_of({name: params[name] for name in WISHES}))
 
 
 _NO_PLAN = {
@@ -98,7 +98,7 @@ _NO_PLAN = {
 }
 
 
-def _wishes(given: Mapping[str, Any]) -> RebalanceRequest:
+def _request_of(given: Mapping[str, Any]) -> RebalanceRequest:
     from kafka_steward.errors import SettingError
     from kafka_steward.execution.plan_requests import RebalanceRequest
 

@@ -25,7 +25,7 @@ class ChangeThrottleOperator(StewardOperator):
     """Limits the moves of a plan that has not ended to `rate` bytes per second into one broker; 0: no throttle.
 
     `plan` is a plan's digest or a prefix of it; without one, the plan that holds the plan slot is meant. The request is
-    written into the journal, which is all that is needed: Kafka is not asked. The plan's next step sets the rate on
+    written into the journal, which is all that is needed: Kafka is not called. The plan's next step sets the rate on
     all brokers that its moves copy to. The rate applies to this plan until it ends, whatever the settings say. Fails
     without a retry for a plan that is unknown or has ended. Returns `{"plan", "throttle", "sentence"}`.
 

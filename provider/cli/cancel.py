@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _CANCEL = """\
 What is in flight goes back to its original replicas, in their order, and its throttles are given back; what has
 arrived stays. With --scope plan what has arrived goes back too, within the throttle, as a plan of its own; that
-may be asked of a plan that has ended. What someone else has changed since is left alone and listed. Works whoever
+may be request of a plan that has ended. What someone else has changed since is left alone and listed. Works whoever
 began the plan, a DAG or a terminal, and whether or not that process still lives. Interrupted, it is resumed or
 simply repeated.
 
@@ -89,16 +89,16 @@ def _cancel(call: CommandContext) -> Exit:
     if given.all and given.plan is not None:
         print_error("Name a plan, or say --all; not both.")
         return Exit.USAGE
-    asked = CancelRequest(
+    request = CancelRequest(
         person=call.who.person, scope=given.scope, reason=reason, even_if_disabled=given.even_if_disabled
     )
     with call.hook.open() as opened, interruptible() as interrupt:
         if given.all:
-            return _cancel_everything(call, opened, asked, interrupt)
+            return _cancel_everything(call, opened, request, interrupt)
         record = resolve_plan(call, opened.journal, "cancel")
         if given.plan is None and given.scope == "plan":
             record = _first(opened, record)
-        return cancel_interrupted(call, opened, record, asked, interrupt)
+        return cancel_interrupted(call, opened, record, request, interrupt)
 
 
 def _first(opened: ClusterSession, record: PlanRecord) -> PlanRecord:
@@ -112,13 +112,13 @@ def _first(opened: ClusterSession, record: PlanRecord) -> PlanRecord:
 
 
 def cancel_interrupted(
-    call: CommandContext, opened: ClusterSession, record: PlanRecord, asked: CancelRequest, interrupt: Interrupt
+    call: CommandContext, opened: ClusterSession, record: PlanRecord, request: CancelRequest, interrupt: Interrupt
 ) -> Exit:
-    """Execute the cancel request `asked` to the end, verify it against Kafka, and print the result."""
-    undone = _run_cancel(call, opened, record, asked, interrupt)
+    """Execute the cancel `request` to the end, verify it against Kafka, and print the result."""
+    undone = _run_cancel(call, opened, record, request, interrupt)
     undone.print_errors()
     code = end_message(call, undone.progress, done=undone.done, lines=undone.lines, facts=undone.facts)
-    if asked.scope != "plan" and undone.progress.completed and code is Exit.DONE:
+    if request.scope != "plan" and undone.progress.completed and code is Exit.DONE:
         print_error(
             "What had arrived stays where it is. To take that back too:",
             f"  {call.command(f'cancel {record.digest[:12]} --scope plan')}",
@@ -168,15 +168,15 @@ class _CancelResult:
 
 
 def _run_cancel(
-    call: CommandContext, opened: ClusterSession, record: PlanRecord, asked: CancelRequest, interrupt: Interrupt
+    call: CommandContext, opened: ClusterSession, record: PlanRecord, request: CancelRequest, interrupt: Interrupt
 ) -> _CancelResult:
     from kafka_steward.execution.cancel_runner import CancelRunner
     from kafka_steward.execution.verification import until_undone, verify_undone
 
-    scope: Scope = "plan" if asked.scope == "plan" else "pending"
+    scope: Scope = "plan" if request.scope == "plan" else "pending"
     undo = CancelRunner(
         opened.cluster, opened.journal, record.digest, opened.settings, call.who,
-        scope=scope, reason=asked.reason or "someone asked for it", even_if_disabled=asked.even_if_disabled,
+        scope=scope, reason=request.reason or "someone asked for it", even_if_disabled=request.even_if_disabled,
         restore_order=getattr(call.arguments, "restore_order", False),
     )  # fmt: skip
     progress = run_in_foreground(call, undo, record.digest, opened.settings, interrupt)
@@ -188,13 +188,13 @@ def _run_cancel(
     look = partial(verify_undone, opened.cluster, opened.journal, record.digest)
     found = until_undone(lambda: with_retries(look, interrupt.wait, stays="the plan has ended."), interrupt.wait)
     left_alone = sorted({*undo.left_alone, *found.left_alone})
-    return _CancelResult(progress, found, left_alone, undo.owing)
+    return _CancelResult(progress, found, left_alone, undo.leased_brokers)
 
 
 def _cancel_everything(
-    call: CommandContext, opened: ClusterSession, asked: CancelRequest, interrupt: Interrupt
+    call: CommandContext, opened: ClusterSession, request: CancelRequest, interrupt: Interrupt
 ) -> Exit:
-    plans, external = _ask_everything(call, opened, asked, interrupt)
+    plans, external = _ask_everything(call, opened, request, interrupt)
     stay = [each for each in external if each.state.stays]
     print_error(*(each.sentence for each in stay))
     if call.out.form == "table":
@@ -202,7 +202,7 @@ def _cancel_everything(
         call.out.facts({}, went if plans or external else ["Nothing is under way, so nothing was cancelled."])
     codes, facts = [Exit.FAILED if stay else Exit.DONE], []
     for record in filter(None, map(opened.journal.plans.get, plans)):
-        undone = _run_cancel(call, opened, record, asked, interrupt)
+        undone = _run_cancel(call, opened, record, request, interrupt)
         undone.print_errors()
         if call.out.form == "table":
             codes.append(end_message(call, undone.progress, done=undone.done, lines=undone.lines))
@@ -215,12 +215,12 @@ def _cancel_everything(
 
 
 def _ask_everything(
-    call: CommandContext, opened: ClusterSession, asked: CancelRequest, interrupt: Interrupt
+    call: CommandContext, opened: ClusterSession, request: CancelRequest, interrupt: Interrupt
 ) -> tuple[list[str], list[ExternalCancel]]:
     """Request the cancel of each plan and cancel external reassignments; repeat until Kafka shows their end."""
     from kafka_steward.execution.cancel_signal import cancel_everything
 
-    ask = partial(cancel_everything, opened.cluster, opened.journal, asked, call.who)
+    ask = partial(cancel_everything, opened.cluster, opened.journal, request, call.who)
     plans: dict[str, None] = {}
     external: dict[TopicPartition, ExternalCancel] = {}
     for _ in range(_LOOKS):

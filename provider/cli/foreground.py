@@ -146,7 +146,7 @@ class RetryingRunner:
 def with_retries(
     act: Callable[[], T], wait: Callable[[float], None], *, stays: str, say: Callable[[str], None] = print_error
 ) -> T:
-    """Call `act`, and retry while the journal or Kafka does not answer; `stays` tells the user the options meanwhile.
+    """Call `act`, and retry while the journal or Kafka does not answer; `stays` shows the user the options meanwhile.
 
     Raises permanent errors at once, and transient errors after about two minutes.
     """

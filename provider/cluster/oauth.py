@@ -45,7 +45,7 @@ class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]  # kafka-pytho
 
     def __init__(self, path: str, config: str | None = None, now_s: Callable[[], float] = time.time) -> None:
         self._path, self._now_s = path, now_s
-        self._ask, self._ask_extensions = _asked(path, config)
+        self._ask, self._ask_extensions = _provider_of(path, config)
         self._kept: _Token | None = None
         self._lock = threading.Lock()
 
@@ -77,10 +77,10 @@ class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]  # kafka-pytho
     def _current(self) -> _Token:
         with self._lock:
             if self._kept is None or self._now_s() >= self._kept.usable_until_s:
-                self._kept = self._asked_for()
+                self._kept = self._new_token()
             return self._kept
 
-    def _asked_for(self) -> _Token:
+    def _new_token(self) -> _Token:
         try:
             answer = self._ask()
         except Exception as error:
@@ -121,7 +121,7 @@ def _plain(text: Any) -> str:
     return text
 
 
-def _asked(path: str, config: str | None) -> tuple[Callable[[], Any], Callable[[], Mapping[str, str]] | None]:
+def _provider_of(path: str, config: str | None) -> tuple[Callable[[], Any], Callable[[], Mapping[str, str]] | None]:
     """Return functions that get a token, and SASL extensions if any, from the object at `path`. Raises SettingError."""
     named = _imported(path)
     if inspect.isclass(named):

@@ -202,7 +202,7 @@ def _sentence(error: Exception, failures: list[Exception], config: Mapping[str, 
 
 
 def _keep_quiet() -> None:
-    """Silence kafka-python, which logs each failed attempt as an ERROR while a cluster is being healed.
+    """Quiet kafka-python, which logs each failed attempt as an ERROR while a cluster is being healed.
 
     Relevant failures are raised as our own errors. A level that was configured for the logger `kafka` is kept, but the
     loggers that write passwords are raised to at least INFO.

@@ -47,7 +47,7 @@ class Side(str, Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class OwedRate:
+class LeasedRate:
     """A broker's leased rate, and the rate before: None if the broker had none of its own. Bytes per second."""
 
     ours: int
@@ -104,7 +104,7 @@ def absent(value: str | None, wanted: Collection[str]) -> tuple[str, ...]:
     return () if ALL in present else tuple(entry for entry in wanted if entry not in present)
 
 
-def rate_change(now: int | None, owed: OwedRate, key: str) -> ConfigChange | None:
+def rate_change(now: int | None, owed: LeasedRate, key: str) -> ConfigChange | None:
     """Return the change that restores a rate; None if another client has changed it since, because it is not ours then.
 
     A rate that shows the previous value is restored all the same: a broker shows a change a moment after it was made.
@@ -159,7 +159,7 @@ def set_rates(cluster: Configurable, side: Side, wanted: Mapping[int, int]) -> d
     )
 
 
-def restore_rates(cluster: Configurable, side: Side, owed: Mapping[int, OwedRate]) -> dict[int, Returned]:
+def restore_rates(cluster: Configurable, side: Side, owed: Mapping[int, LeasedRate]) -> dict[int, Returned]:
     """Restore each rate that is still the one that we set. Raises KafkaRefused when Kafka refuses the change."""
     now = rates(cluster, side, owed)
     changes = {broker: rate_change(rate, owed[broker], side.rate_key) for broker, rate in now.items()}

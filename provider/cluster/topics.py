@@ -39,7 +39,7 @@ def create(
     def request() -> Any:
         return CreateTopicsRequest(topics=[wanted], timeout_ms=calls.server_timeout_ms, validate_only=False)
 
-    return _asked(calls, request, "topics", f"creating topic {topic}")
+    return _send(calls, request, "topics", f"creating topic {topic}")
 
 
 def add_partitions(
@@ -56,10 +56,10 @@ def add_partitions(
     def request() -> Any:
         return CreatePartitionsRequest(topics=[wanted], timeout_ms=calls.server_timeout_ms, validate_only=False)
 
-    return _asked(calls, request, "results", f"adding partitions to topic {topic}")
+    return _send(calls, request, "results", f"adding partitions to topic {topic}")
 
 
-def _asked(calls: KafkaTransport, request: Callable[[], Any], answers: str, doing: str) -> KafkaRefused | None:
+def _send(calls: KafkaTransport, request: Callable[[], Any], answers: str, doing: str) -> KafkaRefused | None:
     answer = getattr(calls.on_controller(request, change=True, once=True), answers)[0]
     code = int(answer.error_code)
     if code == requests.TIMED_OUT:

@@ -128,14 +128,16 @@ def under_replicated(snapshot: Snapshot) -> int:
 
 
 def _replicas(snapshot: Snapshot) -> Mapping[int, int]:
-    return _tally([broker for partition in snapshot.partitions.values() for broker in partition.replicas])
+    return _count_by_broker([broker for partition in snapshot.partitions.values() for broker in partition.replicas])
 
 
 def _leaders(snapshot: Snapshot) -> Mapping[int, int]:
-    return _tally([partition.leader for partition in snapshot.partitions.values() if partition.leader is not None])
+    return _count_by_broker(
+        [partition.leader for partition in snapshot.partitions.values() if partition.leader is not None]
+    )
 
 
-def _tally(brokers: Sequence[int]) -> Mapping[int, int]:
+def _count_by_broker(brokers: Sequence[int]) -> Mapping[int, int]:
     return {broker: brokers.count(broker) for broker in set(brokers)}
 
 

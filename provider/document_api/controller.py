@@ -154,7 +154,7 @@ class DocumentController:
         for plan in self._plans.asked:
             self._driver.step(plan, looked)
         # A cancel signal may arrive after it was checked in this poll and be consumed by a step, here or elsewhere.
-        if self._plans.rollback_asked():
+        if self._plans.rollback_requested():
             self._driver.find_cancels()
         self._driver.cancel(looked)
 

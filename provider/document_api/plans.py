@@ -1,4 +1,4 @@
-"""Document plans: plans that request documents asked for, and the scheduler that steps them.
+"""Document plans: plans that request documents require, and the scheduler that steps them.
 
 A document plan is made without Spark, because the documents contain the target replicas. It is published, locked,
 stepped, cancelled and audited like any other plan. Several may be active at once: a later plan preempts an earlier one,
@@ -82,7 +82,7 @@ class DocumentPlans:
         running = (plan.sources for plan in self.asked)
         return any(source in sources for sources in (*running, *self._ended.values()))
 
-    def rollback_asked(self) -> bool:
+    def rollback_requested(self) -> bool:
         """Return whether a plan with a rollback request was seen to end since the last call; resets the flag."""
         asked, self._to_roll_back = self._to_roll_back, False
         return asked

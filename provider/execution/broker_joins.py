@@ -63,21 +63,21 @@ def poll_joined(
     ):
         return None
     snapshot = cluster.snapshot()
-    owing = reconcile_pending(cluster, journal, snapshot, who)
-    able = eligible_brokers(owing, snapshot) | (
+    pending = reconcile_pending(cluster, journal, snapshot, who)
+    able = eligible_brokers(pending, snapshot) | (
         snapshot.live if deferred_partitions(journal, snapshot) else frozenset()
     )
     able -= cordoned_brokers(cluster, able)
     now_ms = journal.now_ms()
     due = _due(journal, able, settings, now_ms) if announce else ()
-    missing = sum(debt.missing for debt in owing if not debt.over)
+    missing = sum(debt.missing for debt in pending if not debt.over)
     return Joined(
         due=due,
         eligible=tuple(sorted(able)),
         empty=tuple(sorted(snapshot.live - snapshot.hosting)),
         live=tuple(sorted(snapshot.live)),
         owed=missing,
-        sentence=_sentence(owing, missing, able),
+        sentence=_sentence(pending, missing, able),
         now_ms=now_ms,
     )
 
@@ -108,14 +108,14 @@ def _announced(node: Node | None) -> FillEvent | None:
     return found[0][1] if found else None
 
 
-def _sentence(owing: list[PendingReplica], missing: int, able: frozenset[int]) -> str:
+def _sentence(pending: list[PendingReplica], missing: int, able: frozenset[int]) -> str:
     if not missing:
         return "No replica is owed."
-    partitions = sum(not debt.over for debt in owing)
+    partitions = sum(not debt.over for debt in pending)
     told = f"{missing} replicas of {partitions} partitions are owed"
     if able:
         return f"{told}; broker {', '.join(map(str, sorted(able)))} can take some."
-    if any(debt.state is PendingState.MOVING for debt in owing):
+    if any(debt.state is PendingState.MOVING for debt in pending):
         return f"{told}, and some are on their way."
     return f"{told}; no live broker can take one."
 

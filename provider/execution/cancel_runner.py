@@ -132,7 +132,7 @@ class CancelRunner:
         return left_alone(self._journal, rollback)
 
     @property
-    def owing(self) -> Sequence[int]:
+    def leased_brokers(self) -> Sequence[int]:
         """Return the dead brokers with a throttle lease of the plan or its rollback; released when they return."""
         return sorted({broker for broker, _ in leased_rates(self._journal, self._plans())})
 

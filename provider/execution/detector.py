@@ -65,34 +65,34 @@ class LivenessProbe:
 
     The reuse delays the detection of three changes. Replicas that someone assigns to a broker that was already dead,
     and failed log directories, are detected up to `CALM_MS` late. A decrease of the replicas on a failed broker is
-    detected up to `LOST_MS` late. Callers that act on a failure pass `anew=True`.
+    detected up to `LOST_MS` late. Callers that act on a failure pass `fresh=True`.
     """
 
     def __init__(self, cluster: ClusterPort) -> None:
         self._cluster = cluster
         self._last: tuple[LivenessView, int] | None = None
 
-    def probe(self, now_ms: int, *, anew: bool = False) -> LivenessView:
+    def probe(self, now_ms: int, *, fresh: bool = False) -> LivenessView:
         """Return the current state of the brokers. Raises ClusterError.
 
-        `now_ms` may be of any clock that advances. With `anew`, only a result of the same `now_ms` is reused.
+        `now_ms` may be of any clock that advances. With `fresh`, only a result of the same `now_ms` is reused.
         """
         if self._last is not None:
-            sight, since_ms = self._last
-            lasts_ms = 1 if anew else _lasts_ms(sight)
-            if now_ms - since_ms < lasts_ms and self._cluster.live_brokers().keys() == sight.live:
-                return sight
+            view, since_ms = self._last
+            lasts_ms = 1 if fresh else _lasts_ms(view)
+            if now_ms - since_ms < lasts_ms and self._cluster.live_brokers().keys() == view.live:
+                return view
         snapshot = self._cluster.snapshot()
         views = self._cluster.live_views(sorted(snapshot.live))
         disks = self._cluster.directories(sorted(snapshot.live))
-        sight = _view(snapshot, failed_brokers(snapshot, views), disks)
-        self._last = (sight, now_ms)
-        return sight
+        view = _view(snapshot, failed_brokers(snapshot, views), disks)
+        self._last = (view, now_ms)
+        return view
 
 
-def _lasts_ms(sight: LivenessView) -> int:
-    missing = sight.known - sight.live
-    if missing != sight.failed:
+def _lasts_ms(view: LivenessView) -> int:
+    missing = view.known - view.live
+    if missing != view.failed:
         return 0  # not enough live brokers report the missing broker as down yet
     return LOST_MS if missing else CALM_MS
 
@@ -112,31 +112,31 @@ _PLANS = 200
 
 
 def poll_disks(
-    journal: Journal, sight: LivenessView, settings: Settings, who: Actor, *, now_ms: int, announce: bool
+    journal: Journal, view: LivenessView, settings: Settings, who: Actor, *, now_ms: int, announce: bool
 ) -> DiskDecision:
-    """Evaluate the log directories of live brokers in `sight`, and persist the decision. Raises JournalError."""
+    """Evaluate the log directories of live brokers in `view`, and persist the decision. Raises JournalError."""
     known = _known(journal)
-    if not known and not sight.lost:
+    if not known and not view.lost:
         return DiskDecision()
     failures = {broker: each.document for broker, each in known.items()}
     first_seen_ms = {broker: failure.first_seen_ms for broker, failure in failures.items()}
     judgement = decide_disks(
-        sight,
+        view,
         first_seen_ms=first_seen_ms,
         announced_ms={broker: each.announced_ms for broker, each in failures.items() if each.announced_ms is not None},
         handled=handled_brokers(
             journal.plans.latest(_PLANS),
-            replace(sight, replica_counts=sight.lost),
+            replace(view, replica_counts=view.lost),
             now_ms,
             settings,
             first_seen_ms=first_seen_ms,
         ),
-        outage=is_outage(len(sight.failed | sight.lost.keys()), len(sight.known), settings),
+        outage=is_outage(len(view.failed | view.lost.keys()), len(view.known), settings),
         now_ms=now_ms,
         settings=settings,
     )
     for broker in judgement.write:
-        _create(journal, sight, broker, now_ms, who)
+        _create(journal, view, broker, now_ms, who)
     for broker in judgement.clear:
         _delete(journal, known[broker].node, broker, who)
     for broker in judgement.announce if announce else ():
@@ -148,12 +148,12 @@ def _known(journal: Journal) -> dict[int, Found[Failure]]:
     return {each.key[0]: each for each in FAILED_LOG_DIRS.found(journal.tree)}
 
 
-def _create(journal: Journal, sight: LivenessView, broker: int, now_ms: int, who: Actor) -> None:
+def _create(journal: Journal, view: LivenessView, broker: int, now_ms: int, who: Actor) -> None:
     if put_new(journal.tree, f"{paths.FAILED_LOG_DIRS}/{broker}", Failure(now_ms).to_json()) is None:
         return  # written by a concurrent poll: its time stays
-    named = ", ".join(sight.disks.get(broker, ())) or "a log directory"
+    named = ", ".join(view.disks.get(broker, ())) or "a log directory"
     _note(
-        journal, Action.DETECT, broker, f"{named} of broker {broker} has failed with {sight.lost[broker]} replicas", who
+        journal, Action.DETECT, broker, f"{named} of broker {broker} has failed with {view.lost[broker]} replicas", who
     )
 
 
@@ -223,7 +223,7 @@ class Detector:
         self._journal = journal
         self._settings = settings
         self._who = who
-        self._sighting = LivenessProbe(cluster)
+        self._liveness = LivenessProbe(cluster)
         self._swept_ms: int | None = None
 
     def poll(self, *, announce: bool = True) -> DetectionResult:
@@ -239,41 +239,41 @@ class Detector:
         self._sweep(now_ms)
         entries, failures = self._entries(now_ms), self._failures()
         first_seen_ms = {broker: failure.first_seen_ms for broker, failure in failures.items()} | entries
-        for anew in (False, True):
-            sight = self._sighting.probe(now_ms, anew=anew)
-            judgement = self._decide(sight, entries, failures, first_seen_ms, now_ms=now_ms)
+        for fresh in (False, True):
+            view = self._liveness.probe(now_ms, fresh=fresh)
+            judgement = self._decide(view, entries, failures, first_seen_ms, now_ms=now_ms)
             if not (judgement.write or judgement.announce):
                 break
             # The decision leads to an action: decide once more by the current state of the cluster.
-        cleared = self._write(sight, judgement, first_seen_ms, now_ms=now_ms)
+        cleared = self._write(view, judgement, first_seen_ms, now_ms=now_ms)
         if announce:
             self._announce(judgement, now_ms)
-        lost = poll_disks(self._journal, sight, self._settings, self._who, now_ms=now_ms, announce=announce)
-        delete_expired(self._journal, sight.live, self._settings, self._who)
-        abandoned = self._maintain_plans(sight)
+        lost = poll_disks(self._journal, view, self._settings, self._who, now_ms=now_ms, announce=announce)
+        delete_expired(self._journal, view.live, self._settings, self._who)
+        abandoned = self._maintain_plans(view)
         return DetectionResult(
             due=tuple(sorted({*judgement.announce, *lost.announce})),
             failed=tuple(sorted({*judgement.due, *lost.due})),
             waiting=judgement.waiting,
             handled=judgement.handled,
             cleared=cleared,
-            down=tuple(sorted(sight.failed)),
+            down=tuple(sorted(view.failed)),
             outage=judgement.outage,
-            sentence=" ".join(part for part in (*self._sentences(sight, judgement, lost, now_ms), *abandoned) if part),
+            sentence=" ".join(part for part in (*self._sentences(view, judgement, lost, now_ms), *abandoned) if part),
             now_ms=now_ms,
             abandoned=tuple(abandoned),
-            disks=sight.disks,
+            disks=view.disks,
         )
 
     def _sentences(
-        self, sight: LivenessView, judgement: DetectionDecision, lost: DiskDecision, now_ms: int
+        self, view: LivenessView, judgement: DetectionDecision, lost: DiskDecision, now_ms: int
     ) -> tuple[str, str]:
-        brokers = _sentence(sight, judgement, self._settings, now_ms)
-        return brokers, disk_sentence(sight, lost, self._settings, now_ms)
+        brokers = _sentence(view, judgement, self._settings, now_ms)
+        return brokers, disk_sentence(view, lost, self._settings, now_ms)
 
     def _decide(
         self,
-        sight: LivenessView,
+        view: LivenessView,
         entries: Mapping[int, int],
         failures: Mapping[int, Failure],
         first_seen_ms: Mapping[int, int],
@@ -283,23 +283,23 @@ class Detector:
         announced = {broker: failure.announced_ms for broker, failure in failures.items()}
         bouncing = announced_restarts(self._journal.tree)
         return decide_detection(
-            sight,
+            view,
             first_seen_ms=first_seen_ms,
             entries=entries.keys(),
             noted=failures.keys(),
             announced_ms={broker: at_ms for broker, at_ms in announced.items() if at_ms is not None},
-            handled=self._handled_brokers(sight, first_seen_ms, now_ms),
+            handled=self._handled_brokers(view, first_seen_ms, now_ms),
             bouncing=frozenset(broker for broker, bounce in bouncing.items() if bounce.holds(now_ms)),
             now_ms=now_ms,
             settings=self._settings,
             stated_ms={broker: bounce.until_ms for broker, bounce in bouncing.items() if bounce.until_ms is not None},
         )
 
-    def _handled_brokers(self, sight: LivenessView, first_seen_ms: Mapping[int, int], now_ms: int) -> frozenset[int]:
-        if not (sight.failed or first_seen_ms):
+    def _handled_brokers(self, view: LivenessView, first_seen_ms: Mapping[int, int], now_ms: int) -> frozenset[int]:
+        if not (view.failed or first_seen_ms):
             return frozenset()
         plans = self._journal.plans.latest(_PLANS)
-        return handled_brokers(plans, sight, now_ms, self._settings, first_seen_ms=first_seen_ms)
+        return handled_brokers(plans, view, now_ms, self._settings, first_seen_ms=first_seen_ms)
 
     def _entries(self, now_ms: int) -> dict[int, int]:
         """Return KIP-46's entries: broker id to failure time.
@@ -323,7 +323,7 @@ class Detector:
             self._swept_ms = now_ms
 
     def _write(
-        self, sight: LivenessView, judgement: DetectionDecision, known_ms: Mapping[int, int], *, now_ms: int
+        self, view: LivenessView, judgement: DetectionDecision, known_ms: Mapping[int, int], *, now_ms: int
     ) -> tuple[int, ...]:
         """Write new failures and delete those that are over; returns the brokers that came back."""
         for broker in judgement.write:
@@ -332,17 +332,17 @@ class Detector:
             if self._create(paths.failed_broker(broker), FailedBroker(first_seen_ms).to_json()):
                 self._note(Action.DETECT, broker, f"broker {broker} has replicas and is gone", after=first_seen_ms)
         if judgement.write and judgement.outage:
-            self._note(Action.OUTAGE, None, _sentence(sight, judgement, self._settings, now_ms))
+            self._note(Action.OUTAGE, None, _sentence(view, judgement, self._settings, now_ms))
         for broker in judgement.clear:
             self._delete(paths.failed_broker(broker))
-        back = tuple(broker for broker in sorted({*known_ms, *judgement.clear}) if sight.is_recovered(broker))
+        back = tuple(broker for broker in sorted({*known_ms, *judgement.clear}) if view.is_recovered(broker))
         for broker in back:
             self._delete(f"{_FAILURES}/{broker}")
-            if broker in sight.live:
+            if broker in view.live:
                 self._delete(paths.rolling_bounce(broker))
-            why = "is back" if broker in sight.live else "has no replicas any more"
+            why = "is back" if broker in view.live else "has no replicas any more"
             self._note(Action.CLEAR, broker, f"broker {broker} {why}")
-        return tuple(broker for broker in back if broker in sight.live)
+        return tuple(broker for broker in back if broker in view.live)
 
     def _announce(self, judgement: DetectionDecision, now_ms: int) -> None:
         known = {each.key[0]: each for each in _FAILED.found(self._journal.tree)} if judgement.announce else {}
@@ -352,13 +352,13 @@ class Detector:
                 continue  # a concurrent poll announces it
             self._note(Action.ANNOUNCE, broker, f"broker {broker} is gone longer than the grace period")
 
-    def _maintain_plans(self, sight: LivenessView) -> list[str]:
+    def _maintain_plans(self, view: LivenessView) -> list[str]:
         """Step or pause idle plans, and clean up after ended plans; returns a message for each newly paused plan."""
         told: list[str] = []
         try:
             told = with_repair(self._journal, self._who, self._pause_idle_plans)
             delete_stale_in_flight_records(self._cluster, self._journal, self._who)
-            with_repair(self._journal, self._who, partial(self._release_throttles, sight.live))
+            with_repair(self._journal, self._who, partial(self._release_throttles, view.live))
         except (ClusterError, LockLost, DocumentError) as error:
             # An unreadable document, for example of a later release, must not block the detection of failed brokers.
             _log.info("What plans left behind is still there: %s", printable(str(error)))
@@ -388,15 +388,15 @@ _FAILED = Collection(_FAILURES, (BROKER,), Failure.from_node, Failure.since_writ
 _SWEPT = (*WRITTEN, _FAILED, FAILED_LOG_DIRS)
 
 
-def _sentence(sight: LivenessView, judgement: DetectionDecision, settings: Settings, now_ms: int) -> str:
-    if not sight.failed:
+def _sentence(view: LivenessView, judgement: DetectionDecision, settings: Settings, now_ms: int) -> str:
+    if not view.failed:
         return "Every broker that has replicas is live."
-    brokers = f"Broker {', '.join(map(str, sorted(sight.failed)))} is gone"
+    brokers = f"Broker {', '.join(map(str, sorted(view.failed)))} is gone"
     if settings.heal_failure_interval < 0:
         return f"{brokers}; healing is switched off (heal_failure_interval is -1)."
     if judgement.outage:
         return (
-            f"{brokers}: {len(sight.failed)} of {len(sight.known)} brokers, more than max_failed_brokers or "
+            f"{brokers}: {len(view.failed)} of {len(view.known)} brokers, more than max_failed_brokers or "
             "max_failed_fraction allow; that is an outage, and nothing is healed until some are back."
         )
     if judgement.due:

@@ -51,18 +51,23 @@ class PlanCompletion:
 
 
 def completion_of(
-    record: PlanRecord, rows: Sequence[MoveRow], snapshot: Snapshot, owing: Sequence[int], *, cancelled: bool = False
+    record: PlanRecord,
+    rows: Sequence[MoveRow],
+    snapshot: Snapshot,
+    leased_brokers: Sequence[int],
+    *,
+    cancelled: bool = False,
 ) -> PlanCompletion:
     """Return the completion of a plan whose rows are all settled. Pure.
 
-    `owing` are dead brokers that still have our throttle.
+    `leased_brokers` are dead brokers that still have our throttle.
     """
     status = PlanStatus.CANCELLED if cancelled else PlanStatus.COMPLETED
     broken = [row for row in rows if not _whole(row, snapshot)]
     # Moves that a person cancelled must not be planned again without being requested.
     again = not cancelled and any(row.cause not in _EXTERNAL_CAUSES for row in broken)
     left = record.left + len(broken)
-    sentence = _sentence(record, rows, left, owing, "cancelled" if cancelled else "complete")
+    sentence = _sentence(record, rows, left, leased_brokers, "cancelled" if cancelled else "complete")
     return PlanCompletion(left, () if again else record.live_brokers, sentence, status)
 
 
@@ -132,7 +137,7 @@ def _whole(row: MoveRow, snapshot: Snapshot) -> bool:
     return partition is None or frozenset(partition.replicas) <= snapshot.live - partition.offline
 
 
-def _sentence(record: PlanRecord, rows: Sequence[MoveRow], left: int, owing: Sequence[int], how: str) -> str:
+def _sentence(record: PlanRecord, rows: Sequence[MoveRow], left: int, leased_brokers: Sequence[int], how: str) -> str:
     counts = Counter(row.state for row in rows)
     parts = [f"{counts[MoveState.COMPLETED]} of {len(rows)} partitions moved"]
     words = {
@@ -144,8 +149,8 @@ def _sentence(record: PlanRecord, rows: Sequence[MoveRow], left: int, owing: Seq
     if left:
         undoing = record.operation == Operation.ROLLBACK.value
         parts.append(f"{left} {'left alone' if undoing else 'still without all their replicas'}")
-    if owing:
-        parts.append(f"the throttle of broker {', '.join(map(str, owing))} is given back when it returns")
+    if leased_brokers:
+        parts.append(f"the throttle of broker {', '.join(map(str, leased_brokers))} is given back when it returns")
     return f"Plan {record.digest[:12]} is {how}: {', '.join(parts)}."
 
 

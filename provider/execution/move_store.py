@@ -84,12 +84,12 @@ class MoveStore:
             **more,
         )
 
-    def submit_entry(self, row: MoveRow, stride: Move | None = None) -> AuditRecord:
-        """Return the audit row of a submission, or of one stage (`stride`).
+    def submit_entry(self, row: MoveRow, stage: Move | None = None) -> AuditRecord:
+        """Return the audit row of a submission, or of one stage (`stage`).
 
         It serves both to write the row and to complete it later.
         """
-        before, after = list((stride or row.move).before), list((stride or row.move).after)
+        before, after = list((stage or row.move).before), list((stage or row.move).after)
         return self.entry(Action.SUBMIT, row, MoveReason.in_words(row.move.reason), before=before, after=after)
 
     def settle(self, findings: Sequence[Observation]) -> None:
@@ -102,10 +102,10 @@ class MoveStore:
                     elif standing is ObservedState.IN_FLIGHT:
                         self._seen_in_flight(several)
 
-    def submit(self, rows: Sequence[MoveRow], strides: Mapping[TopicPartition, Move]) -> list[MoveRow]:
+    def submit(self, rows: Sequence[MoveRow], stages: Mapping[TopicPartition, Move]) -> list[MoveRow]:
         """Record the moves that are about to be submitted to Kafka; return their rows with the new attempt."""
         with self._journal.together():
-            for (attempt, stage, said), several in _by(rows, lambda row: (row.attempt, *_staged(row, strides))):
+            for (attempt, stage, said), several in _by(rows, lambda row: (row.attempt, *_staged(row, stages))):
                 self._mark(
                     several,
                     Event.SUBMIT,
@@ -265,10 +265,10 @@ def _is_recorded(decision: Decision) -> bool:
     return (row.state is state is MoveState.WAITING) or replace(row, state=state, detail=sentence, cause=cause) == row
 
 
-def _staged(row: MoveRow, strides: Mapping[TopicPartition, Move]) -> tuple[int, str]:
+def _staged(row: MoveRow, stages: Mapping[TopicPartition, Move]) -> tuple[int, str]:
     """Return the submitted stage of a move, 0 for all of it, and the words for it."""
-    stride = strides[row.topic_partition]
-    stage = 0 if stride == row.move else stage_of(row.move, stride.after)
+    submitted = stages[row.topic_partition]
+    stage = 0 if submitted == row.move else stage_of(row.move, submitted.after)
     return stage, stage_text(row.move, stage)
 
 

@@ -26,7 +26,7 @@ move waits again, between stages: preflight and the concurrency window check it 
 between stages also restores the original replicas.
 
 A submission that Kafka has not answered leaves the row `unacknowledged`, through all later states of the row: an
-unavailable controller may still execute it. Before such a move is dropped, Kafka is asked to cancel it.
+unavailable controller may still execute it. Before such a move is dropped, a cancel is sent to Kafka.
 
 A move in flight is never reverted by submitting `before` again: a KRaft cluster of release 4.3 then adds and removes
 the same replica forever.

@@ -81,8 +81,8 @@ CAUSES: dict[ObservedState, Cause] = {
 class Observation:
     """A move and its observed state. `found` is the observed assignment, None if the partition does not exist any more.
 
-    `isr_whole` is True if the ISR contains the whole target at this moment. `flies` is the part of the move that is in
-    flight.
+    `isr_whole` is True if the ISR contains the whole target at this moment. `in_flight` is the part of the move that
+    is in flight.
     """
 
     row: MoveRow

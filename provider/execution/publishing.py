@@ -125,7 +125,9 @@ def publish_plan(
     _take_slot(journal, record, who)
     if known is None:
         reason = f"{len(plan.moves)} partitions to move"
-        journal.audit.record(AuditRecord(Action.PUBLISH, reason, plan=plan.digest, after=_told(plan, wanted), who=who))
+        journal.audit.record(
+            AuditRecord(Action.PUBLISH, reason, plan=plan.digest, after=_facts_of(plan, wanted), who=who)
+        )
     if record.auto_generated:
         _forget_failures(journal, record, plan.proof.get("brokers_failed", ()), who)
     return record
@@ -241,7 +243,7 @@ def _forget_failures(journal: Journal, record: PlanRecord, brokers: Sequence[int
         journal.audit.record(AuditRecord(Action.CLEAR, reason, plan=record.digest, broker=broker, who=who))
 
 
-def _told(plan: PlanFolder, record: PlanRecord) -> dict[str, object]:
+def _facts_of(plan: PlanFolder, record: PlanRecord) -> dict[str, object]:
     names = ("operation", "snapshot_digest", "brokers_failed", "replicas_moved", "bytes_moved", "lower_bound")
     proven = {name: plan.proof.get(name) for name in names}
     return {**proven, "partitions": len(plan.moves), "needs_approval": record.needs_approval}

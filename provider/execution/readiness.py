@@ -112,7 +112,7 @@ def _read(node: Node, written: AnnouncedRestartDocument) -> AnnouncedRestart:
 def disabled_reason(tree: Tree) -> str:
     """Return by whom, since when and why reassignments are disabled, as a clause; empty when they are enabled."""
     node = tree.get(paths.REASSIGN_CANCEL)
-    return "" if node is None else _told(node)
+    return "" if node is None else _by_whom(node)
 
 
 def disable_reassignment(journal: Journal, *, who: Actor, reason: str) -> str:
@@ -126,7 +126,7 @@ def disable_reassignment(journal: Journal, *, who: Actor, reason: str) -> str:
     if node is None:
         return f"Reassignments are switched off already, {disabled_reason(journal.tree)}."
     journal.audit.record(AuditRecord(Action.REQUEST, f"switched off: {reason}", after="disabled", who=who))
-    return f"Reassignments are switched off {_told(node)}; what is in flight is let finish."
+    return f"Reassignments are switched off {_by_whom(node)}; what is in flight is let finish."
 
 
 def enable_reassignment(journal: Journal, *, who: Actor, reason: str = "") -> str:
@@ -136,11 +136,11 @@ def enable_reassignment(journal: Journal, *, who: Actor, reason: str = "") -> st
         return "Reassignments are allowed already."
     remove(journal.tree, node)
     words = f"switched on again: {reason}" if reason else "switched on again"
-    journal.audit.record(AuditRecord(Action.REQUEST, words, before=_told(node), after="enabled", who=who))
-    return f"Reassignments are allowed again; they were switched off {_told(node)}."
+    journal.audit.record(AuditRecord(Action.REQUEST, words, before=_by_whom(node), after="enabled", who=who))
+    return f"Reassignments are allowed again; they were switched off {_by_whom(node)}."
 
 
-def _told(node: Node) -> str:
+def _by_whom(node: Node) -> str:
     since = f"{utc(node.created_ms)} UTC"
     try:
         written = SwitchedOff.from_node(node)
@@ -153,7 +153,7 @@ def _told(node: Node) -> str:
 def cordoned_brokers(cluster: ClusterPort, brokers: Collection[int]) -> frozenset[int]:
     """Return those of `brokers` without a log directory that accepts new replicas. Raises ClusterError.
 
-    A broker that does not answer does not count as cordoned. If `brokers` is empty, Kafka is not asked.
+    A broker that does not answer does not count as cordoned. If `brokers` is empty, Kafka is not called.
     """
     asked = cluster.directories(sorted(brokers)) if brokers else {}
     return frozenset(broker for broker, dirs in asked.items() if dirs.cordoned)

@@ -27,7 +27,7 @@ def resolve_plan_to_cancel(journal: Journal, named: str | None, *, scope: Scope,
     """
     if named:
         return _by_beginning(journal, named)
-    chosen = _asked_before(journal, who) or _owner(journal, scope) or next(iter(_orphaned_cancels(journal)), None)
+    chosen = _requested_before(journal, who) or _owner(journal, scope) or next(iter(_orphaned_cancels(journal)), None)
     if chosen is None:
         raise PlanError(
             f"No plan has cluster {journal.cluster_id}, so nothing is to be cancelled; to undo one that ended, name it."
@@ -42,7 +42,7 @@ def plan_to_throttle(journal: Journal, named: str | None, *, who: Actor) -> str:
     """
     if named:
         return _by_beginning(journal, named)
-    chosen = _asked_before(journal, who) or journal.slot.owner()
+    chosen = _requested_before(journal, who) or journal.slot.owner()
     if chosen is None:
         raise PlanError(
             f"No plan has cluster {journal.cluster_id}, so there is no throttle to change; name a plan that waits, or "
@@ -61,7 +61,7 @@ def _by_beginning(journal: Journal, named: str) -> str:
     return found[0]
 
 
-def _asked_before(journal: Journal, who: Actor) -> str | None:
+def _requested_before(journal: Journal, who: Actor) -> str | None:
     if who.run_id is None:
         return None
     run = who.dag_id, who.run_id, who.task_id

@@ -48,7 +48,7 @@ def publish_rollback(
     # Without a move, the plan slot is not needed.
     if back.moves:
         _make_room(journal, undone, who)
-    _tell(journal, record, back, who)
+    _record_skipped(journal, record, back, who)
     published = journal.plans.publish(record, back.moves)
     _note_rollback(journal, undone, published)
     if back.moves:
@@ -146,7 +146,7 @@ def _record(undone: PlanRecord, back: RollbackMoves, who: Actor, *, even_if_disa
     )
 
 
-def _tell(journal: Journal, record: PlanRecord, back: RollbackMoves, who: Actor) -> None:
+def _record_skipped(journal: Journal, record: PlanRecord, back: RollbackMoves, who: Actor) -> None:
     """Audit the rollback before it is published.
 
     A process that finds it published then need not check that this was done.

@@ -161,23 +161,23 @@ class PlanRunner:
         try:
             stepped = step.run()
             ended = not record.status.finished and all(row.state.settled for row in stepped.rows)
-            owing = step.release_throttles(stepped) if ended else ()
+            leased_brokers = step.release_throttles(stepped) if ended else ()
         except (WrongCluster, AuthenticationFailed):
             raise
         except ClusterError as error:
             return self._failed(record, fence, error)
         if ended:
-            return self._end(record, fence, stepped, owing, cancelling=bool(cancelling))
+            return self._end(record, fence, stepped, leased_brokers, cancelling=bool(cancelling))
         if starting and self._out_of_attempts(record, stepped):
             return self._give_up(record, fence, step, stepped)
         return self._went_on(record, fence, stepped, why_not=why_not, resting=resting, cancelling=bool(cancelling))
 
     def _end(
-        self, record: PlanRecord, fence: Fence, stepped: StepResult, owing: Sequence[int], *, cancelling: bool
+        self, record: PlanRecord, fence: Fence, stepped: StepResult, leased_brokers: Sequence[int], *, cancelling: bool
     ) -> Progress:
         # A cancel that came after all moves had completed has cancelled nothing.
         cancelled = cancelling and any(row.state is MoveState.DROPPED for row in stepped.rows)
-        ending = completion_of(record, stepped.rows, stepped.snapshot, owing, cancelled=cancelled)
+        ending = completion_of(record, stepped.rows, stepped.snapshot, leased_brokers, cancelled=cancelled)
         record = end_plan(self._journal, record, ending, who=self._who, fence=fence)
         mark_rolled_back(self._journal, record)
         purge_old(self._journal, self._settings)

@@ -72,8 +72,8 @@ def target_in_flight(move: Move, partition: Partition) -> Assignment | None:
     if not partition.reassigning:
         return None
     target = tuple(broker for broker in partition.replicas if broker not in partition.removing)
-    strides = not partition.removing and is_staged(move, target)
-    return target if target == move.after or strides else None
+    stages = not partition.removing and is_staged(move, target)
+    return target if target == move.after or stages else None
 
 
 def rolls_back(move: Move, partition: Partition) -> bool:

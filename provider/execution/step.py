@@ -56,7 +56,7 @@ from kafka_steward.settings import Settings
 
 @dataclass(frozen=True)
 class StepResult:
-    """The result of a step. `owing` are brokers whose throttle cannot be released now."""
+    """The result of a step. `leased_brokers` are brokers whose throttle cannot be released now."""
 
     snapshot: Snapshot
     rows: Sequence[MoveRow]
@@ -133,7 +133,7 @@ class Step:
             self.give_up(snapshot, self._cancelling, Cause.REQUESTED)
         self._cancel(self._to_cancel(snapshot), findings)
         rows = self._ledger.rows()
-        owing = self._release_unneeded(rows, snapshot)
+        leased_brokers = self._release_unneeded(rows, snapshot)
         self._hold_throttle(rows, snapshot)
         log_dirs = self._log_dirs(rows, snapshot)
         held = self._start(rows, snapshot, log_dirs) if self._starting else []
@@ -141,7 +141,13 @@ class Step:
         arrived = arrived_bytes((row.move for row in rows if row.attempt and not row.state.settled), log_dirs)
         progressed = self._ledger.steps_ahead > 0
         return StepResult(
-            snapshot, rows, held, arrived, owing, progressed, not progressed and no_progress_possible(rows, held)
+            snapshot,
+            rows,
+            held,
+            arrived,
+            leased_brokers,
+            progressed,
+            not progressed and no_progress_possible(rows, held),
         )
 
     def release_throttles(self, stepped: StepResult) -> list[int]:
@@ -278,20 +284,20 @@ class Step:
         )
 
     def _submit(self, chosen: Sequence[Move]) -> list[Held]:
-        strides = {move.topic_partition: move for move in chosen}
-        rows = self._ledger.submit([row for row in self._ledger.rows() if row.topic_partition in strides], strides)
+        stages = {move.topic_partition: move for move in chosen}
+        rows = self._ledger.submit([row for row in self._ledger.rows() if row.topic_partition in stages], stages)
         if self._throttle:
             need = throttle_demand(chosen, leaders=self._settings.throttle_leaders)
             self._leases(rows).acquire(need, self._throttle)
         by_name = {row.topic_partition: row for row in rows}
         answers = self._deeds.execute(
-            {name: [self._ledger.submit_entry(row, strides[name])] for name, row in by_name.items()},
+            {name: [self._ledger.submit_entry(row, stages[name])] for name, row in by_name.items()},
             lambda batch: alter_from(
                 self._cluster,
-                {name: strides[name].after for name in batch},
-                {name: strides[name].before for name in batch},
+                {name: stages[name].after for name in batch},
+                {name: stages[name].before for name in batch},
             ),
-            late=lambda batch: self._retraction.of_late({name: strides[name].after for name in batch}),
+            late=lambda batch: self._retraction.of_late({name: stages[name].after for name in batch}),
         )
         refusals = {name: error for name, error in answers.items() if error is not None}
         self._ledger.accepted([row for name, row in by_name.items() if name not in refusals])

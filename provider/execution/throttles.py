@@ -18,7 +18,7 @@ from functools import partial
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
-from kafka_steward.cluster.throttles import OwedRate, Side, absent, listed, rate_change
+from kafka_steward.cluster.throttles import LeasedRate, Side, absent, listed, rate_change
 from kafka_steward.errors import (
     BrokerUnreachable,
     ClusterError,
@@ -367,8 +367,8 @@ def _without(key: str, now: Collection[str], owed: Collection[str], borrowed: Th
     return ConfigChange(key, ConfigOp.SUBTRACT, ",".join(owed))
 
 
-def _rate_lease(borrowed: ThrottleLease) -> OwedRate:
-    return OwedRate(int(borrowed.ours or 0), _number(borrowed.before))
+def _rate_lease(borrowed: ThrottleLease) -> LeasedRate:
+    return LeasedRate(int(borrowed.ours or 0), _number(borrowed.before))
 
 
 def _number(value: str | None) -> int | None:

@@ -145,11 +145,11 @@ def create_topic(cluster: TopicAdmin, journal: Journal, wanted: TopicSpec, *, al
     min_isr = _min_isr(cluster, wanted, snapshot)
     able = snapshot.live - cordoned_brokers(cluster, snapshot.live)
     assignments = creation_of(wanted, able, allowed=allowed, min_isr=min_isr)
-    owed = _owed(wanted, assignments or ())
+    owed = _pending_of(wanted, assignments or ())
     reason = f"{len(snapshot.live)} brokers are live, and {wanted.replication_factor} replicas were asked for"
     new = record_pending(journal, owed, reason, who)
-    refused = _asked(cluster, journal, wanted, assignments, who)
-    if refused is not None and refused.code == _EXISTS and _is_as_asked(cluster, wanted, assignments):
+    refused = _create(cluster, journal, wanted, assignments, who)
+    if refused is not None and refused.code == _EXISTS and _is_as_requested(cluster, wanted, assignments):
         refused = None
     if refused is not None:
         delete_pending(journal, new)
@@ -157,7 +157,7 @@ def create_topic(cluster: TopicAdmin, journal: Journal, wanted: TopicSpec, *, al
     return Created(False, _missing(owed), _sentence(wanted, owed, f"was created with {wanted.partitions} partitions"))
 
 
-def _asked(
+def _create(
     cluster: TopicAdmin,
     journal: Journal,
     wanted: TopicSpec,
@@ -185,14 +185,14 @@ def _asked(
         )
     except KafkaTimeout as error:
         journal.audit.record_outcome([entry], Outcome.UNKNOWN, str(error))
-        if not _is_as_asked(cluster, wanted, assignments):
+        if not _is_as_requested(cluster, wanted, assignments):
             raise
         return None
     journal.audit.record_outcome([entry], Outcome.REFUSED if refused else Outcome.DONE, str(refused or ""))
     return refused
 
 
-def _is_as_asked(cluster: TopicAdmin, wanted: TopicSpec, assignments: Sequence[Assignment] | None) -> bool:
+def _is_as_requested(cluster: TopicAdmin, wanted: TopicSpec, assignments: Sequence[Assignment] | None) -> bool:
     """Return whether the topic exists with the requested partitions, replicas and settings."""
     found = cluster.snapshot([wanted.topic]).partitions
     there = {name.partition: each.replicas for name, each in found.items() if name.topic == wanted.topic}
@@ -230,7 +230,7 @@ def _there_already(
     return Created(True, _missing(owed), _sentence(wanted, owed, "is there already"))
 
 
-def _owed(wanted: TopicSpec, assignments: Sequence[Assignment]) -> dict[TopicPartition, PendingReplicas]:
+def _pending_of(wanted: TopicSpec, assignments: Sequence[Assignment]) -> dict[TopicPartition, PendingReplicas]:
     return {
         TopicPartition(wanted.topic, number): PendingReplicas.of(brokers, wanted.replication_factor)
         for number, brokers in enumerate(assignments)

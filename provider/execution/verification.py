@@ -231,7 +231,7 @@ def _throttles(
     topics = sorted({entry.topic for entry in set_by_us if entry.topic is not None})
     keys = [side.replicas_key for side in Side]
     lists = cluster.topic_configs(topics, keys, own_only=True) if topics else {}
-    others = _borrowed_by_others(journal, topics, plans)
+    others = _leased_by_others(journal, topics, plans)
     left = [
         f"{key} of {entry.topic} has {text}"
         for entry in set_by_us
@@ -246,7 +246,7 @@ def _throttles(
     )
 
 
-def _borrowed_by_others(journal: Journal, topics: Sequence[str], plans: Sequence[str]) -> dict[str, set[str]]:
+def _leased_by_others(journal: Journal, topics: Sequence[str], plans: Sequence[str]) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for topic in topics:
         for side in Side:

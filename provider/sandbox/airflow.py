@@ -27,7 +27,7 @@ from urllib.request import Request, urlopen
 
 from kafka_steward.errors import StewardError
 from kafka_steward.sandbox.layout import pick_ports
-from kafka_steward.sandbox.process import start_tethered
+from kafka_steward.sandbox.process import die_with_parent_command
 from kafka_steward.sandbox.process_group import ProcessGroup
 
 _EVERY_S = 0.5
@@ -200,7 +200,7 @@ class LocalAirflow:
 
     def command(self, *arguments: str, within_s: float = 120.0) -> str:
         """Run an `airflow` command in this installation; return its output. Raises AirflowFailed."""
-        command = start_tethered([*_airflow(), *arguments])
+        command = die_with_parent_command([*_airflow(), *arguments])
         done = subprocess.run(
             command, env=self.environment(), capture_output=True, text=True, timeout=within_s, check=False
         )

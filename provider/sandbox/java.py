@@ -18,7 +18,7 @@ from pathlib import Path
 
 from kafka_steward.errors import SandboxFailed
 from kafka_steward.sandbox.cache import exclusive
-from kafka_steward.sandbox.process import Process, start_tethered
+from kafka_steward.sandbox.process import Process, die_with_parent_command
 
 #: Kafka 4 and Spark 4 are compiled for Java 17.
 MINIMUM_VERSION = 17
@@ -100,7 +100,7 @@ def _install(folder: Path) -> None:
     (partial / _LOCK).write_text(_lock_text())
     options = ["--quiet", "--disable-pip-version-check", "--no-deps", "--only-binary=:all:", "--require-hashes"]
     command = [sys.executable, "-m", "pip", "install", *options, "--target", str(partial), "-r", str(partial / _LOCK)]
-    done = subprocess.run(start_tethered(command), capture_output=True, text=True, timeout=600, check=False)
+    done = subprocess.run(die_with_parent_command(command), capture_output=True, text=True, timeout=600, check=False)
     if done.returncode:
         shutil.rmtree(partial)
         reason = (done.stderr.strip().splitlines() or ["pip said nothing"])[-1]
@@ -172,7 +172,7 @@ class Jvm:
 
     def run(self, main_class: str, *arguments: str, within_s: float = 120.0) -> str:
         """Run a tool to its end; return its output. Raises SandboxFailed with the output when it fails."""
-        command = start_tethered([str(self.executable), "-Xmx256m", *self._options(), main_class, *arguments])
+        command = die_with_parent_command([str(self.executable), "-Xmx256m", *self._options(), main_class, *arguments])
         try:
             done = subprocess.run(
                 command, env=self._environment(), capture_output=True, text=True, timeout=within_s, check=False

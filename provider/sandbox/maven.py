@@ -11,7 +11,7 @@ from pathlib import Path
 
 from kafka_steward.errors import SandboxFailed
 from kafka_steward.sandbox.java import Java
-from kafka_steward.sandbox.process import start_tethered
+from kafka_steward.sandbox.process import die_with_parent_command
 
 _TIMEOUT_S = 900
 # The Java from PyPI trusts its own list of certificates; the system's list may also include a company's.
@@ -63,7 +63,12 @@ def _run(command: list[str], java: Java) -> subprocess.CompletedProcess[str]:
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
     return subprocess.run(
-        start_tethered(command), env=environment, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
+        die_with_parent_command(command),
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=_TIMEOUT_S,
+        check=False,
     )
 
 

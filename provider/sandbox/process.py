@@ -68,7 +68,7 @@ class Process:
         return f"the end of {self.log}:\n{text.strip() or '(empty)'}"
 
 
-def start_tethered(command: Sequence[str]) -> list[str]:
+def die_with_parent_command(command: Sequence[str]) -> list[str]:
     """Return a command that runs `command` and ends, at the latest, with the thread that starts it."""
     return [sys.executable, "-I", "-S", str(_DIE_WITH_PARENT), str(os.getpid()), *command]
 
@@ -76,7 +76,7 @@ def start_tethered(command: Sequence[str]) -> list[str]:
 def _spawn(command: Sequence[str], log: Path, environment: dict[str, str]) -> subprocess.Popen[bytes]:
     with log.open("ab") as output:
         return subprocess.Popen(
-            start_tethered(command),
+            die_with_parent_command(command),
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=output,

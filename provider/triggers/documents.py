@@ -91,7 +91,7 @@ class DocumentLoop:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._controllers = 0
 
-    async def run(self, bells: asyncio.Queue[dict[str, Any]]) -> None:
+    async def run(self, events: asyncio.Queue[dict[str, Any]]) -> None:
         """Poll until cancelled; never raises an error of a poll."""
         self._loop = asyncio.get_running_loop()
         while True:
@@ -103,7 +103,7 @@ class DocumentLoop:
                 self.teller.ok()
                 self.teller.log_new(looked.sentences)
                 if bell is not None:
-                    bells.put_nowait(bell)
+                    events.put_nowait(bell)
                 pause_s = poll_s if looked.pause_s is None else min(poll_s, looked.pause_s)
             with suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), pause_s)

@@ -40,8 +40,8 @@ class PeriodicCheck(ABC):
         self.teller = WatchReporter(conn_id, say, failing=self.FAILING, what=self.WHAT, cry=cry)
         self._thread = thread
 
-    async def run(self, bells: asyncio.Queue[dict[str, Any]]) -> None:
-        """Check until cancelled; put events into the queue `bells`."""
+    async def run(self, events: asyncio.Queue[dict[str, Any]]) -> None:
+        """Check until cancelled; put events into the queue `events`."""
         while True:
             try:
                 bell, pause_s = await self._thread.ask(self._poll)
@@ -50,7 +50,7 @@ class PeriodicCheck(ABC):
             else:
                 self.teller.ok()
                 if bell is not None:
-                    bells.put_nowait(bell)
+                    events.put_nowait(bell)
             await self.wait(pause_s)
 
     def _poll(self, opened: ClusterSession) -> Looked:

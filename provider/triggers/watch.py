@@ -90,29 +90,29 @@ class WatchTrigger(BaseEventTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Yield one TriggerEvent per due event, with the payload of `event_of`."""
-        bells: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        events: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self._wake = asyncio.Event()
-        watches = [self._watch_failures(bells), self._watch_documents(bells)]
+        watches = [self._watch_failures(events), self._watch_documents(events)]
         if self.rings == BrokerJoinCheck.RINGS:
             watches.append(
-                self._rounds(BrokerJoinCheck(self.conn_id, self._thread, self.log.info, cry=self.log.error), bells)
+                self._rounds(BrokerJoinCheck(self.conn_id, self._thread, self.log.info, cry=self.log.error), events)
             )
         if self.rings == EmptyBrokerCheck.RINGS:
             watches.append(
-                self._rounds(EmptyBrokerCheck(self.conn_id, self._thread, self.log.info, cry=self.log.error), bells)
+                self._rounds(EmptyBrokerCheck(self.conn_id, self._thread, self.log.info, cry=self.log.error), events)
             )
         if self.rings == EVENTS[0]:  # one health check is enough for a cluster
-            watches.append(self._watch_health(bells))
+            watches.append(self._watch_health(events))
         watches.append(self._report_ages())
         self._loops = loops = [asyncio.create_task(watch) for watch in watches]
-        bell = asyncio.create_task(bells.get())
+        bell = asyncio.create_task(events.get())
         try:
             while True:
                 await asyncio.wait({bell, *loops}, return_when=asyncio.FIRST_COMPLETED)
                 if not bell.done():
                     await asyncio.gather(*loops)  # a loop has ended, which should never happen: raise its error
                 yield TriggerEvent(bell.result())
-                bell = asyncio.create_task(bells.get())
+                bell = asyncio.create_task(events.get())
         finally:
             bell.cancel()
             await self._end_loops()
@@ -130,7 +130,7 @@ class WatchTrigger(BaseEventTrigger):
             task.cancel()
         await asyncio.gather(*self._loops, return_exceptions=True)
 
-    async def _watch_failures(self, bells: asyncio.Queue[dict[str, Any]]) -> None:
+    async def _watch_failures(self, events: asyncio.Queue[dict[str, Any]]) -> None:
         while True:
             try:
                 bell, verdict, pause_s = await self._thread.ask(self._poll)
@@ -139,10 +139,10 @@ class WatchTrigger(BaseEventTrigger):
             else:
                 self._report(verdict)
                 if verdict.due and self.rings == EVENTS[0]:
-                    bells.put_nowait(bell)
+                    events.put_nowait(bell)
             await self._wait(pause_s)
 
-    async def _watch_documents(self, bells: asyncio.Queue[dict[str, Any]]) -> None:
+    async def _watch_documents(self, events: asyncio.Queue[dict[str, Any]]) -> None:
         # Imported in a thread: loading the Kafka, SQL and ZooKeeper clients would block the triggerer's loop too long.
         module = await asyncio.to_thread(importlib.import_module, "kafka_steward.triggers.documents")
         freeze_gc()
@@ -151,14 +151,14 @@ class WatchTrigger(BaseEventTrigger):
         )
         self._documents = documents
         self._tellers.append(documents.teller)
-        await documents.run(bells)
+        await documents.run(events)
 
-    async def _watch_health(self, bells: asyncio.Queue[dict[str, Any]]) -> None:
-        await self._rounds(self._health, bells)
+    async def _watch_health(self, events: asyncio.Queue[dict[str, Any]]) -> None:
+        await self._rounds(self._health, events)
 
-    async def _rounds(self, rounds: PeriodicCheck, bells: asyncio.Queue[dict[str, Any]]) -> None:
+    async def _rounds(self, rounds: PeriodicCheck, events: asyncio.Queue[dict[str, Any]]) -> None:
         self._tellers.append(rounds.teller)
-        await rounds.run(bells)
+        await rounds.run(events)
 
     async def _report_ages(self) -> None:
         """Report the ages in a task of its own, so that a stalled check is reported too."""

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
 from kafka_steward.cluster.throttles import (
-    OwedRate,
+    LeasedRate,
     Returned,
     Side,
     absent,
@@ -135,7 +135,7 @@ def test_entries_name_partition_and_broker_by_topic() -> None:
 @given(before=some_rates, ours=st.integers(1, 3), meanwhile=st.none() | st.integers(1, 4))
 def test_a_rate_is_put_back_only_while_it_is_ours(before: int | None, ours: int, meanwhile: int | None) -> None:
     settings = Settings(brokers={1: before})
-    owed = OwedRate(ours, rates(settings, FOLLOWER, [1])[1])
+    owed = LeasedRate(ours, rates(settings, FOLLOWER, [1])[1])
     set_rates(settings, FOLLOWER, {1: ours})
     settings.rates[1] = meanwhile
     returned = restore_rates(settings, FOLLOWER, {1: owed})[1]
@@ -145,16 +145,16 @@ def test_a_rate_is_put_back_only_while_it_is_ours(before: int | None, ours: int,
 
 
 def test_a_rate_that_was_not_there_is_deleted_not_set_to_some_default() -> None:
-    assert rate_change(5, OwedRate(5, None), "k") == ConfigChange("k", ConfigOp.DELETE)
-    assert rate_change(5, OwedRate(5, 7), "k") == ConfigChange("k", ConfigOp.SET, "7")
-    assert rate_change(None, OwedRate(5, None), "k") == ConfigChange("k", ConfigOp.DELETE), "ours may be on its way"
-    assert rate_change(6, OwedRate(5, None), "k") is None
+    assert rate_change(5, LeasedRate(5, None), "k") == ConfigChange("k", ConfigOp.DELETE)
+    assert rate_change(5, LeasedRate(5, 7), "k") == ConfigChange("k", ConfigOp.SET, "7")
+    assert rate_change(None, LeasedRate(5, None), "k") == ConfigChange("k", ConfigOp.DELETE), "ours may be on its way"
+    assert rate_change(6, LeasedRate(5, None), "k") is None
 
 
 def test_a_dead_brokers_rate_stays_owed() -> None:
     settings = Settings(brokers={1: 5, 2: 5})
     settings.dead = {2}
-    owed = {1: OwedRate(5, None), 2: OwedRate(5, None)}
+    owed = {1: LeasedRate(5, None), 2: LeasedRate(5, None)}
     assert restore_rates(settings, FOLLOWER, owed) == {1: Returned.RESTORED, 2: Returned.OWED}
     assert settings.rates == {1: None, 2: 5}
 

@@ -334,12 +334,12 @@ def test_a_throttle_that_a_dead_broker_holds_is_named_and_given_back_when_asked_
     world.simulator.kill(4)
     stepper = undo(world, scope)
     finished(world, stepper)
-    assert stepper.owing == [4]
+    assert stepper.leased_brokers == [4]
     assert [rate for rate in world.throttles() if rate.startswith("4:")] == ["4:80"]
     world.simulator.restart(4)
     again = undo(world, scope)
     finished(world, again)
-    assert again.owing == []
+    assert again.leased_brokers == []
     assert (world.throttles(), world.borrowed()) == ([], [])
 
 

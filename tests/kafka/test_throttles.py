@@ -11,7 +11,7 @@ from kafka_steward.cluster import configs
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
 from kafka_steward.cluster.throttles import (
-    OwedRate,
+    LeasedRate,
     Returned,
     Side,
     add_entries,
@@ -67,7 +67,7 @@ def test_a_rate_goes_back_to_what_it_was_and_one_that_others_changed_stays(clust
     set_rates(cluster, FOLLOWER, {2: 7_000_000})
     # At once: a broker of a ZooKeeper cluster would act by its old rate until it shows the new one.
     assert rates(cluster, FOLLOWER, [1, 2, 3]) == {1: None, 2: 7_000_000, 3: None}
-    owed = {broker: OwedRate(1_000_000, before) for broker, before in rates(cluster, FOLLOWER, [1, 2, 3]).items()}
+    owed = {broker: LeasedRate(1_000_000, before) for broker, before in rates(cluster, FOLLOWER, [1, 2, 3]).items()}
     assert set_rates(cluster, FOLLOWER, dict.fromkeys(owed, 1_000_000)) == dict.fromkeys(owed)
     assert rates(cluster, FOLLOWER, [1, 2, 3]) == dict.fromkeys(owed, 1_000_000)
     set_rates(cluster, FOLLOWER, {3: 9_000_000})

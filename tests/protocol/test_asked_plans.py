@@ -160,11 +160,11 @@ def test_a_rollback_that_was_asked_for_is_told_once_the_plan_has_ended(
     yard = Yard()
     record = yard.journal.plans.update(asked(yard, "t-0", REQUEST), cancel=cancel)
     plans = read(yard)
-    assert not plans.rollback_asked()
+    assert not plans.rollback_requested()
     end(yard, record)
     end(yard, asked(yard, "t-1", QUEUE))  # another that ends beside it, and was not asked for
     plans.read()
-    assert [plans.rollback_asked(), plans.rollback_asked()] == [rolls_back, False]
+    assert [plans.rollback_requested(), plans.rollback_requested()] == [rolls_back, False]
 
 
 def test_documents_wait_while_a_plan_of_a_dag_has_the_cluster_and_only_then() -> None:

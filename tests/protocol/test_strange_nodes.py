@@ -133,7 +133,7 @@ def test_a_plan_is_cancelled_and_verified_beside_it(path: str, data: str) -> Non
         if undo.step().ended:
             break
         yard.simulator.tick()
-    assert (yard.replicas("t-0"), undo.owing) == ((1, 2), [])
+    assert (yard.replicas("t-0"), undo.leased_brokers) == ((1, 2), [])
     assert verify_undone(yard.simulator, yard.journal, plan.digest).ok
 
 

@@ -58,10 +58,10 @@ def loop_of(script: Script, said: list[str], nudged: Callable[[], None] = lambda
 
 def run(loop: DocumentLoop) -> list[Any]:
     async def listen() -> list[Any]:
-        bells: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        events: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         with pytest.raises(End):
-            await asyncio.wait_for(loop.run(bells), 20)
-        return [bells.get_nowait() for _ in range(bells.qsize())]
+            await asyncio.wait_for(loop.run(events), 20)
+        return [events.get_nowait() for _ in range(events.qsize())]
 
     return asyncio.run(listen())
 
@@ -72,8 +72,8 @@ def look(*sentences: str, bell: dict[str, Any] | None = None) -> Look:
 
 def test_each_sentence_is_said_once_and_each_bell_rung() -> None:
     said: list[str] = []
-    bells = run(loop_of(Script(look("a"), look("a", "b", bell={"at_ms": 1}), look("b")), said))
-    assert (said, bells) == (["a", "b"], [{"at_ms": 1}])
+    events = run(loop_of(Script(look("a"), look("a", "b", bell={"at_ms": 1}), look("b")), said))
+    assert (said, events) == (["a", "b"], [{"at_ms": 1}])
 
 
 def test_an_error_is_said_once_and_the_next_look_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,7 +244,7 @@ def test_two_watches_of_a_cluster_are_told_apart_by_what_they_ring_for() -> None
 
 def test_a_failure_rings_only_the_watch_that_is_for_it() -> None:
     trigger = WatchTrigger("kafka", rings="cancel")
-    bells: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+    events: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
     verdict = SimpleNamespace(due=(3,), down=(3,), sentence="", now_ms=1)
     trigger._report = lambda *_: None  # type: ignore[method-assign]  # what is told is tested elsewhere
 
@@ -259,7 +259,7 @@ def test_a_failure_rings_only_the_watch_that_is_for_it() -> None:
 
         trigger._thread.ask = ask  # type: ignore[method-assign]  # stands in for the thread
         with pytest.raises(End):
-            await trigger._watch_failures(bells)
+            await trigger._watch_failures(events)
 
     asyncio.run(one_look())
-    assert bells.empty()
+    assert events.empty()

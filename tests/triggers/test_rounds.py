@@ -45,9 +45,9 @@ def test_a_new_broker_is_rung_for_and_said_once() -> None:
 def test_a_watch_goes_the_rounds_of_what_it_rings_for(ring: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     gone: list[str] = []
 
-    async def run(self: Any, bells: Any) -> None:
+    async def run(self: Any, events: Any) -> None:
         gone.append(self.RINGS)
-        bells.put_nowait({"brokers": [4]})
+        events.put_nowait({"brokers": [4]})
         await asyncio.Event().wait()
 
     async def silent(*_: Any) -> None:
@@ -200,12 +200,12 @@ def test_of_the_watches_of_one_cluster_that_for_failed_brokers_looks_at_its_heal
 ) -> None:
     begun: list[str] = []
 
-    async def run(self: HealthPeriodicCheck, bells: Any) -> None:
+    async def run(self: HealthPeriodicCheck, events: Any) -> None:
         begun.append(self.conn_id)
         await asyncio.Event().wait()
 
-    async def ring(self: Any, bells: Any) -> None:
-        bells.put_nowait({"brokers": [4]})
+    async def ring(self: Any, events: Any) -> None:
+        events.put_nowait({"brokers": [4]})
         await asyncio.Event().wait()
 
     monkeypatch.setattr(HealthPeriodicCheck, "run", run)

@@ -52,25 +52,25 @@ Answer = TypeVar("Answer")
 
 
 class BoundedConnection(psycopg.Connection[Any]):
-    """A psycopg connection that is closed when the server sends nothing for `silence_s` seconds during a call.
+    """A psycopg connection that is closed when the server sends nothing for `deadline_s` seconds during a call.
 
     The call then raises psycopg.OperationalError.
     """
 
-    silence_s: float = _SILENCE_S
+    deadline_s: float = _SILENCE_S
 
     def wait(self, gen: Any, *arguments: Any, **options: Any) -> Any:
         """Wait as psycopg does, with a deadline: psycopg resumes `gen` every 0.1 s even if the socket is not ready."""
         try:
-            return super().wait(_until_silent(gen, self.silence_s), *arguments, **options)
-        except _Silent as error:
+            return super().wait(_until_silent(gen, self.deadline_s), *arguments, **options)
+        except _NoAnswer as error:
             # The response may still arrive: no later statement may mistake it for its own.
             self.close()
-            raise psycopg.OperationalError(f"no answer within {self.silence_s:g} s") from error
+            raise psycopg.OperationalError(f"no answer within {self.deadline_s:g} s") from error
 
     def is_alive(self) -> bool:
         """Return whether the server responds to a query outside any transaction."""
-        usual, self.silence_s = self.silence_s, _PING_S
+        usual, self.deadline_s = self.deadline_s, _PING_S
         try:
             self.autocommit = True
             self.execute("SELECT 1")
@@ -78,16 +78,16 @@ class BoundedConnection(psycopg.Connection[Any]):
         except psycopg.Error:
             return False
         finally:
-            self.silence_s = usual
+            self.deadline_s = usual
         return True
 
 
-class _Silent(Exception):
+class _NoAnswer(Exception):
     """The server sent nothing for too long."""
 
 
-def _until_silent(waiting: Generator[Any, Any, Answer], silence_s: float) -> Generator[Any, Any, Answer]:
-    """Run psycopg's generator; raise `_Silent` when its socket has not been ready for `silence_s` seconds."""
+def _until_silent(waiting: Generator[Any, Any, Answer], deadline_s: float) -> Generator[Any, Any, Answer]:
+    """Run psycopg's generator; raise `_NoAnswer` when its socket has not been ready for `deadline_s` seconds."""
     try:
         wanted = next(waiting)
         since = time.monotonic()
@@ -95,8 +95,8 @@ def _until_silent(waiting: Generator[Any, Any, Answer], silence_s: float) -> Gen
             ready = yield wanted
             if ready:
                 since = time.monotonic()
-            elif time.monotonic() - since > silence_s:
-                raise _Silent
+            elif time.monotonic() - since > deadline_s:
+                raise _NoAnswer
             wanted = waiting.send(ready)
     except StopIteration as end:
         return cast("Answer", end.value)
@@ -131,7 +131,7 @@ def let_take_long(connection: sa.Connection, *, others: bool) -> None:
     for setting in ("lock_timeout", "statement_timeout"):
         connection.execute(sa.text(f"SET LOCAL {setting} = '{bound_s}s'"))
     bounded = cast("BoundedConnection", connection.connection.driver_connection)
-    bounded.silence_s = bound_s + _SILENCE_S - _STATEMENT_S
+    bounded.deadline_s = bound_s + _SILENCE_S - _STATEMENT_S
 
 
 def _arguments(url: sa.URL) -> dict[str, Any]:
@@ -150,7 +150,7 @@ def _mark_fresh(_connection: object, record: Any) -> None:
 
 
 def _check_alive(connection: BoundedConnection, record: Any, _proxy: object) -> None:
-    connection.silence_s = _SILENCE_S  # an upgrade on this connection may have raised it
+    connection.deadline_s = _SILENCE_S  # an upgrade on this connection may have raised it
     if not record.info.pop(_FRESH, False) and not connection.is_alive():
         # The pool's other connections are probably lost, too: testing each one would wait for a time-out each time.
         raise sa.exc.InvalidatePoolError("the connection does not answer any more")
