@@ -78,7 +78,7 @@ class Move:
     """The change of one partition from one assignment to another, with its place in the plan.
 
     `size_bytes` is the partition's size on its leader, None when unknown. `chunk` counts from 0, and `position` counts
-    from 0 within its chunk; together they are the plan's order.
+    from 0 within its chunk; together they are the plan's order. `purpose` is a MoveReason of the planner.
     """
 
     topic: str
@@ -87,7 +87,7 @@ class Move:
     after: Assignment
     chunk: int
     position: int
-    reason: str
+    purpose: str
     topic_id: str | None = None
     size_bytes: int | None = None
 

@@ -90,7 +90,7 @@ class MoveStore:
         It serves both to write the row and to complete it later.
         """
         before, after = list((stage or row.move).before), list((stage or row.move).after)
-        return self.entry(Action.SUBMIT, row, MoveReason.in_words(row.move.reason), before=before, after=after)
+        return self.entry(Action.SUBMIT, row, MoveReason.in_words(row.move.purpose), before=before, after=after)
 
     def settle(self, findings: Sequence[Observation]) -> None:
         """Record the state of submitted moves that a poll found."""

@@ -236,7 +236,7 @@ class Held:
 
     topic: str
     partition: int
-    reason: HoldReason
+    code: HoldReason
     sentence: str
 
     @classmethod
@@ -252,4 +252,4 @@ def no_progress_possible(rows: Sequence[MoveRow], held: Sequence[Held]) -> bool:
     """
     open_moves = sum(row.state in OPEN for row in rows)
     flying = any(row.state is MoveState.SUBMITTED for row in rows)
-    return not flying and 0 < open_moves == len(held) and not any(each.reason.is_operator_choice for each in held)
+    return not flying and 0 < open_moves == len(held) and not any(each.code.is_operator_choice for each in held)

@@ -149,7 +149,7 @@ def _left(proof: Mapping[str, Any]) -> list[str]:
 def _move(move: Move) -> tuple[str, ...]:
     size = "?" if move.size_bytes is None else in_bytes(move.size_bytes)
     before, after = (", ".join(map(str, replicas)) for replicas in (move.before, move.after))
-    return str(move.topic_partition), before, after, size, MoveReason.in_words(move.reason)
+    return str(move.topic_partition), before, after, size, MoveReason.in_words(move.purpose)
 
 
 def _section(title: str, lines: Sequence[str]) -> str:

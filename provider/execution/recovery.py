@@ -129,7 +129,7 @@ def _is_back(row: MoveRow, snapshot: Snapshot) -> bool:
 
 def _back(move: Move, snapshot: Snapshot) -> Move:
     now = snapshot.partitions[move.topic_partition].replicas
-    return replace(move, before=now, after=move.before, reason=MoveReason.GIVEN.value)
+    return replace(move, before=now, after=move.before, purpose=MoveReason.GIVEN.value)
 
 
 def _skip_reason(row: MoveRow, snapshot: Snapshot, others: Sequence[tuple[str, MoveRow]]) -> str | None:

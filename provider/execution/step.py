@@ -245,13 +245,13 @@ class Step:
         ready = [left[row.topic_partition] for row, held in verdicts if held is None]
         chosen = self._choose([self._stage(move, snapshot) for move in ready], rows, outlook)
         refused = self._submit(chosen) if chosen else []
-        return [held for _, held in verdicts if held is not None and held.reason.event is Event.HOLD] + refused
+        return [held for _, held in verdicts if held is not None and held.code.event is Event.HOLD] + refused
 
     def _named(
         self, verdicts: Sequence[tuple[MoveRow, Held | None]], snapshot: Snapshot
     ) -> list[tuple[MoveRow, Held | None]]:
         """Name the plans of ours that changed partitions since they were planned, unless the change was external."""
-        changed = [row for row, held in verdicts if held and held.reason is HoldReason.CHANGED_ELSEWHERE]
+        changed = [row for row, held in verdicts if held and held.code is HoldReason.CHANGED_ELSEWHERE]
         others = self._journal.plans.by_others(self._record.digest, [row.topic_partition for row in changed])
         named = {}
         for name, several in others.items():
@@ -307,7 +307,7 @@ class Step:
 
 
 def _decision(row: MoveRow, held: Held | None) -> Decision:
-    return Decision(row, Event.RELEASE) if held is None else Decision(row, held.reason.event, held.sentence)
+    return Decision(row, Event.RELEASE) if held is None else Decision(row, held.code.event, held.sentence)
 
 
 def _in_flight(rows: Sequence[MoveRow], snapshot: Snapshot) -> list[Move]:

@@ -42,7 +42,7 @@ def test_a_target_that_died_before_is_held_with_a_sentence_and_nothing_changes(s
     before = {name: each.replicas for name, each in simulator.topics.items()}
     simulator.kill(4)
     progress = world.step()
-    assert {held.reason for held in progress.held} == {HoldReason.TARGET_DEAD}
+    assert {held.code for held in progress.held} == {HoldReason.TARGET_DEAD}
     assert progress.held[0].sentence == (
         "t-0 was not moved: broker 4, which is to receive it, is not live; it is tried again."
     )
@@ -88,7 +88,7 @@ def test_a_target_that_dies_in_the_middle_is_rescued_in_order_and_goes_on_later(
     world.step()
     assert world.replicas("t-0") == (1, 2, 3)
     progress = world.step()
-    assert progress.held[0].reason is HoldReason.TARGET_DEAD
+    assert progress.held[0].code is HoldReason.TARGET_DEAD
     assert world.states() == {"t-0": "held"}
     assert world.actions()[:4] == ["submit", "cancel", "reorder", "hold"]
     simulator.restart(4)
@@ -105,7 +105,7 @@ def test_a_kept_replica_that_dies_in_the_middle_is_rescued_too(simulator: Simula
     world.step()
     world.step()
     assert world.replicas("t-0") == (1, 2, 3)
-    assert world.step().held[0].reason is HoldReason.KEPT_REPLICA_DEAD
+    assert world.step().held[0].code is HoldReason.KEPT_REPLICA_DEAD
 
 
 def test_a_move_whose_only_copy_in_sync_is_a_new_one_is_not_cancelled_when_a_target_dies(simulator: Simulator) -> None:
@@ -143,7 +143,7 @@ def test_nothing_starts_while_the_cluster_is_disabled(simulator: Simulator) -> N
     node = world.journal.tree.create("/admin/reassign_cancel", "")
     for _ in range(5):
         progress = world.step()
-    assert {held.reason for held in progress.held} == {HoldReason.CLUSTER_DISABLED}
+    assert {held.code for held in progress.held} == {HoldReason.CLUSTER_DISABLED}
     assert "delete /admin/reassign_cancel" in progress.sentence
     world.journal.tree.delete(node.path, version=0)
     assert world.run().completed == 5
@@ -177,7 +177,7 @@ def test_what_someone_else_moves_is_theirs(simulator: Simulator) -> None:
     world = apply(simulator, move("t-0", "123", "423"), move("t-1", "231", "234", position=1))
     simulator.alter({TopicPartition("t", 1): (2, 4, 1)})
     progress = world.step()
-    assert progress.held[0].reason is HoldReason.EXTERNAL_REASSIGNMENT
+    assert progress.held[0].code is HoldReason.EXTERNAL_REASSIGNMENT
     simulator.alter({TopicPartition("t", 0): (4, 3, 1)})
     simulator.run()
     world.run()
@@ -233,7 +233,7 @@ def test_what_kafka_refuses_is_told_in_its_own_words(simulator: Simulator, monke
     monkeypatch.setattr(simulator, "snapshot", lambda *_: snapshot)
     del simulator.racks[9]
     progress = world.step()
-    assert progress.held[0].reason is HoldReason.KAFKA_REFUSED
+    assert progress.held[0].code is HoldReason.KAFKA_REFUSED
     assert "The manual partition assignment is not valid." in progress.sentence
     assert world.run().status is PlanStatus.STUCK
 

@@ -45,7 +45,7 @@ def test_what_flies_lands_and_nothing_begins_while_the_approval_is_gone() -> Non
         simulator.tick()
         progress = runner.step()
     assert (progress.status, progress.completed, progress.waiting) == (PlanStatus.RUNNING, 1, 1)
-    assert [held.reason for held in progress.held] == [HoldReason.NOT_APPROVED]
+    assert [held.code for held in progress.held] == [HoldReason.NOT_APPROVED]
     assert f"nobody has approved plan {digest[:12]}" in progress.sentence
     resume_plan(journal, digest, WHO)
     assert PlanRunner(simulator, journal, digest, ONE_AT_A_TIME, WHO).step().in_flight == 0

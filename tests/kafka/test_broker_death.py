@@ -42,7 +42,7 @@ def test_a_kept_replica_dies_in_the_middle_of_a_rebalance_and_the_heal_is_whole(
     step_until(moving, lambda each: each.in_flight == 2)
     sandbox.kill(2)
     progress = step_until(moving, lambda each: len(each.held) == 2, within=60)
-    assert {held.reason for held in progress.held} == {HoldReason.KEPT_REPLICA_DEAD}
+    assert {held.code for held in progress.held} == {HoldReason.KEPT_REPLICA_DEAD}
     assert script.replicas(topic) == BEFORE, "in their order"
     assert script.cluster.reassignments() == {}
     actions = Counter(row.entry.action for row in script.journal.audit.rows(plan=progress.digest))

@@ -224,7 +224,7 @@ def test_a_target_that_dies_in_the_middle_is_waited_for_with_everything_as_it_wa
     assert runner.step().in_flight == 2
     sandbox.kill(4)
     progress = step_until(runner, lambda each: len(each.held) == 2)
-    assert {held.reason for held in progress.held} == {HoldReason.TARGET_DEAD}
+    assert {held.code for held in progress.held} == {HoldReason.TARGET_DEAD}
     assert "was not moved: broker 4, which is to receive it, is not live" in progress.sentence
     assert script.replicas(topic) == {0: (1, 2, 3), 1: (2, 1, 3)}, "in their order"
     assert script.cluster.reassignments() == {}

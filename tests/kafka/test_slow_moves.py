@@ -213,7 +213,7 @@ def test_submission_stops_while_a_partition_outside_the_plan_is_under_its_min_is
     want_in_sync(cluster, outside.topic, 2)
 
     progress = step_until(runner, lambda each: (each.completed, len(each.held)) == (1, 2))
-    assert {held.reason for held in progress.held} == {HoldReason.UNDER_MIN_ISR_ELSEWHERE}
+    assert {held.code for held in progress.held} == {HoldReason.UNDER_MIN_ISR_ELSEWHERE}
     assert f"{outside}, outside this plan, has fewer replicas in sync than min.insync.replicas" in progress.sentence
     for _ in range(5):
         progress = runner.step()

@@ -29,7 +29,7 @@ def move(snapshot: SnapshotFolder, text: str, number: int = 0, **changes: Any) -
         "after": tuple(int(digit) for digit in ids),
         "chunk": 0,
         "position": number,
-        "reason": "given",
+        "purpose": "given",
         "topic_id": row["topic_id"],
         "size_bytes": row["bytes"],
     }

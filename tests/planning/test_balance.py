@@ -47,13 +47,13 @@ def test_a_new_broker_gets_its_share_and_nothing_else_moves() -> None:
     plan = planned(cluster("1 2 3 4+", "t: 12 23 31 12 23 31 12 23"), "expand")
     assert plan.proof["replicas_moved"] == plan.proof["lower_bound"] == 4
     assert plan.proof["spread"]["replicas"]["after"]["by_broker"] == {"1": 4, "2": 4, "3": 4, "4": 4}
-    assert {move.reason for move in plan.moves if move.adding} == {"balance"}
+    assert {move.purpose for move in plan.moves if move.adding} == {"balance"}
 
 
 def test_a_draining_broker_ends_up_empty() -> None:
     plan = planned(cluster("1a 2b 3c 4a-", "t: 124 431 234"), "drain")
     assert plan.proof["spread"]["replicas"]["after"]["by_broker"]["4"] == 0
-    assert {move.reason for move in plan.moves if move.adding} <= {"broker_draining", "rack_spread"}
+    assert {move.purpose for move in plan.moves if move.adding} <= {"broker_draining", "rack_spread"}
 
 
 def test_of_two_plans_with_as_few_moves_the_one_with_fewer_bytes_is_taken() -> None:

@@ -58,7 +58,7 @@ def mutants(snapshot: SnapshotFolder, plan: PlanFolder, dice: random.Random) -> 
         yield "other partition", moved(plan, index, partition=move.partition + 100)
         yield "recreated", moved(plan, index, topic_id="other")
         yield "size", moved(plan, index, size_bytes=(move.size_bytes or 0) + 1)
-        yield "reason", moved(plan, index, reason="because")
+        yield "reason", moved(plan, index, purpose="because")
         yield "chunk", moved(plan, index, chunk=move.chunk + 1)
         yield "position", moved(plan, index, position=move.position + 1)
         yield "new leader without data", moved(plan, index, after=(new, *kept))

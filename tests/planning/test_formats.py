@@ -25,7 +25,7 @@ PARTITIONS = pa.table(
         "target_rf": [2, 2],
     }
 )
-MOVE = Move("t", 1, (1, 2), (1, 3), chunk=0, position=0, reason="broker_failed", topic_id="id", size_bytes=7)
+MOVE = Move("t", 1, (1, 2), (1, 3), chunk=0, position=0, purpose="broker_failed", topic_id="id", size_bytes=7)
 HEAD = {"cluster_id": "c", "snapshot_digest": "s", "operation": "heal", "options": {"chunk_size": 50}}
 
 

@@ -40,7 +40,7 @@ def test_only_what_was_in_the_failed_directory_is_replaced_and_not_on_the_same_b
     snapshot = lost(cluster("1a 2b 3c 4c", "t: 123 123 312"), t0=[3], t2=[3])
     plan = planned(snapshot)
     assert after(plan) == {"t-0": [1, 2, 4], "t-2": [2, 1, 4]}
-    assert {move.reason for move in plan.moves} == {"log_dir_failed"}
+    assert {move.purpose for move in plan.moves} == {"log_dir_failed"}
     assert (plan.proof["brokers_failed"], plan.proof["log_dirs_failed"]) == ([], [3])
     assert check(snapshot, plan).problems == []
 

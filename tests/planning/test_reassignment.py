@@ -32,7 +32,7 @@ def test_more_replicas_go_where_racks_and_load_want_them() -> None:
     snapshot = cluster("1a 2b 3c 4a", "t: 12 42", "other: 12")
     plan = planned(snapshot, "set-replication-factor", {"replication_factor": 3, "topics": ["t"]})
     assert after(plan) == {"t-0": [1, 2, 3], "t-1": [4, 2, 3]}
-    assert {move.reason for move in plan.moves} == {"replication_factor"}
+    assert {move.purpose for move in plan.moves} == {"replication_factor"}
 
 
 def test_fewer_replicas_keep_the_leader_the_racks_and_the_balance() -> None:
@@ -72,7 +72,7 @@ def test_a_given_reassignment_becomes_a_plan() -> None:
     snapshot = cluster("1 2 3", "t: 12 23 31")
     plan = planned(snapshot, "apply", {"reassignment": document(t0=[1, 3], t2=[1, 3])})
     assert after(plan) == {"t-0": [1, 3], "t-2": [1, 3]}
-    assert {move.reason for move in plan.moves} == {"given"}
+    assert {move.purpose for move in plan.moves} == {"given"}
     assert check(snapshot, plan).problems == []
     assert (plan.proof["replicas_moved"], plan.proof["gap"]) == (1, 0)
 

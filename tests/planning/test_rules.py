@@ -105,7 +105,7 @@ def test_of_a_partition_that_never_had_a_replica_nothing_is_in_place() -> None:
     given = CheckContext(
         {T0: SnapshotPartition((), None, 1, moving=False, size=None)}, {1: "live"}, {1: None}, {"operation": "fill"}
     )
-    one = Move("t", 0, before=(), after=(1,), chunk=0, position=0, reason="replication_factor")
+    one = Move("t", 0, before=(), after=(1,), chunk=0, position=0, purpose="replication_factor")
     assert list(violations(one, given)) == ["all its replicas are lost: moving it would lose its data."]
 
 

@@ -68,7 +68,7 @@ def test_a_plan_is_for_the_brokers_that_failed_and_those_that_are_drained(
     proof: dict[str, Any], problems: list[str]
 ) -> None:
     snapshot = cluster("1 2 3- 4!", "t: 14")
-    assert judged(snapshot, "heal", {}, move(snapshot, "t-0 12", reason="broker_failed"), **proof)[0] == problems
+    assert judged(snapshot, "heal", {}, move(snapshot, "t-0 12", purpose="broker_failed"), **proof)[0] == problems
     said = {"brokers_failed": [4], "brokers_draining": [3], **proof}
     assert state_problems(snapshot.brokers, said) == problems
 

@@ -67,7 +67,7 @@ def test_moves_are_divided_into_chunks_of_the_setting() -> None:
         (4, 2, 0),
     ]
     topic_id = yard.simulator.topics[T0].topic_id
-    assert {(each.before, each.after, each.reason, each.topic_id) for each in moves} == {
+    assert {(each.before, each.after, each.purpose, each.topic_id) for each in moves} == {
         ((1, 2), (1, 3), "given", topic_id)
     }
     assert len(record.chunks) == 3

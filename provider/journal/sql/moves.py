@@ -153,7 +153,7 @@ def _columns(cluster_id: str, digest: str, row: MoveRow) -> dict[str, Any]:
         "after": json.dumps(move.after),
         "chunk": move.chunk,
         "position": move.position,
-        "reason": move.reason,
+        "reason": move.purpose,
         "size_bytes": move.size_bytes,
         "state": row.state.value,
         "detail": row.detail,
@@ -176,7 +176,7 @@ def _row(values: sa.RowMapping) -> MoveRow:
         after=tuple(json.loads(values["after"])),
         chunk=values["chunk"],
         position=values["position"],
-        reason=values["reason"],
+        purpose=values["reason"],
         topic_id=values["topic_id"],
         size_bytes=values["size_bytes"],
     )

@@ -171,8 +171,8 @@ def _same(move: Move, part: SnapshotPartition) -> Iterator[str]:
 
 def _possible(move: Move, part: SnapshotPartition, context: CheckContext) -> Iterator[str]:
     """Check that Kafka would accept the target and could complete the move."""
-    if move.reason not in _REASONS:
-        yield f"its reason {move.reason!r} is unknown."
+    if move.purpose not in _REASONS:
+        yield f"its reason {move.purpose!r} is unknown."
     if len(set(move.after)) != len(move.after) or not move.after:
         yield f"its target {list(move.after)} is empty or names a broker twice."
     if move.after == move.before:

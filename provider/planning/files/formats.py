@@ -180,7 +180,7 @@ def plan_table(moves: Sequence[Move]) -> pa.Table:
             "adding": sorted(move.adding),
             "removing": sorted(move.removing),
             "bytes": move.size_bytes,
-            "reason": move.reason,
+            "reason": move.purpose,
             "chunk": move.chunk,
             "position": move.position,
         }
@@ -247,7 +247,7 @@ def moves_of(rows: pa.Table) -> list[Move]:
             after=tuple(row["after"]),
             chunk=row["chunk"],
             position=row["position"],
-            reason=row["reason"],
+            purpose=row["reason"],
             topic_id=row["topic_id"],
             size_bytes=row["bytes"],
         )
