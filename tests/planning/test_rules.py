@@ -60,7 +60,7 @@ def test_a_snapshot_is_read_as_it_is() -> None:
         ({"before": (2, 1)}, ["its replicas in the snapshot are [1, 2], not [2, 1]."]),
         ({"topic_id": "x"}, ["its topic is another one of the same name."]),
         ({"size_bytes": None}, ["its size in the snapshot is 1000, not None."]),
-        ({"reason": "because"}, ["its reason 'because' is unknown."]),
+        ({"purpose": "because"}, ["its reason 'because' is unknown."]),
         ({"after": ()}, ["its target [] is empty or names a broker twice."]),
         ({"after": (1, 1)}, ["its target [1, 1] is empty or names a broker twice."]),
         ({"after": (1, 2)}, ["it changes nothing."]),
