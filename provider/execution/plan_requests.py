@@ -1,4 +1,4 @@
-"""What a person asks the planner for: a rebalance request, or a reassignment written by hand. Pure.
+"""Requests of a person to the planner: a rebalance, or a reassignment written by hand. Pure.
 
 A rebalance request is translated to the planner's options. A manual reassignment is parsed, and validated against the
 cluster before planning starts.

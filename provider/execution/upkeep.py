@@ -1,4 +1,4 @@
-"""What the watch does for plans that no process steps, and after plans that have ended.
+"""Upkeep by the watch: of plans that no process steps, and after plans that have ended.
 
 A plan becomes idle when its task has finally failed, the scheduler is gone, or the command line was killed; its
 reassignments may still be in flight. The plan stays in the journal, and any retry resumes it. Until then the watch, in
