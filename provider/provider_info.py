@@ -145,7 +145,7 @@ def get_provider_info() -> dict[str, Any]:
     return {
         "package-name": "airflow-provider-kafka-steward",
         "name": _NAME,
-        "description": "Keeps Kafka fully replicated and balanced: heals, rebalances, expands, drains; can undo any of it.",
+        "description": "Keeps Kafka fully replicated and balanced: heals, rebalances, expands, drains, undoes.",
         "integrations": [
             {
                 "integration-name": _NAME,

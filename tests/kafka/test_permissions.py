@@ -252,8 +252,11 @@ class Doing:
         self._carry_out()
 
     def create(self) -> None:
-        """One that Kafka does not confirm in time, with settings; and the same once more."""
-        wanted = TopicSpec(f"{self.topic}-made", 1, 2, {"retention.ms": "60000"})
+        """One that Kafka does not confirm in time, with settings; and the same once more.
+
+        Each try has a topic of its own: one may create it, and fail by a right that a broker does not know of yet.
+        """
+        wanted = TopicSpec(f"{self.topic}-made-{secrets.token_hex(4)}", 1, 2, {"retention.ms": "60000"})
         create = self.cluster.create_topic
 
         def late(*given: Any, **more: Any) -> KafkaRefused | None:
