@@ -22,10 +22,10 @@ from benchmarks.report import table, write_between
 from benchmarks.stages import ask_until
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cluster.client import KafkaCluster
-from kafka_steward.cluster.throttles import Side
 from kafka_steward.errors import SandboxFailed
 from kafka_steward.execution.cancel_runner import CancelRunner
 from kafka_steward.execution.runner import PlanRunner
+from kafka_steward.execution.throttle_rates import Side
 from kafka_steward.execution.verification import verify_undone
 from kafka_steward.journal.store import open_journal
 from kafka_steward.sandbox import Sandbox, start

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from kafka_steward.assignment import Assignment, TopicPartition
+from kafka_steward.cluster.configs import ConfigChange
 from kafka_steward.cluster.state import Broker, LogDir, Reassignment, Snapshot
-from kafka_steward.cluster.throttles import Configurable
-from kafka_steward.errors import KafkaRefused
+from kafka_steward.errors import ClusterError, KafkaRefused
 
 
-class ClusterPort(Configurable, Protocol):
+class ClusterPort(Protocol):
     """One Kafka cluster. Any method may raise ClusterUnreachable.
 
     A change may raise KafkaTimeout, whether or not Kafka has executed it. The refusal of a part of a request is
@@ -59,3 +59,19 @@ class ClusterPort(Configurable, Protocol):
 
     def hidden_topics(self, topics: Collection[str]) -> frozenset[str]:
         """Return those of `topics` that we may not describe: it is unknown whether they exist."""
+
+    def topic_configs(
+        self, topics: Collection[str], names: Collection[str], *, own_only: bool = False
+    ) -> dict[str, dict[str, str]]:
+        """Return values by topic and key; with `own_only` only those set on the topic itself."""
+
+    def broker_configs(
+        self, brokers: Collection[int], names: Collection[str], *, own_only: bool = False
+    ) -> dict[int, dict[str, str]]:
+        """Return values by broker and key; with `own_only` only those set on the broker itself."""
+
+    def change_topic_configs(self, changes: Mapping[str, Sequence[ConfigChange]]) -> dict[str, KafkaRefused | None]:
+        """Change single keys of topics."""
+
+    def change_broker_configs(self, changes: Mapping[int, Sequence[ConfigChange]]) -> dict[int, ClusterError | None]:
+        """Change single keys of brokers."""

@@ -18,7 +18,6 @@ from functools import partial
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
-from kafka_steward.cluster.throttles import LeasedRate, Side, absent, listed, rate_change
 from kafka_steward.errors import (
     BrokerUnreachable,
     ClusterError,
@@ -29,7 +28,18 @@ from kafka_steward.errors import (
 )
 from kafka_steward.execution.effects import AuditedCalls
 from kafka_steward.execution.ports import ClusterPort
-from kafka_steward.execution.throttle_rates import NO_DEMAND, ThrottleDemand, returned, set_late, to_set
+from kafka_steward.execution.throttle_rates import (
+    NO_DEMAND,
+    LeasedRate,
+    Side,
+    ThrottleDemand,
+    absent,
+    listed,
+    rate_change,
+    returned,
+    set_late,
+    to_set,
+)
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
 from kafka_steward.journal.codec import is_topic

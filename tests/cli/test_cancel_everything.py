@@ -7,8 +7,8 @@ import pytest
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
-from kafka_steward.cluster.throttles import Side
 from kafka_steward.execution.runner import PlanRunner
+from kafka_steward.execution.throttle_rates import Side
 from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.moves import MoveState

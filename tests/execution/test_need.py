@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from kafka_steward.cluster.throttles import Side
-from kafka_steward.execution.throttle_rates import NO_DEMAND, ThrottleDemand, throttle_demand
+from kafka_steward.execution.throttle_rates import NO_DEMAND, Side, ThrottleDemand, throttle_demand
 from tests.simulated_plan import move
 
 COPYING = [move("t-0", "123", "453"), move("t-1", "123", "623"), move("u-0", "23", "123"), move("v-0", "123", "231")]

@@ -8,7 +8,6 @@ import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.state import LogDir
-from kafka_steward.cluster.throttles import Side
 from kafka_steward.execution.effects import elect_preferred, not_led_by_preferred
 from kafka_steward.execution.progress import (
     TransferRate,
@@ -21,7 +20,7 @@ from kafka_steward.execution.progress import (
 from kafka_steward.execution.recovery import dead_targets, unfinishable
 from kafka_steward.execution.replication_status import out_of_sync
 from kafka_steward.execution.snapshot import take_snapshot
-from kafka_steward.execution.throttle_rates import NO_DEMAND, throttle_demand
+from kafka_steward.execution.throttle_rates import NO_DEMAND, Side, throttle_demand
 from kafka_steward.journal.audit import Outcome
 from kafka_steward.journal.moves import MoveRow, MoveState, Phase
 from kafka_steward.planning.files.formats import read_snapshot

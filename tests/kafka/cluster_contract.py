@@ -12,9 +12,10 @@ from typing import TypeVar
 from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
 from kafka_steward.cluster.state import Partition
-from kafka_steward.cluster.throttles import Side, add_entries, entries, rates, set_rates
 from kafka_steward.errors import BrokerUnreachable
+from kafka_steward.execution.throttle_rates import Side
 from kafka_steward.execution.topics import TopicAdmin
+from tests.throttles import add_entries, entries, rates, set_rates
 
 SLOW_BYTES_PER_S, FAST_BYTES_PER_S = 200_000, 100_000_000
 Value = TypeVar("Value")

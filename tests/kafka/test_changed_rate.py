@@ -7,10 +7,10 @@ import time
 import pytest
 
 from kafka_steward.cluster.client import KafkaCluster
-from kafka_steward.cluster.throttles import Side, rates
 from kafka_steward.execution.cancel_runner import CancelRunner
 from kafka_steward.execution.lifecycle import change_throttle
 from kafka_steward.execution.runner import PlanRunner
+from kafka_steward.execution.throttle_rates import Side
 from kafka_steward.journal.records import PlanRecord
 from kafka_steward.journal.store import Journal
 from kafka_steward.sandbox import Sandbox
@@ -18,6 +18,7 @@ from kafka_steward.settings import Settings
 from tests.eventually import eventually
 from tests.simulated_plan import WHO, move
 from tests.stepping import to_the_end
+from tests.throttles import rates
 
 SLOW, FASTER = 100_000, 150_000
 RULES = Settings(throttle=SLOW)

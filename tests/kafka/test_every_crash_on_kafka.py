@@ -18,11 +18,11 @@ import pytest
 
 from kafka_steward.assignment import Assignment, Move
 from kafka_steward.cluster.client import KafkaCluster
-from kafka_steward.cluster.throttles import Side
 from kafka_steward.errors import ClusterError, JournalError
 from kafka_steward.execution.cancel_runner import CancelRunner
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner, StepRunner
+from kafka_steward.execution.throttle_rates import Side
 from kafka_steward.journal.audit import Actor, Audit
 from kafka_steward.journal.records import PlanStatus
 from kafka_steward.journal.store import Journal, open_journal

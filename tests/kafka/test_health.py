@@ -11,11 +11,12 @@ from kafka.errors import NotEnoughReplicasError
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
 from kafka_steward.cluster.health import CopiedBytes, Health
-from kafka_steward.cluster.throttles import Side, rates
 from kafka_steward.execution.health import check_health, health_sentence
+from kafka_steward.execution.throttle_rates import Side
 from kafka_steward.sandbox import Sandbox
 from tests.eventually import eventually
 from tests.kafka.test_heal_by_script import Script, script
+from tests.throttles import rates
 
 __all__ = ["script"]
 

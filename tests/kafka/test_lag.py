@@ -7,10 +7,11 @@ import pytest
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.lag import bytes_missing, lag, log_ends, partitions_by_broker
-from kafka_steward.cluster.throttles import Side, add_entries, entries, rates, set_rates
+from kafka_steward.execution.throttle_rates import Side
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.sandbox.readiness import admin
 from tests.eventually import eventually
+from tests.throttles import add_entries, entries, rates, set_rates
 
 pytestmark = pytest.mark.usefixtures("clears_rates")
 

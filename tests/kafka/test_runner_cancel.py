@@ -9,11 +9,11 @@ import pytest
 
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cluster.client import KafkaCluster
-from kafka_steward.cluster.throttles import Side
 from kafka_steward.execution.cancel_runner import CancelRunner
 from kafka_steward.execution.progress import Progress
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
+from kafka_steward.execution.throttle_rates import Side
 from kafka_steward.execution.verification import Verified, verify_undone
 from kafka_steward.journal.audit import Action, Actor, Outcome
 from kafka_steward.journal.records import PlanStatus

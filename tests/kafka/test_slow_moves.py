@@ -12,11 +12,11 @@ import pytest
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
-from kafka_steward.cluster.throttles import Side, rates, set_rates
 from kafka_steward.execution.lifecycle import change_throttle
 from kafka_steward.execution.moves import HoldReason
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
+from kafka_steward.execution.throttle_rates import Side
 from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.records import PlanStatus
 from kafka_steward.journal.store import Journal
@@ -25,6 +25,7 @@ from kafka_steward.settings import Settings
 from tests.eventually import eventually
 from tests.manual_plan import plan_by_hand
 from tests.stepping import step_until
+from tests.throttles import rates, set_rates
 
 WHO = Actor(person="ada")
 FOLLOWER = Side.FOLLOWER

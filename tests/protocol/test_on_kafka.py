@@ -17,9 +17,9 @@ from kazoo.exceptions import NodeExistsError
 
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
-from kafka_steward.cluster.throttles import Side, rates
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
+from kafka_steward.execution.throttle_rates import Side
 from kafka_steward.journal.audit import Action, Actor
 from kafka_steward.journal.moves import MoveState
 from kafka_steward.journal.store import open_journal
@@ -30,6 +30,7 @@ from tests.eventually import eventually
 from tests.manual_plan import plan_by_hand
 from tests.protocol.real_cluster import SLOW, Site, gone, same, site
 from tests.protocol.simulated_watch import document
+from tests.throttles import rates
 
 pytestmark = pytest.mark.apart
 

@@ -13,11 +13,12 @@ from kafka import TopicPartition
 
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
-from kafka_steward.cluster.throttles import Side, rates, set_rates
+from kafka_steward.execution.throttle_rates import Side
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.sandbox.cluster import delete_topics, restore_cluster
 from kafka_steward.sandbox.readiness import ask
 from tests.eventually import eventually
+from tests.throttles import rates, set_rates
 
 pytestmark = pytest.mark.process
 

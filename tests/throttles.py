@@ -1,0 +1,47 @@
+"""Throttles as an administrator sets them, by Kafka's own settings: what stands beside a plan's, or in its way."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from kafka_steward.assignment import TopicPartition
+from kafka_steward.cluster.configs import ConfigChange, ConfigOp
+from kafka_steward.errors import ClusterError, KafkaRefused
+from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.execution.throttle_rates import Side
+
+__all__ = ["add_entries", "entries", "rates", "set_rates"]
+
+
+def entries(replicas: Mapping[TopicPartition, Collection[int]]) -> dict[str, tuple[str, ...]]:
+    """The list entries, by topic, that throttle these brokers' replicas of these partitions."""
+    by_topic: dict[str, list[str]] = {}
+    for partition, brokers in sorted(replicas.items()):
+        by_topic.setdefault(partition.topic, []).extend(f"{partition.partition}:{broker}" for broker in sorted(brokers))
+    return {topic: tuple(several) for topic, several in by_topic.items()}
+
+
+def add_entries(
+    cluster: ClusterPort, side: Side, wanted: Mapping[str, Collection[str]]
+) -> dict[str, KafkaRefused | None]:
+    """Append entries to the topics' lists."""
+    return cluster.change_topic_configs(
+        {
+            topic: [ConfigChange(side.replicas_key, ConfigOp.APPEND, ",".join(several))]
+            for topic, several in wanted.items()
+        }
+    )
+
+
+def rates(cluster: ClusterPort, side: Side, brokers: Collection[int]) -> dict[int, int | None]:
+    """Each broker's own rate in bytes per second, None if it has none."""
+    values = cluster.broker_configs(brokers, [side.rate_key], own_only=True)
+    found = {broker: of.get(side.rate_key) for broker, of in values.items()}
+    return {broker: None if rate is None else int(rate) for broker, rate in found.items()}
+
+
+def set_rates(cluster: ClusterPort, side: Side, wanted: Mapping[int, int]) -> dict[int, ClusterError | None]:
+    """Set each broker's rate in bytes per second."""
+    return cluster.change_broker_configs(
+        {broker: [ConfigChange(side.rate_key, ConfigOp.SET, str(rate))] for broker, rate in wanted.items()}
+    )
