@@ -13,6 +13,7 @@ In `make quick` (`--quick`), a test that connects, listens or starts a process f
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -55,6 +56,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "in_ci(mode): in the other mode it is left to `make slow`")
     if config.getoption("--quick"):
         config.option.markexpr = " and ".join(f"not {mark}" for mark in NEEDY)
+        # It binds a socket when it is first imported, to find out about IPv6: not in whichever test imports it first.
+        importlib.import_module("urllib3.util.connection")
         sys.addaudithook(_watch)
 
 
