@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
@@ -260,12 +261,9 @@ def change_throttle(journal: Journal, digest: str, throttle: int, who: Actor, re
             after={"throttle": throttle},
             who=who,
         )
-        try:
-            with journal.together():
-                journal.audit.record(entry)
-                return journal.plans.update(record, throttle=throttle)
-        except VersionConflict:
-            continue  # a step changed it in between
+        with suppress(VersionConflict), journal.together():  # a step may have changed it in between
+            journal.audit.record(entry)
+            return journal.plans.update(record, throttle=throttle)
     raise VersionConflict(
         f"Plan {digest[:12]} is changed by others all the time, and its throttle was not changed; try again."
     )

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -117,10 +118,9 @@ def put_new(tree: Tree, path: str, text: str) -> Node | None:
 
 def replace_text(tree: Tree, node: Node, text: str) -> Node | None:
     """Change a node that is unchanged since it was read; return None if it was changed or deleted."""
-    try:
+    with suppress(NodeMissing, VersionConflict):
         return tree.set(node.path, text, version=node.version)
-    except (NodeMissing, VersionConflict):
-        return None
+    return None
 
 
 def put(tree: Tree, path: str, known: Node | None, text: str) -> Node | None:
@@ -130,9 +130,8 @@ def put(tree: Tree, path: str, known: Node | None, text: str) -> Node | None:
 
 def remove(tree: Tree, node: Node) -> bool:
     """Delete a node that is unchanged since it was read; return False if it was changed or deleted."""
-    try:
+    with suppress(NodeMissing, VersionConflict):
         tree.delete(node.path, version=node.version)
-    except (NodeMissing, VersionConflict):
-        _log.info("%s was changed or deleted by someone else: left as it is.", printable(node.path))
-        return False
-    return True
+        return True
+    _log.info("%s was changed or deleted by someone else: left as it is.", printable(node.path))
+    return False

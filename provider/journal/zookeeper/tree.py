@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -100,13 +100,8 @@ class ZkTree:
 
     def now_ms(self) -> int:
         """Return the time of ZooKeeper's clock."""
-        try:
-            stat: ZnodeStat = self._session.retry_read(
-                lambda client: client.set_async(_CLOCK, b""), _CLOCK, doing="change"
-            )
-        except NodeMissing:
-            return self._create(_CLOCK, b"").modified_ms
-        return int(stat.mtime)
+        stat = self._found(lambda client: client.set_async(_CLOCK, b""), _CLOCK, doing="change")
+        return self._create(_CLOCK, b"").modified_ms if stat is None else int(stat.mtime)
 
     def create(self, path: str, data: str) -> Node:
         """Create a node, as specified by `Tree.create`."""
@@ -118,11 +113,8 @@ class ZkTree:
 
     def get(self, path: str) -> Node | None:
         """Return a node, as specified by `Tree.get`. A znode that is only a parent is not a document."""
-        try:
-            data, stat = self._session.retry_read(lambda client: client.get_async(checked_path(path)), path)
-        except NodeMissing:
-            return None
-        return _document(path, data, stat)
+        answer = self._found(lambda client: client.get_async(checked_path(path)), path)
+        return None if answer is None else _document(path, *answer)
 
     def set(self, path: str, data: str, *, version: int) -> Node:
         """Change a node, as specified by `Tree.set`."""
@@ -211,10 +203,10 @@ class ZkTree:
         model = kafkas_model(path)
         if model is None:
             return None
-        try:
-            acls, _ = self._session.retry_read(lambda client: client.get_acls_async(model), model)
-        except NodeMissing:
+        answer = self._found(lambda client: client.get_acls_async(model), model)
+        if answer is None:
             return None
+        acls, _ = answer
         if is_hidden(acls):
             raise JournalError(
                 f"{path} cannot be created so that Kafka could change it: ZooKeeper hides who may change {model}; "
@@ -231,15 +223,20 @@ class ZkTree:
 
     def _names(self, path: str) -> list[str]:
         try:
-            found: list[str] = self._session.retry_read(lambda client: client.get_children_async(path), path)
-        except NodeMissing:
-            return []
+            found: list[str] | None = self._found(lambda client: client.get_children_async(path), path)
         except JournalError as error:
             # A node of other clients must not hide the rest; one of our own must not be taken for empty.
             if isinstance(error.__cause__, NoAuthError) and path not in ROOTS:
                 return []
             raise
-        return sorted(found)
+        return sorted(found or ())
+
+    def _found(self, request: Callable[[Any], Any], path: str, *, doing: str = "read") -> Any:
+        """Return the answer to a request that may be repeated; None if there is no node at `path`."""
+        try:
+            return self._session.retry_read(request, path, doing=doing)
+        except NodeMissing:
+            return None
 
     def _refuse_wildcard(self, path: str, version: int) -> None:
         if version >= 0:
