@@ -83,7 +83,7 @@ def test_a_new_connection_to_a_silent_server_is_given_up(postgres_url: str, sile
 
 
 def test_an_answer_that_keeps_arriving_is_waited_for(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(BoundedConnection, "silence_s", 0.5)
+    monkeypatch.setattr(BoundedConnection, "deadline_s", 0.5)
     engine = _engine(sa.make_url(postgres_url))
     with engine.connect() as connection:
         # Each row is sent a little later than the one before, and 8 KB at a time.
