@@ -94,13 +94,12 @@ def _pair(call: CommandContext) -> Exit:
 def _copy(call: CommandContext) -> Exit:
     from kafka_steward.hooks.steward import StewardHook
     from kafka_steward.journal.copy import copy_journal
-    from kafka_steward.journal.locks import process_name
 
     source, target = call.hook, StewardHook(call.arguments.to)
     if source.conn_id == target.conn_id:
         raise RequestError(f"The journal of {source.conn_id} cannot be copied onto itself; name another connection.")
     with source.journal(source.cluster_id()) as old, target.journal(target.cluster_id(), compare=False) as new:
-        copied = copy_journal(old, new, owner=process_name())
+        copied = copy_journal(old, new)
     told = f"{copied.plans} plans, {copied.documents} documents and {copied.audit_rows} rows of the audit trail"
     call.out.facts(asdict(copied), [
         f"Copied {told} that the journal of {target.conn_id} did not have.",

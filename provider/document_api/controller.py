@@ -47,7 +47,6 @@ from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.kip_documents import ChunkPartition, InFlight, Request
 from kafka_steward.journal.listing import SWEEP_MS, WRITTEN, sweep
-from kafka_steward.journal.locks import lock_holder_id
 from kafka_steward.journal.store import Journal
 from kafka_steward.journal.tree import remove
 from kafka_steward.settings import Settings
@@ -130,7 +129,7 @@ class DocumentController:
     def _poll(self) -> PollResult:
         looked = PollResult()
         self._plans.read()
-        # The cancel signal first: a step of any plan would consume it.
+        # The cancel signal first: no plan that is to be cancelled goes on. The steps below leave it to the next poll.
         for part in (self._sweep, self._signal, self._in_flight, self._requests, self._queue, self._others):
             self._tried(part, looked)
         return looked
@@ -262,7 +261,7 @@ class DocumentController:
 
     def _withdraw(self, plan: DocumentPlan, partitions: Collection[TopicPartition]) -> None:
         why = f"taken out of {paths.REASSIGN_QUEUE} before it began"
-        with self._journal.step_lock(lock_holder_id()) as fence:
+        with self._journal.step_lock() as fence:
             PartialCancel(self._cluster, self._journal, plan.digest, why=why, who=self._who, fence=fence).run(
                 partitions
             )

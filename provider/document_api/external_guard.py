@@ -23,7 +23,6 @@ from kafka_steward.execution.recovery import cancel_forbidden_reason
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
 from kafka_steward.journal.document import Document, Fields
-from kafka_steward.journal.locks import lock_holder_id
 from kafka_steward.journal.store import Journal
 from kafka_steward.journal.tree import Node, remove
 
@@ -116,7 +115,7 @@ class ExternalReassignmentGuard:
         reason = "it was started while reassignments are switched off"
         self._orders |= {name: self._at_rest[name] for name in names if name in self._at_rest}
         self._orders_until_ms = self._journal.now_ms() + _LATE_MS
-        with self._journal.step_lock(lock_holder_id()) as fence:
+        with self._journal.step_lock() as fence:
             deeds = AuditedCalls(self._journal.audit, fence)
             deeds.execute({name: [self._entry(Action.CANCEL, name, reason)] for name in names}, self._cluster.cancel)
         self._restore()
@@ -137,7 +136,7 @@ class ExternalReassignmentGuard:
             if not lost:
                 return
             words = "the cancel lost the order of the replicas"
-            with self._journal.step_lock(lock_holder_id()) as fence:
+            with self._journal.step_lock() as fence:
                 entries = {name: [self._entry(Action.REORDER, name, words)] for name in lost}
                 AuditedCalls(self._journal.audit, fence).execute(entries, partial(self._alter, lost))
 

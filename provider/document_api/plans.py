@@ -192,12 +192,19 @@ class PlanScheduler:
         return False
 
     def _runner(self, digest: str) -> PlanRunner:
-        return PlanRunner(self._cluster, self._journal, digest, self._settings, self._who)
+        return PlanRunner(self._cluster, self._journal, digest, self._settings, self._who, consume_signal=False)
 
     def _cancel_runner(self, record: PlanRecord) -> CancelRunner:
         asked = record.cancel
         scope: Scope = "plan" if asked is not None and asked.scope == "plan" else "pending"
         reason = (asked.reason if asked is not None else None) or "someone asked for it"
         return CancelRunner(
-            self._cluster, self._journal, record.digest, self._settings, self._who, scope=scope, reason=reason
+            self._cluster,
+            self._journal,
+            record.digest,
+            self._settings,
+            self._who,
+            scope=scope,
+            reason=reason,
+            consume_signal=False,
         )

@@ -20,7 +20,6 @@ from kafka_steward.errors import ClusterError, KafkaRefused
 from kafka_steward.execution.in_flight_records import delete_in_flight, list_in_flight, retarget_in_flight
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, Outcome
-from kafka_steward.journal.locks import lock_holder_id
 from kafka_steward.journal.quarantine import quarantine_document
 from kafka_steward.journal.store import Journal
 from kafka_steward.settings import Settings
@@ -116,7 +115,7 @@ class RequestIntake:
         why = f"superseded by {', '.join(sorted({each.asked.source for each in decisions})[:3])}"
         for each in decisions:
             retarget_in_flight(self._journal.tree, each.asked.source, each.asked.partition, each.asked.replicas)
-        with self._journal.step_lock(lock_holder_id()) as fence:
+        with self._journal.step_lock() as fence:
             withdrawal = PartialCancel(self._cluster, self._journal, plan, why=why, who=self._who, fence=fence)
             return withdrawal.run([each.asked.partition for each in decisions])
 

@@ -30,7 +30,6 @@ from kafka_steward.execution.rolling_back import mark_rolled_back, publish_rollb
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.execution.throttles import leased_rates, release_leases_of
 from kafka_steward.journal.audit import Action, Actor, Code
-from kafka_steward.journal.locks import lock_holder_id
 from kafka_steward.journal.moves import MoveState
 from kafka_steward.journal.records import PlanRecord, PlanStatus
 from kafka_steward.journal.store import Journal
@@ -51,7 +50,8 @@ class CancelRunner:
 
     The first step writes the request. With `even_if_disabled` a rollback proceeds while reassignments are disabled; the
     cancel of pending moves always does. With `restore_order`, moves that an external client cancelled get their replica
-    order back, which Kafka's cancel loses; a rollback does that anyway. Keep one for a loop. Not thread-safe.
+    order back, which Kafka's cancel loses; a rollback does that anyway. `consume_signal` is as for `PlanRunner`. Keep
+    one for a loop. Not thread-safe.
     """
 
     def __init__(
@@ -66,7 +66,9 @@ class CancelRunner:
         reason: str,
         even_if_disabled: bool = False,
         restore_order: bool = False,
+        consume_signal: bool = True,
     ) -> None:
+        self._consumes_signal = consume_signal
         self._restore_order = restore_order
         self._cluster = cluster
         self._journal = journal
@@ -193,7 +195,7 @@ class CancelRunner:
 
         Runs under the step lock, so that two processes never publish two rollbacks.
         """
-        with self._journal.step_lock(lock_holder_id()):
+        with self._journal.step_lock():
             record = self._record()
             known = None if record.rolled_back_by is None else self._journal.plans.get(record.rolled_back_by)
             if known is not None and known.status is PlanStatus.COMPLETED and not self._more(record):
@@ -219,7 +221,14 @@ class CancelRunner:
 
     def _step(self, digest: str) -> Progress:
         if digest not in self._runners:
-            self._runners[digest] = PlanRunner(self._cluster, self._journal, digest, self._settings, self._who)
+            self._runners[digest] = PlanRunner(
+                self._cluster,
+                self._journal,
+                digest,
+                self._settings,
+                self._who,
+                consume_signal=self._consumes_signal,
+            )
         progress = self._runners[digest].step()
         # A heal preempts the plan slot and releases it by itself: no operator action is needed.
         paused = progress.status is PlanStatus.PAUSED

@@ -20,7 +20,7 @@ from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
 from kafka_steward.journal.kip_documents import CancelRequest
-from kafka_steward.journal.locks import Fence, lock_holder_id
+from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.quarantine import delete_or_quarantine
 from kafka_steward.journal.records import PlanStatus
 from kafka_steward.journal.store import Journal
@@ -93,7 +93,7 @@ def cancel_everything(
     if fence is not None:
         cancelled = cancel(fence=fence)
     else:
-        with journal.step_lock(lock_holder_id()) as own_fence:
+        with journal.step_lock() as own_fence:
             cancelled = cancel(fence=own_fence)
     told = (*outcome.sentences, *(each.sentence for each in cancelled))
     return CancelOutcome(outcome.plans, tuple(cancelled), told)

@@ -16,7 +16,6 @@ from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.recovery import EXTERNAL_CANCEL
 from kafka_steward.execution.staging import is_staged, may_roll_back, stage_of
 from kafka_steward.journal.audit import Action, Actor
-from kafka_steward.journal.locks import lock_holder_id
 from kafka_steward.journal.moves import Cause, MoveRow
 from kafka_steward.journal.store import Journal
 
@@ -111,7 +110,7 @@ def restore_orders(cluster: ClusterPort, journal: Journal, plan: str, who: Actor
     rows = {row.topic_partition: row for row in reordered_by_others(cluster, journal, plan)}
     if not rows:
         return
-    with journal.step_lock(lock_holder_id()) as fence:
+    with journal.step_lock() as fence:
         ledger = MoveStore(journal, plan, who, fence)
         now_s = journal.now_ms() // 1000
         entries = {

@@ -26,7 +26,7 @@ from kafka_steward.execution.repair import with_repair
 from kafka_steward.execution.rolling_back import mark_rolled_back
 from kafka_steward.execution.step import Step, StepResult
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
-from kafka_steward.journal.locks import Fence, lock_holder_id
+from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.moves import MoveState
 from kafka_steward.journal.records import PlanRecord, PlanStatus
 from kafka_steward.journal.store import Journal
@@ -72,7 +72,8 @@ class PlanRunner:
     """Steps one plan. All relevant state is in the journal and in Kafka: any process may resume where another stopped.
 
     Only the byte counts of the last polls are in memory, for rate, ETA and stalls; so keep one Runner for a loop. Not
-    thread-safe. `lock_holder_id` returns the name of this process for the step lock, a new one for each step.
+    thread-safe. The watch steps with `consume_signal=False`: it consumes the cancel signal itself, and reports what
+    became of the reassignments of other clients too.
     """
 
     def __init__(
@@ -83,14 +84,14 @@ class PlanRunner:
         settings: Settings,
         who: Actor,
         *,
-        lock_holder_id: Callable[[], str] = lock_holder_id,
+        consume_signal: bool = True,
     ) -> None:
         self._cluster = cluster
         self._journal = journal
         self._digest = digest
         self._settings = settings
         self._who = who
-        self._new_owner = lock_holder_id
+        self._consumes_signal = consume_signal
         self._track: TransferRate | None = None
         self._stalled: tuple[TopicPartition, ...] = ()
         self._looks: list[LagSample] = []
@@ -112,7 +113,7 @@ class PlanRunner:
         if record.status.finished:
             return self._after_the_end(record)
         try:
-            with self._journal.step_lock(self._new_owner()) as fence:
+            with self._journal.step_lock() as fence:
                 return self._step(fence)
         except (LockLost, VersionConflict) as error:
             return progress_of(record, self._journal.plans.rows(self._digest), busy=True, sentence=str(error))
@@ -133,6 +134,8 @@ class PlanRunner:
         return progress_of(self._record(), self._journal.plans.rows(self._digest))
 
     def _consume_cancel_signal(self, fence: Fence | None = None) -> None:
+        if not self._consumes_signal:
+            return
         # On an error of Kafka, the plans have the request all the same, and the signal stays for the next step.
         with suppress(ClusterError):
             consume_cancel_signal(self._cluster, self._journal, self._who, fence=fence)

@@ -44,7 +44,6 @@ from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
 from kafka_steward.journal.codec import is_topic
 from kafka_steward.journal.listing import RATES
-from kafka_steward.journal.locks import lock_holder_id
 from kafka_steward.journal.records import ThrottleLease
 from kafka_steward.journal.store import Journal
 from kafka_steward.journal.tree import Node
@@ -352,7 +351,7 @@ def release_leases_of(
     """
     for plan in plans:
         attempts = {row.topic_partition: row.attempt for row in journal.plans.rows_found(plan)}
-        with journal.step_lock(lock_holder_id()) as fence:
+        with journal.step_lock() as fence:
             deeds = AuditedCalls(journal.audit, fence)
             ThrottleLeases(cluster, journal, deeds, plan, attempts=attempts, who=who).release(NO_DEMAND, live)
 

@@ -50,7 +50,7 @@ def pause_idle_plans(cluster: ClusterPort, journal: Journal, settings: Settings,
         if record.status in _LIVELY:
             told += _paused(journal, record, settings, who)
         elif _has_leases(journal, record):
-            _CancelOnlyRunner(cluster, journal, record.digest, settings, who).step()
+            _CancelOnlyRunner(cluster, journal, record.digest, settings, who, consume_signal=False).step()
     return told
 
 

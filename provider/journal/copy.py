@@ -45,10 +45,10 @@ class Copied:
     audit_rows: int
 
 
-def copy_journal(source: Journal, target: Journal, *, owner: str) -> Copied:
+def copy_journal(source: Journal, target: Journal) -> Copied:
     """Copy plans, documents and audit trail, give the copy an id of its own, and mark the source as copied.
 
-    `owner` names this process in the step lock. The lock is held so that no plan is stepped during the copy.
+    The step lock is held so that no plan is stepped during the copy.
     Raises RequestError if the journals belong to different clusters, LockLost while another process holds the step
     lock, and JournalUnreachable.
     """
@@ -56,7 +56,7 @@ def copy_journal(source: Journal, target: Journal, *, owner: str) -> Copied:
         raise RequestError(
             f"The journals are of two clusters, {source.cluster_id} and {target.cluster_id}; a copy stays with its own."
         )
-    with source.step_lock(owner) as fence:
+    with source.step_lock() as fence:
         audit_rows = target.audit.import_rows(source.audit.pages())
         plans = sum(_copy_plan(source, target, digest, fence) for digest in source.plans.digests())
         numbered = _copy_numbered(source.tree, target.tree)

@@ -38,7 +38,10 @@ _NAME = re.compile(r"(?P<host>.+):(?P<pid>[0-9]+):(?P<place>[0-9a-f]{8})[0-9a-f]
 
 
 def process_name() -> str:
-    """Return a new name: host, process id, a hash of boot and pid namespace, and a random part, new with each call."""
+    """Return a new name for a holder of the step lock: no two steps ever share one.
+
+    It consists of host, process id, a hash of boot and pid namespace, and a random part.
+    """
     return f"{platform.node()}:{os.getpid()}:{_host_boot_id()}{uuid.uuid4().hex[:8]}"
 
 
@@ -83,11 +86,6 @@ def _is_zombie(pid: int) -> bool:
         # The name in parentheses may contain any character; the state comes after the last parenthesis.
         return (_PROC / f"{pid}/stat").read_text().rpartition(")")[2].split()[0] in {"Z", "X"}
     return False
-
-
-def lock_holder_id() -> str:
-    """Return host and process id for people, and a random part, so that no two steps ever share a name."""
-    return process_name()
 
 
 #: The time to live of a step lock without renewal, in milliseconds.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from kafka_steward.errors import PlanError
 from kafka_steward.journal.audit import Audit
-from kafka_steward.journal.locks import LIFE_MS, FencingStore, PlanSlot, StepLock
+from kafka_steward.journal.locks import LIFE_MS, FencingStore, PlanSlot, StepLock, process_name
 from kafka_steward.journal.plans import Plans
 from kafka_steward.journal.tree import Tree
 
@@ -81,9 +81,9 @@ class Journal:
                 "cluster."
             )
 
-    def step_lock(self, owner: str, *, life_ms: int = LIFE_MS) -> StepLock:
-        """Return the step lock, to be used as a context manager. `owner` names the process in messages."""
-        return StepLock(self.tree, owner, life_ms=life_ms, guard=self._guard)
+    def step_lock(self, owner: str | None = None, *, life_ms: int = LIFE_MS) -> StepLock:
+        """Return the step lock, to be used as a context manager. Messages name `owner`, by default this process."""
+        return StepLock(self.tree, owner or process_name(), life_ms=life_ms, guard=self._guard)
 
     def reunite(self) -> Identity | None:
         """Bind rows and tree to each other by a new id; from then on, any other journal that shares a half is refused.

@@ -100,7 +100,7 @@ def test_a_journal_that_stays_away_ends_it_with_the_way_on(
         if pause == 1:
             monkeypatch.setattr(scene.journal, "step_lock", fails)
 
-    def fails(_: str) -> None:
+    def fails() -> None:
         raise DOWN
 
     scene.interfere = gone

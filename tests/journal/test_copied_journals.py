@@ -30,7 +30,7 @@ def opener(tmp_path: Path) -> Opener:
 
 def copy(opener: Opener, source: str, target: str) -> None:
     with opener(source) as old, opener(target, compare=False) as new:
-        copy_journal(old, new, owner="copier")
+        copy_journal(old, new)
 
 
 def test_the_original_is_refused_and_says_where_the_copy_is(opener: Opener, tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_a_copy_that_was_interrupted_leaves_the_original_in_use_and_can_be_repea
 
         patched.setattr(new, "reunite", die)
         with pytest.raises(JournalUnreachable):
-            copy_journal(old, new, owner="copier")
+            copy_journal(old, new)
     opener("old").close()
     copy(opener, "old", "new")
     opener("new").close()
@@ -124,7 +124,7 @@ def test_at_most_two_pages_of_the_audit_trail_are_in_memory_at_once(
     with opener("old") as old, opener("new", compare=False) as new:
         old.audit.record_intent([AuditRecord(Action.DETECT, "gone", broker=at) for at in range(pages * page)])
         already = sum(isinstance(each, StoredAuditRecord) for each in gc.get_objects())
-        assert copy_journal(old, new, owner="copier").audit_rows == pages * page
+        assert copy_journal(old, new).audit_rows == pages * page
         assert len(new.audit.rows(limit=None)) == pages * page
     assert len(held) >= pages
     assert max(held) <= already + 2 * page

@@ -96,7 +96,7 @@ def test_everything_goes_along(make: Make, kind: str, other: str) -> None:
     source, target = make(kind), make(other)
     fill(source)
     before = contents(source)
-    assert copy_journal(source, target, owner="copier") == Copied(plans=2, documents=7, audit_rows=2)
+    assert copy_journal(source, target) == Copied(plans=2, documents=7, audit_rows=2)
     assert contents(target) == before
     assert contents(source) == before
 
@@ -105,7 +105,7 @@ def test_everything_goes_along(make: Make, kind: str, other: str) -> None:
 def test_a_plan_goes_on_in_the_copy(make: Make, kind: str, other: str) -> None:
     source, target = make(kind), make(other)
     fill(source)
-    copy_journal(source, target, owner="copier")
+    copy_journal(source, target)
     running = target.plans.get("running")
     assert running is not None
     assert target.slot.owner() == "running"
@@ -123,9 +123,9 @@ def test_a_plan_goes_on_in_the_copy(make: Make, kind: str, other: str) -> None:
 def test_copying_again_changes_nothing(make: Make, kind: str, other: str) -> None:
     source, target = make(kind), make(other)
     fill(source)
-    copy_journal(source, target, owner="copier")
+    copy_journal(source, target)
     before = contents(target)
-    assert copy_journal(source, target, owner="copier") == Copied(plans=0, documents=0, audit_rows=0)
+    assert copy_journal(source, target) == Copied(plans=0, documents=0, audit_rows=0)
     assert contents(target) == before
 
 
@@ -134,7 +134,7 @@ def test_what_the_other_journal_has_is_left_as_it_is(make: Make, kind: str, othe
     source, target = make(kind), make(other)
     fill(source)
     target.tree.create(paths.failed_broker(3), "theirs")
-    copy_journal(source, target, owner="copier")
+    copy_journal(source, target)
     node = target.tree.get(paths.failed_broker(3))
     assert node is not None
     assert node.data == "theirs"
@@ -148,7 +148,7 @@ def test_on_one_database_only_the_tree_moves(zookeeper: ZooKeeperServer, sqlite_
     ):
         fill(source)
         before = contents(source)
-        assert copy_journal(source, target, owner="copier").audit_rows == 0
+        assert copy_journal(source, target).audit_rows == 0
         assert contents(target) == before
 
 
@@ -163,7 +163,7 @@ def test_only_the_copy_is_opened_from_then_on_when_the_original_shares_its_docum
     ):
         fill(source)
         before = contents(source)
-        copy_journal(source, target, owner="copier")
+        copy_journal(source, target)
         assert contents(target) == before
     with pytest.raises(WrongJournal, match="belong to a journal whose rows are at postgresql"):
         open_journal(file, cluster_id, zookeeper=options)
@@ -175,13 +175,13 @@ def test_nothing_is_copied_while_a_process_steps(make: Make) -> None:
     source, target = map(make, FILES)
     fill(source)
     with source.step_lock("runner"), pytest.raises(LockLost, match="is being stepped by runner"):
-        copy_journal(source, target, owner="copier")
+        copy_journal(source, target)
     assert target.plans.latest(9) == []
 
 
 def test_two_clusters_are_not_mixed(make: Callable[..., Journal]) -> None:
     with pytest.raises(RequestError, match="The journals are of two clusters, one and two"):
-        copy_journal(make("sqlite", "one"), make("another file", "two"), owner="copier")
+        copy_journal(make("sqlite", "one"), make("another file", "two"))
 
 
 @pytest.mark.parametrize("kind", ["zookeeper", "another file"])
@@ -189,6 +189,6 @@ def test_kafkas_own_znodes_stay(make: Make, kind: str) -> None:
     source, target = make(kind), make("sqlite")
     source.tree.create("/admin/delete_topics/orders", "x")
     source.tree.create("/brokers/ids/1", "x")
-    assert copy_journal(source, target, owner="copier").documents == 0
+    assert copy_journal(source, target).documents == 0
     assert target.tree.children("/") == ["steward"]
     assert target.tree.children("/steward") == ["journal"]

@@ -139,7 +139,7 @@ def test_a_copy_has_it_too(journal: Journal, tmp_path_factory: pytest.TempPathFa
     archive(journal)
     url = f"sqlite:///{tmp_path_factory.mktemp('copy')}/journal.db"
     with open_journal(url, journal.cluster_id) as target:
-        assert copy_journal(journal, target, owner="me").plans == 1
+        assert copy_journal(journal, target).plans == 1
         assert target.plans.get("d1") == before
         assert target.plans.rows("d1")[0].topic_partition == TopicPartition("orders", 0)
         assert target.plans.recent() == []

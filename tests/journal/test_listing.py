@@ -192,5 +192,5 @@ def test_a_copy_leaves_behind_what_has_a_name_that_no_document_can_have(sqlite_u
     ):
         source.tree.create("/admin/failed_brokers/3", GOOD)
         put(source.tree, "/admin/failed_brokers/3\n", GOOD)
-        copy_journal(source, target, owner="test")
+        copy_journal(source, target)
         assert target.tree.children("/admin/failed_brokers") == ["3"]

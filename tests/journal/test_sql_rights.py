@@ -82,7 +82,7 @@ def test_what_the_page_lists_is_enough_for_everything(roles: Roles, tmp_path: Pa
     with open_journal(f"sqlite:///{tmp_path}/other.db", "d") as source, roles.open("d") as target:
         source.plans.publish(record_of(source), moves_of(3))
         source.audit.record(AuditRecord(Action.DETECT, "Broker 1 is gone.", broker=1))
-        assert copy_journal(source, target, owner="copier").plans == 1
+        assert copy_journal(source, target).plans == 1
         assert len(target.plans.rows("d1")) == 3
     with pytest.raises(psycopg.errors.InsufficientPrivilege), psycopg.connect(roles.plain_url(USER)) as connection:
         connection.execute("DROP TABLE steward_audit")

@@ -8,6 +8,8 @@ import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.state import Snapshot
+from kafka_steward.document_api.controller import DocumentController
+from kafka_steward.document_api.plans import PollResult
 from kafka_steward.execution.in_flight_records import record_external
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
@@ -77,6 +79,28 @@ def test_a_signal_that_a_step_heard_before_the_watch_did_takes_back_what_is_comp
     assert yard.journal.tree.get(paths.CANCEL_IN_PROGRESS) is None
     yard.run()
     assert (yard.replicas("t-0"), yard.replicas("t-1")) == ((1, 2), (2, 3, 1))
+
+
+def test_a_signal_that_comes_while_the_watch_steps_a_plan_is_left_to_its_next_look(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    yard = Yard()
+    yard.ask("t-0 23")
+    yard.look()
+    yard.simulator.alter({TopicPartition("t", 1): (2, 3, 4)})
+    steps = DocumentController._in_flight
+    signals = iter([paths.CANCEL_IN_PROGRESS])
+
+    def signalled(watch: DocumentController, looked: PollResult) -> None:
+        for path in signals:
+            yard.journal.tree.create(path, "")
+        steps(watch, looked)
+
+    monkeypatch.setattr(DocumentController, "_in_flight", signalled)
+    yard.look()
+    assert yard.journal.tree.get(paths.CANCEL_IN_PROGRESS) is not None
+    said = [sentence for _ in range(3) for sentence in yard.look().sentences]
+    assert [line for line in said if line.startswith("t-1, which someone else was reassigning to [2, 3, 4], is back")]
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"scope": "all"}', '{"plan": "0000"}'])
