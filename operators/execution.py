@@ -99,7 +99,7 @@ class PlanExecutionOperator(StewardOperator):
         if progress is None:
             refuse(event["sentence"], for_good=event.get("for_good", False))
         if not event["ended"]:
-            refuse(event["sentence"], for_good=progress["status"] in ("stuck", "paused"))
+            refuse(event["sentence"], for_good=progress["status"] == "stuck")
         self.log.info("%s", printable(event["sentence"]))
         return progress
 

@@ -66,7 +66,7 @@ SETTINGS: dict[str, tuple[str, str, str]] = {
     "abandoned_after": (
         "float",
         "600.0",
-        "Seconds after which a plan that nobody steps is paused, and its throttles given back once nothing moves.",
+        "Seconds after which a plan that nobody steps is idle, and its throttles given back once nothing moves.",
     ),
     "step_interval": ("float", "2.0", "Seconds between two steps of a plan."),
     "watch_interval": (

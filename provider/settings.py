@@ -83,7 +83,7 @@ class Settings:
     stall_after: float = _knob(600.0, low=1, high=_LONGEST_S)
     #: Action for a stalled move: keep waiting, cancel only this move, or fail the run, which a retry resumes.
     when_stalled: str = _knob("fail", choices=("wait", "cancel", "fail"))
-    #: Seconds without a step after which a plan is paused; its throttle leases are released once no move is in flight.
+    #: Seconds without a step after which a plan is idle; its throttle leases are released once no move is in flight.
     abandoned_after: float = _knob(600.0, low=1, high=_LONGEST_S)
     #: Consecutive failed steps after which a plan is blocked and needs operator action.
     max_attempts: int = _knob(100, low=1, high=_INT)

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from time import sleep
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -100,7 +100,9 @@ def bar_text(progress: Progress) -> str:
     if progress.eta_s is not None:
         parts.append(f"{_duration(progress.eta_s)} left")
     told = f"{', '.join(parts)}."
-    worth_telling = progress.held or progress.busy or progress.stalled or not progress.in_flight
+    worth_telling = (
+        progress.held or progress.busy or progress.status.waits or progress.stalled or not progress.in_flight
+    )
     return f"{told} {printable(progress.sentence)}" if worth_telling else told
 
 
@@ -140,7 +142,7 @@ class RetryingRunner:
     def step(self) -> Progress:
         """Take one step. Raises permanent errors at once, and transient errors after about two minutes."""
         stays = "Ctrl-C stops, and the plan stays as it is."
-        return _resumed(with_retries(self.stepper.step, self.wait, stays=stays, say=self.say))
+        return with_retries(self.stepper.step, self.wait, stays=stays, say=self.say)
 
 
 def with_retries(
@@ -162,14 +164,6 @@ def with_retries(
                 say(f"{error} Trying again; {stays}")
         wait(_RETRY_S)
     return act()
-
-
-def _resumed(progress: Progress) -> Progress:
-    """Report a paused plan as running and busy: a heal preempts the slot and releases it, so the loop waits for it."""
-    from kafka_steward.journal.records import PlanStatus
-
-    paused = progress.status is PlanStatus.PAUSED
-    return replace(progress, status=PlanStatus.RUNNING, busy=True) if paused else progress
 
 
 def run_in_foreground(

@@ -229,10 +229,7 @@ class CancelRunner:
                 self._who,
                 consume_signal=self._consumes_signal,
             )
-        progress = self._runners[digest].step()
-        # A heal preempts the plan slot and releases it by itself: no operator action is needed.
-        paused = progress.status is PlanStatus.PAUSED
-        return replace(progress, status=PlanStatus.RUNNING) if paused else progress
+        return self._runners[digest].step()
 
     def _waiting(self, record: PlanRecord, sentence: str) -> Progress:
         progress = progress_of(record, self._journal.plans.rows(self._digest), busy=True, sentence=sentence)

@@ -196,7 +196,7 @@ class DetectionResult:
     announced or not. `waiting` maps the brokers within their grace period to its end. `handled` are down and handled by
     a heal; `cleared` came back; `down` are all that are down. `disks` are the failed log directories, by live broker:
     with `heal_failed_disks`, such a broker is due and failed like one that is down, as long as it has replicas there.
-    In an outage nothing is due. `abandoned` has a message for each idle plan that this poll paused.
+    In an outage nothing is due. `abandoned` has a message for each plan that this poll found idle.
     """
 
     due: tuple[int, ...]
@@ -353,7 +353,7 @@ class Detector:
             self._note(Action.ANNOUNCE, broker, f"broker {broker} is gone longer than the grace period")
 
     def _maintain_plans(self, view: LivenessView) -> list[str]:
-        """Step or pause idle plans, and clean up after ended plans; returns a message for each newly paused plan."""
+        """Mark or step idle plans, and clean up after ended plans; returns a message for each newly idle plan."""
         told: list[str] = []
         try:
             told = with_repair(self._journal, self._who, self._pause_idle_plans)

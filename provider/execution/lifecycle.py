@@ -99,7 +99,7 @@ def release_slot(journal: Journal, digest: str, who: Actor) -> None:
     journal.plans.tidy(digest)
     following = journal.slot.release(digest)
     record = None if following is None else journal.plans.get(following)
-    if record is None or record.status is not PlanStatus.PAUSED:
+    if record is None or not record.status.waits:
         return
     sentence = f"plan {digest[:12]}, which it made way for, has ended"
     journal.audit.record(

@@ -136,7 +136,7 @@ class Progress:
     @property
     def waits_for_person(self) -> bool:
         """Return True if further steps have no effect until an operator acts."""
-        return self.status in {PlanStatus.STUCK, PlanStatus.PAUSED} and not self.busy
+        return self.status is PlanStatus.STUCK and not self.busy
 
     def to_json(self) -> dict[str, Any]:
         """Return the progress as JSON values, a few KB at most."""
@@ -205,7 +205,7 @@ def _bytes(rows: Sequence[MoveRow], track: TransferRate | None) -> tuple[int, in
 def _sentence(
     record: PlanRecord, rows: Sequence[MoveRow], counts: Counter[MoveState], held: Sequence[Held], note: str
 ) -> str:
-    if record.status.finished or record.status in {PlanStatus.STUCK, PlanStatus.PAUSED}:
+    if record.status.finished or record.status in {PlanStatus.STUCK, PlanStatus.PREEMPTED, PlanStatus.IDLE}:
         return record.reason
     settled = sum(counts[state] for state in MoveState if state.settled)
     told = f"{settled} of {len(rows)} partitions settled, {counts[MoveState.SUBMITTED]} in flight"

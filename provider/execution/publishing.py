@@ -105,7 +105,7 @@ def publish_plan(
     If the `snapshot` that the plan was made from is given, the plan is checked against it, independently of the
     planner: that it is valid, for the brokers that had failed, with the sums of its moves. It is not checked again that
     it moves least. With `require_approval`, the journal must contain the approval of this plan, by its digest, now and
-    whenever a move of it begins. A heal preempts any plan that a person requested: that plan is paused, and gets the
+    whenever a move of it begins. A heal preempts any plan that a person requested: that plan is preempted, and gets the
     slot back when the heal ends. Publishing a heal deletes the entries of its failed brokers (KIP-46), because the plan
     replaces them.
 
@@ -218,16 +218,16 @@ def _take_slot(journal: Journal, record: PlanRecord, who: Actor) -> None:
     if owner in {None, record.digest} or not record.auto_generated:
         journal.slot.take(record.digest)
         return
-    paused = journal.slot.preempt_with(record.digest)
-    other = None if paused is None else journal.plans.get(paused)
-    if other is None or other.status.finished or other.status is PlanStatus.PAUSED:
+    preempted = journal.slot.preempt_with(record.digest)
+    other = None if preempted is None else journal.plans.get(preempted)
+    if other is None or other.status.finished or other.status is PlanStatus.PREEMPTED:
         return
     sentence = f"it made way for the heal {record.digest[:12]}"
     journal.audit.record(
         AuditRecord(Action.PAUSE, sentence, plan=other.digest, attempt=journal.now_ms() // 1000, who=who)
     )
     # A plan that is being stepped at this moment finds at its next step that it no longer holds the plan slot.
-    journal.plans.try_update(other, status=PlanStatus.PAUSED, reason=f"Plan {other.digest[:12]} waits: {sentence}.")
+    journal.plans.try_update(other, status=PlanStatus.PREEMPTED, reason=f"Plan {other.digest[:12]} waits: {sentence}.")
 
 
 def _forget_failures(journal: Journal, record: PlanRecord, brokers: Sequence[int], who: Actor) -> None:

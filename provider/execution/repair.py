@@ -134,12 +134,12 @@ def _rollback(journal: Journal, digest: str) -> str | None:
 
 
 def _slot(journal: Journal) -> str:
-    """Return the plan slot, rebuilt: it belongs to the last published plan among those that are not paused."""
+    """Return the plan slot, rebuilt: it belongs to the last published plan among those that do not wait."""
     unfinished = journal.plans.unfinished()
-    paused = tuple(record.digest for record in unfinished if record.status is PlanStatus.PAUSED)
-    active = [record.digest for record in unfinished if record.digest not in paused]
-    claims = (*paused, *active)
-    return Ownership(claims[-1] if claims else None, claims[:-1] if active else paused[:-1]).to_json()
+    waiting = [record.digest for record in unfinished if record.status.waits]
+    active = [record.digest for record in unfinished if not record.status.waits]
+    claims = (*waiting, *active)
+    return Ownership(claims[-1] if claims else None, claims[:-1]).to_json()
 
 
 def _lease(journal: Journal, path: str) -> str | None:

@@ -73,7 +73,8 @@ class PlanRunner:
 
     Only the byte counts of the last polls are in memory, for rate, ETA and stalls; so keep one Runner for a loop. Not
     thread-safe. The watch steps with `consume_signal=False`: it consumes the cancel signal itself, and reports what
-    became of the reassignments of other clients too.
+    became of the reassignments of other clients too. With `settle_only` a step starts no moves, leaves each broker its
+    rate, does not count as a step of the plan, and raises the errors of Kafka: for plans that no other process steps.
     """
 
     def __init__(
@@ -85,13 +86,15 @@ class PlanRunner:
         who: Actor,
         *,
         consume_signal: bool = True,
+        settle_only: bool = False,
     ) -> None:
         self._cluster = cluster
         self._journal = journal
         self._digest = digest
         self._settings = settings
         self._who = who
-        self._consumes_signal = consume_signal
+        self._consumes_signal = consume_signal and not settle_only
+        self._settle_only = settle_only
         self._track: TransferRate | None = None
         self._stalled: tuple[TopicPartition, ...] = ()
         self._looks: list[LagSample] = []
@@ -193,13 +196,13 @@ class PlanRunner:
 
         A process that cancels a plan steps it only for a short time, and leaves each broker its current rate.
         """
-        if record.throttle is not None or cancelling:
+        if record.throttle is not None or cancelling or self._settle_only:
             return record.throttle
         return self._settings.throttle
 
     def _may_start(self, record: PlanRecord) -> tuple[bool, str]:
         """Return a flag that allows new submissions, and the reason when it is False."""
-        if record.status.finished or record.status is PlanStatus.STUCK:
+        if record.status.finished or record.status is PlanStatus.STUCK or self._settle_only:
             return False, record.reason
         owner = self._journal.slot.owner()
         if owner != self._digest:
@@ -217,7 +220,7 @@ class PlanRunner:
         self, record: PlanRecord, fence: Fence, stepped: StepResult, *, why_not: str, resting: str, cancelling: bool
     ) -> Progress:
         attempts = 0 if stepped.progressed else record.attempts + stepped.no_progress_possible
-        status = record.status if why_not and not cancelling else PlanStatus.RUNNING
+        status = self._status(record, starting=not why_not or cancelling)
         track, stuck = self._measure(stepped)
         self._stalled = stuck
         warned = self._warned(stepped, self._throttle(record, cancelling=False) or 0)
@@ -238,6 +241,14 @@ class PlanRunner:
         stops = bool(stuck) and self._settings.when_stalled == "fail"
         return replace(progress, status=record.status, eager=eager, stops=stops)
 
+    def _status(self, record: PlanRecord, *, starting: bool) -> PlanStatus:
+        if self._settle_only:
+            return record.status
+        if starting:
+            return PlanStatus.RUNNING
+        # An idle plan that is stepped again is not idle, but another plan has the slot.
+        return PlanStatus.PREEMPTED if record.status is PlanStatus.IDLE else record.status
+
     def _give_up(self, record: PlanRecord, fence: Fence, step: Step, stepped: StepResult) -> Progress:
         """Defer the open moves of a heal to the next plan; any other plan becomes stuck and needs a person."""
         why = stepped.held[0].sentence if stepped.held else "nothing could be started"
@@ -252,6 +263,8 @@ class PlanRunner:
         return self._stuck(record, fence, tries, why)
 
     def _failed(self, record: PlanRecord, fence: Fence, error: ClusterError) -> Progress:
+        if self._settle_only:
+            raise error
         tries = record.attempts + 1
         if tries >= self._settings.max_attempts and not record.status.finished:
             return self._stuck(record, fence, tries, str(error))
@@ -267,7 +280,9 @@ class PlanRunner:
         return progress_of(record, self._journal.plans.rows(self._digest))
 
     def _update(self, record: PlanRecord, fence: Fence, **changes: Any) -> PlanRecord:
-        return self._journal.plans.update(record, fence=fence, stepped_ms=self._journal.now_ms(), **changes)
+        if not self._settle_only:
+            changes["stepped_ms"] = self._journal.now_ms()
+        return self._journal.plans.update(record, fence=fence, **changes)
 
     def _warned(self, stepped: StepResult, throttle: int) -> str:
         """Return the messages about moves that make no progress, or less than producers make."""

@@ -11,21 +11,16 @@ moves out of the polled documents once no request can refer to it.
 
 from __future__ import annotations
 
-from typing import Any
-
-from kafka_steward.errors import ClusterError
 from kafka_steward.execution.cancel_runner import is_open
 from kafka_steward.execution.failures import is_idle
 from kafka_steward.execution.in_flight_records import delete_in_flight, recorded_in_flight
 from kafka_steward.execution.late_submissions import Retraction, orphans
 from kafka_steward.execution.ports import ClusterPort
-from kafka_steward.execution.progress import Progress
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.execution.throttles import release_leases_of
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
 from kafka_steward.journal.listing import throttle_leases
-from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.moves import MoveState
 from kafka_steward.journal.records import PlanRecord, PlanStatus
 from kafka_steward.journal.store import Journal
@@ -35,11 +30,10 @@ _LIVELY = {PlanStatus.PUBLISHED, PlanStatus.RUNNING}
 
 
 def pause_idle_plans(cluster: ClusterPort, journal: Journal, settings: Settings, who: Actor) -> list[str]:
-    """Pause or step plans that no process has stepped for `abandoned_after`; returns a message for each paused plan.
+    """Mark or step plans that no process has stepped for `abandoned_after`; returns a message for each newly idle plan.
 
-    A published or running plan is paused, once, with a row in the audit trail; any process that steps it again resumes
-    it. A plan in another status, such as paused, is stepped while it has submitted moves, a cancel request or throttle
-    leases.
+    A published or running plan becomes idle, once, with a row in the audit trail; any process that steps it again
+    resumes it. A plan in another status is stepped while it has submitted moves, a cancel request or throttle leases.
 
     Raises ClusterError: the next poll handles the remaining plans.
     """
@@ -48,22 +42,22 @@ def pause_idle_plans(cluster: ClusterPort, journal: Journal, settings: Settings,
         if not is_idle(record, journal.now_ms(), settings):
             continue
         if record.status in _LIVELY:
-            told += _paused(journal, record, settings, who)
+            told += _mark_idle(journal, record, settings, who)
         elif _has_leases(journal, record):
-            _CancelOnlyRunner(cluster, journal, record.digest, settings, who, consume_signal=False).step()
+            PlanRunner(cluster, journal, record.digest, settings, who, settle_only=True).step()
     return told
 
 
-def _paused(journal: Journal, record: PlanRecord, settings: Settings, who: Actor) -> list[str]:
-    """Pause the plan; returns its message, or nothing when the record changed concurrently.
+def _mark_idle(journal: Journal, record: PlanRecord, settings: Settings, who: Actor) -> list[str]:
+    """Mark the plan as idle; returns its message, or nothing when the record changed concurrently.
 
     Only the next poll steps the plan: a step that was about to start has updated the record by then.
     """
     sentence = (
-        f"Plan {record.digest[:12]} was paused: nobody has stepped it for {settings.abandoned_after:.0f} s. What is in "
+        f"Plan {record.digest[:12]} is idle: nobody has stepped it for {settings.abandoned_after:.0f} s. What is in "
         "flight goes on; to go on with the rest, clear or retry its task, or resume it; or cancel it."
     )
-    if journal.plans.try_update(record, status=PlanStatus.PAUSED, reason=sentence) is None:
+    if journal.plans.try_update(record, status=PlanStatus.IDLE, reason=sentence) is None:
         return []  # another process steps it now
     journal.audit.record(
         AuditRecord(Action.PAUSE, sentence, plan=record.digest, attempt=journal.now_ms() // 1000, who=who)
@@ -79,24 +73,6 @@ def _has_leases(journal: Journal, record: PlanRecord) -> bool:
         or record.cancel is not None
         or any(record.digest in each.entries for each in throttle_leases(journal.tree))
     )
-
-
-class _CancelOnlyRunner(PlanRunner):
-    """Steps a plan without starting new moves, and without updating the time of its last step."""
-
-    def _may_start(self, record: PlanRecord) -> tuple[bool, str]:
-        return False, record.reason
-
-    def _throttle(self, record: PlanRecord, *, cancelling: bool) -> int | None:
-        del cancelling  # the process that stepped the plan had its own settings
-        return record.throttle
-
-    def _failed(self, record: PlanRecord, fence: Fence, error: ClusterError) -> Progress:
-        del record, fence
-        raise error
-
-    def _update(self, record: PlanRecord, fence: Fence, **changes: Any) -> PlanRecord:
-        return self._journal.plans.update(record, fence=fence, **changes)
 
 
 def plans_with_leases(journal: Journal) -> list[str]:

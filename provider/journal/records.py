@@ -43,8 +43,10 @@ class PlanStatus(str, Enum):
     PUBLISHED = "published"
     #: In execution.
     RUNNING = "running"
-    #: Preempted by another plan, or idle: no process steps it.
-    PAUSED = "paused"
+    #: Another plan took the plan slot from it, and gives it back at its end.
+    PREEMPTED = "preempted"
+    #: No process has stepped it for a while; the next step resumes it.
+    IDLE = "idle"
     #: Blocked after too many attempts without progress: it needs operator action.
     STUCK = "stuck"
     #: Everything that could be done is done.
@@ -61,6 +63,14 @@ class PlanStatus(str, Enum):
         """True if the state is final."""
         return self in _FINISHED
 
+    @property
+    def waits(self) -> bool:
+        """True if it is preempted or idle: it goes on without a decision of a person."""
+        return self in {PlanStatus.PREEMPTED, PlanStatus.IDLE}
+
+
+#: What earlier releases wrote for PREEMPTED and for IDLE; read as IDLE, because any next step resumes such a plan.
+_PAUSED = "paused"
 
 #: An entry of `follower.replication.throttled.replicas` or a rate, as a plan leases them.
 _ENTRY = re.compile(r"[0-9]{1,10}:[0-9]{1,10}|[0-9]{1,19}")
@@ -199,6 +209,8 @@ def _present(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _status(fields: Fields) -> PlanStatus:
     word = fields.text("status")
+    if word == _PAUSED:
+        return PlanStatus.IDLE
     if word not in {status.value for status in PlanStatus}:
         fields.refuse(f"has the status {word[:20]!r}, which no plan can have")
     return PlanStatus(word)

@@ -87,8 +87,8 @@ def test_patience_ends() -> None:
 
 
 def test_a_plan_that_makes_way_for_a_heal_is_waited_for() -> None:
-    paused = replace(HALF, status=PlanStatus.PAUSED, sentence="It made way for the heal.")
-    progress = RetryingRunner(Flaky(paused), never, never).step()
+    preempted = replace(HALF, status=PlanStatus.PREEMPTED, sentence="It made way for the heal.")
+    progress = RetryingRunner(Flaky(preempted), never, never).step()
     assert (progress.ended, progress.waits_for_person) == (False, False)
     assert bar_text(progress).endswith("left. It made way for the heal.")
 

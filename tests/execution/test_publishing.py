@@ -107,7 +107,7 @@ def test_a_heal_goes_first_and_gives_the_cluster_back(simulator: Simulator, jour
     asked, heal = asked_for(simulator), a_heal(simulator)
     publish(simulator, journal, asked)
     publish(simulator, journal, heal)
-    assert status(journal, asked) is PlanStatus.PAUSED
+    assert status(journal, asked) is PlanStatus.PREEMPTED
     assert journal.slot.owner() == heal.digest
     PlanRunner(simulator, journal, heal.digest, Settings(), WHO).step()
     simulator.restart(1)

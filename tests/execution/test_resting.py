@@ -85,5 +85,5 @@ def test_a_plan_that_made_way_goes_on_resting_and_does_not_wait_for_a_person() -
     closed = world()
     record = closed.journal.plans.get(closed.digest)
     assert record is not None
-    closed.journal.plans.update(record, status=PlanStatus.PAUSED)
+    closed.journal.plans.update(record, status=PlanStatus.PREEMPTED)
     assert not closed.step().waits_for_person

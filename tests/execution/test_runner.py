@@ -184,7 +184,7 @@ def test_a_plan_that_made_way_goes_on_afterwards(simulator: Simulator) -> None:
     world.journal.slot.preempt_with(healing.digest)
     record = world.journal.plans.get(world.digest)
     assert record is not None
-    world.journal.plans.update(record, status=PlanStatus.PAUSED, reason="it made way")
+    world.journal.plans.update(record, status=PlanStatus.PREEMPTED, reason="it made way")
     assert "belongs to plan" in world.step().sentence
     healing.run()
     assert "resume" in world.actions()

@@ -50,8 +50,8 @@ def test_it_is_paused_once_and_says_what_to_do(world: World) -> None:
     world.simulator.tick(1)
     verdict = look(world)
     assert len(verdict.abandoned) == 1
-    assert "was paused: nobody has stepped it for 20 s" in verdict.sentence
-    assert status(world) is PlanStatus.PAUSED
+    assert "is idle: nobody has stepped it for 20 s" in verdict.sentence
+    assert status(world) is PlanStatus.IDLE
     assert [look(world).abandoned for _ in range(3)] == [()] * 3
     assert world.actions().count("pause") == 1
 
@@ -68,7 +68,7 @@ def test_its_throttles_are_given_back_when_nothing_of_it_moves_any_more(world: W
         look(world)
     assert world.states() == {"t-0": "completed", "t-1": "waiting"}
     assert (world.throttles(), world.borrowed()) == ([], [])
-    assert status(world) is PlanStatus.PAUSED
+    assert status(world) is PlanStatus.IDLE
 
 
 def test_whoever_steps_it_again_goes_on_with_it(world: World) -> None:

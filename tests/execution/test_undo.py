@@ -169,7 +169,7 @@ def test_a_rollback_that_makes_way_for_a_heal_goes_on_after_it(world: World) -> 
     stepper.step()
     world.journal.slot.preempt_with("f" * 64)
     back = record(world, stepper.rollback)
-    world.journal.plans.update(back, status=PlanStatus.PAUSED, reason="it made way")
+    world.journal.plans.update(back, status=PlanStatus.PREEMPTED, reason="it made way")
     progress = stepper.step()
     assert not progress.waits_for_person
     world.journal.slot.release("f" * 64)

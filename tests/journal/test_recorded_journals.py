@@ -43,7 +43,7 @@ def test_this_release_left_one_behind() -> None:
 
 def test_the_plans_are_read(recorded: Journal) -> None:
     assert [(plan.digest, plan.status) for plan in recorded.plans.unfinished()] == [
-        ("aaaa", PlanStatus.PAUSED),
+        ("aaaa", PlanStatus.IDLE),
         ("bbbb", PlanStatus.RUNNING),
     ]
     heal = recorded.plans.get("bbbb")

@@ -49,7 +49,7 @@ def test_a_kept_replica_dies_in_the_middle_of_a_rebalance_and_the_heal_is_whole(
     assert actions[Action.CANCEL] == 2
 
     healing = script.plan(script.until_due(2).failed)
-    assert moving.step().status is PlanStatus.PAUSED, "the heal goes first"
+    assert moving.step().status is PlanStatus.PREEMPTED, "the heal goes first"
     healed = to_the_end(healing)
     assert (healed.status, healed.completed, healed.left) == (PlanStatus.COMPLETED, 2, 0)
     assert script.under_replicated() == ""

@@ -30,10 +30,9 @@ def test_the_end_is_returned_small() -> None:
     }
 
 
-@pytest.mark.parametrize("status", [PlanStatus.STUCK, PlanStatus.PAUSED])
-def test_a_plan_that_waits_for_a_person_fails_for_good(status: PlanStatus) -> None:
+def test_a_plan_that_waits_for_a_person_fails_for_good() -> None:
     with pytest.raises(AirflowFailException, match="It waits for a person"):
-        resumed(False, status, sentence="It waits for a person.")
+        resumed(False, PlanStatus.STUCK, sentence="It waits for a person.")
 
 
 def test_a_stall_fails_so_that_a_retry_goes_on() -> None:

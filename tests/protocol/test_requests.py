@@ -270,7 +270,7 @@ def test_a_heal_goes_before_what_was_asked_for_which_goes_on_after_it() -> None:
     heal = plan_of(yard.simulator, heal_moves(yard.simulator, 3, 4), failed=[3])
     publish_plan(yard.simulator, yard.journal, heal, settings=yard.settings, who=WHO)
     asked = next(record for record in yard.journal.plans.unfinished() if record.operation == "apply")
-    assert asked.status is PlanStatus.PAUSED
+    assert asked.status is PlanStatus.PREEMPTED
 
 
 def test_while_switched_off_a_request_waits_in_the_tree() -> None:

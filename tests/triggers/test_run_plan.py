@@ -52,10 +52,16 @@ def test_it_fires_once_at_the_end_and_not_within_the_first_seconds() -> None:
     assert trigger.waits == [2, 2, FIRST_EVENT_AFTER_S]
 
 
-@pytest.mark.parametrize("status", [PlanStatus.STUCK, PlanStatus.PAUSED])
-def test_a_plan_that_waits_for_a_person_fires(status: PlanStatus) -> None:
-    events, _ = fired([progress(1, status=status, sentence="It waits.")])
+def test_a_plan_that_waits_for_a_person_fires() -> None:
+    events, _ = fired([progress(1, status=PlanStatus.STUCK, sentence="It waits.")])
     assert [(event["ended"], event["sentence"]) for event in events] == [(False, "It waits.")]
+
+
+def test_a_plan_that_was_preempted_goes_on_after_the_other() -> None:
+    preempted = progress(1, status=PlanStatus.PREEMPTED, sentence="It made way for the heal.")
+    events, trigger = fired([preempted, progress(2), progress(4, status=PlanStatus.COMPLETED)])
+    assert [event["ended"] for event in events] == [True]
+    assert trigger.waits[:2] == [2, 2]
 
 
 def test_a_stall_fires() -> None:

@@ -41,7 +41,7 @@ def leave_behind(journal: Journal) -> None:
     """A heal that paused a rebalance and died in the middle of a step, with one document of each kind."""
     rebalance = _plan(journal, "aaaa", "rebalance", "events", 4)
     journal.slot.take("aaaa")
-    journal.plans.update(rebalance, status=PlanStatus.PAUSED, reason="Made way for the heal of broker 1.")
+    journal.plans.update(rebalance, status=PlanStatus.PREEMPTED, reason="Made way for the heal of broker 1.")
     heal = _plan(journal, "bbbb", "heal", "orders", 5)
     journal.slot.preempt_with("bbbb")
     fence = journal.step_lock("worker-1:4711", life_ms=1).acquire()
