@@ -23,7 +23,6 @@ from benchmarks.stages import ask_until
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.errors import SandboxFailed
-from kafka_steward.execution.cancel_runner import CancelRunner
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.execution.throttle_rates import Side
 from kafka_steward.execution.verification import verify_undone
@@ -31,6 +30,7 @@ from kafka_steward.journal.store import open_journal
 from kafka_steward.sandbox import Sandbox, start
 from kafka_steward.sandbox.cluster import delete_topics
 from kafka_steward.settings import Settings
+from tests.cancelling import CancelRunner
 
 _BEFORE, _AFTER = (1, 2, 3), (4, 2, 3)
 _TOOL = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"

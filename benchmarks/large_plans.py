@@ -22,12 +22,12 @@ import sqlalchemy as sa
 
 from benchmarks.report import table, write_between
 from kafka_steward.assignment import Move
-from kafka_steward.execution.cancel_runner import CancelRunner
 from kafka_steward.journal.audit import Action, AuditRecord
 from kafka_steward.journal.moves import MoveState
 from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
 from kafka_steward.settings import Settings
+from tests.cancelling import CancelRunner
 from tests.journal.zookeeper import ZooKeeperServer
 from tests.postgres import PostgresServer
 from tests.simulated_plan import WHO, World

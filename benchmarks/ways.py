@@ -14,13 +14,13 @@ from benchmarks.given import WHO, publish_given, reassignment_of
 from benchmarks.stages import ask_until
 from kafka_steward.assignment import Move
 from kafka_steward.cluster.client import KafkaCluster
-from kafka_steward.execution.cancel_runner import CancelRunner
 from kafka_steward.execution.readiness import announce_restart
 from kafka_steward.execution.runner import PlanRunner, run_to_end
 from kafka_steward.journal.records import PlanStatus
 from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.settings import Settings
+from tests.cancelling import CancelRunner
 
 __all__ = ["KafkasTool", "Steward", "Way", "bounded"]
 

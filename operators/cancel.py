@@ -13,7 +13,7 @@ from kafka_steward.escaping import printable
 from kafka_steward.hooks.context import actor_fields, actor_of, overrides_of
 from kafka_steward.operators.execution import PlanExecutionOperator, refuse
 from kafka_steward.operators.notify import Notifiers, as_notifiers, notify
-from kafka_steward.triggers.undo_plan import UndoPlanTrigger
+from kafka_steward.triggers.run_plan import RunPlanTrigger
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -75,48 +75,52 @@ class CancelReassignmentOperator(PlanExecutionOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Request the cancel, then run it to its end, or defer to the trigger that does."""
-        from kafka_steward.execution.cancel_runner import CancelRunner
+        from kafka_steward.execution.lifecycle import request_cancel
         from kafka_steward.execution.resolve import resolve_plan_to_cancel
+        from kafka_steward.execution.runner import PlanRunner
 
         scope, who = self._scope(), actor_of(context)
         with self.kept_open(context) as connections:
             opened = connections.now()
             digest = resolve_plan_to_cancel(opened.journal, self.plan or None, scope=scope, who=who)
-            request: dict[str, Any] = {
-                "scope": scope,
-                "reason": self._reason(who.person),
-                "even_if_disabled": bool(self.even_if_disabled),
-            }
+            request_cancel(
+                opened.journal,
+                digest,
+                who=who,
+                reason=self._reason(who.person),
+                scope=scope,
+                even_if_disabled=bool(self.even_if_disabled),
+            )
 
-            def undo(opened: ClusterSession) -> CancelRunner:
-                return CancelRunner(opened.cluster, opened.journal, digest, opened.settings, who, **request)
+            def runner(opened: ClusterSession) -> PlanRunner:
+                return PlanRunner(opened.cluster, opened.journal, digest, opened.settings, who)
 
-            progress = undo(opened).step()
+            progress = runner(opened).step()
             self.log.info("%s", printable(progress.sentence))
             if not progress.ended and self.deferrable:
                 given = self.conn_id, digest, overrides_of(self.settings, context), actor_fields(context)
-                trigger = UndoPlanTrigger(*given, **request, journal=opened.origin)
                 self.defer(
-                    trigger=trigger,
+                    trigger=RunPlanTrigger(*given, journal=opened.origin),
                     method_name="execute_complete",
                     kwargs={"digest": digest},
                     timeout=self.plan_timeout,
                 )
             if not progress.ended:
-                progress = self.run_to_completion(connections, undo)
-            return self._found(connections.now(), digest, progress.to_json(), context)
+                progress = self.run_to_completion(connections, runner)
+            return self._found(connections.now(), digest, context)
 
     def execute_complete(self, context: Context, event: Mapping[str, Any], digest: str) -> dict[str, Any]:
         """Verify the cancel after the trigger, and return the result."""
-        progress = self.ended(event)
+        self.ended(event)
         with self.open(context) as opened:
-            return self._found(opened, digest, progress, context)
+            return self._found(opened, digest, context)
 
-    def _found(
-        self, opened: ClusterSession, digest: str, progress: Mapping[str, Any], context: Context
-    ) -> dict[str, Any]:
-        if progress["digest"] != digest and progress["status"] != "completed":
-            refuse(f"The rollback of plan {digest[:12]} was itself ended: {progress['sentence']}", for_good=True)
+    def _found(self, opened: ClusterSession, digest: str, context: Context) -> dict[str, Any]:
+        from kafka_steward.execution.rollback import unsuccessful_rollback
+
+        rollback = unsuccessful_rollback(opened.journal, digest)
+        if rollback is not None:
+            refuse(f"The rollback of plan {digest[:12]} was itself ended: {rollback.reason}", for_good=True)
         found = self._verified(opened, digest)
         self.log.info("%s", printable(found["sentence"]))
         for kind in ("left_alone", "skipped"):

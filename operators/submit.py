@@ -64,7 +64,7 @@ class SubmitReassignmentOperator(PlanExecutionOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Publish the plan unless the journal has it; then execute it, or defer to the trigger that does."""
-        from kafka_steward.execution.cancel_runner import is_open
+        from kafka_steward.execution.rollback import is_open
 
         with self.kept_open(context) as connections:
             opened = connections.now()
@@ -114,10 +114,10 @@ class SubmitReassignmentOperator(PlanExecutionOperator):
         self.defer(trigger=trigger, method_name="execute_complete", timeout=self.plan_timeout)
 
     def _carried_out(self, connections: FreshConnections, digest: str, context: Context) -> dict[str, Any]:
-        from kafka_steward.execution.cancel_runner import PlanRun
+        from kafka_steward.execution.runner import PlanRunner
 
-        def run(opened: ClusterSession) -> PlanRun:
-            return PlanRun(opened.cluster, opened.journal, digest, opened.settings, actor_of(context))
+        def run(opened: ClusterSession) -> PlanRunner:
+            return PlanRunner(opened.cluster, opened.journal, digest, opened.settings, actor_of(context))
 
         def killed(opened: ClusterSession, runner: StepRunner) -> None:
             if self.when_killed == "cancel" and task_is_over(actor_fields(context), _map_index(context)):

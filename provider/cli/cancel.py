@@ -22,12 +22,13 @@ from kafka_steward.cli.verb import PLAN_UNDER_WAY, REASON, THROTTLE, CommandCont
 
 if TYPE_CHECKING:
     from kafka_steward.assignment import TopicPartition
-    from kafka_steward.execution.cancel_runner import SkippedPartition
     from kafka_steward.execution.external import ExternalCancel
     from kafka_steward.execution.lifecycle import Scope
     from kafka_steward.execution.progress import Progress
+    from kafka_steward.execution.rollback import SkippedPartition
     from kafka_steward.execution.verification import Verified
     from kafka_steward.hooks.steward import ClusterSession
+    from kafka_steward.journal.audit import Actor
     from kafka_steward.journal.kip_documents import CancelRequest
     from kafka_steward.journal.records import PlanRecord
 
@@ -46,6 +47,7 @@ At the end it is looked up in Kafka whether everything is as it was. Each partit
 what to what; each that did not, with the reason, and then the exit code is 1."""
 #: With --all, the maximum number of polls until Kafka shows the end of each cancel, and the seconds between two polls.
 _LOOKS, _SOON_S = 30, 1.0
+_ENDED = "the plan has ended."
 _STAYS = "Ctrl-C stops; the cancels that were asked for by then go on."
 
 
@@ -133,7 +135,7 @@ class _CancelResult:
     progress: Progress
     found: Verified | None
     skipped: Sequence[SkippedPartition]
-    leased_brokers: Sequence[int]
+    leased_brokers: Sequence[int] = ()
 
     @property
     def done(self) -> bool:
@@ -161,7 +163,7 @@ class _CancelResult:
             print_error(*(f"{each.topic}-{each.partition} {kind}: {each.why}" for each in several))
         if self.found is not None and self.found.throttles:
             print_error(f"Still there: {', '.join(self.found.throttles)}.")
-        if self.progress.ended and self.leased_brokers:
+        if self.leased_brokers:
             print_error(
                 f"The throttle of broker {', '.join(map(str, self.leased_brokers))} is given back when it returns."
             )
@@ -170,25 +172,48 @@ class _CancelResult:
 def _run_cancel(
     call: CommandContext, opened: ClusterSession, record: PlanRecord, request: CancelRequest, interrupt: Interrupt
 ) -> _CancelResult:
-    from kafka_steward.execution.cancel_runner import CancelRunner
+    from kafka_steward.execution.lifecycle import request_cancel
+    from kafka_steward.execution.runner import PlanRunner
+    from kafka_steward.execution.throttles import leased_rates
     from kafka_steward.execution.verification import until_undone, verify_undone
 
     scope: Scope = "plan" if request.scope == "plan" else "pending"
-    undo = CancelRunner(
-        opened.cluster, opened.journal, record.digest, opened.settings, call.who,
-        scope=scope, reason=request.reason or "someone asked for it", even_if_disabled=request.even_if_disabled,
-        restore_order=getattr(call.arguments, "restore_order", False),
+    ask = partial(
+        request_cancel, opened.journal, record.digest, who=call.who, reason=request.reason or "someone asked for it",
+        scope=scope, even_if_disabled=request.even_if_disabled,
     )  # fmt: skip
-    progress = run_in_foreground(call, undo, record.digest, opened.settings, interrupt)
+    with_retries(ask, interrupt.wait, stays="Ctrl-C stops, and the plan stays as it is.")
+    runner = PlanRunner(opened.cluster, opened.journal, record.digest, opened.settings, call.who)
+    progress = run_in_foreground(call, runner, record.digest, opened.settings, interrupt)
     ended = opened.journal.plans.get(record.digest)
     if ended is not None and (ended.status.value == "rolled_back" or ended.not_taken_back is not None):
         progress = replace(progress, sentence=f"Plan {ended.digest[:12]} was {ended.reason}.")
     if not progress.ended:
-        return _CancelResult(progress, None, (), ())
+        return _CancelResult(progress, None, ())
+    left_alone: set[SkippedPartition] = set()
+    if scope == "pending":
+        restoring = getattr(call.arguments, "restore_order", False)
+        left_alone = _disordered(opened, record.digest, call.who, interrupt, restoring=restoring)
     look = partial(verify_undone, opened.cluster, opened.journal, record.digest)
-    found = until_undone(lambda: with_retries(look, interrupt.wait, stays="the plan has ended."), interrupt.wait)
-    left_alone = sorted({*undo.left_alone, *found.left_alone})
-    return _CancelResult(progress, found, left_alone, undo.leased_brokers)
+    found = until_undone(lambda: with_retries(look, interrupt.wait, stays=_ENDED), interrupt.wait)
+    leased = leased_rates(opened.journal, [record.digest, *filter(None, [found.rollback])])
+    return _CancelResult(
+        progress, found, sorted(left_alone | {*found.left_alone}), sorted({broker for broker, _ in leased})
+    )
+
+
+def _disordered(
+    opened: ClusterSession, digest: str, who: Actor, interrupt: Interrupt, *, restoring: bool
+) -> set[SkippedPartition]:
+    """Return the partitions whose replica order an external cancel lost; with `restoring`, restore it before."""
+    from kafka_steward.execution.restoration import reordered_by_others, restore_orders
+    from kafka_steward.execution.rollback import SkippedPartition
+
+    cluster, journal = opened.cluster, opened.journal
+    if restoring:
+        with_retries(lambda: restore_orders(cluster, journal, digest, who), interrupt.wait, stays=_ENDED)
+    rows = with_retries(lambda: reordered_by_others(cluster, journal, digest), interrupt.wait, stays=_ENDED)
+    return {SkippedPartition(row.move.topic, row.move.partition, row.detail) for row in rows}
 
 
 def _cancel_everything(

@@ -122,8 +122,8 @@ def _planned(opened: ClusterSession, document: Any, interrupt: Interrupt) -> tup
 
 
 def _resume(call: CommandContext) -> Exit:
-    from kafka_steward.execution.cancel_runner import unfinished_cancels
     from kafka_steward.execution.lifecycle import resume_plan
+    from kafka_steward.execution.rollback import unfinished_cancels
 
     with call.hook.open() as opened, interruptible() as interrupt:
         undone = {record.digest: record for record in unfinished_cancels(opened.journal)}

@@ -155,7 +155,7 @@ class DocumentController:
         # A cancel signal may arrive after it was checked in this poll and be consumed by a step, here or elsewhere.
         if self._plans.rollback_requested():
             self._driver.find_cancels()
-        self._driver.cancel(looked)
+        self._driver.cancel(looked, stepped=[plan.digest for plan in self._plans.asked])
 
     def _signal(self, looked: PollResult) -> None:
         if self._journal.tree.get(paths.CANCEL_IN_PROGRESS) is None:

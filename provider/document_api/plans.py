@@ -16,11 +16,9 @@ from typing import Any
 
 from kafka_steward.assignment import Move, Operation
 from kafka_steward.errors import DocumentError
-from kafka_steward.execution.cancel_runner import CancelRunner, unfinished_cancels
 from kafka_steward.execution.in_flight_records import flag_legacy
-from kafka_steward.execution.lifecycle import Scope
 from kafka_steward.execution.ports import ClusterPort
-from kafka_steward.execution.progress import Progress
+from kafka_steward.execution.rollback import unfinished_cancels
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
@@ -160,51 +158,39 @@ class PlanScheduler:
         self._settings = settings
         self._who = who
         self._runners: dict[str, PlanRunner] = {}
-        self._undos: dict[str, CancelRunner] | None = None
+        self._cancels: set[str] | None = None
 
     def step(self, plan: DocumentPlan, looked: PollResult) -> None:
         """Step a document plan once. Raises as `PlanRunner.step`."""
-        runner = self._runners.setdefault(plan.digest, self._runner(plan.digest))
-        progress = runner.step()
+        self._step(plan.digest, looked)
         if plan.legacy:
             flag_legacy(self._journal.tree, plan.digest)
-        if self._report(progress, looked):
-            del self._runners[plan.digest]
 
     def find_cancels(self) -> None:
-        """Discard the cached cancels: `undo` reads the requested ones again."""
-        self._undos = None
+        """Discard the cached cancels: `cancel` reads the requested ones again."""
+        self._cancels = None
 
-    def cancel(self, looked: PollResult) -> None:
-        """Step each requested cancel and rollback once. Raises as `CancelRunner.step`."""
-        if self._undos is None:
-            self._undos = {record.digest: self._cancel_runner(record) for record in unfinished_cancels(self._journal)}
-        for digest, undo in list(self._undos.items()):
-            if self._report(undo.step(), looked):
-                del self._undos[digest]
+    def cancel(self, looked: PollResult, *, stepped: Collection[str]) -> None:
+        """Step each plan with a requested cancel or rollback once, except those `stepped` already.
 
-    def _report(self, progress: Progress, looked: PollResult) -> bool:
+        Raises as `PlanRunner.step`.
+        """
+        if self._cancels is None:
+            self._cancels = {record.digest for record in unfinished_cancels(self._journal)}
+        for digest in sorted(self._cancels - set(stepped)):
+            if self._step(digest, looked):
+                self._cancels.discard(digest)
+
+    def _step(self, digest: str, looked: PollResult) -> bool:
         """Return whether the plan has ended, and add its message; if it has not, schedule the next step."""
+        if digest not in self._runners:
+            self._runners[digest] = PlanRunner(
+                self._cluster, self._journal, digest, self._settings, self._who, consume_signal=False
+            )
+        progress = self._runners[digest].step()
         if progress.ended:
+            del self._runners[digest]
             looked.sentences.append(progress.sentence)
             return True
         looked.within(progress.pause_s(self._settings.step_interval))
         return False
-
-    def _runner(self, digest: str) -> PlanRunner:
-        return PlanRunner(self._cluster, self._journal, digest, self._settings, self._who, consume_signal=False)
-
-    def _cancel_runner(self, record: PlanRecord) -> CancelRunner:
-        asked = record.cancel
-        scope: Scope = "plan" if asked is not None and asked.scope == "plan" else "pending"
-        reason = (asked.reason if asked is not None else None) or "someone asked for it"
-        return CancelRunner(
-            self._cluster,
-            self._journal,
-            record.digest,
-            self._settings,
-            self._who,
-            scope=scope,
-            reason=reason,
-            consume_signal=False,
-        )

@@ -20,6 +20,7 @@ from kafka_steward.assignment import Operation
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.errors import PlanError, VersionConflict
 from kafka_steward.execution.moves import unsettled
+from kafka_steward.execution.repair import with_repair
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
 from kafka_steward.journal.kip_documents import CancelRequest
 from kafka_steward.journal.locks import Fence
@@ -174,30 +175,35 @@ def request_cancel(
     """Request that the pending moves of a plan are cancelled; return the plan's record with the request.
 
     The next step of the plan executes the request, whether or not the plan holds the plan slot. Scope "plan" also
-    requests the rollback of the completed moves, which `CancelRunner` makes; the plan may have ended. A repeated
-    request can extend an earlier one, but never narrows it. Moves that an abandoned plan left in flight are pending
-    too.
+    requests the rollback of the completed moves; the plan may have ended, and may have been rolled back before. A
+    repeated request can extend an earlier one, but never narrows it. Moves that an abandoned plan left in flight are
+    pending too.
 
     Raises PlanError for an unknown plan, for one that has ended if only pending moves are to be cancelled, and if
     others keep changing the record.
     """
+    wanted = CancelRequest(None, scope, who.person, reason, even_if_disabled)
+    return with_repair(journal, who, lambda: _request(journal, digest, wanted, who))
+
+
+def _request(journal: Journal, digest: str, wanted: CancelRequest, who: Actor) -> PlanRecord:
+    scope, reason = wanted.scope, wanted.reason
     for _ in range(_TRIES):
         record = _judged(journal, digest, scope)
-        wanted = CancelRequest(None, scope, who.person, reason, even_if_disabled)
         both = wanted if record.cancel is None else record.cancel.with_(wanted)
-        status = _reopened(journal, record)
-        if both == record.cancel and status is record.status:
+        status, earlier = _reopened(journal, record), _earlier_rollback(journal, record, scope)
+        if (both, status, earlier) == (record.cancel, record.status, record.earlier_rollback):
             return record
         now_s = journal.now_ms() // 1000
         words = "cancel" if scope == "pending" else "cancel, and take back what is complete"
         journal.audit.record(AuditRecord(Action.REQUEST, f"{words}: {reason}", plan=digest, attempt=now_s, who=who))
-        updated = journal.plans.try_update(record, cancel=both, status=status)
+        updated = journal.plans.try_update(record, cancel=both, status=status, earlier_rollback=earlier)
         if updated is not None:
             return updated
     raise PlanError(f"Plan {digest[:12]} is changed by others all the time, and was not cancelled; try again.")
 
 
-def _judged(journal: Journal, digest: str, scope: Scope) -> PlanRecord:
+def _judged(journal: Journal, digest: str, scope: str) -> PlanRecord:
     record = journal.plans.get(digest)
     if record is None:
         raise PlanError(f"Plan {digest[:12]} cannot be cancelled: there is no such plan.")
@@ -215,6 +221,13 @@ def _reopened(journal: Journal, record: PlanRecord) -> PlanStatus:
     if record.status is PlanStatus.ABANDONED and unsettled(journal.plans.rows(record.digest)):
         return PlanStatus.RUNNING
     return record.status
+
+
+def _earlier_rollback(journal: Journal, record: PlanRecord, scope: str) -> str | None:
+    """Return the rollback that a further request for a rollback repeats: one that has ended."""
+    rollback = None if record.rolled_back_by is None else journal.plans.get(record.rolled_back_by)
+    again = scope == "plan" and rollback is not None and rollback.status.finished
+    return record.rolled_back_by if again else record.earlier_rollback
 
 
 def resume_plan(journal: Journal, digest: str, who: Actor, reason: str = "a person resumed it") -> PlanRecord:

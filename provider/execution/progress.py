@@ -215,18 +215,23 @@ def _sentence(
     return f"{told} {more}" if more else told
 
 
-def what_became(record: PlanRecord) -> str:
-    """Return one message; empty for a plan that nobody cancelled, or that completed before its cancel."""
+def what_became(record: PlanRecord, failed_rollback: PlanRecord | None = None) -> str:
+    """Return one message; empty for a plan that nobody cancelled, or that completed before its cancel.
+
+    `failed_rollback` is the record of the plan's rollback if that was itself cancelled or abandoned.
+    """
+    if failed_rollback is not None:
+        return f"The rollback of plan {record.digest[:12]} was itself ended: {failed_rollback.reason}"
     if record.status not in {PlanStatus.CANCELLED, PlanStatus.ROLLED_BACK} and record.not_taken_back is None:
         return ""
-    asked, rollback = record.cancel, str(record.rolled_back_by)[:12]
+    asked, back = record.cancel, str(record.rolled_back_by)[:12]
     by = f" by {asked.person}" if asked is not None and asked.person else ""
     why = f" ({asked.reason})" if asked is not None and asked.reason else ""
     told = f"Plan {record.digest[:12]} was cancelled{by}{why}"
     if record.status is PlanStatus.ROLLED_BACK:
-        return f"{told}, and rolled back by plan {rollback}: everything is as it was before."
+        return f"{told}, and rolled back by plan {back}: everything is as it was before."
     if record.not_taken_back is not None:
-        return f"{told}, and taken back by plan {rollback}, but for {record.not_taken_back} partitions."
+        return f"{told}, and taken back by plan {back}, but for {record.not_taken_back} partitions."
     if asked is not None and asked.scope == "plan":
         return f"{told}; what had arrived is still to be taken back."
     return f"{told}; what had arrived stays."

@@ -8,12 +8,35 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.errors import AuthenticationFailed, ClusterError, LockLost, PlanError, VersionConflict, WrongCluster
+from kafka_steward.errors import (
+    AuthenticationFailed,
+    ClusterError,
+    LockLost,
+    PlanError,
+    SlotTaken,
+    VersionConflict,
+    WrongCluster,
+)
 from kafka_steward.execution.cancel_signal import consume_cancel_signal
 from kafka_steward.execution.concurrency import outside_window_reason
-from kafka_steward.execution.lifecycle import completion_of, current_slot_owner, end_plan, purge_old, release_slot
+from kafka_steward.execution.lifecycle import (
+    completion_of,
+    current_slot_owner,
+    end_plan,
+    purge_old,
+    release_slot,
+    resume_plan,
+)
 from kafka_steward.execution.ports import ClusterPort
-from kafka_steward.execution.progress import Progress, TransferRate, copied_bytes, counted_bytes, progress_of, stalled
+from kafka_steward.execution.progress import (
+    Progress,
+    TransferRate,
+    copied_bytes,
+    counted_bytes,
+    progress_of,
+    stalled,
+    what_became,
+)
 from kafka_steward.execution.recovery import (
     EVERY_S,
     LagSample,
@@ -23,9 +46,17 @@ from kafka_steward.execution.recovery import (
     stall_message,
 )
 from kafka_steward.execution.repair import with_repair
-from kafka_steward.execution.rolling_back import mark_rolled_back
+from kafka_steward.execution.rollback import (
+    mark_rolled_back,
+    publish_rollback,
+    rollback_is_open,
+    unsuccessful_rollback,
+    what_goes_back,
+)
 from kafka_steward.execution.step import Step, StepResult
+from kafka_steward.execution.throttles import leased_rates, release_leases_of
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
+from kafka_steward.journal.kip_documents import CancelRequest
 from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.moves import MoveState
 from kafka_steward.journal.records import PlanRecord, PlanStatus
@@ -34,7 +65,7 @@ from kafka_steward.settings import Settings
 
 
 class StepRunner(Protocol):
-    """The interface of an object that can be stepped to an end: a `PlanRunner`, a `CancelRunner`."""
+    """The interface of an object that can be stepped to an end, such as a `PlanRunner`."""
 
     def step(self) -> Progress:
         """Take one step and return the progress."""
@@ -69,7 +100,11 @@ HANDED_BACK = "handed back"
 
 
 class PlanRunner:
-    """Steps one plan. All relevant state is in the journal and in Kafka: any process may resume where another stopped.
+    """Steps one plan towards the goal in its record: execute it, cancel it, or cancel it and roll it back.
+
+    All relevant state is in the journal and in Kafka: any process may resume where another stopped. A rollback is a
+    plan of its own. While it runs, the progress is the rollback's; the last progress is that of the plan itself, and
+    its message reports the final outcome.
 
     Only the byte counts of the last polls are in memory, for rate, ETA and stalls; so keep one Runner for a loop. Not
     thread-safe. The watch steps with `consume_signal=False`: it consumes the cancel signal itself, and reports what
@@ -98,23 +133,37 @@ class PlanRunner:
         self._track: TransferRate | None = None
         self._stalled: tuple[TopicPartition, ...] = ()
         self._looks: list[LagSample] = []
+        self._rollback: PlanRunner | None = None
+        self._failures = 0
 
     def step(self) -> Progress:
         """Poll cluster and journal, settle moves that have ended, submit moves that may start, and return the progress.
 
         Never sleeps. May be killed anywhere, and called by several processes at once: all but one do nothing and return
-        `busy`. A plan that has ended stays unchanged. Errors and refusals of Kafka count as an attempt and are part of
-        the message; after `max_attempts` of them in a row the plan is stuck.
+        `busy`. Errors and refusals of Kafka count as an attempt and are part of the message; after `max_attempts` of
+        them in a row the plan is stuck. A rollback that must wait, for the plan slot, the cluster or another process,
+        is reported as running, and its message gives the reason.
 
-        Raises PlanError for an unknown plan, WrongCluster and AuthenticationFailed, and JournalError when the journal
-        cannot be read or written.
+        Raises PlanError for an unknown plan, WrongCluster and AuthenticationFailed, JournalError when the journal
+        cannot be read or written, and ClusterError after `max_attempts` failures to publish a rollback.
         """
         return with_repair(self._journal, self._who, self._take_step)
 
     def _take_step(self) -> Progress:
         record = self._record()
         if record.status.finished:
-            return self._after_the_end(record)
+            self._after_the_end(record)
+        else:
+            progress = self._step_locked(record)
+            if not progress.ended:
+                return progress
+        record = self._record()
+        if rollback_is_open(self._journal, record) and not self._settle_only:
+            return self._roll_back(record)
+        self._release_leases(record)
+        return self._outcome(record)
+
+    def _step_locked(self, record: PlanRecord) -> Progress:
         try:
             with self._journal.step_lock() as fence:
                 return self._step(fence)
@@ -128,13 +177,91 @@ class PlanRunner:
             raise PlanError(f"There is no plan {self._digest[:12]} in the journal of this cluster; publish it first.")
         return record
 
-    def _after_the_end(self, record: PlanRecord) -> Progress:
-        """Finish the work of a process that crashed right after the end of the plan; return the progress."""
+    def _after_the_end(self, record: PlanRecord) -> None:
+        """Finish the work of a process that crashed right after the end of the plan."""
         release_slot(self._journal, self._digest, self._who)
         mark_rolled_back(self._journal, record)
         with suppress(LockLost):
             self._consume_cancel_signal()
-        return progress_of(self._record(), self._journal.plans.rows(self._digest))
+
+    def _outcome(self, record: PlanRecord) -> Progress:
+        rows = self._journal.plans.rows(self._digest)
+        became = what_became(record, unsuccessful_rollback(self._journal, self._digest))
+        return progress_of(record, rows, sentence=became)
+
+    def _release_leases(self, record: PlanRecord) -> None:
+        """Release throttle leases of brokers that were dead before. The watch releases those that still cannot be."""
+        plans = [self._digest, *filter(None, [record.rolled_back_by])]
+        if not leased_rates(self._journal, plans):
+            return
+        with suppress(ClusterError, LockLost, VersionConflict):
+            live = frozenset(self._cluster.live_brokers())
+            release_leases_of(self._cluster, self._journal, plans, live, self._who)
+
+    def _roll_back(self, record: PlanRecord) -> Progress:
+        """Publish the rollback, or step it; return its progress, and at its end that of the plan itself."""
+        if self._rollback is None:
+            try:
+                digest = self._published_rollback()
+            except (WrongCluster, AuthenticationFailed):
+                raise
+            except (SlotTaken, LockLost, VersionConflict, ClusterError) as error:
+                self._failures += isinstance(error, ClusterError)
+                if self._failures >= self._settings.max_attempts:
+                    raise
+                return self._waiting(record, str(error))
+            self._failures = 0
+            self._rollback = PlanRunner(
+                self._cluster,
+                self._journal,
+                digest,
+                self._settings,
+                self._who,
+                consume_signal=self._consumes_signal,
+            )
+        progress = self._rollback.step()
+        if not progress.ended:
+            return progress
+        self._rollback = None
+        mark_rolled_back(self._journal, self._journal.plans.get(progress.digest) or record)
+        record = self._record()
+        self._release_leases(record)
+        return self._outcome(record)
+
+    def _published_rollback(self) -> str:
+        """Return the digest of the rollback; publish it if necessary.
+
+        Runs under the step lock, so that two processes never publish two rollbacks.
+        """
+        with self._journal.step_lock():
+            record = self._record()
+            known = None if record.rolled_back_by is None else self._journal.plans.get(record.rolled_back_by)
+            if known is not None and known.status is PlanStatus.COMPLETED and not self._more_goes_back(record):
+                if record.earlier_rollback is not None:
+                    self._journal.plans.update(record, earlier_rollback=None)
+                return known.digest
+            request = record.cancel or CancelRequest()
+            published, _ = publish_rollback(
+                self._cluster,
+                self._journal,
+                self._digest,
+                settings=self._settings,
+                who=self._who,
+                even_if_disabled=request.even_if_disabled,
+            )
+            if request.even_if_disabled and not published.even_if_disabled:
+                published = self._journal.plans.update(published, even_if_disabled=True)
+            resume_plan(self._journal, published.digest, self._who, f"its rollback was asked for: {request.reason}")
+        return published.digest
+
+    def _more_goes_back(self, record: PlanRecord) -> bool:
+        """Return whether moves that a rollback skipped can go back now, because their broker has returned."""
+        undone = record.status is PlanStatus.ROLLED_BACK or record.not_taken_back is not None
+        return undone and bool(what_goes_back(self._cluster, self._journal, self._digest, self._settings).moves)
+
+    def _waiting(self, record: PlanRecord, sentence: str) -> Progress:
+        progress = progress_of(record, self._journal.plans.rows(self._digest), busy=True, sentence=sentence)
+        return replace(progress, status=PlanStatus.RUNNING)
 
     def _consume_cancel_signal(self, fence: Fence | None = None) -> None:
         if not self._consumes_signal:

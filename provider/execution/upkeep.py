@@ -11,11 +11,11 @@ moves out of the polled documents once no request can refer to it.
 
 from __future__ import annotations
 
-from kafka_steward.execution.cancel_runner import is_open
 from kafka_steward.execution.failures import is_idle
 from kafka_steward.execution.in_flight_records import delete_in_flight, recorded_in_flight
 from kafka_steward.execution.late_submissions import Retraction, orphans
 from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.execution.rollback import is_open
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.execution.throttles import release_leases_of
 from kafka_steward.journal import paths

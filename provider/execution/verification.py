@@ -14,9 +14,9 @@ from typing import Any
 from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster.state import LogDir, Snapshot
 from kafka_steward.errors import PlanError
-from kafka_steward.execution.cancel_runner import SkippedPartition, left_alone
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.recovery import HIDDEN, changed_by, subject
+from kafka_steward.execution.rollback import SkippedPartition, left_alone
 from kafka_steward.execution.staging import is_staged
 from kafka_steward.execution.throttle_rates import Side, listed
 from kafka_steward.execution.throttles import leased_rates

@@ -96,7 +96,8 @@ class PlanRecord(Document):
     which an update compares.
 
     `cancel` is the request to cancel the plan, from the time of the request on. If its scope is "plan",
-    `rolled_back_by` is the rollback that was published for it. `even_if_disabled` is set for a rollback that continues
+    `rolled_back_by` is the rollback that was published for it, and `earlier_rollback` the one that had ended before the
+    rollback was requested again. `even_if_disabled` is set for a rollback that continues
     although reassignments are disabled. With `needs_approval`, moves are submitted only while the journal contains the
     approval of the plan's digest.
 
@@ -126,6 +127,7 @@ class PlanRecord(Document):
     needs_approval: bool = False
     throttle: int | None = None
     not_taken_back: int | None = None
+    earlier_rollback: str | None = None
     revision: int = field(default=0, compare=False)
     #: Unknown fields of `who`, added by others: written back.
     who_extra: Mapping[str, Any] = field(default_factory=dict, hash=False, repr=False)
@@ -165,6 +167,7 @@ class PlanRecord(Document):
             needs_approval=fields.maybe("needs_approval", fields.flag) or False,
             throttle=fields.maybe("throttle", fields.integer),
             not_taken_back=fields.maybe("not_taken_back", fields.integer),
+            earlier_rollback=fields.maybe("earlier_rollback", fields.digest),
             extra=fields.rest(),
             source=source,
         )
@@ -200,6 +203,7 @@ class PlanRecord(Document):
             "needs_approval": self.needs_approval or None,
             "throttle": self.throttle,
             "not_taken_back": self.not_taken_back,
+            "earlier_rollback": self.earlier_rollback,
         }
 
 

@@ -133,10 +133,10 @@ class RunPlanTrigger(BaseTrigger):
         return self._runner[1].step(), opened.settings.step_interval
 
     def _new_runner(self, opened: ClusterSession) -> StepRunner:
-        from kafka_steward.execution.cancel_runner import PlanRun
+        from kafka_steward.execution.runner import PlanRunner
         from kafka_steward.journal.audit import Actor
 
-        return PlanRun(opened.cluster, opened.journal, self.digest, opened.settings, Actor(**self.who))
+        return PlanRunner(opened.cluster, opened.journal, self.digest, opened.settings, Actor(**self.who))
 
     async def _wait(self, seconds: float) -> None:
         if seconds > 0:

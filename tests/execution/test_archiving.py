@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_steward.execution.cancel_runner import unfinished_cancels
 from kafka_steward.execution.detector import Detector
 from kafka_steward.execution.lifecycle import request_cancel
+from kafka_steward.execution.rollback import unfinished_cancels
 from kafka_steward.journal import paths
 from kafka_steward.journal.records import ASKED, PlanStatus
 from kafka_steward.settings import Settings

@@ -10,7 +10,7 @@ from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import KafkaRefused, PlanError
 from kafka_steward.execution.lifecycle import request_cancel
 from kafka_steward.execution.recovery import cancel_forbidden_reason, plan_rollback
-from kafka_steward.execution.rolling_back import publish_rollback
+from kafka_steward.execution.rollback import publish_rollback
 from kafka_steward.journal.audit import Outcome
 from kafka_steward.journal.records import PlanStatus
 from kafka_steward.settings import Settings
@@ -56,7 +56,10 @@ def test_what_is_pending_is_cancelled_and_exactly_as_it_was(world: World) -> Non
     assert world.journal.slot.owner() is None
     assert world.journal.tree.get("/admin/cancel_reassignment_in_progress") is None
     assert world.row("t-3").detail == "cancelled: too slow"
-    assert "is cancelled: 1 of 4 partitions moved, 3 dropped" in progress.sentence
+    assert progress.sentence == f"Plan {world.digest[:12]} was cancelled by ada (too slow); what had arrived stays."
+    record = world.journal.plans.get(world.digest)
+    assert record is not None
+    assert "is cancelled: 1 of 4 partitions moved, 3 dropped" in record.reason
     told = [row.entry for row in world.journal.audit.rows(plan=world.digest, action="cancel")]
     assert {entry.reason for entry in told} == {"cancelled: too slow"}
 

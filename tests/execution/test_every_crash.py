@@ -11,11 +11,11 @@ from contextlib import suppress
 import pytest
 
 from kafka_steward.errors import ClusterError, JournalError
-from kafka_steward.execution.cancel_runner import CancelRunner, unfinished_cancels
 from kafka_steward.execution.detector import Detector
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.progress import Progress
 from kafka_steward.execution.publishing import publish_plan
+from kafka_steward.execution.rollback import unfinished_cancels
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action
@@ -30,6 +30,7 @@ from kafka_steward.journal.sql.history import EndedPlans
 from kafka_steward.journal.sql.moves import MoveTable
 from kafka_steward.journal.tree import Tree
 from kafka_steward.settings import Settings
+from tests.cancelling import CancelRunner
 from tests.crash import FREE, Died, Faults, points
 from tests.crash_environment import LOCK_TICKS, Place, persist
 from tests.rings import one_in
@@ -176,10 +177,11 @@ def verify_taken_back(place: Place, progress: Progress) -> None:
     by_digest = {record.digest: record for record in journal.plans.latest(9)}
     assert len(by_digest) == 2
     undone = by_digest[place.plan.digest]
-    assert (undone.status, undone.rolled_back_by) == (PlanStatus.ROLLED_BACK, progress.digest)
-    assert by_digest[progress.digest].status is PlanStatus.COMPLETED
+    assert (progress.digest, progress.status, undone.status) == (undone.digest, *[PlanStatus.ROLLED_BACK] * 2)
+    rollback = str(undone.rolled_back_by)
+    assert by_digest[rollback].status is PlanStatus.COMPLETED
     assert unfinished_cancels(journal) == []
-    told = [row.entry.action for row in audit._rows if row.entry.plan == progress.digest]
+    told = [row.entry.action for row in audit._rows if row.entry.plan == rollback]
     assert told.count(Action.PUBLISH) == 1
 
 

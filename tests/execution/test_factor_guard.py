@@ -9,14 +9,15 @@ import pytest
 
 from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.document_api.external_guard import ExternalReassignmentGuard
-from kafka_steward.execution.cancel_runner import CancelRunner
 from kafka_steward.execution.effects import alter_from
 from kafka_steward.execution.external import cancel_external, find_external
 from kafka_steward.execution.late_submissions import Retraction
 from kafka_steward.execution.lifecycle import request_cancel
+from kafka_steward.execution.restoration import restore_orders
 from kafka_steward.journal import paths
 from kafka_steward.journal.moves import MoveState
 from kafka_steward.settings import Settings
+from tests.cancelling import CancelRunner
 from tests.execution.runs import TOPIC, apply, simulator
 from tests.simulated_plan import WHO, memory_journal, move
 from tests.simulator import Simulator
@@ -135,13 +136,12 @@ def cancelled_elsewhere(simulator: Simulator) -> Callable[[], object]:
     world.step()
     simulator.cancel([T0])
     world.step()
-    undo = CancelRunner(
-        simulator, world.journal, world.digest, world.settings, WHO, reason="enough", restore_order=True
-    )
+    undo = CancelRunner(simulator, world.journal, world.digest, world.settings, WHO, reason="enough")
 
     def act() -> None:
         while not undo.step().ended:
             simulator.tick()
+        restore_orders(simulator, world.journal, world.digest, WHO)
 
     return act
 

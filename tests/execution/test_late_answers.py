@@ -11,7 +11,6 @@ import pytest
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.document_api.partial_cancel import PartialCancel
 from kafka_steward.errors import JournalError, KafkaTimeout, LockLost
-from kafka_steward.execution.cancel_runner import CancelRunner
 from kafka_steward.execution.detector import Detector
 from kafka_steward.execution.in_flight_records import record_in_flight
 from kafka_steward.execution.lifecycle import request_cancel
@@ -22,6 +21,7 @@ from kafka_steward.journal.audit import Action
 from kafka_steward.journal.moves import Cause, MoveState, Phase
 from kafka_steward.journal.records import PlanStatus
 from kafka_steward.settings import Settings
+from tests.cancelling import CancelRunner
 from tests.crash import Faults
 from tests.crash_environment import LOCK_TICKS, Place
 from tests.gate import Gate

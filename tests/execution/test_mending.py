@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from kafka_steward.errors import DocumentError
-from kafka_steward.execution.cancel_runner import CancelRunner
 from kafka_steward.execution.detector import Detector
 from kafka_steward.execution.lifecycle import resume_plan
 from kafka_steward.execution.repair import repair_documents
@@ -14,6 +13,7 @@ from kafka_steward.journal.audit import Action
 from kafka_steward.journal.quarantine import QUARANTINE, QuarantinedDocument
 from kafka_steward.journal.records import PlanStatus
 from kafka_steward.settings import Settings
+from tests.cancelling import CancelRunner
 from tests.protocol.simulated_watch import Yard
 from tests.simulated_plan import FOLLOWERS, RATE, WHO, World, memory_journal, move
 from tests.simulator import Simulator

@@ -8,13 +8,13 @@ import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import PlanError
-from kafka_steward.execution.cancel_runner import CancelRunner
 from kafka_steward.execution.lifecycle import Scope
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.repair import repair_documents
 from kafka_steward.journal import paths
 from kafka_steward.journal.records import PlanStatus
 from kafka_steward.settings import Settings
+from tests.cancelling import CancelRunner
 from tests.simulated_plan import WHO, World, memory_journal, move, plan_of
 from tests.simulator import Simulator
 

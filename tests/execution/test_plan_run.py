@@ -8,13 +8,15 @@ from typing import Any
 import pytest
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.execution.cancel_runner import CancelRunner, PlanRun, unfinished_cancels
 from kafka_steward.execution.lifecycle import Scope, request_cancel
 from kafka_steward.execution.progress import Progress, what_became
+from kafka_steward.execution.rollback import unfinished_cancels
+from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.kip_documents import CancelRequest
 from kafka_steward.journal.records import PlanRecord, PlanStatus
 from kafka_steward.settings import Settings
+from tests.cancelling import CancelRunner
 from tests.simulated_plan import WHO, World, memory_journal, move
 from tests.simulator import Simulator
 
@@ -35,11 +37,11 @@ def world() -> World:
     return made
 
 
-def run(world: World) -> PlanRun:
-    return PlanRun(world.simulator, world.journal, world.digest, Settings(throttle=5000), WHO)
+def run(world: World) -> PlanRunner:
+    return PlanRunner(world.simulator, world.journal, world.digest, Settings(throttle=5000), WHO)
 
 
-def to_the_end(world: World, stepper: PlanRun) -> Progress:
+def to_the_end(world: World, stepper: PlanRunner) -> Progress:
     for _ in range(60):
         progress = stepper.step()
         if progress.ended:

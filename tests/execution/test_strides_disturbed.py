@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from kafka_steward.document_api.partial_cancel import PartialCancel
-from kafka_steward.execution.cancel_runner import CancelRunner
 from kafka_steward.execution.lifecycle import request_cancel
 from kafka_steward.execution.snapshot import begun_moves, take_snapshot
 from kafka_steward.execution.verification import verify_undone
@@ -13,6 +12,7 @@ from kafka_steward.journal.moves import MoveState
 from kafka_steward.journal.records import PlanStatus
 from kafka_steward.planning.files.formats import read_snapshot
 from kafka_steward.settings import Settings
+from tests.cancelling import CancelRunner
 from tests.execution.staged_moves import ONE, T0, simulator, submitted, to_halfway, to_the_second_stride, world_of
 from tests.simulated_plan import WHO, World
 from tests.simulator import Simulator

@@ -8,15 +8,16 @@ import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import PlanError
-from kafka_steward.execution.cancel_runner import CancelRunner, SkippedPartition, unfinished_cancels
 from kafka_steward.execution.lifecycle import Scope, abandon_plan, request_cancel
 from kafka_steward.execution.progress import Progress
+from kafka_steward.execution.rollback import SkippedPartition, unfinished_cancels
 from kafka_steward.execution.runner import run_to_end
 from kafka_steward.execution.verification import verify_undone
 from kafka_steward.journal import paths
 from kafka_steward.journal.moves import MoveState
 from kafka_steward.journal.records import ROLLS_BACK, PlanRecord, PlanStatus
 from kafka_steward.settings import Settings
+from tests.cancelling import CancelRunner
 from tests.simulated_plan import WHO, World, memory_journal, move
 from tests.simulator import Simulator
 
@@ -71,6 +72,14 @@ def record(world: World, digest: str | None = None) -> PlanRecord:
     return found
 
 
+def cancelled(world: World) -> None:
+    """Step the plan until its cancel has ended; its rollback is still to follow."""
+    while not record(world).status.finished:
+        world.step()
+        world.simulator.tick()
+    assert record(world).status is PlanStatus.CANCELLED
+
+
 def land(world: World) -> None:
     """Let the plan end by itself."""
     world.simulator.bandwidth = 5000
@@ -90,8 +99,8 @@ def is_as_it_was(world: World) -> None:
 def test_in_the_middle_everything_goes_back_order_and_throttles_included(world: World) -> None:
     stepper = undo(world)
     progress = finished(world, stepper)
-    assert (progress.status, progress.digest) == (PlanStatus.COMPLETED, stepper.rollback)
-    assert progress.sentence.endswith("is complete: 1 of 1 partitions moved.")
+    assert (progress.status, progress.digest) == (PlanStatus.ROLLED_BACK, world.digest)
+    assert record(world, stepper.rollback).reason.endswith("is complete: 1 of 1 partitions moved.")
     assert stepper.left_alone == ()
     is_as_it_was(world)
 
@@ -124,13 +133,14 @@ def test_a_plan_that_had_ended_goes_back_straight_away(world: World) -> None:
         undo(world, "pending").step()
     finished(world, undo(world))
     is_as_it_was(world)
+    rollback = record(world).rolled_back_by
     again = finished(world, undo(world))
-    assert (again.status, again.digest) == (PlanStatus.COMPLETED, record(world).rolled_back_by)
+    assert (again.status, record(world).rolled_back_by) == (PlanStatus.ROLLED_BACK, rollback)
 
 
 def test_another_process_goes_on_between_the_cancel_and_the_rollback(world: World) -> None:
     request_cancel(world.journal, world.digest, who=WHO, reason="all of it", scope="plan")
-    assert world.run().status is PlanStatus.CANCELLED
+    cancelled(world)
     assert [each.digest for each in unfinished_cancels(world.journal)] == [world.digest]
     finished(world, undo(world))
     is_as_it_was(world)
@@ -138,7 +148,7 @@ def test_another_process_goes_on_between_the_cancel_and_the_rollback(world: Worl
 
 def test_kip_236s_node_may_ask_for_the_whole_plan(world: World) -> None:
     world.journal.tree.create(paths.CANCEL_IN_PROGRESS, '{"scope":"plan","reason":"by hand"}')
-    assert world.run().status is PlanStatus.CANCELLED
+    cancelled(world)
     assert world.journal.tree.get(paths.CANCEL_IN_PROGRESS) is None
     asked = record(world).cancel
     assert asked is not None
@@ -204,12 +214,13 @@ def test_a_rollback_that_was_cancelled_itself_can_be_asked_for_again(world: Worl
     stepper.step()
     assert stepper.rollback is not None
     request_cancel(world.journal, stepper.rollback, who=WHO, reason="no, leave it")
-    assert finished(world, stepper).status is PlanStatus.CANCELLED
-    assert record(world).status is PlanStatus.COMPLETED
+    progress, first = finished(world, stepper), stepper.rollback
+    assert (progress.status, record(world).status) == (PlanStatus.COMPLETED, PlanStatus.COMPLETED)
+    assert progress.sentence.startswith(f"The rollback of plan {world.digest[:12]} was itself ended: Plan {first[:12]}")
     assert unfinished_cancels(world.journal) == []
     again = undo(world)
     finished(world, again)
-    assert again.rollback != stepper.rollback
+    assert again.rollback != first
     is_as_it_was(world)
 
 
@@ -240,7 +251,8 @@ def test_what_needed_a_dead_broker_goes_back_when_asked_again_after_its_return(w
     finished(world, undo(world))
     assert [each.why for each in undo(world).left_alone] == ["its original broker 1 is not live"] * 4
     assert record(world).status is PlanStatus.COMPLETED
-    assert finished(world, undo(world)).partitions_total == 0
+    finished(world, undo(world))
+    assert world.journal.plans.rows(str(record(world).rolled_back_by)) == []
     world.simulator.restart(1)
     finished(world, undo(world))
     is_as_it_was(world)

@@ -8,7 +8,6 @@ from kazoo.client import KazooClient
 from kazoo.security import OPEN_ACL_UNSAFE
 
 from kafka_steward.assignment import Assignment, Move, TopicPartition
-from kafka_steward.execution.cancel_runner import CancelRunner
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.execution.snapshot import take_snapshot
@@ -21,6 +20,7 @@ from kafka_steward.journal.zookeeper.tree import ZkTree
 from kafka_steward.planning.files.formats import plan_table, read_plan, read_snapshot, write_plan
 from kafka_steward.sandbox import Sandbox
 from tests.airflow_home import Connect
+from tests.cancelling import CancelRunner
 from tests.eventually import eventually
 from tests.stepping import to_the_end
 

@@ -13,7 +13,6 @@ from typing import Any
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.document_api.controller import DocumentController
 from kafka_steward.document_api.documents import queue_add
-from kafka_steward.execution.cancel_runner import CancelRunner
 from kafka_steward.execution.cancel_signal import cancel_everything
 from kafka_steward.execution.detector import Detector
 from kafka_steward.execution.lifecycle import change_throttle, request_cancel
@@ -27,6 +26,7 @@ from kafka_steward.journal.records import PlanStatus
 from kafka_steward.journal.retention import archive_audit, delete_old
 from kafka_steward.journal.store import Journal
 from kafka_steward.settings import Settings
+from tests.cancelling import CancelRunner
 from tests.simulated_plan import WHO, World, move
 from tests.simulator import Simulator
 

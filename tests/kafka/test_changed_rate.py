@@ -7,7 +7,6 @@ import time
 import pytest
 
 from kafka_steward.cluster.client import KafkaCluster
-from kafka_steward.execution.cancel_runner import CancelRunner
 from kafka_steward.execution.lifecycle import change_throttle
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.execution.throttle_rates import Side
@@ -15,6 +14,7 @@ from kafka_steward.journal.records import PlanRecord
 from kafka_steward.journal.store import Journal
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.settings import Settings
+from tests.cancelling import CancelRunner
 from tests.eventually import eventually
 from tests.simulated_plan import WHO, move
 from tests.stepping import to_the_end

@@ -19,7 +19,6 @@ import pytest
 from kafka_steward.assignment import Assignment, Move
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.errors import ClusterError, JournalError
-from kafka_steward.execution.cancel_runner import CancelRunner
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner, StepRunner
 from kafka_steward.execution.throttle_rates import Side
@@ -30,6 +29,7 @@ from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
 from kafka_steward.planning.files.formats import PlanFolder
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.settings import Settings
+from tests.cancelling import CancelRunner
 from tests.crash import Died, Faults, points
 from tests.eventually import eventually
 from tests.journal.dead import dead_process

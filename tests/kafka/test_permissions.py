@@ -18,7 +18,6 @@ from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
 from kafka_steward.errors import AuthenticationFailed, ClusterError, KafkaRefused, KafkaTimeout, RequestError
-from kafka_steward.execution.cancel_runner import CancelRunner
 from kafka_steward.execution.detector import Detector
 from kafka_steward.execution.effects import elect_preferred
 from kafka_steward.execution.health import check_health, health_sentence
@@ -34,6 +33,7 @@ from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.planning.files.formats import read_snapshot
 from kafka_steward.settings import Settings
 from kafka_steward.triggers.watch import WatchTrigger
+from tests.cancelling import CancelRunner
 from tests.eventually import eventually
 from tests.local_plan import plan_folder
 from tests.secured import IMPLIED, ROWS, SETS, Entry, Secured, rights_of, secured

@@ -9,7 +9,6 @@ import pytest
 
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cluster.client import KafkaCluster
-from kafka_steward.execution.cancel_runner import CancelRunner
 from kafka_steward.execution.progress import Progress
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
@@ -20,6 +19,7 @@ from kafka_steward.journal.records import PlanStatus
 from kafka_steward.journal.store import Journal
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.settings import Settings
+from tests.cancelling import CancelRunner
 from tests.eventually import eventually
 from tests.manual_plan import plan_by_hand
 from tests.stepping import to_the_end

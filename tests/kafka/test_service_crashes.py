@@ -16,7 +16,6 @@ from kazoo.client import KazooClient
 from kafka_steward.assignment import Move
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.errors import JournalError
-from kafka_steward.execution.cancel_runner import CancelRunner
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.execution.verification import verify_undone
@@ -26,6 +25,7 @@ from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.sandbox.process import Process
 from kafka_steward.settings import Settings
+from tests.cancelling import CancelRunner
 from tests.eventually import eventually
 from tests.manual_plan import plan_by_hand
 from tests.pace import Deadline

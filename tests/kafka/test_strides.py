@@ -9,7 +9,6 @@ import pytest
 
 from kafka_steward.assignment import Assignment, Move
 from kafka_steward.cluster.client import KafkaCluster
-from kafka_steward.execution.cancel_runner import CancelRunner
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal import paths
@@ -18,6 +17,7 @@ from kafka_steward.journal.records import PlanStatus
 from kafka_steward.journal.store import Journal
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.settings import Settings
+from tests.cancelling import CancelRunner
 from tests.eventually import eventually
 from tests.kafka.test_runner_cancel import WHO, verify_as_before
 from tests.manual_plan import plan_by_hand

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from kafka_steward.execution.cancel_runner import CancelRunner
 from kafka_steward.execution.detector import Detector
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
@@ -18,6 +17,7 @@ from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.tree import Node
 from kafka_steward.settings import Settings
+from tests.cancelling import CancelRunner
 from tests.protocol.simulated_watch import WATCH, Yard, document
 from tests.simulated_plan import WHO, journal_of, move, plan_of
 

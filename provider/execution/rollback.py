@@ -1,8 +1,14 @@
-"""The plan that rolls another plan's completed partitions back to their original replicas (KIP-236)."""
+"""The plan that rolls another plan's completed partitions back to their original replicas (KIP-236).
+
+The request is stored in the record of the plan that is rolled back. Between the end of its cancel and the publication
+of the rollback, only that record says that a rollback is to follow: `unfinished_cancels` finds such plans.
+"""
 
 from __future__ import annotations
 
-from kafka_steward.assignment import Operation, TopicPartition
+from dataclasses import dataclass
+
+from kafka_steward.assignment import Operation
 from kafka_steward.errors import PlanError, SlotTaken
 from kafka_steward.execution.lifecycle import current_slot_owner, release_slot
 from kafka_steward.execution.ports import ClusterPort
@@ -17,6 +23,15 @@ from kafka_steward.planning.files.formats import plan_table
 from kafka_steward.settings import Settings
 
 
+@dataclass(frozen=True, order=True)
+class SkippedPartition:
+    """A partition that the cancel or rollback of a plan skipped, and why."""
+
+    topic: str
+    partition: int
+    why: str
+
+
 def publish_rollback(
     cluster: ClusterPort,
     journal: Journal,
@@ -28,7 +43,7 @@ def publish_rollback(
 ) -> tuple[PlanRecord, RollbackMoves]:
     """Publish the plan that rolls back everything a plan has completed; a `PlanRunner` executes it.
 
-    Pending moves must have been cancelled before; `CancelRunner` does both. Skipped partitions and reasons are returned
+    Pending moves must have been cancelled before; `PlanRunner` does both. Skipped partitions and reasons are returned
     and in the audit trail. If an unfinished rollback exists already, that one is returned. To be called by one process
     at a time: under the step lock.
 
@@ -87,12 +102,58 @@ def mark_rolled_back(journal: Journal, record: PlanRecord) -> None:
         return
     if undone.rolled_back_by == record.digest and undone.not_taken_back is not None:
         return
-    alone = len(_left_alone(journal, record.digest))
+    alone = len(left_alone(journal, record.digest))
     status = _without_rollback(journal, undone) if alone else PlanStatus.ROLLED_BACK
     told = f"taken back in part by plan {record.digest[:12]}, {alone} partitions left alone"
     reason = told if alone else f"rolled back by plan {record.digest[:12]}"
     # Another process that finds it ended does this too.
     journal.plans.try_update(undone, status=status, reason=reason, rolled_back_by=record.digest, not_taken_back=alone)
+
+
+def left_alone(journal: Journal, rollback: str | None) -> tuple[SkippedPartition, ...]:
+    """Return the partitions that a rollback skips: never part of its plan, or changed before their turn."""
+    if rollback is None:
+        return ()
+    told = [row.entry for row in journal.audit.rows(plan=rollback, action=Action.SKIP)]
+    found = {
+        SkippedPartition(entry.topic, entry.partition, entry.reason)
+        for entry in told
+        if entry.topic is not None and entry.partition is not None and entry.code is Code.LEFT_ALONE
+    }
+    lost = (row for row in journal.plans.rows(rollback) if row.state in {MoveState.DROPPED, MoveState.FAILED})
+    return tuple(sorted(found | {SkippedPartition(row.move.topic, row.move.partition, row.detail) for row in lost}))
+
+
+def unsuccessful_rollback(journal: Journal, digest: str) -> PlanRecord | None:
+    """Return the rollback of a plan if it was itself cancelled or abandoned, otherwise None."""
+    record = journal.plans.get(digest)
+    rollback = None if record is None or record.rolled_back_by is None else journal.plans.get(record.rolled_back_by)
+    if rollback is None or not rollback.status.finished or rollback.status is PlanStatus.COMPLETED:
+        return None
+    return rollback
+
+
+def unfinished_cancels(journal: Journal) -> list[PlanRecord]:
+    """Return plans whose requested cancel or rollback has not ended; any process may resume one."""
+    return [record for record in journal.plans.recent()[::-1] if is_open(journal, record)]
+
+
+def is_open(journal: Journal, record: PlanRecord) -> bool:
+    """Return whether a requested cancel or rollback of this plan has not ended."""
+    return record.cancel is not None and (not record.status.finished or rollback_is_open(journal, record))
+
+
+def rollback_is_open(journal: Journal, record: PlanRecord) -> bool:
+    """Return whether the requested rollback of a plan that has ended is still to be published, or has not ended."""
+    if record.cancel is None or record.cancel.scope != "plan" or not record.status.finished:
+        return False
+    if record.rolled_back_by in {None, record.earlier_rollback}:
+        return True
+    rollback = journal.plans.get(str(record.rolled_back_by))
+    if rollback is None or rollback.status is PlanStatus.COMPLETED:
+        # A process that crashed may not have recorded its end.
+        return record.status is not PlanStatus.ROLLED_BACK and record.not_taken_back is None
+    return not rollback.status.finished
 
 
 def _without_rollback(journal: Journal, undone: PlanRecord) -> PlanStatus:
@@ -101,18 +162,6 @@ def _without_rollback(journal: Journal, undone: PlanRecord) -> PlanStatus:
         return undone.status
     cancelled = any(row.cause is Cause.REQUESTED for row in journal.plans.rows(undone.digest))
     return PlanStatus.CANCELLED if cancelled else PlanStatus.COMPLETED
-
-
-def _left_alone(journal: Journal, rollback: str) -> set[TopicPartition]:
-    """Return the partitions that a rollback skipped in its plan, and those that were changed before their turn."""
-    told = [row.entry for row in journal.audit.rows(plan=rollback, action=Action.SKIP)]
-    named = {
-        TopicPartition(entry.topic, entry.partition)
-        for entry in told
-        if entry.topic is not None and entry.partition is not None and entry.code is Code.LEFT_ALONE
-    }
-    lost = {MoveState.DROPPED, MoveState.FAILED}
-    return named | {row.topic_partition for row in journal.plans.rows(rollback) if row.state in lost}
 
 
 def _make_room(journal: Journal, undone: PlanRecord, who: Actor) -> None:
