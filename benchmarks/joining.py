@@ -114,7 +114,7 @@ def _fill(sandbox: Sandbox, folder: Path, stages: Stages) -> None:
             stages.replicas_moved = plan.proof["replicas_moved"]
             publish_plan(cluster, journal, plan, settings=settings, who=WHO)
             runner = PlanRunner(cluster, journal, plan.digest, settings, WHO)
-            run_to_end(runner, bounded(_LONGEST_S), interval_s=settings.step_interval)
+            run_to_end(runner, bounded(_LONGEST_S), interval_s=lambda: settings.step_interval)
         with stages.stage("settle"):
             settled = reconcile_pending(cluster, journal, cluster.snapshot(), WHO)
     if len(settled) != stages.partitions or not all(debt.over for debt in settled):

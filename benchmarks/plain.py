@@ -68,5 +68,5 @@ def _carry_out(stages: Stages, cluster: KafkaCluster, journal: Journal, folder: 
             stages.seconds.setdefault("submit", time.monotonic() - began)
 
     publish_plan(cluster, journal, plan, settings=settings, who=_WHO)
-    run_to_end(runner, time.sleep, interval_s=settings.step_interval, report=report)
+    run_to_end(runner, time.sleep, interval_s=lambda: settings.step_interval, report=report)
     stages.seconds["catch up"] = time.monotonic() - began - stages.seconds["submit"]

@@ -56,7 +56,7 @@ class Steward:
         with self._journal(self._cluster) as journal:
             digest = publish_given(self._cluster, journal, self._folder / "move", moves, settings)
             runner = PlanRunner(self._cluster, journal, digest, settings, WHO)
-            progress = run_to_end(runner, bounded(), interval_s=settings.step_interval)
+            progress = run_to_end(runner, bounded(), interval_s=lambda: settings.step_interval)
         if progress.status is not PlanStatus.COMPLETED:
             raise RuntimeError(progress.sentence)
 
@@ -73,7 +73,7 @@ class Steward:
                 yield
             if not runner.step().ended:
                 undo = CancelRunner(self._cluster, journal, digest, settings, WHO, reason="a benchmark")
-                run_to_end(undo, bounded(), interval_s=settings.step_interval)
+                run_to_end(undo, bounded(), interval_s=lambda: settings.step_interval)
 
     @contextmanager
     def _stepping(self, digest: str, settings: Settings) -> Iterator[None]:

@@ -106,7 +106,7 @@ def _windowed(
     began_ms = journal.now_ms()
     digest = publish_given(cluster, journal, folder, moves, settings)
     runner = PlanRunner(cluster, journal, digest, settings, WHO)
-    progress = run_to_end(runner, bounded(), interval_s=settings.step_interval)
+    progress = run_to_end(runner, bounded(), interval_s=lambda: settings.step_interval)
     if progress.status is not PlanStatus.COMPLETED or progress.completed < len(moves):
         raise RuntimeError(progress.sentence)
     settled = [(row.topic_partition, (row.settled_ms or 0) - began_ms) for row in journal.plans.rows(digest)]

@@ -75,23 +75,26 @@ class PlanExecutionOperator(StewardOperator):
         AirflowFailException (no retry) for a plan that is blocked. If the task is killed, `killed` is called in this
         thread, not in the signal handler.
         """
+        from kafka_steward.execution.runner import run_to_end
+
         told, followed = ProgressLog(self.log.info, time.monotonic), _Followed(connections, make)
-        while True:
-            progress = followed.step()
+
+        def report(progress: Progress) -> None:
             told.report(progress)
             emit_progress(self.conn_id, progress)
-            if progress.stops:
-                refuse(progress.sentence, for_good=False)
-            if progress.ended:
-                return progress
-            if progress.waits_for_person:
-                refuse(progress.sentence, for_good=True)
+
+        def wait(seconds: float) -> None:
             try:
-                self._wait(progress.pause_s(followed.opened.settings.step_interval))
+                self._wait(seconds)
             except AirflowException:
                 if killed is not None:
                     killed(followed.opened, followed.stepper)
                 raise
+
+        progress = run_to_end(followed, wait, interval_s=lambda: followed.opened.settings.step_interval, report=report)
+        if not progress.ended:
+            refuse(progress.sentence, for_good=progress.waits_for_person)
+        return progress
 
     def ended(self, event: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the progress in a trigger's event if the plan has ended. Otherwise raise as `to_the_end` does."""

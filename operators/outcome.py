@@ -136,7 +136,7 @@ class ReportPlanOperator(StewardOperator):
 
     def _facts(self, opened: ClusterSession) -> dict[str, Any]:
         from kafka_steward.execution.plan_report import outcome_of
-        from kafka_steward.execution.progress import what_became
+        from kafka_steward.execution.rollback import cancel_outcome
 
         numbers = {name: self.plan.get(name, 0) for name in ("partitions", "replicas_moved", "lower_bound")}
         if not self.submitted:
@@ -147,7 +147,7 @@ class ReportPlanOperator(StewardOperator):
             outcome = outcome_of(opened.journal.plans.rows(digest))
             status, left = self.submitted["status"], list(outcome.not_done)
             record = opened.journal.plans.get(digest)
-            became = "" if record is None else what_became(record)
+            became = "" if record is None else cancel_outcome(opened.journal, record)
             sentence = became or f"Plan {digest[:12]}, {status}: {outcome.sentence}"
             if record is not None and record.status.value != "rolled_back" and became:
                 sentence = f"{became} {outcome.sentence}"

@@ -106,12 +106,12 @@ class ReportFillOperator(StewardOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Reconcile the pending replicas, report, and notify."""
-        from kafka_steward.execution.progress import what_became
+        from kafka_steward.execution.rollback import cancel_outcome
 
         with self.open(context) as opened:
             _, judged = _settled(opened, context)
             record = opened.journal.plans.get(str(self.plan.get("digest")))
-        became = "" if record is None else what_became(record)
+            became = "" if record is None else cancel_outcome(opened.journal, record)
         _say(self, judged)
         settled, dropped = (sum(debt.state.value == what for debt in judged) for what in ("settled", "dropped"))
         owed = _missing(judged)

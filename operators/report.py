@@ -99,7 +99,7 @@ class ReportHealOperator(StewardOperator):
         return facts
 
     def _facts(self, opened: ClusterSession) -> dict[str, Any]:
-        from kafka_steward.execution.progress import what_became
+        from kafka_steward.execution.rollback import cancel_outcome
 
         snapshot = opened.cluster.snapshot()
         behind = sum(partition.under_replicated for partition in snapshot.partitions.values())
@@ -116,7 +116,7 @@ class ReportHealOperator(StewardOperator):
             "audit": ", ".join(f"{count} {action}" for action, count in sorted(actions.items())),
         }
         record = opened.journal.plans.get(self.plan["digest"])
-        became = "" if record is None else what_became(record)
+        became = "" if record is None else cancel_outcome(opened.journal, record)
         return {**facts, "sentence": _heal_sentence(facts, _dead(snapshot), became), "cancelled": bool(became)}
 
 

@@ -156,7 +156,7 @@ def get_provider_info() -> dict[str, Any]:
         "operators": _modules("operators", *_OPERATORS),
         "sensors": _modules("sensors", "brokers", "health", "replication"),
         "hooks": _modules("hooks", "steward"),
-        "triggers": _modules("triggers", "run_plan", "undo_plan", "watch", "wait"),
+        "triggers": _modules("triggers", "run_plan", "watch", "wait"),
         "connection-types": [_connection_type()],
         "config": {"kafka_steward": {"description": "Defaults for every cluster.", "options": _options()}},
         "cli": ["kafka_steward.cli.get_kafka_steward_commands"],

@@ -21,7 +21,7 @@ def to_the_end(stepper: StepRunner, *, within_s: float = 60) -> Progress:
         assert not deadline.passed(), "the plan did not end in time"
         time.sleep(seconds)
 
-    return run_to_end(stepper, wait, interval_s=0.3)
+    return run_to_end(stepper, wait, interval_s=lambda: 0.3)
 
 
 def step_until(stepper: StepRunner, reached: Callable[[Progress], bool], *, within: float = 60) -> Progress:

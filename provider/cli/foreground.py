@@ -169,7 +169,7 @@ def with_retries(
 def run_in_foreground(
     call: CommandContext, stepper: StepRunner, digest: str, settings: Settings, interrupt: Interrupt
 ) -> Progress:
-    """Step until the plan has ended or needs operator action.
+    """Step until the plan has ended, has stalled, or needs operator action.
 
     On a signal, or an error of the cluster or the journal, print how to continue, and re-raise.
     """
@@ -178,7 +178,7 @@ def run_in_foreground(
     patient = RetryingRunner(stepper, interrupt.wait)
     try:
         with followed() as report:
-            return run_to_end(patient, interrupt.wait, interval_s=settings.step_interval, report=report)
+            return run_to_end(patient, interrupt.wait, interval_s=lambda: settings.step_interval, report=report)
     except (KeyboardInterrupt, ClusterError, JournalError):
         print_error(*_how_to_resume(call, digest))
         raise
@@ -215,12 +215,12 @@ def end_message(
 def exit_code(call: CommandContext, progress: Progress, *, done: bool) -> Exit:
     """Return the exit code; if the request was not completed, print the message to standard error.
 
-    If the plan needs operator action, print how to continue, too.
+    If the plan has stalled or needs operator action, print how to continue, too.
     """
     if done:
         return Exit.DONE
     print_error(progress.sentence)
-    if progress.waits_for_person:
+    if progress.waits_for_person or progress.stops:
         print_error(*_how_to_resume(call, progress.digest))
         return Exit.UNFINISHED
     return Exit.FAILED

@@ -138,6 +138,11 @@ class Progress:
         """Return True if further steps have no effect until an operator acts."""
         return self.status is PlanStatus.STUCK and not self.busy
 
+    @property
+    def run_is_over(self) -> bool:
+        """Return True if the loop that steps the plan is to stop: it has ended, needs an operator, or has stalled."""
+        return self.ended or self.waits_for_person or self.stops
+
     def to_json(self) -> dict[str, Any]:
         """Return the progress as JSON values, a few KB at most."""
         plain = {name: getattr(self, name) for name in self.__dataclass_fields__}
@@ -215,10 +220,11 @@ def _sentence(
     return f"{told} {more}" if more else told
 
 
-def what_became(record: PlanRecord, failed_rollback: PlanRecord | None = None) -> str:
+def what_became(record: PlanRecord, rows: Sequence[MoveRow], failed_rollback: PlanRecord | None = None) -> str:
     """Return one message; empty for a plan that nobody cancelled, or that completed before its cancel.
 
-    `failed_rollback` is the record of the plan's rollback if that was itself cancelled or abandoned.
+    `rows` are the plan's moves. `failed_rollback` is the record of its rollback if that was itself cancelled or
+    abandoned.
     """
     if failed_rollback is not None:
         return f"The rollback of plan {record.digest[:12]} was itself ended: {failed_rollback.reason}"
@@ -232,6 +238,8 @@ def what_became(record: PlanRecord, failed_rollback: PlanRecord | None = None) -
         return f"{told}, and rolled back by plan {back}: everything is as it was before."
     if record.not_taken_back is not None:
         return f"{told}, and taken back by plan {back}, but for {record.not_taken_back} partitions."
-    if asked is not None and asked.scope == "plan":
-        return f"{told}; what had arrived is still to be taken back."
-    return f"{told}; what had arrived stays."
+    arrived = sum(row.state is MoveState.COMPLETED for row in rows)
+    if not arrived:
+        return f"{told}; none of its {len(rows)} partitions had arrived."
+    stays = "are still to be taken back" if asked is not None and asked.scope == "plan" else "stay"
+    return f"{told}; {arrived} of {len(rows)} partitions had arrived, and {stays}."

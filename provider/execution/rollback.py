@@ -12,6 +12,7 @@ from kafka_steward.assignment import Operation
 from kafka_steward.errors import PlanError, SlotTaken
 from kafka_steward.execution.lifecycle import current_slot_owner, release_slot
 from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.execution.progress import what_became
 from kafka_steward.execution.recovery import RollbackMoves, plan_rollback
 from kafka_steward.execution.visibility import with_hidden
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, Code
@@ -131,6 +132,11 @@ def unsuccessful_rollback(journal: Journal, digest: str) -> PlanRecord | None:
     if rollback is None or not rollback.status.finished or rollback.status is PlanStatus.COMPLETED:
         return None
     return rollback
+
+
+def cancel_outcome(journal: Journal, record: PlanRecord) -> str:
+    """Return what became of a plan, as `what_became` does."""
+    return what_became(record, journal.plans.rows(record.digest), unsuccessful_rollback(journal, record.digest))
 
 
 def unfinished_cancels(journal: Journal) -> list[PlanRecord]:

@@ -35,7 +35,6 @@ from kafka_steward.execution.progress import (
     counted_bytes,
     progress_of,
     stalled,
-    what_became,
 )
 from kafka_steward.execution.recovery import (
     EVERY_S,
@@ -47,10 +46,10 @@ from kafka_steward.execution.recovery import (
 )
 from kafka_steward.execution.repair import with_repair
 from kafka_steward.execution.rollback import (
+    cancel_outcome,
     mark_rolled_back,
     publish_rollback,
     rollback_is_open,
-    unsuccessful_rollback,
     what_goes_back,
 )
 from kafka_steward.execution.step import Step, StepResult
@@ -79,20 +78,20 @@ def run_to_end(
     stepper: StepRunner,
     wait: Callable[[float], None],
     *,
-    interval_s: float,
+    interval_s: Callable[[], float],
     report: Callable[[Progress], None] = _ignore,
 ) -> Progress:
-    """Step until the plan has ended or needs a person; return the last progress.
+    """Step until the run is over (`Progress.run_is_over`); return the last progress.
 
-    `report` is called after each step. Between steps, `wait` is called with at most `interval_s` seconds. `wait` may
+    `report` is called after each step. Between steps, `wait` is called with at most `interval_s()` seconds. `wait` may
     raise to stop the loop: the plan stays resumable. Raises the errors of `step`.
     """
     while True:
         progress = stepper.step()
         report(progress)
-        if progress.ended or progress.waits_for_person:
+        if progress.run_is_over:
             return progress
-        wait(progress.pause_s(interval_s))
+        wait(progress.pause_s(interval_s()))
 
 
 #: The beginning of the `detail` of a move that its plan deferred to the next plan.
@@ -185,9 +184,9 @@ class PlanRunner:
             self._consume_cancel_signal()
 
     def _outcome(self, record: PlanRecord) -> Progress:
-        rows = self._journal.plans.rows(self._digest)
-        became = what_became(record, unsuccessful_rollback(self._journal, self._digest))
-        return progress_of(record, rows, sentence=became)
+        return progress_of(
+            record, self._journal.plans.rows(self._digest), sentence=cancel_outcome(self._journal, record)
+        )
 
     def _release_leases(self, record: PlanRecord) -> None:
         """Release throttle leases of brokers that were dead before. The watch releases those that still cannot be."""

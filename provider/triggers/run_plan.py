@@ -119,7 +119,7 @@ class RunPlanTrigger(BaseTrigger):
             failures = 0
             told.report(progress)
             emit_progress(self.conn_id, progress)
-            if progress.ended or progress.waits_for_person or progress.stops:
+            if progress.run_is_over:
                 return progress
             await self._wait(progress.pause_s(interval_s))
 

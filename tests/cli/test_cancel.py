@@ -44,11 +44,12 @@ def test_what_is_pending_is_cancelled(half: Scene, capsys: pytest.CaptureFixture
     assert half.replicas() == [(4, 2, 3), *BEFORE[1:]]
     assert half.plan.status is PlanStatus.CANCELLED
     told = capsys.readouterr()
+    became = f"cancelled by {getuser()} (traffic peak); 1 of 4 partitions had arrived, and stay"
     assert told.out.splitlines() == [
         "t-1: [2, 4, 1] back to [2, 3, 1]",
         "t-2: [4, 1, 2] back to [3, 1, 2]",
         "t-3: [3, 4, 2] back to [1, 3, 2]",
-        f"Plan {half.plan.digest[:12]} was cancelled by {getuser()} (traffic peak); what had arrived stays.",
+        f"Plan {half.plan.digest[:12]} was {became}.",
     ]
     assert f"\n  airflow kafka-steward cancel {half.plan.digest[:12]} --scope plan --cluster {CLUSTER}" in told.err
 
@@ -211,8 +212,9 @@ def test_all_cancels_every_plan_and_what_others_have_in_flight(half: Scene, caps
     assert (half.replicas("u"), half.simulator.reassignments()) == ([(1, 2)], {})
     told = capsys.readouterr().out.splitlines()
     assert told[0] == "u-0, which someone else was reassigning to [4, 3], is back at [1, 2]."
-    for plan in (first[:12], "e" * 12):
-        assert f"Plan {plan} was cancelled by {getuser()} (fire); what had arrived stays." in told
+    by = f"was cancelled by {getuser()} (fire);"
+    assert f"Plan {first[:12]} {by} 1 of 4 partitions had arrived, and stay." in told
+    assert f"Plan {'e' * 12} {by} none of its 1 partitions had arrived." in told
     assert {each.status for each in half.journal.plans.latest(5)} == {PlanStatus.CANCELLED}
     (entry,) = [row.entry for row in half.journal.audit.rows(action=Action.CANCEL) if row.entry.topic == "u"]
     assert entry.reason == "someone else's reassignment: fire"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from getpass import getuser
+
 import pytest
 
 from kafka_steward.assignment import TopicPartition
@@ -44,7 +46,7 @@ def test_all_that_is_pending_goes_back_and_is_named(sandbox: Sandbox, connect: C
         assert done.stdout.splitlines() == [
             f"{theirs}-1, which someone else was reassigning to [4, 1, 3], is back at {kept}.",
             f"{ours}-0: [4, 2, 3] back to [1, 2, 3]",
-            f"Plan {digest[:12]} is cancelled: 0 of 1 partitions moved, 1 dropped.",
+            f"Plan {digest[:12]} was cancelled by {getuser()} (fire); none of its 1 partitions had arrived.",
         ]
         assert not opened.cluster.reassignments()
         _throttle(opened.cluster, theirs, None)

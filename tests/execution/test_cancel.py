@@ -56,7 +56,8 @@ def test_what_is_pending_is_cancelled_and_exactly_as_it_was(world: World) -> Non
     assert world.journal.slot.owner() is None
     assert world.journal.tree.get("/admin/cancel_reassignment_in_progress") is None
     assert world.row("t-3").detail == "cancelled: too slow"
-    assert progress.sentence == f"Plan {world.digest[:12]} was cancelled by ada (too slow); what had arrived stays."
+    became = f"Plan {world.digest[:12]} was cancelled by ada (too slow); 1 of 4 partitions had arrived, and stay."
+    assert progress.sentence == became
     record = world.journal.plans.get(world.digest)
     assert record is not None
     assert "is cancelled: 1 of 4 partitions moved, 3 dropped" in record.reason

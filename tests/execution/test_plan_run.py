@@ -14,6 +14,7 @@ from kafka_steward.execution.rollback import unfinished_cancels
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.kip_documents import CancelRequest
+from kafka_steward.journal.moves import MoveRow, MoveState
 from kafka_steward.journal.records import PlanRecord, PlanStatus
 from kafka_steward.settings import Settings
 from tests.cancelling import CancelRunner
@@ -64,7 +65,7 @@ def test_a_cancel_ends_it_and_says_who_and_why(world: World) -> None:
     ask(world, "pending")
     progress = to_the_end(world, run(world))
     assert progress.status is PlanStatus.CANCELLED
-    told = f"Plan {world.digest[:12]} was cancelled by ann (wrong racks); what had arrived stays."
+    told = f"Plan {world.digest[:12]} was cancelled by ann (wrong racks); 1 of 2 partitions had arrived, and stay."
     assert progress.sentence == told
 
 
@@ -105,14 +106,29 @@ def test_a_rollback_that_left_something_alone_says_so(world: World) -> None:
     [
         ({"status": PlanStatus.COMPLETED}, ""),
         ({"status": PlanStatus.ABANDONED}, ""),
-        ({"cancel": None}, "Plan dddddddddddd was cancelled; what had arrived stays."),
-        ({"cancel": CancelRequest(reason="why")}, "Plan dddddddddddd was cancelled (why); what had arrived stays."),
+        ({"cancel": None}, "Plan dddddddddddd was cancelled; 1 of 2 partitions had arrived, and stay."),
+        (
+            {"cancel": CancelRequest(reason="why")},
+            "Plan dddddddddddd was cancelled (why); 1 of 2 partitions had arrived, and stay.",
+        ),
         (
             {"cancel": CancelRequest(scope="plan", person="ann")},
-            "Plan dddddddddddd was cancelled by ann; what had arrived is still to be taken back.",
+            "Plan dddddddddddd was cancelled by ann; 1 of 2 partitions had arrived, and are still to be taken back.",
         ),
     ],
 )
 def test_what_became_of_a_plan(record: dict[str, Any], told: str) -> None:
     made = PlanRecord("d" * 64, "one", "apply", status=PlanStatus.CANCELLED)
-    assert what_became(replace(made, **record)) == told
+    rows = [
+        MoveRow(move("t-0", "123", "423"), MoveState.COMPLETED),
+        MoveRow(move("t-1", "231", "431", position=1), MoveState.DROPPED),
+    ]
+    assert what_became(replace(made, **record), rows) == told
+
+
+def test_of_a_plan_whose_rollback_was_ended_itself_it_says_so() -> None:
+    made = PlanRecord("d" * 64, "one", "apply", status=PlanStatus.COMPLETED)
+    rollback = PlanRecord("e" * 64, "one", "rollback", status=PlanStatus.CANCELLED, reason="Someone wants it so.")
+    assert what_became(made, [], rollback) == (
+        "The rollback of plan dddddddddddd was itself ended: Someone wants it so."
+    )

@@ -200,7 +200,7 @@ def test_the_loop_waits_between_steps_and_reports_each(simulator: Simulator) -> 
         waits.append(seconds)
         simulator.tick()
 
-    progress = run_to_end(world.runner, wait, interval_s=2, report=lambda each: told.append(each.sentence))
+    progress = run_to_end(world.runner, wait, interval_s=lambda: 2, report=lambda each: told.append(each.sentence))
     assert progress.ended
     assert len(waits) == len(told) - 1
     assert set(waits) == {2.0}, "nothing waits for a place"
@@ -215,6 +215,6 @@ def test_the_loop_hurries_while_places_fall_free(simulator: Simulator) -> None:
         waits.append(seconds)
         simulator.tick()
 
-    assert run_to_end(world.runner, wait, interval_s=2).ended
+    assert run_to_end(world.runner, wait, interval_s=lambda: 2).ended
     assert waits[:4] == [0.5] * 4
     assert waits[-1] == 2

@@ -57,7 +57,7 @@ def finished(world: World, stepper: CancelRunner, *, steps: int = 60) -> Progres
         next(left)
         world.simulator.tick()
 
-    progress = run_to_end(stepper, wait, interval_s=1)
+    progress = run_to_end(stepper, wait, interval_s=lambda: 1)
     assert progress.ended, progress
     return progress
 

@@ -12,7 +12,6 @@ from kafka_steward.errors import WrongJournal
 from kafka_steward.hooks.context import hook_of
 from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.triggers.run_plan import RunPlanTrigger
-from kafka_steward.triggers.undo_plan import UndoPlanTrigger
 from kafka_steward.triggers.wait import WaitTrigger
 from kafka_steward.triggers.worker import ClusterWorker
 from tests.airflow_home import Connect, context
@@ -72,7 +71,6 @@ def test_a_trigger_opens_the_journal_of_its_task_or_none(monkeypatch: pytest.Mon
     monkeypatch.setattr(StewardHook, "open", open_and_fail)
     triggers: list[RunPlanTrigger | WaitTrigger] = [
         RunPlanTrigger("kafka", "aa", journal=ELSEWHERE),
-        UndoPlanTrigger("kafka", "aa", journal=ELSEWHERE),
         WaitTrigger("kafka", "ready", journal=ELSEWHERE),
     ]
 
@@ -83,4 +81,4 @@ def test_a_trigger_opens_the_journal_of_its_task_or_none(monkeypatch: pytest.Mon
 
     for trigger in triggers:
         asyncio.run(connect(type(trigger)(**trigger.serialize()[1])._thread))
-    assert opened == [ELSEWHERE] * 3
+    assert opened == [ELSEWHERE] * 2

@@ -73,7 +73,7 @@ def test_a_plan_is_cancelled_in_the_middle_and_rolled_back(
     assert time.monotonic() - began < 30
     eventually(lambda: verify_as_before(cluster, journal, digest), within=30)
     undo = CancelRunner(*asked, scope="plan", reason="a test")
-    assert to_the_end(undo).status is PlanStatus.COMPLETED
+    assert to_the_end(undo).status is PlanStatus.ROLLED_BACK
     assert undo.left_alone == ()
 
     expected = [",".join(map(str, replicas)) for replicas in BEFORE.values()]

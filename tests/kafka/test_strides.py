@@ -52,7 +52,7 @@ def test_two_new_replicas_come_one_after_the_other_and_go_back_so(
     assert progress.status is PlanStatus.COMPLETED
     eventually(lambda: is_at(cluster, topic, (3, 4)))
     undo = CancelRunner(cluster, journal, progress.digest, ONE, WHO, scope="plan", reason="a test")
-    assert to_the_end(undo).status is PlanStatus.COMPLETED
+    assert to_the_end(undo).status is PlanStatus.ROLLED_BACK
     eventually(lambda: verify_as_before(cluster, journal, progress.digest), within=30)
     rows = [row.entry for row in journal.audit.rows(action=Action.SUBMIT)]
     assert [(row.before, row.after) for row in rows] == [

@@ -72,7 +72,8 @@ def test_the_report_at_the_end(
     opened = SimpleNamespace(
         cluster=SimpleNamespace(snapshot=lambda: snapshot),
         journal=SimpleNamespace(
-            audit=SimpleNamespace(rows=lambda **_: []), plans=SimpleNamespace(get=lambda _: record)
+            audit=SimpleNamespace(rows=lambda **_: []),
+            plans=SimpleNamespace(get=lambda _: record, rows=lambda _: []),
         ),
     )
     monkeypatch.setattr(StewardHook, "open", lambda _: nullcontext(opened))
@@ -82,7 +83,8 @@ def test_the_report_at_the_end(
         on_healed=people, on_not_healable=people,
     )  # fmt: skip
     facts = report.execute(context())
-    begins = "Not all of broker 3 was healed. Plan 3f2a was cancelled by ann (not now); what had arrived stays."
+    became = "Plan 3f2a was cancelled by ann (not now); none of its 0 partitions had arrived."
+    begins = f"Not all of broker 3 was healed. {became}"
     assert facts["sentence"].startswith(begins if cancelled else "Healed broker 3: 6 replicas of 5 partitions moved. ")
     assert facts["sentence"].endswith(end)
     assert people.events == [event]
