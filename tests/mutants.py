@@ -37,8 +37,10 @@ _OUTCOMES = {0: "survived", 33: "survived", 5: "survived", 1: "killed", 3: "kill
 _OUTCOMES |= {36: "timed out", 152: "timed out", 255: "timed out", -9: "timed out"}
 _PYTEST = ("--quick", "--every-case", "-p", "no:cacheprovider", "-p", "tests.mutants")
 _COLUMNS = ("tried", "killed", "survived", "timed out")
-#: A quoted sentence: its words are tested where they matter, not letter by letter.
-_SENTENCE = re.compile(r"""(["'])(?:(?!\1).)*\s(?:(?!\1).)*\1""")
+#: A quoted text. Where it holds a space it is a sentence: its words are tested where they matter, not letter by letter.
+_QUOTED = re.compile(r"""\"{3}.*?\"{3}|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'""", re.DOTALL)
+#: Whether `zip` asserts that both sides have one length: they have, by construction, and no test can make it otherwise.
+_STRICT = re.compile(r"\s*strict=\w+\s*")
 
 
 @dataclass(frozen=True)
@@ -58,13 +60,20 @@ class Mutant:
         return str(self.file), self.function, "\n".join(changed)
 
     @property
-    def is_in_words(self) -> bool:
-        return _SENTENCE.sub("", self.before) == _SENTENCE.sub("", self.after)
+    def is_of_no_interest(self) -> bool:
+        """Whether it changes words that are for people, or an assertion about our own code."""
+        return _essence(self.before) == _essence(self.after)
 
     @property
     def rank(self) -> str:
         """As good as chance, and the same as long as the function is."""
         return sha256("\n".join(self.key).encode()).hexdigest()
+
+
+def _essence(code: str) -> list[str]:
+    """The code without its sentences, and without a word on how strict a `zip` is."""
+    code = _QUOTED.sub(lambda found: "" if re.search(r"\s", found[0]) else found[0], code)
+    return _STRICT.sub("", code).split()
 
 
 @dataclass(frozen=True)
@@ -132,13 +141,14 @@ def _why_failed(new: int, stale: int) -> str | None:
 
 
 def _missing(part: Part) -> list[str]:
-    """The tests that the part leaves out and that are there no more: one that was renamed would end the run midway."""
+    """The tests and files that the part leaves out and that are there no more: renamed, they would be tried."""
     places = (name.partition("::")[::2] for name in part.without_tests)
-    return [
+    tests = [
         f"{file}::{function}"
         for file, function in places
         if not (_ROOT / file).exists() or f"def {function}" not in (_ROOT / file).read_text()
     ]
+    return [*tests, *(pattern for pattern in part.without_files if not any(_ROOT.glob(pattern)))]
 
 
 def _settings() -> Mapping[str, Any]:
@@ -150,7 +160,7 @@ def _tried(part: Part, files: Sequence[Path], sample: int | None, processes: int
         place = Path(name) / "repository"
         _copy(place, part, [_installed(file) for file in files])
         os.chdir(place)  # mutmut reads its settings where it is imported
-        mutants = [mutant for file in files for mutant in _mutants(file) if not mutant.is_in_words]
+        mutants = [mutant for file in files for mutant in _mutants(file) if not mutant.is_of_no_interest]
         chosen = sorted(mutants, key=lambda mutant: mutant.rank)[:sample]
         started = time.monotonic()
         _run(chosen, processes)

@@ -6,7 +6,8 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import psycopg
 import pytest
@@ -177,7 +178,7 @@ def connection_arguments(url: str, monkeypatch: pytest.MonkeyPatch) -> Mapping[s
     return asked
 
 
-@pytest.mark.parametrize("scheme", ["postgresql://", "postgres://", "postgresql+psycopg://"])
+@pytest.mark.parametrize("scheme", ["postgresql://", "postgres://", "postgresql+psycopg2://", "postgresql+psycopg://"])
 def test_postgresql_ends_a_statement_after_a_quarter_of_a_minute_and_what_was_stopped_in_the_middle_after_one(
     scheme: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -195,6 +196,36 @@ def test_postgresql_ends_a_statement_after_a_quarter_of_a_minute_and_what_was_st
         "statement_timeout=15s",
         "idle_in_transaction_session_timeout=60s",
     ]
+
+
+def test_on_postgresql_a_writer_locks_the_row_of_its_own_cluster_alone() -> None:
+    statements: list[Any] = []
+
+    class Connection:
+        dialect = postgresql.dialect()  # type: ignore[no-untyped-call]
+
+        def execute(self, statement: Any) -> Any:
+            statements.append(statement)
+            return SimpleNamespace(first=lambda: None)
+
+    database = Database(sa.create_engine("sqlite://"), "one", "host")
+    database._exclude_writers(cast("Any", Connection()))
+    (statement,) = statements
+    text = str(statement.compile(dialect=Connection.dialect, compile_kwargs={"literal_binds": True}))
+    assert "cluster_id = 'one'" in text
+    assert "FOR UPDATE" in text
+
+
+def test_a_user_that_may_make_no_tables_is_told_which_was_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = RuntimeError("permission denied for schema public")
+    refused.sqlstate = "42501"  # type: ignore[attr-defined]
+
+    def upgrade(_: sa.Engine) -> None:
+        raise sa.exc.ProgrammingError("CREATE TABLE steward_node", {}, refused)
+
+    monkeypatch.setattr(engine, "upgrade", upgrade)
+    with pytest.raises(JournalError, match="refused a statement: permission denied for schema public; its tables"):
+        engine._upgrade(sa.create_engine("sqlite://"))
 
 
 def test_postgresqls_errors_show_no_values() -> None:

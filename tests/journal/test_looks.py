@@ -35,6 +35,17 @@ def test_each_kind_of_look_and_each_host_has_a_row(fresh_url: str, cluster_id: s
         assert looks_of(another).rows() == []
 
 
+def test_the_newest_look_is_the_first_row(sqlite_url: str, cluster_id: str) -> None:
+    with open_journal(sqlite_url, cluster_id) as journal:
+        for kind in ("failures", "documents"):
+            last_ms = journal.now_ms()
+            while journal.now_ms() <= last_ms:
+                pass
+            journal.note_look(kind)
+        assert [row["kind"] for row in looks_of(journal).rows()] == ["documents", "failures"]
+        assert [row["kind"] for row in looks_of(journal).rows()] == ["documents", "failures"]
+
+
 def test_a_row_moves_on_though_not_with_every_look(sqlite_url: str, cluster_id: str) -> None:
     seconds = 100.0
     with open_journal(sqlite_url, cluster_id) as journal:

@@ -176,6 +176,12 @@ def test_documents_wait_while_a_plan_of_a_dag_has_the_cluster_and_only_then() ->
     assert blocked_reason(yard.journal, read(yard)) == ""
 
 
+def test_before_it_is_read_no_plan_keeps_a_document_waiting() -> None:
+    yard = Yard()
+    yard.journal.slot.take("d" * 64)
+    assert blocked_reason(yard.journal, DocumentPlans(yard.journal)) == ""
+
+
 def test_documents_wait_while_eight_plans_of_theirs_are_under_way() -> None:
     yard = Yard()
     for number in range(8):

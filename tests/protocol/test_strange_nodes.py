@@ -159,3 +159,17 @@ def test_what_is_moved_aside_is_recorded_as_the_work_of_the_watch() -> None:
     (sentence,) = yard.look().sentences
     (row,) = yard.journal.audit.rows()
     assert (row.entry.action, row.entry.reason, row.entry.who) == (Action.REPAIR, sentence, WATCH)
+
+
+def test_the_documents_are_swept_by_the_first_look_and_then_twice_a_minute() -> None:
+    yard = Yard()
+    for path, seconds in (("/admin/failed_brokers/foo", 0), ("/admin/failed_brokers/bar", 30)):
+        yard.journal.tree.create(path, "{}")
+        if seconds:
+            yard.simulator.tick(seconds - 1)
+            yard.look()
+            assert yard.journal.tree.get(path) is not None
+            yard.simulator.tick(1)
+        yard.look()
+        assert yard.journal.tree.get(path) is None
+        assert (path, "{}") in yard.quarantined()
