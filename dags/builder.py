@@ -18,9 +18,8 @@ from kafka_steward.operators.notify import Notifiers, as_notifiers
 from kafka_steward.operators.outcome import ReportPlanOperator, ShowPlanOperator
 from kafka_steward.operators.plan import PlanReassignmentOperator
 from kafka_steward.operators.submit import SubmitReassignmentOperator
-from kafka_steward.provider_info import SETTINGS
 from kafka_steward.sensors.replication import IsrCatchUpSensor
-from kafka_steward.settings import Settings
+from kafka_steward.settings import SETTINGS, Settings
 from kafka_steward.triggers.watch import EVENTS, WatchTrigger
 
 __all__ = ["DEFAULT_CONN_ID", "Workflow", "asset_of"]

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import Field, fields
 from typing import Any
 
 from airflow.sdk import Param
 from airflow.sdk.exceptions import AirflowException
 
 from kafka_steward.errors import SettingError
-from kafka_steward.provider_info import SETTINGS
-from kafka_steward.settings import Settings
+from kafka_steward.settings import SETTINGS, Setting
 
 __all__ = [
     "apply_params",
@@ -25,23 +23,6 @@ __all__ = [
 
 #: The title of the form's second part.
 SECTION = "Settings (empty: as configured)"
-_TYPES = {"float": "number", "integer": "integer", "boolean": "boolean", "string": "string"}
-#: Settings read by the watch, which a run cannot change, or by maintenance of the journal.
-_NOT_OF_A_RUN = frozenset(
-    {
-        "heal_failure_interval",
-        "heal_fast_detection",
-        "heal_retry_interval",
-        "watch_interval",
-        "foreign_while_disabled",
-        "submission",
-        "abandoned_after",
-        "enable_under_replicated_topic_creation",
-        "health_interval",
-        "health_retention",
-        "plan_retention",
-    }
-)
 #: Heal, fill and cancel ignore the maintenance window.
 _WINDOW = frozenset({"maintenance_window", "maintenance_timezone"})
 _BROKER_IDS: dict[str, Any] = {"items": {"type": "integer", "minimum": 0}, "uniqueItems": True}
@@ -263,15 +244,16 @@ def _with_values(form: Mapping[str, Param], given: Mapping[str, Any]) -> dict[st
 
 def setting_params(settings: Mapping[str, Any], *, without: Collection[str] = ()) -> dict[str, Param]:
     """Return one Param for each setting that a run can override; `settings` are the DAG author's values."""
-    knobs = [knob for knob in fields(Settings) if knob.name not in {*_NOT_OF_A_RUN, *without}]
-    return {knob.name: _param(knob, settings.get(knob.name)) for knob in knobs}
+    return {
+        name: _param(setting, settings.get(name))
+        for name, setting in SETTINGS.items()
+        if setting.per_run and name not in without
+    }
 
 
-def _param(knob: Field[Any], value: Any) -> Param:
-    kind, _, description = SETTINGS[knob.name]
-    facts = knob.metadata
-    limits = {"minimum": facts["low"], "maximum": facts["high"], "pattern": facts["pattern"]}
+def _param(setting: Setting, value: Any) -> Param:
+    limits = {"minimum": setting.low, "maximum": setting.high, "pattern": setting.pattern}
     schema: dict[str, Any] = {name: limit for name, limit in limits.items() if limit is not None}
-    if facts["choices"]:
-        schema |= {"enum": [None, *facts["choices"]], "values_display": {"null": "as configured"}}
-    return Param(value, description, type=["null", _TYPES[kind]], section=SECTION, **schema)
+    if setting.choices:
+        schema |= {"enum": [None, *setting.choices], "values_display": {"null": "as configured"}}
+    return Param(value, setting.description, type=["null", setting.json_type], section=SECTION, **schema)

@@ -1,4 +1,6 @@
-"""Every setting, defined once: its name, unit, default and range, and the precedence of its sources.
+"""Every setting, defined once: its name, default, description and range, and the precedence of its sources.
+
+The connection form, the `[kafka_steward]` section and the forms of the DAGs are made from it.
 
 A DAG's parameter overrides the connection's extra, which overrides the `[kafka_steward]` section, which overrides the
 default here. The connection's extra also accepts the KIPs' dotted names (`kafka.heal.chunk.size`).
@@ -14,7 +16,7 @@ from kafka_steward.errors import SettingError
 from kafka_steward.maintenance import PATTERN, window_of
 from kafka_steward.values import finite_number, shown, switch, whole_number
 
-__all__ = ["Settings"]
+__all__ = ["SETTINGS", "Setting", "Settings"]
 
 #: Seconds: ten years; days: a hundred years. Their milliseconds still fit every field that stores a time.
 _LONGEST_S, _LONGEST_DAYS = 315_360_000, 36_500
@@ -24,85 +26,153 @@ _LONG, _INT = 2**63 - 1, 2**31 - 1
 _NEVER = -1
 
 
-def _knob(
-    default: Any,
-    *,
-    low: float | None = None,
-    high: float | None = None,
-    choices: tuple[str, ...] = (),
-    pattern: str | None = None,
-) -> Any:
-    return field(default=default, metadata={"low": low, "high": high, "choices": choices, "pattern": pattern})
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting: its default, its description for forms and pages, the values that it takes.
+
+    `pattern` is checked in forms. With `per_run`, a run of a DAG can override it; the watch and the upkeep of the
+    journal read the others.
+    """
+
+    default: Any
+    description: str
+    low: float | None = None
+    high: float | None = None
+    choices: tuple[str, ...] = ()
+    pattern: str | None = None
+    per_run: bool = True
+
+    @property
+    def json_type(self) -> str:
+        """The type of its values in JSON."""
+        return _JSON_TYPES[type(self.default)]
+
+
+_JSON_TYPES = {bool: "boolean", int: "integer", float: "number", str: "string"}
+
+
+def _setting(default: Any, description: str, **facts: Any) -> Any:
+    return field(default=default, metadata={"setting": Setting(default, description, **facts)})
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     """The settings of one cluster. Construct through `Settings.of`, which validates."""
 
-    #: Seconds a broker must be gone before it counts as failed (KIP-46's kafka.heal.failure.interval); -1: never.
-    heal_failure_interval: float = _knob(1800.0, low=-1, high=_LONGEST_S)
-    #: Partitions in one chunk (KIP-46's kafka.heal.chunk.size).
-    heal_chunk_size: int = _knob(50, low=1, high=5000)
-    #: A broker that disappears without an announcement is due at once (KIP-46, fast detection).
-    heal_fast_detection: bool = _knob(False)
-    #: Replicas in a failed log directory of a live broker are moved to other brokers, as those of a dead broker are.
-    heal_failed_disks: bool = _knob(False)
-    #: Seconds after which an unhandled failure is announced again.
-    heal_retry_interval: float = _knob(600.0, low=1, high=_LONGEST_S)
-    #: More failed brokers than this is an outage: reported, not healed.
-    max_failed_brokers: int = _knob(10, low=1, high=_INT)
-    #: The same as a fraction of the known brokers.
-    max_failed_fraction: float = _knob(0.4, low=0, high=1)
-    #: Bytes per second that reassignment may bring into one broker; 0: no throttle.
-    throttle: int = _knob(50_000_000, low=0, high=_LONG)
-    #: Bytes per second of a broker's network, for `throttle_fraction`; 0: not stated.
-    network_bandwidth: int = _knob(0, low=0, high=_LONG)
-    #: The throttle as a fraction of `network_bandwidth`; 0: use `throttle`. The source with higher precedence wins.
-    throttle_fraction: float = _knob(0.0, low=0, high=1)
-    #: Throttle the leaders' side too, as comparable tools do; this slows ordinary catch-up.
-    throttle_leaders: bool = _knob(False)
-    #: Fraction of the volume of each log directory that must stay free.
-    min_free: float = _knob(0.15, low=0, high=1)
-    #: Replicas that one broker may be receiving at once.
-    max_in_per_broker: int = _knob(5, low=1, high=_INT)
-    #: Replicas that one broker may be sending at once.
-    max_out_per_broker: int = _knob(5, low=1, high=_INT)
-    #: Partitions in flight at once, in the whole cluster.
-    max_in_flight: int = _knob(100, low=1, high=_INT)
-    #: A move that adds several replicas adds one after the other (KIP-236's staggering).
-    one_replica_at_a_time: bool = _knob(False)
-    #: The next move starts when one ends ("sliding"), or when its whole chunk has ended ("chunk", KIP-46).
-    window: str = _knob("sliding", choices=("sliding", "chunk"))
-    #: Seconds to wait between chunks.
-    chunk_pause: float = _knob(0.0, low=0, high=_LONGEST_S)
-    #: Times at which deferrable plans may begin moves, such as "mon-fri 22:00-06:00"; empty: always.
-    maintenance_window: str = _knob("", pattern=PATTERN)
-    #: The time zone of that window.
-    maintenance_timezone: str = _knob("UTC")
-    #: Seconds without progress after which a move counts as stalled.
-    stall_after: float = _knob(600.0, low=1, high=_LONGEST_S)
-    #: Action for a stalled move: keep waiting, cancel only this move, or fail the run, which a retry resumes.
-    when_stalled: str = _knob("fail", choices=("wait", "cancel", "fail"))
-    #: Seconds without a step after which a plan is idle; its throttle leases are released once no move is in flight.
-    abandoned_after: float = _knob(600.0, low=1, high=_LONGEST_S)
-    #: Consecutive failed steps after which a plan is blocked and needs operator action.
-    max_attempts: int = _knob(100, low=1, high=_INT)
-    #: Seconds between two steps of a plan.
-    step_interval: float = _knob(2.0, low=0.1, high=_LONGEST_S)
-    #: Seconds between two polls of the watch.
-    watch_interval: float = _knob(2.0, low=0.1, high=_LONGEST_S)
-    #: Seconds between two health checks of the watch (KIP-352); 0: none.
-    health_interval: float = _knob(60.0, low=0, high=_LONGEST_S)
-    #: Days for which the watch keeps its health measurements, for plots.
-    health_retention: float = _knob(7.0, low=0, high=_LONGEST_DAYS)
-    #: Submission path: the Admin API, or the legacy znode /admin/reassign_partitions ("legacy", ZooKeeper only).
-    submission: str = _knob("admin", choices=("admin", "legacy"))
-    #: Action for an external reassignment that starts while reassignments are disabled (KIP-236).
-    foreign_while_disabled: str = _knob("report", choices=("report", "cancel"))
-    #: Topics are created while fewer brokers than replicas are live (KIP-409); the missing replicas are pending.
-    enable_under_replicated_topic_creation: bool = _knob(False)
-    #: Days for which the rows of a finished plan are kept.
-    plan_retention: float = _knob(30.0, low=0, high=_LONGEST_DAYS)
+    heal_failure_interval: float = _setting(
+        1800.0,
+        "Seconds a broker must be gone to count as failed. -1: nothing is written, nothing heals.",
+        low=-1,
+        high=_LONGEST_S,
+        per_run=False,
+    )
+    heal_chunk_size: int = _setting(50, "Partitions in one chunk of a plan.", low=1, high=5000)
+    heal_fast_detection: bool = _setting(
+        False, "Whether a broker that vanished without announcing it is due at once.", per_run=False
+    )
+    heal_failed_disks: bool = _setting(False, "Whether replicas in failed log directories are healed too.")
+    heal_retry_interval: float = _setting(
+        600.0,
+        "Seconds after which a failure that no plan handles is announced again.",
+        low=1,
+        high=_LONGEST_S,
+        per_run=False,
+    )
+    max_failed_brokers: int = _setting(
+        10, "More failed brokers than this is an outage: reported, not healed.", low=1, high=_INT
+    )
+    max_failed_fraction: float = _setting(
+        0.4, "More than this fraction of the brokers failed is an outage, too.", low=0, high=1
+    )
+    throttle: int = _setting(
+        50_000_000, "Bytes per second that reassignment may bring into a broker. 0: no throttle.", low=0, high=_LONG
+    )
+    network_bandwidth: int = _setting(
+        0, "Bytes per second of a broker's network, for throttle_fraction. 0: not stated.", low=0, high=_LONG
+    )
+    throttle_fraction: float = _setting(
+        0.0, "The throttle as a fraction of network_bandwidth, such as 0.1. 0: as throttle says.", low=0, high=1
+    )
+    throttle_leaders: bool = _setting(False, "Whether the leaders' side is throttled too. It slows ordinary catch-up.")
+    min_free: float = _setting(0.15, "Fraction of each log directory's volume that must stay free.", low=0, high=1)
+    max_in_per_broker: int = _setting(5, "Replicas that one broker may be receiving at once.", low=1, high=_INT)
+    max_out_per_broker: int = _setting(5, "Replicas that one broker may be sending at once.", low=1, high=_INT)
+    max_in_flight: int = _setting(100, "Partitions in flight at once, in the whole cluster.", low=1, high=_INT)
+    one_replica_at_a_time: bool = _setting(
+        False, "Whether a move that adds several replicas to a partition adds one after the other."
+    )
+    window: str = _setting(
+        "sliding",
+        "When the next move starts. sliding: when one ends. chunk: when its whole chunk has.",
+        choices=("sliding", "chunk"),
+    )
+    chunk_pause: float = _setting(0.0, "Seconds to wait between chunks.", low=0, high=_LONGEST_S)
+    maintenance_window: str = _setting(
+        "",
+        "When plans that can wait begin moves, such as mon-fri 22:00-06:00; several with ; between. Empty: always.",
+        pattern=PATTERN,
+    )
+    maintenance_timezone: str = _setting("UTC", "The time zone of the maintenance window, such as Europe/Berlin.")
+    stall_after: float = _setting(
+        600.0, "Seconds without progress after which a move counts as stalled.", low=1, high=_LONGEST_S
+    )
+    when_stalled: str = _setting(
+        "fail",
+        "What becomes of a stalled move. wait: it is waited for. cancel: it alone is cancelled. fail: the run fails.",
+        choices=("wait", "cancel", "fail"),
+    )
+    abandoned_after: float = _setting(
+        600.0,
+        "Seconds after which a plan that nobody steps is idle, and its throttles given back once nothing moves.",
+        low=1,
+        high=_LONGEST_S,
+        per_run=False,
+    )
+    max_attempts: int = _setting(
+        100, "Steps failed in a row after which a plan is stuck and waits for a person.", low=1, high=_INT
+    )
+    step_interval: float = _setting(2.0, "Seconds between two steps of a plan.", low=0.1, high=_LONGEST_S)
+    watch_interval: float = _setting(
+        2.0,
+        "Seconds between two looks of the watch: at most a quarter of Kafka's session time-out.",
+        low=0.1,
+        high=_LONGEST_S,
+        per_run=False,
+    )
+    health_interval: float = _setting(
+        60.0,
+        "Seconds between two looks of the watch at the cluster's health. 0: none.",
+        low=0,
+        high=_LONGEST_S,
+        per_run=False,
+    )
+    health_retention: float = _setting(
+        7.0,
+        "Days that what the watch saw of the cluster's health is kept, for plots.",
+        low=0,
+        high=_LONGEST_DAYS,
+        per_run=False,
+    )
+    submission: str = _setting(
+        "admin",
+        "How moves are submitted: admin, or for old brokers on ZooKeeper legacy, by /admin/reassign_partitions.",
+        choices=("admin", "legacy"),
+        per_run=False,
+    )
+    foreign_while_disabled: str = _setting(
+        "report",
+        "What becomes of a reassignment that others start while reassignments are switched off: report or cancel.",
+        choices=("report", "cancel"),
+        per_run=False,
+    )
+    enable_under_replicated_topic_creation: bool = _setting(
+        False,
+        "Whether topics are created while fewer brokers than replicas are live (KIP-409); the rest is added later.",
+        per_run=False,
+    )
+    plan_retention: float = _setting(
+        30.0, "Days that a finished plan's rows are kept.", low=0, high=_LONGEST_DAYS, per_run=False
+    )
 
     @classmethod
     def of(cls, *sources: Mapping[str, Any]) -> Settings:
@@ -118,7 +188,7 @@ class Settings:
             merged.update(source)
         settings = cls(**{name: _checked(name, value) for name, value in merged.items()})
         window_of(settings.maintenance_window, settings.maintenance_timezone)
-        _refuse_contradictions(settings, {knob.name for knob in fields(cls)})
+        _refuse_contradictions(settings, set(SETTINGS))
         return _throttled(settings)
 
     @classmethod
@@ -131,6 +201,10 @@ class Settings:
         settings = cls(**{name: _checked(name, value) for name, value in given.items()})
         window_of(settings.maintenance_window, settings.maintenance_timezone)
         _refuse_contradictions(settings, set(given))
+
+
+#: Every setting by its name, in the order of the forms.
+SETTINGS: Mapping[str, Setting] = {each.name: each.metadata["setting"] for each in fields(Settings)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,11 +268,10 @@ def _known(source: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises SettingError when `source` sets one by two names, to two values.
     """
-    names = {knob.name for knob in fields(Settings)}
     known: dict[str, Any] = {}
     for key, value in source.items():
         name = key.removeprefix("kafka.").replace(".", "_")
-        if name not in names or value is None:
+        if name not in SETTINGS or value is None:
             continue
         if name in known and known[name] != value:
             raise SettingError(f"The setting {name} is given twice, as {shown(known[name])} and as {shown(value)}.")
@@ -207,9 +280,9 @@ def _known(source: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _checked(name: str, value: Any) -> Any:
-    knob = next(knob for knob in fields(Settings) if knob.name == name)
-    converted = _converted(name, value, type(knob.default))
-    low, high, choices = knob.metadata["low"], knob.metadata["high"], knob.metadata["choices"]
+    setting = SETTINGS[name]
+    converted = _converted(name, value, type(setting.default))
+    low, high, choices = setting.low, setting.high, setting.choices
     if choices and converted not in choices:
         raise SettingError(f"The setting {name} is {shown(value)}; it takes one of {', '.join(choices)}.")
     if low is not None and converted < low:

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kafka_steward.errors import SettingError
 from kafka_steward.settings import Settings
+from tests.settings_page import page
+
+
+def test_the_page_of_settings_is_made_of_the_settings() -> None:
+    written = (Path(__file__).parents[1] / "docs/reference/settings.md").read_text()
+    assert written == page(), "python -m tests.settings_page > docs/reference/settings.md"
 
 
 def test_the_first_source_that_names_a_setting_wins() -> None:

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from kafka_steward.cluster.connection import client_config, is_client_key
 from kafka_steward.errors import SettingError
 from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
-from kafka_steward.settings import Settings
+from kafka_steward.settings import SETTINGS, Settings
 
 #: Keys of the extra that belong to the provider and are not fields of `Settings`.
 _PLACES = ("journal", "workspace", "kafka_conn_id", "cluster_id")
@@ -204,10 +204,9 @@ def _client(given: ConnectionFields) -> dict[str, Any]:
 
 
 def _refuse_unknown(given: ConnectionFields) -> None:
-    settings = {knob.name for knob in fields(Settings)}
     for key in given.extra:
         undotted = key.removeprefix("kafka.").replace(".", "_")
-        if undotted not in settings and key not in (*_PLACES, *_ZOOKEEPER) and not is_client_key(key):
+        if undotted not in SETTINGS and key not in (*_PLACES, *_ZOOKEEPER) and not is_client_key(key):
             raise SettingError(
                 f"The connection {given.conn_id} has {key!r} in its extra, which is neither a setting of Kafka Steward "
                 "nor one of a Kafka client; remove it, or mend its spelling."

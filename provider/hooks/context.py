@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from kafka_steward.settings import Settings
+from kafka_steward.settings import SETTINGS
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 #: Airflow's run types that no user started. A backfill is not one: a user requests it, with their own parameters.
 _UNATTENDED = frozenset({"scheduled", "asset_triggered"})
-_SETTINGS = tuple(knob.name for knob in fields(Settings))
 
 
 def hook_of(operator: Any, context: Context) -> StewardHook:
@@ -45,7 +44,7 @@ def _journal_of(conn_id: str, context: Context) -> Mapping[str, Any] | None:
 def overrides_of(settings: Mapping[str, Any], context: Context) -> dict[str, Any]:
     """Return the operator's settings with this run's parameters merged in, which have precedence."""
     params = context.get("params") or {}
-    by_run = {name: params[name] for name in _SETTINGS if name in params and params[name] is not None}
+    by_run = {name: params[name] for name in SETTINGS if name in params and params[name] is not None}
     return {**settings, **by_run}
 
 

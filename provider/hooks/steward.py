@@ -10,7 +10,7 @@ import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -31,7 +31,7 @@ from kafka_steward.journal.codec import is_text, parse_json
 from kafka_steward.journal.quarantine import quarantine_document
 from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.journal.tree import Node
-from kafka_steward.settings import Settings
+from kafka_steward.settings import SETTINGS, Settings
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
@@ -320,7 +320,7 @@ def _extra(conn_id: str, text: str | None) -> Mapping[str, Any]:
 
 
 def _section() -> dict[str, Any]:
-    names = (*(knob.name for knob in fields(Settings)), "journal", "workspace")
+    names = (*SETTINGS, "journal", "workspace")
     # The output of a command ends with a newline.
     given = {name: (conf.get("kafka_steward", name, fallback=None) or "").strip() for name in names}
     return {name: value for name, value in given.items() if value}

@@ -21,7 +21,7 @@ from airflow.sdk import BaseHook, BaseOperator, BaseSensorOperator
 from airflow.sdk.providers_manager_runtime import ProvidersManagerTaskRuntime
 from airflow.triggers.base import BaseTrigger
 
-from kafka_steward.provider_info import SETTINGS, get_provider_info
+from kafka_steward.provider_info import get_provider_info
 from kafka_steward.settings import Settings
 
 AIRFLOW = Path(airflow.__file__).parent
@@ -70,13 +70,14 @@ def test_every_class_of_its_kind_is_listed() -> None:
 
 
 def test_the_section_has_every_setting_with_its_own_default() -> None:
-    knobs: dict[str, Any] = {knob.name: knob.default for knob in fields(Settings)}
-    assert set(SETTINGS) == set(knobs)
-    told = {name: Settings.of({name: default}) for name, (_, default, _) in SETTINGS.items()}
-    assert {name: getattr(settings, name) for name, settings in told.items()} == knobs
+    options = INFO["config"]["kafka_steward"]["options"]
+    defaults: dict[str, Any] = {each.name: each.default for each in fields(Settings)}
+    assert list(options) == ["journal", "workspace", *defaults]
+    read = {name: getattr(Settings.of({name: options[name]["default"]}), name) for name in defaults}
+    assert read == defaults
     kinds = {float: "float", int: "integer", bool: "boolean", str: "string"}
-    assert {name: kind for name, (kind, _, _) in SETTINGS.items()} == {
-        name: kinds[type(default)] for name, default in knobs.items()
+    assert {name: options[name]["type"] for name in defaults} == {
+        name: kinds[type(default)] for name, default in defaults.items()
     }
 
 

@@ -1,0 +1,40 @@
+"""The text of docs/reference/settings.md: `python -m tests.settings_page > docs/reference/settings.md` writes it."""
+
+from __future__ import annotations
+
+from kafka_steward.settings import SETTINGS, Setting
+
+_HEAD = """# Settings
+
+A parameter of a run overrides the key of this name in the connection's extra, which overrides the section
+`[kafka_steward]` of `airflow.cfg` (or `AIRFLOW__KAFKA_STEWARD__<NAME>`), which overrides the default. KIP-46's dotted
+names are taken, too: `kafka.heal.chunk.size`. The forms of the DAGs have the settings that are marked *run*; the others
+are read by the watch.
+
+| setting | default | takes | of a run | |
+|---|---|---|---|---|
+"""
+
+
+def page() -> str:
+    return _HEAD + "".join(f"{_row(name, setting)}\n" for name, setting in SETTINGS.items())
+
+
+def _row(name: str, setting: Setting) -> str:
+    text = str(setting.default).removesuffix(".0")
+    default = f"`{text.lower() if isinstance(setting.default, bool) else text}`" if text else "empty"
+    cells = (f"`{name}`", default, _values(setting), "run" if setting.per_run else "", setting.description)
+    return f"| {' | '.join(cells)} |"
+
+
+def _values(setting: Setting) -> str:
+    if setting.choices:
+        return ", ".join(f"`{choice}`" for choice in setting.choices)
+    if setting.low is None:
+        return {"boolean": "true or false", "string": "a text"}[setting.json_type]
+    kind = {"integer": "whole numbers", "number": "numbers"}[setting.json_type]
+    return f"{kind} from {setting.low:g} to {setting.high:,}"
+
+
+if __name__ == "__main__":
+    print(page(), end="")
