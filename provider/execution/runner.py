@@ -347,9 +347,10 @@ class PlanRunner:
     ) -> Progress:
         attempts = 0 if stepped.progressed else record.attempts + stepped.no_progress_possible
         status = self._status(record, starting=not why_not or cancelling)
-        track, stuck = self._measure(stepped)
+        now_ms = self._journal.now_ms()
+        track, stuck = self._measure(stepped, now_ms)
         self._stalled = stuck
-        warned = self._warned(stepped, self._throttle(record, cancelling=False) or 0)
+        warned = self._warned(stepped, self._throttle(record, cancelling=False) or 0, now_ms)
         progress = progress_of(
             replace(record, status=status),
             stepped.rows,
@@ -362,7 +363,7 @@ class PlanRunner:
         if warned and not why_not:
             progress = replace(progress, sentence=f"{progress.sentence} {warned}")
         reason = record.reason if why_not else progress.sentence
-        record = self._update(record, fence, status=status, attempts=attempts, reason=reason)
+        record = self._update(record, fence, now_ms=now_ms, status=status, attempts=attempts, reason=reason)
         eager = stepped.progressed and any(row.state is MoveState.WAITING for row in stepped.rows)
         stops = bool(stuck) and self._settings.when_stalled == "fail"
         return replace(progress, status=record.status, eager=eager, stops=stops)
@@ -405,15 +406,14 @@ class PlanRunner:
         record = self._update(record, fence, status=PlanStatus.STUCK, attempts=tries, reason=reason)
         return progress_of(record, self._journal.plans.rows(self._digest))
 
-    def _update(self, record: PlanRecord, fence: Fence, **changes: Any) -> PlanRecord:
+    def _update(self, record: PlanRecord, fence: Fence, *, now_ms: int | None = None, **changes: Any) -> PlanRecord:
         if not self._settle_only:
-            changes["stepped_ms"] = self._journal.now_ms()
+            changes["stepped_ms"] = self._journal.now_ms() if now_ms is None else now_ms
         return self._journal.plans.update(record, fence=fence, **changes)
 
-    def _warned(self, stepped: StepResult, throttle: int) -> str:
+    def _warned(self, stepped: StepResult, throttle: int, now_ms: int) -> str:
         """Return the messages about moves that make no progress, or less than producers make."""
-        settings, now_ms = self._settings, self._journal.now_ms()
-        moves = stepped.in_flight
+        settings, moves = self._settings, stepped.in_flight
         if moves and (not self._looks or now_ms - self._looks[-1].at_ms >= EVERY_S * 1000):
             found = stepped.snapshot.partitions
             leaders = (found[move.topic_partition].leader for move in moves if move.topic_partition in found)
@@ -427,8 +427,7 @@ class PlanRunner:
         behind = falling_behind(self._looks, moves, after_s=settings.stall_after)
         return stall_message(self._stalled, behind, after_s=settings.stall_after, throttle=throttle)
 
-    def _measure(self, stepped: StepResult) -> tuple[TransferRate, tuple[TopicPartition, ...]]:
-        now_ms = self._journal.now_ms()
+    def _measure(self, stepped: StepResult, now_ms: int) -> tuple[TransferRate, tuple[TopicPartition, ...]]:
         done = sum(copied_bytes(row.move) for row in stepped.rows if row.state is MoveState.COMPLETED)
         done += counted_bytes((row.move for row in stepped.in_flight_moves), stepped.arrived)
         self._track = (

@@ -138,7 +138,7 @@ class ThrottleLeases:
         self._with_retries([error for error in answers.values() if not isinstance(error, tolerated)])
 
     def _acquire_entries(self, side: Side, wanted: Mapping[str, frozenset[str]]) -> None:
-        now = self._cluster.topic_configs(list(wanted), [side.replicas_key], own_only=True)
+        now = self._cluster.topic_configs(list(wanted), [side.replicas_key], own_only=True) if wanted else {}
         ours, entries = {}, {}
         for topic in sorted(wanted.keys() & now.keys()):
             had = now[topic].get(side.replicas_key)
@@ -181,7 +181,8 @@ class ThrottleLeases:
             for name, node, borrowed in self._leases("broker", side.rate_key)
             if (broker := paths.broker_of(name)) is not None and (broker, side) not in need.brokers
         }
-        reached = self._cluster.broker_configs(sorted(mine.keys() & live), [side.rate_key], own_only=True)
+        able = sorted(mine.keys() & live)
+        reached = self._cluster.broker_configs(able, [side.rate_key], own_only=True) if able else {}
         changes, before = {}, {}
         for broker, values in reached.items():
             borrowed, now = mine[broker][1], values.get(side.rate_key)
@@ -218,8 +219,9 @@ class ThrottleLeases:
     def _leases(self, kind: str, config: str) -> list[tuple[str, Node, ThrottleLease]]:
         """Return this plan's recorded leases of the setting `config`, each with its broker or topic and its node."""
         found = []
-        for name in filter(is_topic, self._journal.tree.children(paths.leases_of(kind))):
-            node = self._journal.tree.get(paths.lease(kind, name, config))
+        names = [name for name in self._journal.tree.children(paths.leases_of(kind)) if is_topic(name)]
+        nodes = self._journal.tree.read([paths.lease(kind, name, config) for name in names]) if names else []
+        for name, node in zip(names, nodes, strict=True):
             borrowed = None if node is None else ThrottleLease.from_node(node)
             if node is not None and borrowed is not None and self._plan in borrowed.entries:
                 found.append((name, node, borrowed))

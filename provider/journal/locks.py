@@ -253,10 +253,12 @@ class StepLock:
 
     def _last_token(self, node: Node) -> int:
         held = Lock.from_node(node)
-        life_ms = min(held.ttl_ms, DEAD_MS) if held.owner is not None and is_dead(held.owner) else held.ttl_ms
+        if held.owner is None:
+            return held.fencing_token
+        life_ms = min(held.ttl_ms, DEAD_MS) if is_dead(held.owner) else held.ttl_ms
         left_ms = node.modified_ms + life_ms - self._tree.now_ms()
         # An expiry further away than the time to live means that the clock was set back: the lock counts as expired.
-        if held.owner is not None and 0 < left_ms <= 2 * life_ms:
+        if 0 < left_ms <= 2 * life_ms:
             raise LockLost(
                 f"The plan is being stepped by {held.owner}; "
                 f"if that process is dead, another may step in {left_ms / 1000:.0f} s."
