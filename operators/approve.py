@@ -119,8 +119,8 @@ class ApprovePlanOperator(ApprovalOperator):
             return self.execute(context)
         if not approved and name is None:
             reason = f"nobody answered within {self.response_timeout}"
-        told = f"{'Approved' if approved else 'Rejected'} by {name or 'nobody'}{reason and f': {reason}'}"
-        self.log.info("%s", printable(told))
+        message = f"{'Approved' if approved else 'Rejected'} by {name or 'nobody'}{reason and f': {reason}'}"
+        self.log.info("%s", printable(message))
         given = Approval(digest, name, reason or None, _ms(answer["responded_at"]))
         if not approved:
             self._reject(context, given)
@@ -201,8 +201,8 @@ class ApprovePlanOperator(ApprovalOperator):
 
 
 def _answer(given: Approval, *, approved: bool, asked: bool) -> dict[str, Any]:
-    told = {"person": given.person, "reason": given.reason or "", "answered_ms": given.answered_ms}
-    return {"digest": given.plan, "approved": approved, "asked": asked, **told}
+    facts = {"person": given.person, "reason": given.reason or "", "answered_ms": given.answered_ms}
+    return {"digest": given.plan, "approved": approved, "asked": asked, **facts}
 
 
 def _ms(when: datetime | None) -> int | None:

@@ -125,8 +125,8 @@ class CancelReassignmentOperator(PlanExecutionOperator):
         self.log.info("%s", printable(found["sentence"]))
         for kind in ("left_alone", "skipped"):
             for each in found[kind]:
-                told = f"{each['topic']}-{each['partition']}, {kind.replace('_', ' ')}: {each['why']}"
-                self.log.warning("%s", printable(told))
+                message = f"{each['topic']}-{each['partition']}, {kind.replace('_', ' ')}: {each['why']}"
+                self.log.warning("%s", printable(message))
         notify(self.on_cancelled, context, "cancelled", found)
         return found
 

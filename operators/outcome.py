@@ -59,13 +59,13 @@ class ShowPlanOperator(StewardOperator):
         sentence = self._sentence()
         stop = "" if self.plan["partitions"] else "nothing"
         stop = stop or ("dry_run" if self.only_show else "")
-        told = {"sentence": sentence, "stop": stop}
+        facts = {"sentence": sentence, "stop": stop}
         self.log.info("%s", printable(sentence))
         if self.plan["partitions"]:
             self._show()
         if not stop:
-            return told
-        context["ti"].xcom_push("return_value", told)
+            return facts
+        context["ti"].xcom_push("return_value", facts)
         needing = [task for task in self.downstream_list if task.trigger_rule == TriggerRule.ALL_SUCCESS]
         raise DownstreamTasksSkipped(tasks=[task.task_id for task in needing])
 
@@ -74,9 +74,9 @@ class ShowPlanOperator(StewardOperator):
         unplaced = f" {plan['unplaced']} partitions cannot be placed; proof.json says why." if plan["unplaced"] else ""
         if not plan["partitions"]:
             return f"Nothing to do. {plan.get('nothing') or 'The cluster is as it was asked to be.'}{unplaced}"
-        told = f"The plan {plan['digest'][:12]} moves {plan['replicas_moved']} replicas of {plan['partitions']} "
-        told += f"partitions; no plan can move fewer than {plan['lower_bound']}.{unplaced}"
-        return f"Dry run, nothing is submitted. {told} It is at {plan['uri']}." if self.only_show else told
+        message = f"The plan {plan['digest'][:12]} moves {plan['replicas_moved']} replicas of {plan['partitions']} "
+        message += f"partitions; no plan can move fewer than {plan['lower_bound']}.{unplaced}"
+        return f"Dry run, nothing is submitted. {message} It is at {plan['uri']}." if self.only_show else message
 
     def _show(self) -> None:
         from kafka_steward.execution.plan_report import plan_summary
@@ -153,10 +153,12 @@ class ReportPlanOperator(StewardOperator):
                 sentence = f"{became} {outcome.sentence}"
             audit = len(opened.journal.audit.rows(plan=digest))
         emptiness = self._emptiness(opened, complete=status == "completed" and not left)
-        told = " ".join(part for part in (sentence, self._unplaced(), emptiness.sentence if emptiness else "") if part)
+        message = " ".join(
+            part for part in (sentence, self._unplaced(), emptiness.sentence if emptiness else "") if part
+        )
         found = {"not_done": [list(one) for one in left[:_LISTED]], "not_done_count": len(left)}
         empty = None if emptiness is None else emptiness.empty
-        return {"sentence": told, "status": status, **numbers, **found, "empty": empty, "audit": audit}
+        return {"sentence": message, "status": status, **numbers, **found, "empty": empty, "audit": audit}
 
     def _not_submitted(self) -> tuple[str, str]:
         if self.shown["stop"]:

@@ -113,7 +113,7 @@ class ReportFillOperator(StewardOperator):
             record = opened.journal.plans.get(str(self.plan.get("digest")))
             became = "" if record is None else cancel_outcome(opened.journal, record)
         _say(self, judged)
-        settled, dropped = (sum(debt.state.value == what for debt in judged) for what in ("settled", "dropped"))
+        settled, dropped = (sum(pending.state.value == what for pending in judged) for what in ("settled", "dropped"))
         owed = _missing(judged)
         left = f"{owed} replicas are still owed, and are added when brokers join." if owed else "No replica is owed."
         moved, partitions = self.plan.get("replicas_moved"), self.submitted.get("partitions")
@@ -139,11 +139,11 @@ def _settled(opened: ClusterSession, context: Context) -> tuple[Any, list[Pendin
 
 
 def _say(operator: StewardOperator, judged: Sequence[PendingReplica]) -> None:
-    for debt in judged[:_NAMED]:
-        operator.log.info("%s: %s", debt.state.value, printable(debt.sentence))
+    for pending in judged[:_NAMED]:
+        operator.log.info("%s: %s", pending.state.value, printable(pending.sentence))
     if len(judged) > _NAMED:
         operator.log.info("And %d more partitions.", len(judged) - _NAMED)
 
 
 def _missing(judged: Sequence[PendingReplica]) -> int:
-    return sum(debt.missing for debt in judged if not debt.over)
+    return sum(pending.missing for pending in judged if not pending.over)

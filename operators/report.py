@@ -121,22 +121,26 @@ class ReportHealOperator(StewardOperator):
 
 
 def _plan_sentence(plan: Mapping[str, Any]) -> str:
-    told = f"The plan {plan['digest'][:12]} moves {plan['replicas_moved']} replicas of {plan['partitions']} partitions"
-    told += f"; no plan can move fewer than {plan['lower_bound']}."
+    message = (
+        f"The plan {plan['digest'][:12]} moves {plan['replicas_moved']} replicas of {plan['partitions']} partitions"
+    )
+    message += f"; no plan can move fewer than {plan['lower_bound']}."
     if plan["unplaced"]:
-        told += f" {plan['unplaced']} partitions cannot be healed whole; proof.json says why."
-    return told
+        message += f" {plan['unplaced']} partitions cannot be healed whole; proof.json says why."
+    return message
 
 
 def _heal_sentence(facts: Mapping[str, Any], dead: Collection[int], became: str) -> str:
     brokers = ", ".join(str(broker) for broker in facts["brokers"])
-    told = f"Healed broker {brokers}: {facts['replicas_moved']} replicas of {facts['partitions']} partitions moved."
+    message = f"Healed broker {brokers}: {facts['replicas_moved']} replicas of {facts['partitions']} partitions moved."
     if became:
-        told = f"Not all of broker {brokers} was healed. {became}"
+        message = f"Not all of broker {brokers} was healed. {became}"
     elif not facts["under_replicated"] and not facts["left"]:
-        return f"{told} Every partition of the cluster is whole."
-    told += f" {facts['under_replicated']} partitions are still under-replicated, {facts['left']} that this plan left."
-    return f"{told} Dead brokers: {', '.join(str(broker) for broker in sorted(dead)) or 'none'}."
+        return f"{message} Every partition of the cluster is whole."
+    message += (
+        f" {facts['under_replicated']} partitions are still under-replicated, {facts['left']} that this plan left."
+    )
+    return f"{message} Dead brokers: {', '.join(str(broker) for broker in sorted(dead)) or 'none'}."
 
 
 def _dead(snapshot: Snapshot) -> frozenset[int]:

@@ -38,6 +38,24 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--retry-real", action="store_true", help=help_text)
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(_FailureNamer(config), "failure-namer")
+
+
+class _FailureNamer:
+    """Names each failed test at once: the run may go on for half an hour, or never end."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        reporter = self._config.pluginmanager.get_plugin("terminalreporter")
+        if report.failed and reporter is not None:
+            reporter.write_line(f"\nfailed: {report.nodeid} ({report.when}, {report.duration:.0f} s)")
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:

@@ -99,11 +99,11 @@ def bar_text(progress: Progress) -> str:
         parts.append(_bytes_text(progress))
     if progress.eta_s is not None:
         parts.append(f"{_duration(progress.eta_s)} left")
-    told = f"{', '.join(parts)}."
+    message = f"{', '.join(parts)}."
     worth_telling = (
         progress.held or progress.busy or progress.status.waits or progress.stalled or not progress.in_flight
     )
-    return f"{told} {printable(progress.sentence)}" if worth_telling else told
+    return f"{message} {printable(progress.sentence)}" if worth_telling else message
 
 
 def _bytes_text(progress: Progress) -> str:
@@ -111,8 +111,8 @@ def _bytes_text(progress: Progress) -> str:
     while power < len(_UNITS) - 1 and progress.bytes_total >= 1000 ** (power + 1):
         power += 1
     unit = 1000**power
-    told = f"{progress.bytes_done / unit:.1f} of {progress.bytes_total / unit:.1f} {_UNITS[power]}"
-    return f"{told} at {progress.bytes_per_s / 1e6:.1f} MB/s" if progress.bytes_per_s else told
+    message = f"{progress.bytes_done / unit:.1f} of {progress.bytes_total / unit:.1f} {_UNITS[power]}"
+    return f"{message} at {progress.bytes_per_s / 1e6:.1f} MB/s" if progress.bytes_per_s else message
 
 
 def _duration(seconds: float) -> str:
@@ -167,7 +167,7 @@ def with_retries(
 
 
 def run_in_foreground(
-    call: CommandContext, stepper: StepRunner, digest: str, settings: Settings, interrupt: Interrupt
+    call: CommandContext, runner: StepRunner, digest: str, settings: Settings, interrupt: Interrupt
 ) -> Progress:
     """Step until the plan has ended, has stalled, or needs operator action.
 
@@ -175,7 +175,7 @@ def run_in_foreground(
     """
     from kafka_steward.execution.runner import run_to_end
 
-    patient = RetryingRunner(stepper, interrupt.wait)
+    patient = RetryingRunner(runner, interrupt.wait)
     try:
         with followed() as report:
             return run_to_end(patient, interrupt.wait, interval_s=lambda: settings.step_interval, report=report)

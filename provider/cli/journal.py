@@ -77,16 +77,16 @@ def _pair(call: CommandContext) -> Exit:
     with call.hook.journal(call.hook.cluster_id(), compare=False) as journal:
         identity = journal.reunite()
         place = "nowhere" if identity is None else identity.place
-        told = f"The rows and the documents of the journal at {place} were tied together."
+        message = f"The rows and the documents of the journal at {place} were tied together."
         journal.audit.record(
-            AuditRecord(Action.REPAIR, told, after={} if identity is None else identity.to_json(), who=call.who)
+            AuditRecord(Action.REPAIR, message, after={} if identity is None else identity.to_json(), who=call.who)
         )
         missing = [
             record.digest
             for record in journal.plans.unfinished()
             if len(journal.plans.rows_found(record.digest)) != record.partitions
         ]
-    lines = [told, *(f"Rows of plan {digest[:12]} are missing: it is not gone on with." for digest in missing)]
+    lines = [message, *(f"Rows of plan {digest[:12]} are missing: it is not gone on with." for digest in missing)]
     call.out.facts({**({} if identity is None else identity.to_json()), "plans_without_rows": missing}, lines)
     return Exit.UNFINISHED if missing else Exit.DONE
 
@@ -100,9 +100,9 @@ def _copy(call: CommandContext) -> Exit:
         raise RequestError(f"The journal of {source.conn_id} cannot be copied onto itself; name another connection.")
     with source.journal(source.cluster_id()) as old, target.journal(target.cluster_id(), compare=False) as new:
         copied = copy_journal(old, new)
-    told = f"{copied.plans} plans, {copied.documents} documents and {copied.audit_rows} rows of the audit trail"
+    message = f"{copied.plans} plans, {copied.documents} documents and {copied.audit_rows} rows of the audit trail"
     call.out.facts(asdict(copied), [
-        f"Copied {told} that the journal of {target.conn_id} did not have.",
+        f"Copied {message} that the journal of {target.conn_id} did not have.",
         f"From now on only the copy is opened: give {source.conn_id} the journal of {target.conn_id}.",
     ])  # fmt: skip
     return Exit.DONE

@@ -101,8 +101,8 @@ arrived."""
 
 def verbs() -> tuple[ActionCommand, ...]:
     """Return the verbs of this module."""
-    told = "Its digest, or the beginning of it; without: the plan under way, or the last"
-    last = Arg(("plan",), help=told, nargs="?", metavar="PLAN")
+    message = "Its digest, or the beginning of it; without: the plan under way, or the last"
+    last = Arg(("plan",), help=message, nargs="?", metavar="PLAN")
     on = "--cluster kafka_production"
     about = "Say where each partition of a plan is, and give back throttles that ended plans left"
     verified = [f"verify {on}", f"verify 3f2a91c0 {on} --output json"]
@@ -170,8 +170,8 @@ def _settle_throttles(call: CommandContext, opened: ClusterSession) -> tuple[lis
     from kafka_steward.execution.upkeep import plans_with_leases, release_orphaned_throttles
 
     before = plans_with_leases(opened.journal)
-    flying = opened.cluster.reassignments() if before else {}
-    if any(row.topic_partition in flying for plan in before for row in opened.journal.plans.rows_found(plan)):
+    in_flight = opened.cluster.reassignments() if before else {}
+    if any(row.topic_partition in in_flight for plan in before for row in opened.journal.plans.rows_found(plan)):
         return [], before
     try:
         release_orphaned_throttles(opened.cluster, opened.journal, frozenset(opened.cluster.live_brokers()), call.who)

@@ -39,9 +39,9 @@ def _owed(call: CommandContext) -> None:
         snapshot = opened.cluster.snapshot()
         judged = list_pending(opened.journal, snapshot)
         able = sorted(eligible_brokers(judged, snapshot))
-    chosen = [debt for debt in judged if call.arguments.topic in (None, debt.partition.topic)]
-    call.out.rows([_facts(debt) for debt in chosen], _table(chosen))
-    missing = sum(debt.missing for debt in chosen if not debt.over)
+    chosen = [pending for pending in judged if call.arguments.topic in (None, pending.partition.topic)]
+    call.out.rows([_facts(pending) for pending in chosen], _table(chosen))
+    missing = sum(pending.missing for pending in chosen if not pending.over)
     if not missing:
         print_error("No replica is owed.")
     elif able:
@@ -50,14 +50,14 @@ def _owed(call: CommandContext) -> None:
         print_error(f"{missing} replicas are owed, and no live broker can take one; they are added when brokers join.")
 
 
-def _facts(debt: PendingReplica) -> dict[str, Any]:
+def _facts(pending: PendingReplica) -> dict[str, Any]:
     return {
-        **debt.partition._asdict(),
-        "placeholders": list(debt.document.replicas),
-        "replication_factor": debt.document.target_rf,
-        "owed": 0 if debt.over else debt.missing,
-        "standing": debt.state.value,
-        "sentence": debt.sentence,
+        **pending.partition._asdict(),
+        "placeholders": list(pending.document.replicas),
+        "replication_factor": pending.document.target_rf,
+        "owed": 0 if pending.over else pending.missing,
+        "standing": pending.state.value,
+        "sentence": pending.sentence,
     }
 
 
@@ -66,12 +66,12 @@ def _table(judged: Sequence[PendingReplica]) -> Table:
 
     rows: list[tuple[str, ...]] = [
         (
-            str(debt.partition),
-            ", ".join(map(str, debt.document.brokers)),
-            str(0 if debt.over else debt.missing),
-            debt.state.value,
-            debt.sentence,
+            str(pending.partition),
+            ", ".join(map(str, pending.document.brokers)),
+            str(0 if pending.over else pending.missing),
+            pending.state.value,
+            pending.sentence,
         )
-        for debt in judged
+        for pending in judged
     ]
     return Table(_COLUMNS, rows)

@@ -130,9 +130,9 @@ def _watch(call: CommandContext) -> Exit:
         print_error(f"Watching cluster {opened.cluster.cluster_id}.")
         told: set[str] = set()
         while True:
-            looked = with_retries(protocol.poll, interrupt.wait, stays="Ctrl-C stops.")
-            for sentence in looked.sentences:
+            result = with_retries(protocol.poll, interrupt.wait, stays="Ctrl-C stops.")
+            for sentence in result.sentences:
                 if sentence not in told:
                     print(printable(sentence), flush=True)
-            told = set(looked.sentences)
-            interrupt.wait(_POLL_S if looked.pause_s is None else min(_POLL_S, looked.pause_s))
+            told = set(result.sentences)
+            interrupt.wait(_POLL_S if result.pause_s is None else min(_POLL_S, result.pause_s))

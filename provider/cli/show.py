@@ -58,11 +58,11 @@ def move_facts(row: MoveRow) -> dict[str, Any]:
 def audit_facts(row: StoredAuditRecord) -> dict[str, Any]:
     """Return one row of the audit trail, in full, as plain values."""
     entry = row.entry
-    told = ("action", "plan", "chunk", "topic", "partition", "broker", "attempt", "before", "after", "reason")
+    columns = ("action", "plan", "chunk", "topic", "partition", "broker", "attempt", "before", "after", "reason")
     return {
         "when": _time(row.when_ms),
         "completed": _time(row.completed_ms),
-        **{name: getattr(entry, name) for name in told},
+        **{name: getattr(entry, name) for name in columns},
         "action": entry.action.value,
         "code": None if entry.code is None else entry.code.value,
         "outcome": row.outcome.value,
@@ -78,8 +78,8 @@ def opening_facts(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def look_facts(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return the kind, host and time of a watch's last poll of one kind; `seconds` is its age."""
-    told = {"kind": row["kind"], "host": row["host"], "last": _time(row["at_ms"])}
-    return {**told, "seconds": row["age_ms"] / 1000}
+    facts = {"kind": row["kind"], "host": row["host"], "last": _time(row["at_ms"])}
+    return {**facts, "seconds": row["age_ms"] / 1000}
 
 
 def _time(ms: int | None) -> str | None:

@@ -218,10 +218,10 @@ def verb(
     `examples` omit `airflow kafka-steward`. `about` is the verb's line in the list of verbs; `details` follow it in the
     help of the verb.
     """
-    told = f"{about}.\n\n{details}" if details else None
+    message = f"{about}.\n\n{details}" if details else None
     shown = "".join(f"\n  airflow kafka-steward {example}" for example in examples)
     epilog = f"examples:{shown}" if shown else None
-    return ActionCommand(name, about, _Command(act), (*args, _CLUSTER, _OUTPUT, ARG_VERBOSE), told, epilog)
+    return ActionCommand(name, about, _Command(act), (*args, _CLUSTER, _OUTPUT, ARG_VERBOSE), message, epilog)
 
 
 @dataclass(frozen=True)

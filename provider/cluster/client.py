@@ -317,10 +317,10 @@ class KafkaCluster:
             {broker: partial(log_requests.log_dirs_request, partitions) for broker, partitions in held.items()},
             timeout_ms=timeout_ms,
         )
-        told = {broker: answer for broker, answer in answers.items() if not isinstance(answer, ClusterError)}
-        for broker, answer in told.items():
+        answered = {broker: answer for broker, answer in answers.items() if not isinstance(answer, ClusterError)}
+        for broker, answer in answered.items():
             raise_request_error(answer, f"describing the log directories of broker {broker}")
-        return {broker: log_requests.log_dir(answer) for broker, answer in told.items()}
+        return {broker: log_requests.log_dir(answer) for broker, answer in answered.items()}
 
     def _await_metadata_propagation(self) -> None:
         """Wait, before the first snapshot only, until metadata has reached all brokers.

@@ -89,5 +89,5 @@ def log_end_offsets(response: Any) -> dict[TopicPartition, int]:
 def _total(values: Iterable[int | None]) -> int | None:
     """Return the sum; None if a value is unknown, or there are no values."""
     known = list(values)
-    told = [value for value in known if value is not None]
-    return sum(told) if told and len(told) == len(known) else None
+    present = [value for value in known if value is not None]
+    return sum(present) if present and len(present) == len(known) else None

@@ -76,7 +76,7 @@ class MetadataReconciler:
     def on_listed(self, listed: Mapping[TopicPartition, Reassignment], now_s: float) -> None:
         """Record a list of the controller: exactly these reassignments are in flight."""
         self._now_s = now_s
-        self._heard |= {name: (flying, now_s) for name, flying in listed.items()}
+        self._heard |= {name: (in_flight, now_s) for name, in_flight in listed.items()}
         for name in listed.keys() & self._asked.keys():
             asked = self._asked.pop(name)
             if asked.target == listed[name].target:
@@ -100,9 +100,9 @@ class MetadataReconciler:
         self._shown = _metadata_by_topic(partitions)
         return {name: self._reconciled(name, seen, listed.get(name)) for name, seen in partitions.items()}
 
-    def _reconciled(self, name: TopicPartition, seen: Partition, flying: Reassignment | None) -> Partition:
-        if flying is not None:
-            return _in_flight(seen, flying)
+    def _reconciled(self, name: TopicPartition, seen: Partition, in_flight: Reassignment | None) -> Partition:
+        if in_flight is not None:
+            return _in_flight(seen, in_flight)
         asked, heard = self._asked.get(name), self._heard.get(name)
         if asked is not None and asked.target is not None and self._may_be_requested_target(asked.target, asked, seen):
             return seen if asked.target == seen.replicas else _in_flight_to(seen, asked.target)
@@ -140,8 +140,8 @@ def _is_older(seen: Partition, asked: _AcceptedRequest) -> bool:
     return seen.topic_id == asked.topic_id and 0 <= seen.leader_epoch <= asked.epoch
 
 
-def _in_flight(seen: Partition, flying: Reassignment) -> Partition:
-    return replace(seen, replicas=flying.replicas, adding=flying.adding, removing=flying.removing)
+def _in_flight(seen: Partition, in_flight: Reassignment) -> Partition:
+    return replace(seen, replicas=in_flight.replicas, adding=in_flight.adding, removing=in_flight.removing)
 
 
 def _in_flight_to(seen: Partition, target: Assignment) -> Partition:

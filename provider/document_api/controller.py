@@ -112,11 +112,11 @@ class DocumentController:
         self._who = who
         self._zookeeper = zookeeper
         self._plans = DocumentPlans(journal)
-        self._admission = RequestIntake(cluster, journal, settings, who)
-        self._intruders = ExternalReassignmentGuard(
+        self._intake = RequestIntake(cluster, journal, settings, who)
+        self._external = ExternalReassignmentGuard(
             cluster, journal, who, cancel=settings.foreign_while_disabled == "cancel"
         )
-        self._driver = PlanScheduler(cluster, journal, settings, who)
+        self._scheduler = PlanScheduler(cluster, journal, settings, who)
         self._swept_ms: int | None = None
 
     def poll(self) -> PollResult:
@@ -127,136 +127,136 @@ class DocumentController:
         return with_repair(self._journal, self._who, self._poll)
 
     def _poll(self) -> PollResult:
-        looked = PollResult()
+        result = PollResult()
         self._plans.read()
         # The cancel signal first: no plan that is to be cancelled goes on. The steps below leave it to the next poll.
         for part in (self._sweep, self._signal, self._in_flight, self._requests, self._queue, self._others):
-            self._tried(part, looked)
-        return looked
+            self._tried(part, result)
+        return result
 
-    def _tried(self, part: Callable[[PollResult], None], looked: PollResult) -> None:
+    def _tried(self, part: Callable[[PollResult], None], result: PollResult) -> None:
         try:
-            part(looked)
+            part(result)
         except (LockLost, VersionConflict, NodeExists, NodeMissing) as error:
             # Another process does the same work: the next poll detects what remains.
-            looked.sentences.append(str(error))
-            looked.within(SOON_S)
+            result.sentences.append(str(error))
+            result.within(SOON_S)
 
-    def _sweep(self, looked: PollResult) -> None:
+    def _sweep(self, result: PollResult) -> None:
         """Quarantine unreadable documents, once per `SWEEP_MS`; until then all readers skip them."""
         now_ms = self._journal.now_ms()
         if self._swept_ms is None or not 0 <= now_ms - self._swept_ms < SWEEP_MS:
-            looked.sentences += sweep(self._journal, WRITTEN, self._who)
+            result.sentences += sweep(self._journal, WRITTEN, self._who)
             self._swept_ms = now_ms
 
-    def _in_flight(self, looked: PollResult) -> None:
+    def _in_flight(self, result: PollResult) -> None:
         for plan in self._plans.asked:
-            self._driver.step(plan, looked)
+            self._scheduler.step(plan, result)
         # A cancel signal may arrive after it was checked in this poll and be consumed by a step, here or elsewhere.
         if self._plans.rollback_requested():
-            self._driver.find_cancels()
-        self._driver.cancel(looked, stepped=[plan.digest for plan in self._plans.asked])
+            self._scheduler.find_cancels()
+        self._scheduler.cancel(result, stepped=[plan.digest for plan in self._plans.asked])
 
-    def _signal(self, looked: PollResult) -> None:
+    def _signal(self, result: PollResult) -> None:
         if self._journal.tree.get(paths.CANCEL_IN_PROGRESS) is None:
             return
-        self._driver.find_cancels()
+        self._scheduler.find_cancels()
         outcome = consume_cancel_signal(self._cluster, self._journal, self._who)
         if outcome is None:
-            looked.within(SOON_S)
+            result.within(SOON_S)
         else:
-            looked.sentences += outcome.sentences
-            looked.events.add("cancel")
+            result.sentences += outcome.sentences
+            result.events.add("cancel")
 
-    def _requests(self, looked: PollResult) -> None:
-        papers, more = read_requests(self._journal.tree)
-        if not papers:
+    def _requests(self, result: PollResult) -> None:
+        documents, more = read_requests(self._journal.tree)
+        if not documents:
             return
         if more:
-            looked.within(SOON_S)
-        fresh = [paper for paper in papers if not self._plans.knows(paper.document_id)]
-        for paper in papers:
-            if paper not in fresh:
-                remove(self._journal.tree, paper.node)  # its plan is published: a poll crashed before this line
+            result.within(SOON_S)
+        fresh = [document for document in documents if not self._plans.knows(document.document_id)]
+        for document in documents:
+            if document not in fresh:
+                remove(self._journal.tree, document.node)  # its plan is published: a poll crashed before this line
         if fresh:
-            looked.events.add("request")
-            if self._accepted(fresh, looked):
-                for paper in fresh:
-                    remove(self._journal.tree, paper.node)
+            result.events.add("request")
+            if self._accepted(fresh, result):
+                for document in fresh:
+                    remove(self._journal.tree, document.node)
 
-    def _queue(self, looked: PollResult) -> None:
-        paper = read_queue(self._journal.tree)
+    def _queue(self, result: PollResult) -> None:
+        document = read_queue(self._journal.tree)
         # First, because of a re-created queue: partitions that it names again would count as in progress, and would
         # then be removed with the old queue.
-        self._remove_before_start(paper)
-        if paper is not None:
-            fresh = self._fresh(paper)
-            if fresh.requested or paper.parse_error:
-                looked.events.add("request")
-                if not self._accepted([fresh], looked):
+        self._remove_before_start(document)
+        if document is not None:
+            fresh = self._fresh(document)
+            if fresh.requested or document.parse_error:
+                result.events.add("request")
+                if not self._accepted([fresh], result):
                     return
-            if paper.parse_error:
-                remove(self._journal.tree, paper.node)
+            if document.parse_error:
+                remove(self._journal.tree, document.node)
                 return
-            self._shorten(paper)
+            self._shorten(document)
 
-    def _fresh(self, paper: RequestDocument) -> RequestDocument:
+    def _fresh(self, document: RequestDocument) -> RequestDocument:
         """Return the queue without entries that a plan has already: all entries, or those added or changed since."""
-        plans = [plan for plan in self._plans.asked if paper.document_id in plan.sources]
-        if not plans and self._plans.knows(paper.document_id):
-            return replace(paper, requested=())  # its plan has ended, and a poll crashed before it emptied the queue
+        plans = [plan for plan in self._plans.asked if document.document_id in plan.sources]
+        if not plans and self._plans.knows(document.document_id):
+            return replace(document, requested=())  # its plan has ended, and a poll crashed before it emptied the queue
         rows = [row for plan in plans for row in self._journal.plans.rows(plan.digest)]
         known = {(row.topic_partition, row.move.after) for row in rows}
         return replace(
-            paper, requested=[each for each in paper.requested if (each.partition, each.replicas) not in known]
+            document, requested=[each for each in document.requested if (each.partition, each.replicas) not in known]
         )
 
-    def _remove_before_start(self, paper: RequestDocument | None) -> None:
+    def _remove_before_start(self, document: RequestDocument | None) -> None:
         """Drop waiting moves that were removed from the queue or changed there, or whose queue was deleted."""
         for plan in self._plans.asked:
             if not any(each.startswith(f"{paths.REASSIGN_QUEUE}@") for each in plan.sources):
                 continue
-            node = paper.node if paper is not None and paper.document_id in plan.sources else None
+            node = document.node if document is not None and document.document_id in plan.sources else None
             out = removed_before_start(self._journal.plans.rows(plan.digest), node)
             if out:
                 self._withdraw(plan, out)
 
-    def _shorten(self, paper: RequestDocument) -> None:
+    def _shorten(self, document: RequestDocument) -> None:
         """Remove partitions that no longer wait from the queue."""
         waiting = set()
         for plan in self._plans.asked:
-            if paper.document_id in plan.sources:
+            if document.document_id in plan.sources:
                 rows = self._journal.plans.rows(plan.digest)
                 waiting |= {row.topic_partition for row in rows} - no_longer_waiting(rows)
-        remove_started(self._journal.tree, paper.node, waiting)
+        remove_started(self._journal.tree, document.node, waiting)
 
-    def _others(self, looked: PollResult) -> None:
+    def _others(self, result: PollResult) -> None:
         if self._zookeeper:
             under_way = active_reassignments(self._journal, self._plans)
-            looked.sentences += track_legacy_reassignments(
+            result.sentences += track_legacy_reassignments(
                 self._cluster, self._journal, {name: each for name, each in under_way.items() if each.plan is not None}
             )
-        looked.sentences += self._intruders.poll()
-        if self._intruders.restoring:
-            looked.within(SOON_S)
+        result.sentences += self._external.poll()
+        if self._external.restoring:
+            result.within(SOON_S)
 
-    def _accepted(self, papers: Sequence[RequestDocument], looked: PollResult) -> bool:
+    def _accepted(self, documents: Sequence[RequestDocument], result: PollResult) -> bool:
         """Return whether the documents were accepted or finally refused; if they must wait, add a message with why."""
         off = disabled_reason(self._journal.tree)
         why = f"reassignments are switched off {off}" if off else blocked_reason(self._journal, self._plans)
         if why:
-            looked.sentences.append(f"{papers[0].node.path} waits: {why}.")
+            result.sentences.append(f"{documents[0].node.path} waits: {why}.")
             return False
-        admitted = self._admission.accept(papers, self._plans)
-        looked.sentences += admitted.sentences
+        admitted = self._intake.accept(documents, self._plans)
+        result.sentences += admitted.sentences
         if admitted.unfinished:
-            looked.within(SOON_S)
+            result.within(SOON_S)
             return False
         if admitted.plans:
             self._plans.read()
             for plan in self._plans.asked:
                 if plan.digest in admitted.plans:
-                    self._driver.step(plan, looked)
+                    self._scheduler.step(plan, result)
         return True
 
     def _withdraw(self, plan: DocumentPlan, partitions: Collection[TopicPartition]) -> None:

@@ -99,25 +99,27 @@ class ExternalReassignmentGuard:
 
     def _act(self, new: Mapping[TopicPartition, Partition], snapshot: Snapshot) -> list[str]:
         off = disabled_reason(self._journal.tree)
-        told = []
+        messages = []
         for name, partition in new.items():
             rule = cancel_forbidden_reason(_originals(partition), partition, snapshot.live)
             done = "it is left alone" if not self._cancels else f"not cancelled: {rule}" if rule else "it is cancelled"
-            told.append(f"Someone reassigns {name} though reassignments are switched off {off}; {done}.")
-            entry = AuditRecord(Action.EXTERNAL, told[-1], topic=name.topic, partition=name.partition, who=self._who)
+            messages.append(f"Someone reassigns {name} though reassignments are switched off {off}; {done}.")
+            entry = AuditRecord(
+                Action.EXTERNAL, messages[-1], topic=name.topic, partition=name.partition, who=self._who
+            )
             self._journal.audit.record(entry)
         if self._cancels:
             able = {name: _originals(each) for name, each in new.items()}
             self._cancel([name for name in able if not cancel_forbidden_reason(able[name], new[name], snapshot.live)])
-        return told
+        return messages
 
     def _cancel(self, names: Collection[TopicPartition]) -> None:
         reason = "it was started while reassignments are switched off"
         self._orders |= {name: self._at_rest[name] for name in names if name in self._at_rest}
         self._orders_until_ms = self._journal.now_ms() + _LATE_MS
         with self._journal.step_lock() as fence:
-            deeds = AuditedCalls(self._journal.audit, fence)
-            deeds.execute({name: [self._entry(Action.CANCEL, name, reason)] for name in names}, self._cluster.cancel)
+            calls = AuditedCalls(self._journal.audit, fence)
+            calls.execute({name: [self._entry(Action.CANCEL, name, reason)] for name in names}, self._cluster.cancel)
         self._restore()
 
     def _restore(self) -> None:

@@ -36,10 +36,10 @@ class PartialCancel:
     ) -> None:
         self._cluster = cluster
         self._why = why
-        self._ledger = MoveStore(journal, digest, who, fence)
-        self._deeds = AuditedCalls(journal.audit, fence)
+        self._moves = MoveStore(journal, digest, who, fence)
+        self._calls = AuditedCalls(journal.audit, fence)
         self._retraction = Retraction(cluster, journal, digest, who)
-        self._restoring = Restoration(cluster, self._ledger, self._deeds, self._retraction)
+        self._restoring = Restoration(cluster, self._moves, self._calls, self._retraction)
 
     def run(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, str]:
         """Remove partitions from the plan as far as possible now; returns the remaining partitions, and why.
@@ -47,39 +47,39 @@ class PartialCancel:
         Raises ClusterError, JournalError; LockLost when another process took over.
         """
         for _ in range(_ROUNDS):
-            rows = [row for row in self._ledger.rows() if row.topic_partition in partitions and not row.state.settled]
+            rows = [row for row in self._moves.rows() if row.topic_partition in partitions and not row.state.settled]
             if not rows:
                 return {}
             blocked = self._round(rows)
             if blocked:
                 return blocked
-        left = [row for row in self._ledger.rows() if row.topic_partition in partitions and not row.state.settled]
+        left = [row for row in self._moves.rows() if row.topic_partition in partitions and not row.state.settled]
         return {row.topic_partition: "its cancel is under way" for row in left}
 
     def _round(self, rows: Sequence[MoveRow]) -> dict[TopicPartition, str]:
         snapshot = self._cluster.snapshot(sorted({row.move.topic for row in rows}))
         findings = observe_moves(rows, snapshot)
-        self._ledger.settle([each for each in findings if each.standing is not ObservedState.IN_FLIGHT])
+        self._moves.settle([each for each in findings if each.standing is not ObservedState.IN_FLIGHT])
         self._restoring.restore_replica_order(findings)
         self._restoring.propagate_external_cancel(findings)
-        flying = [each for each in findings if each.standing in {ObservedState.IN_FLIGHT, ObservedState.CANCELLING}]
-        blocked = self._cancel(flying, snapshot)
+        in_flight = [each for each in findings if each.standing in {ObservedState.IN_FLIGHT, ObservedState.CANCELLING}]
+        blocked = self._cancel(in_flight, snapshot)
         names = {row.topic_partition for row in rows}
         self._restoring.cancel_between_stages(self._waiting(names), snapshot, self._why, Cause.SUPERSEDED)
         ends = [Decision(row, Event.DROP, self._why, Cause.SUPERSEDED) for row in self._waiting(names)]
         begun = self._restoring.cancel_unacknowledged(ends, snapshot.partitions)
-        self._ledger.decide([each for each in ends if each.row.topic_partition not in begun])
+        self._moves.decide([each for each in ends if each.row.topic_partition not in begun])
         return blocked
 
     def _waiting(self, names: Collection[TopicPartition]) -> list[MoveRow]:
-        return [row for row in self._ledger.rows() if row.topic_partition in names and row.state in OPEN]
+        return [row for row in self._moves.rows() if row.topic_partition in names and row.state in OPEN]
 
     def _cancel(self, findings: Sequence[Observation], snapshot: Snapshot) -> dict[TopicPartition, str]:
         rules = {each.row.topic_partition: _rule(each, snapshot) for each in findings}
         rows = [each.row for each in findings if rules[each.row.topic_partition] is None]
-        self._ledger.cancelling([(row, self._why, Cause.SUPERSEDED) for row in rows])
-        self._deeds.execute(
-            {row.topic_partition: [self._ledger.entry(Action.CANCEL, row, self._why)] for row in rows},
+        self._moves.cancelling([(row, self._why, Cause.SUPERSEDED) for row in rows])
+        self._calls.execute(
+            {row.topic_partition: [self._moves.entry(Action.CANCEL, row, self._why)] for row in rows},
             self._cluster.cancel,
             late=self._retraction.of_late_cancel,
         )

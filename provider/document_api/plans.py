@@ -118,9 +118,9 @@ def publish_document_plan(
     )
     published = journal.plans.publish(record, moves)
     journal.slot.preempt_with(digest)
-    told = {"operation": Operation.APPLY.value, **options}
+    facts = {"operation": Operation.APPLY.value, **options}
     journal.audit.record(
-        AuditRecord(Action.PUBLISH, f"{len(moves)} partitions to move, {reason}", plan=digest, after=told, who=who)
+        AuditRecord(Action.PUBLISH, f"{len(moves)} partitions to move, {reason}", plan=digest, after=facts, who=who)
     )
     return published
 
@@ -160,9 +160,9 @@ class PlanScheduler:
         self._runners: dict[str, PlanRunner] = {}
         self._cancels: set[str] | None = None
 
-    def step(self, plan: DocumentPlan, looked: PollResult) -> None:
+    def step(self, plan: DocumentPlan, result: PollResult) -> None:
         """Step a document plan once. Raises as `PlanRunner.step`."""
-        self._step(plan.digest, looked)
+        self._step(plan.digest, result)
         if plan.legacy:
             flag_legacy(self._journal.tree, plan.digest)
 
@@ -170,7 +170,7 @@ class PlanScheduler:
         """Discard the cached cancels: `cancel` reads the requested ones again."""
         self._cancels = None
 
-    def cancel(self, looked: PollResult, *, stepped: Collection[str]) -> None:
+    def cancel(self, result: PollResult, *, stepped: Collection[str]) -> None:
         """Step each plan with a requested cancel or rollback once, except those `stepped` already.
 
         Raises as `PlanRunner.step`.
@@ -178,10 +178,10 @@ class PlanScheduler:
         if self._cancels is None:
             self._cancels = {record.digest for record in unfinished_cancels(self._journal)}
         for digest in sorted(self._cancels - set(stepped)):
-            if self._step(digest, looked):
+            if self._step(digest, result):
                 self._cancels.discard(digest)
 
-    def _step(self, digest: str, looked: PollResult) -> bool:
+    def _step(self, digest: str, result: PollResult) -> bool:
         """Return whether the plan has ended, and add its message; if it has not, schedule the next step."""
         if digest not in self._runners:
             self._runners[digest] = PlanRunner(
@@ -190,7 +190,7 @@ class PlanScheduler:
         progress = self._runners[digest].step()
         if progress.ended:
             del self._runners[digest]
-            looked.sentences.append(progress.sentence)
+            result.sentences.append(progress.sentence)
             return True
-        looked.within(progress.pause_s(self._settings.step_interval))
+        result.within(progress.pause_s(self._settings.step_interval))
         return False

@@ -49,7 +49,7 @@ class RequestIntake:
         self._settings = settings
         self._who = who
 
-    def accept(self, papers: Sequence[RequestDocument], plans: DocumentPlans) -> IntakeResult:
+    def accept(self, documents: Sequence[RequestDocument], plans: DocumentPlans) -> IntakeResult:
         """Publish plans for the reassignments that these documents request.
 
         The caller deletes the documents, unless the result is `unfinished`.
@@ -57,11 +57,13 @@ class RequestIntake:
         Raises ClusterError, JournalError; LockLost while another process steps a plan that must be superseded.
         """
         admitted = IntakeResult()
-        readable = [paper for paper in papers if not paper.parse_error]
-        for paper in papers:
-            if paper.parse_error:
-                self._refuse_document(paper, admitted)
-        decisions = resolve((asked for paper in readable for asked in paper.requested), self._view(readable, plans))
+        readable = [document for document in documents if not document.parse_error]
+        for document in documents:
+            if document.parse_error:
+                self._refuse_document(document, admitted)
+        decisions = resolve(
+            (asked for document in readable for asked in document.requested), self._view(readable, plans)
+        )
         begun = [each for each in decisions if each.outcome in _BEGINS]
         blocked = self._supersede([each for each in begun if each.outcome is RequestOutcome.SUPERSEDE])
         if blocked:
@@ -74,10 +76,10 @@ class RequestIntake:
         self._publish(begun, readable, admitted)
         return admitted
 
-    def _view(self, papers: Sequence[RequestDocument], plans: DocumentPlans) -> ClusterView:
+    def _view(self, documents: Sequence[RequestDocument], plans: DocumentPlans) -> ClusterView:
         snapshot = self._cluster.snapshot()
         there = {name.topic for name in snapshot.partitions}
-        topics = sorted(there & {asked.partition.topic for paper in papers for asked in paper.requested})
+        topics = sorted(there & {asked.partition.topic for document in documents for asked in document.requested})
         values, refused = self._settings_of(topics)
         min_isr = {topic: int(of[_MIN_ISR]) for topic, of in values.items() if _MIN_ISR in of}
         return ClusterView(snapshot, active_reassignments(self._journal, plans), min_isr, refused)
@@ -119,7 +121,7 @@ class RequestIntake:
             withdrawal = PartialCancel(self._cluster, self._journal, plan, why=why, who=self._who, fence=fence)
             return withdrawal.run([each.asked.partition for each in decisions])
 
-    def _publish(self, begun: Sequence[Decision], papers: Sequence[RequestDocument], admitted: IntakeResult) -> None:
+    def _publish(self, begun: Sequence[Decision], documents: Sequence[RequestDocument], admitted: IntakeResult) -> None:
         if not begun:
             return
         snapshot = self._cluster.snapshot()
@@ -128,7 +130,7 @@ class RequestIntake:
         for each in begun:
             if each.asked.partition not in elsewhere:  # the cancel restored the requested replicas: no move is needed
                 delete_in_flight(self._journal.tree, each.asked.source, [each.asked.partition])
-        by_path = {paper.node.path: paper.document_id for paper in papers}
+        by_path = {document.node.path: document.document_id for document in documents}
         for legacy in (False, True):
             chosen = [each for each in begun if each.asked.legacy is legacy and each.asked.partition in elsewhere]
             if chosen:
@@ -148,13 +150,13 @@ class RequestIntake:
         found = {name: dirs[leader].replica_bytes.get(name) for name, leader in leaders.items() if leader in dirs}
         return {name: size for name, size in found.items() if size is not None}
 
-    def _refuse_document(self, paper: RequestDocument, admitted: IntakeResult) -> None:
-        kept = quarantine_document(self._journal.tree, paper.node, paper.parse_error, None)
+    def _refuse_document(self, document: RequestDocument, admitted: IntakeResult) -> None:
+        kept = quarantine_document(self._journal.tree, document.node, document.parse_error, None)
         where = "" if kept is None else f" What it held is kept at {kept}/text."
-        sentence = f"{paper.node.path} was not carried out: {paper.parse_error}{where}"
-        text = paper.node.data[:2000]
+        sentence = f"{document.node.path} was not carried out: {document.parse_error}{where}"
+        text = document.node.data[:2000]
         self._journal.audit.record(
-            AuditRecord(Action.REQUEST, sentence, before=text, who=self._who), Outcome.REFUSED, paper.parse_error
+            AuditRecord(Action.REQUEST, sentence, before=text, who=self._who), Outcome.REFUSED, document.parse_error
         )
         admitted.sentences.append(sentence)
 

@@ -112,12 +112,12 @@ def _sentence(pending: list[PendingReplica], missing: int, able: frozenset[int])
     if not missing:
         return "No replica is owed."
     partitions = sum(not debt.over for debt in pending)
-    told = f"{missing} replicas of {partitions} partitions are owed"
+    message = f"{missing} replicas of {partitions} partitions are owed"
     if able:
-        return f"{told}; broker {', '.join(map(str, sorted(able)))} can take some."
+        return f"{message}; broker {', '.join(map(str, sorted(able)))} can take some."
     if any(debt.state is PendingState.MOVING for debt in pending):
-        return f"{told}, and some are on their way."
-    return f"{told}; no live broker can take one."
+        return f"{message}, and some are on their way."
+    return f"{message}; no live broker can take one."
 
 
 @dataclass(frozen=True)
@@ -204,9 +204,9 @@ def _empty_brokers(
     brokers: tuple[int, ...], due: tuple[int, ...], snapshot: Snapshot, why: str, now_ms: int
 ) -> EmptyBrokers:
     empty = tuple(broker for broker in brokers if broker not in snapshot.hosting)
-    told = f"Broker {', '.join(map(str, brokers))} has joined." if brokers else "No broker has joined that waits."
-    told += f" The expand waits: {why}." if why else ""
-    return EmptyBrokers(brokers, empty, due, told, now_ms)
+    message = f"Broker {', '.join(map(str, brokers))} has joined." if brokers else "No broker has joined that waits."
+    message += f" The expand waits: {why}." if why else ""
+    return EmptyBrokers(brokers, empty, due, message, now_ms)
 
 
 def _ids(brokers: frozenset[int]) -> tuple[int, ...]:

@@ -95,23 +95,23 @@ def cancel_everything(
     else:
         with journal.step_lock() as own_fence:
             cancelled = cancel(fence=own_fence)
-    told = (*outcome.sentences, *(each.sentence for each in cancelled))
-    return CancelOutcome(outcome.plans, tuple(cancelled), told)
+    messages = (*outcome.sentences, *(each.sentence for each in cancelled))
+    return CancelOutcome(outcome.plans, tuple(cancelled), messages)
 
 
 def pending_plans(journal: Journal) -> list[str]:
     """Return the digests of the plans that have not ended, and of the abandoned plans with moves in flight."""
     unfinished = [record.digest for record in journal.plans.unfinished()]
-    flying = [digest for digest in journal.plans.in_flight() if digest not in unfinished]
-    records = (journal.plans.get(digest) for digest in flying)
+    in_flight = [digest for digest in journal.plans.in_flight() if digest not in unfinished]
+    records = (journal.plans.get(digest) for digest in in_flight)
     return unfinished + [each.digest for each in records if each is not None and each.status is PlanStatus.ABANDONED]
 
 
 def _ask(journal: Journal, plans: Sequence[str], request: CancelRequest, who: Actor) -> CancelOutcome:
     refusals = {digest: _refusal(journal, digest, request, who) for digest in plans}
     reason = _reason(request)
-    told = [refusal or f"Plan {digest[:12]} is cancelled: {reason}." for digest, refusal in refusals.items()]
-    return CancelOutcome(tuple(digest for digest in plans if not refusals[digest]), (), tuple(told))
+    messages = [refusal or f"Plan {digest[:12]} is cancelled: {reason}." for digest, refusal in refusals.items()]
+    return CancelOutcome(tuple(digest for digest in plans if not refusals[digest]), (), tuple(messages))
 
 
 def _refusal(journal: Journal, digest: str, request: CancelRequest, who: Actor) -> str:

@@ -61,7 +61,7 @@ def pause_left_ms(rows: Sequence[MoveRow], *, pause_ms: int, now_ms: int) -> int
 
 def admit_moves(
     waiting: Sequence[Move],
-    flying: Collection[ActiveTransfer],
+    in_flight: Collection[ActiveTransfer],
     caps: ConcurrencyLimits,
     *,
     leaders: Mapping[TopicPartition, int | None],
@@ -75,7 +75,7 @@ def admit_moves(
     `sizes` are the current sizes on the leaders; the planned size replaces a missing one. Pure reorders copy nothing
     and use no capacity.
     """
-    load = _Load.of(flying, rooms, sizes or {})
+    load = _Load.of(in_flight, rooms, sizes or {})
     in_order = sorted(waiting, key=lambda move: (move.chunk, move.position, move.topic_partition))
     return [move for move in in_order if load.admit(move, leaders.get(move.topic_partition), caps)]
 
@@ -94,12 +94,12 @@ class _Load:
     @classmethod
     def of(
         cls,
-        flying: Iterable[ActiveTransfer],
+        in_flight: Iterable[ActiveTransfer],
         rooms: Mapping[int, tuple[Room, ...]],
         sizes: Mapping[TopicPartition, int],
     ) -> _Load:
         load = cls(Counter(), Counter(), 0, dict(rooms), sizes)
-        for flow in flying:
+        for flow in in_flight:
             load.add(flow)
         return load
 

@@ -307,9 +307,9 @@ class Detector:
         An unreadable entry, or one with a time in the future, gets the time at which it was written.
         """
         entries = FAILED_BROKERS.found(self._journal.tree)
-        told = [(each.key[0], each.node, each.document.failure_timestamp_ms) for each in entries]
+        failures = [(each.key[0], each.node, each.document.failure_timestamp_ms) for each in entries]
         # A clock that runs ahead must not delay a failure.
-        return {broker: ms if ms <= now_ms else min(node.created_ms, now_ms) for broker, node, ms in told}
+        return {broker: ms if ms <= now_ms else min(node.created_ms, now_ms) for broker, node, ms in failures}
 
     def _failures(self) -> dict[int, Failure]:
         return {each.key[0]: each.document for each in _FAILED.found(self._journal.tree)}

@@ -98,12 +98,15 @@ def find_external(cluster: ClusterPort, journal: Journal, plans: Iterable[str]) 
     snapshot, noted = cluster.snapshot(), list_in_flight(journal.tree)
     recorded = _recorded(journal, noted)
     ours = _ours(journal, plans, snapshot, noted)
-    flying = {name: each for name, each in snapshot.partitions.items() if each.reassigning and name not in ours}
+    in_flight = {name: each for name, each in snapshot.partitions.items() if each.reassigning and name not in ours}
     # A recorded reassignment that is at rest may have lost its order, if the cancelling process crashed. Its record
     # must be deleted.
-    resting = {name: each for name, each in noted.items() if each.plan is None and name not in flying.keys() | ours}
+    resting = {name: each for name, each in noted.items() if each.plan is None and name not in in_flight.keys() | ours}
     found = [
-        *(ExternalReassignment(name, _target(each), recorded.get(name, _kept(each))) for name, each in flying.items()),
+        *(
+            ExternalReassignment(name, _target(each), recorded.get(name, _kept(each)))
+            for name, each in in_flight.items()
+        ),
         *(ExternalReassignment(name, each.replicas, each.original_replicas) for name, each in resting.items()),
     ]
     return sorted(found, key=lambda each: each.partition)
@@ -154,12 +157,12 @@ class _Cancelling:
         return cancel
 
     def _go_on(self, pending: list[ExternalReassignment], snapshot: Snapshot) -> None:
-        flying = {each.partition: each for each in pending if snapshot.partitions[each.partition].reassigning}
+        in_flight = {each.partition: each for each in pending if snapshot.partitions[each.partition].reassigning}
         whose = f"someone else's reassignment: {self.reason}"
         self.deeds.execute(
-            {name: [self._entry(Action.CANCEL, each, whose)] for name, each in flying.items()}, self.cluster.cancel
+            {name: [self._entry(Action.CANCEL, each, whose)] for name, each in in_flight.items()}, self.cluster.cancel
         )
-        resting = {each.partition: each for each in pending if each.partition not in flying}
+        resting = {each.partition: each for each in pending if each.partition not in in_flight}
         lost = "the cancel lost the order of the replicas"
         self.deeds.execute(
             {name: [self._entry(Action.REORDER, each, lost)] for name, each in resting.items()},

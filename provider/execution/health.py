@@ -91,7 +91,7 @@ def violated_limits(health: Health, limits: Mapping[str, float]) -> list[str]:
 
 def health_sentence(health: Health) -> str:
     """Return the message for the user."""
-    told = f"Of {health.partitions} partitions " + ", ".join(
+    message = f"Of {health.partitions} partitions " + ", ".join(
         [
             _counted(health.under_replicated, "under-replicated"),
             _counted(health.under_min_isr, "under min ISR"),
@@ -100,7 +100,7 @@ def health_sentence(health: Health) -> str:
     )
     gone = f" Broker {', '.join(map(str, health.gone))} is gone." if health.gone else ""
     owed = f" {health.owed} replicas are owed." if health.owed else ""
-    return f"{told}.{_moving(health)}{gone}{_disks(health)}{_hidden(health)}{owed}"
+    return f"{message}.{_moving(health)}{gone}{_disks(health)}{_hidden(health)}{owed}"
 
 
 def _disks(health: Health) -> str:
@@ -115,8 +115,8 @@ def _hidden(health: Health) -> str:
     if not health.hidden_topics:
         return ""
     some = ", ".join(health.hidden_topics[:_NAMED]) + (", …" if len(health.hidden_topics) > _NAMED else "")
-    told = f" {len(health.hidden_topics)} topics are hidden from us ({some})"
-    return f"{told}: grant our principal DESCRIBE on every topic, as docs/permissions.md says."
+    message = f" {len(health.hidden_topics)} topics are hidden from us ({some})"
+    return f"{message}: grant our principal DESCRIBE on every topic, as docs/permissions.md says."
 
 
 def _moving(health: Health) -> str:

@@ -75,29 +75,29 @@ class Retraction:
         Raises the errors of `of_late`.
         """
         open_ones = {move.topic_partition: move for move in late}
-        deeds = AuditedCalls(self.journal.audit, None)
+        calls = AuditedCalls(self.journal.audit, None)
         for round_ in range(_ROUNDS):
             found = self.cluster.snapshot(sorted({name.topic for name in open_ones})).partitions
             if not round_:
                 # Visible or not: an unanswered request may still take effect, but not after this cancel.
                 resting = {name for name, each in found.items() if not each.reassigning}
                 unheard = {name: move for name, move in open_ones.items() if move.before != move.after}
-                self._cancel(deeds, {name: move for name, move in unheard.items() if name in resting})
+                self._cancel(calls, {name: move for name, move in unheard.items() if name in resting})
             over = [name for name, move in open_ones.items() if _is_over(move, found.get(name))]
             delete_in_flight(self.journal.tree, self.plan, over)
             open_ones = {name: move for name, move in open_ones.items() if name not in over}
             if not open_ones:
                 return
-            flying = {name: move for name, move in open_ones.items() if found[name].reassigning}
-            self._cancel(deeds, flying)
-            self._reorder(deeds, {name: move for name, move in open_ones.items() if name not in flying})
+            in_flight = {name: move for name, move in open_ones.items() if found[name].reassigning}
+            self._cancel(calls, in_flight)
+            self._reorder(calls, {name: move for name, move in open_ones.items() if name not in in_flight})
 
-    def _cancel(self, deeds: AuditedCalls, moves: Mapping[TopicPartition, Move]) -> None:
-        deeds.execute({name: [self._entry(Action.CANCEL, move)] for name, move in moves.items()}, self.cluster.cancel)
+    def _cancel(self, calls: AuditedCalls, moves: Mapping[TopicPartition, Move]) -> None:
+        calls.execute({name: [self._entry(Action.CANCEL, move)] for name, move in moves.items()}, self.cluster.cancel)
 
-    def _reorder(self, deeds: AuditedCalls, moves: Mapping[TopicPartition, Move]) -> None:
+    def _reorder(self, calls: AuditedCalls, moves: Mapping[TopicPartition, Move]) -> None:
         entries = {name: [self._entry(Action.REORDER, move)] for name, move in moves.items()}
-        deeds.execute(
+        calls.execute(
             entries, lambda batch: self.cluster.alter({name: moves[name].before for name in batch}, keep_factor=True)
         )
 
@@ -124,8 +124,10 @@ def orphans(journal: Journal, plan: str, found: Mapping[TopicPartition, Partitio
     if record is None or record.status is PlanStatus.ABANDONED or not record.status.finished:
         return []
     noted = {name: each.replicas for name, each in list_in_flight(journal.tree).items() if each.plan == plan}
-    flying = {name: target for name, target in noted.items() if name in found and _is_in_flight_to(found[name], target)}
-    return _unwanted(journal, plan, flying, journal.plans.rows_found(plan))
+    in_flight = {
+        name: target for name, target in noted.items() if name in found and _is_in_flight_to(found[name], target)
+    }
+    return _unwanted(journal, plan, in_flight, journal.plans.rows_found(plan))
 
 
 def _unwanted(

@@ -149,8 +149,8 @@ def _sentence(record: PlanRecord, rows: Sequence[MoveRow], left: int, leased_bro
     }
     parts += [f"{counts[state]} {word}" for state, word in words.items() if counts[state]]
     if left:
-        undoing = record.operation == Operation.ROLLBACK.value
-        parts.append(f"{left} {'left alone' if undoing else 'still without all their replicas'}")
+        rolling_back = record.operation == Operation.ROLLBACK.value
+        parts.append(f"{left} {'left alone' if rolling_back else 'still without all their replicas'}")
     if leased_brokers:
         parts.append(f"the throttle of broker {', '.join(map(str, leased_brokers))} is given back when it returns")
     return f"Plan {record.digest[:12]} is {how}: {', '.join(parts)}."
@@ -284,8 +284,8 @@ def change_throttle(journal: Journal, digest: str, throttle: int, who: Actor, re
 
 def throttle_sentence(record: PlanRecord) -> str:
     """Return the message about the rate that was requested for a plan."""
-    told = f"{record.throttle} bytes per second into one broker" if record.throttle else "no throttle"
-    return f"Plan {record.digest[:12]}: {told}, from its next step on."
+    message = f"{record.throttle} bytes per second into one broker" if record.throttle else "no throttle"
+    return f"Plan {record.digest[:12]}: {message}, from its next step on."
 
 
 def _unfinished(journal: Journal, digest: str) -> PlanRecord:

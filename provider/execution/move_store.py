@@ -128,8 +128,8 @@ class MoveStore:
         """Record that Kafka refused these moves; they may be submitted later."""
         with self._journal.together():
             delete_in_flight(self._journal.tree, self._plan, [row.topic_partition for row in rows])
-            told = {row.topic_partition: why.sentence for row, why in zip(rows, held, strict=True)}
-            self._mark(rows, Event.REFUSE, told, unacknowledged=False)
+            sentences = {row.topic_partition: why.sentence for row, why in zip(rows, held, strict=True)}
+            self._mark(rows, Event.REFUSE, sentences, unacknowledged=False)
 
     def cancelling(self, cancels: Sequence[tuple[MoveRow, str, Cause | None]]) -> None:
         """Record that these moves are about to be cancelled, or rolled back from their `stage`, and the reason.
@@ -175,8 +175,8 @@ class MoveStore:
             return
         taken = [row.topic_partition for row in rows] if standing is ObservedState.TAKEN_OVER else []
         others = self._journal.plans.by_others(self._plan, taken)
-        told = {finding.row.topic_partition: _messages(finding, meaning, others) for finding in findings}
-        self._mark(rows, event, told, cause=CAUSES.get(standing))
+        details = {finding.row.topic_partition: _messages(finding, meaning, others) for finding in findings}
+        self._mark(rows, event, details, cause=CAUSES.get(standing))
 
     def _seen_in_flight(self, findings: Iterable[Observation]) -> None:
         """Mark moves that are seen in flight as accepted, whether or not Kafka's answer arrived.

@@ -251,5 +251,5 @@ def no_progress_possible(rows: Sequence[MoveRow], held: Sequence[Held]) -> bool:
     A move that is held by an operator's choice (`waits_for_people`) makes this False.
     """
     open_moves = sum(row.state in OPEN for row in rows)
-    flying = any(row.state is MoveState.SUBMITTED for row in rows)
-    return not flying and 0 < open_moves == len(held) and not any(each.code.is_operator_choice for each in held)
+    in_flight = any(row.state is MoveState.SUBMITTED for row in rows)
+    return not in_flight and 0 < open_moves == len(held) and not any(each.code.is_operator_choice for each in held)

@@ -98,24 +98,26 @@ def _without_partition(name: TopicPartition, owed: PendingReplicas, age_ms: int,
     return PendingReplica(name, owed, PendingState.DROPPED, f"{name}: its topic was deleted, or never created.")
 
 
-def targets(debts: Iterable[PendingReplica], snapshot: Snapshot) -> dict[TopicPartition, int]:
+def targets(all_pending: Iterable[PendingReplica], snapshot: Snapshot) -> dict[TopicPartition, int]:
     """Return the replication factor that each fillable partition can have now: at most one replica per live broker."""
     most = len(snapshot.live)
-    return {debt.partition: min(most, debt.document.target_rf) for debt in fillable(debts, snapshot)}
+    return {pending.partition: min(most, pending.document.target_rf) for pending in fillable(all_pending, snapshot)}
 
 
-def eligible_brokers(debts: Iterable[PendingReplica], snapshot: Snapshot) -> frozenset[int]:
+def eligible_brokers(all_pending: Iterable[PendingReplica], snapshot: Snapshot) -> frozenset[int]:
     """Return the live brokers that are eligible for a pending replica: they have none of its partition (KIP-409)."""
-    able = (snapshot.live - frozenset(debt.document.brokers) for debt in fillable(debts, snapshot))
+    able = (snapshot.live - frozenset(pending.document.brokers) for pending in fillable(all_pending, snapshot))
     return frozenset(broker for several in able for broker in several)
 
 
-def fillable(debts: Iterable[PendingReplica], snapshot: Snapshot) -> list[PendingReplica]:
+def fillable(all_pending: Iterable[PendingReplica], snapshot: Snapshot) -> list[PendingReplica]:
     """Return the partitions that can be filled now, at least in part.
 
     All their brokers are live, and at least one other live broker has no replica.
     """
     # A move would stall on a dead broker: heal replaces that broker first.
     return [
-        debt for debt in debts if debt.state is PendingState.OPEN and frozenset(debt.document.brokers) < snapshot.live
+        pending
+        for pending in all_pending
+        if pending.state is PendingState.OPEN and frozenset(pending.document.brokers) < snapshot.live
     ]

@@ -24,7 +24,7 @@ _PLANS = 50
 
 def list_pending(journal: Journal, snapshot: Snapshot) -> list[PendingReplica]:
     """Return all pending replicas, evaluated against `snapshot`; unreadable records are left out."""
-    return [debt for _, debt in _evaluated(journal, snapshot)]
+    return [pending for _, pending in _evaluated(journal, snapshot)]
 
 
 def count_pending(tree: Tree) -> int:
@@ -41,13 +41,13 @@ def reconcile_pending(cluster: ClusterPort, journal: Journal, snapshot: Snapshot
     judged = _evaluated(
         journal, with_hidden(cluster, snapshot, {each.key[0] for each in PENDING_REPLICAS.found(journal.tree)})
     )
-    for node, debt in judged:
-        if debt.over and remove(journal.tree, node):
-            action = Action.SETTLE if debt.state is PendingState.SETTLED else Action.DROP
-            journal.audit.record(_entry(action, debt.partition, debt.sentence, who, debt.document))
-        elif debt.document.to_json() != node.data:
-            replace_text(journal.tree, node, debt.document.to_json())
-    return [debt for _, debt in judged]
+    for node, pending in judged:
+        if pending.over and remove(journal.tree, node):
+            action = Action.SETTLE if pending.state is PendingState.SETTLED else Action.DROP
+            journal.audit.record(_entry(action, pending.partition, pending.sentence, who, pending.document))
+        elif pending.document.to_json() != node.data:
+            replace_text(journal.tree, node, pending.document.to_json())
+    return [pending for _, pending in judged]
 
 
 def record_pending(

@@ -175,15 +175,15 @@ class PlanOutcome:
     @property
     def sentence(self) -> str:
         """Return a message: the moves that were done, and those that were not, with the reason."""
-        told = f"{self.moved} partitions were moved"
-        told += f", {self.satisfied} needed nothing any more." if self.satisfied else "."
+        message = f"{self.moved} partitions were moved"
+        message += f", {self.satisfied} needed nothing any more." if self.satisfied else "."
         if not self.not_done:
-            return told
+            return message
         name, why = self.not_done[0]
         more = f" The same or other reasons hold {len(self.not_done) - 1} more back." if len(self.not_done) > 1 else ""
         verb = "partition was" if len(self.not_done) == 1 else "partitions were"
         return (
-            f"{told} {len(self.not_done)} {verb} not moved as approved, and nothing was put in their place: {name}, "
+            f"{message} {len(self.not_done)} {verb} not moved as approved, and nothing was put in their place: {name}, "
             f"{why.rstrip('.')}.{more}"
         )
 

@@ -38,9 +38,9 @@ def load_preflight_inputs(
 ) -> PreflightInputs:
     """Return the preflight inputs for the moves of `rows`. May raise ClusterError, JournalError, LockLost."""
     min_isr = _min_isr(cluster, rows, snapshot, fence)
-    flying = [row for row in rows if row.state is MoveState.SUBMITTED]
+    in_flight = [row for row in rows if row.state is MoveState.SUBMITTED]
     waiting = [row for row in rows if row.state in OPEN]
-    sizes = _sizes(cluster, [*flying, *waiting], snapshot, log_dirs)
+    sizes = _sizes(cluster, [*in_flight, *waiting], snapshot, log_dirs)
     receiving = frozenset(broker for row in waiting for broker in row.move.adding)
     return PreflightInputs(
         snapshot,
@@ -49,7 +49,7 @@ def load_preflight_inputs(
         bouncing=restarting_brokers(journal.tree),
         min_isr=min_isr,
         sizes=sizes,
-        rooms=rooms_of(log_dirs, min_free=min_free, arriving=_incoming_replicas(flying, log_dirs, sizes)),
+        rooms=rooms_of(log_dirs, min_free=min_free, arriving=_incoming_replicas(in_flight, log_dirs, sizes)),
         silent=(receiving & snapshot.live) - log_dirs.keys(),
         cordoned=frozenset(broker for broker, dirs in log_dirs.items() if dirs.cordoned),
         under_min_isr_elsewhere=under_min_isr_elsewhere(snapshot, (row.topic_partition for row in rows), min_isr),
@@ -103,7 +103,7 @@ def _sizes(
 
 
 def _incoming_replicas(
-    flying: Sequence[MoveRow], log_dirs: Mapping[int, LogDir], sizes: Mapping[TopicPartition, int]
+    in_flight: Sequence[MoveRow], log_dirs: Mapping[int, LogDir], sizes: Mapping[TopicPartition, int]
 ) -> dict[int, list[IncomingReplica]]:
     """Return the replicas in transfer to each broker, with the bytes that have not arrived yet.
 
@@ -112,7 +112,7 @@ def _incoming_replicas(
     """
     largest = max(sizes.values(), default=0)
     found: dict[int, list[IncomingReplica]] = {}
-    for row in flying:
+    for row in in_flight:
         planned = largest if row.move.size_bytes is None else row.move.size_bytes
         size = sizes.get(row.topic_partition, planned)
         for broker in sorted(row.move.adding & log_dirs.keys()):

@@ -49,17 +49,17 @@ def copied_bytes(move: Move) -> int:
     return (move.size_bytes or 0) * len(move.adding)
 
 
-def arrived_bytes(flying: Iterable[Move], log_dirs: Mapping[int, LogDir]) -> dict[TopicPartition, int]:
+def arrived_bytes(in_flight: Iterable[Move], log_dirs: Mapping[int, LogDir]) -> dict[TopicPartition, int]:
     """Return the bytes copied to the receiving brokers, by partition.
 
     This exceeds the planned size if producers keep writing.
     """
-    return {move.topic_partition: _received(move, log_dirs) for move in flying}
+    return {move.topic_partition: _received(move, log_dirs) for move in in_flight}
 
 
-def counted_bytes(flying: Iterable[Move], arrived: Mapping[TopicPartition, int]) -> int:
+def counted_bytes(in_flight: Iterable[Move], arrived: Mapping[TopicPartition, int]) -> int:
     """Return the copied bytes that count for the plan's progress: for each move at most the planned bytes."""
-    return sum(min(copied_bytes(move), arrived.get(move.topic_partition, 0)) for move in flying)
+    return sum(min(copied_bytes(move), arrived.get(move.topic_partition, 0)) for move in in_flight)
 
 
 def _received(move: Move, log_dirs: Mapping[int, LogDir]) -> int:
@@ -74,10 +74,12 @@ def eta_s(left_bytes: int, bytes_per_s: float | None) -> float | None:
     return left_bytes / bytes_per_s if bytes_per_s else None
 
 
-def stalled(track: TransferRate, flying: Collection[TopicPartition], *, after_s: float) -> tuple[TopicPartition, ...]:
+def stalled(
+    track: TransferRate, in_flight: Collection[TopicPartition], *, after_s: float
+) -> tuple[TopicPartition, ...]:
     """Return the partitions in flight that have not grown for `after_s` seconds, sorted."""
     limit_ms = track.at_ms - after_s * 1000
-    return tuple(sorted(partition for partition in flying if track.grew_ms.get(partition, track.at_ms) <= limit_ms))
+    return tuple(sorted(partition for partition in in_flight if track.grew_ms.get(partition, track.at_ms) <= limit_ms))
 
 
 #: Seconds between steps while small partitions complete faster than the interval.
@@ -203,8 +205,8 @@ _COPIED = {MoveState.COMPLETED}
 def _bytes(rows: Sequence[MoveRow], track: TransferRate | None) -> tuple[int, int]:
     """Return the number of bytes to copy, and the number of bytes copied."""
     total, done = (sum(copied_bytes(row.move) for row in rows if row.state in of) for of in (_COUNTED, _COPIED))
-    flying = (row.move for row in rows if row.state is MoveState.SUBMITTED)
-    return total, done + (counted_bytes(flying, track.arrived) if track else 0)
+    in_flight = (row.move for row in rows if row.state is MoveState.SUBMITTED)
+    return total, done + (counted_bytes(in_flight, track.arrived) if track else 0)
 
 
 def _sentence(
@@ -213,11 +215,11 @@ def _sentence(
     if record.status.finished or record.status in {PlanStatus.STUCK, PlanStatus.PREEMPTED, PlanStatus.IDLE}:
         return record.reason
     settled = sum(counts[state] for state in MoveState if state.settled)
-    told = f"{settled} of {len(rows)} partitions settled, {counts[MoveState.SUBMITTED]} in flight"
+    message = f"{settled} of {len(rows)} partitions settled, {counts[MoveState.SUBMITTED]} in flight"
     waiting = counts[MoveState.WAITING] + counts[MoveState.HELD]
-    told += f", {waiting} waiting." if waiting else "."
+    message += f", {waiting} waiting." if waiting else "."
     more = held[0].sentence if held else note if waiting else ""
-    return f"{told} {more}" if more else told
+    return f"{message} {more}" if more else message
 
 
 def what_became(record: PlanRecord, rows: Sequence[MoveRow], failed_rollback: PlanRecord | None = None) -> str:
@@ -233,13 +235,13 @@ def what_became(record: PlanRecord, rows: Sequence[MoveRow], failed_rollback: Pl
     asked, back = record.cancel, str(record.rolled_back_by)[:12]
     by = f" by {asked.person}" if asked is not None and asked.person else ""
     why = f" ({asked.reason})" if asked is not None and asked.reason else ""
-    told = f"Plan {record.digest[:12]} was cancelled{by}{why}"
+    message = f"Plan {record.digest[:12]} was cancelled{by}{why}"
     if record.status is PlanStatus.ROLLED_BACK:
-        return f"{told}, and rolled back by plan {back}: everything is as it was before."
+        return f"{message}, and rolled back by plan {back}: everything is as it was before."
     if record.not_taken_back is not None:
-        return f"{told}, and taken back by plan {back}, but for {record.not_taken_back} partitions."
+        return f"{message}, and taken back by plan {back}, but for {record.not_taken_back} partitions."
     arrived = sum(row.state is MoveState.COMPLETED for row in rows)
     if not arrived:
-        return f"{told}; none of its {len(rows)} partitions had arrived."
+        return f"{message}; none of its {len(rows)} partitions had arrived."
     stays = "are still to be taken back" if asked is not None and asked.scope == "plan" else "stay"
-    return f"{told}; {arrived} of {len(rows)} partitions had arrived, and {stays}."
+    return f"{message}; {arrived} of {len(rows)} partitions had arrived, and {stays}."

@@ -63,8 +63,8 @@ def announce_restart(journal: Journal, broker: int, *, who: Actor, lasts_ms: int
     path, now_ms = paths.rolling_bounce(broker), journal.now_ms()
     until_ms = None if lasts_ms is None else now_ms + lasts_ms
     put(journal.tree, path, journal.tree.get(path), AnnouncedRestartDocument(now_ms, until_ms).to_json())
-    told = "its grace period" if lasts_ms is None else f"{lasts_ms / 1000:.0f} s"
-    sentence = f"Broker {broker} announced a restart: it has {told} to come back, and receives nothing until then."
+    message = "its grace period" if lasts_ms is None else f"{lasts_ms / 1000:.0f} s"
+    sentence = f"Broker {broker} announced a restart: it has {message} to come back, and receives nothing until then."
     journal.audit.record(AuditRecord(Action.REQUEST, sentence, broker=broker, after=until_ms, who=who))
     return sentence
 
@@ -95,13 +95,13 @@ def is_expired(
 
 def delete_expired(journal: Journal, live: Collection[int], settings: Settings, who: Actor) -> list[str]:
     """Delete the expired announcements; return a message for each."""
-    told = []
+    messages = []
     for broker, bounce in is_expired(announced_restarts(journal.tree), live, journal.now_ms(), settings).items():
         remove(journal.tree, bounce.node)
         sentence = f"broker {broker} is live, and the time that it announced for its restart is over"
         journal.audit.record(AuditRecord(Action.CLEAR, sentence, broker=broker, who=who))
-        told.append(sentence)
-    return told
+        messages.append(sentence)
+    return messages
 
 
 def _read(node: Node, written: AnnouncedRestartDocument) -> AnnouncedRestart:

@@ -156,11 +156,11 @@ def cancel_is_safe(row: MoveRow, snapshot: Snapshot) -> bool:
     )
 
 
-def unfinishable(flying: Iterable[MoveRow], snapshot: Snapshot, bouncing: frozenset[int]) -> list[MoveRow]:
+def unfinishable(in_flight: Iterable[MoveRow], snapshot: Snapshot, bouncing: frozenset[int]) -> list[MoveRow]:
     """Return the moves in flight to cancel because a broker of their target failed; in the given order."""
     return [
         row
-        for row in flying
+        for row in in_flight
         if phase_of(row) is not Phase.CANCELLING
         and snapshot.partitions[row.move.topic_partition].reassigning
         and dead_targets(row, snapshot) - bouncing
@@ -255,7 +255,7 @@ def retain_samples(looks: Sequence[LagSample], newest: LagSample, *, for_s: floa
     return [*old[-1:], *young, newest]
 
 
-def falling_behind(looks: Sequence[LagSample], flying: Collection[Move], *, after_s: float) -> list[FallingBehind]:
+def falling_behind(looks: Sequence[LagSample], in_flight: Collection[Move], *, after_s: float) -> list[FallingBehind]:
     """Return the moves whose lag grew over the whole last `after_s` seconds, sorted.
 
     Empty until the polls cover that time.
@@ -265,13 +265,13 @@ def falling_behind(looks: Sequence[LagSample], flying: Collection[Move], *, afte
     first, last = looks[0], looks[-1]
     found = []
     # A move that only removes replicas has nothing left to copy.
-    for move in sorted((each for each in flying if each.adding), key=lambda move: move.topic_partition):
+    for move in sorted((each for each in in_flight if each.adding), key=lambda move: move.topic_partition):
         name = move.topic_partition
         alike = [look for look in looks if look.adding.get(name, move.adding) == move.adding]
         lags = [look.missing[name] for look in alike if name in look.missing]
         if len(lags) == len(looks) and lags[-1] > lags[0] == min(lags):
             broker = min(move.adding)
-            together = {each.topic_partition for each in flying if broker in each.adding}
+            together = {each.topic_partition for each in in_flight if broker in each.adding}
             grown = sum(last.size[each] - first.size[each] for each in together & first.size.keys() & last.size.keys())
             rate = max(0, grown) * 1000 / (last.at_ms - first.at_ms) * _AMPLE
             found.append(FallingBehind(name, lags[-1] - lags[0], broker, int(rate) + 1))
@@ -308,13 +308,13 @@ def _falling_behind(behind: Sequence[FallingBehind], after_s: float, throttle: i
 
 
 def cancel_individually(
-    flying: Iterable[MoveRow], stalled: Collection[TopicPartition], others: Collection[MoveRow], *, after_s: float
+    in_flight: Iterable[MoveRow], stalled: Collection[TopicPartition], others: Collection[MoveRow], *, after_s: float
 ) -> list[tuple[MoveRow, str]]:
     """Return the moves in flight to cancel individually, and why; without `others`, which are cancelled anyway."""
     why = f"{_NO_PROGRESS} for {after_s:.0f} s"
     return [
         (row, why)
-        for row in flying
+        for row in in_flight
         if row.topic_partition in stalled and row not in others and phase_of(row) is not Phase.CANCELLING
     ]
 

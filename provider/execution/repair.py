@@ -148,11 +148,11 @@ def _lease(journal: Journal, path: str) -> str | None:
     A recorded entry that Kafka does not have is harmless: the release does not remove it.
     """
     kind, name, _ = path.split("/")[-3:]
-    told = [row for action in (Action.THROTTLE, Action.UNTHROTTLE) for row in journal.audit.rows(action=action)]
-    told.sort(key=lambda row: row.id)
-    mine = [row for row in told if name == (row.entry.topic if kind == "topic" else _rate_of(row.entry))]
-    borrowed = _entries_left(mine) if kind == "topic" else _rate_left(mine)
-    return borrowed.to_json() if borrowed.entries else None
+    rows = [row for action in (Action.THROTTLE, Action.UNTHROTTLE) for row in journal.audit.rows(action=action)]
+    rows.sort(key=lambda row: row.id)
+    mine = [row for row in rows if name == (row.entry.topic if kind == "topic" else _rate_of(row.entry))]
+    lease = _entries_left(mine) if kind == "topic" else _rate_left(mine)
+    return lease.to_json() if lease.entries else None
 
 
 def _entries_left(told: Sequence[StoredAuditRecord]) -> ThrottleLease:

@@ -57,8 +57,8 @@ class DrainStatus:
             count = len(self.undeleted_logs)
             return f"{name} has no replica assigned any more; Kafka has still to delete {count} from disk."
         if self.unresponsive:
-            told = ", ".join(map(str, self.unresponsive))
-            return f"{name} has no replica assigned any more; broker {told} did not say what is still on its disk."
+            message = ", ".join(map(str, self.unresponsive))
+            return f"{name} has no replica assigned any more; broker {message} did not say what is still on its disk."
         return (
             f"{name} is empty in Kafka. Left to do: stop it before new topics are placed on it, and on KRaft "
             "unregister it (kafka-cluster.sh unregister)."

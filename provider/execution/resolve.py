@@ -66,8 +66,8 @@ def _requested_before(journal: Journal, who: Actor) -> str | None:
         return None
     run = who.dag_id, who.run_id, who.task_id
     rows = journal.audit.rows(action=Action.REQUEST)
-    told = [row.entry for row in rows if (row.entry.who.dag_id, row.entry.who.run_id, row.entry.who.task_id) == run]
-    return told[-1].plan or None if told else None
+    entries = [row.entry for row in rows if (row.entry.who.dag_id, row.entry.who.run_id, row.entry.who.task_id) == run]
+    return entries[-1].plan or None if entries else None
 
 
 def _owner(journal: Journal, scope: Scope) -> str | None:

@@ -29,10 +29,10 @@ class Restoration:
     Every method may raise ClusterError, LockLost.
     """
 
-    def __init__(self, cluster: ClusterPort, ledger: MoveStore, deeds: AuditedCalls, retraction: Retraction) -> None:
+    def __init__(self, cluster: ClusterPort, moves: MoveStore, calls: AuditedCalls, retraction: Retraction) -> None:
         self._cluster = cluster
-        self._ledger = ledger
-        self._deeds = deeds
+        self._moves = moves
+        self._calls = calls
         self._retraction = retraction
 
     def restore_replica_order(self, findings: Iterable[Observation]) -> None:
@@ -43,7 +43,7 @@ class Restoration:
         lost = {each.row.topic_partition: each for each in findings if each.standing is ObservedState.ORDER_CHANGED}
         entries = {
             name: [
-                self._ledger.entry(
+                self._moves.entry(
                     Action.REORDER, each.row, _LOST, before=list(each.found or ()), after=list(each.row.move.before)
                 )
             ]
@@ -51,7 +51,7 @@ class Restoration:
         }
         targets = {name: each.row.move.before for name, each in lost.items()}
         found = {name: each.found or () for name, each in lost.items()}
-        self._deeds.execute(
+        self._calls.execute(
             entries,
             lambda batch: alter_from(self._cluster, {name: targets[name] for name in batch}, found),
             late=lambda batch: self._retraction.of_late({name: targets[name] for name in batch}),
@@ -79,10 +79,10 @@ class Restoration:
                 stage = 0 if partition is None else is_staged(each.row.move, partition.replicas)
                 asked[each.row.topic_partition] = replace(each.row, stage=stage), each.sentence, each.cause
         entries = {
-            name: [self._ledger.entry(Action.CANCEL, row, _UNACKNOWLEDGED)] for name, (row, _, _) in asked.items()
+            name: [self._moves.entry(Action.CANCEL, row, _UNACKNOWLEDGED)] for name, (row, _, _) in asked.items()
         }
-        self._deeds.execute(entries, self._cluster.cancel, late=self._retraction.of_late_cancel)
-        self._ledger.cancelling(list(asked.values()))
+        self._calls.execute(entries, self._cluster.cancel, late=self._retraction.of_late_cancel)
+        self._moves.cancelling(list(asked.values()))
         return frozenset(asked)
 
     def cancel_between_stages(self, rows: Sequence[MoveRow], snapshot: Snapshot, why: str, cause: Cause) -> None:
@@ -90,12 +90,12 @@ class Restoration:
         found = snapshot.partitions
         back = [row for row in rows if may_roll_back(row, found.get(row.topic_partition), snapshot.live)]
         staged = [replace(row, stage=stage_of(row.move, found[row.topic_partition].replicas)) for row in back]
-        self._ledger.cancelling([(row, why, cause) for row in staged])
+        self._moves.cancelling([(row, why, cause) for row in staged])
 
     def propagate_external_cancel(self, findings: Iterable[Observation]) -> None:
         """Extend an external cancel of a stage to the stages before it."""
         rows = [each.row for each in findings if each.standing is ObservedState.CANCELLED_BETWEEN_STAGES]
-        self._ledger.cancelling([(row, EXTERNAL_CANCEL, Cause.CANCELLED_ELSEWHERE) for row in rows])
+        self._moves.cancelling([(row, EXTERNAL_CANCEL, Cause.CANCELLED_ELSEWHERE) for row in rows])
 
 
 def reordered_by_others(cluster: ClusterPort, journal: Journal, plan: str) -> list[MoveRow]:
@@ -111,10 +111,10 @@ def restore_orders(cluster: ClusterPort, journal: Journal, plan: str, who: Actor
     if not rows:
         return
     with journal.step_lock() as fence:
-        ledger = MoveStore(journal, plan, who, fence)
+        moves = MoveStore(journal, plan, who, fence)
         now_s = journal.now_ms() // 1000
         entries = {
-            name: [ledger.entry(Action.REORDER, row, _LOST, attempt=now_s, after=list(row.move.before))]
+            name: [moves.entry(Action.REORDER, row, _LOST, attempt=now_s, after=list(row.move.before))]
             for name, row in rows.items()
         }
         AuditedCalls(journal.audit, fence).execute(

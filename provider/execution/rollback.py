@@ -105,8 +105,8 @@ def mark_rolled_back(journal: Journal, record: PlanRecord) -> None:
         return
     alone = len(left_alone(journal, record.digest))
     status = _without_rollback(journal, undone) if alone else PlanStatus.ROLLED_BACK
-    told = f"taken back in part by plan {record.digest[:12]}, {alone} partitions left alone"
-    reason = told if alone else f"rolled back by plan {record.digest[:12]}"
+    message = f"taken back in part by plan {record.digest[:12]}, {alone} partitions left alone"
+    reason = message if alone else f"rolled back by plan {record.digest[:12]}"
     # Another process that finds it ended does this too.
     journal.plans.try_update(undone, status=status, reason=reason, rolled_back_by=record.digest, not_taken_back=alone)
 
@@ -115,10 +115,10 @@ def left_alone(journal: Journal, rollback: str | None) -> tuple[SkippedPartition
     """Return the partitions that a rollback skips: never part of its plan, or changed before their turn."""
     if rollback is None:
         return ()
-    told = [row.entry for row in journal.audit.rows(plan=rollback, action=Action.SKIP)]
+    entries = [row.entry for row in journal.audit.rows(plan=rollback, action=Action.SKIP)]
     found = {
         SkippedPartition(entry.topic, entry.partition, entry.reason)
-        for entry in told
+        for entry in entries
         if entry.topic is not None and entry.partition is not None and entry.code is Code.LEFT_ALONE
     }
     lost = (row for row in journal.plans.rows(rollback) if row.state in {MoveState.DROPPED, MoveState.FAILED})
@@ -222,10 +222,10 @@ def _record_skipped(journal: Journal, record: PlanRecord, back: RollbackMoves, w
             )
         )
     reason = f"{record.reason}: {len(back.moves)} partitions to take back, {len(back.skipped)} left alone"
-    told = {
+    facts = {
         "operation": record.operation,
         "partitions": len(back.moves),
         ROLLS_BACK: record.extra[ROLLS_BACK],
         "left": record.left,
     }
-    journal.audit.record(AuditRecord(Action.PUBLISH, reason, plan=record.digest, after=told, who=who))
+    journal.audit.record(AuditRecord(Action.PUBLISH, reason, plan=record.digest, after=facts, who=who))

@@ -75,7 +75,7 @@ def _ignore(_: Progress) -> None:
 
 
 def run_to_end(
-    stepper: StepRunner,
+    runner: StepRunner,
     wait: Callable[[float], None],
     *,
     interval_s: Callable[[], float],
@@ -87,7 +87,7 @@ def run_to_end(
     raise to stop the loop: the plan stays resumable. Raises the errors of `step`.
     """
     while True:
-        progress = stepper.step()
+        progress = runner.step()
         report(progress)
         if progress.run_is_over:
             return progress
@@ -435,5 +435,5 @@ class PlanRunner:
             if self._track is None
             else (self._track.update(now_ms, done, stepped.arrived))
         )
-        flying = [row.topic_partition for row in stepped.in_flight_moves]
-        return self._track, stalled(self._track, flying, after_s=self._settings.stall_after)
+        in_flight = [row.topic_partition for row in stepped.in_flight_moves]
+        return self._track, stalled(self._track, in_flight, after_s=self._settings.stall_after)

@@ -139,11 +139,11 @@ def _lost(row: Mapping[str, Any], snapshot: Snapshot, failed: Collection[int]) -
 
 def _size(partition: Partition, log_dirs: Mapping[int, LogDir]) -> int | None:
     """Return the size on the leader; without one, the largest that a replica reports."""
-    told = {
+    facts = {
         broker: log_dirs[broker].replica_bytes[partition.topic_partition]
         for broker in partition.replicas
         if broker in log_dirs and partition.topic_partition in log_dirs[broker].replica_bytes
     }
-    if partition.leader in told:
-        return told[partition.leader]
-    return max(told.values(), default=None)
+    if partition.leader in facts:
+        return facts[partition.leader]
+    return max(facts.values(), default=None)

@@ -113,33 +113,33 @@ class Step:
         self._throttle = throttle
         self._stalled = frozenset(stalled)
         self._fence = fence
-        self._ledger = MoveStore(journal, record.digest, who, fence)
-        self._deeds = AuditedCalls(journal.audit, fence)
+        self._moves = MoveStore(journal, record.digest, who, fence)
+        self._calls = AuditedCalls(journal.audit, fence)
         self._retraction = Retraction(cluster, journal, record.digest, who)
-        self._restoring = Restoration(cluster, self._ledger, self._deeds, self._retraction)
+        self._restoring = Restoration(cluster, self._moves, self._calls, self._retraction)
 
     def run(self) -> StepResult:
         """Execute the step. Raises ClusterError, JournalError; LockLost when another process took over."""
-        topics = {row.move.topic for row in self._ledger.rows() if not row.state.settled}
+        topics = {row.move.topic for row in self._moves.rows() if not row.state.settled}
         snapshot = with_hidden(self._cluster, self._cluster.snapshot(), topics)
-        findings = observe_moves(self._ledger.rows(), snapshot)
-        self._ledger.settle(findings)
-        over = cancelled_individually(findings, self._ledger.rows())
+        findings = observe_moves(self._moves.rows(), snapshot)
+        self._moves.settle(findings)
+        over = cancelled_individually(findings, self._moves.rows())
         self._decide([Decision(row, Event.DROP, INDIVIDUAL_CANCEL[cause], cause) for row, cause in over], snapshot)
         self._restoring.restore_replica_order(findings)
         self._restoring.propagate_external_cancel(findings)
         if self._cancelling:
-            self._restoring.cancel_between_stages(self._ledger.rows(), snapshot, self._cancelling, Cause.REQUESTED)
+            self._restoring.cancel_between_stages(self._moves.rows(), snapshot, self._cancelling, Cause.REQUESTED)
             self.give_up(snapshot, self._cancelling, Cause.REQUESTED)
         self._cancel(self._to_cancel(snapshot), findings)
-        rows = self._ledger.rows()
+        rows = self._moves.rows()
         leased_brokers = self._release_unneeded(rows, snapshot)
         self._hold_throttle(rows, snapshot)
         log_dirs = self._log_dirs(rows, snapshot)
         held = self._start(rows, snapshot, log_dirs) if self._starting else []
-        rows = self._ledger.rows()
+        rows = self._moves.rows()
         arrived = arrived_bytes((row.move for row in rows if row.attempt and not row.state.settled), log_dirs)
-        progressed = self._ledger.steps_ahead > 0
+        progressed = self._moves.steps_ahead > 0
         return StepResult(
             snapshot,
             rows,
@@ -159,7 +159,7 @@ class Step:
 
         Raises ClusterError: submissions that may still begin are cancelled first.
         """
-        rows = [row for row in self._ledger.rows() if row.state in OPEN]
+        rows = [row for row in self._moves.rows() if row.state in OPEN]
         self._decide([Decision(row, Event.DROP, sentence, cause) for row in rows], snapshot)
 
     def _decide(self, decisions: Sequence[Decision], snapshot: Snapshot) -> None:
@@ -169,35 +169,35 @@ class Step:
         """
         ends = [each for each in decisions if next_state(each.row.state, each.event).settled]
         begun = self._restoring.cancel_unacknowledged(ends, snapshot.partitions)
-        self._ledger.decide([each for each in decisions if each.row.topic_partition not in begun])
+        self._moves.decide([each for each in decisions if each.row.topic_partition not in begun])
 
     def _to_cancel(self, snapshot: Snapshot) -> list[tuple[MoveRow, str, Cause]]:
         """Return the moves in flight that are to be cancelled now, each with the reason."""
-        flying = [row for row in self._ledger.rows() if row.state is MoveState.SUBMITTED]
+        in_flight = [row for row in self._moves.rows() if row.state is MoveState.SUBMITTED]
         if not self._cancelling:
-            able = [row for row in flying if cancel_is_safe(row, snapshot)]
+            able = [row for row in in_flight if cancel_is_safe(row, snapshot)]
             lost = unfinishable(able, snapshot, restarting_brokers(self._journal.tree))
             hung = cancel_individually(able, self._stalled, lost, after_s=self._settings.stall_after)
             dead = [(row, dead_target_reason(row, snapshot), Cause.BROKER_DIED) for row in lost]
             return [*dead, *((row, why, Cause.STALLED) for row, why in hung)]
         chosen = []
-        for row in flying:
+        for row in in_flight:
             partition = snapshot.partitions.get(row.topic_partition)
             if partition is not None and partition.reassigning and phase_of(row) is not Phase.CANCELLING:
                 rule = cancel_forbidden_reason(row.move.before, partition, snapshot.live)
                 if rule is None:
                     chosen.append((row, self._cancelling, Cause.REQUESTED))
                 else:
-                    self._journal.audit.record(self._ledger.entry(Action.SKIP, row, rule, code=Code.FORBIDDEN))
+                    self._journal.audit.record(self._moves.entry(Action.SKIP, row, rule, code=Code.FORBIDDEN))
         return chosen
 
     def _cancel(self, chosen: Sequence[tuple[MoveRow, str, Cause]], findings: Sequence[Observation]) -> None:
-        self._ledger.cancelling(chosen)
+        self._moves.cancelling(chosen)
         # A step that crashed between recording a cancel and submitting it left the submission to this step.
         again = [(each.row, each.row.detail) for each in findings if each.standing is ObservedState.CANCELLING]
         asked = [*((row, why) for row, why, _ in chosen), *again]
-        entries = {row.topic_partition: [self._ledger.entry(Action.CANCEL, row, why)] for row, why in asked}
-        self._deeds.execute(entries, self._cluster.cancel, late=self._retraction.of_late_cancel)
+        entries = {row.topic_partition: [self._moves.entry(Action.CANCEL, row, why)] for row, why in asked}
+        self._calls.execute(entries, self._cluster.cancel, late=self._retraction.of_late_cancel)
 
     def _release_unneeded(self, rows: Sequence[MoveRow], snapshot: Snapshot) -> list[int]:
         to_come = [row.move for row in rows if not row.state.settled] if self._starting else []
@@ -214,7 +214,7 @@ class Step:
     def _leases(self, rows: Sequence[MoveRow]) -> ThrottleLeases:
         attempts = {row.topic_partition: row.attempt for row in rows}
         plan = self._record.digest
-        return ThrottleLeases(self._cluster, self._journal, self._deeds, plan, attempts=attempts, who=self._who)
+        return ThrottleLeases(self._cluster, self._journal, self._calls, plan, attempts=attempts, who=self._who)
 
     def _log_dirs(self, rows: Sequence[MoveRow], snapshot: Snapshot) -> Mapping[int, LogDir]:
         brokers = {broker for row in rows if not row.state.settled for broker in row.move.adding}
@@ -285,13 +285,13 @@ class Step:
 
     def _submit(self, chosen: Sequence[Move]) -> list[Held]:
         stages = {move.topic_partition: move for move in chosen}
-        rows = self._ledger.submit([row for row in self._ledger.rows() if row.topic_partition in stages], stages)
+        rows = self._moves.submit([row for row in self._moves.rows() if row.topic_partition in stages], stages)
         if self._throttle:
             need = throttle_demand(chosen, leaders=self._settings.throttle_leaders)
             self._leases(rows).acquire(need, self._throttle)
         by_name = {row.topic_partition: row for row in rows}
-        answers = self._deeds.execute(
-            {name: [self._ledger.submit_entry(row, stages[name])] for name, row in by_name.items()},
+        answers = self._calls.execute(
+            {name: [self._moves.submit_entry(row, stages[name])] for name, row in by_name.items()},
             lambda batch: alter_from(
                 self._cluster,
                 {name: stages[name].after for name in batch},
@@ -300,9 +300,9 @@ class Step:
             late=lambda batch: self._retraction.of_late({name: stages[name].after for name in batch}),
         )
         refusals = {name: error for name, error in answers.items() if error is not None}
-        self._ledger.accepted([row for name, row in by_name.items() if name not in refusals])
+        self._moves.accepted([row for name, row in by_name.items() if name not in refusals])
         held = [Held.of(name, HoldReason.KAFKA_REFUSED, _words(error)) for name, error in refusals.items()]
-        self._ledger.refused([by_name[name] for name in refusals], held)
+        self._moves.refused([by_name[name] for name in refusals], held)
         return held
 
 

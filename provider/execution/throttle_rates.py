@@ -122,9 +122,9 @@ def to_set(
     return _set(noted, asked, now)
 
 
-def returned(borrowed: ThrottleLease, now: str | None) -> str | None:
+def returned(lease: ThrottleLease, now: str | None) -> str | None:
     """Return the rate that counts as current: an earlier rate of ours that still shows is equal to the last one."""
-    return borrowed.ours if now in borrowed.earlier else now
+    return lease.ours if now in lease.earlier else now
 
 
 def set_late(known: ThrottleLease | None, plan: str, rate: str, before: str | None) -> ThrottleLease:

@@ -64,7 +64,7 @@ class ThrottleLeases:
         self,
         cluster: ClusterPort,
         journal: Journal,
-        deeds: AuditedCalls,
+        calls: AuditedCalls,
         plan: str,
         *,
         attempts: Mapping[TopicPartition, int],
@@ -72,7 +72,7 @@ class ThrottleLeases:
     ) -> None:
         self._cluster = cluster
         self._journal = journal
-        self._deeds = deeds
+        self._calls = calls
         self._plan = plan
         self._attempts = attempts
         self._who = who
@@ -127,7 +127,7 @@ class ThrottleLeases:
             if wanted is not None:
                 changes[broker], before[broker] = ConfigChange(side.rate_key, ConfigOp.SET, wanted), had
         entries = self._rate_entries(Action.THROTTLE, changes, before)
-        answers = self._deeds.execute(
+        answers = self._calls.execute(
             entries,
             lambda batch: self._change_rates(changes, batch),
             late=lambda batch: self._note_late_rates(
@@ -147,7 +147,7 @@ class ThrottleLeases:
                 self._note_entries(paths.lease("topic", topic, side.replicas_key), had, add)
                 ours[topic] = ConfigChange(side.replicas_key, ConfigOp.APPEND, ",".join(add))
                 entries[topic] = self._list_entries(Action.THROTTLE, topic, add)
-        answers = self._deeds.execute(
+        answers = self._calls.execute(
             entries,
             lambda batch: self._change_lists(ours, batch),
             late=lambda batch: self._note_late_entries(side, {topic: listed(ours[topic].value) for topic in batch}),
@@ -155,7 +155,7 @@ class ThrottleLeases:
         self._with_retries(answers.values())
 
     def _release_entries(self, side: Side, need: ThrottleDemand) -> None:
-        mine = {topic: (node, borrowed) for topic, node, borrowed in self._leases("topic", side.replicas_key)}
+        mine = {topic: (node, lease) for topic, node, lease in self._leases("topic", side.replicas_key)}
         kept = {topic: need.entries.get((topic, side), frozenset()) for topic in mine}
         owed = {topic: set(mine[topic][1].entries[self._plan]) - kept[topic] for topic in mine}
         owed = {topic: several for topic, several in owed.items() if several}
@@ -168,33 +168,33 @@ class ThrottleLeases:
             if there:
                 changes[topic] = _without(side.replicas_key, had, there, mine[topic][1])
                 entries[topic] = self._list_entries(Action.UNTHROTTLE, topic, there)
-        self._with_retries(self._deeds.execute(entries, lambda batch: self._change_lists(changes, batch)).values())
+        self._with_retries(self._calls.execute(entries, lambda batch: self._change_lists(changes, batch)).values())
         if owed:
             # A document that another plan has written since ours was deleted may have the same version.
-            self._deeds.check()
+            self._calls.check()
         for topic, several in owed.items():
             self._forget(*mine[topic], several)
 
     def _release_rates(self, side: Side, need: ThrottleDemand, live: frozenset[int]) -> list[int]:
         mine = {
-            broker: (node, borrowed)
-            for name, node, borrowed in self._leases("broker", side.rate_key)
+            broker: (node, lease)
+            for name, node, lease in self._leases("broker", side.rate_key)
             if (broker := paths.broker_of(name)) is not None and (broker, side) not in need.brokers
         }
         able = sorted(mine.keys() & live)
         reached = self._cluster.broker_configs(able, [side.rate_key], own_only=True) if able else {}
         changes, before = {}, {}
         for broker, values in reached.items():
-            borrowed, now = mine[broker][1], values.get(side.rate_key)
-            change = rate_change(_number(returned(borrowed, now)), _rate_lease(borrowed), side.rate_key)
-            if change is not None and borrowed.ours is not None and borrowed.entries.keys() == {self._plan}:
+            lease, now = mine[broker][1], values.get(side.rate_key)
+            change = rate_change(_number(returned(lease, now)), _rate_lease(lease), side.rate_key)
+            if change is not None and lease.ours is not None and lease.entries.keys() == {self._plan}:
                 changes[broker], before[broker] = change, now
         entries = self._rate_entries(Action.UNTHROTTLE, changes, before)
-        answers = self._deeds.execute(entries, lambda batch: self._change_rates(changes, batch))
+        answers = self._calls.execute(entries, lambda batch: self._change_rates(changes, batch))
         for broker in reached:
             if answers.get(broker) is None:
-                node, borrowed = mine[broker]
-                self._forget(node, borrowed, borrowed.entries[self._plan])
+                node, lease = mine[broker]
+                self._forget(node, lease, lease.entries[self._plan])
         return [broker for broker in mine if broker not in reached or answers.get(broker) is not None]
 
     def _change_rates(
@@ -222,9 +222,9 @@ class ThrottleLeases:
         names = [name for name in self._journal.tree.children(paths.leases_of(kind)) if is_topic(name)]
         nodes = self._journal.tree.read([paths.lease(kind, name, config) for name in names]) if names else []
         for name, node in zip(names, nodes, strict=True):
-            borrowed = None if node is None else ThrottleLease.from_node(node)
-            if node is not None and borrowed is not None and self._plan in borrowed.entries:
-                found.append((name, node, borrowed))
+            lease = None if node is None else ThrottleLease.from_node(node)
+            if node is not None and lease is not None and self._plan in lease.entries:
+                found.append((name, node, lease))
         return found
 
     def _note_entries(self, path: str, had: str | None, add: Collection[str]) -> None:
@@ -285,13 +285,13 @@ class ThrottleLeases:
         elif noted != known:
             self._journal.tree.set(path, noted.to_json(), version=node.version)
 
-    def _forget(self, node: Node, borrowed: ThrottleLease, owed: Collection[str]) -> None:
+    def _forget(self, node: Node, lease: ThrottleLease, owed: Collection[str]) -> None:
         """Remove released entries from the document; delete the document with its last entry."""
-        mine = tuple(entry for entry in borrowed.entries[self._plan] if entry not in owed)
-        others = {plan: several for plan, several in borrowed.entries.items() if plan != self._plan}
+        mine = tuple(entry for entry in lease.entries[self._plan] if entry not in owed)
+        others = {plan: several for plan, several in lease.entries.items() if plan != self._plan}
         left = {**others, self._plan: mine} if mine else others
         if left:
-            changed = replace(borrowed, entries=left)
+            changed = replace(lease, entries=left)
             self._journal.tree.set(node.path, changed.to_json(), version=node.version)
         else:
             self._journal.tree.delete(node.path, version=node.version)
@@ -354,8 +354,8 @@ def release_leases_of(
     for plan in plans:
         attempts = {row.topic_partition: row.attempt for row in journal.plans.rows_found(plan)}
         with journal.step_lock() as fence:
-            deeds = AuditedCalls(journal.audit, fence)
-            ThrottleLeases(cluster, journal, deeds, plan, attempts=attempts, who=who).release(NO_DEMAND, live)
+            calls = AuditedCalls(journal.audit, fence)
+            ThrottleLeases(cluster, journal, calls, plan, attempts=attempts, who=who).release(NO_DEMAND, live)
 
 
 def leased_rates(journal: Journal, plans: Collection[str]) -> list[tuple[int, Side]]:
@@ -368,18 +368,18 @@ def leased_rates(journal: Journal, plans: Collection[str]) -> list[tuple[int, Si
     return [(broker, sides[setting]) for broker, setting in leased if setting in sides]
 
 
-def _without(key: str, now: Collection[str], owed: Collection[str], borrowed: ThrottleLease) -> ConfigChange:
+def _without(key: str, now: Collection[str], owed: Collection[str], lease: ThrottleLease) -> ConfigChange:
     """Return the change that removes our entries from a list.
 
     If the list did not exist before and would be left empty, it is deleted.
     """
-    if borrowed.before is None and set(now) <= set(owed):
+    if lease.before is None and set(now) <= set(owed):
         return ConfigChange(key, ConfigOp.DELETE)
     return ConfigChange(key, ConfigOp.SUBTRACT, ",".join(owed))
 
 
-def _rate_lease(borrowed: ThrottleLease) -> LeasedRate:
-    return LeasedRate(int(borrowed.ours or 0), _number(borrowed.before))
+def _rate_lease(lease: ThrottleLease) -> LeasedRate:
+    return LeasedRate(int(lease.ours or 0), _number(lease.before))
 
 
 def _number(value: str | None) -> int | None:

@@ -210,7 +210,7 @@ def _is_as_requested(cluster: TopicAdmin, wanted: TopicSpec, assignments: Sequen
 def _there_already(
     journal: Journal, wanted: TopicSpec, there: Mapping[TopicPartition, Partition], snapshot: Snapshot
 ) -> Created:
-    still = {debt.partition: debt.document for debt in list_pending(journal, snapshot) if not debt.over}
+    still = {pending.partition: pending.document for pending in list_pending(journal, snapshot) if not pending.over}
     factors = {
         still[name].target_rf if name in still else len(set(each.replicas) - set(each.adding))
         for name, each in there.items()
@@ -242,11 +242,11 @@ def _missing(owed: Mapping[TopicPartition, PendingReplicas]) -> int:
 
 
 def _sentence(wanted: TopicSpec, owed: Mapping[TopicPartition, PendingReplicas], what: str) -> str:
-    told = f"Topic {wanted.topic} {what}"
+    message = f"Topic {wanted.topic} {what}"
     if not owed:
-        return f"{told}, each with {wanted.replication_factor} replicas."
+        return f"{message}, each with {wanted.replication_factor} replicas."
     missing = _missing(owed)
-    return f"{told}; {missing} replicas of {len(owed)} partitions are owed, and are added when brokers join."
+    return f"{message}; {missing} replicas of {len(owed)} partitions are owed, and are added when brokers join."
 
 
 def _min_isr(cluster: ClusterPort, wanted: TopicSpec, snapshot: Snapshot) -> int:
@@ -327,18 +327,18 @@ def deferred_partitions(journal: Journal, snapshot: Snapshot) -> dict[str, Defer
 def add_deferred_partitions(cluster: TopicAdmin, journal: Journal, who: Actor) -> list[str]:
     """Execute deferred requests for which there are enough brokers now; returns a message for each finished request."""
     snapshot = cluster.snapshot()
-    told = []
+    messages = []
     for topic, asked in deferred_partitions(journal, snapshot).items():
         why = _why_not(asked, _partitions(snapshot, topic))
         if why:
             journal.audit.record(AuditRecord(Action.DROP, why, topic=topic, after=asked.count, who=who))
-            told.append(why)
+            messages.append(why)
         else:
-            told.append(_added(cluster, journal, topic, asked.count, snapshot, who=who).sentence)
+            messages.append(_added(cluster, journal, topic, asked.count, snapshot, who=who).sentence)
         node = journal.tree.get(paths.deferred_partitions(topic))
         if node is not None:
             remove(journal.tree, node)
-    return told
+    return messages
 
 
 def _why_not(asked: DeferredPartitions, there: list[Partition]) -> str:
@@ -394,7 +394,9 @@ def _pending_of_new(
     New partitions get as few replicas as the existing ones, so they have as many pending replicas. The brokers that
     Kafka will assign are not known yet, but their number is; the next poll records the brokers.
     """
-    targets = {debt.document.target_rf for debt in list_pending(journal, snapshot) if debt.partition.topic == topic}
+    targets = {
+        pending.document.target_rf for pending in list_pending(journal, snapshot) if pending.partition.topic == topic
+    }
     if not targets or max(targets) <= _factor(there):
         return {}
     owed = PendingReplicas.of(there[0].replicas[: _factor(there)], max(targets), there[0].topic_id)

@@ -37,15 +37,15 @@ def pause_idle_plans(cluster: ClusterPort, journal: Journal, settings: Settings,
 
     Raises ClusterError: the next poll handles the remaining plans.
     """
-    told = []
+    messages = []
     for record in journal.plans.unfinished():
         if not is_idle(record, journal.now_ms(), settings):
             continue
         if record.status in _LIVELY:
-            told += _mark_idle(journal, record, settings, who)
+            messages += _mark_idle(journal, record, settings, who)
         elif _has_leases(journal, record):
             PlanRunner(cluster, journal, record.digest, settings, who, settle_only=True).step()
-    return told
+    return messages
 
 
 def _mark_idle(journal: Journal, record: PlanRecord, settings: Settings, who: Actor) -> list[str]:
@@ -67,9 +67,9 @@ def _mark_idle(journal: Journal, record: PlanRecord, settings: Settings, who: Ac
 
 def _has_leases(journal: Journal, record: PlanRecord) -> bool:
     """Return whether moves of the plan may be in flight, it has a cancel request, or it has throttle leases."""
-    flying = any(row.state is MoveState.SUBMITTED for row in journal.plans.rows_found(record.digest))
+    in_flight = any(row.state is MoveState.SUBMITTED for row in journal.plans.rows_found(record.digest))
     return (
-        flying
+        in_flight
         or record.cancel is not None
         or any(record.digest in each.entries for each in throttle_leases(journal.tree))
     )
@@ -77,7 +77,7 @@ def _has_leases(journal: Journal, record: PlanRecord) -> bool:
 
 def plans_with_leases(journal: Journal) -> list[str]:
     """Return the digests of plans that have ended, or are unknown, and still have throttle leases; sorted."""
-    plans = {plan for borrowed in throttle_leases(journal.tree) for plan in borrowed.entries}
+    plans = {plan for lease in throttle_leases(journal.tree) for plan in lease.entries}
     records = {plan: journal.plans.get(plan) for plan in sorted(plans)}
     return [plan for plan, record in records.items() if record is None or record.status.finished]
 

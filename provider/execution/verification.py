@@ -79,13 +79,13 @@ class Verified:
     def sentence(self) -> str:
         """The message for the user."""
         right, plan = len(self.returned), self.plan[:12]
-        told = [f"{right} of {self.partitions} partitions that plan {plan} had begun are exactly as before"]
-        told += [f"{each.topic}-{each.partition}: {each.why}" for each in self.wrong[:1]]
-        told += [f"{len(self.left_alone)} left alone"] if self.left_alone else []
-        told += [f"{len(self.skipped)} not cancelled by a rule of KIP-236"] if self.skipped else []
-        told += [f"still there: {self.throttles[0]}"] if self.throttles else []
-        told += [f"given back when its broker returns: {', '.join(self.owed)}"] if self.owed else []
-        return f"{'; '.join(told)}."
+        messages = [f"{right} of {self.partitions} partitions that plan {plan} had begun are exactly as before"]
+        messages += [f"{each.topic}-{each.partition}: {each.why}" for each in self.wrong[:1]]
+        messages += [f"{len(self.left_alone)} left alone"] if self.left_alone else []
+        messages += [f"{len(self.skipped)} not cancelled by a rule of KIP-236"] if self.skipped else []
+        messages += [f"still there: {self.throttles[0]}"] if self.throttles else []
+        messages += [f"given back when its broker returns: {', '.join(self.owed)}"] if self.owed else []
+        return f"{'; '.join(messages)}."
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values, some KB at most."""
@@ -212,11 +212,11 @@ def _by_others(row: MoveRow, snapshot: Snapshot, later: Sequence[tuple[str, Move
 
 
 def _skipped(journal: Journal, digest: str) -> tuple[SkippedPartition, ...]:
-    told = [row.entry for row in journal.audit.rows(plan=digest, action=Action.SKIP)]
+    entries = [row.entry for row in journal.audit.rows(plan=digest, action=Action.SKIP)]
     return tuple(
         sorted(
             SkippedPartition(entry.topic, entry.partition, entry.reason)
-            for entry in told
+            for entry in entries
             if entry.topic is not None and entry.partition is not None and entry.code is Code.FORBIDDEN
         )
     )

@@ -200,8 +200,8 @@ def sweep(journal: Journal, collections: Sequence[Collection[Any]], who: Actor) 
     """
     strays = [(each, None) for each in _strays(journal.tree, _SINGLE)]
     listed = [(each, of.rebuilt) for of in collections for each in _unreadable(journal.tree, of)[:_SWEPT]]
-    told = [_swept(journal, each, rebuilt, who) for each, rebuilt in (*strays, *listed)]
-    return [sentence for sentence in told if sentence]
+    messages = [_swept(journal, each, rebuilt, who) for each, rebuilt in (*strays, *listed)]
+    return [sentence for sentence in messages if sentence]
 
 
 def _swept(journal: Journal, unreadable: Unreadable, rebuilt: Callable[[Node], str] | None, who: Actor) -> str:

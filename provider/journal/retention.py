@@ -47,8 +47,10 @@ def archive_audit(
         why = error.strerror or type(error).__name__
         raise RequestError(f"{file} cannot be written ({why}); nothing was deleted: name another.") from error
     journal.audit.remove(ids)
-    told = f"{len(ids)} rows of the audit trail went to {file}"
-    journal.audit.record(AuditRecord(Action.REQUEST, told, after={"rows": len(ids), "before_ms": before_ms}, who=who))
+    message = f"{len(ids)} rows of the audit trail went to {file}"
+    journal.audit.record(
+        AuditRecord(Action.REQUEST, message, after={"rows": len(ids), "before_ms": before_ms}, who=who)
+    )
     return len(ids)
 
 

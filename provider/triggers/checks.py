@@ -117,8 +117,8 @@ def broker_joined(opened: ClusterSession, arguments: Mapping[str, Any]) -> Check
         empty = f" Broker {', '.join(map(str, joined.empty))} holds nothing yet." if joined.empty else ""
         return CheckResult(bool(found), f"{joined.sentence}{empty}", found)
     missing = [broker for broker in wanted if broker not in joined.live]
-    told = f"Broker {', '.join(map(str, missing))} is not live." if missing else "All brokers asked for are live."
-    return CheckResult(not missing, told, wanted)
+    message = f"Broker {', '.join(map(str, missing))} is not live." if missing else "All brokers asked for are live."
+    return CheckResult(not missing, message, wanted)
 
 
 def healthy(opened: ClusterSession, arguments: Mapping[str, Any]) -> CheckResult:

@@ -61,7 +61,7 @@ class _ClusterState:
 
     opened: ClusterSession
     protocol: DocumentController
-    ears: AuditEventReader
+    audit_events: AuditEventReader
     poll_s: float
 
 
@@ -85,7 +85,7 @@ class DocumentLoop:
         self._say = say
         self._nudged = nudged
         self._thread = ClusterWorker(conn_id, overrides)
-        self.teller = WatchReporter(conn_id, say, failing="documents_failing", what="carry out documents", cry=cry)
+        self.reporter = WatchReporter(conn_id, say, failing="documents_failing", what="carry out documents", cry=cry)
         self._place: _ClusterState | None = None
         self._wake = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -96,15 +96,15 @@ class DocumentLoop:
         self._loop = asyncio.get_running_loop()
         while True:
             try:
-                bell, looked, poll_s = await self._thread.ask(self._poll)
+                event, result, poll_s = await self._thread.ask(self._poll)
             except Exception as error:  # noqa: BLE001 - no error may end the watch
-                pause_s = self.teller.error(error)
+                pause_s = self.reporter.error(error)
             else:
-                self.teller.ok()
-                self.teller.log_new(looked.sentences)
-                if bell is not None:
-                    events.put_nowait(bell)
-                pause_s = poll_s if looked.pause_s is None else min(poll_s, looked.pause_s)
+                self.reporter.ok()
+                self.reporter.log_new(result.sentences)
+                if event is not None:
+                    events.put_nowait(event)
+                pause_s = poll_s if result.pause_s is None else min(poll_s, result.pause_s)
             with suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), pause_s)
             self._wake.clear()
@@ -118,11 +118,11 @@ class DocumentLoop:
         if self._place is None or self._place.opened is not opened:
             self._place = self._settle_in(opened)
         place = self._place
-        looked = place.protocol.poll()
-        rings = self._rings in {"request", "cancel"} and place.ears.has_new(self._rings)
+        result = place.protocol.poll()
+        rings = self._rings in {"request", "cancel"} and place.audit_events.has_new(self._rings)
         opened.journal.note_look("documents")
-        bell = event_of(opened, opened.journal.now_ms()) if rings else None
-        return bell, looked, place.poll_s
+        event = event_of(opened, opened.journal.now_ms()) if rings else None
+        return event, result, place.poll_s
 
     def _settle_in(self, opened: ClusterSession) -> _ClusterState:
         options = opened.access.zookeeper

@@ -52,7 +52,7 @@ def task_is_over(who: Mapping[str, Any], map_index: int = -1) -> bool:
     return states.get(run_id, {}).get(key) in _OVER
 
 
-def request_cancel_and_step(opened: ClusterSession, digest: str, who: Mapping[str, Any], stepper: StepRunner) -> str:
+def request_cancel_and_step(opened: ClusterSession, digest: str, who: Mapping[str, Any], runner: StepRunner) -> str:
     """Record the request to cancel a plan, and run the first steps of it; return the result as a message."""
     from kafka_steward.execution.lifecycle import request_cancel
     from kafka_steward.journal.audit import Actor
@@ -64,7 +64,7 @@ def request_cancel_and_step(opened: ClusterSession, digest: str, who: Mapping[st
     except PlanError as error:
         return str(error)  # the plan has ended: nothing is left to cancel
     for _ in range(_STEPS):
-        progress = stepper.step()
+        progress = runner.step()
         if progress.ended:
             break
     return progress.sentence

@@ -37,26 +37,26 @@ class PeriodicCheck(ABC):
         cry: Callable[..., None] | None = None,
     ) -> None:
         self.conn_id = conn_id
-        self.teller = WatchReporter(conn_id, say, failing=self.FAILING, what=self.WHAT, cry=cry)
+        self.reporter = WatchReporter(conn_id, say, failing=self.FAILING, what=self.WHAT, cry=cry)
         self._thread = thread
 
     async def run(self, events: asyncio.Queue[dict[str, Any]]) -> None:
         """Check until cancelled; put events into the queue `events`."""
         while True:
             try:
-                bell, pause_s = await self._thread.ask(self._poll)
+                event, pause_s = await self._thread.ask(self._poll)
             except Exception as error:  # noqa: BLE001 - no error may end the watch
-                pause_s = self.teller.error(error)
+                pause_s = self.reporter.error(error)
             else:
-                self.teller.ok()
-                if bell is not None:
-                    events.put_nowait(bell)
+                self.reporter.ok()
+                if event is not None:
+                    events.put_nowait(event)
             await self.wait(pause_s)
 
     def _poll(self, opened: ClusterSession) -> Looked:
-        looked = self.poll(opened)
+        result = self.poll(opened)
         opened.journal.note_look(self.FAILING.removesuffix("_failing"))
-        return looked
+        return result
 
     @abstractmethod
     def poll(self, opened: ClusterSession) -> Looked:
@@ -86,9 +86,9 @@ class BrokerJoinCheck(PeriodicCheck):
         gauge("owed_replicas", self.conn_id, 0 if joined is None else joined.owed)
         if joined is None:
             return None, opened.settings.watch_interval
-        self.teller.log_once(joined.sentence, about=joined.sentence)
-        bell = event_of(opened, joined.now_ms, joined.due)
-        return bell if joined.due else None, opened.settings.watch_interval
+        self.reporter.log_once(joined.sentence, about=joined.sentence)
+        event = event_of(opened, joined.now_ms, joined.due)
+        return event if joined.due else None, opened.settings.watch_interval
 
 
 class EmptyBrokerCheck(PeriodicCheck):
@@ -103,9 +103,9 @@ class EmptyBrokerCheck(PeriodicCheck):
         from kafka_steward.execution.broker_joins import poll_empty_brokers
 
         found = poll_empty_brokers(opened.cluster, opened.journal, opened.settings)
-        self.teller.log_once(found.sentence, about=found.sentence)
-        bell = event_of(opened, found.now_ms, found.due)
-        return bell if found.due else None, opened.settings.watch_interval
+        self.reporter.log_once(found.sentence, about=found.sentence)
+        event = event_of(opened, found.now_ms, found.due)
+        return event if found.due else None, opened.settings.watch_interval
 
 
 class HealthPeriodicCheck(PeriodicCheck):

@@ -76,8 +76,8 @@ class WatchTrigger(BaseEventTrigger):
         )
         self._documents: DocumentLoop | None = None
         self._post: _WatchState | None = None
-        self._teller = WatchReporter(conn_id, self.log.info, failing="failing", what="look", cry=self.log.error)
-        self._tellers = [self._teller]
+        self._reporter = WatchReporter(conn_id, self.log.info, failing="failing", what="look", cry=self.log.error)
+        self._reporters = [self._reporter]
         self._wake: asyncio.Event | None = None
         self._loops: list[asyncio.Task[None]] = []
 
@@ -105,16 +105,16 @@ class WatchTrigger(BaseEventTrigger):
             watches.append(self._watch_health(events))
         watches.append(self._report_ages())
         self._loops = loops = [asyncio.create_task(watch) for watch in watches]
-        bell = asyncio.create_task(events.get())
+        event = asyncio.create_task(events.get())
         try:
             while True:
-                await asyncio.wait({bell, *loops}, return_when=asyncio.FIRST_COMPLETED)
-                if not bell.done():
+                await asyncio.wait({event, *loops}, return_when=asyncio.FIRST_COMPLETED)
+                if not event.done():
                     await asyncio.gather(*loops)  # a loop has ended, which should never happen: raise its error
-                yield TriggerEvent(bell.result())
-                bell = asyncio.create_task(events.get())
+                yield TriggerEvent(event.result())
+                event = asyncio.create_task(events.get())
         finally:
-            bell.cancel()
+            event.cancel()
             await self._end_loops()
 
     async def cleanup(self) -> None:
@@ -133,13 +133,13 @@ class WatchTrigger(BaseEventTrigger):
     async def _watch_failures(self, events: asyncio.Queue[dict[str, Any]]) -> None:
         while True:
             try:
-                bell, verdict, pause_s = await self._thread.ask(self._poll)
+                event, verdict, pause_s = await self._thread.ask(self._poll)
             except Exception as error:  # noqa: BLE001 - no error may end the watch: see the class
                 pause_s = self._report_error(error)
             else:
                 self._report(verdict)
                 if verdict.due and self.rings == EVENTS[0]:
-                    events.put_nowait(bell)
+                    events.put_nowait(event)
             await self._wait(pause_s)
 
     async def _watch_documents(self, events: asyncio.Queue[dict[str, Any]]) -> None:
@@ -150,21 +150,21 @@ class WatchTrigger(BaseEventTrigger):
             self.conn_id, self.overrides, self.rings, self.log.info, self._wake_up, cry=self.log.error
         )
         self._documents = documents
-        self._tellers.append(documents.teller)
+        self._reporters.append(documents.reporter)
         await documents.run(events)
 
     async def _watch_health(self, events: asyncio.Queue[dict[str, Any]]) -> None:
         await self._rounds(self._health, events)
 
     async def _rounds(self, rounds: PeriodicCheck, events: asyncio.Queue[dict[str, Any]]) -> None:
-        self._tellers.append(rounds.teller)
+        self._reporters.append(rounds.reporter)
         await rounds.run(events)
 
     async def _report_ages(self) -> None:
         """Report the ages in a task of its own, so that a stalled check is reported too."""
         while True:
-            for teller in self._tellers:
-                teller.report_age()
+            for reporter in self._reporters:
+                reporter.report_age()
             await asyncio.sleep(_AGES_REPORTED_EVERY_S)
 
     def _poll(self, opened: ClusterSession) -> tuple[dict[str, Any], DetectionResult, float]:
@@ -175,15 +175,15 @@ class WatchTrigger(BaseEventTrigger):
         return event_of(opened, verdict.now_ms, verdict.due), verdict, self._post.interval_s
 
     def _report(self, verdict: DetectionResult) -> None:
-        self._teller.ok()
+        self._reporter.ok()
         # Without the message, which counts down the seconds of the grace period.
-        self._teller.log_once(verdict.sentence, about=replace(verdict, due=(), sentence="", now_ms=0))
+        self._reporter.log_once(verdict.sentence, about=replace(verdict, due=(), sentence="", now_ms=0))
         gauge("failed_brokers", self.conn_id, len(verdict.down))
         gauge("failed_log_dirs", self.conn_id, sum(max(1, len(paths)) for paths in verdict.disks.values()))
 
     def _report_error(self, error: Exception) -> float:
         """Log the error once, count it, and return the seconds until the next poll."""
-        return self._teller.error(error)
+        return self._reporter.error(error)
 
     def _wake_up(self) -> None:
         """Wake the loops after a change notification from ZooKeeper."""

@@ -175,7 +175,7 @@ def watch_of(server: ZooKeeperServer, looks: Looks, monkeypatch: pytest.MonkeyPa
 
     log = SimpleNamespace(info=hear, error=hear)
     trigger._log = log  # Airflow's own place for it
-    trigger._teller._say = log.info
+    trigger._reporter._say = log.info
     return trigger, said
 
 

@@ -141,8 +141,8 @@ def _columns(entry: AuditRecord) -> dict[str, Any]:
 
 
 def _as_it_was(cluster_id: str, row: StoredAuditRecord) -> dict[str, Any]:
-    told = {"when_ms": row.when_ms, "completed_ms": row.completed_ms, "detail": row.detail}
-    return {**_columns(row.entry), **told, "cluster_id": cluster_id, "outcome": row.outcome.value}
+    facts = {"when_ms": row.when_ms, "completed_ms": row.completed_ms, "detail": row.detail}
+    return {**_columns(row.entry), **facts, "cluster_id": cluster_id, "outcome": row.outcome.value}
 
 
 def _row(values: sa.RowMapping) -> StoredAuditRecord:
@@ -160,8 +160,8 @@ def _row(values: sa.RowMapping) -> StoredAuditRecord:
         who=Actor(values["dag_id"], values["run_id"], values["task_id"], values["try_number"], values["person"]),
         code=None if values["code"] is None else Code(values["code"]),
     )
-    told = {name: values[name] for name in ("id", "when_ms", "completed_ms", "cluster_id", "detail")}
-    return StoredAuditRecord(entry=entry, outcome=Outcome(values["outcome"]), **told)
+    facts = {name: values[name] for name in ("id", "when_ms", "completed_ms", "cluster_id", "detail")}
+    return StoredAuditRecord(entry=entry, outcome=Outcome(values["outcome"]), **facts)
 
 
 def _or(value: Any, stand_in: Any) -> Any:
