@@ -12,7 +12,8 @@ from kafka_steward.dags.builder import DEFAULT_CONN_ID, Workflow, asset_of
 from kafka_steward.dags.params import fill_params
 from kafka_steward.operators.conf import refuse_unknown_keys
 from kafka_steward.operators.notify import Notifiers
-from kafka_steward.operators.owed import FindOwedOperator, ReportFillOperator, SnapshotOwedOperator
+from kafka_steward.operators.owed import FindOwedOperator, ReportFillOperator
+from kafka_steward.operators.snapshot import SnapshotClusterOperator
 
 __all__ = ["broker_joined", "fill"]
 
@@ -68,7 +69,7 @@ def fill(
         doc_md=_DOC,
     ) as dag:
         found = FindOwedOperator(task_id="find_owed", pre_execute=refuse_unknown_keys, **shared)
-        snapshot = SnapshotOwedOperator(task_id="snapshot", **shared)
+        snapshot = SnapshotClusterOperator(task_id="snapshot", pending_replicas=True, **shared)
         plan = workflow.plan(snapshot, operation="fill")
         submit, elect = workflow.execute(snapshot, plan)
         report = ReportFillOperator(

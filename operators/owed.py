@@ -1,4 +1,4 @@
-"""Pending replicas of under-replicated topics (KIP-409): their detection, the fill's snapshot, and the final report."""
+"""Pending replicas of under-replicated topics (KIP-409): their detection, and the report after a fill."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from kafka_steward.escaping import printable
 from kafka_steward.hooks.context import actor_of
-from kafka_steward.operators.base import StewardOperator, attempt_folder, fail_without_retry, skip_rest
+from kafka_steward.operators.base import StewardOperator, skip_rest
 from kafka_steward.operators.notify import Notifiers, as_notifiers, notify
+from kafka_steward.operators.snapshot import SnapshotClusterOperator
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -52,31 +53,15 @@ class FindOwedOperator(StewardOperator):
         return {"owed": missing, "partitions": len(able), "sentence": sentence}
 
 
-class SnapshotOwedOperator(StewardOperator):
-    """Writes a snapshot in which each partition's target is its wanted number of replicas, pending ones included.
+class SnapshotOwedOperator(SnapshotClusterOperator):
+    """SnapshotClusterOperator with `pending_replicas=True`, by its former name.
 
-    The snapshot is for PlanReassignmentOperator with `operation="fill"`. Partitions with a replica on a dead broker
-    keep their current replicas: they are left to a heal. Returns `{"uri", "digest"}`.
-
-    >>> SnapshotOwedOperator(task_id="snapshot")
-    <Task(SnapshotOwedOperator): snapshot>
+    >>> SnapshotOwedOperator(task_id="snapshot").pending_replicas
+    True
     """
 
-    def execute(self, context: Context) -> dict[str, str]:
-        """Take the snapshot."""
-        from kafka_steward.execution.pending import targets
-        from kafka_steward.execution.pending_replicas import list_pending
-        from kafka_steward.execution.snapshot import take_snapshot
-
-        with fail_without_retry(), self.open(context) as opened:
-            snapshot = opened.cluster.snapshot()
-            wanted = targets(list_pending(opened.journal, snapshot), snapshot)
-            uri, now_ms = attempt_folder(opened, context, "snapshot"), opened.journal.now_ms()
-            digest = take_snapshot(opened.cluster, uri, failed=(), now_ms=now_ms, targets=wanted)
-        self.log.info(
-            "Snapshot %s is at %s; %d partitions are owed replicas.", digest[:12], printable(uri), len(wanted)
-        )
-        return {"uri": uri, "digest": digest}
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**{**kwargs, "pending_replicas": True})
 
 
 class ReportFillOperator(StewardOperator):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kafka_steward.errors import PlanError
@@ -11,6 +11,9 @@ from kafka_steward.operators.base import StewardOperator, attempt_folder, fail_w
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+
+    from kafka_steward.assignment import TopicPartition
+    from kafka_steward.hooks.steward import ClusterSession
 
 __all__ = ["SnapshotClusterOperator"]
 
@@ -21,7 +24,10 @@ class SnapshotClusterOperator(StewardOperator):
     Only the brokers in `failed_brokers` are marked as failed, even if others are dead too. If such a broker is live and
     `heal_failed_disks` is set, only its replicas in failed log directories are marked. `draining_brokers` are live
     brokers that a drain is to empty; the task fails without a retry when one of them is not live, or when no other live
-    broker would remain. Returns `{"uri", "digest"}`. Raises ClusterError.
+    broker would remain. With `pending_replicas`, each partition's target is its wanted number of replicas, pending ones
+    included (KIP-409): the snapshot is for PlanReassignmentOperator with `operation="fill"`, and partitions with a
+    replica on a dead broker keep their current replicas, which are left to a heal. Returns `{"uri", "digest"}`. Raises
+    ClusterError.
 
     >>> SnapshotClusterOperator(task_id="snapshot", conn_id="kafka_production", draining_brokers=[4])
     <Task(SnapshotClusterOperator): snapshot>
@@ -34,9 +40,11 @@ class SnapshotClusterOperator(StewardOperator):
         *,
         failed_brokers: Collection[int] | Any = (),
         draining_brokers: Collection[int] | Any | None = (),
+        pending_replicas: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        self.pending_replicas = pending_replicas
         self.failed_brokers = failed_brokers
         self.draining_brokers = draining_brokers
 
@@ -48,16 +56,29 @@ class SnapshotClusterOperator(StewardOperator):
         with self.open(context) as opened:
             uri, now_ms = attempt_folder(opened, context, "snapshot"), opened.journal.now_ms()
             with fail_without_retry(but=(PlanError,)):  # the storage may be reachable again on a retry
+                targets = _targets(opened) if self.pending_replicas else None
                 digest = take_snapshot(
                     opened.cluster,
                     uri,
                     failed=failed,
                     now_ms=now_ms,
                     draining=draining,
+                    targets=targets,
                     begun=begun_moves(opened.journal),
                     heal_failed_disks=opened.settings.heal_failed_disks,
                 )
             self.log.info(
                 "Snapshot %s of cluster %s is at %s.", digest[:12], printable(opened.cluster.cluster_id), printable(uri)
             )
+        if targets is not None:
+            self.log.info("%d partitions are owed replicas.", len(targets))
         return {"uri": uri, "digest": digest}
+
+
+def _targets(opened: ClusterSession) -> Mapping[TopicPartition, int]:
+    """Return the replication factors that partitions with pending replicas are to have."""
+    from kafka_steward.execution.pending import targets
+    from kafka_steward.execution.pending_replicas import list_pending
+
+    snapshot = opened.cluster.snapshot()
+    return targets(list_pending(opened.journal, snapshot), snapshot)

@@ -177,6 +177,8 @@ class PlanScheduler:
         """
         if self._cancels is None:
             self._cancels = {record.digest for record in unfinished_cancels(self._journal)}
+            kept = {*stepped, *self._cancels}
+            self._runners = {digest: runner for digest, runner in self._runners.items() if digest in kept}
         for digest in sorted(self._cancels - set(stepped)):
             if self._step(digest, result):
                 self._cancels.discard(digest)
