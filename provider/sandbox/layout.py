@@ -5,11 +5,14 @@ The configuration is for both modes: small, local, with fast failure detection a
 
 from __future__ import annotations
 
+import fcntl
+import os
 import secrets
 import socket
+import tempfile
 from collections.abc import Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 from kafka_steward.errors import SandboxFailed
@@ -22,30 +25,55 @@ _ATTEMPTS = 1000
 
 
 def pick_ports(count: int) -> list[int]:
-    """Return `count` different free ports.
+    """Return `count` different free ports, which no other process that calls this is given while this one lives.
 
     They lie below the kernel's ephemeral port range, so that a broker that is down for a while finds its port free when
     it returns.
     """
     highest = _ephemeral_start()
     picked: list[int] = []
-    with ExitStack() as held:
-        for _ in range(_ATTEMPTS):
-            if len(picked) == count:
-                return picked
-            port = _LOWEST + secrets.randbelow(highest - _LOWEST)
-            if _hold(port, held):
-                picked.append(port)
+    for _ in range(_ATTEMPTS):
+        if len(picked) == count:
+            return picked
+        port = _LOWEST + secrets.randbelow(highest - _LOWEST)
+        if _reserve(port) and _is_free(port):
+            picked.append(port)
     raise OSError(f"found only {len(picked)} of {count} free ports between {_LOWEST} and {highest} on {HOST}")
 
 
-def _hold(port: int, held: ExitStack) -> bool:
-    probe = held.enter_context(socket.socket())
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+    return True
+
+
+#: The ports that this process has reserved: its own locks do not stop it.
+_reserved: set[int] = set()
+
+
+def _reserve(port: int) -> bool:
+    """Reserve a port for the life of this process; return False if it is reserved.
+
+    A server binds its port only seconds after the port was picked: until then, only the reservation tells others.
+    """
+    if port in _reserved:
+        return False
     try:
-        probe.bind((HOST, port))
+        fcntl.lockf(_reservations(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
     except OSError:
         return False
+    _reserved.add(port)
     return True
+
+
+@cache
+def _reservations() -> int:
+    """Return the file in which each byte stands for a port. It is never closed, which would release all locks."""
+    path = Path(tempfile.gettempdir()) / f"kafka-steward-ports-{os.getuid()}"
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
 
 
 def _ephemeral_start() -> int:
