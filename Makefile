@@ -27,7 +27,7 @@ test: install  ## the tests, on real Kafka (both modes), real Airflow, real Spar
 	@$(PYTEST) $(SPREAD) -m "not ci and not slow"
 
 ci: install  ## what CI runs, after `make check`: the tests, and the workflows on both kinds of cluster
-	@$(PYTEST) $(SPREAD) --every-case -m "not slow"
+	@$(PYTEST) $(SPREAD) --every-case --maxfail 5 -m "not slow"
 
 slow: install  ## what neither of them runs, and a search for new cases of the properties
 	@$(PYTEST) --hypothesis-profile searching --retry-real --every-case -m "slow or hypothesis"

@@ -50,13 +50,25 @@ class PostgresServer:
     def url(self, database: str = "postgres") -> str:
         return f"postgresql+psycopg://steward@/{database}?host={self._folder}&port={self.port}"
 
-    def new_database(self) -> str:
-        """The URL of an empty database."""
+    def new_database(self, **settings: str) -> str:
+        """The URL of an empty database, in which PostgreSQL's `settings` hold."""
         self._databases += 1
         name = f"journal_{self._databases}"
         with self._connected() as connection:
             connection.execute(f"CREATE DATABASE {name}")
+            for setting, value in settings.items():
+                connection.execute(f"ALTER DATABASE {name} SET {setting} = '{value}'")
         return self.url(name)
+
+    def idle_in_transaction(self, *, for_s: float) -> int:
+        """The number of sessions that opened a transaction and have asked nothing for so long."""
+        query = (
+            "SELECT count(*) FROM pg_stat_activity WHERE state LIKE 'idle in transaction%%'"
+            " AND state_change < clock_timestamp() - make_interval(secs => %s)"
+        )
+        with self._connected() as connection:
+            (number,) = connection.execute(query, [for_s]).fetchone() or (0,)
+        return int(number)
 
     def restart(self) -> None:
         """As after a crash: every connection is cut."""

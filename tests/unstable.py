@@ -19,6 +19,8 @@ __all__ = ["RETRIED"]
 RETRIED = ("kraft", "zookeeper", "airflow", "spark")
 _MOST = 4
 _LONGEST_S = 1200
+#: Characters of an error that are shown at once.
+_LONGEST_REASON = 600
 _NODE, _REAL = "node", "real"
 
 
@@ -53,7 +55,13 @@ class _FailureNamer:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         reporter = self._config.pluginmanager.get_plugin("terminalreporter")
         if report.failed and reporter is not None:
-            reporter.write_line(f"\nfailed: {report.nodeid} ({report.when}, {report.duration:.0f} s)")
+            reporter.write_line(f"\nfailed: {report.nodeid} ({report.when}, {report.duration:.0f} s): {_why(report)}")
+
+
+def _why(report: pytest.TestReport) -> str:
+    """Return the beginning of the error's own text."""
+    crash = getattr(report.longrepr, "reprcrash", None)
+    return (crash.message if crash else report.longreprtext)[:_LONGEST_REASON]
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 import urllib.parse
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -69,7 +70,8 @@ AFTER = {0: (3, 1, 2), 1: (1, 2, 3), 2: (2, 3, 1), 3: (2, 3, 1), 4: (3, 1, 2)}
 @pytest.fixture(scope="module")
 def airflow(tmp_path_factory: pytest.TempPathFactory, postgres: PostgresServer) -> Iterator[LocalAirflow]:
     home, users = tmp_path_factory.mktemp("crashing"), {"admin": "admin", "ann": "op"}
-    with LocalAirflow(home, users=users, environment=HASTY, database=postgres.new_database()) as airflow:
+    database = postgres.new_database(idle_in_transaction_session_timeout="30s")
+    with LocalAirflow(home, users=users, environment=HASTY, database=database) as airflow:
         yield airflow
 
 
@@ -174,10 +176,25 @@ def children_of(pid: int) -> list[int]:
     return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
+def stop_in_transaction(airflow: LocalAirflow, postgres: PostgresServer) -> None:
+    """Stop the scheduler at a moment at which it holds locks in its database."""
+
+    def stopped() -> None:
+        airflow.signal_part("scheduler", signal.SIGSTOP)
+        time.sleep(0.5)
+        if not postgres.idle_in_transaction(for_s=0.4):
+            airflow.signal_part("scheduler", signal.SIGCONT)
+            raise AssertionError("it was stopped between two transactions")
+
+    eventually(stopped, within=60, every=0.05)
+
+
 def test_the_scheduler_is_killed_and_restarted_at_once(
-    desk: Desk, kraft_sandbox: Sandbox, heal: Callable[[str], Healing]
+    desk: Desk, kraft_sandbox: Sandbox, heal: Callable[[str], Healing], postgres: PostgresServer
 ) -> None:
+    """Its workers outlive it with its connection, and what it had locked stays locked until PostgreSQL ends that."""
     healing = heal("worker")
+    stop_in_transaction(desk.airflow, postgres)
     desk.airflow.signal_part("scheduler", signal.SIGKILL)
     desk.airflow.start_part("scheduler")
     healing.is_healed_once()
