@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from getpass import getuser
 
 import pytest
@@ -22,6 +24,8 @@ from tests.eventually import eventually
 from tests.simulated_plan import move
 
 BEFORE = {0: (1, 2, 3), 1: (2, 3, 1)}
+#: Bytes per second: 3 MB need five minutes, and the command a minute at most, however slow the machine is.
+RATE = 10_000
 
 
 @pytest.mark.before_ci("kraft")
@@ -30,8 +34,8 @@ def test_all_that_is_pending_goes_back_and_is_named(sandbox: Sandbox, connect: C
     sandbox.create_topics([ours, theirs], assignments=BEFORE)
     sandbox.fill(ours, 6_000_000)
     sandbox.fill(theirs, 6_000_000)
-    conn_id = connect(host=sandbox.bootstrap, extra={"bootstrap_timeout_ms": 10_000, "throttle": 100_000})
-    with StewardHook(conn_id).open() as opened:
+    conn_id = connect(host=sandbox.bootstrap, extra={"bootstrap_timeout_ms": 10_000, "throttle": RATE})
+    with StewardHook(conn_id).open() as opened, _throttled(opened.cluster, theirs):
         _begin_theirs(opened.cluster, theirs)
         digest = "d" * 64
         record = PlanRecord(digest, opened.cluster.cluster_id, "apply", who=Actor(person="ada"))
@@ -49,22 +53,29 @@ def test_all_that_is_pending_goes_back_and_is_named(sandbox: Sandbox, connect: C
             f"Plan {digest[:12]} was cancelled by {getuser()} (fire); none of its 1 partitions had arrived.",
         ]
         assert not opened.cluster.reassignments()
-        _throttle(opened.cluster, theirs, None)
     assert assignments(sandbox, topic) == {ours: BEFORE, theirs: {**BEFORE, 1: tuple(kept)}}
 
 
 def _begin_theirs(cluster: KafkaCluster, topic: str) -> None:
-    _throttle(cluster, topic, "100000")
     assert cluster.alter({TopicPartition(topic, 1): (4, 1, 3)}) == {TopicPartition(topic, 1): None}
 
-    def flies() -> None:
+    def in_flight() -> None:
         assert cluster.snapshot([topic]).partitions[TopicPartition(topic, 1)].reassigning
 
-    eventually(flies, within=30)
+    eventually(in_flight, within=30)
+
+
+@contextmanager
+def _throttled(cluster: KafkaCluster, topic: str) -> Iterator[None]:
+    """Slow down what arrives at broker 4, as somebody else would: the rate must not outlive a test that fails."""
+    _throttle(cluster, topic, str(RATE))
+    try:
+        yield
+    finally:
+        _throttle(cluster, topic, None)
 
 
 def _throttle(cluster: KafkaCluster, topic: str, rate: str | None) -> None:
-    """Slow down what arrives at broker 4, by hand; with None, no more."""
     op = ConfigOp.SET if rate else ConfigOp.DELETE
     cluster.change_topic_configs({topic: [ConfigChange(Side.FOLLOWER.replicas_key, op, "1:4" if rate else None)]})
     cluster.change_broker_configs({4: [ConfigChange(Side.FOLLOWER.rate_key, op, rate)]})
