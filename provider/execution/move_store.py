@@ -21,6 +21,7 @@ from kafka_steward.execution.staging import stage_of, stage_text
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, Outcome
 from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.moves import Cause, MoveRow, MoveState, Phase
+from kafka_steward.journal.records import PlanRecord
 from kafka_steward.journal.store import Journal
 
 #: Moves that are written in one transaction, which takes some tenths of a second.
@@ -51,9 +52,12 @@ class MoveStore:
     after a cancel. If it is 0, the step made no progress.
     """
 
-    def __init__(self, journal: Journal, plan: str, who: Actor, fence: Fence) -> None:
+    def __init__(
+        self, journal: Journal, plan: str, who: Actor, fence: Fence, *, record: PlanRecord | None = None
+    ) -> None:
         self._journal = journal
         self._plan = plan
+        self._record = record
         self._who = who
         self._fence = fence
         self._rows: list[MoveRow] | None = None
@@ -65,7 +69,7 @@ class MoveStore:
         They are read again after each change, which only this step can make.
         """
         if self._rows is None:
-            self._rows = self._journal.plans.rows(self._plan)
+            self._rows = self._journal.plans.rows(self._plan, self._record)
         return self._rows
 
     def entry(

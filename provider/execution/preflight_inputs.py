@@ -46,7 +46,7 @@ def load_preflight_inputs(
         snapshot,
         auto_generated=auto_generated,
         disabled=disabled_reason(journal.tree),
-        bouncing=restarting_brokers(journal.tree),
+        bouncing=restarting_brokers(journal.tree, fence.now_ms),
         min_isr=min_isr,
         sizes=sizes,
         rooms=rooms_of(log_dirs, min_free=min_free, arriving=_incoming_replicas(in_flight, log_dirs, sizes)),
@@ -56,9 +56,8 @@ def load_preflight_inputs(
     )
 
 
-def restarting_brokers(tree: Tree) -> frozenset[int]:
+def restarting_brokers(tree: Tree, now_ms: int) -> frozenset[int]:
     """Return the brokers that announced a shutdown (KIP-46), as long as the announcement applies."""
-    now_ms = tree.now_ms()
     return frozenset(broker for broker, bounce in announced_restarts(tree).items() if bounce.holds(now_ms))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import (
@@ -54,12 +54,14 @@ from kafka_steward.execution.rollback import (
 )
 from kafka_steward.execution.step import Step, StepResult
 from kafka_steward.execution.throttles import leased_rates, release_leases_of
+from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
 from kafka_steward.journal.kip_documents import CancelRequest
-from kafka_steward.journal.locks import Fence
+from kafka_steward.journal.locks import Fence, PlanSlot, StepLock
 from kafka_steward.journal.moves import MoveState
 from kafka_steward.journal.records import PlanRecord, PlanStatus
 from kafka_steward.journal.store import Journal
+from kafka_steward.journal.tree import Node
 from kafka_steward.settings import Settings
 
 
@@ -92,6 +94,14 @@ def run_to_end(
         if progress.run_is_over:
             return progress
         wait(progress.pause_s(interval_s()))
+
+
+class _ReadWithLock(NamedTuple):
+    """The nodes that a step reads in one request with the step lock."""
+
+    record: Node | None
+    slot: Node | None
+    signal: Node | None
 
 
 #: The beginning of the `detail` of a move that its plan deferred to the next plan.
@@ -149,11 +159,13 @@ class PlanRunner:
         return with_repair(self._journal, self._who, self._take_step)
 
     def _take_step(self) -> Progress:
-        record = self._record()
+        lock = self._journal.step_lock()
+        read = _ReadWithLock(*lock.read(paths.plan(self._digest), paths.SLOT, paths.CANCEL_IN_PROGRESS))
+        record = self._known(self._journal.plans.record_in(read.record, self._digest))
         if record.status.finished:
             self._after_the_end(record)
         else:
-            progress = self._step_locked(record)
+            progress = self._step_locked(record, lock, read)
             if not progress.ended:
                 return progress
         record = self._record()
@@ -162,16 +174,18 @@ class PlanRunner:
         self._release_leases(record)
         return self._outcome(record)
 
-    def _step_locked(self, record: PlanRecord) -> Progress:
+    def _step_locked(self, record: PlanRecord, lock: StepLock, read: _ReadWithLock) -> Progress:
         try:
-            with self._journal.step_lock() as fence:
-                return self._step(fence)
+            with lock as fence:
+                return self._step(record, fence, read)
         except (LockLost, VersionConflict) as error:
             return progress_of(record, self._journal.plans.rows(self._digest), busy=True, sentence=str(error))
 
     def _record(self) -> PlanRecord:
+        return self._known(self._journal.plans.get(self._digest))
+
+    def _known(self, record: PlanRecord | None) -> PlanRecord:
         self._journal.must_be_of(self._cluster.cluster_id)
-        record = self._journal.plans.get(self._digest)
         if record is None:
             raise PlanError(f"There is no plan {self._digest[:12]} in the journal of this cluster; publish it first.")
         return record
@@ -269,15 +283,16 @@ class PlanRunner:
         with suppress(ClusterError):
             consume_cancel_signal(self._cluster, self._journal, self._who, fence=fence)
 
-    def _step(self, fence: Fence) -> Progress:
-        self._consume_cancel_signal(fence)
-        record = self._record()
+    def _step(self, record: PlanRecord, fence: Fence, read: _ReadWithLock) -> Progress:
+        if read.signal is not None and self._consumes_signal:
+            self._consume_cancel_signal(fence)
+            record = self._record()
         request = None if record.status.finished else record.cancel
         cancelling = "" if request is None else f"cancelled: {request.reason or 'someone asked for it'}"
         starting, why_not = (False, f"Plan {self._digest[:12]} is being {cancelling}.")
         if not cancelling:
-            starting, why_not = self._may_start(record)
-        resting = outside_window_reason(record, self._settings, self._journal.now_ms()) if starting else ""
+            starting, why_not = self._may_start(record, PlanSlot.owner_in(read.slot))
+        resting = outside_window_reason(record, self._settings, fence.now_ms) if starting else ""
         step = Step(
             self._cluster,
             self._journal,
@@ -326,11 +341,10 @@ class PlanRunner:
             return record.throttle
         return self._settings.throttle
 
-    def _may_start(self, record: PlanRecord) -> tuple[bool, str]:
+    def _may_start(self, record: PlanRecord, owner: str | None) -> tuple[bool, str]:
         """Return a flag that allows new submissions, and the reason when it is False."""
         if record.status.finished or record.status is PlanStatus.STUCK or self._settle_only:
             return False, record.reason
-        owner = self._journal.slot.owner()
         if owner != self._digest:
             owner = current_slot_owner(self._journal, self._who)
         if owner is None:
@@ -347,7 +361,7 @@ class PlanRunner:
     ) -> Progress:
         attempts = 0 if stepped.progressed else record.attempts + stepped.no_progress_possible
         status = self._status(record, starting=not why_not or cancelling)
-        now_ms = self._journal.now_ms()
+        now_ms = fence.now_ms
         track, stuck = self._measure(stepped, now_ms)
         self._stalled = stuck
         warned = self._warned(stepped, self._throttle(record, cancelling=False) or 0, now_ms)
@@ -363,7 +377,7 @@ class PlanRunner:
         if warned and not why_not:
             progress = replace(progress, sentence=f"{progress.sentence} {warned}")
         reason = record.reason if why_not else progress.sentence
-        record = self._update(record, fence, now_ms=now_ms, status=status, attempts=attempts, reason=reason)
+        record = self._update(record, fence, status=status, attempts=attempts, reason=reason)
         eager = stepped.progressed and any(row.state is MoveState.WAITING for row in stepped.rows)
         stops = bool(stuck) and self._settings.when_stalled == "fail"
         return replace(progress, status=record.status, eager=eager, stops=stops)
@@ -406,9 +420,9 @@ class PlanRunner:
         record = self._update(record, fence, status=PlanStatus.STUCK, attempts=tries, reason=reason)
         return progress_of(record, self._journal.plans.rows(self._digest))
 
-    def _update(self, record: PlanRecord, fence: Fence, *, now_ms: int | None = None, **changes: Any) -> PlanRecord:
+    def _update(self, record: PlanRecord, fence: Fence, **changes: Any) -> PlanRecord:
         if not self._settle_only:
-            changes["stepped_ms"] = self._journal.now_ms() if now_ms is None else now_ms
+            changes["stepped_ms"] = fence.now_ms
         return self._journal.plans.update(record, fence=fence, **changes)
 
     def _warned(self, stepped: StepResult, throttle: int, now_ms: int) -> str:

@@ -113,9 +113,10 @@ class Step:
         self._throttle = throttle
         self._stalled = frozenset(stalled)
         self._fence = fence
-        self._moves = MoveStore(journal, record.digest, who, fence)
+        self._moves = MoveStore(journal, record.digest, who, fence, record=record)
         self._calls = AuditedCalls(journal.audit, fence)
         self._retraction = Retraction(cluster, journal, record.digest, who)
+        self._leases = ThrottleLeases(cluster, journal, self._calls, record.digest, attempts=self._attempts, who=who)
         self._restoring = Restoration(cluster, self._moves, self._calls, self._retraction)
 
     def run(self) -> StepResult:
@@ -152,7 +153,7 @@ class Step:
 
     def release_throttles(self, stepped: StepResult) -> list[int]:
         """Release every throttle of a plan that ends; return the brokers that cannot be reached for it."""
-        return self._leases(stepped.rows).release(NO_DEMAND, stepped.snapshot.live)
+        return self._leases.release(NO_DEMAND, stepped.snapshot.live)
 
     def give_up(self, snapshot: Snapshot, sentence: str, cause: Cause | None = None) -> None:
         """Drop the moves that have not begun.
@@ -176,10 +177,12 @@ class Step:
         in_flight = [row for row in self._moves.rows() if row.state is MoveState.SUBMITTED]
         if not self._cancelling:
             able = [row for row in in_flight if cancel_is_safe(row, snapshot)]
-            lost = unfinishable(able, snapshot, restarting_brokers(self._journal.tree))
+            dead = unfinishable(able, snapshot, frozenset())
+            restarting = restarting_brokers(self._journal.tree, self._fence.now_ms) if dead else frozenset()
+            lost = unfinishable(dead, snapshot, restarting)
             hung = cancel_individually(able, self._stalled, lost, after_s=self._settings.stall_after)
-            dead = [(row, dead_target_reason(row, snapshot), Cause.BROKER_DIED) for row in lost]
-            return [*dead, *((row, why, Cause.STALLED) for row, why in hung)]
+            died = [(row, dead_target_reason(row, snapshot), Cause.BROKER_DIED) for row in lost]
+            return [*died, *((row, why, Cause.STALLED) for row, why in hung)]
         chosen = []
         for row in in_flight:
             partition = snapshot.partitions.get(row.topic_partition)
@@ -202,19 +205,17 @@ class Step:
     def _release_unneeded(self, rows: Sequence[MoveRow], snapshot: Snapshot) -> list[int]:
         to_come = [row.move for row in rows if not row.state.settled] if self._starting else []
         need = throttle_demand(_in_flight(rows, snapshot), to_come, leaders=self._settings.throttle_leaders)
-        return self._leases(rows).release(NO_DEMAND if self._throttle == 0 else need, snapshot.live)
+        return self._leases.release(NO_DEMAND if self._throttle == 0 else need, snapshot.live)
 
     def _hold_throttle(self, rows: Sequence[MoveRow], snapshot: Snapshot) -> None:
         """Set throttles again that were cleared externally while needed, and apply a changed rate to the brokers."""
         if self._throttle == 0 or all(row.state.settled for row in rows):
             return
         need = throttle_demand(_in_flight(rows, snapshot), leaders=self._settings.throttle_leaders)
-        self._leases(rows).ensure(need, self._throttle, snapshot.live)
+        self._leases.ensure(need, self._throttle, snapshot.live)
 
-    def _leases(self, rows: Sequence[MoveRow]) -> ThrottleLeases:
-        attempts = {row.topic_partition: row.attempt for row in rows}
-        plan = self._record.digest
-        return ThrottleLeases(self._cluster, self._journal, self._calls, plan, attempts=attempts, who=self._who)
+    def _attempts(self) -> dict[TopicPartition, int]:
+        return {row.topic_partition: row.attempt for row in self._moves.rows()}
 
     def _log_dirs(self, rows: Sequence[MoveRow], snapshot: Snapshot) -> Mapping[int, LogDir]:
         brokers = {broker for row in rows if not row.state.settled for broker in row.move.adding}
@@ -270,8 +271,8 @@ class Step:
     def _choose(self, ready: Sequence[Move], rows: Sequence[MoveRow], outlook: PreflightInputs) -> list[Move]:
         settings, snapshot = self._settings, outlook.snapshot
         barrier = settings.window == "chunk"
-        now_ms = self._journal.now_ms()
-        if barrier and pause_left_ms(rows, pause_ms=int(settings.chunk_pause * 1000), now_ms=now_ms):
+        pause_ms = int(settings.chunk_pause * 1000)
+        if barrier and pause_left_ms(rows, pause_ms=pause_ms, now_ms=self._fence.now_ms):
             return []
         may = {row.topic_partition for row in eligible_rows(rows, barrier=barrier)}
         return admit_moves(
@@ -288,7 +289,7 @@ class Step:
         rows = self._moves.submit([row for row in self._moves.rows() if row.topic_partition in stages], stages)
         if self._throttle:
             need = throttle_demand(chosen, leaders=self._settings.throttle_leaders)
-            self._leases(rows).acquire(need, self._throttle)
+            self._leases.acquire(need, self._throttle)
         by_name = {row.topic_partition: row for row in rows}
         answers = self._calls.execute(
             {name: [self._moves.submit_entry(row, stages[name])] for name, row in by_name.items()},

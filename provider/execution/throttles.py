@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from typing import TypeAlias
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
@@ -22,8 +23,6 @@ from kafka_steward.errors import (
     BrokerUnreachable,
     ClusterError,
     KafkaRefused,
-    NodeExists,
-    NodeMissing,
     VersionConflict,
 )
 from kafka_steward.execution.effects import AuditedCalls
@@ -42,22 +41,28 @@ from kafka_steward.execution.throttle_rates import (
 )
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
-from kafka_steward.journal.codec import is_topic
 from kafka_steward.journal.listing import RATES
 from kafka_steward.journal.records import ThrottleLease
 from kafka_steward.journal.store import Journal
-from kafka_steward.journal.tree import Node
+from kafka_steward.journal.tree import Node, put, remove
 
 _UNKNOWN_TOPIC = 3
 #: Attempts to record a late change while other processes change the same document.
 _TRIES = 10
+#: The number of leases that are read: all.
+_ALL = 2**31 - 1
+_SETTINGS = {(kind, key) for side in Side for kind, key in (("topic", side.replicas_key), ("broker", side.rate_key))}
+#: Kind ("broker" or "topic"), id or name, and setting.
+_Key: TypeAlias = tuple[str, str, str]
 
 
 class ThrottleLeases:
     """The throttle leases of one plan.
 
-    Every method may raise ClusterError; the recorded leases then remain to be released. `attempts` numbers the
-    submissions of each partition, which distinguishes their rows in the audit trail.
+    Keep one for one holding of the step lock: it reads the recorded leases once, and whoever else changes them then
+    makes its next write fail with VersionConflict. Every method may raise ClusterError; the recorded leases then remain
+    to be released. `attempts` returns the number of submissions of each partition, which distinguishes their rows in
+    the audit trail.
     """
 
     def __init__(
@@ -67,7 +72,7 @@ class ThrottleLeases:
         calls: AuditedCalls,
         plan: str,
         *,
-        attempts: Mapping[TopicPartition, int],
+        attempts: Callable[[], Mapping[TopicPartition, int]],
         who: Actor,
     ) -> None:
         self._cluster = cluster
@@ -76,6 +81,7 @@ class ThrottleLeases:
         self._plan = plan
         self._attempts = attempts
         self._who = who
+        self._read: dict[_Key, tuple[Node, ThrottleLease]] | None = None
 
     def acquire(self, need: ThrottleDemand, rate: int) -> None:
         """Throttle the replicas and brokers in `need` to `rate` bytes per second into each broker.
@@ -97,7 +103,7 @@ class ThrottleLeases:
         asked = None if rate is None else str(rate)
         for side in Side:
             self._acquire_entries(side, {topic: several for (topic, of), several in need.entries.items() if of is side})
-            noted = {paths.broker_of(name) for name, _, _ in self._leases("broker", side.rate_key)}
+            noted = {paths.broker_of(name) for name in self._own("broker", side.rate_key)}
             brokers = {broker for broker, of in need.brokers if of is side} | noted
             self._acquire_rates(side, sorted(live & brokers), asked, insist=False)
 
@@ -123,7 +129,7 @@ class ThrottleLeases:
         changes, before = {}, {}
         for broker in sorted(now):
             had = now[broker].get(side.rate_key)
-            wanted = self._note_rate(paths.lease("broker", str(broker), side.rate_key), rate, had)
+            wanted = self._note_rate(("broker", str(broker), side.rate_key), rate, had)
             if wanted is not None:
                 changes[broker], before[broker] = ConfigChange(side.rate_key, ConfigOp.SET, wanted), had
         entries = self._rate_entries(Action.THROTTLE, changes, before)
@@ -144,7 +150,7 @@ class ThrottleLeases:
             had = now[topic].get(side.replicas_key)
             add = absent(had, sorted(wanted[topic]))
             if add:
-                self._note_entries(paths.lease("topic", topic, side.replicas_key), had, add)
+                self._note_entries(("topic", topic, side.replicas_key), had, add)
                 ours[topic] = ConfigChange(side.replicas_key, ConfigOp.APPEND, ",".join(add))
                 entries[topic] = self._list_entries(Action.THROTTLE, topic, add)
         answers = self._calls.execute(
@@ -155,7 +161,7 @@ class ThrottleLeases:
         self._with_retries(answers.values())
 
     def _release_entries(self, side: Side, need: ThrottleDemand) -> None:
-        mine = {topic: (node, lease) for topic, node, lease in self._leases("topic", side.replicas_key)}
+        mine = self._own("topic", side.replicas_key)
         kept = {topic: need.entries.get((topic, side), frozenset()) for topic in mine}
         owed = {topic: set(mine[topic][1].entries[self._plan]) - kept[topic] for topic in mine}
         owed = {topic: several for topic, several in owed.items() if several}
@@ -173,12 +179,12 @@ class ThrottleLeases:
             # A document that another plan has written since ours was deleted may have the same version.
             self._calls.check()
         for topic, several in owed.items():
-            self._forget(*mine[topic], several)
+            self._forget(("topic", topic, side.replicas_key), several)
 
     def _release_rates(self, side: Side, need: ThrottleDemand, live: frozenset[int]) -> list[int]:
         mine = {
-            broker: (node, lease)
-            for name, node, lease in self._leases("broker", side.rate_key)
+            broker: each
+            for name, each in self._own("broker", side.rate_key).items()
             if (broker := paths.broker_of(name)) is not None and (broker, side) not in need.brokers
         }
         able = sorted(mine.keys() & live)
@@ -193,8 +199,7 @@ class ThrottleLeases:
         answers = self._calls.execute(entries, lambda batch: self._change_rates(changes, batch))
         for broker in reached:
             if answers.get(broker) is None:
-                node, lease = mine[broker]
-                self._forget(node, lease, lease.entries[self._plan])
+                self._forget(("broker", str(broker), side.rate_key), mine[broker][1].entries[self._plan])
         return [broker for broker in mine if broker not in reached or answers.get(broker) is not None]
 
     def _change_rates(
@@ -216,36 +221,43 @@ class ThrottleLeases:
             if error is not None and not (isinstance(error, KafkaRefused) and error.code == _UNKNOWN_TOPIC):
                 raise error
 
-    def _leases(self, kind: str, config: str) -> list[tuple[str, Node, ThrottleLease]]:
-        """Return this plan's recorded leases of the setting `config`, each with its broker or topic and its node."""
-        found = []
-        names = [name for name in self._journal.tree.children(paths.leases_of(kind)) if is_topic(name)]
-        nodes = self._journal.tree.read([paths.lease(kind, name, config) for name in names]) if names else []
-        for name, node in zip(names, nodes, strict=True):
-            lease = None if node is None else ThrottleLease.from_node(node)
-            if node is not None and lease is not None and self._plan in lease.entries:
-                found.append((name, node, lease))
-        return found
+    def _own(self, kind: str, config: str) -> dict[str, tuple[Node, ThrottleLease]]:
+        """Return this plan's recorded leases of the setting `config`, by the name of the broker or topic."""
+        return {
+            name: each
+            for (of, name, setting), each in self._recorded().items()
+            if (of, setting) == (kind, config) and self._plan in each[1].entries
+        }
 
-    def _note_entries(self, path: str, had: str | None, add: Collection[str]) -> None:
+    def _recorded(self) -> dict[_Key, tuple[Node, ThrottleLease]]:
+        """Return the recorded leases of all plans, by kind, broker or topic, and setting."""
+        if self._read is None:
+            nodes = self._journal.tree.subtree(paths.LEASES, _ALL)
+            named = ((paths.lease_names(node.path), node) for node in nodes)
+            self._read = {
+                key: (node, ThrottleLease.from_node(node))
+                for key, node in named
+                if key is not None and (key[0], key[2]) in _SETTINGS
+            }
+        return self._read
+
+    def _note_entries(self, key: _Key, had: str | None, add: Collection[str]) -> None:
         """Record list entries that this plan is about to add. Entries of other plans and of earlier steps are kept.
 
         A list that no longer exists was cleared externally. In that case, releasing our entries deletes the list.
         """
-        node = self._journal.tree.get(path)
-        known = None if node is None else ThrottleLease.from_node(node)
+        _, known = self._recorded().get(key, (None, None))
         noted = known or ThrottleLease(had, None)
         mine = tuple(sorted({*noted.entries.get(self._plan, ()), *add}))
         before = None if had is None else noted.before
-        self._write(path, node, known, replace(noted, before=before, entries={**noted.entries, self._plan: mine}))
+        self._write(key, replace(noted, before=before, entries={**noted.entries, self._plan: mine}))
 
-    def _note_rate(self, path: str, rate: str | None, now: str | None) -> str | None:
+    def _note_rate(self, key: _Key, rate: str | None, now: str | None) -> str | None:
         """Record the rate that this plan requests; return the rate to set, or None to set none."""
-        node = self._journal.tree.get(path)
-        known = None if node is None else ThrottleLease.from_node(node)
+        _, known = self._recorded().get(key, (None, None))
         noted, wanted = to_set(known, self._plan, rate, now)
         if noted is not None:
-            self._write(path, node, known, noted)
+            self._write(key, noted)
         return wanted
 
     def _note_late_rates(self, side: Side, late: Mapping[int, tuple[str | None, str | None]]) -> None:
@@ -254,8 +266,8 @@ class ThrottleLeases:
         The process that releases the leases of ended plans then finds them.
         """
         for broker, (rate, before) in late.items():
-            path = paths.lease("broker", str(broker), side.rate_key)
-            self._write_late(path, partial(set_late, plan=self._plan, rate=rate or "0", before=before))
+            key = "broker", str(broker), side.rate_key
+            self._write_late(key, partial(set_late, plan=self._plan, rate=rate or "0", before=before))
 
     def _note_late_entries(self, side: Side, late: Mapping[str, Collection[str]]) -> None:
         for topic, added in late.items():
@@ -265,36 +277,42 @@ class ThrottleLeases:
                 mine = tuple(sorted({*there.entries.get(self._plan, ()), *added}))
                 return replace(there, entries={**there.entries, self._plan: mine})
 
-            self._write_late(paths.lease("topic", topic, side.replicas_key), noted)
+            self._write_late(("topic", topic, side.replicas_key), noted)
 
-    def _write_late(self, path: str, noted: Callable[[ThrottleLease | None], ThrottleLease]) -> None:
+    def _write_late(self, key: _Key, noted: Callable[[ThrottleLease | None], ThrottleLease]) -> None:
         """Apply `noted` to the current document and write the result, with retries.
 
         Other processes write the document at the same time, because the step lock is not held.
         """
         for _ in range(_TRIES):
-            node = self._journal.tree.get(path)
-            known = None if node is None else ThrottleLease.from_node(node)
-            with suppress(NodeExists, NodeMissing, VersionConflict):
-                self._write(path, node, known, noted(known))
+            self._read = None
+            _, known = self._recorded().get(key, (None, None))
+            with suppress(VersionConflict):
+                self._write(key, noted(known))
                 return
 
-    def _write(self, path: str, node: Node | None, known: ThrottleLease | None, noted: ThrottleLease) -> None:
-        if node is None:
-            self._journal.tree.create(path, noted.to_json())
-        elif noted != known:
-            self._journal.tree.set(path, noted.to_json(), version=node.version)
+    def _write(self, key: _Key, lease: ThrottleLease) -> None:
+        """Record a lease, unless it is recorded so. Raises VersionConflict if it was changed since it was read."""
+        node, known = self._recorded().get(key, (None, None))
+        if lease == known:
+            return
+        written = put(self._journal.tree, paths.lease(*key), node, lease.to_json())
+        if written is None:
+            raise _changed(key)
+        self._recorded()[key] = written, lease
 
-    def _forget(self, node: Node, lease: ThrottleLease, owed: Collection[str]) -> None:
+    def _forget(self, key: _Key, owed: Collection[str]) -> None:
         """Remove released entries from the document; delete the document with its last entry."""
+        node, lease = self._recorded()[key]
         mine = tuple(entry for entry in lease.entries[self._plan] if entry not in owed)
         others = {plan: several for plan, several in lease.entries.items() if plan != self._plan}
         left = {**others, self._plan: mine} if mine else others
         if left:
-            changed = replace(lease, entries=left)
-            self._journal.tree.set(node.path, changed.to_json(), version=node.version)
+            self._write(key, replace(lease, entries=left))
+        elif remove(self._journal.tree, node):
+            del self._recorded()[key]
         else:
-            self._journal.tree.delete(node.path, version=node.version)
+            raise _changed(key)
 
     def _rate_entries(
         self, action: Action, changes: Mapping[int, ConfigChange], before: Mapping[int, str | None]
@@ -323,6 +341,7 @@ class ThrottleLeases:
             (TopicPartition(topic, int(number)), int(broker))
             for number, broker in (entry.split(":") for entry in several)
         ]
+        attempts = self._attempts()
         return [
             AuditRecord(
                 action,
@@ -331,7 +350,7 @@ class ThrottleLeases:
                 topic=topic,
                 partition=partition.partition,
                 broker=broker,
-                attempt=self._attempts.get(partition, 0),
+                attempt=attempts.get(partition, 0),
                 who=self._who,
             )
             for partition, broker in named
@@ -352,10 +371,14 @@ def release_leases_of(
     Raises ClusterError, and LockLost while a plan is being stepped; the leases then stay recorded.
     """
     for plan in plans:
-        attempts = {row.topic_partition: row.attempt for row in journal.plans.rows_found(plan)}
         with journal.step_lock() as fence:
             calls = AuditedCalls(journal.audit, fence)
+            attempts = partial(_attempts, journal, plan)
             ThrottleLeases(cluster, journal, calls, plan, attempts=attempts, who=who).release(NO_DEMAND, live)
+
+
+def _attempts(journal: Journal, plan: str) -> dict[TopicPartition, int]:
+    return {row.topic_partition: row.attempt for row in journal.plans.rows_found(plan)}
 
 
 def leased_rates(journal: Journal, plans: Collection[str]) -> list[tuple[int, Side]]:
@@ -380,6 +403,10 @@ def _without(key: str, now: Collection[str], owed: Collection[str], lease: Throt
 
 def _rate_lease(lease: ThrottleLease) -> LeasedRate:
     return LeasedRate(int(lease.ours or 0), _number(lease.before))
+
+
+def _changed(key: _Key) -> VersionConflict:
+    return VersionConflict(f"{paths.lease(*key)} was changed since it was read; read it again.")
 
 
 def _number(value: str | None) -> int | None:

@@ -108,6 +108,11 @@ class PlanSlot:
         """Return the digest of the plan that holds the slot; None if it is free."""
         return self._read()[1].plan
 
+    @staticmethod
+    def owner_in(node: Node | None) -> str | None:
+        """Return the digest of the plan that holds the slot according to its node."""
+        return None if node is None else Ownership.from_node(node).plan
+
     def paused(self) -> tuple[str, ...]:
         """Return the digests of the preempted plans, the most recently preempted last."""
         return self._read()[1].paused
@@ -189,10 +194,10 @@ class Fence:
     `token` increases each time that the lock is acquired.
     """
 
-    def __init__(self, tree: Tree, claim: Lock, created_id: int, guard: FencingStore | None = None) -> None:
+    def __init__(self, tree: Tree, claim: Lock, node: Node, guard: FencingStore | None = None) -> None:
         self._tree = tree
         self._claim = claim
-        self._created_id = created_id
+        self._node = node
         self._guard = guard
 
     @property
@@ -200,30 +205,37 @@ class Fence:
         """The fencing token: the number of times that the lock was acquired."""
         return self._claim.fencing_token
 
+    @property
+    def now_ms(self) -> int:
+        """The journal's time when the lock was acquired or last checked: a clock that costs no request."""
+        return self._node.modified_ms
+
     def check(self) -> None:
-        """Read the lock again; renew it after half of its time to live. Raises LockLost if another process holds it."""
-        node = self._held()
+        """Renew the lock, which succeeds only while this process holds it. Raises LockLost otherwise.
+
+        One conditional change both proves the claim and begins a whole time to live for what follows.
+        """
+        renewed = self._write(self._claim)
+        if renewed is None or renewed.created_id != self._node.created_id:
+            raise _lost(self._tree)
+        self._node = renewed
         if self._guard is not None:
             self._guard.check(self.token)
-        if self._tree.now_ms() - node.modified_ms <= self._claim.ttl_ms // 2:
-            return
-        if put(self._tree, paths.STEP_LOCK, node, node.data) is None:
-            raise _lost(self._tree)
 
     def release(self) -> None:
         """Release the lock if this process still holds it."""
-        try:
-            node = self._held()
-        except LockLost:
-            return
-        # If another process acquired the lock in between, this change fails and the other process keeps the lock.
-        put(self._tree, paths.STEP_LOCK, node, replace(self._claim, owner=None).to_json())
+        self._write(replace(self._claim, owner=None))
 
-    def _held(self) -> Node:
+    def _write(self, claim: Lock) -> Node | None:
+        """Change the lock if this process holds it; return None if another process does, or nobody."""
+        written = put(self._tree, paths.STEP_LOCK, self._node, claim.to_json())
+        if written is not None:
+            return written
+        # Our own last change may have been rolled back with its transaction, or made without an answer.
         node = self._tree.get(paths.STEP_LOCK)
-        if node is None or node.created_id != self._created_id or _lock(node) != self._claim:
-            raise _lost(self._tree)
-        return node
+        if node is None or node.created_id != self._node.created_id or _lock(node) != self._claim:
+            return None
+        return put(self._tree, paths.STEP_LOCK, node, claim.to_json())
 
 
 class StepLock:
@@ -237,11 +249,21 @@ class StepLock:
         self._owner = owner
         self._life_ms = life_ms
         self._guard = guard
+        self._seen: list[Node | None] = []
         self._fence: Fence | None = None
+
+    def read(self, *wanted: str) -> list[Node | None]:
+        """Read documents together with the lock, before it is acquired.
+
+        Nobody else has stepped since then if the lock is acquired next: each acquisition changes the lock's version.
+        """
+        lock, *documents = self._tree.read([paths.STEP_LOCK, *wanted])
+        self._seen = [lock]
+        return documents
 
     def acquire(self) -> Fence:
         """Acquire the lock if it is free or expired. Raises LockLost while another process holds it."""
-        node = self._tree.get(paths.STEP_LOCK)
+        node = self._seen.pop() if self._seen else self._tree.get(paths.STEP_LOCK)
         last = 0 if node is None else self._last_token(node)
         claim = Lock(self._owner, self._life_ms, last + 1)
         taken = put(self._tree, paths.STEP_LOCK, node, claim.to_json())
@@ -249,7 +271,7 @@ class StepLock:
             raise LockLost("Another process was quicker to step the plan; this one does nothing now, and tries again.")
         if self._guard is not None:
             self._guard.set_token(claim.fencing_token)
-        return Fence(self._tree, claim, taken.created_id, self._guard)
+        return Fence(self._tree, claim, taken, self._guard)
 
     def _last_token(self, node: Node) -> int:
         held = Lock.from_node(node)

@@ -47,7 +47,7 @@ PLANS = "/steward/plans"
 #: One approval per plan that needed one, named by its digest.
 APPROVALS = "/steward/approvals"
 #: Throttle leases: changes of Kafka's configuration that must be released.
-_LEASES = "/steward/borrowed"
+LEASES = "/steward/borrowed"
 
 #: KIP-409: pending replicas, one node per partition.
 PENDING_REPLICAS = "/steward/owed"
@@ -119,12 +119,20 @@ def approval(digest: str) -> str:
 
 def leases_of(kind: str) -> str:
     """Return the parent path of the throttle leases of `kind` "broker" or "topic"; its children are named by them."""
-    return f"{_LEASES}/{_segment('kind', kind)}"
+    return f"{LEASES}/{_segment('kind', kind)}"
 
 
 def lease(kind: str, name: str, config: str) -> str:
     """Return the path of the throttle lease on the setting `config` of a broker or topic."""
     return f"{leases_of(kind)}/{_segment('name', name)}/{_segment('setting', config)}"
+
+
+def lease_names(path: str) -> tuple[str, str, str] | None:
+    """Return kind, broker or topic, and setting of the throttle lease at `path`; None if no lease has such a path."""
+    names = path.removeprefix(f"{LEASES}/").split("/")
+    if len(names) != 3 or not all(map(codec.is_topic, names)) or (names[0] == "broker" and broker_of(names[1]) is None):
+        return None
+    return names[0], names[1], names[2]
 
 
 def checked_path(path: str) -> str:

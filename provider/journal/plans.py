@@ -189,10 +189,11 @@ class Plans:
 
     def get(self, digest: str) -> PlanRecord | None:
         """Return the plan's record; None if there is no such plan. Raises DocumentError if the record is corrupt."""
-        node = self._tree.get(paths.plan(digest)) if paths.is_digest(digest) else None
-        if node is not None:
-            return _record(node)
-        return self._ended.get(digest) if paths.is_digest(digest) else None
+        return self.record_in(self._tree.get(paths.plan(digest)), digest) if paths.is_digest(digest) else None
+
+    def record_in(self, node: Node | None, digest: str) -> PlanRecord | None:
+        """Return the record in the plan's node; without a node, the record of an archived plan, or None."""
+        return self._ended.get(digest) if node is None else _record(node)
 
     def recent(self) -> list[PlanRecord]:
         """Return the plans that have not ended, ended recently, or are still needed, the oldest first."""
@@ -243,12 +244,13 @@ class Plans:
         if record is not None and record.status.finished:
             self._chunks.delete(record.chunks)
 
-    def rows(self, digest: str) -> list[MoveRow]:
+    def rows(self, digest: str, record: PlanRecord | None = None) -> list[MoveRow]:
         """Return the plan's moves with their states, in plan order; empty for an unknown plan.
 
-        Raises PlanError if their number differs from the one in the plan's record: some are elsewhere, or lost.
+        Raises PlanError if their number differs from the one in the plan's record, which is read unless it is given:
+        some are elsewhere, or lost.
         """
-        rows, record = self._table.rows(digest), self.get(digest)
+        rows, record = self._table.rows(digest), record or self.get(digest)
         if record is not None and len(rows) != record.partitions:
             raise PlanError(
                 f"Plan {digest[:12]} moves {record.partitions} partitions, and the journal at {self._table.place} has "

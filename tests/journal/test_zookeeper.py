@@ -435,9 +435,9 @@ def test_a_process_stopped_between_reading_the_lock_and_writing_a_row_changes_no
         journal.plans.publish(record_of(journal), moves_of(1))
         stopped = journal.step_lock("stopped", life_ms=1).acquire()
         stopped.check()
-        really_held = stopped._held()
-        monkeypatch.setattr(stopped, "_held", lambda: really_held)  # what it read before it was stopped
-        while journal.now_ms() <= really_held.modified_ms + 1:
+        renewed = stopped._node
+        monkeypatch.setattr(stopped, "_write", lambda _: renewed)  # the answer that it got before it was stopped
+        while journal.now_ms() <= renewed.modified_ms + 1:
             pass
         with journal.step_lock("next") as fence:
             with pytest.raises(LockLost, match="Another process steps the plan since"):

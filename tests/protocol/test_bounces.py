@@ -77,9 +77,9 @@ def test_a_time_that_was_over_before_says_nothing_about_this_failure() -> None:
 def test_it_receives_nothing_meanwhile() -> None:
     yard = Yard()
     announce_restart(yard.journal, 4, who=WHO, lasts_ms=5_000)
-    assert restarting_brokers(yard.journal.tree) == {4}
+    assert restarting_brokers(yard.journal.tree, yard.journal.now_ms()) == {4}
     yard.simulator.tick(6)
-    assert restarting_brokers(yard.journal.tree) == frozenset()
+    assert restarting_brokers(yard.journal.tree, yard.journal.now_ms()) == frozenset()
 
 
 def test_the_entry_goes_when_the_broker_is_back() -> None:
@@ -119,7 +119,7 @@ def test_one_that_cannot_be_read_announces_all_the_same(text: str) -> None:
     yard = Yard(FAST)
     yard.journal.tree.create(paths.rolling_bounce(2), text)
     yard.journal.tree.create(f"{paths.ROLLING_BOUNCE}/-7", text)
-    assert restarting_brokers(yard.journal.tree) == {2}
+    assert restarting_brokers(yard.journal.tree, yard.journal.now_ms()) == {2}
     assert yard.due_after_s(2) == 60
 
 

@@ -220,6 +220,10 @@ class ZkSession:
         """Return the stat of each path, read concurrently; None for a node that does not exist."""
         return self._each(paths, lambda client, path: client.exists_async(path))
 
+    def children(self, paths: Sequence[str]) -> list[Any]:
+        """Return the names of the children of each path, read concurrently; None for a node that does not exist."""
+        return self._each(paths, lambda client, path: client.get_children_async(path))
+
     def _each(self, paths: Sequence[str], request: Callable[[Any, str], Any]) -> list[Any]:
         found: list[Any] = []
         for start in range(0, len(paths), _AT_ONCE):

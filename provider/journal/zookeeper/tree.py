@@ -164,11 +164,17 @@ class ZkTree:
         return [None if stat is None else int(stat.czxid) for stat in stats]
 
     def subtree(self, path: str, most: int) -> list[Node]:
-        """Return the documents at and below a path, as specified by `Tree.subtree`."""
+        """Return the documents at and below a path, as specified by `Tree.subtree`.
+
+        One round trip for each level, and one for the documents.
+        """
         found = [path]
-        for parent in found:  # the list grows during the iteration: parents come before their children
-            if len(found) < most:
-                found += [f"{parent}/{name}" for name in self._names(parent)][: most - len(found)]
+        level = [f"{path}/{name}" for name in self._names(path)]
+        while level and len(found) < most:
+            level = level[: most - len(found)]
+            found += level
+            names = zip(level, self._session.children(level), strict=True)
+            level = [f"{parent}/{name}" for parent, several in names for name in sorted(several or ())]
         answers = zip(found, self._session.read(found), strict=True)
         nodes = [_document(each, *answer) for each, answer in answers if answer is not None]
         return [node for node in reversed(nodes) if node is not None]

@@ -1,0 +1,97 @@
+"""What a step costs: a journal far away answers some ten milliseconds later, and ZooKeeper writes to a quorum."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kafka_steward.execution.runner import PlanRunner
+from kafka_steward.journal import paths
+from kafka_steward.settings import Settings
+from tests.memory_tables import MemoryAudit, MemoryMoves
+from tests.memory_tree import MemoryTree
+from tests.simulated_plan import WHO, World, journal_over, move
+from tests.simulator import Simulator
+
+RULES = Settings(throttle=1_000)
+WRITES = {"create", "create_sequential", "set", "delete", "discard"}
+
+
+class CountedTree:
+    """A tree that notes each operation and its path."""
+
+    def __init__(self, tree: MemoryTree) -> None:
+        self._tree = tree
+        self.operations: list[tuple[str, Any]] = []
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        def noted(*given: Any, **options: Any) -> Any:
+            self.operations.append((name, given[0] if given else None))
+            return getattr(self._tree, name)(*given, **options)
+
+        return noted
+
+
+class Plan:
+    """A plan of three moves that are all in flight, and of which none arrives."""
+
+    def __init__(self) -> None:
+        self.simulator = Simulator.of("1a 2b 3c 4a", "t: 123 231 312", size=100_000)
+        clock = lambda: self.simulator.now_ms  # noqa: E731
+        self.tree = CountedTree(MemoryTree(clock))
+        self.moves = MemoryMoves(clock)
+        journal = journal_over(
+            self.simulator.cluster_id, self.tree, self.moves, MemoryAudit(self.simulator.cluster_id, clock)
+        )
+        moves = [
+            move(f"t-{at}", before, after, position=at, size=100_000)
+            for at, (before, after) in enumerate([("123", "423"), ("231", "234"), ("312", "412")])
+        ]
+        world = World(self.simulator, journal, moves, settings=RULES, auto_generated=False)
+        self.runner = PlanRunner(self.simulator, journal, world.digest, RULES, WHO)
+        self.digest = world.digest
+
+    def step(self) -> list[tuple[str, Any]]:
+        """Take a step; return the operations on the tree."""
+        self.tree.operations.clear()
+        assert self.runner.step().in_flight == 3
+        self.simulator.tick(1)
+        return list(self.tree.operations)
+
+
+@pytest.fixture
+def plan() -> Plan:
+    plan = Plan()
+    plan.step()
+    return plan
+
+
+def test_an_idle_step_is_six_operations_on_the_tree(plan: Plan) -> None:
+    for _ in range(3):
+        assert len(plan.step()) <= 6
+
+
+def test_an_idle_step_writes_the_step_lock_and_its_heartbeat_alone(plan: Plan) -> None:
+    written = {path for name, path in plan.step() if name in WRITES}
+    assert written == {paths.STEP_LOCK, paths.plan(plan.digest)}
+
+
+def test_a_step_reads_no_clock_but_the_locks(plan: Plan) -> None:
+    assert "now_ms" not in {name for name, _ in plan.step()}
+
+
+def test_a_step_reads_the_record_and_the_rows_once(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    rows = plan.moves.rows
+
+    def noted(digest: str) -> Any:
+        read.append(digest)
+        return rows(digest)
+
+    monkeypatch.setattr(plan.moves, "rows", noted)
+    operations = plan.step()
+    assert read == [plan.digest]
+    record = paths.plan(plan.digest)
+    assert sum(record == path or record in (path or ()) for name, path in operations if name not in WRITES) == 1
