@@ -17,7 +17,6 @@ from kafka_steward.cli.foreground import (
     run_in_foreground,
     with_retries,
 )
-from kafka_steward.cli.naming import resolve_plan
 from kafka_steward.cli.verb import PLAN_UNDER_WAY, REASON, THROTTLE, CommandContext, Exit, print_error, verb
 
 if TYPE_CHECKING:
@@ -85,6 +84,7 @@ def reason_of(call: CommandContext) -> str:
 
 
 def _cancel(call: CommandContext) -> Exit:
+    from kafka_steward.execution.resolve import resolve_plan
     from kafka_steward.journal.kip_documents import CancelRequest
 
     given, reason = call.arguments, reason_of(call)
@@ -97,7 +97,7 @@ def _cancel(call: CommandContext) -> Exit:
     with call.hook.open() as opened, interruptible() as interrupt:
         if given.all:
             return _cancel_everything(call, opened, request, interrupt)
-        record = resolve_plan(call, opened.journal, "cancel")
+        record = resolve_plan(opened.journal, call.arguments.plan, "cancel")
         if given.plan is None and given.scope == "plan":
             record = _first(opened, record)
         return cancel_interrupted(call, opened, record, request, interrupt)

@@ -9,7 +9,6 @@ from airflow.cli.cli_config import ActionCommand, Arg
 
 from kafka_steward.cli.cancel import cancel_interrupted
 from kafka_steward.cli.foreground import Interrupt, end_message, interruptible, run_in_foreground
-from kafka_steward.cli.naming import resolve_plan
 from kafka_steward.cli.verb import PLAN_UNDER_WAY, THROTTLE, CommandContext, Exit, print_error, verb
 from kafka_steward.errors import SlotTaken
 
@@ -52,14 +51,16 @@ def verbs() -> tuple[ActionCommand, ...]:
 
 
 def _apply(call: CommandContext) -> Exit:
+    from kafka_steward.execution.lifecycle import current_plan
     from kafka_steward.execution.publishing import publish_plan
     from kafka_steward.planning.files.reassignment import parse_reassignment, read_json
 
     document = read_json(call.arguments.file, "reassignment")
     parse_reassignment(document)
     with call.hook.open() as opened, interruptible() as interrupt:
-        if (owner := _owner(opened.journal)) is not None:
-            return _taken(call, owner)
+        # Before planning: that plan explains which partitions are being reassigned.
+        if (current := current_plan(opened.journal)) is not None:
+            return _taken(call, current.digest)
         plan, snapshot = _planned(opened, document, interrupt)
         if not plan.moves:
             sentence = f"Every partition of {call.arguments.file} is where it should be; nothing was changed."
@@ -79,16 +80,6 @@ def _apply(call: CommandContext) -> Exit:
         )
         progress = run_in_foreground(call, _runner(opened, call, plan.digest), plan.digest, opened.settings, interrupt)
     return end_message(call, progress, done=_complete(progress))
-
-
-def _owner(journal: Journal) -> str | None:
-    """Return the unfinished plan that holds the plan slot; None if there is none.
-
-    This is checked before planning, because that plan explains which partitions are being reassigned.
-    """
-    owner = journal.slot.owner()
-    record = None if owner is None else journal.plans.get(owner)
-    return None if record is None or record.status.finished else owner
 
 
 def _taken(call: CommandContext, owner: str) -> Exit:
@@ -123,6 +114,7 @@ def _planned(opened: ClusterSession, document: Any, interrupt: Interrupt) -> tup
 
 def _resume(call: CommandContext) -> Exit:
     from kafka_steward.execution.lifecycle import resume_plan
+    from kafka_steward.execution.resolve import resolve_plan
     from kafka_steward.execution.rollback import unfinished_cancels
 
     with call.hook.open() as opened, interruptible() as interrupt:
@@ -131,7 +123,7 @@ def _resume(call: CommandContext) -> Exit:
             # Between the end of a cancel and its rollback no plan is unfinished, but the rollback is still to follow.
             record = next(iter(undone.values()))
         else:
-            record = resolve_plan(call, opened.journal, "resume")
+            record = resolve_plan(opened.journal, call.arguments.plan, "resume")
         asked = record.cancel if record.digest in undone else None
         if asked is not None:
             return cancel_interrupted(call, opened, record, asked, interrupt)

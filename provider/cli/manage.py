@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from airflow.cli.cli_config import ActionCommand, Arg
 
 from kafka_steward.cli.cancel import reason_of
-from kafka_steward.cli.naming import plan_by_prefix
 from kafka_steward.cli.show import plan_facts
 from kafka_steward.cli.verb import PLAN, RATE, REASON, CommandContext, Exit, print_error, verb
 from kafka_steward.errors import ClusterError, LockLost, PlanError
@@ -129,8 +128,6 @@ def verbs() -> tuple[ActionCommand, ...]:
 
 
 def _verify(call: CommandContext) -> Exit:
-    from kafka_steward.cli.manage import exit_of, partition_statuses
-
     with call.hook.open() as opened:
         record = _plan(call, opened.journal)
         rows = opened.journal.plans.rows(record.digest)
@@ -151,14 +148,16 @@ def _verify(call: CommandContext) -> Exit:
 
 
 def _plan(call: CommandContext, journal: Journal) -> PlanRecord:
+    from kafka_steward.execution.lifecycle import current_plan
+    from kafka_steward.execution.resolve import plan_by_prefix
+
     if call.arguments.plan:
         return plan_by_prefix(journal, call.arguments.plan)
-    unfinished = {record.digest: record for record in journal.plans.unfinished()}
-    latest = next(iter(journal.plans.latest(1)), None)
-    chosen = unfinished.get(journal.slot.owner() or "") or next(iter(unfinished.values()), None) or latest
-    if chosen is None:
+    current = current_plan(journal)
+    chosen = [current] if current else journal.plans.unfinished() or journal.plans.latest(1)
+    if not chosen:
         raise PlanError(f"The journal of cluster {journal.cluster_id} holds no plan, so there is nothing to verify.")
-    return chosen
+    return chosen[0]
 
 
 def _settle_throttles(call: CommandContext, opened: ClusterSession) -> tuple[list[str], list[str]]:
@@ -183,6 +182,7 @@ def _settle_throttles(call: CommandContext, opened: ClusterSession) -> tuple[lis
 
 def _throttle(call: CommandContext) -> Exit:
     from kafka_steward.execution.lifecycle import change_throttle, throttle_sentence
+    from kafka_steward.execution.resolve import plan_by_prefix
 
     reason, rate = reason_of(call), call.arguments.rate
     with call.hook.journal(call.hook.cluster_id()) as journal:
@@ -194,6 +194,7 @@ def _throttle(call: CommandContext) -> Exit:
 
 def _abandon(call: CommandContext) -> Exit:
     from kafka_steward.execution.lifecycle import abandon_plan
+    from kafka_steward.execution.resolve import plan_by_prefix
 
     reason = reason_of(call)
     # Use the journal only: an unresponsive cluster is a reason to abandon a plan.

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.cli.cli_config import ActionCommand, Arg, positive_int
 
-from kafka_steward.cli.naming import plan_by_prefix
 from kafka_steward.cli.verb import PLAN, CommandContext, moment_ms, time_ago, verb
 from kafka_steward.escaping import moment
 
@@ -157,6 +156,7 @@ def _plans(call: CommandContext) -> None:
 
 
 def _show(call: CommandContext) -> None:
+    from kafka_steward.execution.resolve import plan_by_prefix
     from kafka_steward.journal.render import moves_table, plan_lines
 
     with call.hook.journal(call.hook.cluster_id()) as journal:
@@ -171,6 +171,7 @@ def _show(call: CommandContext) -> None:
 
 
 def _audit(call: CommandContext) -> None:
+    from kafka_steward.execution.resolve import plan_by_prefix
     from kafka_steward.journal.render import audit_table
 
     given = call.arguments

@@ -121,6 +121,13 @@ def purge_old(journal: Journal, settings: Settings) -> None:
     delete_old(journal.tree, before_ms, is_known=lambda digest: journal.plans.get(digest) is not None)
 
 
+def current_plan(journal: Journal) -> PlanRecord | None:
+    """Return the plan that has the cluster: it holds the plan slot and has not ended. None if the cluster is free."""
+    owner = journal.slot.owner()
+    record = None if owner is None else journal.plans.get(owner)
+    return None if record is None or record.status.finished else record
+
+
 def current_slot_owner(journal: Journal, who: Actor) -> str | None:
     """Return the plan that holds the plan slot, or None.
 

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.errors import DocumentError, RequestError
 from kafka_steward.escaping import utc
+from kafka_steward.execution.lifecycle import current_plan
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
@@ -191,10 +192,10 @@ def readiness(snapshot: Snapshot, *, disabled: str, owner: str | None) -> Readin
 
 def check_readiness(cluster: ClusterPort, journal: Journal) -> Readiness:
     """Return the current readiness of the cluster. May raise ClusterError, JournalError."""
-    owner = journal.slot.owner()
-    record = None if owner is None else journal.plans.get(owner)
-    busy = owner if record is not None and not record.status.finished else None
-    return readiness(cluster.snapshot(), disabled=disabled_reason(journal.tree), owner=busy)
+    plan = current_plan(journal)
+    return readiness(
+        cluster.snapshot(), disabled=disabled_reason(journal.tree), owner=None if plan is None else plan.digest
+    )
 
 
 def _dead(snapshot: Snapshot) -> str:

@@ -1,12 +1,12 @@
-"""Resolve the plan to cancel or to throttle when the user gives no digest, or only a prefix of one."""
+"""Resolve a plan from its digest, from a prefix of the digest, or without one: the plan that the user means."""
 
 from __future__ import annotations
 
 from kafka_steward.errors import PlanError
-from kafka_steward.execution.lifecycle import Scope
+from kafka_steward.execution.lifecycle import Scope, current_plan
 from kafka_steward.execution.rollback import unfinished_cancels
 from kafka_steward.journal.audit import Action, Actor
-from kafka_steward.journal.records import ROLLS_BACK
+from kafka_steward.journal.records import ROLLS_BACK, PlanRecord
 from kafka_steward.journal.store import Journal
 
 #: The number of latest plans that are searched for a digest prefix.
@@ -26,7 +26,7 @@ def resolve_plan_to_cancel(journal: Journal, named: str | None, *, scope: Scope,
     Raises PlanError when no plan is found, or not exactly one plan matches the prefix.
     """
     if named:
-        return _by_beginning(journal, named)
+        return plan_by_prefix(journal, named).digest
     chosen = _requested_before(journal, who) or _owner(journal, scope) or next(iter(_orphaned_cancels(journal)), None)
     if chosen is None:
         raise PlanError(
@@ -41,7 +41,7 @@ def plan_to_throttle(journal: Journal, named: str | None, *, who: Actor) -> str:
     Raises PlanError when no plan is found, or not exactly one plan matches the prefix.
     """
     if named:
-        return _by_beginning(journal, named)
+        return plan_by_prefix(journal, named).digest
     chosen = _requested_before(journal, who) or journal.slot.owner()
     if chosen is None:
         raise PlanError(
@@ -51,14 +51,34 @@ def plan_to_throttle(journal: Journal, named: str | None, *, who: Actor) -> str:
     return chosen
 
 
-def _by_beginning(journal: Journal, named: str) -> str:
-    if journal.plans.get(named) is not None:
-        return named
-    found = [record.digest for record in journal.plans.latest(_PLANS) if record.digest.startswith(named)]
-    if len(found) != 1:
-        what = f"{len(found)} plans begin" if found else "no plan begins"
-        raise PlanError(f"In the journal of cluster {journal.cluster_id}, {what} with {named[:64]}; name one of them.")
-    return found[0]
+def plan_by_prefix(journal: Journal, beginning: str) -> PlanRecord:
+    """Return the plan whose digest is, or starts with, `beginning`. Raises PlanError for none or several."""
+    known = journal.plans.get(beginning)
+    if known is not None:
+        return known
+    found = [record for record in journal.plans.latest(_PLANS) if record.digest.startswith(beginning)]
+    if len(found) == 1:
+        return found[0]
+    what = f"{len(found)} plans begin" if found else "no plan begins"
+    raise PlanError(f"In the journal of cluster {journal.cluster_id}, {what} with {beginning[:64]}; see `plans`.")
+
+
+def resolve_plan(journal: Journal, named: str | None, to: str) -> PlanRecord:
+    """Return the plan `named` by a prefix of its digest, or else the unfinished plan; of several, the slot's holder.
+
+    Raises PlanError for none, or for several of which none holds the slot; `to` is the verb that its text names.
+    """
+    if named:
+        return plan_by_prefix(journal, named)
+    unfinished = journal.plans.unfinished()
+    if not unfinished:
+        raise PlanError(f"Nothing is under way on cluster {journal.cluster_id}: there is no plan to {to}; see `plans`.")
+    current = current_plan(journal)
+    chosen = unfinished if current is None else [current]
+    if len(chosen) > 1:
+        named = ", ".join(record.digest[:12] for record in chosen)
+        raise PlanError(f"Several plans of cluster {journal.cluster_id} have not ended: {named}; name the one to {to}.")
+    return chosen[0]
 
 
 def _requested_before(journal: Journal, who: Actor) -> str | None:

@@ -202,15 +202,21 @@ class ZkSession:
                 self._drop(client)
                 raise
 
-    def retry_read(self, ask: Callable[[Any], Any], path: str = "", *, doing: str = "read") -> Any:
-        """Send an idempotent request, such as a read; send it again if the session ended during it."""
+    def call_repeatable(
+        self, ask: Callable[[Any], Any], path: str = "", version: int = 0, *, doing: str = "read"
+    ) -> Any:
+        """Send a request that may be executed twice, such as a read; send it again if the session ended during it.
+
+        A change of one version may be repeated, too: at most one of the two is made, and if the first one was made
+        without an answer, the second one raises VersionConflict.
+        """
         try:
-            return self.call(ask, path, doing=doing)
+            return self.call(ask, path, version, doing=doing)
         except JournalUnreachable as error:
             if not isinstance(error.__cause__, ConnectionLoss | SessionExpiredError | ConnectionClosedError):
                 raise
             self._drop(self._client)
-            return self.call(ask, path, doing=doing)
+            return self.call(ask, path, version, doing=doing)
 
     def read(self, paths: Sequence[str]) -> list[Any]:
         """Return data and stat of each path, read concurrently; None for a node that does not exist."""
@@ -227,7 +233,7 @@ class ZkSession:
     def _each(self, paths: Sequence[str], request: Callable[[Any, str], Any]) -> list[Any]:
         found: list[Any] = []
         for start in range(0, len(paths), _AT_ONCE):
-            found += self.retry_read(partial(PipelinedReads.of, paths[start : start + _AT_ONCE], request))
+            found += self.call_repeatable(partial(PipelinedReads.of, paths[start : start + _AT_ONCE], request))
         return found
 
     def close(self) -> None:

@@ -120,7 +120,8 @@ class ZkTree:
         """Change a node, as specified by `Tree.set`."""
         encoded = checked_data(checked_path(path), data)
         self._refuse_wildcard(path, version)
-        stat = self._session.call(lambda client: client.set_async(path, encoded, version), path, version)
+        request = lambda client: client.set_async(path, encoded, version)  # noqa: E731
+        stat = self._session.call_repeatable(request, path, version, doing="change")
         return _node(path, encoded, stat)
 
     def delete(self, path: str, *, version: int) -> None:
@@ -240,7 +241,7 @@ class ZkTree:
     def _found(self, request: Callable[[Any], Any], path: str, *, doing: str = "read") -> Any:
         """Return the answer to a request that may be repeated; None if there is no node at `path`."""
         try:
-            return self._session.retry_read(request, path, doing=doing)
+            return self._session.call_repeatable(request, path, doing=doing)
         except NodeMissing:
             return None
 
