@@ -18,7 +18,8 @@ from kafka_steward.errors import DocumentError, WrongJournal
 from kafka_steward.journal import paths
 from kafka_steward.journal.document import Document
 from kafka_steward.journal.schema import tables
-from kafka_steward.journal.sql.database import Database, insert_once, now_ms
+from kafka_steward.journal.sql.database import Database
+from kafka_steward.journal.sql.dialect import now_ms
 from kafka_steward.journal.tree import Tree, put_new
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ class Openings:
                 return
         row = {"cluster_id": self.database.cluster_id, "host": host, "first_ms": now_ms(), "last_ms": now_ms()}
         with self.database.write_transaction() as connection:
-            connection.execute(insert_once(opened, connection.dialect.name).values(row))
+            connection.execute(self.database.dialect.insert_once(opened).values(row))
             connection.execute(sa.update(opened).where(mine).values(last_ms=now_ms()))
 
     def rows(self) -> list[dict[str, Any]]:
@@ -189,7 +190,7 @@ class _Named:
         if found is None:
             with self.database.write_transaction() as connection:
                 row = {"cluster_id": self.database.cluster_id, "id": uuid.uuid4().hex, "tree": self.tree}
-                connection.execute(insert_once(tables.journal, connection.dialect.name).values(row | {"bound": False}))
+                connection.execute(self.database.dialect.insert_once(tables.journal).values(row | {"bound": False}))
             found = self._read()
         if found is None:
             raise WrongJournal(f"The row that names the journal at {self.database.place} went away; open it again.")

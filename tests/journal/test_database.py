@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,7 +19,9 @@ from kafka_steward.errors import JournalError, JournalUnreachable, SettingError
 from kafka_steward.journal.audit import Action, AuditRecord
 from kafka_steward.journal.schema import tables
 from kafka_steward.journal.sql import engine, postgres
-from kafka_steward.journal.sql.database import IDS, Database, as_journal_error, insert_once
+from kafka_steward.journal.sql import sqlite as sqlite_dialect
+from kafka_steward.journal.sql.database import IDS, Database, as_journal_error
+from kafka_steward.journal.sql.dialect import dialect_of, parsed_url
 from kafka_steward.journal.sql.engine import open_database, table_names
 from kafka_steward.journal.store import open_journal
 from tests.journal.test_plans import moves_of, record_of
@@ -79,7 +82,7 @@ def test_without_a_password_its_words_stay_as_they_are() -> None:
 @pytest.mark.parametrize(("url", "kind"), [("sqlite://", sqlite.Insert), (POSTGRESQL, postgresql.Insert)])
 def test_each_database_leaves_rows_that_exist_in_its_own_way(url: str, kind: type[sa.Insert]) -> None:
     dialect = sa.create_engine(url).dialect
-    insert = insert_once(tables.host, dialect.name)
+    insert = dialect_of(dialect).insert_once(tables.host)
     assert isinstance(insert, kind)
     assert str(insert.compile(dialect=dialect)).endswith("ON CONFLICT DO NOTHING")
 
@@ -174,7 +177,7 @@ def connection_arguments(url: str, monkeypatch: pytest.MonkeyPatch) -> Mapping[s
 
     monkeypatch.setattr(postgres.BoundedConnection, "connect", connect)
     with pytest.raises(Asked):
-        engine._engine(engine._parsed(url)).connect()
+        engine._engine(*parsed_url(url)).connect()
     return asked
 
 
@@ -208,7 +211,7 @@ def test_on_postgresql_a_writer_locks_the_row_of_its_own_cluster_alone() -> None
             statements.append(statement)
             return SimpleNamespace(first=lambda: None)
 
-    database = Database(sa.create_engine("sqlite://"), "one", "host")
+    database = Database(sa.create_engine(POSTGRESQL), "one", "host")
     database._exclude_writers(cast("Any", Connection()))
     (statement,) = statements
     text = str(statement.compile(dialect=Connection.dialect, compile_kwargs={"literal_binds": True}))
@@ -229,7 +232,7 @@ def test_a_user_that_may_make_no_tables_is_told_which_was_refused(monkeypatch: p
 
 
 def test_postgresqls_errors_show_no_values() -> None:
-    made = engine._engine(engine._parsed(POSTGRESQL))
+    made = engine._engine(*parsed_url(POSTGRESQL))
     assert made.hide_parameters
 
 
@@ -253,6 +256,13 @@ def test_a_driver_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> N
     )
 
 
+def test_a_driver_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "kafka_steward.journal.sql.postgres")
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(SettingError, match=r"^The journal's database driver is missing \(psycopg\); install airflow"):
+        table_names(POSTGRESQL)
+
+
 class Reluctant:
     """A connection to SQLite that says a few times that the file is locked."""
 
@@ -269,30 +279,30 @@ class Reluctant:
 
 def test_a_file_that_another_switches_to_wal_at_the_same_moment_is_waited_for() -> None:
     connection = Reluctant(["database is locked"] * 3)
-    engine._prepare_sqlite(connection, None)
+    sqlite_dialect._prepare(connection, None)
     assert connection.isolation_level is None
     assert connection.done == ["PRAGMA journal_mode = WAL", "PRAGMA synchronous = FULL"]
 
 
 def test_a_file_that_stays_locked_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "_LOCK_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(sqlite_dialect, "_LOCK_TIMEOUT_S", 0.1)
     connection = Reluctant(["database is locked"] * 1000)
     with pytest.raises(sqlite3.OperationalError, match="database is locked"):
-        engine._prepare_sqlite(connection, None)
+        sqlite_dialect._prepare(connection, None)
     assert len(connection._refusals) > 900  # a pause between two tries
 
 
 def test_what_is_wrong_otherwise_is_told_at_once() -> None:
     connection = Reluctant(["database is locked", "disk I/O error"])
     with pytest.raises(sqlite3.OperationalError, match="disk I/O error"):
-        engine._prepare_sqlite(connection, None)
+        sqlite_dialect._prepare(connection, None)
     assert connection._refusals == ["database is locked"]
 
 
 def test_a_journal_that_another_process_keeps_locked_does_not_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "_LOCK_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(sqlite_dialect, "_LOCK_TIMEOUT_S", 0.1)
     url = f"sqlite:///{tmp_path}/journal.db"
     holder = open_database(url, "c1", "here")
     with holder.write_transaction(), pytest.raises(JournalUnreachable) as refused:

@@ -271,7 +271,7 @@ def test_writers_of_one_cluster_wait_for_each_other(open_sql: Callable[[], Journ
 
 
 def test_a_writer_that_holds_on_for_too_long_is_told_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kafka_steward.journal.sql.engine._LOCK_TIMEOUT_S", 0.1)
+    monkeypatch.setattr("kafka_steward.journal.sql.sqlite._LOCK_TIMEOUT_S", 0.1)
     with open_journal(sqlite_at(tmp_path), "c") as mine, open_journal(sqlite_at(tmp_path), "c") as theirs:
         with mine.together(), pytest.raises(JournalUnreachable, match=r"does not answer \(database is locked\)"):
             theirs.tree.create("/a/b", "x")

@@ -12,8 +12,8 @@ import sqlalchemy as sa
 from kafka_steward.errors import JournalError, JournalUnreachable, SettingError
 from kafka_steward.hooks.access import ConnectionFields
 from kafka_steward.hooks.journals import journal_url, refuse_airflows_own
-from kafka_steward.journal.sql.engine import _engine, table_names
-from kafka_steward.journal.sql.postgres import BoundedConnection
+from kafka_steward.journal.sql.engine import table_names
+from kafka_steward.journal.sql.postgres import BoundedConnection, Postgres
 from kafka_steward.journal.store import Journal, open_journal
 from tests.journal.certificate import Certificate
 from tests.postgres import PostgresServer
@@ -84,7 +84,7 @@ def test_a_new_connection_to_a_silent_server_is_given_up(postgres_url: str, sile
 
 def test_an_answer_that_keeps_arriving_is_waited_for(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(BoundedConnection, "deadline_s", 0.5)
-    engine = _engine(sa.make_url(postgres_url))
+    engine = Postgres().engine(sa.make_url(postgres_url))
     with engine.connect() as connection:
         # Each row is sent a little later than the one before, and 8 KB at a time.
         slow = "SELECT repeat('x', 9000) || pg_sleep(0.2) FROM generate_series(1, 8)"
@@ -95,7 +95,7 @@ def test_an_answer_that_keeps_arriving_is_waited_for(postgres_url: str, monkeypa
 
 
 def test_a_statement_that_takes_too_long_is_ended_by_the_server(postgres_url: str) -> None:
-    engine = _engine(sa.make_url(f"{postgres_url}&options=-c statement_timeout%3D200ms"))
+    engine = Postgres().engine(sa.make_url(f"{postgres_url}&options=-c statement_timeout%3D200ms"))
     with engine.connect() as connection:
         with pytest.raises(sa.exc.OperationalError, match="statement timeout"):
             connection.execute(sa.text("SELECT pg_sleep(5)"))
@@ -104,7 +104,7 @@ def test_a_statement_that_takes_too_long_is_ended_by_the_server(postgres_url: st
 
 
 def test_what_a_url_says_wins_and_the_rest_stays(postgres_url: str) -> None:
-    engine = _engine(sa.make_url(f"{postgres_url}&connect_timeout=4&options=-c work_mem%3D5MB"))
+    engine = Postgres().engine(sa.make_url(f"{postgres_url}&connect_timeout=4&options=-c work_mem%3D5MB"))
     with engine.connect() as connection:
         settings = ("work_mem", "statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout")
         found = [connection.execute(sa.text(f"SHOW {name}")).scalar_one() for name in settings]

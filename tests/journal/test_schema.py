@@ -18,7 +18,7 @@ from alembic.script import ScriptDirectory
 from kafka_steward.errors import JournalError
 from kafka_steward.journal import schema
 from kafka_steward.journal.schema import tables, upgrade
-from kafka_steward.journal.sql import engine
+from kafka_steward.journal.sql import sqlite
 from kafka_steward.journal.sql.engine import open_database
 from kafka_steward.journal.store import open_journal
 from tests.rings import tried
@@ -95,7 +95,7 @@ def _prepare(path: str, barrier: Any, said: multiprocessing.Queue[str]) -> None:
     connection = sqlite3.connect(path)
     barrier.wait(30)
     try:
-        engine._prepare_sqlite(connection, None)
+        sqlite._prepare(connection, None)
         said.put("")
     except sqlite3.OperationalError as error:
         said.put(repr(error))

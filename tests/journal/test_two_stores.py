@@ -121,7 +121,7 @@ def test_a_row_is_written_only_with_the_token_that_the_database_knows(journal: J
 def test_nobody_takes_the_lock_between_the_check_and_the_rows(
     journal: Journal, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kafka_steward.journal.sql.engine._LOCK_TIMEOUT_S", 0.1)
+    monkeypatch.setattr("kafka_steward.journal.sql.sqlite._LOCK_TIMEOUT_S", 0.1)
     guard = SqlFencingStore(open_database(url, "c1", platform.node()))
     journal.plans.publish(record_of(journal), moves_of(2))
     with journal.step_lock("one") as fence:

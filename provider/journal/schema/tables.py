@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-metadata = sa.MetaData()
+from kafka_steward.journal.sql.dialect import NAME, ROW_ID, only_where
 
-_Name = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
-#: The type of row ids: on SQLite, only INTEGER makes an auto-increment key.
-_RowId = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+metadata = sa.MetaData()
 
 
 def _name(column: str, *, key: bool = False) -> sa.Column[str]:
-    return sa.Column(column, _Name, primary_key=key, nullable=False)
+    return sa.Column(column, NAME, primary_key=key, nullable=False)
 
 
 def _number(column: str, *, key: bool = False, nullable: bool = False) -> sa.Column[int]:
@@ -88,7 +86,7 @@ ended_plan = sa.Table(
 audit = sa.Table(
     "steward_audit",
     metadata,
-    sa.Column("id", _RowId, primary_key=True, autoincrement=True),
+    sa.Column("id", ROW_ID, primary_key=True, autoincrement=True),
     _number("when_ms"),
     _number("completed_ms", nullable=True),
     _name("cluster_id"),
@@ -125,8 +123,7 @@ sa.Index(
     audit.c.action,
     audit.c.attempt,
     unique=True,
-    sqlite_where=audit.c.plan != "",
-    postgresql_where=audit.c.plan != "",
+    **only_where(audit.c.plan != ""),
 )
 
 #: The one host that an SQLite journal belongs to.

@@ -8,14 +8,13 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from kafka_steward.errors import JournalError
+from kafka_steward.journal.sql.dialect import dialect_of
 from kafka_steward.journal.sql.urls import shown_url
 
 #: The ids of all migrations, the oldest first; a test compares them with `versions/`.
 KNOWN = ("0001", "0002", "0003", "0004", "0005")
 #: Alembic's version table, under a name of our own, so that the database may be shared with other applications.
 VERSION_TABLE = "steward_version"
-#: The id of PostgreSQL's advisory lock: any number that no other application uses.
-_LOCK = 0x5354_4557_4152_44
 #: Alembic keeps its context in module variables: two concurrent threads would use each other's connections.
 _one_thread = threading.Lock()
 
@@ -26,12 +25,7 @@ def upgrade(engine: sa.Engine) -> None:
         if _version(engine, connection) == KNOWN[-1]:
             return
     with engine.connect().execution_options(steward_writes=True) as connection, connection.begin():
-        if connection.dialect.name == "postgresql":
-            from kafka_steward.journal.sql.postgres import let_take_long  # noqa: PLC0415 - psycopg may not be installed
-
-            let_take_long(connection, others=True)
-            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
-            let_take_long(connection, others=False)
+        dialect_of(connection.dialect).exclude_upgrades(connection)
         if _version(engine, connection) != KNOWN[-1]:  # another process may have been first
             _migrate(connection)
 

@@ -18,7 +18,8 @@ from kafka_steward.journal.audit import (
     to_column,
 )
 from kafka_steward.journal.schema import tables
-from kafka_steward.journal.sql.database import Database, insert_once, now_ms
+from kafka_steward.journal.sql.database import Database
+from kafka_steward.journal.sql.dialect import now_ms
 
 _audit = tables.audit
 
@@ -52,7 +53,7 @@ class AuditTable:
             }
             rows = [{**_columns(entry), **written} for entry in entries]
             for start in range(0, len(rows), _BATCH):
-                connection.execute(insert_once(_audit, connection.dialect.name), rows[start : start + _BATCH])
+                connection.execute(self._database.dialect.insert_once(_audit), rows[start : start + _BATCH])
 
     def complete(self, entries: Sequence[AuditRecord], outcome: Outcome, detail: str) -> None:
         """Set the outcome of those rows of these entries that are not complete yet."""

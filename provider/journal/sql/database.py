@@ -18,39 +18,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.sql.compiler import SQLCompiler
 
 from kafka_steward.errors import JournalError, JournalUnreachable, LockLost
 from kafka_steward.journal.schema import tables
+from kafka_steward.journal.sql.dialect import dialect_of
 from kafka_steward.journal.sql.urls import shown_url, without_secrets
 
 #: The counter that provides created and modified ids; writers also lock its row.
 IDS = "ids"
-
-
-class now_ms(sa.sql.expression.ColumnElement[int]):  # noqa: N801 - reads as the SQL function that it is
-    """The database's clock, in milliseconds since 1970; it advances within a transaction."""
-
-    type = sa.BigInteger()
-    inherit_cache = True
-
-
-@compiles(now_ms, "sqlite")
-def _now_on_sqlite(_element: now_ms, _compiler: SQLCompiler, **_options: object) -> str:
-    return "CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER)"
-
-
-@compiles(now_ms, "postgresql")
-def _now_on_postgresql(_element: now_ms, _compiler: SQLCompiler, **_options: object) -> str:
-    return "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)"
-
-
-def insert_once(table: sa.Table, dialect: str) -> sa.Insert:
-    """Return an insert statement that leaves existing rows unchanged."""
-    insert = sqlite.insert if dialect == "sqlite" else postgresql.insert
-    return insert(table).on_conflict_do_nothing()
 
 
 class Database:
@@ -58,6 +33,7 @@ class Database:
 
     def __init__(self, engine: sa.Engine, cluster_id: str, host: str) -> None:
         self.engine = engine
+        self.dialect = dialect_of(engine.dialect)
         self.cluster_id = cluster_id
         self.host = host
         self._here = threading.local()
@@ -68,9 +44,9 @@ class Database:
 
     @property
     def place(self) -> str:
-        """The database's location for messages, without a password; for an SQLite file, this host is named too."""
+        """The database's location for messages, without a password; for one of a single host, with that host."""
         url = self.engine.url.render_as_string(hide_password=True)
-        return f"{url} on the host {self.host}" if self.engine.dialect.name == "sqlite" else url
+        return f"{url} on the host {self.host}" if self.dialect.local else url
 
     @contextmanager
     def write_transaction(self) -> Iterator[sa.Connection]:
@@ -123,11 +99,9 @@ class Database:
         self.engine.dispose()
 
     def _exclude_writers(self, connection: sa.Connection) -> None:
-        if connection.dialect.name == "sqlite":
-            return
         counter = tables.counter
         key = (counter.c.cluster_id == self.cluster_id) & (counter.c.name == IDS)
-        connection.execute(sa.select(counter.c.value).where(key).with_for_update()).first()
+        self.dialect.exclude_writers(connection, sa.select(counter.c.value).where(key))
 
     def _notice_fork(self) -> None:
         if self._pid != os.getpid():
@@ -168,7 +142,7 @@ class SqlFencingStore:
         """Set the token: from now on only writes with this token are accepted."""
         row = {"cluster_id": self._database.cluster_id, "name": _NAME, "value": token}
         with self._database.write_transaction() as connection:
-            connection.execute(insert_once(tables.counter, connection.dialect.name), row)
+            connection.execute(self._database.dialect.insert_once(tables.counter), row)
             connection.execute(sa.update(tables.counter).where(self._mine).values(value=token))
 
     def check(self, token: int) -> None:

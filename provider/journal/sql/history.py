@@ -19,7 +19,8 @@ import sqlalchemy as sa
 from kafka_steward.errors import DocumentError
 from kafka_steward.journal.records import ENDED, PlanRecord
 from kafka_steward.journal.schema import tables
-from kafka_steward.journal.sql.database import Database, insert_once, now_ms
+from kafka_steward.journal.sql.database import Database
+from kafka_steward.journal.sql.dialect import now_ms
 
 _health = tables.health
 
@@ -43,7 +44,7 @@ class HealthRows:
                 "at_ms": at_ms - at_ms % max(1, every_ms),
                 "measures": json.dumps(dict(measures)),
             }
-            connection.execute(insert_once(_health, connection.dialect.name), row)
+            connection.execute(self._database.dialect.insert_once(_health), row)
             connection.execute(sa.delete(_health).where(mine & (_health.c.at_ms < at_ms - retention_ms)))
 
     def rows(self, *, since_ms: int = 0) -> list[tuple[int, dict[str, float]]]:
@@ -75,7 +76,7 @@ class Looks:
         row = {"cluster_id": self.database.cluster_id, "kind": kind, "host": host, "at_ms": now_ms()}
         with self.database.write_transaction() as connection:
             if connection.execute(sa.update(look).where(mine).values(at_ms=now_ms())).rowcount == 0:
-                connection.execute(insert_once(look, connection.dialect.name).values(row))
+                connection.execute(self.database.dialect.insert_once(look).values(row))
         self._noted_s[kind] = self.clock()
 
     def rows(self) -> list[dict[str, Any]]:

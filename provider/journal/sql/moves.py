@@ -15,7 +15,8 @@ import sqlalchemy as sa
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.journal.moves import Cause, MoveRow, MoveState, Phase
 from kafka_steward.journal.schema import tables
-from kafka_steward.journal.sql.database import Database, insert_once, now_ms
+from kafka_steward.journal.sql.database import Database
+from kafka_steward.journal.sql.dialect import now_ms
 
 _move = tables.plan_move
 
@@ -42,7 +43,7 @@ class MoveTable:
         """Import rows unchanged; existing rows are kept."""
         rows = [_columns(self.database.cluster_id, digest, row) for row in found]
         with self.database.write_transaction() as connection:
-            insert = insert_once(_move, connection.dialect.name)
+            insert = self.database.dialect.insert_once(_move)
             for start in range(0, len(rows), _BATCH):
                 connection.execute(insert, rows[start : start + _BATCH])
 

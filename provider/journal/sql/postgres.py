@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL on which every response has a time limit, whichever component stops responding.
+"""PostgreSQL as the database of a journal: every response has a time limit, whichever component stops responding.
 
 There are three kinds of failure, each with its own remedy. A statement takes too long: the server aborts it
 (`statement_timeout`, `lock_timeout`). The network drops packets: the kernel closes the connection (`tcp_user_timeout`,
@@ -11,14 +11,20 @@ An idle connection may have been lost unnoticed: it is tested before it is used.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Generator
+from collections.abc import Collection, Generator, Mapping
 from typing import Any, TypeVar, cast
 
 import psycopg
 import sqlalchemy as sa
 from psycopg import pq
+from sqlalchemy.dialects import postgresql
 
-from kafka_steward.errors import SettingError
+from kafka_steward.errors import JournalError, SettingError
+
+_DRIVER = "postgresql+psycopg"
+
+#: libpq's parameters that correspond to fields of an Airflow connection.
+_FIELDS = {"host": "host", "port": "port", "user": "login", "password": "password", "dbname": "schema"}
 
 #: Seconds for a statement, including the wait for a lock: the server's own error arrives before our deadline.
 _STATEMENT_S = 15
@@ -31,6 +37,9 @@ _PING_S, _CONNECT_S = 5, 10
 
 #: Seconds for each statement of an upgrade, and for the wait until another process has upgraded.
 _UPGRADE_S, _OTHERS_UPGRADE_S = 600, 25
+
+#: The id of the advisory lock of an upgrade: any number that no other application uses.
+_UPGRADE_LOCK = 0x5354_4557_4152_44
 
 #: PostgreSQL aborts a transaction whose process was suspended in the middle, so that it blocks others no longer.
 _OPTIONS = (
@@ -102,32 +111,94 @@ def _until_silent(waiting: Generator[Any, Any, Answer], deadline_s: float) -> Ge
         return cast("Answer", end.value)
 
 
-def postgres_engine(url: sa.URL) -> sa.Engine:
-    """Return an engine for `url` whose connections are `BoundedConnection`s.
+class Postgres:
+    """The `Dialect` of PostgreSQL. A transaction that writes locks its cluster's row, which excludes other writers."""
 
-    Raises SettingError for a parameter that libpq does not know, and ImportError if psycopg is not installed.
-    """
-    unknown = unknown_parameters(url.query)
-    if unknown:
-        raise SettingError(
-            f"The journal's URL has the parameter {unknown[0]}, which libpq does not know; remove it, or mend its "
-            "spelling."
-        )
-    engine = sa.create_engine(url, connect_args=_arguments(url), pool_timeout=_SILENCE_S, hide_parameters=True)
-    sa.event.listen(engine, "do_connect", _connect)
-    sa.event.listen(engine, "connect", _mark_fresh)
-    sa.event.listen(engine, "checkout", _check_alive)
-    return engine
+    clock = "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)"
+    local = False
+
+    def url(self, given: sa.URL) -> sa.URL:
+        """Return the URL with psycopg as its driver; only SQLAlchemy's default driver may be named instead."""
+        if given.drivername in {"postgresql", "postgres", "postgresql+psycopg2"}:
+            return given.set(drivername=_DRIVER)
+        if given.get_driver_name() != "psycopg":
+            raise SettingError(
+                f"The setting journal names the driver {given.get_driver_name()}, and the journal is kept with "
+                "psycopg; write postgresql+psycopg://user:password@host/database."
+            )
+        return given
+
+    def url_of(self, conn_id: str, fields: sa.URL, extra: Mapping[str, Any]) -> sa.URL:
+        """Return the URL of a connection, whose extra is passed to libpq (`sslmode`, `sslrootcert`, `options`)."""
+        query = {name: _parameter(conn_id, name, value) for name, value in extra.items() if value is not None}
+        for name in _unknown_parameters(query):
+            raise SettingError(
+                f"The journal is set to the connection {conn_id}, whose extra has {name!r}, which libpq does not "
+                "know; remove it, or mend its spelling."
+            )
+        host = fields.host
+        if host and host.startswith("/"):  # a socket directory, which a URL accepts only as a parameter
+            query["host"], host = host, None
+        return sa.URL.create(_DRIVER, fields.username, fields.password, host, fields.port, fields.database, query)
+
+    def engine(self, url: sa.URL) -> sa.Engine:
+        """Return an engine whose connections are `BoundedConnection`s. Raises SettingError for an unknown parameter."""
+        unknown = _unknown_parameters(url.query)
+        if unknown:
+            raise SettingError(
+                f"The journal's URL has the parameter {unknown[0]}, which libpq does not know; remove it, or mend its "
+                "spelling."
+            )
+        engine = sa.create_engine(url, connect_args=_arguments(url), pool_timeout=_SILENCE_S, hide_parameters=True)
+        sa.event.listen(engine, "do_connect", _connect)
+        sa.event.listen(engine, "connect", _mark_fresh)
+        sa.event.listen(engine, "checkout", _check_alive)
+        return engine
+
+    def reading_engine(self, url: sa.URL) -> sa.Engine:
+        """Return an ordinary engine, which changes nothing by itself."""
+        return self.engine(url)
+
+    def is_missing(self, url: sa.URL) -> bool:  # noqa: ARG002 - part of `Dialect`
+        """Return False: a missing database is an error of the server."""
+        return False
+
+    def exclude_writers(self, connection: sa.Connection, counter: sa.Select[Any]) -> None:
+        """Lock the row that every writer locks first."""
+        connection.execute(counter.with_for_update()).first()
+
+    def exclude_upgrades(self, connection: sa.Connection) -> None:
+        """Acquire an advisory lock, and raise the time-outs of this transaction to those of an upgrade."""
+        _let_take_long(connection, _OTHERS_UPGRADE_S)
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_UPGRADE_LOCK)))
+        _let_take_long(connection, _UPGRADE_S)
+
+    def insert_once(self, table: sa.Table) -> sa.Insert:
+        """Return an insert statement that leaves existing rows unchanged."""
+        return postgresql.insert(table).on_conflict_do_nothing()
+
+    def untrusted_text(self, expression: str) -> str:
+        """Return the text as it is: PostgreSQL stores valid text only."""
+        return expression
+
+    def opening_error(self, url: sa.URL, error: sa.exc.DBAPIError) -> JournalError | None:
+        """Return None: no error is peculiar to an opening."""
 
 
-def unknown_parameters(names: Collection[str]) -> list[str]:
+def _unknown_parameters(names: Collection[str]) -> list[str]:
     """Return the elements of `names` that are not connection parameters of libpq, sorted."""
     return sorted(set(names) - {each.keyword.decode() for each in pq.Conninfo.get_defaults()})
 
 
-def let_take_long(connection: sa.Connection, *, others: bool) -> None:
-    """Raise the time-outs of this transaction to those of an upgrade: our own, or one by another process (`others`)."""
-    bound_s = _OTHERS_UPGRADE_S if others else _UPGRADE_S
+def _parameter(conn_id: str, name: str, value: Any) -> str:
+    if name in _FIELDS or isinstance(value, bool) or not isinstance(value, str | int | float):
+        why = f"enter it as the connection's {_FIELDS[name]}" if name in _FIELDS else "libpq takes texts and numbers"
+        raise SettingError(f"The connection {conn_id} has {name!r} in its extra, which cannot be used there; {why}.")
+    return str(value)
+
+
+def _let_take_long(connection: sa.Connection, bound_s: int) -> None:
+    """Raise the time-outs of this transaction to `bound_s` seconds for each statement."""
     for setting in ("lock_timeout", "statement_timeout"):
         connection.execute(sa.text(f"SET LOCAL {setting} = '{bound_s}s'"))
     bounded = cast("BoundedConnection", connection.connection.driver_connection)

@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.sql.compiler import SQLCompiler
 
 from kafka_steward.errors import NodeExists, NodeMissing, VersionConflict
 from kafka_steward.journal.codec import MAX_BYTES, MAX_NUMBER
 from kafka_steward.journal.paths import checked_path
 from kafka_steward.journal.schema import tables
-from kafka_steward.journal.sql.database import IDS, Database, now_ms
+from kafka_steward.journal.sql.database import IDS, Database
+from kafka_steward.journal.sql.dialect import now_ms, untrusted_text
 from kafka_steward.journal.tree import Node, checked_data
 
 _node = tables.node
@@ -22,28 +21,12 @@ _node = tables.node
 _BATCH = 500
 
 
-class _Text(sa.sql.functions.FunctionElement[Any]):
-    """A text column with untrusted content: SQLite stores any bytes, and its driver fails to return invalid text."""
-
-    inherit_cache = True
-
-
-@compiles(_Text, "sqlite")
-def _bytes_on_sqlite(element: _Text, compiler: SQLCompiler, **options: Any) -> str:
-    return f"CAST({compiler.process(element.clauses, **options)} AS BLOB)"
-
-
-@compiles(_Text, "postgresql")
-def _text_on_postgresql(element: _Text, compiler: SQLCompiler, **options: Any) -> str:
-    return str(compiler.process(element.clauses, **options))
-
-
 #: One character more than the maximum is read: it shows that the document is too long.
 _DATA = sa.func.substr(_node.c.data, 1, MAX_BYTES + 1)
 
 _COLUMNS = (
-    _Text(_node.c.path).label("path"),
-    _Text(_DATA).label("data"),
+    untrusted_text(_node.c.path).label("path"),
+    untrusted_text(_DATA).label("data"),
     _node.c.version,
     _node.c.created_id,
     _node.c.modified_id,
@@ -53,7 +36,7 @@ _COLUMNS = (
 
 
 class SqlTree:
-    """A `Tree` on SQLite or PostgreSQL."""
+    """A `Tree` in a SQL database."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
@@ -111,7 +94,9 @@ class SqlTree:
         """Return the names of children, as specified by `Tree.children`."""
         below = "/" if path == "/" else f"{checked_path(path)}/"
         with self.database.read_connection() as connection:
-            paths = connection.execute(sa.select(_Text(_node.c.path)).where(self._within(below))).scalars().all()
+            paths = (
+                connection.execute(sa.select(untrusted_text(_node.c.path)).where(self._within(below))).scalars().all()
+            )
         return sorted({_text(found)[len(below) :].partition("/")[0] for found in paths})
 
     def below(self, path: str) -> list[Node]:
@@ -139,7 +124,7 @@ class SqlTree:
             for start in range(0, len(paths), _BATCH):
                 some = [checked_path(path) for path in paths[start : start + _BATCH]]
                 chosen = self._mine() & _node.c.path.in_(some)
-                query = sa.select(_Text(_node.c.path).label("path"), _node.c.created_id).where(chosen)
+                query = sa.select(untrusted_text(_node.c.path).label("path"), _node.c.created_id).where(chosen)
                 found |= {_text(path): _number(number) for path, number in connection.execute(query)}
         return [found.get(path) for path in paths]
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
+from kafka_steward.journal.sql.dialect import NAME, ROW_ID, only_where
+
 revision = "0001"
 down_revision = None
-
-_Name = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
-_RowId = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
 
 def upgrade() -> None:
@@ -60,7 +59,7 @@ def _create_moves() -> None:
 def _create_audit() -> None:
     op.create_table(
         "steward_audit",
-        sa.Column("id", _RowId, primary_key=True, autoincrement=True),
+        sa.Column("id", ROW_ID, primary_key=True, autoincrement=True),
         _number("when_ms"),
         _number("completed_ms", nullable=True),
         _name("cluster_id"),
@@ -82,14 +81,11 @@ def _create_audit() -> None:
     )
     op.create_index("steward_audit_when", "steward_audit", ["cluster_id", "when_ms"])
     once = ["cluster_id", "plan", "chunk", "topic", "partition", "broker", "action", "attempt"]
-    in_plans = sa.text("plan <> ''")
-    op.create_index(
-        "steward_audit_once", "steward_audit", once, unique=True, sqlite_where=in_plans, postgresql_where=in_plans
-    )
+    op.create_index("steward_audit_once", "steward_audit", once, unique=True, **only_where(sa.text("plan <> ''")))
 
 
 def _name(name: str) -> sa.Column[str]:
-    return sa.Column(name, _Name, nullable=False)
+    return sa.Column(name, NAME, nullable=False)
 
 
 def _text(name: str, *, nullable: bool = False) -> sa.Column[str]:

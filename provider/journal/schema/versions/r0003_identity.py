@@ -5,17 +5,17 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
+from kafka_steward.journal.sql.dialect import NAME
+
 revision = "0003"
 down_revision = "0002"
-
-_Name = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 
 
 def upgrade() -> None:
     """Create one table for the id that both halves of a journal contain, one for the hosts, one for the polls."""
     op.create_table(
         "steward_journal",
-        sa.Column("cluster_id", _Name, nullable=False),
+        sa.Column("cluster_id", NAME, nullable=False),
         sa.Column("id", sa.Text, nullable=False),
         sa.Column("tree", sa.Text, nullable=False),
         sa.Column("bound", sa.Boolean, nullable=False),
@@ -23,17 +23,17 @@ def upgrade() -> None:
     )
     op.create_table(
         "steward_opened",
-        sa.Column("cluster_id", _Name, nullable=False),
-        sa.Column("host", _Name, nullable=False),
+        sa.Column("cluster_id", NAME, nullable=False),
+        sa.Column("host", NAME, nullable=False),
         sa.Column("first_ms", sa.BigInteger, nullable=False),
         sa.Column("last_ms", sa.BigInteger, nullable=False),
         sa.PrimaryKeyConstraint("cluster_id", "host"),
     )
     op.create_table(
         "steward_look",
-        sa.Column("cluster_id", _Name, nullable=False),
-        sa.Column("kind", _Name, nullable=False),
-        sa.Column("host", _Name, nullable=False),
+        sa.Column("cluster_id", NAME, nullable=False),
+        sa.Column("kind", NAME, nullable=False),
+        sa.Column("host", NAME, nullable=False),
         sa.Column("at_ms", sa.BigInteger, nullable=False),
         sa.PrimaryKeyConstraint("cluster_id", "kind", "host"),
     )

@@ -5,18 +5,18 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
+from kafka_steward.journal.sql.dialect import NAME
+
 revision = "0005"
 down_revision = "0004"
-
-_Name = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 
 
 def upgrade() -> None:
     """Create the table, which the watch fills, and drop the index on moves."""
     op.create_table(
         "steward_ended_plan",
-        sa.Column("cluster_id", _Name, nullable=False),
-        sa.Column("digest", _Name, nullable=False),
+        sa.Column("cluster_id", NAME, nullable=False),
+        sa.Column("digest", NAME, nullable=False),
         sa.Column("published_ms", sa.BigInteger, nullable=False),
         sa.Column("ended_ms", sa.BigInteger, nullable=False),
         sa.Column("record", sa.Text, nullable=False),
