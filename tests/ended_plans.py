@@ -66,14 +66,14 @@ def _ended_row(record: PlanRecord) -> dict[str, Any]:
 
 def _move_row(record: PlanRecord) -> dict[str, Any]:
     where = {"cluster_id": record.cluster_id, "plan": record.digest, "topic": "t", "partition": 0}
-    moved = {"before": "[1, 2, 3]", "after": "[4, 2, 3]", "chunk": 0, "position": 0, "reason": "broker_failed"}
+    moved = {"before": (1, 2, 3), "after": (4, 2, 3), "chunk": 0, "position": 0, "purpose": "broker_failed"}
     state = {"state": "completed", "detail": "", "attempt": 1, "isr_seen": True, "stage": 0, "unacknowledged": False}
     return {**where, **moved, **state, "submitted_ms": record.published_ms, "settled_ms": record.stepped_ms}
 
 
 def _audit_row(record: PlanRecord, action: str) -> dict[str, Any]:
     where = {"cluster_id": record.cluster_id, "plan": record.digest, "chunk": 0, "topic": "t", "partition": 0}
-    what = {"broker": -1, "action": action, "attempt": 1, "reason": "broker 1 failed", "outcome": "done", "detail": ""}
+    what = {"action": action, "attempt": 1, "reason": "broker 1 failed", "outcome": "done", "detail": ""}
     return {**where, **what, "when_ms": record.published_ms, "completed_ms": record.stepped_ms}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import shutil
 import sqlite3
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,11 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
+from kafka_steward.assignment import Move
 from kafka_steward.errors import JournalError
 from kafka_steward.journal import schema
+from kafka_steward.journal.audit import Actor, AuditRecord, StoredAuditRecord
+from kafka_steward.journal.moves import MoveRow
 from kafka_steward.journal.schema import tables, upgrade
 from kafka_steward.journal.sql import sqlite
 from kafka_steward.journal.sql.engine import open_database
@@ -48,6 +52,13 @@ def test_all_migrations_make_the_tables_that_the_code_uses(fresh_url: str) -> No
             assert columns == {column.name: bool(column.nullable) for column in table.columns}
             key = found.get_pk_constraint(table.name)["constrained_columns"]
             assert key == [column.name for column in table.primary_key.columns]
+
+
+def test_each_field_of_a_record_has_its_column() -> None:
+    stored = {each.name for kind in (AuditRecord, Actor, StoredAuditRecord) for each in fields(kind)}
+    assert stored - {"who", "entry"} == set(tables.audit.columns.keys())
+    moved = {each.name for kind in (Move, MoveRow) for each in fields(kind)}
+    assert moved - {"move"} | {"cluster_id", "plan"} == set(tables.plan_move.columns.keys())
 
 
 def test_an_open_journal_is_left_as_it_is(fresh_url: str) -> None:

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
+from kafka_steward.journal.audit import Action, Code, Outcome
+from kafka_steward.journal.moves import Cause, MoveState, Phase
+from kafka_steward.journal.schema.types import BROKERS, JSON, NAME_OR_NONE, NUMBER_OR_NONE, clean_text, member
 from kafka_steward.journal.sql.dialect import NAME, ROW_ID, only_where
 
 metadata = sa.MetaData()
@@ -43,7 +46,7 @@ counter = sa.Table(
     _number("value"),
 )
 
-#: The moves of plans: assignments before and after as JSON lists, and the state of each partition.
+#: The moves of plans, and the state of each: a column for each field of Move and MoveRow.
 plan_move = sa.Table(
     "steward_plan_move",
     metadata,
@@ -52,21 +55,21 @@ plan_move = sa.Table(
     _name("topic", key=True),
     _number("partition", key=True),
     sa.Column("topic_id", sa.Text),
-    sa.Column("before", sa.Text, nullable=False),
-    sa.Column("after", sa.Text, nullable=False),
+    sa.Column("before", BROKERS, nullable=False),
+    sa.Column("after", BROKERS, nullable=False),
     _number("chunk"),
     _number("position"),
-    sa.Column("reason", sa.Text, nullable=False),
+    sa.Column("reason", sa.Text, nullable=False, key="purpose"),
     _number("size_bytes", nullable=True),
-    sa.Column("state", sa.Text, nullable=False),
-    sa.Column("detail", sa.Text, nullable=False),
+    sa.Column("state", member(MoveState), nullable=False),
+    sa.Column("detail", clean_text(most=None), nullable=False),
     _number("attempt"),
     _number("submitted_ms", nullable=True),
     _number("settled_ms", nullable=True),
     sa.Column("isr_seen", sa.Boolean, nullable=False),
-    sa.Column("phase", sa.Text),
+    sa.Column("phase", member(Phase)),
     sa.Column("stage", sa.BigInteger, nullable=False, server_default="0", autoincrement=False),
-    sa.Column("cause", sa.Text),
+    sa.Column("cause", member(Cause)),
     sa.Column("unacknowledged", sa.Boolean, nullable=False, server_default=sa.false()),
 )
 
@@ -82,7 +85,7 @@ ended_plan = sa.Table(
     sa.Index("steward_ended_plan_latest", "cluster_id", "published_ms"),
 )
 
-#: The audit trail. In the key, '' and -1 represent "none", because NULLs never compare equal.
+#: The audit trail: a column for each field of AuditRecord, Actor and StoredAuditRecord.
 audit = sa.Table(
     "steward_audit",
     metadata,
@@ -91,28 +94,28 @@ audit = sa.Table(
     _number("completed_ms", nullable=True),
     _name("cluster_id"),
     _name("plan"),
-    _number("chunk"),
-    _name("topic"),
-    _number("partition"),
-    _number("broker"),
-    sa.Column("action", sa.Text, nullable=False),
+    sa.Column("chunk", NUMBER_OR_NONE, nullable=False),
+    sa.Column("topic", NAME_OR_NONE, nullable=False),
+    sa.Column("partition", NUMBER_OR_NONE, nullable=False),
+    sa.Column("broker", NUMBER_OR_NONE, nullable=False),
+    sa.Column("action", member(Action), nullable=False),
     _number("attempt"),
-    sa.Column("before", sa.Text),
-    sa.Column("after", sa.Text),
-    sa.Column("reason", sa.Text, nullable=False),
-    sa.Column("outcome", sa.Text, nullable=False),
-    sa.Column("detail", sa.Text, nullable=False),
-    sa.Column("dag_id", sa.Text),
-    sa.Column("run_id", sa.Text),
-    sa.Column("task_id", sa.Text),
+    sa.Column("before", JSON),
+    sa.Column("after", JSON),
+    sa.Column("reason", clean_text(), nullable=False),
+    sa.Column("outcome", member(Outcome), nullable=False),
+    sa.Column("detail", clean_text(), nullable=False),
+    sa.Column("dag_id", clean_text()),
+    sa.Column("run_id", clean_text()),
+    sa.Column("task_id", clean_text()),
     _number("try_number", nullable=True),
-    sa.Column("person", sa.Text),
-    sa.Column("code", sa.Text),
+    sa.Column("person", clean_text()),
+    sa.Column("code", member(Code)),
     sa.Index("steward_audit_when", "cluster_id", "when_ms"),
 )
 
 #: Only the actions of plans are unique: other actions may repeat, as a broker may fail many times.
-sa.Index(
+audit_once = sa.Index(
     "steward_audit_once",
     audit.c.cluster_id,
     audit.c.plan,

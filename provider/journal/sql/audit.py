@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import fields
 from typing import Any
 
 import sqlalchemy as sa
 
-from kafka_steward.journal.audit import (
-    Action,
-    Actor,
-    AuditRecord,
-    Code,
-    Outcome,
-    StoredAuditRecord,
-    from_column,
-    to_column,
-)
+from kafka_steward.journal.audit import Action, Actor, AuditRecord, Outcome, StoredAuditRecord
 from kafka_steward.journal.schema import tables
 from kafka_steward.journal.sql.database import Database
 from kafka_steward.journal.sql.dialect import now_ms
 
 _audit = tables.audit
 
-_KEY = ("plan", "chunk", "topic", "partition", "broker", "action", "attempt")
+#: The fields of a row, which are its columns: those of the entry, of its actor, and of the row itself.
+_ENTRY = [each.name for each in fields(AuditRecord) if each.name != "who"]
+_WHO = [each.name for each in fields(Actor)]
+_FACTS = [each.name for each in fields(StoredAuditRecord) if each.name != "entry"]
 
-#: Characters that are kept of a text.
-_LONGEST = 10_000
+#: The fields by which the rows of a plan are unique.
+_KEY = [column.name for column in tables.audit_once.columns if column.name != "cluster_id"]
 
 #: Rows per statement: SQLite accepts at most 32766 parameters in one statement.
 _BATCH = 500
@@ -48,8 +43,8 @@ class AuditTable:
                 "cluster_id": self._database.cluster_id,
                 "when_ms": when_ms,
                 "completed_ms": None if outcome is Outcome.INTENDED else when_ms,
-                "outcome": outcome.value,
-                "detail": _clean(detail),
+                "outcome": outcome,
+                "detail": detail,
             }
             rows = [{**_columns(entry), **written} for entry in entries]
             for start in range(0, len(rows), _BATCH):
@@ -60,10 +55,10 @@ class AuditTable:
         if not entries:
             return
         mine = sa.and_(*(_audit.c[name] == sa.bindparam(f"key_{name}") for name in _KEY))
-        still_open = (_audit.c.cluster_id == self._database.cluster_id) & (_audit.c.outcome == Outcome.INTENDED.value)
-        written = {"outcome": outcome.value, "detail": _clean(detail), "completed_ms": now_ms()}
+        still_open = (_audit.c.cluster_id == self._database.cluster_id) & (_audit.c.outcome == Outcome.INTENDED)
+        written = {"outcome": outcome, "detail": detail, "completed_ms": now_ms()}
         statement = sa.update(_audit).where(still_open & mine).values(written)
-        keys = [{f"key_{name}": value for name, value in _columns(entry).items() if name in _KEY} for entry in entries]
+        keys = [{f"key_{name}": getattr(entry, name) for name in _KEY} for entry in entries]
         with self._database.write_transaction() as connection:
             connection.execute(statement, keys)
 
@@ -110,7 +105,7 @@ class AuditTable:
         if plan is not None:
             query = query.where(_audit.c.plan == plan)
         if action is not None:
-            query = query.where(_audit.c.action == action.value)
+            query = query.where(_audit.c.action == action)
         if topic is not None:
             query = query.where(_audit.c.topic == topic)
         if since_ms is not None:
@@ -121,62 +116,15 @@ class AuditTable:
 
 
 def _columns(entry: AuditRecord) -> dict[str, Any]:
-    return {
-        "plan": entry.plan,
-        "chunk": _or(entry.chunk, -1),
-        "topic": _clean(entry.topic or ""),
-        "partition": _or(entry.partition, -1),
-        "broker": _or(entry.broker, -1),
-        "action": entry.action.value,
-        "attempt": entry.attempt,
-        "before": to_column(entry.before),
-        "after": to_column(entry.after),
-        "reason": _clean(entry.reason),
-        "dag_id": _clean_or_none(entry.who.dag_id),
-        "run_id": _clean_or_none(entry.who.run_id),
-        "task_id": _clean_or_none(entry.who.task_id),
-        "try_number": entry.who.try_number,
-        "person": _clean_or_none(entry.who.person),
-        "code": entry.code and entry.code.value,
-    }
+    return {name: getattr(entry, name) for name in _ENTRY} | {name: getattr(entry.who, name) for name in _WHO}
 
 
 def _as_it_was(cluster_id: str, row: StoredAuditRecord) -> dict[str, Any]:
-    facts = {"when_ms": row.when_ms, "completed_ms": row.completed_ms, "detail": row.detail}
-    return {**_columns(row.entry), **facts, "cluster_id": cluster_id, "outcome": row.outcome.value}
+    facts = {name: getattr(row, name) for name in _FACTS if name != "id"}
+    return {**_columns(row.entry), **facts, "cluster_id": cluster_id}
 
 
 def _row(values: sa.RowMapping) -> StoredAuditRecord:
-    entry = AuditRecord(
-        action=Action(values["action"]),
-        reason=values["reason"],
-        plan=values["plan"],
-        chunk=_unless(values["chunk"], -1),
-        topic=_unless(values["topic"], ""),
-        partition=_unless(values["partition"], -1),
-        broker=_unless(values["broker"], -1),
-        attempt=values["attempt"],
-        before=from_column(values["before"]),
-        after=from_column(values["after"]),
-        who=Actor(values["dag_id"], values["run_id"], values["task_id"], values["try_number"], values["person"]),
-        code=None if values["code"] is None else Code(values["code"]),
-    )
-    facts = {name: values[name] for name in ("id", "when_ms", "completed_ms", "cluster_id", "detail")}
-    return StoredAuditRecord(entry=entry, outcome=Outcome(values["outcome"]), **facts)
-
-
-def _or(value: Any, stand_in: Any) -> Any:
-    return stand_in if value is None else value
-
-
-def _unless(value: Any, stand_in: Any) -> Any:
-    return None if value == stand_in else value
-
-
-def _clean(text: str) -> str:
-    # PostgreSQL stores no NUL, and no database stores half a surrogate pair; Kafka's messages may contain both.
-    return text[:_LONGEST].replace("\x00", "").encode(errors="replace").decode()
-
-
-def _clean_or_none(text: str | None) -> str | None:
-    return None if text is None else _clean(text)
+    who = Actor(**{name: values[name] for name in _WHO})
+    entry = AuditRecord(**{name: values[name] for name in _ENTRY}, who=who)
+    return StoredAuditRecord(entry=entry, **{name: values[name] for name in _FACTS})

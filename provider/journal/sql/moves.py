@@ -6,8 +6,8 @@ the files in the workspace.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 import sqlalchemy as sa
@@ -19,6 +19,10 @@ from kafka_steward.journal.sql.database import Database
 from kafka_steward.journal.sql.dialect import now_ms
 
 _move = tables.plan_move
+
+#: The fields of a row, which are its columns: those of the move, and of its state.
+_MOVE = [each.name for each in fields(Move)]
+_STATE = [each.name for each in fields(MoveRow) if each.name != "move"]
 
 #: Rows per statement: SQLite accepts at most 32766 parameters in one statement.
 _BATCH = 500
@@ -41,7 +45,8 @@ class MoveTable:
 
     def adopt(self, digest: str, found: Sequence[MoveRow]) -> None:
         """Import rows unchanged; existing rows are kept."""
-        rows = [_columns(self.database.cluster_id, digest, row) for row in found]
+        of = {"cluster_id": self.database.cluster_id, "plan": digest}
+        rows = [of | _columns(row) for row in found]
         with self.database.write_transaction() as connection:
             insert = self.database.dialect.insert_once(_move)
             for start in range(0, len(rows), _BATCH):
@@ -72,8 +77,7 @@ class MoveTable:
         `attempt`, `isr_seen` and `unacknowledged` are kept if None is passed. `detail` is one text for all partitions,
         or one per partition.
         """
-        changes: dict[str, Any] = {"state": state.value}
-        changes |= {"phase": phase and phase.value, "stage": stage, "cause": cause and cause.value}
+        changes: dict[str, Any] = {"state": state, "phase": phase, "stage": stage, "cause": cause}
         changes["settled_ms"] = now_ms() if state.settled else None
         if state is MoveState.SUBMITTED:
             changes["submitted_ms"] = now_ms()
@@ -82,7 +86,7 @@ class MoveTable:
         this = (_move.c.topic == sa.bindparam("of_topic")) & (_move.c.partition == sa.bindparam("of_partition"))
         update = sa.update(_move).where(self._of(digest) & this).values(changes | {"detail": sa.bindparam("told")})
         rows = [
-            {"of_topic": name.topic, "of_partition": name.partition, "told": _clean(told)}
+            {"of_topic": name.topic, "of_partition": name.partition, "told": told}
             for name, told in _each(partitions, detail)
         ]
         # One update per row, by the key: PostgreSQL would compare a list of names with each row of the plan.
@@ -91,14 +95,14 @@ class MoveTable:
 
     def unsettled_chunks(self, digest: str) -> set[int]:
         """Return the chunks that have a partition in a state that is not settled."""
-        settled = [state.value for state in MoveState if state.settled]
+        settled = [state for state in MoveState if state.settled]
         query = sa.select(_move.c.chunk).where(self._of(digest) & _move.c.state.not_in(settled)).distinct()
         with self.database.read_connection() as connection:
             return set(connection.execute(query).scalars())
 
     def in_flight(self) -> list[str]:
         """Return the digests of the plans that have a row in state SUBMITTED, sorted."""
-        submitted = (_move.c.cluster_id == self.database.cluster_id) & (_move.c.state == MoveState.SUBMITTED.value)
+        submitted = (_move.c.cluster_id == self.database.cluster_id) & (_move.c.state == MoveState.SUBMITTED)
         with self.database.read_connection() as connection:
             return sorted(connection.execute(sa.select(_move.c.plan).where(submitted).distinct()).scalars())
 
@@ -138,54 +142,10 @@ def _each(
         yield name, detail if isinstance(detail, str) else detail[name]
 
 
-def _clean(text: str) -> str:
-    return text.replace("\x00", "")
-
-
-def _columns(cluster_id: str, digest: str, row: MoveRow) -> dict[str, Any]:
-    move = row.move
-    return {
-        "cluster_id": cluster_id,
-        "plan": digest,
-        "topic": move.topic,
-        "partition": move.partition,
-        "topic_id": move.topic_id,
-        "before": json.dumps(move.before),
-        "after": json.dumps(move.after),
-        "chunk": move.chunk,
-        "position": move.position,
-        "reason": move.purpose,
-        "size_bytes": move.size_bytes,
-        "state": row.state.value,
-        "detail": row.detail,
-        "attempt": row.attempt,
-        "submitted_ms": row.submitted_ms,
-        "settled_ms": row.settled_ms,
-        "isr_seen": row.isr_seen,
-        "phase": row.phase and row.phase.value,
-        "stage": row.stage,
-        "cause": row.cause and row.cause.value,
-        "unacknowledged": row.unacknowledged,
-    }
+def _columns(row: MoveRow) -> dict[str, Any]:
+    return {name: getattr(row.move, name) for name in _MOVE} | {name: getattr(row, name) for name in _STATE}
 
 
 def _row(values: sa.RowMapping) -> MoveRow:
-    move = Move(
-        topic=values["topic"],
-        partition=values["partition"],
-        before=tuple(json.loads(values["before"])),
-        after=tuple(json.loads(values["after"])),
-        chunk=values["chunk"],
-        position=values["position"],
-        purpose=values["reason"],
-        topic_id=values["topic_id"],
-        size_bytes=values["size_bytes"],
-    )
-    as_stored = ("detail", "attempt", "submitted_ms", "settled_ms", "isr_seen", "stage", "unacknowledged")
-    return MoveRow(
-        move=move,
-        state=MoveState(values["state"]),
-        phase=None if values["phase"] is None else Phase(values["phase"]),
-        cause=None if values["cause"] is None else Cause(values["cause"]),
-        **{name: values[name] for name in as_stored},
-    )
+    move = Move(**{name: values[_move.c[name]] for name in _MOVE})
+    return MoveRow(move, **{name: values[_move.c[name]] for name in _STATE})

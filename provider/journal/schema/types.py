@@ -1,0 +1,81 @@
+"""Column types: how the values of the journal's records are stored, so that rows are read and written by field name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from enum import Enum
+from functools import partial
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.types import TypeDecorator, TypeEngine
+
+from kafka_steward.journal.audit import from_column, to_column
+from kafka_steward.journal.sql.dialect import NAME
+
+#: Characters that are kept of a text, unless said otherwise.
+_LONGEST = 10_000
+
+
+def _unchanged(value: Any) -> Any:
+    return value
+
+
+class Stored(TypeDecorator[Any]):
+    """A column type that stores `write` of a value, in a column of the type `base`; `read` makes the value again."""
+
+    impl = sa.Text
+    cache_ok = True
+
+    def __init__(
+        self, write: Callable[[Any], Any], read: Callable[[Any], Any] = _unchanged, base: TypeEngine[Any] | None = None
+    ) -> None:
+        super().__init__()
+        self.write = write
+        self.read = read
+        self.base = base or sa.Text()
+
+    def load_dialect_impl(self, dialect: sa.Dialect) -> TypeEngine[Any]:
+        """Return the base type on this database."""
+        return self.base.dialect_impl(dialect)
+
+    def process_bind_param(self, value: Any, dialect: sa.Dialect) -> Any:  # noqa: ARG002 - SQLAlchemy's signature
+        """Return what is stored of a value."""
+        return self.write(value)
+
+    def process_result_value(self, value: Any, dialect: sa.Dialect) -> Any:  # noqa: ARG002 - SQLAlchemy's signature
+        """Return the value that was stored."""
+        return self.read(value)
+
+
+def clean_text(most: int | None = _LONGEST) -> Stored:
+    """Return the type of a text that may quote others, as every database stores it, and cut to `most` characters."""
+    return Stored(partial(_clean, most=most))
+
+
+def member(kind: type[Enum]) -> Stored:
+    """Return the type of a member of `kind`, which is stored by its value."""
+    return Stored(lambda value: None if value is None else kind(value).value, partial(_member, kind))
+
+
+def _member(kind: type[Enum], value: Any) -> Any:
+    return None if value is None else kind(value)
+
+
+def _clean(text: str | None, most: int | None) -> str | None:
+    # PostgreSQL stores no NUL, and no database stores half a surrogate pair; Kafka's messages may contain both.
+    return None if text is None else text[:most].replace("\x00", "").encode(errors="replace").decode()
+
+
+#: Any JSON value.
+JSON = Stored(to_column, from_column)
+#: Broker ids, in order, as a JSON list.
+BROKERS = Stored(json.dumps, lambda text: tuple(json.loads(text)))
+#: A name and a number in a key, where '' and -1 represent None, because NULLs never compare equal.
+NAME_OR_NONE = Stored(lambda name: _clean(name or "", _LONGEST), lambda text: text or None, NAME)
+NUMBER_OR_NONE = Stored(
+    lambda number: -1 if number is None else number,
+    lambda number: None if number == -1 else number,
+    sa.BigInteger(),
+)
