@@ -1,18 +1,37 @@
 """The base class of the journal's documents, and the reader of their fields.
 
-A document that was not changed is written as it was read. Unknown fields are kept. Each fault in a field has a message;
-`codec` defines the allowed values.
+A document is a dataclass whose annotations are its format: each field is read as its type says. A document that was not
+changed is written as it was read. Unknown fields are kept. Each fault in a field has a message; `codec` defines the
+allowed values.
+
+`Annotated` says what the type does not: a text is the key, if the name of the field is another one; a function reads
+the value from `Fields` by its key; a `Presence` says whether the key may be missing. A field that may be None may be
+missing, and is not written if it is None.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
-from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar
+from enum import Enum, auto
+from functools import cache, partial
+from types import UnionType
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    ClassVar,
+    NoReturn,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from kafka_steward.assignment import Assignment
 from kafka_steward.errors import DocumentError
@@ -32,6 +51,7 @@ COMPACT = (",", ":")
 SPACED = (", ", ": ")
 
 T = TypeVar("T")
+D = TypeVar("D", bound="Document")
 
 
 def read_object(path: str, text: str, *, newest: int = 1) -> Fields:
@@ -47,12 +67,6 @@ def read_object(path: str, text: str, *, newest: int = 1) -> Fields:
             f"{newest}); upgrade this one."
         )
     return fields
-
-
-def render(values: Mapping[str, Any], extra: Mapping[str, Any], separators: tuple[str, str] = COMPACT) -> str:
-    """Return the JSON of the values that are not None, followed by the unknown fields in `extra`."""
-    known = {key: value for key, value in values.items() if value is not None}
-    return json.dumps({**known, **extra}, separators=separators)
 
 
 class Fields:
@@ -182,6 +196,25 @@ class Fields:
         return self._values.pop(key)
 
 
+class Presence(Enum):
+    """Whether a field of a document is written, and whether it may be missing when the document is read."""
+
+    REQUIRED = auto()
+    #: May be missing; its default then counts.
+    OPTIONAL = auto()
+    #: As OPTIONAL, and not written while it is empty, zero or false.
+    OMITTED = auto()
+    #: Not part of the format.
+    NEVER = auto()
+
+
+#: A plan's digest, a topic, a partition, and a text of a user or of Kafka, as `Fields` reads them.
+Digest = Annotated[str, Fields.digest]
+TopicName = Annotated[str, Fields.topic]
+PartitionNumber = Annotated[int, Fields.partition]
+Words = Annotated[str, Fields.words]
+
+
 def _kind(value: Any) -> str:
     kinds = {list: "a list", str: "a string", bool: "a truth value", int: "a number", float: "a number"}
     return kinds.get(type(value), "nothing")
@@ -194,7 +227,7 @@ _warned: deque[str] = deque(maxlen=1000)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Document(ABC):
+class Document:
     """A document of the tree.
 
     `extra` holds unknown fields, added by others: they are written back. `source` is the text that the document was
@@ -203,6 +236,8 @@ class Document(ABC):
 
     #: The newest version of this document that this code reads, and the version that it writes.
     VERSION: ClassVar[int] = 1
+    #: Whether the document has its version as a field. In the documents of the KIPs it may be missing.
+    VERSION_IS: ClassVar[Presence] = Presence.REQUIRED
     #: The separators between fields, and between key and value.
     SEPARATORS: ClassVar[tuple[str, str]] = COMPACT
 
@@ -224,16 +259,97 @@ class Document(ABC):
         """Return the JSON text in which the document is stored."""
         if self.source is not None and type(self).from_json(self.source) == self:
             return self.source
-        return render(self.values(), self.extra, self.SEPARATORS)
+        return json.dumps(self.as_object(), separators=self.SEPARATORS)
 
     @classmethod
-    @abstractmethod
     def read(cls, fields: Fields, source: str | None) -> Self:
         """Build the document from its fields; `source` is the text that they were read from."""
+        if cls.VERSION_IS is Presence.REQUIRED:
+            fields.integer("version", low=1)
+        elif cls.VERSION_IS is Presence.OPTIONAL:
+            fields.maybe("version", fields.integer)
+        known = {each.name: each.read_from(fields) for each in cls._format()}
+        return cls(**known, extra=fields.rest(), source=source)
 
-    @abstractmethod
     def values(self) -> dict[str, Any]:
         """Return the fields that this code knows, in the order in which they are written; None omits a field."""
+        version = {} if self.VERSION_IS is Presence.NEVER else {"version": self.VERSION}
+        return version | {each.key: each.value_in(self) for each in self._format()}
+
+    @classmethod
+    @cache
+    def _format(cls) -> tuple[_Stored, ...]:
+        """Return the stored fields, as the annotations define them."""
+        hints = get_type_hints(cls, include_extras=True)
+        base = {each.name for each in dataclasses.fields(Document)}
+        own = [_Stored.of(each, hints[each.name]) for each in dataclasses.fields(cls) if each.name not in base]
+        return tuple(each for each in own if each.presence is not Presence.NEVER)
+
+    def as_object(self) -> dict[str, Any]:
+        """Return the JSON object: the fields that are not None, followed by the unknown ones."""
+        return {key: value for key, value in self.values().items() if value is not None} | dict(self.extra)
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """How one field of a document is read and written."""
+
+    name: str
+    key: str
+    read: Callable[[Fields, str], Any]
+    presence: Presence
+    default: Any
+
+    @classmethod
+    def of(cls, declared: dataclasses.Field[Any], hint: Any) -> _Stored:
+        """Return the format of a field with this type."""
+        key, presence, default = declared.name, Presence.REQUIRED, declared.default
+        read: Callable[[Fields, str], Any] | None = None
+        while get_origin(hint) in {Annotated, Union, UnionType}:
+            if get_origin(hint) is not Annotated:
+                presence, default = Presence.OPTIONAL, None
+                hint = next(each for each in get_args(hint) if each is not type(None))
+                continue
+            hint, *marks = get_args(hint)
+            key = next((mark for mark in marks if isinstance(mark, str)), key)
+            presence = next((mark for mark in marks if isinstance(mark, Presence)), presence)
+            read = next((mark for mark in marks if callable(mark)), read)
+        return cls(declared.name, key, read or _reader(hint), presence, default)
+
+    def read_from(self, fields: Fields) -> Any:
+        if self.presence is Presence.REQUIRED:
+            return self.read(fields, self.key)
+        value = fields.maybe(self.key, partial(self.read, fields))
+        return self.default if value is None else value
+
+    def value_in(self, document: Document) -> Any:
+        value = getattr(document, self.name)
+        if isinstance(value, Document):
+            return value.as_object()
+        if isinstance(value, tuple) and value and isinstance(value[0], Document):
+            return [each.as_object() for each in value]
+        return None if self.presence is Presence.OMITTED and not value else value
+
+
+def _reader(kind: Any) -> Callable[[Fields, str], Any]:
+    """Return the reader of a type: a simple one, a document, a tuple of documents, or one whose annotation reads it."""
+    if isinstance(kind, type) and issubclass(kind, Document):
+        return lambda fields, key: kind.read(fields.object(key), None)
+    return _READERS.get(kind) or (lambda fields, key: read_all(get_args(kind)[0], fields, key))
+
+
+def read_all(kind: type[D], fields: Fields, key: str) -> tuple[D, ...]:
+    """Read a list of documents of one kind."""
+    return tuple(kind.read(each, None) for each in fields.objects(key))
+
+
+_READERS: dict[Any, Callable[[Fields, str], Any]] = {
+    int: Fields.integer,
+    str: Fields.text,
+    bool: Fields.flag,
+    Assignment: Fields.brokers,
+    tuple[str, ...]: Fields.texts,
+}
 
 
 def parse_valid(nodes: Iterable[Node], read: Callable[[Node], T]) -> list[tuple[Node, T]]:

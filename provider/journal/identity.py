@@ -10,23 +10,17 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import sqlalchemy as sa
 
 from kafka_steward.errors import DocumentError, WrongJournal
 from kafka_steward.journal import paths
-from kafka_steward.journal.document import Document
+from kafka_steward.journal.document import Document, Presence
 from kafka_steward.journal.schema import tables
 from kafka_steward.journal.sql.database import Database
 from kafka_steward.journal.sql.dialect import now_ms
 from kafka_steward.journal.tree import Tree, put_new
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
-    from kafka_steward.journal.document import Fields
-
 
 #: The minimum interval between two records of the same host, which may open the journal very often.
 _NOTED_EVERY_MS = 60_000
@@ -70,20 +64,11 @@ class _Name(Document):
     `copied_to` is the location of the copy that replaces the journal; None for a journal that is in use.
     """
 
+    VERSION_IS = Presence.OPTIONAL
+
     id: str
     rows: str
     copied_to: str | None = None
-
-    @classmethod
-    def read(cls, fields: Fields, source: str | None) -> Self:
-        """Read the document; `id` and `rows` are required."""
-        fields.maybe("version", fields.integer)
-        journal_id, rows, copied_to = fields.text("id"), fields.text("rows"), fields.maybe("copied_to", fields.text)
-        return cls(journal_id, rows, copied_to, extra=fields.rest(), source=source)
-
-    def values(self) -> dict[str, Any]:
-        """Return the fields in the order in which they are written."""
-        return {"version": self.VERSION, "id": self.id, "rows": self.rows, "copied_to": self.copied_to}
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.errors import PlanError, VersionConflict
 from kafka_steward.journal import codec, paths
-from kafka_steward.journal.document import Document, Fields, parse_valid
+from kafka_steward.journal.document import Digest, Document, Presence, Words, parse_valid
 from kafka_steward.journal.kip_documents import Chunk, ChunkPartition
 from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.moves import Cause, MoveRow, MoveState, Phase
@@ -27,8 +27,6 @@ from kafka_steward.journal.records import ENDED, PlanRecord
 from kafka_steward.journal.tree import Node, Tree, put_new, remove
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
-
     from kafka_steward.journal.sql.history import EndedPlans
     from kafka_steward.journal.sql.moves import MoveTable
 
@@ -41,24 +39,12 @@ class Approval(Document):
     `answered_ms` is the time of the approval by Airflow's clock, in milliseconds since 1970.
     """
 
-    plan: str
-    person: str | None = None
-    reason: str | None = None
+    VERSION_IS = Presence.OPTIONAL
+
+    plan: Digest
+    person: Words | None = None
+    reason: Words | None = None
     answered_ms: int | None = None
-
-    @classmethod
-    def read(cls, fields: Fields, source: str | None) -> Self:
-        """Read the document; only `plan` is required."""
-        fields.maybe("version", fields.integer)
-        plan = fields.digest("plan")
-        person, reason = (fields.maybe(key, fields.words) for key in ("person", "reason"))
-        answered_ms = fields.maybe("answered_ms", fields.integer)
-        return cls(plan, person, reason, answered_ms, extra=fields.rest(), source=source)
-
-    def values(self) -> dict[str, Any]:
-        """Return the fields in the order in which they are written."""
-        fields = {"plan": self.plan, "person": self.person, "reason": self.reason, "answered_ms": self.answered_ms}
-        return {"version": self.VERSION, **fields}
 
 
 #: The limit on the chunks of one plan: its record is one document and names all of them.

@@ -9,17 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Annotated
 
 from kafka_steward.errors import DocumentError
 from kafka_steward.escaping import printable
 from kafka_steward.journal.codec import MAX_BYTES, newer_version
 from kafka_steward.journal.document import Document, Fields
 from kafka_steward.journal.tree import Node, Tree, remove, replace_text
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
 
 #: The nodes per document: `doc_<n>`, a QuarantinedDocument, and below it the original text, up to a million characters,
 #: in as many of `text`, `text_2`, `text_3`, `text_4` as it needs. A longer text, possible in a database, is truncated.
@@ -34,20 +31,9 @@ _PATH, _REASON = 2_000, 4_000
 class QuarantinedDocument(Document):
     """`/steward/quarantine/doc_<n>`: the original path of a document, the time, and the reason why it is unreadable."""
 
-    path: str
-    reason: str
+    path: Annotated[str, partial(Fields.words, most=_PATH)]
+    reason: Annotated[str, partial(Fields.words, most=_REASON)]
     at_ms: int
-
-    @classmethod
-    def read(cls, fields: Fields, source: str | None) -> Self:
-        """Read our own format, version 1."""
-        fields.integer("version", low=1)
-        path, reason, at_ms = fields.words("path", _PATH), fields.words("reason", _REASON), fields.integer("at_ms")
-        return cls(path, reason, at_ms, extra=fields.rest(), source=source)
-
-    def values(self) -> dict[str, Any]:
-        """Return the fields in the order in which they are written."""
-        return {"version": self.VERSION, "path": self.path, "reason": self.reason, "at_ms": self.at_ms}
 
 
 def is_newer(text: str) -> bool:

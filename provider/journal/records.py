@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Annotated, Any
 
 from kafka_steward.assignment import Assignment
 from kafka_steward.errors import DocumentError
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.codec import MAX_ID, shown
-from kafka_steward.journal.document import Document, Fields
+from kafka_steward.journal.document import Digest, Document, Fields, Presence, Words
 from kafka_steward.journal.kip_documents import CancelRequest
 from kafka_steward.journal.tree import Node
 
@@ -86,6 +86,21 @@ _SENTENCES = 10_000
 _FINISHED = {PlanStatus.COMPLETED, PlanStatus.CANCELLED, PlanStatus.ROLLED_BACK, PlanStatus.ABANDONED}
 
 
+def _read_status(fields: Fields, key: str) -> PlanStatus:
+    word = fields.text(key)
+    if word == _PAUSED:
+        return PlanStatus.IDLE
+    if word not in {status.value for status in PlanStatus}:
+        fields.refuse(f"has the status {word[:20]!r}, which no plan can have")
+    return PlanStatus(word)
+
+
+def _read_who(fields: Fields, key: str) -> Actor:
+    who = fields.object(key)
+    texts = {key: who.maybe(key, who.words) for key in ("dag_id", "run_id", "task_id", "person")}
+    return Actor(try_number=who.maybe("try_number", who.integer), **texts)
+
+
 @dataclass(frozen=True)
 class PlanRecord(Document):
     """One plan, `/steward/plans/<digest>`. Times are by the journal's clock, in milliseconds since 1970.
@@ -106,31 +121,31 @@ class PlanRecord(Document):
     the rollback `rolled_back_by` skipped, once the rollback has ended; None before.
     """
 
-    digest: str
+    digest: Digest
     cluster_id: str
     operation: str
-    status: PlanStatus = PlanStatus.PUBLISHED
+    status: Annotated[PlanStatus, _read_status] = PlanStatus.PUBLISHED
     failed_brokers: tuple[int, ...] = ()
     auto_generated: bool = False
-    reason: str = ""
+    reason: Annotated[str, partial(Fields.words, most=_SENTENCES)] = ""
     attempts: int = 0
     published_ms: int = 0
     stepped_ms: int = 0
-    who: Actor = field(default_factory=Actor)
     partitions: int = 0
     live_brokers: tuple[int, ...] = ()
     left: int = 0
     chunks: tuple[str, ...] = ()
+    who: Annotated[Actor, _read_who] = field(default_factory=Actor)
     cancel: CancelRequest | None = None
-    rolled_back_by: str | None = None
-    even_if_disabled: bool = False
-    needs_approval: bool = False
+    rolled_back_by: Digest | None = None
+    even_if_disabled: Annotated[bool, Presence.OMITTED] = False
+    needs_approval: Annotated[bool, Presence.OMITTED] = False
     throttle: int | None = None
     not_taken_back: int | None = None
-    earlier_rollback: str | None = None
-    revision: int = field(default=0, compare=False)
+    earlier_rollback: Digest | None = None
+    revision: Annotated[int, Presence.NEVER] = field(default=0, compare=False)
     #: Unknown fields of `who`, added by others: written back.
-    who_extra: Mapping[str, Any] = field(default_factory=dict, hash=False, repr=False)
+    who_extra: Annotated[Mapping[str, Any], Presence.NEVER] = field(default_factory=dict, hash=False, repr=False)
 
     @property
     def sources(self) -> frozenset[str]:
@@ -141,36 +156,15 @@ class PlanRecord(Document):
 
     @classmethod
     def read(cls, fields: Fields, source: str | None) -> Self:
-        """Read our own format, version 1."""
-        fields.integer("version", low=1)
-        who = fields.object("who")
-        return cls(
-            fields.digest("digest"),
-            fields.text("cluster_id"),
-            fields.text("operation"),
-            _status(fields),
-            failed_brokers=fields.brokers("failed_brokers"),
-            auto_generated=fields.flag("auto_generated"),
-            reason=fields.words("reason", _SENTENCES),
-            attempts=fields.integer("attempts"),
-            published_ms=fields.integer("published_ms"),
-            stepped_ms=fields.integer("stepped_ms"),
-            who=_read_who(who),
-            who_extra=who.rest(),
-            partitions=fields.integer("partitions"),
-            live_brokers=fields.brokers("live_brokers"),
-            left=fields.integer("left"),
-            chunks=fields.texts("chunks"),
-            cancel=_read_cancel(fields),
-            rolled_back_by=fields.maybe("rolled_back_by", fields.digest),
-            even_if_disabled=fields.maybe("even_if_disabled", fields.flag) or False,
-            needs_approval=fields.maybe("needs_approval", fields.flag) or False,
-            throttle=fields.maybe("throttle", fields.integer),
-            not_taken_back=fields.maybe("not_taken_back", fields.integer),
-            earlier_rollback=fields.maybe("earlier_rollback", fields.digest),
-            extra=fields.rest(),
-            source=source,
-        )
+        """Build the record, with the unknown fields of `who`."""
+        who = fields.peek("who")
+        record = super().read(fields, source)
+        return replace(record, who_extra={key: who[key] for key in who if key not in asdict(record.who)})
+
+    def values(self) -> dict[str, Any]:
+        """Return all fields except `revision`, which is the node's version."""
+        who = {key: value for key, value in asdict(self.who).items() if value is not None}
+        return super().values() | {"who": who | dict(self.who_extra)}
 
     @classmethod
     def from_node(cls, node: Node) -> Self:
@@ -189,45 +183,12 @@ class PlanRecord(Document):
         # Cached, because each step and each poll reads the same records again, most of them unchanged.
         return super().from_json(text, path)
 
-    def values(self) -> dict[str, Any]:
-        """Return all fields except `revision`, which is the node's version."""
-        names = ("digest", "cluster_id", "operation", "status", "failed_brokers", "auto_generated", "reason")
-        more = ("attempts", "published_ms", "stepped_ms", "partitions", "live_brokers", "left", "chunks")
-        return {
-            "version": self.VERSION,
-            **{name: getattr(self, name) for name in (*names, *more)},
-            "who": {**_present(asdict(self.who)), **self.who_extra},
-            "cancel": None if self.cancel is None else _present({**self.cancel.values(), **self.cancel.extra}),
-            "rolled_back_by": self.rolled_back_by,
-            "even_if_disabled": self.even_if_disabled or None,
-            "needs_approval": self.needs_approval or None,
-            "throttle": self.throttle,
-            "not_taken_back": self.not_taken_back,
-            "earlier_rollback": self.earlier_rollback,
-        }
 
-
-def _present(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in values.items() if value is not None}
-
-
-def _status(fields: Fields) -> PlanStatus:
-    word = fields.text("status")
-    if word == _PAUSED:
-        return PlanStatus.IDLE
-    if word not in {status.value for status in PlanStatus}:
-        fields.refuse(f"has the status {word[:20]!r}, which no plan can have")
-    return PlanStatus(word)
-
-
-def _read_cancel(fields: Fields) -> CancelRequest | None:
-    request = fields.maybe("cancel", fields.object)
-    return None if request is None else CancelRequest.read(request, source=None)
-
-
-def _read_who(fields: Fields) -> Actor:
-    texts = {key: fields.maybe(key, fields.words) for key in ("dag_id", "run_id", "task_id", "person")}
-    return Actor(try_number=fields.maybe("try_number", fields.integer), **texts)
+def _read_plans(fields: Fields, key: str) -> tuple[str, ...]:
+    plans = fields.texts(key)
+    if not all(map(paths.is_digest, plans)):
+        fields.refuse(f"has {key!r} = {shown(list(plans))} where plans belong")
+    return plans
 
 
 @dataclass(frozen=True)
@@ -237,21 +198,8 @@ class Ownership(Document):
     If `plan` is None, the slot is free.
     """
 
-    plan: str | None = None
-    paused: tuple[str, ...] = ()
-
-    @classmethod
-    def read(cls, fields: Fields, source: str | None) -> Self:
-        """Read our own format, version 1."""
-        fields.integer("version", low=1)
-        plan, paused = fields.maybe("plan", fields.digest), fields.texts("paused")
-        if not all(map(paths.is_digest, paused)):
-            fields.refuse(f"has 'paused' = {shown(list(paused))} where plans belong")
-        return cls(plan, paused, extra=fields.rest(), source=source)
-
-    def values(self) -> dict[str, Any]:
-        """Return the fields in the order in which they are written."""
-        return {"version": self.VERSION, "plan": self.plan, "paused": self.paused}
+    plan: Digest | None = None
+    paused: Annotated[tuple[str, ...], _read_plans] = ()
 
 
 @dataclass(frozen=True)
@@ -262,19 +210,20 @@ class Lock(Document):
     """
 
     owner: str | None
-    ttl_ms: int
-    fencing_token: int = 1
+    ttl_ms: Annotated[int, "life_ms", partial(Fields.integer, low=1, high=_LONGEST_LIFE_MS)]
+    fencing_token: Annotated[int, "claim", partial(Fields.integer, low=1)] = 1
 
-    @classmethod
-    def read(cls, fields: Fields, source: str | None) -> Self:
-        """Read our own format, version 1."""
-        fields.integer("version", low=1)
-        owner, life_ms = fields.maybe("owner", fields.text), fields.integer("life_ms", low=1, high=_LONGEST_LIFE_MS)
-        return cls(owner, life_ms, fields.integer("claim", low=1), extra=fields.rest(), source=source)
 
-    def values(self) -> dict[str, Any]:
-        """Return the fields in the order in which they are written."""
-        return {"version": self.VERSION, "owner": self.owner, "life_ms": self.ttl_ms, "claim": self.fencing_token}
+def _read_entries(fields: Fields, key: str) -> dict[str, tuple[str, ...]]:
+    by_plan = fields.object(key)
+    plans = sorted(by_plan.rest())
+    strange = next((plan for plan in plans if not paths.is_digest(plan)), None)
+    if strange is not None:
+        by_plan.refuse(f"names the plan {shown(strange)}, which can be none")
+    entries = {plan: by_plan.texts(plan) for plan in plans}
+    if not all(_ENTRY.fullmatch(each) for several in entries.values() for each in several):
+        fields.refuse("has entries other than <partition>:<broker>, or a rate")
+    return entries
 
 
 @dataclass(frozen=True)
@@ -289,30 +238,17 @@ class ThrottleLease(Document):
 
     before: str | None
     ours: str | None
-    entries: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
-    earlier: tuple[str, ...] = ()
+    entries: Annotated[Mapping[str, tuple[str, ...]], _read_entries] = field(default_factory=dict, hash=False)
+    earlier: Annotated[tuple[str, ...], Presence.OMITTED] = ()
 
     @classmethod
     def read(cls, fields: Fields, source: str | None) -> Self:
-        """Read our own format, version 1."""
-        fields.integer("version", low=1)
-        before, ours = fields.maybe("before", fields.text), fields.maybe("ours", fields.text)
-        if ours is not None and not all(each is None or _RATE.fullmatch(each) for each in (before, ours)):
-            fields.refuse(f"has the rates {shown([before, ours])} where whole numbers of bytes per second belong")
-        by_plan = fields.object("entries")
-        strange = next((plan for plan in by_plan.rest() if not paths.is_digest(plan)), None)
-        if strange is not None:
-            by_plan.refuse(f"names the plan {shown(strange)}, which can be none")
-        entries = {plan: by_plan.texts(plan) for plan in sorted(by_plan.rest())}
-        if not all(_ENTRY.fullmatch(each) for several in entries.values() for each in several):
-            fields.refuse("has entries other than <partition>:<broker>, or a rate")
-        earlier = fields.maybe("earlier", fields.texts) or ()
-        return cls(before, ours, entries, earlier, extra=fields.rest(), source=source)
-
-    def values(self) -> dict[str, Any]:
-        """Return all fields; `earlier` is omitted if it is empty."""
-        values = {"version": self.VERSION, "before": self.before, "ours": self.ours, "entries": self.entries}
-        return {**values, "earlier": self.earlier or None}
+        """Build the lease. A rate of ours, and the one before it, are numbers."""
+        lease = super().read(fields, source)
+        rates = [lease.before, lease.ours]
+        if lease.ours is not None and not all(each is None or _RATE.fullmatch(each) for each in rates):
+            fields.refuse(f"has the rates {shown(rates)} where whole numbers of bytes per second belong")
+        return lease
 
 
 @dataclass(frozen=True)
@@ -324,7 +260,7 @@ class PendingReplicas(Document):
     """
 
     #: Brokers that had a replica when the document was written, then the placeholders.
-    replicas: Assignment
+    replicas: Annotated[Assignment, Fields.replicas]
     topic_id: str | None = None
 
     @classmethod
@@ -343,17 +279,6 @@ class PendingReplicas(Document):
         """The target replication factor."""
         return len(self.replicas)
 
-    @classmethod
-    def read(cls, fields: Fields, source: str | None) -> Self:
-        """Read `{"version": 1, "replicas": [2, 1, -1], "topic_id": "…"}`."""
-        fields.integer("version", 1)
-        replicas = fields.replicas("replicas")
-        return cls(replicas, fields.maybe("topic_id", fields.text), extra=fields.rest(), source=source)
-
-    def values(self) -> dict[str, Any]:
-        """Return the fields in the order in which they are written."""
-        return {"version": self.VERSION, "replicas": list(self.replicas), "topic_id": self.topic_id}
-
 
 @dataclass(frozen=True)
 class DeferredPartitions(Document):
@@ -362,22 +287,9 @@ class DeferredPartitions(Document):
     `count` is the total number of partitions that the topic will then have.
     """
 
-    count: int
+    count: Annotated[int, partial(Fields.integer, low=1, high=MAX_ID)]
     topic_id: str | None = None
-    asked_by: str = ""
-
-    @classmethod
-    def read(cls, fields: Fields, source: str | None) -> Self:
-        """Read `{"version": 1, "count": 12, "topic_id": "…", "asked_by": "ada"}`."""
-        fields.integer("version", 1)
-        count, topic_id = fields.integer("count", 1, MAX_ID), fields.maybe("topic_id", fields.text)
-        asked_by = fields.maybe("asked_by", fields.words) or ""
-        return cls(count, topic_id, asked_by, extra=fields.rest(), source=source)
-
-    def values(self) -> dict[str, Any]:
-        """Return the fields in the order in which they are written."""
-        asked_by = self.asked_by or None
-        return {"version": self.VERSION, "count": self.count, "topic_id": self.topic_id, "asked_by": asked_by}
+    asked_by: Annotated[Words, Presence.OMITTED] = ""
 
 
 @dataclass(frozen=True)
@@ -389,17 +301,6 @@ class FillEvent(Document):
 
     announced_ms: int
     brokers: Assignment = ()
-
-    @classmethod
-    def read(cls, fields: Fields, source: str | None) -> Self:
-        """Read `{"version": 1, "announced_ms": ms, "brokers": [4]}`."""
-        fields.integer("version", 1)
-        announced_ms, brokers = fields.integer("announced_ms"), fields.brokers("brokers")
-        return cls(announced_ms, brokers, extra=fields.rest(), source=source)
-
-    def values(self) -> dict[str, Any]:
-        """Return the fields in the order in which they are written."""
-        return {"version": self.VERSION, "announced_ms": self.announced_ms, "brokers": list(self.brokers)}
 
 
 @dataclass(frozen=True)
@@ -417,23 +318,3 @@ class EmptyBrokersDocument(Document):
     announced_ms: int = 0
     run: str = ""
     told: Assignment = ()
-
-    @classmethod
-    def read(cls, fields: Fields, source: str | None) -> Self:
-        """Read our own format, version 1."""
-        fields.integer("version", 1)
-        return cls(
-            fields.brokers("waiting"),
-            fields.brokers("old"),
-            fields.integer("announced_ms"),
-            fields.text("run"),
-            fields.brokers("told"),
-            extra=fields.rest(),
-            source=source,
-        )
-
-    def values(self) -> dict[str, Any]:
-        """Return the fields in the order in which they are written."""
-        lists = {"waiting": list(self.waiting), "old": list(self.old)}
-        last = {"run": self.run, "told": list(self.told)}
-        return {"version": self.VERSION, **lists, "announced_ms": self.announced_ms, **last}

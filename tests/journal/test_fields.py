@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from kafka_steward.errors import DocumentError
-from kafka_steward.journal.document import Fields, read_object, render
+from kafka_steward.journal.document import Fields, read_object
+from kafka_steward.journal.kip_documents import FailedBroker, SwitchedOff
 
 NUMBER, TEXT, FLAG, LIST = "a whole number of at least 0", "a string", "true or false", "a list"
 BROKERS, PLACEHOLDERS, TEXTS = "a list of broker ids", "a list of broker ids and placeholders", "a list of strings"
@@ -155,5 +156,5 @@ def test_a_newer_version_is_told_with_both_numbers(newest: int, version: int) ->
 
 
 def test_what_others_added_comes_after_what_is_known_and_what_is_none_is_left_out() -> None:
-    assert render({"b": 1, "none": None, "a": 0}, {"c": None}) == '{"b":1,"a":0,"c":null}'
-    assert render({"b": [1, 2]}, {}, (", ", ": ")) == '{"b": [1, 2]}'
+    assert SwitchedOff(person="ann", extra={"c": None}).to_json() == '{"version":1,"person":"ann","c":null}'
+    assert FailedBroker(5, extra={"c": [1, 2]}).to_json() == '{"failure_timestamp": 5, "c": [1, 2]}'
