@@ -1,10 +1,10 @@
-"""Opening a journal: the backend for each URL, the one-host rule of SQLite, and an error message for each failure."""
+"""The journal of one cluster, and its opening: the rows in a database, and the tree there or in ZooKeeper."""
 
 from __future__ import annotations
 
 import platform
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -130,94 +130,55 @@ def open_journal(
     journal, and JournalError when the database belongs to another host, cannot be written, or was written by a newer
     Kafka Steward.
     """
-    # SQLAlchemy is imported only here, so that parsing a DAG does not import it.
+    # SQLAlchemy and kazoo are imported only here, so that parsing a DAG does not import them.
     from kafka_steward.journal.sql.engine import open_database  # noqa: PLC0415
-
-    database = open_database(url, cluster_id, host or platform.node())
-    try:
-        return _in_zookeeper(database, zookeeper, compare) if zookeeper else _in_sql(database, compare)
-    except BaseException:
-        database.close()
-        raise
-
-
-def _in_sql(database: Database, compare: bool) -> Journal:
-    from kafka_steward.journal.sql.audit import AuditTable  # noqa: PLC0415
-    from kafka_steward.journal.sql.history import EndedPlans, HealthRows  # noqa: PLC0415
-    from kafka_steward.journal.sql.moves import MoveTable  # noqa: PLC0415
     from kafka_steward.journal.sql.tree import SqlTree  # noqa: PLC0415
 
-    tree, together = SqlTree(database), database.write_transaction
-    identity = _identified(database, tree, None) if compare else None
-    return Journal(
-        database.cluster_id,
-        tree=tree,
-        audit=Audit(AuditTable(database)),
-        plans=Plans(tree, MoveTable(database), EndedPlans(database), database.cluster_id, together),
-        together=together,
-        close=database.close,
-        health=HealthRows(database),
-        openings=_openings(database),
-        looks=_looks(database),
-        identity=identity,
-        reunite=partial(_reunited, database, tree, None),
-    )
+    with ExitStack() as opened:
+        database = open_database(url, cluster_id, host or platform.node())
+        opened.callback(database.close)
+        if zookeeper is None:
+            journal = _over(database, SqlTree(database), None, compare)
+        else:
+            from kafka_steward.journal.zookeeper.tree import ZkTree  # noqa: PLC0415
+
+            tree = ZkTree(zookeeper)
+            opened.callback(tree.close)
+            tree.refuse_unless(cluster_id)
+            journal = _over(database, tree, zookeeper.place, compare)
+            tree.close_open_nodes()
+        opened.pop_all()  # from here on, the journal closes them
+        return journal
 
 
-def _in_zookeeper(database: Database, options: ZooKeeperOptions, compare: bool) -> Journal:
+def _over(database: Database, tree: Tree, tree_place: str | None, compare: bool) -> Journal:
+    """Return the journal over rows and tree. `tree_place` is the location of a tree outside the database."""
+    from kafka_steward.journal.identity import Openings, identify, reunite  # noqa: PLC0415
     from kafka_steward.journal.sql.audit import AuditTable  # noqa: PLC0415
     from kafka_steward.journal.sql.database import SqlFencingStore  # noqa: PLC0415
-    from kafka_steward.journal.sql.history import EndedPlans, HealthRows  # noqa: PLC0415
+    from kafka_steward.journal.sql.history import EndedPlans, HealthRows, Looks  # noqa: PLC0415
     from kafka_steward.journal.sql.moves import MoveTable  # noqa: PLC0415
-    from kafka_steward.journal.zookeeper.tree import ZkTree  # noqa: PLC0415
 
-    tree = ZkTree(options)
-    try:
-        tree.refuse_unless(database.cluster_id)
-        identity = _identified(database, tree, options) if compare else None
-        tree.close_open_nodes()
-    except BaseException:
-        tree.close()
-        raise
-    tables = MoveTable(database), EndedPlans(database)
-    plans = Plans(tree, *tables, database.cluster_id, nullcontext, rows_together=database.write_transaction)
+    openings = Openings(database)
+    identity = identify(database, tree, tree_place) if compare else None
+    if compare:
+        openings.note(database.host)
+    rows_together = database.write_transaction
+    together = rows_together if tree_place is None else nullcontext
+    plans = Plans(
+        tree, MoveTable(database), EndedPlans(database), database.cluster_id, together, rows_together=rows_together
+    )
     return Journal(
         database.cluster_id,
         tree=tree,
         audit=Audit(AuditTable(database)),
         plans=plans,
-        together=nullcontext,
+        together=together,
         close=database.close,
-        guard=SqlFencingStore(database),
+        guard=None if tree_place is None else SqlFencingStore(database),
         health=HealthRows(database),
-        openings=_openings(database),
-        looks=_looks(database),
+        openings=openings,
+        looks=Looks(database),
         identity=identity,
-        reunite=partial(_reunited, database, tree, options),
+        reunite=partial(reunite, database, tree, tree_place),
     )
-
-
-def _identified(database: Database, tree: Tree, options: ZooKeeperOptions | None) -> Identity:
-    from kafka_steward.journal.identity import identify  # noqa: PLC0415
-
-    identity = identify(database, tree, options.place if options else None)
-    _openings(database).note(database.host)
-    return identity
-
-
-def _reunited(database: Database, tree: Tree, options: ZooKeeperOptions | None) -> Identity:
-    from kafka_steward.journal.identity import reunite  # noqa: PLC0415
-
-    return reunite(database, tree, options.place if options else None)
-
-
-def _looks(database: Database) -> Looks:
-    from kafka_steward.journal.sql.history import Looks  # noqa: PLC0415
-
-    return Looks(database)
-
-
-def _openings(database: Database) -> Openings:
-    from kafka_steward.journal.identity import Openings  # noqa: PLC0415
-
-    return Openings(database)
