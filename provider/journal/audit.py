@@ -8,7 +8,6 @@ crash adds no second row.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -208,13 +207,3 @@ class Audit:
         """Return the matching rows, oldest first; with `limit`, only the newest `limit` of them."""
         chosen = None if action is None else Action(action)
         return self._table.select(plan=plan, action=chosen, topic=topic, since_ms=since_ms, limit=limit)
-
-
-def to_column(value: Any) -> str | None:
-    """Return the text in which a JSON value is stored; None stays None."""
-    return None if value is None else json.dumps(value, sort_keys=True)
-
-
-def from_column(text: str | None) -> Any:
-    """Return the JSON value of a stored text; None stays None."""
-    return None if text is None else json.loads(text)

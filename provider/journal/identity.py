@@ -93,13 +93,13 @@ class Openings:
         """Return `{"host", "first_ms", "last_ms"}` of each host, the most recent first, by the database's clock."""
         opened = tables.opened
         query = sa.select(opened.c.host, opened.c.first_ms, opened.c.last_ms)
-        query = query.where(opened.c.cluster_id == self.database.cluster_id)
+        query = query.where(self.database.mine(opened))
         with self.database.read_connection() as connection:
             found = connection.execute(query.order_by(opened.c.last_ms.desc(), opened.c.host)).mappings()
             return [dict(row) for row in found]
 
     def _mine(self, host: str) -> sa.ColumnElement[bool]:
-        return (tables.opened.c.cluster_id == self.database.cluster_id) & (tables.opened.c.host == host)
+        return self.database.mine(tables.opened) & (tables.opened.c.host == host)
 
 
 def identify(database: Database, tree: Tree, place: str | None = None) -> Identity:
@@ -199,7 +199,7 @@ class _Named:
         return None if found is None else (str(found[0]), bool(found[1]), str(found[2]))
 
     def _mine(self) -> sa.ColumnElement[bool]:
-        return tables.journal.c.cluster_id == self.database.cluster_id
+        return self.database.mine(tables.journal)
 
 
 def _name(text: str) -> _Name | None:

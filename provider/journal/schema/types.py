@@ -11,7 +11,6 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
-from kafka_steward.journal.audit import from_column, to_column
 from kafka_steward.journal.sql.dialect import NAME
 
 #: Characters that are kept of a text, unless said otherwise.
@@ -68,8 +67,11 @@ def _clean(text: str | None, most: int | None) -> str | None:
     return None if text is None else text[:most].replace("\x00", "").encode(errors="replace").decode()
 
 
-#: Any JSON value.
-JSON = Stored(to_column, from_column)
+#: Any JSON value; None is NULL.
+JSON = Stored(
+    lambda value: None if value is None else json.dumps(value, sort_keys=True),
+    lambda text: None if text is None else json.loads(text),
+)
 #: Broker ids, in order, as a JSON list.
 BROKERS = Stored(json.dumps, lambda text: tuple(json.loads(text)))
 #: A name and a number in a key, where '' and -1 represent None, because NULLs never compare equal.

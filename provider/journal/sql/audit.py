@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, Outcome, StoredAuditRecord
 from kafka_steward.journal.schema import tables
-from kafka_steward.journal.sql.database import Database
+from kafka_steward.journal.sql.database import Database, batches
 from kafka_steward.journal.sql.dialect import now_ms
 
 _audit = tables.audit
@@ -22,9 +22,6 @@ _FACTS = [each.name for each in fields(StoredAuditRecord) if each.name != "entry
 
 #: The fields by which the rows of a plan are unique.
 _KEY = [column.name for column in tables.audit_once.columns if column.name != "cluster_id"]
-
-#: Rows per statement: SQLite accepts at most 32766 parameters in one statement.
-_BATCH = 500
 
 
 class AuditTable:
@@ -46,16 +43,15 @@ class AuditTable:
                 "outcome": outcome,
                 "detail": detail,
             }
-            rows = [{**_columns(entry), **written} for entry in entries]
-            for start in range(0, len(rows), _BATCH):
-                connection.execute(self._database.dialect.insert_once(_audit), rows[start : start + _BATCH])
+            for some in batches([{**_columns(entry), **written} for entry in entries]):
+                connection.execute(self._database.dialect.insert_once(_audit), some)
 
     def complete(self, entries: Sequence[AuditRecord], outcome: Outcome, detail: str) -> None:
         """Set the outcome of those rows of these entries that are not complete yet."""
         if not entries:
             return
         mine = sa.and_(*(_audit.c[name] == sa.bindparam(f"key_{name}") for name in _KEY))
-        still_open = (_audit.c.cluster_id == self._database.cluster_id) & (_audit.c.outcome == Outcome.INTENDED)
+        still_open = self._database.mine(_audit) & (_audit.c.outcome == Outcome.INTENDED)
         written = {"outcome": outcome, "detail": detail, "completed_ms": now_ms()}
         statement = sa.update(_audit).where(still_open & mine).values(written)
         keys = [{f"key_{name}": getattr(entry, name) for name in _KEY} for entry in entries]
@@ -67,15 +63,15 @@ class AuditTable:
 
         The rows are passed in pages, so that not all of them are in memory at the same time.
         """
-        mine = _audit.c.cluster_id == self._database.cluster_id
+        mine = self._database.mine(_audit)
         with self._database.write_transaction() as connection:
             oldest_ms = connection.execute(sa.select(sa.func.min(_audit.c.when_ms)).where(mine)).scalar_one()
             adopted = 0
             for page in pages:
                 older = [_as_it_was(self._database.cluster_id, row) for row in page]
                 older = [values for values in older if oldest_ms is None or values["when_ms"] < oldest_ms]
-                for start in range(0, len(older), _BATCH):
-                    connection.execute(sa.insert(_audit), older[start : start + _BATCH])
+                for some in batches(older):
+                    connection.execute(sa.insert(_audit), some)
                 adopted += len(older)
         return adopted
 
@@ -84,7 +80,7 @@ class AuditTable:
 
         Only rows older than `before_ms` are returned; None means all rows.
         """
-        mine = (_audit.c.cluster_id == self._database.cluster_id) & (_audit.c.id > after_id)
+        mine = self._database.mine(_audit) & (_audit.c.id > after_id)
         mine &= sa.true() if before_ms is None else _audit.c.when_ms < before_ms
         query = sa.select(_audit).where(mine).order_by(_audit.c.id).limit(limit)
         with self._database.read_connection() as connection:
@@ -92,16 +88,16 @@ class AuditTable:
 
     def remove(self, ids: Sequence[int]) -> None:
         """Delete the rows with these ids."""
-        mine = _audit.c.cluster_id == self._database.cluster_id
-        for start in range(0, len(ids), _BATCH):
+        mine = self._database.mine(_audit)
+        for some in batches(ids):
             with self._database.write_transaction() as connection:
-                connection.execute(sa.delete(_audit).where(mine & _audit.c.id.in_(ids[start : start + _BATCH])))
+                connection.execute(sa.delete(_audit).where(mine & _audit.c.id.in_(some)))
 
     def select(
         self, *, plan: str | None, action: Action | None, topic: str | None, since_ms: int | None, limit: int | None
     ) -> list[StoredAuditRecord]:
         """Return the matching rows, oldest first; with `limit`, only the newest `limit` of them."""
-        query = sa.select(_audit).where(_audit.c.cluster_id == self._database.cluster_id)
+        query = sa.select(_audit).where(self._database.mine(_audit))
         if plan is not None:
             query = query.where(_audit.c.plan == plan)
         if action is not None:

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import TypeVar
 
 import sqlalchemy as sa
 
@@ -24,8 +25,19 @@ from kafka_steward.journal.schema import tables
 from kafka_steward.journal.sql.dialect import dialect_of
 from kafka_steward.journal.sql.urls import shown_url, without_secrets
 
+#: Rows or parameters per statement: SQLite accepts at most 32766 parameters in one statement.
+_BATCH = 500
+
+T = TypeVar("T")
+
 #: The counter that provides created and modified ids; writers also lock its row.
 IDS = "ids"
+
+
+def batches(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    """Yield the items in parts that are small enough for one statement."""
+    for start in range(0, len(items), _BATCH):
+        yield items[start : start + _BATCH]
 
 
 class Database:
@@ -47,6 +59,10 @@ class Database:
         """The database's location for messages, without a password; for one of a single host, with that host."""
         url = self.engine.url.render_as_string(hide_password=True)
         return f"{url} on the host {self.host}" if self.dialect.local else url
+
+    def mine(self, table: sa.Table) -> sa.ColumnElement[bool]:
+        """Return the condition that a row of `table` is of this cluster."""
+        return table.c.cluster_id == self.cluster_id
 
     @contextmanager
     def write_transaction(self) -> Iterator[sa.Connection]:
@@ -85,9 +101,8 @@ class Database:
     def next_number(self, connection: sa.Connection, name: str) -> int:
         """Return the next number of a counter, starting at 1; a number is never reused once the transaction commits."""
         counter = tables.counter
-        key = (counter.c.cluster_id == self.cluster_id) & (counter.c.name == name)
-        raised = sa.update(counter).where(key).values(value=counter.c.value + 1).returning(counter.c.value)
-        found = connection.execute(raised).scalar_one_or_none()
+        raised = sa.update(counter).values(value=counter.c.value + 1).returning(counter.c.value)
+        found = connection.execute(raised.where(self._counter(name))).scalar_one_or_none()
         if found is not None:
             return int(found)
         connection.execute(sa.insert(counter).values(cluster_id=self.cluster_id, name=name, value=1))
@@ -99,9 +114,10 @@ class Database:
         self.engine.dispose()
 
     def _exclude_writers(self, connection: sa.Connection) -> None:
-        counter = tables.counter
-        key = (counter.c.cluster_id == self.cluster_id) & (counter.c.name == IDS)
-        self.dialect.exclude_writers(connection, sa.select(counter.c.value).where(key))
+        self.dialect.exclude_writers(connection, sa.select(tables.counter.c.value).where(self._counter(IDS)))
+
+    def _counter(self, name: str) -> sa.ColumnElement[bool]:
+        return self.mine(tables.counter) & (tables.counter.c.name == name)
 
     def _notice_fork(self) -> None:
         if self._pid != os.getpid():
@@ -135,8 +151,7 @@ class SqlFencingStore:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        counter = tables.counter
-        self._mine = (counter.c.cluster_id == database.cluster_id) & (counter.c.name == _NAME)
+        self._mine = database.mine(tables.counter) & (tables.counter.c.name == _NAME)
 
     def set_token(self, token: int) -> None:
         """Set the token: from now on only writes with this token are accepted."""

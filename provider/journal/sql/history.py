@@ -36,7 +36,7 @@ class HealthRows:
 
     def keep(self, measures: Mapping[str, float], *, every_ms: int, retention_ms: int) -> None:
         """Add a row unless there is one for this interval of `every_ms`; delete rows older than `retention_ms`."""
-        mine = _health.c.cluster_id == self._database.cluster_id
+        mine = self._database.mine(_health)
         with self._database.write_transaction() as connection:
             at_ms = connection.execute(sa.select(now_ms())).scalar_one()
             row = {
@@ -49,7 +49,7 @@ class HealthRows:
 
     def rows(self, *, since_ms: int = 0) -> list[tuple[int, dict[str, float]]]:
         """Return time and measures of each row from `since_ms` on, oldest first."""
-        mine = (_health.c.cluster_id == self._database.cluster_id) & (_health.c.at_ms >= since_ms)
+        mine = self._database.mine(_health) & (_health.c.at_ms >= since_ms)
         query = sa.select(_health.c.at_ms, _health.c.measures).where(mine).order_by(_health.c.at_ms)
         with self._database.read_connection() as connection:
             return [(int(at_ms), json.loads(text)) for at_ms, text in connection.execute(query)]
@@ -72,7 +72,7 @@ class Looks:
         if self.clock() - self._noted_s.get(kind, -_NOTED_EVERY_S) < _NOTED_EVERY_S:
             return
         look, host = tables.look, self.database.host
-        mine = (look.c.cluster_id == self.database.cluster_id) & (look.c.kind == kind) & (look.c.host == host)
+        mine = self.database.mine(look) & (look.c.kind == kind) & (look.c.host == host)
         row = {"cluster_id": self.database.cluster_id, "kind": kind, "host": host, "at_ms": now_ms()}
         with self.database.write_transaction() as connection:
             if connection.execute(sa.update(look).where(mine).values(at_ms=now_ms())).rowcount == 0:
@@ -83,7 +83,7 @@ class Looks:
         """Return `{"kind", "host", "at_ms", "age_ms"}` of each poll, the newest first, by the database's clock."""
         look = tables.look
         query = sa.select(look.c.kind, look.c.host, look.c.at_ms, (now_ms() - look.c.at_ms).label("age_ms"))
-        query = query.where(look.c.cluster_id == self.database.cluster_id)
+        query = query.where(self.database.mine(look))
         with self.database.read_connection() as connection:
             found = connection.execute(query.order_by(look.c.at_ms.desc(), look.c.kind, look.c.host)).mappings()
             return [dict(row) for row in found]
@@ -113,11 +113,13 @@ class EndedPlans:
     def latest(self, n: int) -> list[PlanRecord]:
         """Return the `n` most recently published plans, the newest first."""
         newest_first = _ended.c.published_ms.desc(), _ended.c.digest
-        return self._read(sa.select(_ended.c.record).where(self._mine()).order_by(*newest_first).limit(n))
+        return self._read(
+            sa.select(_ended.c.record).where(self._database.mine(_ended)).order_by(*newest_first).limit(n)
+        )
 
     def digests(self, *, ended_before_ms: int | None = None) -> list[str]:
         """Return the digests of all plans, or of those that ended before `ended_before_ms`, sorted."""
-        query = sa.select(_ended.c.digest).where(self._mine())
+        query = sa.select(_ended.c.digest).where(self._database.mine(_ended))
         if ended_before_ms is not None:
             query = query.where(_ended.c.ended_ms < ended_before_ms)
         with self._database.read_connection() as connection:
@@ -132,11 +134,8 @@ class EndedPlans:
         with self._database.read_connection() as connection:
             return _readable(connection.execute(query).scalars().all())
 
-    def _mine(self) -> sa.ColumnElement[bool]:
-        return _ended.c.cluster_id == self._database.cluster_id
-
     def _of(self, digest: str) -> sa.ColumnElement[bool]:
-        return self._mine() & (_ended.c.digest == digest)
+        return self._database.mine(_ended) & (_ended.c.digest == digest)
 
 
 def _readable(texts: Sequence[str]) -> list[PlanRecord]:

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.journal.moves import Cause, MoveRow, MoveState, Phase
 from kafka_steward.journal.schema import tables
-from kafka_steward.journal.sql.database import Database
+from kafka_steward.journal.sql.database import Database, batches
 from kafka_steward.journal.sql.dialect import now_ms
 
 _move = tables.plan_move
@@ -23,9 +23,6 @@ _move = tables.plan_move
 #: The fields of a row, which are its columns: those of the move, and of its state.
 _MOVE = [each.name for each in fields(Move)]
 _STATE = [each.name for each in fields(MoveRow) if each.name != "move"]
-
-#: Rows per statement: SQLite accepts at most 32766 parameters in one statement.
-_BATCH = 500
 
 
 class MoveTable:
@@ -49,8 +46,8 @@ class MoveTable:
         rows = [of | _columns(row) for row in found]
         with self.database.write_transaction() as connection:
             insert = self.database.dialect.insert_once(_move)
-            for start in range(0, len(rows), _BATCH):
-                connection.execute(insert, rows[start : start + _BATCH])
+            for some in batches(rows):
+                connection.execute(insert, some)
 
     def rows(self, digest: str) -> list[MoveRow]:
         """Return a plan's rows, in plan order."""
@@ -102,16 +99,16 @@ class MoveTable:
 
     def in_flight(self) -> list[str]:
         """Return the digests of the plans that have a row in state SUBMITTED, sorted."""
-        submitted = (_move.c.cluster_id == self.database.cluster_id) & (_move.c.state == MoveState.SUBMITTED)
+        submitted = self.database.mine(_move) & (_move.c.state == MoveState.SUBMITTED)
         with self.database.read_connection() as connection:
             return sorted(connection.execute(sa.select(_move.c.plan).where(submitted).distinct()).scalars())
 
     def by_others(self, digest: str, partitions: Collection[TopicPartition]) -> list[tuple[str, MoveRow]]:
         """Return the submissions of these partitions by other plans, with the plans' digests, the latest last."""
-        theirs = (_move.c.cluster_id == self.database.cluster_id) & (_move.c.plan != digest) & (_move.c.attempt > 0)
+        theirs = self.database.mine(_move) & (_move.c.plan != digest) & (_move.c.attempt > 0)
         found: list[sa.RowMapping] = []
         with self.database.read_connection() as connection:
-            for some in _batches(partitions):
+            for some in batches(sorted(set(partitions))):
                 found += connection.execute(sa.select(_move).where(theirs & _among(some))).mappings()
         latest_last = sorted(found, key=lambda values: (values["submitted_ms"] or 0, values["plan"]))
         return [(values["plan"], _row(values)) for values in latest_last]
@@ -122,13 +119,7 @@ class MoveTable:
             connection.execute(sa.delete(_move).where(self._of(digest)))
 
     def _of(self, digest: str) -> sa.ColumnElement[bool]:
-        return (_move.c.cluster_id == self.database.cluster_id) & (_move.c.plan == digest)
-
-
-def _batches(partitions: Collection[TopicPartition]) -> Iterator[list[TopicPartition]]:
-    names = sorted(set(partitions))
-    for start in range(0, len(names), _BATCH):
-        yield names[start : start + _BATCH]
+        return self.database.mine(_move) & (_move.c.plan == digest)
 
 
 def _among(partitions: Sequence[TopicPartition]) -> sa.ColumnElement[bool]:

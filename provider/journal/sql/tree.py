@@ -11,21 +11,20 @@ from kafka_steward.errors import NodeExists, NodeMissing, VersionConflict
 from kafka_steward.journal.codec import MAX_BYTES, MAX_NUMBER
 from kafka_steward.journal.paths import checked_path
 from kafka_steward.journal.schema import tables
-from kafka_steward.journal.sql.database import IDS, Database
+from kafka_steward.journal.sql.database import IDS, Database, batches
 from kafka_steward.journal.sql.dialect import now_ms, untrusted_text
 from kafka_steward.journal.tree import Node, checked_data
 
 _node = tables.node
 
-#: Paths per statement: SQLite accepts at most 32766 parameters in one statement.
-_BATCH = 500
-
 
 #: One character more than the maximum is read: it shows that the document is too long.
 _DATA = sa.func.substr(_node.c.data, 1, MAX_BYTES + 1)
 
+_PATH = untrusted_text(_node.c.path).label("path")
+
 _COLUMNS = (
-    untrusted_text(_node.c.path).label("path"),
+    _PATH,
     untrusted_text(_DATA).label("data"),
     _node.c.version,
     _node.c.created_id,
@@ -94,9 +93,7 @@ class SqlTree:
         """Return the names of children, as specified by `Tree.children`."""
         below = "/" if path == "/" else f"{checked_path(path)}/"
         with self.database.read_connection() as connection:
-            paths = (
-                connection.execute(sa.select(untrusted_text(_node.c.path)).where(self._within(below))).scalars().all()
-            )
+            paths = connection.execute(sa.select(_PATH).where(self._within(below))).scalars().all()
         return sorted({_text(found)[len(below) :].partition("/")[0] for found in paths})
 
     def below(self, path: str) -> list[Node]:
@@ -109,23 +106,13 @@ class SqlTree:
 
     def read(self, paths: Sequence[str]) -> list[Node | None]:
         """Return the documents at several paths, as specified by `Tree.read`."""
-        found: dict[str, Node] = {}
-        with self.database.read_connection() as connection:
-            for start in range(0, len(paths), _BATCH):
-                some = [checked_path(path) for path in paths[start : start + _BATCH]]
-                query = sa.select(*_COLUMNS).where(self._mine() & _node.c.path.in_(some))
-                found |= {node.path: node for node in map(_read, connection.execute(query))}
+        found = {node.path: node for node in map(_read, self._rows_at(paths, *_COLUMNS))}
         return [found.get(path) for path in paths]
 
     def created_ids(self, paths: Sequence[str]) -> list[int | None]:
         """Return the created ids of several documents, as specified by `Tree.created_ids`."""
-        found: dict[str, int] = {}
-        with self.database.read_connection() as connection:
-            for start in range(0, len(paths), _BATCH):
-                some = [checked_path(path) for path in paths[start : start + _BATCH]]
-                chosen = self._mine() & _node.c.path.in_(some)
-                query = sa.select(untrusted_text(_node.c.path).label("path"), _node.c.created_id).where(chosen)
-                found |= {_text(path): _number(number) for path, number in connection.execute(query)}
+        rows = self._rows_at(paths, _PATH, _node.c.created_id)
+        found = {_text(path): _number(number) for path, number in rows}
         return [found.get(path) for path in paths]
 
     def subtree(self, path: str, most: int) -> list[Node]:
@@ -147,11 +134,20 @@ class SqlTree:
     def close(self) -> None:
         """Do nothing: the database belongs to the journal, which closes it."""
 
+    def _rows_at(self, paths: Sequence[str], *columns: sa.ColumnElement[Any]) -> list[Sequence[Any]]:
+        wanted = [checked_path(path) for path in paths]
+        with self.database.read_connection() as connection:
+            return [
+                row
+                for some in batches(wanted)
+                for row in connection.execute(sa.select(*columns).where(self._mine() & _node.c.path.in_(some)))
+            ]
+
     def _at(self, path: str) -> sa.ColumnElement[bool]:
         return self._mine() & (_node.c.path == checked_path(path))
 
     def _mine(self) -> sa.ColumnElement[bool]:
-        return _node.c.cluster_id == self.database.cluster_id
+        return self.database.mine(_node)
 
     def _within(self, below: str) -> sa.ColumnElement[bool]:
         after = f"{below[:-1]}0"  # "0" is the character that follows "/"
