@@ -46,8 +46,9 @@ def test_a_row_is_intended_then_completed(audit: Audit) -> None:
 def test_what_is_the_same_is_stored_as_the_same_text() -> None:
     texts = [JSON.write({"b": [1, None], "a": "x"}), JSON.write({"a": "x", "b": [1, None]})]
     assert texts == ['{"a": "x", "b": [1, null]}'] * 2
-    assert (JSON.write(None), JSON.read(None)) == (None, None)
-    assert JSON.read('{"a": null}') == {"a": None}
+    read = JSON.read or str
+    assert (JSON.write(None), read(None)) == (None, None)
+    assert read('{"a": null}') == {"a": None}
 
 
 def test_times_are_the_journals(sql_journal: Journal) -> None:

@@ -17,18 +17,20 @@ from kafka_steward.journal.sql.dialect import NAME
 _LONGEST = 10_000
 
 
-def _unchanged(value: Any) -> Any:
-    return value
-
-
 class Stored(TypeDecorator[Any]):
-    """A column type that stores `write` of a value, in a column of the type `base`; `read` makes the value again."""
+    """A column type that stores `write` of a value, in a column of the type `base`; `read` makes the value again.
+
+    Without `read`, the stored value is the value.
+    """
 
     impl = sa.Text
     cache_ok = True
 
     def __init__(
-        self, write: Callable[[Any], Any], read: Callable[[Any], Any] = _unchanged, base: TypeEngine[Any] | None = None
+        self,
+        write: Callable[[Any], Any],
+        read: Callable[[Any], Any] | None = None,
+        base: TypeEngine[Any] | None = None,
     ) -> None:
         super().__init__()
         self.write = write
@@ -39,13 +41,13 @@ class Stored(TypeDecorator[Any]):
         """Return the base type on this database."""
         return self.base.dialect_impl(dialect)
 
-    def process_bind_param(self, value: Any, dialect: sa.Dialect) -> Any:  # noqa: ARG002 - SQLAlchemy's signature
-        """Return what is stored of a value."""
-        return self.write(value)
+    def bind_processor(self, dialect: sa.Dialect) -> Callable[[Any], Any]:  # noqa: ARG002 - SQLAlchemy's signature
+        """Return the function for what is stored of a value: the base types need none of their own."""
+        return self.write
 
-    def process_result_value(self, value: Any, dialect: sa.Dialect) -> Any:  # noqa: ARG002 - SQLAlchemy's signature
-        """Return the value that was stored."""
-        return self.read(value)
+    def result_processor(self, dialect: sa.Dialect, coltype: object) -> Callable[[Any], Any] | None:  # noqa: ARG002 - the same
+        """Return the function for the value that was stored, if it needs one."""
+        return self.read
 
 
 def clean_text(most: int | None = _LONGEST) -> Stored:
@@ -54,12 +56,9 @@ def clean_text(most: int | None = _LONGEST) -> Stored:
 
 
 def member(kind: type[Enum]) -> Stored:
-    """Return the type of a member of `kind`, which is stored by its value."""
-    return Stored(lambda value: None if value is None else kind(value).value, partial(_member, kind))
-
-
-def _member(kind: type[Enum], value: Any) -> Any:
-    return None if value is None else kind(value)
+    """Return the type of a member of `kind`, which is stored by its value; None is NULL."""
+    members: dict[Any, Any] = {None: None} | {each.value: each for each in kind}
+    return Stored(lambda value: None if value is None else kind(value).value, members.__getitem__)
 
 
 def _clean(text: str | None, most: int | None) -> str | None:

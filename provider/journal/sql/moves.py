@@ -23,6 +23,7 @@ _move = tables.plan_move
 #: The fields of a row, which are its columns: those of the move, and of its state.
 _MOVE = [each.name for each in fields(Move)]
 _STATE = [each.name for each in fields(MoveRow) if each.name != "move"]
+_COLUMNS = [_move.c[name] for name in (*_MOVE, *_STATE)]
 
 
 class MoveTable:
@@ -51,9 +52,9 @@ class MoveTable:
 
     def rows(self, digest: str) -> list[MoveRow]:
         """Return a plan's rows, in plan order."""
-        query = sa.select(_move).where(self._of(digest)).order_by(_move.c.chunk, _move.c.position)
+        query = sa.select(*_COLUMNS).where(self._of(digest)).order_by(_move.c.chunk, _move.c.position)
         with self.database.read_connection() as connection:
-            return [_row(values) for values in connection.execute(query).mappings()]
+            return [_row(*values) for values in connection.execute(query)]
 
     def mark(
         self,
@@ -106,12 +107,12 @@ class MoveTable:
     def by_others(self, digest: str, partitions: Collection[TopicPartition]) -> list[tuple[str, MoveRow]]:
         """Return the submissions of these partitions by other plans, with the plans' digests, the latest last."""
         theirs = self.database.mine(_move) & (_move.c.plan != digest) & (_move.c.attempt > 0)
-        found: list[sa.RowMapping] = []
+        query = sa.select(_move.c.plan, *_COLUMNS).where(theirs)
+        found: list[tuple[str, MoveRow]] = []
         with self.database.read_connection() as connection:
             for some in batches(sorted(set(partitions))):
-                found += connection.execute(sa.select(_move).where(theirs & _among(some))).mappings()
-        latest_last = sorted(found, key=lambda values: (values["submitted_ms"] or 0, values["plan"]))
-        return [(values["plan"], _row(values)) for values in latest_last]
+                found += [(plan, _row(*values)) for plan, *values in connection.execute(query.where(_among(some)))]
+        return sorted(found, key=lambda each: (each[1].submitted_ms or 0, each[0]))
 
     def forget(self, digest: str) -> None:
         """Delete a plan's rows."""
@@ -137,6 +138,6 @@ def _columns(row: MoveRow) -> dict[str, Any]:
     return {name: getattr(row.move, name) for name in _MOVE} | {name: getattr(row, name) for name in _STATE}
 
 
-def _row(values: sa.RowMapping) -> MoveRow:
-    move = Move(**{name: values[_move.c[name]] for name in _MOVE})
-    return MoveRow(move, **{name: values[_move.c[name]] for name in _STATE})
+def _row(*values: Any) -> MoveRow:
+    """Return the row with the values of `_COLUMNS`, which are the fields in their order."""
+    return MoveRow(Move(*values[: len(_MOVE)]), *values[len(_MOVE) :])
