@@ -10,6 +10,7 @@ import pytest
 from kafka_steward.journal.audit import Action, Actor, Audit, AuditRecord, Outcome
 from kafka_steward.journal.schema.types import JSON
 from kafka_steward.journal.store import Journal, open_journal
+from tests.ended_plans import cost_of
 
 SUBMIT = AuditRecord(
     Action.SUBMIT,
@@ -49,6 +50,18 @@ def test_what_is_the_same_is_stored_as_the_same_text() -> None:
     read = JSON.read or str
     assert (JSON.write(None), read(None)) == (None, None)
     assert read('{"a": null}') == {"a": None}
+
+
+def test_to_complete_a_row_costs_the_same_in_a_long_trail(tmp_path: Path) -> None:
+    costs = []
+    with open_journal(f"sqlite:///{tmp_path}/journal.db", "c1") as journal:
+        for attempt in (1000, 2000):
+            rows = [replace(SUBMIT, attempt=attempt + number) for number in range(500)]
+            journal.audit.record_intent(rows)
+            with cost_of(journal) as cost:
+                journal.audit.record_outcome(rows[:1], "done")
+            costs.append(cost.instructions)
+    assert costs[1] < 1.2 * costs[0] < 1000
 
 
 def test_times_are_the_journals(sql_journal: Journal) -> None:

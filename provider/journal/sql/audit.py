@@ -54,9 +54,15 @@ class AuditTable:
         still_open = self._database.mine(_audit) & (_audit.c.outcome == Outcome.INTENDED)
         written = {"outcome": outcome, "detail": detail, "completed_ms": now_ms()}
         statement = sa.update(_audit).where(still_open & mine).values(written)
-        keys = [{f"key_{name}": getattr(entry, name) for name in _KEY} for entry in entries]
+        # The unique index contains the rows of plans alone: no database uses it unless the statement says that, too.
+        in_plan = statement.where(_audit.c.plan != sa.literal_column("''"))
         with self._database.write_transaction() as connection:
-            connection.execute(statement, keys)
+            for change, planned in ((in_plan, True), (statement, False)):
+                found = [entry for entry in entries if bool(entry.plan) is planned]
+                if found:
+                    connection.execute(
+                        change, [{f"key_{name}": getattr(entry, name) for name in _KEY} for entry in found]
+                    )
 
     def adopt(self, pages: Iterable[Sequence[StoredAuditRecord]]) -> int:
         """Import the rows that are older than the oldest row here, unchanged; return their number.
