@@ -88,11 +88,21 @@ class PlanReassignmentOperator(SparkSubmitOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]  # theirs returns nothing
         """Run the job, and return the plan that it wrote."""
-        from kafka_steward.planning.files.formats import read_plan, read_snapshot
+        return self.plan_from(self.taken_snapshot(), context)
+
+    def taken_snapshot(self) -> SnapshotFolder:
+        """Read the snapshot. Raises PlanError if it is missing, edited, or another one than the task took."""
+        from kafka_steward.planning.files.formats import read_snapshot
 
         snapshot = read_snapshot(self.snapshot["uri"])
         if snapshot.digest != self.snapshot["digest"]:
             raise PlanError(f"The snapshot at {self.snapshot['uri']} is not the one that was taken; take a new one.")
+        return snapshot
+
+    def plan_from(self, snapshot: SnapshotFolder, context: Context) -> dict[str, Any]:
+        """Run the job on the snapshot that was read, and return the plan that it wrote."""
+        from kafka_steward.planning.files.formats import read_plan
+
         uri = f"{self.snapshot['uri'].rsplit('/', 1)[0]}/{self.task_id}-plan-{context['ti'].try_number}"
         self._prepare(uri)
         self._submit(uri, hook_of(self, context).settings, context)

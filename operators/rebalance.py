@@ -61,17 +61,16 @@ class PlanRebalanceOperator(PlanReassignmentOperator):
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]  # as its base, SparkSubmit's
         """Derive the planner's options, and plan unless there is nothing to do."""
         from kafka_steward.execution.plan_requests import no_op_reason, options_for
-        from kafka_steward.planning.files.formats import read_snapshot
 
         with fail_without_retry():
-            wishes, snapshot = _request_of(self.wishes), read_snapshot(self.snapshot["uri"])
+            wishes, snapshot = _request_of(self.wishes), self.taken_snapshot()
             options = options_for(wishes, snapshot, scheduled=is_scheduled(context))
         nothing = no_op_reason(wishes, snapshot)
         if nothing:
             self.log.info("%s", printable(nothing))
             return {**_NO_PLAN, "operation": wishes.operation, "nothing": nothing}
         self.operation, self.options = wishes.operation, {**options, **self.options}
-        return {**super().execute(context), "operation": wishes.operation, "nothing": ""}
+        return {**self.plan_from(snapshot, context), "operation": wishes.operation, "nothing": ""}
 
 
 def refuse_wrong_form(context: Context) -> None:

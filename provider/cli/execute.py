@@ -104,12 +104,13 @@ def _planned(opened: ClusterSession, document: Any, interrupt: Interrupt) -> tup
     try:
         begun = begun_moves(opened.journal)
         take_snapshot(opened.cluster, f"{folder}/snapshot", failed=(), now_ms=now_ms, begun=begun)
-        plan = plan_apply_locally(f"{folder}/snapshot", f"{folder}/plan", document, options)
+        snapshot = read_snapshot(f"{folder}/snapshot")
+        plan = plan_apply_locally(snapshot, f"{folder}/plan", document, options)
         interrupt.wait(0)
     except KeyboardInterrupt:
         print_error("Interrupted before a plan was published; nothing was changed.")
         raise
-    return plan, read_snapshot(f"{folder}/snapshot")
+    return plan, snapshot
 
 
 def _resume(call: CommandContext) -> Exit:

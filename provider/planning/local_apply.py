@@ -15,14 +15,13 @@ from kafka_steward.planning.files.formats import (
     SnapshotFolder,
     cordoned_in,
     read_plan,
-    read_snapshot,
     write_plan,
 )
 from kafka_steward.planning.files.reassignment import parse_reassignment
 from kafka_steward.planning.spark.shards import plan_locally
 
 
-def plan_apply_locally(snapshot_uri: str, out_uri: str, document: Any, options: Mapping[str, Any]) -> PlanFolder:
+def plan_apply_locally(snapshot: SnapshotFolder, out_uri: str, document: Any, options: Mapping[str, Any]) -> PlanFolder:
     """Make the plan that the Spark job would make of a reassignment `document`, write it, and return it as read back.
 
     `options` are the planner's options without the reassignment. The checks are stricter than the job's, because a
@@ -31,7 +30,6 @@ def plan_apply_locally(snapshot_uri: str, out_uri: str, document: Any, options: 
     reassigned.
     """
     given = parse_reassignment(document)
-    snapshot = read_snapshot(snapshot_uri)
     _refuse(given, snapshot)
     request = {**options, "reassignment": document}
     rows, proof = plan_locally(snapshot, "apply", request, shard_rows=max(len(snapshot.partitions), 1))

@@ -77,7 +77,8 @@ PLAN = pa.schema(
 class SnapshotFolder:
     """A snapshot as read. `taken_ms` is in milliseconds since 1970; the tables have the schemas above.
 
-    `written` is the schema of `partitions.parquet` as stored, for callers that read the file by other means.
+    `uri` and `written`, the schema of `partitions.parquet` as stored, are for callers that read the file by other
+    means; `uri` is empty for a snapshot that was not read.
     """
 
     cluster_id: str
@@ -86,6 +87,7 @@ class SnapshotFolder:
     brokers: pa.Table
     partitions: pa.Table
     written: pa.Schema = SNAPSHOT_PARTITIONS
+    uri: str = ""
 
 
 @dataclass(frozen=True)
@@ -125,7 +127,7 @@ def read_snapshot(uri: str) -> SnapshotFolder:
     digest = snapshot_digest(cluster_id, taken_ms, brokers, partitions)
     if head.get("digest") not in (None, digest):
         raise PlanError(f"The snapshot at {uri} was edited after it was taken: its digest differs; take a new one.")
-    return SnapshotFolder(cluster_id, taken_ms, digest, brokers, partitions, raw.schema)
+    return SnapshotFolder(cluster_id, taken_ms, digest, brokers, partitions, raw.schema, uri)
 
 
 def read_plan_table(uri: str) -> tuple[pa.Table, dict[str, Any]]:

@@ -140,4 +140,4 @@ def _verdict(request: CommandLine) -> PlanVerdict:
     from kafka_steward.planning.spark.session import local_session, worker_errors  # noqa: PLC0415
 
     with local_session() as spark, worker_errors():
-        return review(spark, request.snapshot, request.out)
+        return review(spark, snapshot, request.out)

@@ -50,7 +50,7 @@ def run(
     job = PlanningJob.of(snapshot, operation, options or {})
     brokers = job.arrays()
     boundaries = boundaries_for(job, snapshot.partitions, shard_rows)
-    packs = into_shards(read_partitions(spark, snapshot_uri, snapshot.written), boundaries)
+    packs = into_shards(read_partitions(spark, snapshot), boundaries)
     persisted: list[DataFrame] = []
     if boundaries:
         persisted.append(packs := packs.persist())

@@ -29,10 +29,10 @@ from kafka_steward.planning.checker.check import (
 from kafka_steward.planning.files.formats import (
     PLAN,
     SNAPSHOT_PARTITIONS,
+    SnapshotFolder,
     conformed,
     moves_of,
     read_plan_table,
-    read_snapshot,
 )
 from kafka_steward.planning.files.storage import for_spark
 from kafka_steward.planning.spark.shards import shard_boundaries
@@ -42,14 +42,15 @@ from kafka_steward.planning.spark.stages import cut_into_packs, gather_shards, r
 _CHECK_ROWS = 10_000
 
 
-def review(spark: SparkSession, snapshot_uri: str, plan_uri: str, *, shard_rows: int = _CHECK_ROWS) -> PlanVerdict:
-    """Check the plan at one address against the snapshot at the other. Raises PlanError when either is unreadable."""
-    snapshot = read_snapshot(snapshot_uri)
+def review(
+    spark: SparkSession, snapshot: SnapshotFolder, plan_uri: str, *, shard_rows: int = _CHECK_ROWS
+) -> PlanVerdict:
+    """Check the plan at an address against a snapshot that was read. Raises PlanError if the plan is unreadable."""
     rows, proof = read_plan_table(plan_uri)
     problems = snapshot_problems(snapshot, rows, proof)
     proof = dict(proof if problems else with_prices(snapshot, rows, proof))
     boundaries = shard_boundaries(snapshot.partitions.column("topic"), shard_rows)
-    partitions = read_partitions(spark, snapshot_uri, snapshot.written)
+    partitions = read_partitions(spark, snapshot)
     moves = spark.read.parquet(for_spark(f"{plan_uri.rstrip('/')}/plan.parquet"))
     packs = [
         cut_into_packs(frame, boundaries).withColumn("kind", f.lit(kind))

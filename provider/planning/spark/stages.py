@@ -24,7 +24,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
-from kafka_steward.planning.files.formats import PLAN, SNAPSHOT_PARTITIONS
+from kafka_steward.planning.files.formats import PLAN, SNAPSHOT_PARTITIONS, SnapshotFolder
 from kafka_steward.planning.files.storage import for_spark
 from kafka_steward.planning.solver.problem import Ints
 from kafka_steward.planning.spark.kernels import ANSWER
@@ -52,9 +52,9 @@ def spark_schema(schema: pa.Schema) -> t.StructType:
     return t.StructType([t.StructField(field.name, _SPARK[field.type], field.nullable) for field in schema])
 
 
-def read_partitions(spark: SparkSession, snapshot_uri: str, written: pa.Schema) -> DataFrame:
-    """Return the partitions of a snapshot file with the columns `written`; absent optional ones are null."""
-    address = for_spark(f"{snapshot_uri.rstrip('/')}/partitions.parquet")
+def read_partitions(spark: SparkSession, snapshot: SnapshotFolder) -> DataFrame:
+    """Return the partitions of a snapshot as Spark's executors read its file; absent optional columns are null."""
+    address, written = for_spark(f"{snapshot.uri.rstrip('/')}/partitions.parquet"), snapshot.written
     there = [field for field in SNAPSHOT_PARTITIONS if field.name in written.names]
     if all(field.type == written.field(field.name).type for field in there):
         # With the schema given, Spark starts no job to infer it.

@@ -1,0 +1,95 @@
+"""A process reads and verifies each snapshot and each plan once, however many parts of it use them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk.exceptions import DownstreamTasksSkipped
+
+from kafka_steward.operators.plan import PlanReassignmentOperator
+from kafka_steward.operators.rebalance import PlanRebalanceOperator
+from kafka_steward.planning.files.storage import Folder
+from kafka_steward.planning.spark import command
+from tests.airflow_home import context
+from tests.operators.test_approve import Page, asked, page
+from tests.operators.test_workflow import Desk, asking, desk, responded, submit
+
+__all__ = ["desk", "page"]
+
+SNAPSHOT, PLAN = "partitions.parquet", "plan.parquet"
+
+
+class Reads:
+    """The Parquet files that a process reads, by name."""
+
+    def __init__(self) -> None:
+        self._read = Counter[str]()
+
+    def note(self, name: str) -> None:
+        self._read[name] += 1
+
+    @contextmanager
+    def of_another_process(self) -> Iterator[None]:
+        ours, self._read = self._read, Counter()
+        yield
+        self._read = ours
+
+    def of(self, task: Callable[[], Any]) -> dict[str, int]:
+        """What this task reads."""
+        self._read.clear()
+        with suppress(DownstreamTasksSkipped):
+            task()
+        return {name: count for name, count in self._read.items() if name != "brokers.parquet"}
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> Reads:
+    found = Reads()
+    read_table, submitted = Folder.read_table, SparkSubmitOperator.execute
+
+    def read(self: Folder, name: str) -> pa.Table:
+        found.note(name)
+        return read_table(self, name)
+
+    def execute(self: SparkSubmitOperator, where: Any) -> None:
+        with found.of_another_process():
+            submitted(self, where)
+
+    monkeypatch.setattr(Folder, "read_table", read)
+    monkeypatch.setattr(SparkSubmitOperator, "execute", execute)
+    return found
+
+
+@pytest.mark.parametrize("kind", [PlanReassignmentOperator, PlanRebalanceOperator])
+def test_a_task_that_plans_reads_the_snapshot_and_its_plan_once(desk: Desk, reads: Reads, kind: type[Any]) -> None:
+    more = {"wishes": {"operation": "rebalance"}} if kind is PlanRebalanceOperator else {}
+    operator = kind(task_id="plan", snapshot=desk.snapshot(), conn_id="kafka_test", **more)
+    assert reads.of(lambda: operator.execute(context())) == {SNAPSHOT: 1, PLAN: 1}
+
+
+def test_a_task_with_nothing_to_plan_reads_the_snapshot_once(desk: Desk, reads: Reads) -> None:
+    snapshot = desk.snapshot()
+    assert reads.of(lambda: desk.plan(snapshot, operation="expand")) == {SNAPSHOT: 1}
+
+
+def test_whoever_approves_and_whoever_submits_reads_the_snapshot_and_the_plan_once(
+    desk: Desk, reads: Reads, page: Page
+) -> None:
+    snapshot = desk.snapshot(4)
+    made = desk.plan(snapshot, operation="drain", brokers=[4])
+    assert reads.of(lambda: asked(asking(made, snapshot))) == {SNAPSHOT: 1, PLAN: 1}
+    asking(made, snapshot).execute_complete(context(), responded("Approve"), digest=made["digest"])
+    assert reads.of(lambda: submit(desk, made, snapshot)) == {SNAPSHOT: 1, PLAN: 1}
+
+
+def test_the_command_that_checks_a_plan_reads_the_snapshot_and_the_plan_once(desk: Desk, reads: Reads) -> None:
+    snapshot = desk.snapshot(4)
+    made = desk.plan(snapshot, operation="drain", brokers=[4])
+    request = command.command_line(["--check", "--snapshot", snapshot["uri"], "--out", made["uri"]])
+    assert reads.of(lambda: command.print_verdict(request)) == {SNAPSHOT: 1, PLAN: 1}
