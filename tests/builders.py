@@ -14,9 +14,9 @@ from kafka_steward.planning.files.formats import (
     SnapshotFolder,
     write_snapshot,
 )
-from tests.local_plan import planned
+from tests.local_plan import plan_with, planned
 
-__all__ = ["cluster", "planned", "snapshot_of", "written"]
+__all__ = ["cluster", "plan_with", "planned", "snapshot_of", "written"]
 
 STATES = {"!": "failed", "-": "draining", "+": "new"}
 

@@ -5,25 +5,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from kafka_steward.assignment import Move
 from kafka_steward.planning.files.digest import proven_digest
 from kafka_steward.planning.files.formats import (
     PlanFolder,
     SnapshotFolder,
-    moves_of,
     offline_in,
+    plan_table,
     read_plan,
     read_snapshot,
     write_plan,
 )
 from kafka_steward.planning.spark.shards import SHARD_ROWS, plan_locally
 
-__all__ = ["plan_folder", "planned"]
+__all__ = ["plan_folder", "plan_with", "planned"]
 
 
 def plan_folder(
@@ -52,7 +53,12 @@ def planned(
     """The plan of a snapshot in memory. Raises PlanError where the job does."""
     rows, proof = _planned(snapshot, operation, options or {}, shard_rows)
     digest = proven_digest(proof, rows)
-    return PlanFolder(digest, {**proof, "digest": digest}, moves_of(rows))
+    return PlanFolder(digest, {**proof, "digest": digest}, rows)
+
+
+def plan_with(digest: str, proof: dict[str, Any], moves: Sequence[Move]) -> PlanFolder:
+    """A plan in memory of these moves, whatever its digest and its proof say."""
+    return PlanFolder(digest, proof, plan_table(moves))
 
 
 def _planned(

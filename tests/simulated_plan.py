@@ -25,6 +25,7 @@ from kafka_steward.journal.sql.moves import MoveTable
 from kafka_steward.journal.store import Journal
 from kafka_steward.planning.files.formats import PlanFolder
 from kafka_steward.settings import Settings
+from tests.local_plan import plan_with
 from tests.memory_tables import MemoryAudit, MemoryEnded, MemoryMoves
 from tests.memory_tree import MemoryTree
 from tests.simulator import Simulator
@@ -65,7 +66,7 @@ def plan_of(simulator: Simulator, moves: Sequence[Move], *, operation: str = "he
     digest = hashlib.sha256(repr(list(moves)).encode()).hexdigest()
     failed = list(proof.pop("failed", ()))
     head = {"cluster_id": simulator.cluster_id, "operation": operation, "brokers_failed": failed, "unplaced": []}
-    return PlanFolder(digest, head | {"digest": digest} | proof, list(moves))
+    return plan_with(digest, head | {"digest": digest} | proof, list(moves))
 
 
 def move(

@@ -8,8 +8,7 @@ import pytest
 
 from kafka_steward.assignment import Move, MoveReason
 from kafka_steward.execution.plan_report import in_bytes, in_time, plan_summary
-from kafka_steward.planning.files.formats import PlanFolder
-from tests.builders import cluster, snapshot_of
+from tests.builders import cluster, plan_with, snapshot_of
 
 DIGEST = "3f2a91c0" * 8
 SNAPSHOT = cluster("1a 2b 3b 4", "a_b: 123 123", "c|d: 412 41")
@@ -79,12 +78,12 @@ planned anew needs another approval.
 
 
 def test_the_page_shows_the_proof_what_breaks_each_broker_what_is_left_and_each_move() -> None:
-    assert plan_summary(PlanFolder(DIGEST, PROOF, MOVES), SNAPSHOT) == PAGE
+    assert plan_summary(plan_with(DIGEST, PROOF, MOVES), SNAPSHOT) == PAGE
 
 
 def head(proof: dict[str, Any]) -> tuple[str, list[str]]:
     """The page's first sentence, and its costs, of a plan without moves: it has no other sections with content."""
-    first, costs, *others = plan_summary(PlanFolder(DIGEST, proof, []), SNAPSHOT).split("\n\n")
+    first, costs, *others = plan_summary(plan_with(DIGEST, proof, []), SNAPSHOT).split("\n\n")
     assert others == ["### Brokers", BROKERS, "### Moves", MOVED]
     return first.split(".")[0], [line.split(" | ")[1].removesuffix(" |") for line in costs.splitlines()[2:]]
 
@@ -138,7 +137,7 @@ def test_a_duration_is_predicted_only_for_a_throttle(throttle: int, seconds: flo
 def test_a_broker_of_which_less_is_known_is_shown_with_question_marks(brokers: dict[str, Any], cells: str) -> None:
     leaders = [Move("a_b", 0, (1, 2), (2,), 0, 0, MoveReason.GIVEN)]
     page = plan_summary(
-        PlanFolder(DIGEST, {"spread": {**brokers, "leaders": None, "bytes": {"before": None}}}, leaders), SNAPSHOT
+        plan_with(DIGEST, {"spread": {**brokers, "leaders": None, "bytes": {"before": None}}}, leaders), SNAPSHOT
     )
     assert [line for line in page.splitlines() if line.startswith("| 1 |")] == [
         f"| 1 | {cells} | ? → ? | ? → ? | 0 | 1 | 0 B |"
@@ -149,7 +148,7 @@ def test_a_broker_of_which_less_is_known_is_shown_with_question_marks(brokers: d
 def test_a_page_shows_twenty_of_each_and_counts_the_rest(count: int, more: int) -> None:
     shrinking = [Move("t", number, (1, 4), (1,), 0, number, MoveReason.GIVEN, size_bytes=1) for number in range(count)]
     page = plan_summary(
-        PlanFolder(DIGEST, {"notes": [f"note {number}" for number in range(count)]}, shrinking), SNAPSHOT
+        plan_with(DIGEST, {"notes": [f"note {number}" for number in range(count)]}, shrinking), SNAPSHOT
     )
     sections = {part.split("\n")[0]: part.split("\n")[2:] for part in page.split("\n\n### ")}
     rest = [f"- … and {more} more"] if more else []
@@ -203,9 +202,9 @@ def test_a_duration_is_told_in_seconds_minutes_or_hours(seconds: float, told: st
 
 def test_brokers_that_are_cordoned_are_named() -> None:
     rows = [row | {"cordoned": row["broker"] in (2, 4) or None} for row in SNAPSHOT.brokers.to_pylist()]
-    page = plan_summary(PlanFolder(DIGEST, PROOF, MOVES), snapshot_of(rows, SNAPSHOT.partitions.to_pylist()))
+    page = plan_summary(plan_with(DIGEST, PROOF, MOVES), snapshot_of(rows, SNAPSHOT.partitions.to_pylist()))
     assert (
         "### Cordoned\n\n- Broker 2 is cordoned (cordoned.log.dirs): it keeps what it has and receives nothing.\n"
         "- Broker 4 is cordoned (cordoned.log.dirs)"
     ) in page
-    assert "Cordoned" not in plan_summary(PlanFolder(DIGEST, PROOF, MOVES), SNAPSHOT)
+    assert "Cordoned" not in plan_summary(plan_with(DIGEST, PROOF, MOVES), SNAPSHOT)

@@ -7,6 +7,7 @@ from typing import Any
 from kafka_steward.assignment import Move
 from kafka_steward.planning.checker.rules import CheckContext, context_of
 from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder
+from tests.builders import plan_with
 
 __all__ = ["context", "move", "plan_of"]
 
@@ -55,7 +56,7 @@ def plan_of(
         "pinned": [],
         **{f"brokers_{state}": _in_state(snapshot, state) for state in ("failed", "draining")},
     }
-    return PlanFolder("d", {**head, **proof}, rows)
+    return plan_with("d", {**head, **proof}, rows)
 
 
 def _in_state(snapshot: SnapshotFolder, state: str) -> list[int]:

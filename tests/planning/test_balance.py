@@ -12,8 +12,8 @@ from kafka_steward.errors import PlanError
 from kafka_steward.planning.checker.certificate import find_prices, topic_violations
 from kafka_steward.planning.checker.check import check
 from kafka_steward.planning.checker.constraints import PlacementOutcome, outcome_of
-from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder, plan_table
-from tests.builders import cluster, planned
+from kafka_steward.planning.files.formats import SnapshotFolder, plan_table
+from tests.builders import cluster, plan_with, planned
 from tests.planning.integer_solver import random_plan
 from tests.planning.outcomes import bound_violations, price_objections
 from tests.planning.test_heal import given_instances, snapshot_of_instance
@@ -213,5 +213,5 @@ def test_an_uneven_plan_is_no_valid_plan() -> None:
         "bytes_moved": 1000 * len(moves),
         "leader_changes": sum(move.before[0] != move.after[0] for move in moves),
     }
-    verdict = check(snapshot, PlanFolder(plan.digest, {**plan.proof, **counts}, moves))
+    verdict = check(snapshot, plan_with(plan.digest, {**plan.proof, **counts}, moves))
     assert verdict.problems[0] == "The topic t is not even."

@@ -18,7 +18,7 @@ from kafka_steward.planning.checker.exchanges import exact_exchanges, pooled_exc
 from kafka_steward.planning.checker.rules import context_of
 from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder, plan_table
 from kafka_steward.planning.solver.problem import Ints
-from tests.builders import cluster, planned, snapshot_of
+from tests.builders import cluster, plan_with, planned, snapshot_of
 from tests.planning.integer_solver import MIB, random_plan
 from tests.planning.outcomes import price_objections
 from tests.rings import tried
@@ -55,7 +55,7 @@ def test_pooled_exchanges_prove_nothing_that_exact_exchanges_do_not() -> None:
 def test_wrong_prices_prove_nothing_and_missing_prices_are_recomputed(prices: dict[str, object]) -> None:
     snapshot = cluster("1 2 3 4+", "t: 12 23 31 12 23 31 12")
     plan = planned(snapshot, "expand")
-    verdict = check(snapshot, PlanFolder(plan.digest, {**plan.proof, "prices": prices}, plan.moves))
+    verdict = check(snapshot, plan_with(plan.digest, {**plan.proof, "prices": prices}, plan.moves))
     assert verdict.problems == []
     # Prices for all brokers are taken at their word and found wanting; anything else is as good as none.
     assert bool(verdict.unproven) == (len(prices) == 4)
@@ -97,7 +97,7 @@ def test_a_worse_plan_with_any_prices_is_valid_and_not_proven() -> None:
     dice = random.Random(2)
     guesses = [plan.proof["prices"], {}, *({str(b): dice.randint(-9, 9) for b in (1, 2, 3, 4)} for _ in range(50))]
     for prices in guesses:
-        verdict = check(snapshot, PlanFolder(plan.digest, {**plan.proof, **counts, "prices": prices}, moves))
+        verdict = check(snapshot, plan_with(plan.digest, {**plan.proof, **counts, "prices": prices}, moves))
         assert verdict.problems == []
         assert verdict.unproven
 
@@ -112,7 +112,7 @@ def test_a_plan_of_bytes_is_checked_for_room_and_its_bound_is_stated() -> None:
     brokers[1]["usable_bytes"] = MIB
     tight = snapshot_of(brokers, rows)
     proof = {**plan.proof, "snapshot_digest": tight.digest}
-    problems = check(tight, PlanFolder(plan.digest, proof, plan.moves)).problems
+    problems = check(tight, plan_with(plan.digest, proof, plan.moves)).problems
     assert len(problems) == 1
     assert problems[0].endswith("bytes and has room for 1048576.")
 
@@ -125,9 +125,9 @@ def test_within_a_budget_whatever_moves_ends_up_right() -> None:
     move = next(move for move in plan.moves if move.adding and 1 in move.before and 4 in move.adding)
     wrong = replace(move, after=(1, 4))
     moves = [wrong if one is move else one for one in plan.moves]
-    verdict = check(snapshot, PlanFolder(plan.digest, plan.proof, moves))
+    verdict = check(snapshot, plan_with(plan.digest, plan.proof, moves))
     assert any("ends up on the wrong racks" in problem for problem in verdict.problems)
     beyond = {**plan.proof, "options": {**plan.proof["options"], "max_moves": 2}}
-    assert "beyond max_moves = 2" in " ".join(check(snapshot, PlanFolder(plan.digest, beyond, plan.moves)).problems)
+    assert "beyond max_moves = 2" in " ".join(check(snapshot, plan_with(plan.digest, beyond, plan.moves)).problems)
     roomy = planned(snapshot, "rebalance", {"max_moves": 1000})
     assert (check(snapshot, roomy).problems, check(snapshot, roomy).unproven) == ([], ())

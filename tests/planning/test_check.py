@@ -11,7 +11,7 @@ import pytest
 from kafka_steward.assignment import Move
 from kafka_steward.planning.checker.check import check
 from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder
-from tests.builders import cluster, planned
+from tests.builders import cluster, plan_with, planned
 
 SNAPSHOTS = [
     cluster("1a 2b 3c 4a! 5b 6c", "t: 124 421 345 512 463 641/1 456", "u: 45 24 123"),
@@ -34,7 +34,7 @@ def rehashed(plan: PlanFolder, moves: list[Move], **proof: object) -> PlanFolder
         "leader_changes": sum(move.before[0] != move.after[0] for move in moves if move.after),
         "lower_bound": sum(len(move.adding) for move in moves),
     }
-    return PlanFolder(plan.digest, {**plan.proof, **counted, **proof}, moves)
+    return plan_with(plan.digest, {**plan.proof, **counted, **proof}, moves)
 
 
 def mutants(snapshot: SnapshotFolder, plan: PlanFolder, dice: random.Random) -> Iterator[tuple[str, PlanFolder]]:

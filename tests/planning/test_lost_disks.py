@@ -14,7 +14,7 @@ from kafka_steward.planning.checker.check import check
 from kafka_steward.planning.files.digest import snapshot_digest
 from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder, cordoned_in, offline_in
 from kafka_steward.planning.files.options import Options, operation_of
-from tests.builders import cluster, planned, snapshot_of
+from tests.builders import cluster, plan_with, planned, snapshot_of
 from tests.rings import tried
 
 
@@ -76,7 +76,7 @@ def test_the_checker_refuses_a_plan_that_keeps_what_is_lost(target: tuple[int, .
 
 
 def other(plan: PlanFolder, move: Move) -> PlanFolder:
-    return PlanFolder(plan.digest, plan.proof, [move])
+    return plan_with(plan.digest, plan.proof, [move])
 
 
 @settings(max_examples=tried(120))

@@ -12,7 +12,7 @@ from kafka_steward.errors import PlanError
 from kafka_steward.planning.checker.check import check
 from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder
 from kafka_steward.planning.files.reassignment import parse_reassignment, reassignment_json, snapshot_tables
-from tests.builders import cluster, planned
+from tests.builders import cluster, plan_with, planned
 from tests.rings import tried
 from tests.strategies import clusters
 
@@ -122,7 +122,7 @@ def test_a_plan_that_is_not_what_was_given_is_caught() -> None:
         plan = planned(snapshot, operation, options)
         move = plan.moves[0]
         for changed in ({"after": (*move.after[:-1], 4)}, {"after": move.after[:1]}, {"topic": "u"}):
-            broken = replace(plan, moves=[replace(move, **changed), *plan.moves[1:]])
+            broken = plan_with(plan.digest, plan.proof, [replace(move, **changed), *plan.moves[1:]])
             if operation == "apply" or "after" not in changed or len(changed["after"]) == 1:
                 assert check(snapshot, broken).problems
 

@@ -21,7 +21,7 @@ from kafka_steward.planning.checker.check import (
     verdict,
 )
 from kafka_steward.planning.files.formats import SnapshotFolder, plan_table
-from tests.builders import cluster, planned, snapshot_of
+from tests.builders import cluster, plan_with, planned, snapshot_of
 from tests.planning.manual_plans import move, plan_of
 
 TWO = cluster("1 2", "t: 1 1")
@@ -86,7 +86,7 @@ def test_validity_is_checked_without_minimality(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(TypeError, match="not callable"):
         check(snapshot, plan)
     nothing = dict.fromkeys(("replicas_moved", "bytes_moved", "leader_changes", "lower_bound"), 0)
-    uneven = replace(plan, moves=[], proof={**plan.proof, **nothing})
+    uneven = plan_with(plan.digest, {**plan.proof, **nothing}, [])
     assert UNEVEN[1] in check(snapshot, uneven, proven=False).problems
 
 

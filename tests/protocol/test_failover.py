@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from kafka_steward.assignment import TopicPartition
@@ -153,7 +155,7 @@ def test_option_2_died_after_the_chunks_and_before_the_failed_entry_was_deleted(
     while not runner.step().ended:
         yard.simulator.tick()
     again = plan_of(yard.simulator, list(first.moves), failed=[3], snapshot_digest="another")
-    again = type(again)("b" * 64, again.proof, again.moves)
+    again = replace(again, digest="b" * 64)
     publish_plan(yard.simulator, yard.journal, again, settings=yard.settings, who=WHO)
     PlanRunner(yard.simulator, yard.journal, again.digest, yard.settings, WHO).step()
     assert {row.state for row in yard.journal.plans.rows(again.digest)} == {MoveState.SATISFIED}

@@ -37,7 +37,7 @@ from kafka_steward.planning.checker.rules import (
     replicas_due,
     violations,
 )
-from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder, plan_table
+from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder
 from kafka_steward.planning.files.options import EVEN
 
 
@@ -85,11 +85,10 @@ def check(snapshot: SnapshotFolder, plan: PlanFolder, *, proven: bool = True) ->
     Without `proven`, check only that the plan is valid. The proof that it moves least is skipped, which takes most of
     the time.
     """
-    rows = plan_table(plan.moves)
-    problems = snapshot_problems(snapshot, rows, plan.proof)
-    priced = with_prices(snapshot, rows, plan.proof) if proven and not problems else plan.proof
+    problems = snapshot_problems(snapshot, plan.rows, plan.proof)
+    priced = with_prices(snapshot, plan.rows, plan.proof) if proven and not problems else plan.proof
     proof = priced if proven else {**plan.proof, "prices": {}}
-    found = check_topics(snapshot.brokers, snapshot.partitions, plan.moves, rows, proof)
+    found = check_topics(snapshot.brokers, snapshot.partitions, plan.moves, plan.rows, proof)
     return verdict(snapshot.brokers, proof, replace(found, problems=problems + found.problems))
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -92,11 +93,16 @@ class SnapshotFolder:
 
 @dataclass(frozen=True)
 class PlanFolder:
-    """A plan as read: its proof, and its moves by (chunk, position)."""
+    """A plan as read: its proof, and its rows by (chunk, position)."""
 
     digest: str
     proof: dict[str, Any]
-    moves: list[Move]
+    rows: pa.Table
+
+    @cached_property
+    def moves(self) -> list[Move]:
+        """The rows as moves."""
+        return moves_of(self.rows)
 
 
 def write_snapshot(uri: str, *, cluster_id: str, taken_ms: int, brokers: pa.Table, partitions: pa.Table) -> str:
@@ -154,7 +160,7 @@ def read_plan_table(uri: str) -> tuple[pa.Table, dict[str, Any]]:
 def read_plan(uri: str) -> PlanFolder:
     """Read a plan. Raises PlanError when it is missing, unreadable, of another shape, or was edited."""
     rows, proof = read_plan_table(uri)
-    return PlanFolder(proof["digest"], proof, moves_of(rows))
+    return PlanFolder(proof["digest"], proof, rows)
 
 
 def write_plan(uri: str, rows: pa.Table, proof: dict[str, Any]) -> str:
