@@ -16,7 +16,7 @@ from kafka_steward.errors import StewardError
 from kafka_steward.escaping import printable, printable_lines
 from kafka_steward.hooks.context import actor_of, hook_of, is_scheduled
 from kafka_steward.operators.base import fail_without_retry, opened_by
-from kafka_steward.operators.folders import plan_at, snapshot_at
+from kafka_steward.operators.folders import page_at, plan_at, snapshot_at
 from kafka_steward.operators.people import Approvers, approvers_of, checked_bytes, request_shown
 from kafka_steward.triggers.checks import is_retriable
 
@@ -129,8 +129,11 @@ class ApprovePlanOperator(ApprovalOperator):
     def _ask(self, context: Context, plan: PlanFolder, snapshot: SnapshotFolder) -> NoReturn:
         from kafka_steward.execution.plan_report import in_bytes, plan_summary
 
+        with fail_without_retry():
+            page_at(self.plan)
         moved, size = plan.proof["replicas_moved"], in_bytes(plan.proof["bytes_moved"])
         self.subject = f"Move {moved} replicas, {size} ({plan.proof['operation']}, plan {plan.digest[:12]})?"
+        # Not the stored page: whoever may write XComs and the workspace could replace it together with its digest.
         self.body = plan_summary(plan, snapshot)
         self.assigned_users = self._others(context)
         self.log.info("%s\n%s", printable(self.subject), printable_lines(self.body))

@@ -1,8 +1,9 @@
-"""Readers for the plan and the snapshot of earlier tasks, which verify them against the results of those tasks."""
+"""Snapshots, plans and their pages as earlier tasks wrote them, verified against the results of those tasks."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from kafka_steward.errors import PlanError
@@ -10,7 +11,10 @@ from kafka_steward.errors import PlanError
 if TYPE_CHECKING:
     from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder
 
-__all__ = ["address_of", "plan_at", "snapshot_at"]
+__all__ = ["PAGE", "address_of", "page_at", "plan_at", "snapshot_at", "write_page"]
+
+#: The page about a plan, in its folder: what moves, at what cost, and which constraints get worse.
+PAGE = "review.md"
 
 
 def address_of(made: Any, what: str = "plan") -> tuple[str, str | None]:
@@ -38,3 +42,33 @@ def snapshot_at(made: Any) -> SnapshotFolder:
     from kafka_steward.planning.files.formats import read_snapshot
 
     return read_snapshot(address_of(made, "snapshot")[0])
+
+
+def write_page(uri: str, plan: PlanFolder, snapshot: SnapshotFolder) -> str:
+    """Write the page about a plan beside it. Returns the page's digest, which covers the plan's digest too."""
+    from kafka_steward.execution.plan_report import plan_summary
+    from kafka_steward.planning.files.storage import Folder
+
+    page = plan_summary(plan, snapshot)
+    Folder(uri, "plan").write_text(PAGE, page)
+    return _page_digest(plan.digest, page)
+
+
+def page_at(made: Any) -> str | None:
+    """Return the page that a task wrote beside its plan; None if there is none, as with plans of earlier versions.
+
+    Raises PlanError if it is not the page that the task wrote about exactly this plan.
+    """
+    from kafka_steward.planning.files.storage import Folder
+
+    uri, digest = address_of(made)
+    expected = made.get("page_digest") if isinstance(made, Mapping) else None
+    page = Folder(uri, "plan").read_text(PAGE) if digest and expected else None
+    if page is not None and _page_digest(str(digest), page) != expected:
+        raise PlanError(f"The page {PAGE} of the plan at {uri} was edited after it was made; make a new plan.")
+    return page
+
+
+def _page_digest(plan_digest: str, page: str) -> str:
+    """Return the SHA-256 of both: the page of another plan has another one."""
+    return sha256(f"{plan_digest}\n{page}".encode()).hexdigest()

@@ -11,7 +11,7 @@ from airflow.sdk.exceptions import AirflowException, DownstreamTasksSkipped
 
 from kafka_steward.escaping import printable, printable_lines
 from kafka_steward.operators.base import StewardOperator
-from kafka_steward.operators.folders import plan_at, snapshot_at
+from kafka_steward.operators.folders import page_at, plan_at, snapshot_at
 from kafka_steward.operators.notify import Notifiers, as_notifiers, notify
 
 if TYPE_CHECKING:
@@ -81,7 +81,8 @@ class ShowPlanOperator(StewardOperator):
     def _show(self) -> None:
         from kafka_steward.execution.plan_report import plan_summary
 
-        self.log.info("%s", printable_lines(plan_summary(plan_at(self.plan), snapshot_at(self.snapshot))))
+        page = page_at(self.plan) or plan_summary(plan_at(self.plan), snapshot_at(self.snapshot))
+        self.log.info("%s", printable_lines(page))
 
 
 class ReportPlanOperator(StewardOperator):

@@ -16,6 +16,7 @@ from airflow.sdk.exceptions import AirflowException
 from kafka_steward.errors import PlanError, PlanningFailed, SettingError
 from kafka_steward.escaping import printable
 from kafka_steward.hooks.context import hook_of
+from kafka_steward.operators.folders import write_page
 from kafka_steward.operators.spark import (
     LOCAL_CONF,
     LOCAL_CONN_ID,
@@ -48,7 +49,8 @@ class PlanReassignmentOperator(SparkSubmitOperator):
 
     The plan is written beside the snapshot and read back from there. Its digest is verified, and a checker that does
     not trust the solver checks it against the snapshot. Returns `{"uri", "digest", "replicas_moved", "bytes_moved",
-    "lower_bound", "partitions", "unplaced"}`. Raises PlanningFailed when the job ends without a plan, and SettingError
+    "lower_bound", "partitions", "unplaced", "page_digest"}`; the last is of the page about the plan, `review.md` in its
+    folder. Raises PlanningFailed when the job ends without a plan, and SettingError
     for a configuration that cannot work.
 
     >>> PlanReassignmentOperator(task_id="plan", snapshot={"uri": "/snapshot"}, operation="heal")
@@ -108,7 +110,7 @@ class PlanReassignmentOperator(SparkSubmitOperator):
         self._submit(uri, hook_of(self, context).settings, context)
         plan = read_plan(uri)
         _check(snapshot, plan)
-        return self._result(uri, plan)
+        return {**self._result(uri, plan), "page_digest": write_page(uri, plan, snapshot)}
 
     def _prepare(self, uri: str) -> None:
         master = master_of(self.spark_conn_id)

@@ -94,6 +94,7 @@ _NO_PLAN = {
     "lower_bound": 0,
     "partitions": 0,
     "unplaced": 0,
+    "page_digest": None,
 }
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.sdk.exceptions import DownstreamTasksSkipped
 
+from kafka_steward.operators.outcome import ShowPlanOperator
 from kafka_steward.operators.plan import PlanReassignmentOperator
 from kafka_steward.operators.rebalance import PlanRebalanceOperator
 from kafka_steward.planning.files.storage import Folder
@@ -43,8 +43,7 @@ class Reads:
     def of(self, task: Callable[[], Any]) -> dict[str, int]:
         """What this task reads."""
         self._read.clear()
-        with suppress(DownstreamTasksSkipped):
-            task()
+        task()
         return {name: count for name, count in self._read.items() if name != "brokers.parquet"}
 
 
@@ -76,6 +75,13 @@ def test_a_task_that_plans_reads_the_snapshot_and_its_plan_once(desk: Desk, read
 def test_a_task_with_nothing_to_plan_reads_the_snapshot_once(desk: Desk, reads: Reads) -> None:
     snapshot = desk.snapshot()
     assert reads.of(lambda: desk.plan(snapshot, operation="expand")) == {SNAPSHOT: 1}
+
+
+def test_a_review_reads_neither_the_snapshot_nor_the_plan(desk: Desk, reads: Reads) -> None:
+    snapshot = desk.snapshot(4)
+    made = desk.plan(snapshot, operation="drain", brokers=[4])
+    show = ShowPlanOperator(task_id="show", plan=made, snapshot=snapshot, conn_id="kafka_test")
+    assert reads.of(lambda: show.execute(context())) == {}
 
 
 def test_whoever_approves_and_whoever_submits_reads_the_snapshot_and_the_plan_once(

@@ -4,8 +4,8 @@
 
     a snapshot                                  a plan
     ├── brokers.parquet                         ├── plan.parquet    one row per move, in order
-    ├── partitions.parquet                      └── proof.json      movement, bound, balance, digest
-    └── snapshot.json    cluster id, time, digest
+    ├── partitions.parquet                      ├── proof.json      movement, bound, balance, digest
+    └── snapshot.json    cluster id, time, digest   └── review.md   the page for people, if a task made the plan
 """
 
 from __future__ import annotations

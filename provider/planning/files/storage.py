@@ -66,6 +66,17 @@ class Folder:
             raise self._unreadable(name, ValueError("it holds no JSON object"))
         return value
 
+    def read_text(self, name: str) -> str | None:
+        """Return a text, None if there is no such file. Raises PlanError when it is unreadable."""
+        try:
+            return str(self._fs.cat_file(self._at(name)).decode())
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise self._missing(name, error) from error
+        except ValueError as error:
+            raise self._unreadable(name, error) from error
+
     def read_table(self, name: str) -> pa.Table:
         """Return the table of a Parquet file, or of a folder of them. Raises PlanError when it is unreadable."""
         try:
@@ -84,6 +95,10 @@ class Folder:
     def write_json(self, name: str, value: dict[str, Any]) -> None:
         """Write a JSON object in human-readable form. Raises PlanError when the workspace cannot be written."""
         self._write(name, (json.dumps(value, indent=2, sort_keys=True) + "\n").encode())
+
+    def write_text(self, name: str, text: str) -> None:
+        """Write a text. Raises PlanError when the workspace cannot be written."""
+        self._write(name, text.encode())
 
     def _write(self, name: str, data: bytes) -> None:
         try:
