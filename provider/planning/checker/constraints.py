@@ -85,8 +85,7 @@ class BrokerConstraints:
     def cell_bounds(self, topic: Ints, factor: Ints, held: Ints) -> tuple[Ints, Ints]:
         """Return the fewest and most replicas per topic and broker; `held` is the number that each has now."""
         factors, which = np.unique(factor, return_inverse=True)
-        counts = np.zeros((int(topic.max(initial=-1)) + 1, len(factors)), np.int64)
-        np.add.at(counts, (topic, which), 1)
+        counts = count_pairs(topic, which, (int(topic.max(initial=-1)) + 1, len(factors)))
         return self._within_reach(self._rounded(counts, factors.tolist()), held)
 
     def rack_bounds(self, factor: Ints, held: Bools) -> tuple[Ints, Ints]:
@@ -241,8 +240,12 @@ def outcome_of(
 
 def _cells(topic: Ints, replicas: Bools, topics: int) -> Ints:
     row, broker = np.nonzero(replicas)
-    width = replicas.shape[1]
-    return np.bincount(topic[row] * width + broker, minlength=topics * width).reshape(topics, width)
+    return count_pairs(topic[row], broker, (topics, replicas.shape[1]))
+
+
+def count_pairs(row: Ints, column: Ints, shape: tuple[int, int]) -> Ints:
+    """Return a table of that shape with the number of times that each pair (row, column) occurs."""
+    return np.bincount(row * shape[1] + column, minlength=shape[0] * shape[1]).reshape(shape)
 
 
 def _replicas_after(old: pa.Table, after: pa.Table) -> pa.Array:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from kafka_steward.planning.checker.constraints import Bools, Ints, PlacementOutcome
+from kafka_steward.planning.checker.constraints import Bools, Ints, PlacementOutcome, count_pairs
 
 #: Longer than any path.
 FAR = np.int32(1 << 28)
@@ -139,9 +139,7 @@ def _pools_allow(outcome: PlacementOutcome, row: Ints, leaving: Ints) -> Bools:
 
 def on_racks(outcome: PlacementOutcome) -> Ints:
     """Return the number of each partition's replicas on each rack after the plan."""
-    racks = outcome.constraints.racks
     row, broker = np.nonzero(outcome.placed)
     rack = outcome.rack[broker]
     racked = rack >= 0
-    at = row[racked] * racks + rack[racked]
-    return np.bincount(at, minlength=len(outcome.topic) * racks).reshape(len(outcome.topic), racks)
+    return count_pairs(row[racked], rack[racked], (len(outcome.topic), outcome.constraints.racks))

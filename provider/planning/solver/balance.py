@@ -22,7 +22,7 @@ import numpy as np
 
 from kafka_steward.errors import PlanError
 from kafka_steward.planning.solver.candidate import CandidatePlan, merged, unchanged
-from kafka_steward.planning.solver.fair_shares import fair_bounds, groups_of, rack_tables
+from kafka_steward.planning.solver.fair_shares import fair_bounds, groups_of, rack_tables, within_reach
 from kafka_steward.planning.solver.flow import UNLIMITED, Infeasible, Network, deal_in_turns, placement_costs
 from kafka_steward.planning.solver.leaders import (
     LeaderBounds,
@@ -197,9 +197,11 @@ def _bounds(problem: Problem, to_place: PlacementProblem) -> Bounds:
     # Excluded brokers have a share like any other, but cannot receive what they lack. The others then come as near to
     # their shares as possible.
     excluded = to_place.receive_excluded
-    low, high = (np.where(excluded, np.minimum(bound, holds), bound) for bound in (low, high))
-    least, most = (np.where(excluded, np.minimum(bound, holds.sum(axis=0)), bound) for bound in (least, most))
-    return Bounds(_rack_bounds(problem, to_place, usable), (low, high), (least, most))
+    return Bounds(
+        rack=_rack_bounds(problem, to_place, usable),
+        cell=within_reach((low, high), holds, excluded),
+        broker=within_reach((least, most), holds.sum(axis=0), excluded),
+    )
 
 
 def _rack_bounds(problem: Problem, to_place: PlacementProblem, usable: Bools) -> tuple[Ints, Ints]:

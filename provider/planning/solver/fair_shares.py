@@ -17,7 +17,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from kafka_steward.planning.solver.problem import Bools, Brokers, Ints
+from kafka_steward.planning.solver.problem import Bools, Brokers, Ints, count_pairs
 
 
 def rack_bounds(rf: int, sizes: Sequence[int], rackless: int, *, own_rack: bool) -> tuple[list[int], list[int]]:
@@ -102,9 +102,13 @@ def broker_bounds(brokers: Brokers, factors: Ints, counts: Ints, held: Ints) -> 
     """
     usable = brokers.having("live", "new")
     _, _, least, most = fair_bounds(brokers, usable, factors.tolist(), counts[None, :])
-    excluded = usable & ~brokers.target
-    least[excluded], most[excluded] = (np.minimum(bound, held)[excluded] for bound in (least, most))
-    return least, most
+    return within_reach((least, most), held, usable & ~brokers.target)
+
+
+def within_reach(bounds: tuple[Ints, Ints], held: Ints, excluded: Bools) -> tuple[Ints, Ints]:
+    """Return the bounds, with those of the excluded brokers cut down to what they hold: they receive nothing."""
+    low, high = (np.where(excluded, np.minimum(bound, held), bound) for bound in bounds)
+    return low, high
 
 
 def groups_of(brokers: Brokers) -> Ints:
@@ -136,7 +140,7 @@ def rack_spread_violated(row: Ints, broker: Ints, rows: int, brokers: Brokers) -
         return np.zeros(rows, bool)
     degree = np.bincount(row, minlength=rows)
     racked = brokers.rack[broker] >= 0
-    held = np.bincount(row[racked] * racks + brokers.rack[broker[racked]], minlength=rows * racks).reshape(rows, racks)
+    held = count_pairs(row[racked], brokers.rack[broker[racked]], (rows, racks))
     factors, which = np.unique(degree, return_inverse=True)
     low, high = (table[which, :racks] for table in rack_tables(brokers, factors.tolist(), brokers.target))
     return np.asarray(((held > np.maximum(high, 1)) | (held < low)).any(axis=1), bool)

@@ -12,7 +12,7 @@ import numpy as np
 
 from kafka_steward.planning.solver.candidate import CandidatePlan
 from kafka_steward.planning.solver.flow import Infeasible, Network
-from kafka_steward.planning.solver.problem import Bools, Disposition, Ints, count_pairs, positions_within
+from kafka_steward.planning.solver.problem import Bools, Disposition, Ints, count_pairs, positions_within, sum_by
 
 #: Topics times brokers, up to which the exact flow of `fewest_leader_changes` is solved, in tenths of a second.
 MAX_FLOW_CELLS = 1_000_000
@@ -94,8 +94,8 @@ def leader_bounds(topic: Ints, replicas: Replicas, target: Bools, *, alike: bool
 def _proportional(topic: Ints, replicas: Replicas, topics: int, brokers: int) -> tuple[Ints, Ints]:
     degree = np.bincount(replicas.row, minlength=len(topic))
     whole = math.lcm(*np.unique(degree[degree > 0]).tolist())
-    sums = np.zeros((topics, brokers), np.int64)
-    np.add.at(sums, (topic[replicas.row], replicas.broker), whole // degree[replicas.row])
+    cell = topic[replicas.row] * brokers + replicas.broker
+    sums = sum_by(whole // degree[replicas.row], cell, topics * brokers).reshape(topics, brokers)
     return sums // whole, -(-sums // whole)
 
 

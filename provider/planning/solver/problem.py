@@ -297,6 +297,14 @@ def count_pairs(row: Ints, column: Ints, shape: tuple[int, int]) -> Ints:
     return np.bincount(row * shape[1] + column, minlength=shape[0] * shape[1]).reshape(shape)
 
 
+def sum_by(values: Ints, index: Ints, count: int) -> Ints:
+    """Return for each index below `count` the sum of its values, row by row if `values` is a table."""
+    # Not bincount, whose weights are floats: byte counts exceed what those hold exactly.
+    found = np.zeros((count, *values.shape[1:]), np.int64)
+    np.add.at(found, index, values)
+    return found
+
+
 def numbers_of(chosen: Ints, total: int) -> Ints:
     """Return for each of `total` indices its position in `chosen`, or -1 if it is not chosen."""
     number = np.full(total, -1)

@@ -19,7 +19,7 @@ from kafka_steward.planning.solver.candidate import CandidatePlan, senders
 from kafka_steward.planning.solver.fair_shares import rack_spread_violated
 from kafka_steward.planning.solver.flow import mebibytes
 from kafka_steward.planning.solver.leaders import fewest_leader_changes, keepable, leadership_of
-from kafka_steward.planning.solver.problem import Brokers, Disposition, Ints, PartitionTable, count_pairs
+from kafka_steward.planning.solver.problem import Brokers, Disposition, Ints, PartitionTable, count_pairs, sum_by
 
 #: Reasons that mean "not now" rather than "impossible".
 _PINNED = ("in_flight", "pinned", "excluded")
@@ -56,8 +56,8 @@ class Balance:
         return cls(
             replicas=np.bincount(broker, minlength=count),
             leaders=np.bincount(broker[first], minlength=count),
-            bytes=_sums(broker, rows.size[row], count),
-            pairs=np.bincount(broker[lead] * count + broker[lead + 1], minlength=count * count),
+            bytes=sum_by(rows.size[row], broker, count),
+            pairs=count_pairs(broker[lead], broker[lead + 1], (count, count)).ravel(),
             spreads={str(value): int(topics) for value, topics in enumerate(np.bincount(spread)) if topics},
             widest=[(rows.topics[topic], int(spread[topic])) for topic in worst],
         )
@@ -166,8 +166,8 @@ def measure(candidate: CandidatePlan, brokers: Brokers, prices: list[int]) -> Me
         counts={**_counts(candidate, brokers), "leaders_keepable": keep},
         before=Balance.of(rows, rows.row, rows.broker, brokers),
         after=Balance.of(rows, candidate.row, candidate.broker, brokers),
-        bytes_in=_sums(candidate.broker[candidate.added], rows.size[row], count),
-        bytes_out=_sums(np.minimum(source, count - 1), rows.size[row], count),
+        bytes_in=sum_by(rows.size[row], candidate.broker[candidate.added], count),
+        bytes_out=sum_by(rows.size[row], np.minimum(source, count - 1), count),
         leaders_keepable=able,
         leaders_planned=np.bincount(candidate.broker[candidate.start[:-1]][planned], minlength=count),
         leader_bounds=[changes],
@@ -199,13 +199,6 @@ def _counts(candidate: CandidatePlan, brokers: Brokers) -> dict[str, int]:
     }
 
 
-def _sums(broker: Ints, amount: Ints, count: int) -> Ints:
-    # Integers throughout: bincount's weights are floats, and byte counts exceed what those hold exactly.
-    found = np.zeros(count, np.int64)
-    np.add.at(found, broker, amount)
-    return found
-
-
 def proof_of(measures: Measures, brokers: Brokers, operation: Operation, options: Options) -> dict[str, Any]:
     """Return the fields of `proof.json`; the caller adds the digests, the cluster id and `log_dirs_failed`.
 
@@ -220,6 +213,7 @@ def proof_of(measures: Measures, brokers: Brokers, operation: Operation, options
     counts, before, after = measures.counts, measures.before.report(brokers), measures.after.report(brokers)
     gap = counts["replicas_moved"] - counts["lower_bound"]
     usable = map(str, brokers.ids[brokers.having("live", "new")])
+    left = [dict(zip(("topic", "partition", "reason"), one, strict=True)) for one in measures.not_planned]
     unknown = counts["partitions_without_size"]
     notes = [f"{unknown} partitions have no known size; each counts as 0 bytes."] if unknown else []
     return {
@@ -239,16 +233,8 @@ def proof_of(measures: Measures, brokers: Brokers, operation: Operation, options
         "brokers_failed": _ids(brokers, "failed"),
         "brokers_draining": _ids(brokers, "draining"),
         "spread": {name: {"before": side, "after": after[name]} for name, side in before.items()},
-        "unplaced": [
-            dict(zip(("topic", "partition", "reason"), one, strict=True))
-            for one in measures.not_planned
-            if one[2] not in _PINNED
-        ],
-        "pinned": [
-            dict(zip(("topic", "partition", "reason"), one, strict=True))
-            for one in measures.not_planned
-            if one[2] in _PINNED
-        ],
+        "unplaced": [one for one in left if one["reason"] not in _PINNED],
+        "pinned": [one for one in left if one["reason"] in _PINNED],
         "prices": dict(zip(usable, measures.prices, strict=False)),
         "predicted_seconds": _seconds(measures, options),
         "notes": [*measures.notes, *notes],

@@ -14,7 +14,7 @@ import numpy as np
 
 from kafka_steward.planning.solver.flow import UNLIMITED, Infeasible, Network
 from kafka_steward.planning.solver.leaders import LeaderBounds, Replicas
-from kafka_steward.planning.solver.problem import Bools, Ints
+from kafka_steward.planning.solver.problem import Bools, Ints, count_pairs, sum_by
 from kafka_steward.planning.solver.sharded.quotas import Quotas
 from kafka_steward.planning.solver.sharded.summary import ShardSummary
 
@@ -82,7 +82,7 @@ class _LeaderQuotaFlow:
         everything, sharing = int(summary.partitions.sum()), int(self.target.sum())
         net.add_supply(topic, summary.partitions - self.low.sum(axis=1))
         net.add_supply(sink, -everything)
-        least = _by_shard(self.low, shard)
+        least = sum_by(self.low, shard, parts)
         net.add_supply(share, least)
         arcs = self._topic_arcs(topic, share[shard])
         net.add_bounded_arcs(share, broker, self._shard_bounds(shard, least, slack), 0)
@@ -104,18 +104,12 @@ class _LeaderQuotaFlow:
 
     def _shard_bounds(self, shard: Ints, least: Ints, slack: float | None) -> tuple[Ints, Ints]:
         """Return the fewest and most leaders per shard and broker."""
-        held = _by_shard(self.holds, shard)
+        held = sum_by(self.holds, shard, len(least))
         if slack is None:
             return np.zeros_like(held), held
         even = held * (np.bincount(shard, weights=self.summary.partitions) / np.maximum(held.sum(axis=1), 1))[:, None]
         low = np.floor(even * (1 - slack)).astype(np.int64)
         return np.minimum(low, held), np.maximum(np.ceil(even * (1 + slack)).astype(np.int64) + 1, least)
-
-
-def _by_shard(table: Ints, shard: Ints) -> Ints:
-    found = np.zeros((int(shard[-1]) + 1, table.shape[1]), np.int64)
-    np.add.at(found, shard, table)
-    return found
 
 
 @dataclass(frozen=True)
@@ -167,10 +161,9 @@ def _mostly_unchanged(topic: Ints, replicas: Replicas, bounds: tuple[Ints, Ints]
     return None
 
 
-def _led(topic: Ints, replicas: Replicas, which: Bools, shape: tuple[int, ...]) -> Ints:
+def _led(topic: Ints, replicas: Replicas, which: Bools, shape: tuple[int, int]) -> Ints:
     """Count the replicas in `which` per topic and broker."""
-    cell = topic[replicas.row[which]] * shape[1] + replicas.broker[which]
-    return np.bincount(cell, minlength=shape[0] * shape[1]).reshape(shape)
+    return count_pairs(topic[replicas.row[which]], replicas.broker[which], shape)
 
 
 def _must_choose(topic: Ints, replicas: Replicas, bounds: tuple[Ints, Ints], led: Ints) -> Bools:

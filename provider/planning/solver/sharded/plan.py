@@ -15,7 +15,7 @@ from kafka_steward.planning.solver.candidate import CandidatePlan, unchanged
 from kafka_steward.planning.solver.fair_shares import broker_bounds, groups_of
 from kafka_steward.planning.solver.flow import Infeasible
 from kafka_steward.planning.solver.leaders import balanced_leaders, failover_order_exchange, failover_order_flow
-from kafka_steward.planning.solver.problem import Brokers, Problem
+from kafka_steward.planning.solver.problem import Brokers, Problem, sum_by
 from kafka_steward.planning.solver.proof import Measures
 from kafka_steward.planning.solver.sharded.leaders import leader_quotas, leaders_for_targets
 from kafka_steward.planning.solver.sharded.placement import place_within_quota
@@ -71,7 +71,7 @@ def sharded_plan(brokers: Brokers, packed: Sequence[bytes]) -> ShardedPlan | Non
     parts = [ShardSummary.unpacked(one) for one in packed]
     summary = ShardSummary.total(parts)
     factors, which = np.unique(summary.factor, return_inverse=True)
-    counts = np.bincount(which, weights=summary.factor_count, minlength=len(factors)).astype(np.int64)
+    counts = sum_by(summary.factor_count, which, len(factors))
     if len(factors) == 0:
         return None
     low, high = broker_bounds(brokers, factors, counts, summary.held)

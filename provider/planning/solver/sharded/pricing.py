@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kafka_steward.planning.solver.flow import Infeasible
-from kafka_steward.planning.solver.problem import Bools, Ints
+from kafka_steward.planning.solver.problem import Bools, Ints, sum_by
 from kafka_steward.planning.solver.sharded.quotas import (
     QuotaFlow,
     QuotaProblem,
@@ -78,11 +78,12 @@ class _RackProblem:
         self.contended = np.zeros(summary.topics, bool)
         self.contended[summary.contended_topic[summary.contended_group == number]] = True
         # Replicas that cells touched by a contended cell may take are not left for the options.
-        fewest, most = np.zeros((2, summary.topics), np.int64)
         mine = np.flatnonzero(problem.group[summary.cell_broker] == number)
         self.contended[summary.cell_topic[mine]] = True
-        np.add.at(fewest, summary.cell_topic[mine], summary.cell_low[mine])
-        np.add.at(most, summary.cell_topic[mine], summary.cell_high[mine])
+        fewest, most = (
+            sum_by(bound[mine], summary.cell_topic[mine], summary.topics)
+            for bound in (summary.cell_low, summary.cell_high)
+        )
         self.takes = (np.maximum(self.wants - most, 0), self.wants - fewest)
         self.middle = (self.takes[0] + self.takes[1]) // 2
         self.rng = np.random.default_rng(number)
@@ -160,8 +161,8 @@ class _RackProblem:
         """Return a mask of the cheapest options to change of brokers that got too many or too few replicas."""
         summary, opened = self.problem.summary, np.zeros_like(taken)
         got = ((ranked.rank < self.middle[:, None]) & self.option).sum(axis=0)
-        touched = np.zeros(len(self.problem.group), np.int64)
-        np.add.at(touched, summary.cell_broker, (summary.cell_low + summary.cell_high) // 2)
+        middle = (summary.cell_low + summary.cell_high) // 2
+        touched = sum_by(middle, summary.cell_broker, len(self.problem.group))
         total = got + (touched + summary.guaranteed)[self.columns]
         over, under = total - self.problem.high[self.columns], self.problem.low[self.columns] - total
         for column in np.flatnonzero(np.maximum(over, under) > 0).tolist():

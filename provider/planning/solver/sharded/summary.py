@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from kafka_steward.planning.solver.balance import Bounds, PlacementProblem
 from kafka_steward.planning.solver.flow import mebibytes
-from kafka_steward.planning.solver.problem import Bools, Ints, numbers_of, positions_within
+from kafka_steward.planning.solver.problem import Bools, Ints, numbers_of, positions_within, sum_by
 
 #: In `ShardSummary.value`: the broker gets its guaranteed replicas, and no more.
 NO_OPTION = -2
@@ -109,7 +109,7 @@ def summarize(problem: PlacementProblem, bounds: Bounds, *, leaders: bool) -> Sh
     guaranteed = np.maximum(low - touching, 0)
     ranked = _RankedReplicas(problem.cell[~in_contended], weight[problem.row[~in_contended]], topics * brokers)
     per_group = guaranteed.reshape(topics, brokers) @ (problem.group[:, None] == np.arange(bounds.rack[0].shape[1]))
-    least, most = (_by_topic(bound, problem.topic, topics) - per_group for bound in bounds.rack)
+    least, most = (sum_by(bound, problem.topic, topics) - per_group for bound in bounds.rack)
     factors, counts = np.unique(problem.factor, return_counts=True)
     leads = np.bincount(problem.cell[problem.leads], minlength=topics * brokers).reshape(topics, brokers)
     with_leaders = topics if leaders else 0
@@ -122,7 +122,7 @@ def summarize(problem: PlacementProblem, bounds: Bounds, *, leaders: bool) -> Sh
         value=_values(ranked, low, (high > low) & (touching == 0)).reshape(topics, brokers),
         least=least,
         most=most,
-        wants=_by_topic(problem.factor, problem.topic, topics) - per_group.sum(axis=1),
+        wants=sum_by(problem.factor, problem.topic, topics) - per_group.sum(axis=1),
         wanted=np.array([problem.factor.sum(), (problem.factor * weight).sum()]),
         kept=ranked.first(guaranteed),
         **_contended(problem, bounds, contended, weight),
@@ -182,9 +182,3 @@ def _touched_cells(ranked: _RankedReplicas, table: tuple[Ints, Ints, Ints, Ints]
         "uncontended_cell": number[ranked.cell[mine]],
         "uncontended_weight": ranked.weight[mine],
     }
-
-
-def _by_topic(values: Ints, topic: Ints, topics: int) -> Ints:
-    found = np.zeros((topics, *values.shape[1:]), np.int64)
-    np.add.at(found, topic, values)
-    return found
