@@ -9,6 +9,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from kafka_steward.planning.solver.candidate import CandidatePlan
 from kafka_steward.planning.solver.flow import Infeasible, Network
@@ -245,26 +246,38 @@ def fewest_leader_changes(leadership: Leadership) -> int | None:
     Return None if there are more than `MAX_FLOW_CELLS` for a flow, or if it has no solution: `keepable` then gives the
     two sums that the flow contains, which are never above its result.
     """
-    low, high = leadership.cell
+    low = leadership.cell[0]
     if low.size > MAX_FLOW_CELLS:
         return None
     net = Network()
     topics, ends, sink = net.add_nodes(low.shape[0]), net.add_nodes(low.shape[1]), net.add_nodes(1)
-    topic, broker = np.nonzero(high > 0)
-    low, high, kept = low[topic, broker], high[topic, broker], leadership.kept[topic, broker]
-    kept = np.minimum(kept, high)
-    net.add_supply(topics[topic], -low)
-    net.add_supply(ends[broker], low)
-    net.add_arcs(topics[topic], ends[broker], kept - np.minimum(low, kept), 0)
-    changing = net.add_arcs(topics[topic], ends[broker], high - np.maximum(low, kept), 1)
+    add_leader_arcs(net, topics, np.broadcast_to(ends, low.shape), leadership.kept, leadership.cell)
     net.add_bounded_arcs(ends, sink, leadership.broker, 0)
-    net.add_supply(topics, leadership.partitions)
+    net.add_supply(topics, leadership.partitions - low.sum(axis=1))
+    net.add_supply(ends, low.sum(axis=0))
     net.add_supply(sink, -int(leadership.partitions.sum()))
     try:
-        flow = net.solve()
+        changed = net.cost_of(net.solve())
     except Infeasible:
         return None
-    return int(flow[changing].sum() + np.maximum(low - kept, 0).sum())
+    return changed + int(np.maximum(low - leadership.kept, 0).sum())
+
+
+def add_leader_arcs(
+    net: Network, topic: Ints, broker: Ints, kept: Ints | npt.NDArray[np.int32], bounds: tuple[Ints, Ints]
+) -> list[tuple[tuple[Ints, ...], slice]]:
+    """Add arcs for the leaders of each topic on each broker beyond the floor: those kept are free, others are changes.
+
+    `topic` has a node for each topic; `broker` a node, and `kept` the leaders that could stay, for each cell of topic
+    and broker. Returns the cells and the flows of each block of arcs.
+    """
+    low, high = bounds
+    stay = np.minimum(kept, high)
+    blocks = []
+    for room, cost in ((np.maximum(stay - low, 0), 0), (high - np.maximum(stay, low), 1)):
+        at = np.nonzero(room)
+        blocks.append((at, net.add_arcs(topic[at[0]], broker[at], room[at], cost)))
+    return blocks
 
 
 def keepable(leadership: Leadership) -> tuple[int, Ints]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kafka_steward.planning.solver.flow import UNLIMITED, Infeasible, Network
-from kafka_steward.planning.solver.leaders import LeaderBounds, Replicas
+from kafka_steward.planning.solver.leaders import LeaderBounds, Replicas, add_leader_arcs
 from kafka_steward.planning.solver.problem import Bools, Ints, count_pairs, sum_by
 from kafka_steward.planning.solver.sharded.quotas import Quotas
 from kafka_steward.planning.solver.sharded.summary import ShardSummary
@@ -84,7 +84,7 @@ class _LeaderQuotaFlow:
         net.add_supply(sink, -everything)
         least = sum_by(self.low, shard, parts)
         net.add_supply(share, least)
-        arcs = self._topic_arcs(topic, share[shard])
+        arcs = add_leader_arcs(net, topic, share[shard], summary.leads, (self.low, self.high))
         net.add_bounded_arcs(share, broker, self._shard_bounds(shard, least, slack), 0)
         level = (np.where(self.target, everything // sharing, 0), np.where(self.target, -(-everything // sharing), 0))
         net.add_bounded_arcs(broker, sink, level, 0)
@@ -92,15 +92,6 @@ class _LeaderQuotaFlow:
         for at, where in arcs:
             led[at] += flow[where]
         return np.asarray(led, np.int64)
-
-    def _topic_arcs(self, topic: Ints, share: Ints) -> list[tuple[tuple[Ints, ...], slice]]:
-        stay = np.minimum(self.summary.leads, self.high)
-        keep, change = np.maximum(stay - self.low, 0), self.high - np.maximum(stay, self.low)
-        arcs = []
-        for room, cost in ((keep, 0), (change, 1)):
-            at = np.nonzero(room)
-            arcs.append((at, self.net.add_arcs(topic[at[0]], share[at], room[at], cost)))
-        return arcs
 
     def _shard_bounds(self, shard: Ints, least: Ints, slack: float | None) -> tuple[Ints, Ints]:
         """Return the fewest and most leaders per shard and broker."""
