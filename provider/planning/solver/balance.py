@@ -23,7 +23,14 @@ import numpy as np
 from kafka_steward.errors import PlanError
 from kafka_steward.planning.solver.candidate import CandidatePlan, merged, unchanged
 from kafka_steward.planning.solver.fair_shares import fair_bounds, groups_of, rack_tables, within_reach
-from kafka_steward.planning.solver.flow import UNLIMITED, Infeasible, Network, deal_in_turns, placement_costs
+from kafka_steward.planning.solver.flow import (
+    UNLIMITED,
+    Infeasible,
+    Network,
+    PlacementNetwork,
+    deal_in_turns,
+    placement_costs,
+)
 from kafka_steward.planning.solver.leaders import (
     LeaderBounds,
     Replicas,
@@ -250,16 +257,9 @@ class _PlacementFlow:
 
     def __init__(self, problem: PlacementProblem, bounds: Bounds, dense: Bools, *, soft: bool) -> None:
         self.problem, self.bounds, self.dense, self.soft = problem, bounds, dense, soft
-        self.groups = bounds.rack[0].shape[1]
-        self.brokers = len(problem.group)
-        self.net = Network()
-        self.part = self.net.add_nodes(len(problem.topic))
-        self.share = self.net.add_nodes(len(problem.topic) * self.groups).reshape(-1, self.groups)
-        self.pool = self.net.add_nodes(len(dense) * self.groups).reshape(-1, self.groups)
-        self.cell = self.net.add_nodes(len(dense) * self.brokers).reshape(-1, self.brokers)
-        self.broker = self.net.add_nodes(self.brokers)
-        self.sink = self.net.add_nodes(1)
-        self.price, self.lead, self.far = placement_costs(problem.size, problem.factor, int(self.sink[0]), soft=soft)
+        self.net = PlacementNetwork(problem.topic, len(dense), problem.group)
+        last = int(self.net.sink[0])
+        self.price, self.lead, self.far = placement_costs(problem.size, problem.factor, last, soft=soft)
 
     def solved(self) -> tuple[Ints, Ints, int, Ints]:
         """Return rows, brokers, the bound, and the topics whose pooled units cannot be dealt to distinct brokers."""
@@ -276,35 +276,27 @@ class _PlacementFlow:
 
     def _arcs(self) -> None:
         net, problem = self.net, self.problem
-        net.add_supply(self.part, problem.factor)
-        net.add_supply(self.sink, -int(problem.factor.sum()))
+        net.add_supply(net.part, problem.factor)
+        net.add_supply(net.sink, -int(problem.factor.sum()))
         low, high = self.bounds.rack
         row, group = np.nonzero(high)
-        net.add_bounded_arcs(self.part[row], self.share[row, group], (low[row, group], high[row, group]), 0)
-        at = (problem.row, problem.group[problem.broker])
-        head = self.cell[problem.topic[problem.row], problem.broker]
-        self.keep = net.add_arcs(self.share[at], head, 1, np.where(problem.leads, -self.lead, 0))
+        net.add_bounded_arcs(net.part[row], net.share[row, group], (low[row, group], high[row, group]), 0)
+        self.keep = net.add_replica_arcs(problem.row, problem.broker, np.where(problem.leads, -self.lead, 0))
         pooled = ~self.dense[problem.topic[row]]
-        self.pool_row, self.pool_group = row[pooled], group[pooled]
-        topic = problem.topic[self.pool_row]
-        self.to_pool = net.add_arcs(
-            self.share[self.pool_row, self.pool_group],
-            self.pool[topic, self.pool_group],
-            high[self.pool_row, self.pool_group],
-            self.price[self.pool_row],
-        )
+        row, group = row[pooled], group[pooled]
+        #: The row and the pool of each arc into a pool.
+        self.pool_row, self.into_pool = row, net.pool[problem.topic[row], group]
+        self.to_pool = net.add_arcs(net.share[row, group], self.into_pool, high[row, group], self.price[row])
         self._new_arcs()
         self._level_arcs()
 
     def _new_arcs(self) -> None:
-        problem, most = self.problem, self.bounds.cell[1]
+        net, problem, most = self.net, self.problem, self.bounds.cell[1]
         topic, broker = np.nonzero((most > 0) & ~self.dense[:, None] & ~problem.receive_excluded)
+        #: The pool and the broker of each arc that leaves a pool.
+        self.pool_of, self.from_broker = net.pool[topic, problem.group[broker]], broker
         capacity = UNLIMITED if self.soft else most[topic, broker]
-        self.from_pool = self.net.add_arcs(
-            self.pool[topic, problem.group[broker]], self.cell[topic, broker], capacity, 0
-        )
-        #: The number of the pool and the broker of each arc that leaves a pool.
-        self.pool_of, self.from_broker = topic * self.groups + problem.group[broker], broker
+        self.from_pool = net.add_arcs(self.pool_of, net.cell[topic, broker], capacity, 0)
         rows = np.flatnonzero(self.dense[problem.topic])
         open_cells = (
             (most[problem.topic[rows]] > 0)
@@ -316,32 +308,27 @@ class _PlacementFlow:
         open_cells[place[problem.row[mine]], problem.broker[mine]] = False
         index, self.fresh_broker = np.nonzero(open_cells)
         self.fresh_row = rows[index]
-        self.fresh = self.net.add_arcs(
-            self.share[self.fresh_row, problem.group[self.fresh_broker]],
-            self.cell[problem.topic[self.fresh_row], self.fresh_broker],
-            1,
-            self.price[self.fresh_row],
-        )
+        self.fresh = net.add_replica_arcs(self.fresh_row, self.fresh_broker, self.price[self.fresh_row])
 
     def _level_arcs(self) -> None:
+        net = self.net
         topic, broker = np.nonzero(self.bounds.cell[1] > 0)
         low, high = (bound[topic, broker] for bound in self.bounds.cell)
         for tail, head, pair in (
-            (self.cell[topic, broker], self.broker[broker], (low, high)),
-            (self.broker, self.sink, self.bounds.broker),
+            (net.cell[topic, broker], net.broker[broker], (low, high)),
+            (net.broker, net.sink, self.bounds.broker),
         ):
             if not self.soft:
-                self.net.add_bounded_arcs(tail, head, pair, 0)
+                net.add_bounded_arcs(tail, head, pair, 0)
                 continue
-            self.net.add_arcs(tail, head, pair[0], -self.far)
-            self.net.add_arcs(tail, head, pair[1] - pair[0], 0)
-            self.net.add_arcs(tail, head, UNLIMITED, self.far)
+            net.add_arcs(tail, head, pair[0], -self.far)
+            net.add_arcs(tail, head, pair[1] - pair[0], 0)
+            net.add_arcs(tail, head, UNLIMITED, self.far)
 
     def _deal(self, units: Ints, amounts: Ints, held: tuple[Ints, Ints]) -> tuple[Ints, Ints, Ints]:
         """Deal pooled units to distinct brokers. Return rows, brokers, and the topics for which this is impossible."""
         used = units > 0
-        row, units = self.pool_row[used], units[used]
-        pool = self.problem.topic[row] * self.groups + self.pool_group[used]
+        row, units, pool = self.pool_row[used], units[used], self.into_pool[used]
         simple_pools = self._simple_pools()
         simple = simple_pools[pool]
         easy_row = row[simple][np.lexsort((row[simple], pool[simple]))]
@@ -356,10 +343,10 @@ class _PlacementFlow:
         return np.concatenate([easy_row, hard_row]), np.concatenate([easy_broker, hard_broker]), undealt
 
     def _simple_pools(self) -> Bools:
-        """Return a mask of the pools from which no partition may take more than one unit."""
-        most = np.zeros(len(self.dense) * self.groups, np.int64)
+        """Return a mask of the nodes that are pools from which no partition may take more than one unit."""
+        most = np.zeros(int(self.net.sink[0]), np.int64)
         row, group = np.nonzero(self.bounds.rack[1])
-        np.maximum.at(most, self.problem.topic[row] * self.groups + group, self.bounds.rack[1][row, group])
+        np.maximum.at(most, self.net.pool[self.problem.topic[row], group], self.bounds.rack[1][row, group])
         return most <= 1
 
     def _deal_by_flow(
@@ -369,7 +356,8 @@ class _PlacementFlow:
         net = Network()
         asks, gives, sink = net.add_nodes(len(row)), net.add_nodes(len(giving)), net.add_nodes(1)
         ask, give = equal_pairs(pool, self.pool_of[giving])
-        distinct = ~np.isin(row[ask] * self.brokers + self.from_broker[giving[give]], held[0] * self.brokers + held[1])
+        brokers = len(self.problem.group)
+        distinct = ~np.isin(row[ask] * brokers + self.from_broker[giving[give]], held[0] * brokers + held[1])
         ask, give = ask[distinct], give[distinct]
         dealt = net.add_arcs(asks[ask], gives[give], 1, 0)
         left = net.add_arcs(asks, sink, UNLIMITED, 1)

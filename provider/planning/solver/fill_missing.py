@@ -33,7 +33,7 @@ from kafka_steward.errors import PlanError
 from kafka_steward.planning.files.options import EVEN
 from kafka_steward.planning.solver.candidate import CandidatePlan
 from kafka_steward.planning.solver.fair_shares import fair_bounds, water_fill
-from kafka_steward.planning.solver.flow import UNLIMITED, Network, deal_in_turns
+from kafka_steward.planning.solver.flow import UNLIMITED, PlacementNetwork, deal_in_turns
 from kafka_steward.planning.solver.leaders import choose_leaders
 from kafka_steward.planning.solver.problem import (
     Bools,
@@ -323,10 +323,9 @@ class _FillFlow:
 
     def __init__(self, need: _MissingReplicas, others: OtherShards) -> None:
         self.need, self.brokers = need, need.problem.brokers
-        self.net = Network()
         self.most, self.first = _rack_room(need)
-        self.topics, self.topic = np.unique(need.problem.rows.topic[need.incomplete], return_inverse=True)
-        self.groups = self.most.shape[1]
+        self.topics, topic = np.unique(need.problem.rows.topic[need.incomplete], return_inverse=True)
+        self.net = PlacementNetwork(topic, len(self.topics), need.group)
         self._measure_load(others)
         # Weights: each exceeds the most that one change of any lower-priority term can be worth.
         self.step = max(1, need.units * len(self.brokers) // _MAX_LEVEL_ARCS)
@@ -349,18 +348,12 @@ class _FillFlow:
 
     def solve(self) -> tuple[Ints, Ints]:
         """Return the index among the incomplete rows and the broker of every missing replica."""
-        net, brokers = self.net, len(self.brokers)
-        self.part = net.add_nodes(len(self.need.incomplete))
-        self.share = net.add_nodes(self.most.size).reshape(self.most.shape)
-        self.pool = net.add_nodes(len(self.topics) * self.groups).reshape(-1, self.groups)
-        self.cell = net.add_nodes(len(self.topics) * brokers).reshape(-1, brokers)
-        self.broker = net.add_nodes(brokers)
-        self.sink = net.add_nodes(1)
-        net.add_supply(self.part, self.need.missing[self.need.incomplete])
-        net.add_supply(self.sink, -self.need.units)
+        net = self.net
+        net.add_supply(net.part, self.need.missing[self.need.incomplete])
+        net.add_supply(net.sink, -self.need.units)
         for rooms, cost in ((self.first, 0), (self.most - self.first, self.last_place)):
             row, group = np.nonzero(rooms)
-            net.add_arcs(self.part[row], self.share[row, group], rooms[row, group], cost)
+            net.add_arcs(net.part[row], net.share[row, group], rooms[row, group], cost)
         self._pool_arcs()
         self._direct_arcs()
         self._cell_arcs()
@@ -368,32 +361,28 @@ class _FillFlow:
         return self._decode(net.solve())
 
     def _pool_arcs(self) -> None:
-        need, target = self.need, self.brokers.target
+        net, need, target = self.net, self.need, self.brokers.target
         row, broker = np.nonzero((need.holds | need.lost) & target)
         keeps = count_pairs(row, need.group[broker], self.most.shape)
         # A row that may only choose among some brokers must not share a pool with all others.
         self.pooled = (self.most == 1) & (keeps == 0) & ~need.shrinks[need.incomplete][:, None]
-        self.pool_row, self.pool_group = np.nonzero(self.pooled)
-        topic = self.topic[self.pool_row]
-        self.to_pool = self.net.add_arcs(
-            self.share[self.pool_row, self.pool_group], self.pool[topic, self.pool_group], 1, 0
-        )
-        used = np.zeros(self.pool.shape, bool)
-        used[topic, self.pool_group] = True
-        self.pool_topic, self.pool_broker = np.nonzero(used[:, need.group] & target)
-        pool = self.pool[self.pool_topic, need.group[self.pool_broker]]
-        self.from_pool = self.net.add_arcs(pool, self.cell[self.pool_topic, self.pool_broker], UNLIMITED, 0)
+        self.pool_row, group = np.nonzero(self.pooled)
+        self.into_pool = net.pool[net.topic[self.pool_row], group]
+        self.to_pool = net.add_arcs(net.share[self.pool_row, group], self.into_pool, 1, 0)
+        used = np.isin(net.pool, self.into_pool)
+        topic, self.pool_broker = np.nonzero(used[:, need.group] & target)
+        self.pool_of = net.pool[topic, need.group[self.pool_broker]]
+        self.from_pool = net.add_arcs(self.pool_of, net.cell[topic, self.pool_broker], UNLIMITED, 0)
 
     def _direct_arcs(self) -> None:
         need = self.need
         open_here = (self.most > 0) & ~self.pooled
         self.direct_row, self.direct_broker = np.nonzero(open_here[:, need.group] & need.open)
-        share = self.share[self.direct_row, need.group[self.direct_broker]]
-        self.direct = self.net.add_arcs(share, self.cell[self.topic[self.direct_row], self.direct_broker], 1, 0)
+        self.direct = self.net.add_replica_arcs(self.direct_row, self.direct_broker, 0)
 
     def _cell_arcs(self) -> None:
-        topic, broker = np.nonzero(np.broadcast_to(self.brokers.target, self.cell.shape))
-        tail, head = self.cell[topic, broker], self.broker[broker]
+        topic, broker = np.nonzero(np.broadcast_to(self.brokers.target, self.net.cell.shape))
+        tail, head = self.net.cell[topic, broker], self.net.broker[broker]
         self.net.add_arcs(tail, head, self.room[self.topics[topic], broker], 0)
         for over, capacity in enumerate((1, 1, 2, 4, 8, 16, UNLIMITED), start=1):
             self.net.add_arcs(tail, head, capacity, over * self.over_ceiling)
@@ -410,13 +399,12 @@ class _FillFlow:
     def _level_arcs(self) -> None:
         broker, step = np.nonzero(np.broadcast_to(self.brokers.target[:, None], self.height_cost.shape))
         over = np.where(self.level[broker] + step * self.step >= self.limit[broker], self.over_limit, 0)
-        self.net.add_arcs(self.broker[broker], self.sink, self.step, self.height_cost[broker, step] + over)
+        self.net.add_arcs(self.net.broker[broker], self.net.sink, self.step, self.height_cost[broker, step] + over)
 
     def _decode(self, flow: Ints) -> tuple[Ints, Ints]:
         hit = flow[self.direct] > 0
         taken = flow[self.to_pool] > 0
-        row, group = self.pool_row[taken], self.pool_group[taken]
-        row = row[np.lexsort((row, self.topic[row] * self.groups + group))]
-        pool = self.pool_topic * self.groups + self.need.group[self.pool_broker]
-        dealt = deal_in_turns(flow[self.from_pool], self.pool_broker, pool)
+        row = self.pool_row[taken]
+        row = row[np.lexsort((row, self.into_pool[taken]))]
+        dealt = deal_in_turns(flow[self.from_pool], self.pool_broker, self.pool_of)
         return np.concatenate([self.direct_row[hit], row]), np.concatenate([self.direct_broker[hit], dealt])

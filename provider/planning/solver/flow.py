@@ -105,6 +105,28 @@ class Network:
         return np.asarray(solver.flows(np.arange(self._arcs, dtype=np.int32)), dtype=np.int64)
 
 
+class PlacementNetwork(Network):
+    """The network of a placement, as `balance` and `fill_missing` draw it.
+
+    `topic` is the topic of each partition, of `topics`; `group` is the rack of each broker, or what stands for one.
+    """
+
+    def __init__(self, topic: Ints, topics: int, group: Ints) -> None:
+        super().__init__()
+        self.topic, self.group = topic, group
+        groups, brokers = int(group.max()) + 1, len(group)
+        self.part = self.add_nodes(len(topic))
+        self.share = self.add_nodes(len(topic) * groups).reshape(-1, groups)
+        self.pool = self.add_nodes(topics * groups).reshape(-1, groups)
+        self.cell = self.add_nodes(topics * brokers).reshape(-1, brokers)
+        self.broker = self.add_nodes(brokers)
+        self.sink = self.add_nodes(1)
+
+    def add_replica_arcs(self, row: Ints, broker: Ints, cost: npt.ArrayLike) -> slice:
+        """Add arcs for one replica of a row on a broker."""
+        return self.add_arcs(self.share[row, self.group[broker]], self.cell[self.topic[row], broker], 1, cost)
+
+
 def mebibytes(size: Ints) -> Ints:
     """Return sizes in mebibytes, rounded up."""
     return np.minimum(-(-size // MIB), _MAX_MEBIBYTES)
