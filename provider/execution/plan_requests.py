@@ -18,6 +18,7 @@ from kafka_steward.assignment import Assignment, Operation, TopicPartition
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.errors import PlanError, RequestError
 from kafka_steward.planning.files.formats import SnapshotFolder, cordoned_in
+from kafka_steward.planning.files.options import EVEN, INTERNAL_TOPICS
 from kafka_steward.planning.files.reassignment import parse_reassignment
 
 #: The operations of a rebalance, as named in its form.
@@ -26,9 +27,7 @@ OPERATIONS = ("rebalance", "expand", "drain", "set-replication-factor")
 #: The largest fraction of the cluster's bytes that a scheduled run moves, unless a budget is given.
 SCHEDULED_SHARE = 0.1
 
-_INTERNAL = re.compile(r"__(consumer_offsets|share_group_state|transaction_state)")
-
-_EVEN = ("rebalance", "expand", "drain")
+_EVEN = tuple(operation for operation in OPERATIONS if operation in EVEN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +124,7 @@ def _named(wishes: RebalanceRequest, snapshot: SnapshotFolder) -> list[str]:
 
 
 def _chosen(topic: str, wishes: RebalanceRequest) -> bool:
-    if _INTERNAL.fullmatch(topic) and not wishes.internal_topics:
+    if topic in INTERNAL_TOPICS and not wishes.internal_topics:
         return False
     return _matches(topic, wishes.topics) and not _matches(topic, wishes.exclude)
 

@@ -17,7 +17,7 @@ from kafka_steward.planning.checker.certificate import (
 from kafka_steward.planning.checker.constraints import Ints, PlacementOutcome, outcome_of
 from tests.builders import cluster
 
-__all__ = ["bound_violations", "outcome", "price_objections", "replicas_after"]
+__all__ = ["bound_violations", "outcome", "price_objections", "replicas_after", "replicas_moved"]
 
 
 def outcome(brokers: str, *topics: str, **options: Any) -> PlacementOutcome:
@@ -37,6 +37,11 @@ def replicas_after(moved: dict[tuple[str, int], list[int]]) -> pa.Table:
     rows = [{"topic": topic, "partition": number, "after": after} for (topic, number), after in moved.items()]
     types = {"topic": pa.string(), "partition": pa.int32(), "after": pa.list_(pa.int32())}
     return pa.Table.from_pylist(rows, pa.schema(types))
+
+
+def replicas_moved(outcome: PlacementOutcome) -> int:
+    """The number of replicas that the plan adds."""
+    return int((outcome.placed & ~outcome.held).sum())
 
 
 def bound_violations(outcome: PlacementOutcome) -> list[str]:

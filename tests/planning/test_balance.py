@@ -15,7 +15,7 @@ from kafka_steward.planning.checker.constraints import PlacementOutcome, outcome
 from kafka_steward.planning.files.formats import SnapshotFolder, plan_table
 from tests.builders import cluster, plan_with, planned
 from tests.planning.integer_solver import random_plan
-from tests.planning.outcomes import bound_violations, price_objections
+from tests.planning.outcomes import bound_violations, price_objections, replicas_moved
 from tests.planning.test_heal import given_instances, snapshot_of_instance
 from tests.rings import tried
 from tests.strategies import OPTIONS, clusters
@@ -166,7 +166,7 @@ def worse_outcome(outcome: PlacementOutcome, dice: random.Random) -> PlacementOu
             if placed[other, again] and not placed[other, home] and (again, home) == (to, back):
                 placed[other, again], placed[other, home] = False, True
             changed = replace(outcome, placed=placed)
-            if changed.moves > outcome.moves and _fits(changed):
+            if replicas_moved(changed) > replicas_moved(outcome) and _fits(changed):
                 return changed
     return None
 

@@ -12,7 +12,7 @@ from kafka_steward.planning.checker.constraints import PlacementOutcome
 from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder
 from tests.builders import planned
 from tests.planning.integer_solver import random_case
-from tests.planning.outcomes import price_objections
+from tests.planning.outcomes import price_objections, replicas_moved
 from tests.planning.test_certificate import outcome_after
 from tests.rings import tried
 
@@ -77,6 +77,10 @@ def one_move_worse(outcome: PlacementOutcome, dice: random.Random) -> list[Place
             changed[[row, other], [two, one]] = True
             worse = replace(outcome, placed=changed)
             receive_excluded = worse.placed & ~worse.held & outcome.constraints.receive_excluded
-            if worse.moves > outcome.moves and not receive_excluded.any() and outcome.rack[one] == outcome.rack[two]:
+            if (
+                replicas_moved(worse) > replicas_moved(outcome)
+                and not receive_excluded.any()
+                and outcome.rack[one] == outcome.rack[two]
+            ):
                 found.append(worse)
     return found[:3]

@@ -200,11 +200,6 @@ class PlacementOutcome:
         return _cells(self.topic, self.placed, len(self.topics))
 
     @property
-    def moves(self) -> int:
-        """The number of replicas that the plan adds."""
-        return int((self.placed & ~self.held).sum())
-
-    @property
     def factors(self) -> dict[int, int]:
         """The number of partitions per replication factor."""
         return dict(Counter(self.factor.tolist()))

@@ -12,9 +12,9 @@ from typing import Any
 import pyarrow as pa
 
 from kafka_steward.assignment import Assignment, Move, MoveReason, Operation, TopicPartition
+from kafka_steward.planning.files.options import INTERNAL_TOPICS
 
 _REASONS = frozenset(reason.value for reason in MoveReason)
-_INTERNAL = ("__consumer_offsets", "__share_group_state", "__transaction_state")
 #: Operations that move exactly what they were given, even partitions that the options exclude.
 _GIVEN = (Operation.APPLY.value, Operation.ROLLBACK.value)
 #: Reasons for a partition to stay unchanged, by the words that a proof uses for them.
@@ -113,7 +113,7 @@ def hold_reasons(name: TopicPartition, context: CheckContext) -> list[str]:
     """
     part, options = context.partitions[name], context.options
     selected = not options.get("include") or _matches(name.topic, options["include"])
-    internal = name.topic in _INTERNAL and options.get("internal_topics") is False
+    internal = name.topic in INTERNAL_TOPICS and options.get("internal_topics") is False
     holds = {
         "in_flight": part.moving,
         "pinned": str(name) in context.pinned,

@@ -50,10 +50,6 @@ class Folder:
         except (ImportError, ValueError) as error:
             raise PlanError(f"The {what} address {uri} cannot be opened: {error}.") from error
 
-    def exists(self, name: str) -> bool:
-        """Return True if the folder contains `name`."""
-        return bool(self._fs.exists(self._at(name)))
-
     def read_json(self, name: str) -> dict[str, Any]:
         """Return a JSON object. Raises PlanError when the file is missing or holds anything else."""
         try:

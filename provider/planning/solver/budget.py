@@ -9,6 +9,7 @@ is taken is a step of a plan with the fewest moves, so budgets add up: a cluster
 from __future__ import annotations
 
 import heapq
+from dataclasses import replace
 
 import numpy as np
 
@@ -33,8 +34,8 @@ def within_budget(candidate: CandidatePlan, problem: Problem) -> CandidatePlan:
     note = f"The budget leaves {left} replicas to be moved by later plans; nothing could have left fewer moves to do."
     mine = taken[candidate.row]
     row, broker = merged(rows, ~taken[rows.row], candidate.row[mine], candidate.broker[mine])
-    notes = (*candidate.notes, note)
-    return CandidatePlan(rows, candidate.disposition, row, broker, max(candidate.bound - left, 0), notes)
+    bound, notes = max(candidate.bound - left, 0), (*candidate.notes, note)
+    return replace(candidate, row=row, broker=broker, bound=bound, notes=notes)
 
 
 def _urgent(problem: Problem) -> Bools:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -115,7 +115,7 @@ def apply_reassignment(problem: Problem) -> CandidatePlan:
     new = merged(rows, (disposition != Disposition.PLANNED)[rows.row], np.array(row, int), np.array(broker, int))
     candidate = CandidatePlan(rows, disposition, *new, bound=0)
     # No plan reaches exactly these assignments with fewer moves than they differ by.
-    return CandidatePlan(rows, disposition, *new, bound=int(candidate.added.sum()))
+    return replace(candidate, bound=int(candidate.added.sum()))
 
 
 def _rows_of(rows: PartitionTable, given: dict[TopicPartition, Assignment]) -> Ints:

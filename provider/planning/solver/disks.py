@@ -10,6 +10,7 @@ of replicas.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -33,7 +34,7 @@ def balance_disks(problem: Problem) -> CandidatePlan:
         f"Even disks need at least {int(bound)} bytes moved; lower_bound counts only what must move anyway.",
         *work.shortcomings(),
     )
-    return CandidatePlan(problem.rows, disposition, first.row, work.broker, first.bound, notes)
+    return replace(first, disposition=disposition, broker=work.broker, notes=notes)
 
 
 def _movable(problem: Problem, first: CandidatePlan) -> Bools:

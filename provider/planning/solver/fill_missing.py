@@ -32,7 +32,7 @@ from kafka_steward.assignment import Operation
 from kafka_steward.errors import PlanError
 from kafka_steward.planning.files.options import EVEN
 from kafka_steward.planning.solver.candidate import CandidatePlan
-from kafka_steward.planning.solver.fair_shares import fair_bounds, water_fill
+from kafka_steward.planning.solver.fair_shares import fair_bounds, groups_of, water_fill
 from kafka_steward.planning.solver.flow import UNLIMITED, PlacementNetwork, deal_in_turns
 from kafka_steward.planning.solver.leaders import choose_leaders
 from kafka_steward.planning.solver.problem import (
@@ -138,9 +138,8 @@ class _MissingReplicas:
     def group(self) -> Ints:
         """Each broker's group: its rack, its own, or the common one of all brokers without a rack constraint."""
         brokers = self.problem.brokers
-        rackless = brokers.rack < 0
-        own = np.cumsum(rackless) - 1 if brokers.own_rack else np.zeros(len(rackless), np.int64)
-        return np.where(rackless, int(brokers.rack.max(initial=-1)) + 1 + own, brokers.rack)
+        own_rack = (brokers.rack < 0) & brokers.own_rack
+        return groups_of(brokers) + np.where(own_rack, np.cumsum(own_rack) - 1, 0)
 
     @cached_property
     def holds(self) -> Bools:

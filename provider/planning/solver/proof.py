@@ -23,6 +23,11 @@ from kafka_steward.planning.solver.problem import Brokers, Disposition, Ints, Pa
 
 #: Reasons that mean "not now" rather than "impossible".
 _PINNED = ("in_flight", "pinned", "excluded")
+#: The counts that a proof has as they are.
+_COUNTED = (
+    *("partitions", "partitions_moved", "replicas_moved", "bytes_moved"),
+    *("lower_bound", "leader_changes", "leader_changes_forced"),
+)
 #: Number of topics to name, of those that are spread worst.
 _NAMED = 5
 
@@ -219,15 +224,9 @@ def proof_of(measures: Measures, brokers: Brokers, operation: Operation, options
     return {
         "operation": operation.value,
         "options": options.to_json(operation),
-        "partitions": counts["partitions"],
-        "partitions_moved": counts["partitions_moved"],
-        "replicas_moved": counts["replicas_moved"],
-        "bytes_moved": counts["bytes_moved"],
-        "lower_bound": counts["lower_bound"],
+        **{name: counts[name] for name in _COUNTED},
         "gap": gap,
         "gap_reason": _gap_reason(gap, options),
-        "leader_changes": counts["leader_changes"],
-        "leader_changes_forced": counts["leader_changes_forced"],
         "leader_changes_bound": _leader_bound(measures, brokers, operation),
         "rack_violations": {"before": counts["rack_violations_before"], "after": counts["rack_violations_after"]},
         "brokers_failed": _ids(brokers, "failed"),

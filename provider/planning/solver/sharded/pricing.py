@@ -10,7 +10,7 @@ all arcs would be cheaper elsewhere, so that the flow is the cheapest.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -182,7 +182,7 @@ class _RackProblem:
         rows = opened.any(axis=1) | self.contended
         found = self._network(rows, opened, closed.sum(axis=1), bounds).solve()
         found.extra[:, self.columns] += closed
-        return found.with_added_cost(int(self.cost[closed].sum()))
+        return replace(found, cost=found.cost + int(self.cost[closed].sum()))
 
     def _network(self, rows: Bools, opened: Bools, taken: Ints, bounds: tuple[Ints, Ints]) -> QuotaFlow:
         racks, brokers = self.problem.summary.most.shape[1], len(self.problem.group)

@@ -14,7 +14,7 @@ contended cells.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -89,10 +89,6 @@ class QuotaSolution:
     prices: Ints
     full_prices: Ints
     worth: Ints
-
-    def with_added_cost(self, by: int) -> QuotaSolution:
-        """Return the same result with `by` added to the cost."""
-        return replace(self, cost=self.cost + by)
 
 
 class QuotaFlow:
