@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder
-from kafka_steward.planning.solver.leaders import failover_order_exchange, failover_order_flow
+from kafka_steward.planning.solver.leaders import failover_order
 from tests.builders import cluster, planned
 
 Rows = list[list[int]]
@@ -27,8 +27,8 @@ def rows_of(seed: int, count: int) -> Rows:
 def reordered(way: str, rows: Rows) -> Rows:
     """The rows as the flow of one shard, or the exchanges of one of several, put them in order."""
     row = np.repeat(np.arange(len(rows)), [len(one) for one in rows])
-    follow = {"flow": failover_order_flow, "exchanges": failover_order_exchange}[way]
-    broker = follow(row, np.array([one for replicas in rows for one in replicas]), BROKERS)
+    flat = np.array([one for replicas in rows for one in replicas])
+    broker = failover_order(row, flat, BROKERS, exact={"flow": True, "exchanges": False}[way])
     return [broker[row == number].tolist() for number in range(len(rows))]
 
 

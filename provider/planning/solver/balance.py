@@ -35,7 +35,7 @@ from kafka_steward.planning.solver.leaders import (
     LeaderBounds,
     Replicas,
     balanced_leaders,
-    failover_order_flow,
+    failover_order,
     leader_bounds,
 )
 from kafka_steward.planning.solver.problem import (
@@ -100,8 +100,6 @@ class Placement:
 
 #: A choice of leaders: each row's leader, and the name of the bounds that could be met.
 ChooseLeaders = Callable[[Ints, Replicas, list[LeaderBounds]], tuple[Ints, str]]
-#: The replicas' brokers in failover order, from rows, brokers and the number of brokers.
-OrderFailover = Callable[[Ints, Ints, int], Ints]
 
 
 def balance_replicas(problem: Problem) -> CandidatePlan:
@@ -110,13 +108,16 @@ def balance_replicas(problem: Problem) -> CandidatePlan:
     if len(setup.planned) == 0:
         return unchanged(problem.rows, setup.disposition)
     placed = min_cost_placement(setup.to_place, setup.bounds)
-    return balanced_candidate(problem, setup, placed, balanced_leaders, failover_order_flow)
+    return balanced_candidate(problem, setup, placed, balanced_leaders, exact=True)
 
 
 def balanced_candidate(
-    problem: Problem, setup: BalanceSetup, placed: Placement, choose: ChooseLeaders, order_failover: OrderFailover
+    problem: Problem, setup: BalanceSetup, placed: Placement, choose: ChooseLeaders, *, exact: bool
 ) -> CandidatePlan:
-    """Return the placement as new assignments: the leader comes first, then the other replicas in failover order."""
+    """Return the placement as new assignments: the leader comes first, then the other replicas in failover order.
+
+    `exact` is that of the order.
+    """
     rows, brokers, to_place = problem.rows, len(problem.brokers), setup.to_place
     place = np.full(len(placed.row), brokers)
     old, new = (each.row * brokers + each.broker for each in (to_place, placed))
@@ -129,7 +130,7 @@ def balanced_candidate(
     leader, evenness = choose(to_place.topic, replicas, choices)
     place[placed.broker == leader[placed.row]] = -1
     broker = placed.broker[np.lexsort((placed.broker, place, placed.row))]
-    broker = order_failover(placed.row, broker, brokers)
+    broker = failover_order(placed.row, broker, brokers, exact=exact)
     notes = []
     if not placed.within:
         notes.append("Not every floor and ceiling can be met at once with these brokers; the plan comes nearest.")

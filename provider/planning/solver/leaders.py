@@ -129,26 +129,14 @@ def _leaders_within(topic: Ints, replicas: Replicas, bounds: LeaderBounds) -> In
         return None
 
 
-def failover_order_flow(row: Ints, broker: Ints, brokers: int) -> Ints:
+def failover_order(row: Ints, broker: Ints, brokers: int, *, exact: bool) -> Ints:
     """Return the replicas' brokers with those after the first reordered, so that failover is as even as possible.
 
     Replicas are in order within ascending rows. Position by position, the next replica is chosen so that the pairs of
-    neighbours are as even as possible (least sum of squares). Among such choices, the one with the fewest changes is
-    taken.
+    neighbours are as even as possible (least sum of squares). If `exact`, a flow finds the choice with the fewest
+    changes. For one shard among several, exchanges do: the least sum of squares of one shard is not that of the
+    cluster, and they come as near to that in a fraction of the time, and leave in place what is already even.
     """
-    return _failover_order(row, broker, brokers, exact=True)
-
-
-def failover_order_exchange(row: Ints, broker: Ints, brokers: int) -> Ints:
-    """Return the same order, made even by exchanges: for one shard among several.
-
-    The flow finds the least sum of squares of one shard, which is not that of the cluster. Exchanges come as near to
-    that in a fraction of the time, and leave in place what is already even.
-    """
-    return _failover_order(row, broker, brokers, exact=False)
-
-
-def _failover_order(row: Ints, broker: Ints, brokers: int, *, exact: bool) -> Ints:
     broker = broker.copy()
     degree = np.bincount(row)
     start = np.cumsum(degree) - degree

@@ -75,7 +75,7 @@ def into_shards(partitions: DataFrame, boundaries: Sequence[str]) -> DataFrame:
 
 def cut_into_packs(rows: DataFrame, boundaries: Sequence[str]) -> DataFrame:
     """Return rows that have a topic as packs with the number of their shard."""
-    return rows.mapInArrow(_Cut(boundaries), spark_schema(_SHARDED))
+    return rows.mapInArrow(partial(_cut, list(boundaries)), spark_schema(_SHARDED))
 
 
 def gather_shards(packs: DataFrame, shards: int) -> DataFrame:
@@ -87,48 +87,39 @@ def gather_shards(packs: DataFrame, shards: int) -> DataFrame:
     return packs.repartition(shards, f.col("shard"))
 
 
-class _Cut:
-    """Split the partitions of a task into packs per shard, given the first topic of each shard but the first."""
+def _cut(boundaries: Sequence[str], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a task as packs per shard, given the first topic of each shard but the first."""
+    for batch in batches:
+        number = _shard_of(boundaries, batch.column("topic"))
+        for one in np.unique(number).tolist():
+            rows = pa.Table.from_batches([batch.filter(pa.array(number == one))])
+            packs = list(_packed(rows))
+            yield _batch({"shard": [one] * len(packs), "pack": packs}, _SHARDED)
 
-    def __init__(self, boundaries: Sequence[str]) -> None:
-        self._boundaries = list(boundaries)
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            number = self._shard_of(batch.column("topic"))
-            for one in np.unique(number).tolist():
-                rows = pa.Table.from_batches([batch.filter(pa.array(number == one))])
-                packs = list(_packed(rows))
-                yield _batch({"shard": [one] * len(packs), "pack": packs}, _SHARDED)
-
-    def _shard_of(self, topics: pa.Array) -> Ints:
-        encoded = topics.dictionary_encode()
-        # Python compares strings by code points, which is also Arrow's sort order.
-        firsts = np.array(["", *self._boundaries], dtype=object)
-        shards = np.searchsorted(firsts, np.array(encoded.dictionary.to_pylist(), dtype=object), "right") - 1
-        return np.asarray(shards[encoded.indices.to_numpy()], np.int64)
+def _shard_of(boundaries: Sequence[str], topics: pa.Array) -> Ints:
+    encoded = topics.dictionary_encode()
+    # Python compares strings by code points, which is also Arrow's sort order.
+    firsts = np.array(["", *boundaries], dtype=object)
+    shards = np.searchsorted(firsts, np.array(encoded.dictionary.to_pylist(), dtype=object), "right") - 1
+    return np.asarray(shards[encoded.indices.to_numpy()], np.int64)
 
 
 def per_shard(packs: DataFrame, kernel: Kernel, schema: pa.Schema) -> DataFrame:
     """Run `kernel` on each shard, whichever task it is in. The resulting rows have the given `schema`."""
-    return packs.mapInArrow(_PerShard(kernel, schema), spark_schema(schema))
+    return packs.mapInArrow(partial(_run_per_shard, kernel, schema), spark_schema(schema))
 
 
-class _PerShard:
+def _run_per_shard(kernel: Kernel, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Gather a task's packs, and pass each shard to the kernel in order of topic and partition."""
-
-    def __init__(self, kernel: Kernel, schema: pa.Schema) -> None:
-        self._kernel, self._schema = kernel, schema
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        gathered = list(batches)
-        if not gathered:
-            return
-        table = pa.Table.from_batches(gathered)
-        for number in sorted(table.column("shard").unique().to_pylist()):
-            rows = unpacked(table.filter(pc.equal(table.column("shard"), number)).column("pack"))
-            rows = rows.sort_by([("topic", "ascending"), ("partition", "ascending")])
-            yield from self._kernel(number, rows).select(self._schema.names).to_batches()
+    gathered = list(batches)
+    if not gathered:
+        return
+    table = pa.Table.from_batches(gathered)
+    for number in sorted(table.column("shard").unique().to_pylist()):
+        rows = unpacked(table.filter(pc.equal(table.column("shard"), number)).column("pack"))
+        rows = rows.sort_by([("topic", "ascending"), ("partition", "ascending")])
+        yield from kernel(number, rows).select(schema.names).to_batches()
 
 
 def planned(packs: DataFrame, kernel: Kernel) -> DataFrame:

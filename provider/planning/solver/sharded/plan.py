@@ -14,7 +14,7 @@ from kafka_steward.planning.solver.balance import BalanceSetup, Placement, balan
 from kafka_steward.planning.solver.candidate import CandidatePlan, unchanged
 from kafka_steward.planning.solver.fair_shares import broker_bounds, groups_of
 from kafka_steward.planning.solver.flow import Infeasible
-from kafka_steward.planning.solver.leaders import balanced_leaders, failover_order_exchange, failover_order_flow
+from kafka_steward.planning.solver.leaders import balanced_leaders
 from kafka_steward.planning.solver.problem import Brokers, Problem, sum_by
 from kafka_steward.planning.solver.proof import Measures
 from kafka_steward.planning.solver.sharded.leaders import leader_quotas, leaders_for_targets
@@ -95,6 +95,6 @@ def balance_shard(problem: Problem, quota: ShardQuota) -> CandidatePlan:
     row, broker = place_within_quota(setup.to_place, setup.bounds.rack, quota.replicas(setup.bounds.cell[0]))
     placed = Placement(row, broker, 0, within=True)
     if quota.leaders is None:
-        return balanced_candidate(problem, setup, placed, balanced_leaders, failover_order_flow)
+        return balanced_candidate(problem, setup, placed, balanced_leaders, exact=True)
     choose = partial(leaders_for_targets, targets=quota.leaders)
-    return balanced_candidate(problem, setup, placed, choose, failover_order_exchange)
+    return balanced_candidate(problem, setup, placed, choose, exact=False)
