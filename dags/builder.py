@@ -15,8 +15,9 @@ from kafka_steward.errors import SettingError
 from kafka_steward.operators.approve import ApprovePlanOperator
 from kafka_steward.operators.leaders import ElectLeadersOperator
 from kafka_steward.operators.notify import Notifiers, as_notifiers
-from kafka_steward.operators.outcome import ReportPlanOperator, ShowPlanOperator
 from kafka_steward.operators.plan import PlanReassignmentOperator
+from kafka_steward.operators.report import ReportPlanOperator
+from kafka_steward.operators.review import ReviewPlanOperator
 from kafka_steward.operators.submit import SubmitReassignmentOperator
 from kafka_steward.sensors.replication import IsrCatchUpSensor
 from kafka_steward.settings import SETTINGS, Settings
@@ -135,29 +136,29 @@ class Workflow:
         on_done: Notifiers,
         draining_brokers: Any = None,
     ) -> None:
-        """Add the tasks after `plan` of a workflow that asks: show, approve, execute, report.
+        """Add the tasks after `plan` of a workflow that asks: review, approve, execute, report.
 
-        `approval` are arguments of ApprovePlanOperator. The report runs whenever the plan was shown: it also reports
+        `approval` are arguments of ApprovePlanOperator. The report runs whenever the plan was reviewed: it also reports
         skipped tasks.
         """
         made = {"plan": XComArg(plan), "snapshot": XComArg(snapshot), **self.shared}
-        show = ShowPlanOperator(task_id="show_plan", only_show=plan.dag.param("dry_run"), **made)
+        review = ReviewPlanOperator(task_id="show_plan", plan_only=plan.dag.param("dry_run"), **made)
         approve = ApprovePlanOperator(task_id="approve", **approval, **made)
         submit, elect = self.execute(snapshot, plan, require_approval=True)
         report = ReportPlanOperator(
             task_id="report",
             plan=XComArg(plan),
-            shown=show.output,
-            answer=approve.output,
             submitted=submit.output,
-            draining_brokers=draining_brokers,
+            review=review.output,
+            answer=approve.output,
+            brokers=draining_brokers,
             on_done=on_done,
             trigger_rule=TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS,
             **self.shared,
         )
-        plan >> show >> approve >> submit
+        plan >> review >> approve >> submit
         elect >> report
-        show >> report
+        review >> report
 
 
 def asset_of(conn_id: str, event: str, settings: Mapping[str, Any] | None) -> Asset:

@@ -12,7 +12,8 @@ from kafka_steward.dags.builder import DEFAULT_CONN_ID, Workflow, asset_of
 from kafka_steward.dags.params import fill_params
 from kafka_steward.operators.conf import refuse_unknown_keys
 from kafka_steward.operators.notify import Notifiers
-from kafka_steward.operators.owed import FindOwedOperator, ReportFillOperator
+from kafka_steward.operators.owed import FindOwedOperator
+from kafka_steward.operators.report import ReportPlanOperator
 from kafka_steward.operators.snapshot import SnapshotClusterOperator
 
 __all__ = ["broker_joined", "fill"]
@@ -72,8 +73,8 @@ def fill(
         snapshot = SnapshotClusterOperator(task_id="snapshot", pending_replicas=True, **shared)
         plan = workflow.plan(snapshot, operation="fill")
         submit, elect = workflow.execute(snapshot, plan)
-        report = ReportFillOperator(
-            task_id="report", plan=plan.output, submitted=submit.output, on_filled=on_filled, **shared
+        report = ReportPlanOperator(
+            task_id="report", verify="fill", plan=plan.output, submitted=submit.output, on_done=on_filled, **shared
         )
         found >> snapshot >> plan
         elect >> report

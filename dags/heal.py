@@ -14,7 +14,8 @@ from kafka_steward.errors import SettingError
 from kafka_steward.operators.conf import refuse_unknown_keys
 from kafka_steward.operators.failures import FindFailuresOperator
 from kafka_steward.operators.notify import Notifiers
-from kafka_steward.operators.report import ReportHealOperator, TellPlanOperator
+from kafka_steward.operators.report import ReportPlanOperator
+from kafka_steward.operators.review import ReviewPlanOperator
 from kafka_steward.operators.snapshot import SnapshotClusterOperator
 
 __all__ = ["broker_failed", "heal"]
@@ -90,19 +91,20 @@ def heal(
         failed = XComArg(found, "brokers")
         snapshot = SnapshotClusterOperator(task_id="snapshot", failed_brokers=failed, **shared)
         plan = workflow.plan(snapshot)
-        tell = TellPlanOperator(
+        review = ReviewPlanOperator(
             task_id="tell_plan", plan=plan.output, mode=dag.param("mode"), on_not_healable=on_not_healable, **shared
         )
         submit, elect = workflow.execute(snapshot, plan)
-        report = ReportHealOperator(
+        report = ReportPlanOperator(
             task_id="report",
+            verify="heal",
             brokers=failed,
             plan=plan.output,
             submitted=submit.output,
-            on_healed=on_healed,
+            on_done=on_healed,
             on_not_healable=on_not_healable,
             **shared,
         )
-        found >> snapshot >> plan >> tell >> submit
+        found >> snapshot >> plan >> review >> submit
         elect >> report
     return dag

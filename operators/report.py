@@ -1,147 +1,227 @@
-"""The review of a heal's plan, and the report after the heal."""
+"""Report of what a plan did, at the end of a workflow."""
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk.exceptions import DownstreamTasksSkipped
+from airflow.sdk.exceptions import AirflowException
 
+from kafka_steward.errors import SettingError
 from kafka_steward.escaping import printable
 from kafka_steward.operators.base import StewardOperator
+from kafka_steward.operators.deprecated import former_names
 from kafka_steward.operators.notify import Notifiers, as_notifiers, notify
+from kafka_steward.operators.owed import reconcile
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from kafka_steward.cluster.state import Snapshot
+    from kafka_steward.execution.replication_status import DrainStatus
     from kafka_steward.hooks.steward import ClusterSession
+    from kafka_steward.journal.records import PlanRecord
 
-__all__ = ["ReportHealOperator", "TellPlanOperator"]
+__all__ = ["ReportPlanOperator"]
+
+if not TYPE_CHECKING:
+    __getattr__ = former_names(__name__)
+
+#: The most partitions not moved that a report lists; the rest is only counted.
+_LISTED = 50
+#: Kafka deletes removed replicas asynchronously: seconds to wait for that, and seconds between two polls.
+_DELETED_WITHIN_S, _POLL_S = 120.0, 2.0
 
 
-class TellPlanOperator(StewardOperator):
-    """Logs a plan's moves and the partitions it cannot heal; with `mode="report"`, all downstream tasks are skipped.
+@dataclass(frozen=True)
+class _Ended:
+    """The journal's facts about the plan: its record, the effect of a cancel, and the audit rows by action."""
 
-    >>> TellPlanOperator(task_id="tell_plan", plan={"digest": "3f2a", "unplaced": 0}, mode="report")
-    <Task(TellPlanOperator): tell_plan>
+    record: PlanRecord | None
+    cancelled: str
+    audit: Mapping[str, int]
+
+    @property
+    def audit_sentence(self) -> str:
+        return ", ".join(f"{count} {action}" for action, count in sorted(self.audit.items()))
+
+
+class ReportPlanOperator(StewardOperator):
+    """Verifies what a plan did, reports it, and notifies `on_done`.
+
+    `plan` and `submitted` are the results of those tasks. All reports hold `sentence`, `partitions`, `replicas_moved`
+    and `lower_bound`; after a cancel, `sentence` states its effect on the plan. `verify` selects the verification:
+
+    `outcome` (event `done`) accounts for each planned partition. `review` and `answer` are the results of the tasks
+    that review the plan and request approval; those of skipped tasks may be missing. `brokers` were drained: they must
+    be empty, on disk too, unless the plan left replicas on them, which the report then states. Adds `status`,
+    `not_done`, `not_done_count`, `empty`, `audit`.
+
+    `heal` (event `healed`) verifies that the cluster is fully replicated; if it is not, or after a cancel, the event is
+    `not_healable`, and `on_not_healable` is notified instead. `brokers` were healed. Adds `cluster_id`, `brokers`,
+    `under_replicated`, `left`, `audit`, `cancelled`.
+
+    `fill` (event `filled`) reconciles the pending replicas (KIP-409). Adds `settled` and `dropped`, which count
+    partitions, and `owed`, which counts replicas that are still pending.
+
+    >>> ReportPlanOperator(task_id="report", verify="heal", brokers=[3], plan={"digest": "3f2a"}, submitted={"left": 0})
+    <Task(ReportPlanOperator): report>
     """
 
-    template_fields: Sequence[str] = (*StewardOperator.template_fields, "plan", "mode")
+    template_fields: Sequence[str] = (
+        *StewardOperator.template_fields,
+        "plan",
+        "submitted",
+        "review",
+        "answer",
+        "brokers",
+    )
 
     def __init__(
         self,
         *,
         plan: Mapping[str, Any] | Any,
-        mode: str | Any = "heal",
+        submitted: Mapping[str, Any] | Any | None = None,
+        verify: str = "outcome",
+        review: Mapping[str, Any] | Any | None = None,
+        answer: Mapping[str, Any] | Any | None = None,
+        brokers: Collection[int] | Any | None = (),
+        on_done: Notifiers = None,
         on_not_healable: Notifiers = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        if verify not in ("outcome", "heal", "fill"):
+            raise SettingError(f"verify is {verify!r}; it takes outcome, heal or fill.")
         self.plan = plan
-        self.mode = mode
+        self.submitted: Any = submitted
+        self.verify = verify
+        self.review = review
+        self.answer = answer
+        self.brokers: Any = brokers
+        self.on_done = as_notifiers(on_done)
         self.on_not_healable = as_notifiers(on_not_healable)
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Log the plan; skip the downstream tasks if only a report was requested."""
-        facts = {**self.plan, "sentence": _plan_sentence(self.plan)}
-        self.log.info("%s", printable(facts["sentence"]))
-        if self.mode == "report":
-            # Otherwise the final report covers it: one notification for each run.
-            if self.plan["unplaced"]:
-                notify(self.on_not_healable, context, "not_healable", facts)
-            self.log.info("mode is report: nothing is submitted. The plan is at %s.", printable(self.plan["uri"]))
-            context["ti"].xcom_push("return_value", facts)
-            raise DownstreamTasksSkipped(tasks=sorted(self.get_flat_relative_ids(upstream=False)))
-        return facts
-
-
-class ReportHealOperator(StewardOperator):
-    """Checks the cluster after a heal and reports whether it is fully replicated, or what remains and why.
-
-    `brokers` are the ids that were healed; `plan` and `submitted` are the results of those tasks. Returns `{"sentence",
-    "brokers", "partitions", "replicas_moved", "lower_bound", "under_replicated", "left", "audit", "cancelled"}`; after
-    a cancel, `sentence` states its effect on the plan.
-
-    >>> ReportHealOperator(task_id="report", brokers=[3], plan={"digest": "3f2a"}, submitted={"left": 0})
-    <Task(ReportHealOperator): report>
-    """
-
-    template_fields: Sequence[str] = (*StewardOperator.template_fields, "brokers", "plan", "submitted")
-
-    def __init__(
-        self,
-        *,
-        brokers: Collection[int] | Any,
-        plan: Mapping[str, Any] | Any,
-        submitted: Mapping[str, Any] | Any,
-        on_healed: Notifiers = None,
-        on_not_healable: Notifiers = None,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(**kwargs)
-        self.brokers = brokers
-        self.plan = plan
-        self.submitted = submitted
-        self.on_healed = as_notifiers(on_healed)
-        self.on_not_healable = as_notifiers(on_not_healable)
-
-    def execute(self, context: Context) -> dict[str, Any]:
-        """Check the cluster, log the report, and notify."""
+        """Verify, log the report, and notify."""
+        known = {**self.plan, **(self.submitted or {})}
         with self.open(context) as opened:
-            facts = self._facts(opened)
+            ended = _ended(opened, str(known.get("digest")))
+            if self.verify == "outcome":
+                event, found = "done", self._outcome(opened, ended)
+            elif self.verify == "heal":
+                event, found = self._heal(opened, ended)
+            else:
+                event, found = "filled", self._fill(opened, ended, context)
+        numbers = {name: known.get(name, 0) for name in ("partitions", "replicas_moved", "lower_bound")}
+        facts = {**numbers, **found}
         self.log.info("%s", printable(facts["sentence"]))
-        self.log.info("Audit trail of plan %s: %s", self.plan["digest"][:12], printable(str(facts["audit"])))
-        healed = facts["under_replicated"] == 0 and facts["left"] == 0 and not facts["cancelled"]
-        notifiers, event = (self.on_healed, "healed") if healed else (self.on_not_healable, "not_healable")
-        notify(notifiers, context, event, facts)
+        for name, why in facts.get("not_done", ()):
+            self.log.warning("%s was not moved: %s", printable(name), printable(why))
+        if ended.audit:
+            self.log.info("Audit trail of the plan: %s", printable(ended.audit_sentence))
+        notify(self.on_not_healable if event == "not_healable" else self.on_done, context, event, facts)
         return facts
 
-    def _facts(self, opened: ClusterSession) -> dict[str, Any]:
-        from kafka_steward.execution.rollback import cancel_outcome
+    def _outcome(self, opened: ClusterSession, ended: _Ended) -> dict[str, Any]:
+        from kafka_steward.execution.plan_report import outcome_of
 
+        left: list[tuple[str, str]] = []
+        if not self.submitted:
+            status, sentence = self._not_submitted()
+        else:
+            digest, status = self.submitted["digest"], str(self.submitted["status"])
+            outcome = outcome_of(opened.journal.plans.rows(digest))
+            left = list(outcome.not_done)
+            sentence = f"{ended.cancelled or f'Plan {digest[:12]}, {status}:'} {outcome.sentence}"
+            if ended.cancelled and ended.record is not None and ended.record.status.value == "rolled_back":
+                sentence = ended.cancelled
+            if self.plan.get("unplaced"):
+                sentence += f" {self.plan['unplaced']} partitions could not be placed; proof.json at "
+                sentence += f"{self.plan['uri']} says why."
+        drained = self._drained(opened, complete=status == "completed" and not left)
+        return {
+            "sentence": sentence if drained is None else f"{sentence} {drained.sentence}",
+            "status": status,
+            "not_done": [list(one) for one in left[:_LISTED]],
+            "not_done_count": len(left),
+            "empty": None if drained is None else drained.empty,
+            "audit": sum(ended.audit.values()),
+        }
+
+    def _not_submitted(self) -> tuple[str, str]:
+        review, answer = self.review or {}, self.answer or {}
+        if review.get("stop"):
+            return str(review["stop"]), str(review["sentence"])
+        by = f"by {answer['person']}" if answer.get("person") else "as nobody answered"
+        why = f" ({answer['reason']})" if answer.get("person") and answer.get("reason") else ""
+        return "rejected", f"The plan {self.plan['digest'][:12]} was rejected {by}{why}; nothing was submitted."
+
+    def _drained(self, opened: ClusterSession, *, complete: bool) -> DrainStatus | None:
+        """Return the drain status of the drained brokers; wait while Kafka still has logs to delete.
+
+        Raises AirflowException when logs remain after `_DELETED_WITHIN_S` seconds.
+        """
+        from kafka_steward.execution.replication_status import drain_status
+
+        brokers = sorted(int(broker) for broker in self.brokers or ())
+        if not brokers:
+            return None
+        until_s = time.monotonic() + _DELETED_WITHIN_S
+        while True:
+            found = drain_status(opened.cluster.snapshot(), opened.cluster.log_dirs(brokers), brokers)
+            if found.empty or found.assigned or not complete:
+                return found
+            if time.monotonic() > until_s:
+                raise AirflowException(printable(found.sentence))
+            time.sleep(_POLL_S)
+
+    def _heal(self, opened: ClusterSession, ended: _Ended) -> tuple[str, dict[str, Any]]:
         snapshot = opened.cluster.snapshot()
         behind = sum(partition.under_replicated for partition in snapshot.partitions.values())
-        rows = opened.journal.audit.rows(plan=self.plan["digest"])
-        actions = Counter(row.entry.action.value for row in rows)
-        facts = {
+        left = self.submitted["left"]
+        brokers = ", ".join(str(broker) for broker in sorted(self.brokers))
+        message = f"Healed broker {brokers}: {self.plan['replicas_moved']} replicas of "
+        message += f"{self.submitted['partitions']} partitions moved."
+        if ended.cancelled:
+            message = f"Not all of broker {brokers} was healed. {ended.cancelled}"
+        healed = not (behind or left or ended.cancelled)
+        if healed:
+            message += " Every partition of the cluster is whole."
+        else:
+            dead = ", ".join(str(broker) for broker in sorted(snapshot.hosting - snapshot.live)) or "none"
+            message += f" {behind} partitions are still under-replicated, {left} that this plan left. "
+            message += f"Dead brokers: {dead}."
+        return "healed" if healed else "not_healable", {
+            "sentence": message,
             "cluster_id": snapshot.cluster_id,
             "brokers": sorted(self.brokers),
-            "partitions": self.submitted["partitions"],
-            "replicas_moved": self.plan["replicas_moved"],
-            "lower_bound": self.plan["lower_bound"],
             "under_replicated": behind,
-            "left": self.submitted["left"],
-            "audit": ", ".join(f"{count} {action}" for action, count in sorted(actions.items())),
+            "left": left,
+            "audit": ended.audit_sentence,
+            "cancelled": bool(ended.cancelled),
         }
-        record = opened.journal.plans.get(self.plan["digest"])
-        became = "" if record is None else cancel_outcome(opened.journal, record)
-        return {**facts, "sentence": _heal_sentence(facts, _dead(snapshot), became), "cancelled": bool(became)}
+
+    def _fill(self, opened: ClusterSession, ended: _Ended, context: Context) -> dict[str, Any]:
+        _, pending, missing = reconcile(self, opened, context)
+        states = Counter(each.state.value for each in pending)
+        still = (
+            f"{missing} replicas are still owed, and are added when brokers join." if missing else "No replica is owed."
+        )
+        moved, partitions = self.plan.get("replicas_moved", 0), self.submitted.get("partitions", 0)
+        return {
+            "sentence": f"{ended.cancelled or f'Filled {moved} replicas of {partitions} partitions.'} {still}",
+            "settled": states["settled"],
+            "dropped": states["dropped"],
+            "owed": missing,
+        }
 
 
-def _plan_sentence(plan: Mapping[str, Any]) -> str:
-    message = (
-        f"The plan {plan['digest'][:12]} moves {plan['replicas_moved']} replicas of {plan['partitions']} partitions"
-    )
-    message += f"; no plan can move fewer than {plan['lower_bound']}."
-    if plan["unplaced"]:
-        message += f" {plan['unplaced']} partitions cannot be healed whole; proof.json says why."
-    return message
+def _ended(opened: ClusterSession, digest: str) -> _Ended:
+    from kafka_steward.execution.rollback import cancel_outcome
 
-
-def _heal_sentence(facts: Mapping[str, Any], dead: Collection[int], became: str) -> str:
-    brokers = ", ".join(str(broker) for broker in facts["brokers"])
-    message = f"Healed broker {brokers}: {facts['replicas_moved']} replicas of {facts['partitions']} partitions moved."
-    if became:
-        message = f"Not all of broker {brokers} was healed. {became}"
-    elif not facts["under_replicated"] and not facts["left"]:
-        return f"{message} Every partition of the cluster is whole."
-    message += (
-        f" {facts['under_replicated']} partitions are still under-replicated, {facts['left']} that this plan left."
-    )
-    return f"{message} Dead brokers: {', '.join(str(broker) for broker in sorted(dead)) or 'none'}."
-
-
-def _dead(snapshot: Snapshot) -> frozenset[int]:
-    return snapshot.hosting - snapshot.live
+    record = opened.journal.plans.get(digest)
+    cancelled = "" if record is None else cancel_outcome(opened.journal, record)
+    return _Ended(record, cancelled, Counter(row.entry.action.value for row in opened.journal.audit.rows(plan=digest)))

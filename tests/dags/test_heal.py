@@ -17,7 +17,8 @@ from airflow.serialization.serialized_objects import DagSerialization
 from kafka_steward.dags import broker_failed, heal
 from kafka_steward.errors import SettingError
 from kafka_steward.operators.failures import FindFailuresOperator
-from kafka_steward.operators.report import ReportHealOperator, TellPlanOperator
+from kafka_steward.operators.report import ReportPlanOperator
+from kafka_steward.operators.review import ReviewPlanOperator
 from kafka_steward.operators.submit import SubmitReassignmentOperator
 from tests.dags.tasks import task_of
 
@@ -140,8 +141,8 @@ def test_notifiers_reach_their_tasks() -> None:
     find = task_of(dag, "find_failures", FindFailuresOperator)
     assert find.on_failure_detected == [told["on_failure_detected"]]
     assert find.on_not_healable == [told["on_not_healable"]]
-    assert task_of(dag, "tell_plan", TellPlanOperator).on_not_healable == [told["on_not_healable"]]
-    assert task_of(dag, "report", ReportHealOperator).on_healed == [told["on_healed"]]
+    assert task_of(dag, "tell_plan", ReviewPlanOperator).on_not_healable == [told["on_not_healable"]]
+    assert task_of(dag, "report", ReportPlanOperator).on_done == [told["on_healed"]]
     assert dag.on_failure_callback == [told["on_failed"]]
     DagSerialization.to_dict(dag)
 

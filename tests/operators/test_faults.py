@@ -20,7 +20,7 @@ from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.journal.store import Journal
 from kafka_steward.operators.failures import FindFailuresOperator
 from kafka_steward.operators.leaders import ElectLeadersOperator
-from kafka_steward.operators.report import ReportHealOperator
+from kafka_steward.operators.report import ReportPlanOperator
 from kafka_steward.operators.snapshot import SnapshotClusterOperator
 from kafka_steward.operators.submit import SubmitReassignmentOperator
 from kafka_steward.planning.files.formats import plan_table, write_plan
@@ -40,7 +40,7 @@ TASKS: dict[str, Callable[[str], Any]] = {
     "snapshot": lambda conn_id: SnapshotClusterOperator(task_id="t", conn_id=conn_id),
     "submit": lambda conn_id: SubmitReassignmentOperator(task_id="t", conn_id=conn_id, plan="/plan"),
     "elect_leaders": lambda conn_id: ElectLeadersOperator(task_id="t", conn_id=conn_id),
-    "report": lambda conn_id: ReportHealOperator(task_id="t", conn_id=conn_id, brokers=[], plan={}, submitted={}),
+    "report": lambda conn_id: ReportPlanOperator(task_id="t", conn_id=conn_id, plan={}),
 }
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowSkipException, DownstreamTasksSkipped, TaskDeferred
 
 from kafka_steward.assignment import Move, TopicPartition
@@ -17,7 +18,8 @@ from kafka_steward.journal.audit import Action
 from kafka_steward.operators.failures import FindFailuresOperator
 from kafka_steward.operators.leaders import ElectLeadersOperator
 from kafka_steward.operators.plan import PlanReassignmentOperator
-from kafka_steward.operators.report import ReportHealOperator, TellPlanOperator
+from kafka_steward.operators.report import ReportPlanOperator
+from kafka_steward.operators.review import ReviewPlanOperator
 from kafka_steward.operators.snapshot import SnapshotClusterOperator
 from kafka_steward.operators.submit import SubmitReassignmentOperator
 from kafka_steward.planning.files.formats import plan_table, write_plan
@@ -78,14 +80,15 @@ def detected(conn_id: str, broker: int) -> None:
     assert BrokerFailureSensor(task_id="s", conn_id=conn_id).execute(context()) == [broker]
 
 
-def told(conn_id: str, plan: dict[str, Any]) -> None:
-    """A plan is told alike in both modes; a report ends there."""
-    facts = TellPlanOperator(task_id="tell", conn_id=conn_id, plan=plan).execute(context())
+def reviewed(conn_id: str, plan: dict[str, Any]) -> None:
+    """The review logs the same plan in both modes; with `report`, the workflow stops there."""
+    facts = ReviewPlanOperator(task_id="review", conn_id=conn_id, plan=plan, mode="heal").execute(context())
     assert f"moves {plan['replicas_moved']} replicas" in facts["sentence"]
     pushed = context()
+    report_only: dict[str, Any] = {"mode": "report", "dag": DAG("heal", schedule=None)}
     with pytest.raises(DownstreamTasksSkipped):
-        TellPlanOperator(task_id="tell", conn_id=conn_id, plan=plan, mode="report").execute(pushed)
-    assert pushed["ti"].xcoms["return_value"]["sentence"] == facts["sentence"]
+        ReviewPlanOperator(task_id="review", conn_id=conn_id, plan=plan, **report_only).execute(pushed)
+    assert facts["sentence"] in pushed["ti"].xcoms["return_value"]["sentence"]
 
 
 def submitted(conn_id: str, plan: dict[str, Any]) -> dict[str, Any]:
@@ -109,7 +112,7 @@ def test_a_heal_task_by_task(
     detected(conn_id, broker)
     plan = planned(conn_id, [broker])
     assert plan["replicas_moved"] == plan["lower_bound"] > 0
-    told(conn_id, plan)
+    reviewed(conn_id, plan)
     assert opened.journal.plans.get(plan["digest"]) is None
     result = submitted(conn_id, plan)
 
@@ -118,8 +121,14 @@ def test_a_heal_task_by_task(
     elected = ElectLeadersOperator(task_id="elect", conn_id=conn_id, plan=plan["digest"]).execute(context())
     assert elected["refused"] == 0
     healed: list[Any] = []
-    report = ReportHealOperator(
-        task_id="report", conn_id=conn_id, brokers=[broker], plan=plan, submitted=result, on_healed=healed.append
+    report = ReportPlanOperator(
+        task_id="report",
+        conn_id=conn_id,
+        verify="heal",
+        brokers=[broker],
+        plan=plan,
+        submitted=result,
+        on_done=healed.append,
     ).execute(context())
     assert (report["under_replicated"], report["left"]) == (0, 0)
     assert report["sentence"].endswith("Every partition of the cluster is whole.")

@@ -13,7 +13,9 @@ from kafka_steward.execution.pending import PROPAGATION_MS
 from kafka_steward.execution.pending_replicas import count_pending
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action
-from kafka_steward.operators.owed import FindOwedOperator, ReportFillOperator, SnapshotOwedOperator
+from kafka_steward.operators.owed import FindOwedOperator
+from kafka_steward.operators.report import ReportPlanOperator
+from kafka_steward.operators.snapshot import SnapshotClusterOperator
 from kafka_steward.operators.submit import SubmitReassignmentOperator
 from kafka_steward.operators.topics import CreatePartitionsOperator, CreateTopicOperator
 from kafka_steward.planning.files.formats import plan_table, read_snapshot, write_plan
@@ -31,11 +33,14 @@ def find() -> dict[str, Any]:
 
 
 def snapshot() -> dict[str, str]:
-    return SnapshotOwedOperator(task_id="snapshot", conn_id=CONN_ID).execute(context(task_id="snapshot"))
+    operator = SnapshotClusterOperator(task_id="snapshot", conn_id=CONN_ID, pending_replicas=True)
+    return operator.execute(context(task_id="snapshot"))
 
 
 def report(plan: dict[str, Any], submitted: dict[str, Any], **more: Any) -> dict[str, Any]:
-    operator = ReportFillOperator(task_id="report", conn_id=CONN_ID, plan=plan, submitted=submitted, **more)
+    operator = ReportPlanOperator(
+        task_id="report", conn_id=CONN_ID, verify="fill", plan=plan, submitted=submitted, **more
+    )
     return operator.execute(context(task_id="report"))
 
 
@@ -140,7 +145,7 @@ def test_the_report_settles_what_was_filled_and_notifies(make_cluster: MakeClust
     cluster.alter({TopicPartition("orders", number): (1, 2, 3) for number in range(2)})
     cluster.run()
     notified: list[Any] = []
-    facts = report(MADE, {"partitions": 2}, on_filled=notified.append)
+    facts = report(MADE, {"partitions": 2}, on_done=notified.append)
     assert facts == {
         "sentence": "Filled 2 replicas of 2 partitions. No replica is owed.",
         "settled": 2,

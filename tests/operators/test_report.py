@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from airflow.sdk import DAG
 from airflow.sdk.exceptions import DownstreamTasksSkipped
 
 from kafka_steward.assignment import TopicPartition
@@ -14,7 +15,8 @@ from kafka_steward.cluster.state import Broker, Partition, Snapshot
 from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.journal.kip_documents import CancelRequest
 from kafka_steward.journal.records import PlanRecord, PlanStatus
-from kafka_steward.operators.report import ReportHealOperator, TellPlanOperator
+from kafka_steward.operators.report import ReportPlanOperator
+from kafka_steward.operators.review import ReviewPlanOperator
 from tests.airflow_home import context
 
 PLAN = {"uri": "/plan", "digest": "3f2a91c0" * 8, "replicas_moved": 6, "lower_bound": 6, "partitions": 5, "unplaced": 0}
@@ -32,9 +34,14 @@ class People:
         self.sentences.append(told["kafka_steward"]["sentence"])
 
 
+def reviewing(plan: dict[str, Any], **more: Any) -> ReviewPlanOperator:
+    return ReviewPlanOperator(task_id="review", plan=plan, dag=DAG("heal", schedule=None), **more)
+
+
 def told(mode: str, unplaced: int) -> People:
     people = People()
-    operator = TellPlanOperator(task_id="tell", plan={**PLAN, "unplaced": unplaced}, mode=mode, on_not_healable=people)
+    plan = {**PLAN, "unplaced": unplaced}
+    operator = reviewing(plan, mode=mode, on_not_healable=people)
     try:
         operator.execute(context())
     except DownstreamTasksSkipped:
@@ -50,7 +57,14 @@ def test_a_report_tells_what_cannot_be_healed_and_a_heal_leaves_it_to_its_end() 
     people = told("report", unplaced=2)
     assert people.events == ["not_healable"]
     assert "moves 6 replicas of 5 partitions; no plan can move fewer than 6." in people.sentences[0]
-    assert people.sentences[0].endswith("2 partitions cannot be healed whole; proof.json says why.")
+    assert people.sentences[0].endswith("2 partitions cannot be placed; proof.json says why. It is at /plan.")
+
+
+def test_a_heal_goes_on_with_an_empty_plan() -> None:
+    empty = {**PLAN, "replicas_moved": 0, "lower_bound": 0, "partitions": 0}
+    assert reviewing(empty, mode="heal").execute(context())["stop"] == ""
+    with pytest.raises(DownstreamTasksSkipped):
+        reviewing(empty).execute(context())
 
 
 @pytest.mark.parametrize(
@@ -78,9 +92,9 @@ def test_the_report_at_the_end(
     )
     monkeypatch.setattr(StewardHook, "open", lambda _: nullcontext(opened))
     people = People()
-    report = ReportHealOperator(
-        task_id="report", brokers=[3], plan=PLAN, submitted={"partitions": 5, "left": left},
-        on_healed=people, on_not_healable=people,
+    report = ReportPlanOperator(
+        task_id="report", verify="heal", brokers=[3], plan=PLAN, submitted={"partitions": 5, "left": left},
+        on_done=people, on_not_healable=people,
     )  # fmt: skip
     facts = report.execute(context())
     became = "Plan 3f2a was cancelled by ann (not now); none of its 0 partitions had arrived."

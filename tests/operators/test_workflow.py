@@ -25,8 +25,9 @@ from kafka_steward.journal.store import Journal
 from kafka_steward.operators.approve import ApprovePlanOperator
 from kafka_steward.operators.gate import GateOperator
 from kafka_steward.operators.given import CheckReassignmentOperator
-from kafka_steward.operators.outcome import ReportPlanOperator, ShowPlanOperator
 from kafka_steward.operators.rebalance import PlanRebalanceOperator
+from kafka_steward.operators.report import ReportPlanOperator
+from kafka_steward.operators.review import ReviewPlanOperator
 from kafka_steward.operators.snapshot import SnapshotClusterOperator
 from kafka_steward.operators.submit import SubmitReassignmentOperator
 from kafka_steward.planning.files.formats import read_plan
@@ -168,7 +169,7 @@ def test_a_drain_empties_the_broker_and_says_what_is_left_to_do(desk: Desk) -> N
     assert done["status"] == "completed"
     for partition in desk.simulator.topics.values():
         partition.held.pop(4, None)
-    facts = report(plan=made, shown={"stop": ""}, answer=answer, submitted=done, draining_brokers=[4])
+    facts = report(plan=made, review={"stop": ""}, answer=answer, submitted=done, brokers=[4])
     assert (facts["empty"], facts["not_done_count"]) == (True, 0)
     assert "Broker 4 is empty in Kafka. Left to do: stop it before new topics" in facts["sentence"]
     (row,) = desk.journal.audit.rows(plan=made["digest"], action="approve")
@@ -197,7 +198,7 @@ def test_what_the_plan_left_on_a_drained_broker_is_said(desk: Desk) -> None:
     made = desk.plan(snapshot, operation="drain", brokers=[4], max_moves=1)
     approved(made, snapshot, responded("Approve"))
     done = submit(desk, made)
-    facts = report(plan=made, shown={"stop": ""}, submitted=done, draining_brokers=[4])
+    facts = report(plan=made, review={"stop": ""}, submitted=done, brokers=[4])
     assert facts["empty"] is False
     assert "Broker 4 is not empty yet: orders-" in facts["sentence"]
 
@@ -210,31 +211,29 @@ def test_nothing_to_do_is_a_success_that_says_so(desk: Desk) -> None:
     made = desk.plan(snapshot, operation="expand")
     assert (made["partitions"], made["uri"]) == (0, None)
     shown = stopped(made, snapshot)
-    assert shown == {
-        "sentence": "Nothing to do. No broker is live and empty: there is nothing to expand to.",
-        "stop": "nothing",
-    }
-    facts = report(plan=made, shown=shown)
+    assert shown["sentence"] == "Nothing to do. No broker is live and empty: there is nothing to expand to."
+    assert shown["stop"] == "nothing"
+    facts = report(plan=made, review=shown)
     assert (facts["status"], facts["sentence"]) == ("nothing", shown["sentence"])
 
 
 def test_a_dry_run_stops_after_the_plan_and_shows_it(desk: Desk) -> None:
     snapshot = desk.snapshot(4)
     made = desk.plan(snapshot, operation="drain", brokers=[4])
-    shown = stopped(made, snapshot, only_show=True)
+    shown = stopped(made, snapshot, plan_only=True)
     assert shown["stop"] == "dry_run"
     assert f"Dry run, nothing is submitted. The plan {made['digest'][:12]} moves" in shown["sentence"]
-    assert "is not empty yet" in report(plan=made, shown=shown, draining_brokers=[4])["sentence"]
+    assert "is not empty yet" in report(plan=made, review=shown, brokers=[4])["sentence"]
     assert desk.journal.plans.latest(1) == []
 
 
 def stopped(made: dict[str, Any], snapshot: dict[str, str], **more: Any) -> dict[str, str]:
     """What the task that shows the plan tells when it stops the run there."""
     with DAG("rebalance", schedule=None):
-        show = ShowPlanOperator(task_id="show", plan=made, snapshot=snapshot, conn_id="kafka_test", **more)
+        show = ReviewPlanOperator(task_id="show", plan=made, snapshot=snapshot, conn_id="kafka_test", **more)
         show >> [
             GateOperator(task_id="next"),
-            ReportPlanOperator(task_id="report", plan=made, shown={}, trigger_rule="none_failed_min_one_success"),
+            ReportPlanOperator(task_id="report", plan=made, trigger_rule="none_failed_min_one_success"),
         ]
     where = context()
     with pytest.raises(DownstreamTasksSkipped) as skipped:
@@ -246,7 +245,7 @@ def stopped(made: dict[str, Any], snapshot: dict[str, str], **more: Any) -> dict
 def test_a_plan_that_is_to_be_carried_out_is_shown_and_gone_on_with(desk: Desk) -> None:
     snapshot = desk.snapshot(4)
     made = desk.plan(snapshot, operation="drain", brokers=[4])
-    shown = ShowPlanOperator(task_id="show", plan=made, snapshot=snapshot, conn_id="kafka_test").execute(context())
+    shown = ReviewPlanOperator(task_id="show", plan=made, snapshot=snapshot, conn_id="kafka_test").execute(context())
     assert shown["stop"] == ""
 
 
@@ -290,7 +289,7 @@ def test_what_is_rejected_or_not_answered_is_not_carried_out(desk: Desk, event: 
         asking(made, snapshot).execute_complete(where, event, digest=made["digest"])
     with pytest.raises(AirflowFailException, match="nobody has approved it"):
         submit(desk, made)
-    facts = report(plan=made, shown={"stop": ""}, answer=where["ti"].xcoms["return_value"])
+    facts = report(plan=made, review={"stop": ""}, answer=where["ti"].xcoms["return_value"])
     assert facts["status"] == "rejected"
     assert facts["sentence"].endswith(sentence)
     assert [row.entry.action.value for row in desk.journal.audit.rows(plan=made["digest"])] == ["reject"]
@@ -316,7 +315,7 @@ def test_what_changed_since_the_approval_is_reported_and_never_replaced(desk: De
     desk.simulator.delete("orders")
     desk.simulator.create("orders", [(1, 2, 3)] * 4)
     done = submit(desk, made)
-    facts = report(plan=made, shown={"stop": ""}, answer=answer, submitted=done)
+    facts = report(plan=made, review={"stop": ""}, answer=answer, submitted=done)
     planned_moves = len(read_plan(made["uri"]).moves)
     assert facts["not_done_count"] == planned_moves > 0
     assert all("deleted and created anew" in why for _, why in facts["not_done"])

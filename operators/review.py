@@ -1,0 +1,90 @@
+"""Review of a plan before its execution."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import TriggerRule
+from airflow.sdk.exceptions import DownstreamTasksSkipped
+
+from kafka_steward.escaping import printable, printable_lines
+from kafka_steward.operators.base import StewardOperator
+from kafka_steward.operators.folders import page_at, plan_at, snapshot_at
+from kafka_steward.operators.notify import Notifiers, as_notifiers, notify
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+__all__ = ["ReviewPlanOperator"]
+
+
+class ReviewPlanOperator(StewardOperator):
+    """Logs a plan; stops the workflow with `plan_only`, or when there is nothing to do.
+
+    `plan` and `snapshot` are the results of the tasks that made them; with `snapshot`, the plan's summary is logged
+    too. `mode` is that of a heal's form: with `report` it stops too, and `on_not_healable` is notified of partitions
+    that the plan cannot place. A heal goes on with an empty plan, since its report verifies the cluster.
+
+    Stopping is a success: downstream tasks with the trigger rule `all_success` are skipped; those with another trigger
+    rule, such as the report of a rebalance, still run. Returns the plan's facts, `sentence`, and `stop`: `nothing`,
+    `dry_run`, or empty.
+
+    >>> ReviewPlanOperator(task_id="review", plan={"uri": "/plan"}, snapshot={"uri": "/snapshot"}, plan_only=True)
+    <Task(ReviewPlanOperator): review>
+    """
+
+    template_fields: Sequence[str] = (*StewardOperator.template_fields, "plan", "snapshot", "plan_only", "mode")
+
+    def __init__(
+        self,
+        *,
+        plan: Mapping[str, Any] | Any,
+        snapshot: Mapping[str, Any] | Any | None = None,
+        plan_only: bool | Any = False,
+        mode: str | Any | None = None,
+        on_not_healable: Notifiers = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.plan = plan
+        self.snapshot = snapshot
+        self.plan_only = plan_only
+        self.mode = mode
+        self.on_not_healable = as_notifiers(on_not_healable)
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Log the plan, then return or skip the downstream tasks."""
+        stop = self._stop()
+        facts = {**self.plan, "sentence": self._sentence(dry_run=stop == "dry_run"), "stop": stop}
+        self.log.info("%s", printable(facts["sentence"]))
+        if self.snapshot and self.plan["partitions"]:
+            self._log_summary()
+        if not stop:
+            return facts
+        # A heal that goes on reports it at its end: one notification for each run.
+        if self.mode and self.plan["unplaced"]:
+            notify(self.on_not_healable, context, "not_healable", facts)
+        context["ti"].xcom_push("return_value", facts)
+        skipped = [task.task_id for task in self.downstream_list if task.trigger_rule == TriggerRule.ALL_SUCCESS]
+        raise DownstreamTasksSkipped(tasks=skipped)
+
+    def _stop(self) -> str:
+        if not self.plan["partitions"] and not self.mode:
+            return "nothing"
+        return "dry_run" if self.plan_only or self.mode == "report" else ""
+
+    def _sentence(self, *, dry_run: bool) -> str:
+        plan = self.plan
+        unplaced = f" {plan['unplaced']} partitions cannot be placed; proof.json says why." if plan["unplaced"] else ""
+        if not plan["partitions"] and not self.mode:
+            return f"Nothing to do. {plan.get('nothing') or 'The cluster is as it was asked to be.'}{unplaced}"
+        message = f"The plan {plan['digest'][:12]} moves {plan['replicas_moved']} replicas of {plan['partitions']} "
+        message += f"partitions; no plan can move fewer than {plan['lower_bound']}.{unplaced}"
+        return f"Dry run, nothing is submitted. {message} It is at {plan['uri']}." if dry_run else message
+
+    def _log_summary(self) -> None:
+        from kafka_steward.execution.plan_report import plan_summary
+
+        page = page_at(self.plan) or plan_summary(plan_at(self.plan), snapshot_at(self.snapshot))
+        self.log.info("%s", printable_lines(page))
