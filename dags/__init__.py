@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from kafka_steward.dags.apply import apply
 from kafka_steward.dags.cancel import cancel
 from kafka_steward.dags.fill import broker_joined, fill
 from kafka_steward.dags.heal import broker_failed, heal
 from kafka_steward.dags.health import health
-from kafka_steward.dags.rebalance import broker_new, rebalance
+from kafka_steward.dags.rebalance import empty_broker_joined, rebalance
 from kafka_steward.dags.throttle import throttle
+from kafka_steward.operators.deprecated import former_names
 
 __all__ = [
     "apply",
     "broker_failed",
     "broker_joined",
-    "broker_new",
+    "empty_broker_joined",
     "cancel",
     "fill",
     "heal",
@@ -22,3 +25,6 @@ __all__ = [
     "rebalance",
     "throttle",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__ = former_names(__name__)

@@ -11,17 +11,17 @@ from airflow.sdk import DAG, XComArg
 from kafka_steward.dags.builder import DEFAULT_CONN_ID, Workflow
 from kafka_steward.dags.params import apply_params
 from kafka_steward.operators.conf import refuse_unknown_keys
-from kafka_steward.operators.given import CheckReassignmentOperator
 from kafka_steward.operators.notify import Notifiers
 from kafka_steward.operators.people import Approvers
+from kafka_steward.operators.reassignment import CheckReassignmentOperator
 from kafka_steward.operators.snapshot import SnapshotClusterOperator
 
 __all__ = ["apply"]
 
 _DOC = """
-Carries out a reassignment in the format of `kafka-reassign-partitions`: paste it into the form. It is checked against
-the cluster, planned (what it costs, what it breaks: racks, replicas, `min.insync.replicas`), shown to a person who
-approves exactly that plan, and carried out in throttled chunks like any other; the DAG `cancel` takes it back.
+Executes a reassignment in the format of `kafka-reassign-partitions`: paste it into the form. It is validated against
+the cluster and planned (its cost, and the constraints that it makes worse: racks, replicas, `min.insync.replicas`). A
+user approves exactly that plan, which is then executed in throttled chunks; the DAG `cancel` reverts it.
 """
 
 

@@ -18,12 +18,12 @@ from kafka_steward.operators.notify import Notifiers
 __all__ = ["cancel"]
 
 _DOC = """
-Stops a plan that Kafka Steward carries out, whatever started it, and takes back what it has done.
+Stops a plan of Kafka Steward, whatever started it, and reverts its moves.
 
-With `scope` *pending*, what is in flight is cancelled and goes back to its original replicas in their original order;
-what is complete stays (KIP-236). With `scope` *plan*, what is complete goes back too, in throttled chunks. Without a
-`plan`, the one that has the cluster is meant. The last lines of the log of `cancel` say what was found in Kafka
-afterwards, partition by partition where something is not as it was, and why.
+With `scope` *pending*, reassignments in flight are cancelled: their partitions return to the original replicas in the
+original order, and completed moves stay (KIP-236). With `scope` *plan*, completed moves are reverted too, in throttled
+chunks. Without a `plan`, the plan that holds the plan slot is cancelled. The log of `cancel` ends with the state that
+was verified in Kafka afterwards, and names each partition that is not in its original state, with the reason.
 """
 
 

@@ -12,17 +12,17 @@ from kafka_steward.dags.builder import DEFAULT_CONN_ID, Workflow, asset_of
 from kafka_steward.dags.params import fill_params
 from kafka_steward.operators.conf import refuse_unknown_keys
 from kafka_steward.operators.notify import Notifiers
-from kafka_steward.operators.owed import FindOwedOperator
+from kafka_steward.operators.pending_replicas import FindPendingReplicasOperator
 from kafka_steward.operators.report import ReportPlanOperator
 from kafka_steward.operators.snapshot import SnapshotClusterOperator
 
 __all__ = ["broker_joined", "fill"]
 
 _DOC = """
-Adds the replicas that are owed to topics which were created while brokers were away (KIP-409): each to a broker that
-does not hold one yet, spread over the racks, in throttled chunks. It also adds partitions that wait for brokers.
+Adds the pending replicas of topics that were created while brokers were down (KIP-409): each on a broker that does not
+host one yet, spread over the racks, in throttled chunks. It also executes deferred requests for new partitions.
 
-It starts by itself when a broker can take what is owed. Started by hand, it fills what can be filled now.
+It starts automatically when a broker can take a pending replica. Triggered manually, it fills what can be filled now.
 """
 
 
@@ -69,7 +69,7 @@ def fill(
         max_active_runs=1,
         doc_md=_DOC,
     ) as dag:
-        found = FindOwedOperator(task_id="find_owed", pre_execute=refuse_unknown_keys, **shared)
+        found = FindPendingReplicasOperator(task_id="find_owed", pre_execute=refuse_unknown_keys, **shared)
         snapshot = SnapshotClusterOperator(task_id="snapshot", pending_replicas=True, **shared)
         plan = workflow.plan(snapshot, operation="fill")
         submit, elect = workflow.execute(snapshot, plan)

@@ -21,11 +21,12 @@ from kafka_steward.operators.snapshot import SnapshotClusterOperator
 __all__ = ["broker_failed", "heal"]
 
 _DOC = """
-Makes a Kafka cluster whole after a broker has failed: finds out what failed, takes a snapshot, plans the fewest moves
-with Spark, carries the plan out in throttled chunks, waits until every replica is in sync, and restores the leaders.
+Restores full replication after a broker failure: detects the failed brokers, takes a snapshot, plans the fewest moves
+with Spark, executes the plan in throttled chunks, waits until every replica is in sync, and restores the leaders.
 
-It starts by itself when a broker has been gone for longer than `heal_failure_interval`. Started by hand, it heals what
-is due; with `ignore_grace`, what is dead now. With `mode` *report* it plans, tells, and submits nothing.
+It starts automatically when a broker has been down for longer than `heal_failure_interval`. Triggered manually, it
+heals the failures that are due; with `ignore_grace`, all brokers that are down. With `mode` *report* it submits
+nothing.
 """
 
 

@@ -17,10 +17,10 @@ from kafka_steward.operators.notify import Notifiers
 __all__ = ["health"]
 
 _DOC = """
-Says how a Kafka cluster is: partitions that are under-replicated (those that a reassignment is adding to do not count,
-KIP-352), under min ISR or offline; what is being reassigned, how far behind and how fast; how even the brokers are;
-which replicas are owed. It changes nothing. With `when_unhealthy` *fail*, the run fails when a measure is above its
-limit.
+Reports the health of a Kafka cluster: partitions that are under-replicated (replicas that a reassignment is adding do
+not count, KIP-352), under min ISR or offline; the reassignments in flight, their lag and their rate; the balance of
+the brokers; the number of pending replicas. It changes nothing. With `when_unhealthy` *fail*, the run fails when a
+measure exceeds its limit.
 """
 
 
@@ -74,7 +74,7 @@ def _params(when_unhealthy: str) -> dict[str, Param]:
     return {
         "when_unhealthy": Param(
             when_unhealthy,
-            "report: say how it is. fail: let the run fail when a measure is above its limit.",
+            "report: report only. fail: fail the run when a measure exceeds its limit.",
             type="string",
             enum=["report", "fail"],
         )

@@ -35,7 +35,7 @@ def heal_params(mode: str, settings: Mapping[str, Any]) -> dict[str, Param]:
     return {
         "mode": Param(
             mode,
-            "heal: plan and carry out. report: plan and tell, submit nothing.",
+            "heal: plan and execute. report: plan and report, submit nothing.",
             type="string",
             enum=["heal", "report"],
         ),
@@ -45,7 +45,7 @@ def heal_params(mode: str, settings: Mapping[str, Any]) -> dict[str, Param]:
             type=["null", "array"],
             items={"type": "integer", "minimum": 0},
         ),
-        "ignore_grace": Param(False, "Heal what is dead now, without waiting for the grace period.", type="boolean"),
+        "ignore_grace": Param(False, "Heal all brokers that are down, without a grace period.", type="boolean"),
         **setting_params(settings, without=_WINDOW),
     }
 
@@ -56,13 +56,13 @@ def cancel_params(settings: Mapping[str, Any]) -> dict[str, Param]:
         "plan": _plan(),
         "scope": Param(
             "pending",
-            "pending: cancel what is in flight. plan: take back what is complete too.",
+            "pending: cancel the reassignments in flight. plan: revert completed moves too.",
             type="string",
             enum=["pending", "plan"],
         ),
         "reason": _reason(),
         "even_if_disabled": Param(
-            False, "Roll back although reassignments are switched off for this cluster.", type="boolean"
+            False, "Roll back although reassignments are disabled for this cluster.", type="boolean"
         ),
         **setting_params(settings, without=_WINDOW),
     }
@@ -127,7 +127,7 @@ def apply_params(settings: Mapping[str, Any]) -> dict[str, Param]:
 def _plan() -> Param:
     return Param(
         None,
-        "The plan's digest, or its first letters; empty: the plan that has the cluster.",
+        "The plan's digest, or a prefix of it. Empty: the plan that holds the plan slot.",
         type=["null", "string"],
         pattern="^([0-9a-f]{4,64})?$",
     )
@@ -138,14 +138,14 @@ def _reason() -> Param:
 
 
 def _dry_run() -> Param:
-    return Param(False, "Stop after the plan and show it: nothing is submitted.", type="boolean")
+    return Param(False, "Stop after the review of the plan: nothing is submitted.", type="boolean")
 
 
 def _what() -> dict[str, Param]:
     return {
         "operation": Param(
             "rebalance",
-            "rebalance: make all brokers even. expand: the same, when brokers are new. drain: empty the named brokers. "
+            "rebalance: balance all brokers. expand: the same, if a broker is empty. drain: empty the named brokers. "
             "set-replication-factor: of the named topics.",
             type="string",
             enum=["rebalance", "expand", "drain", "set-replication-factor"],
@@ -155,7 +155,7 @@ def _what() -> dict[str, Param]:
         ),
         "replication_factor": Param(
             None,
-            "Replicas that each partition shall have; only for set-replication-factor.",
+            "Replicas of each partition; only for set-replication-factor.",
             type=["null", "integer"],
             minimum=1,
             maximum=1000,
@@ -164,7 +164,7 @@ def _what() -> dict[str, Param]:
         "dry_run": _dry_run(),
         "when_busy": Param(
             "skip",
-            "What to do while the cluster is not whole and quiet. skip: nothing, and say why. wait: begin when it is.",
+            "While the cluster is not fully replicated and idle: skip the run, or wait until it is.",
             type="string",
             enum=["skip", "wait"],
         ),
@@ -175,13 +175,13 @@ def _which() -> dict[str, Param]:
     return {
         "topics": Param(
             None,
-            "Only topics of which one of these regular expressions matches the whole name. Empty: all.",
+            "Only topics whose full name matches one of these regular expressions. Empty: all.",
             type=["null", "array"],
             **_PATTERNS,
         ),
         "exclude": Param(
             None,
-            "No topic of which one of these regular expressions matches the whole name.",
+            "No topic whose full name matches one of these regular expressions.",
             type=["null", "array"],
             **_PATTERNS,
         ),
@@ -196,34 +196,34 @@ def _goals() -> dict[str, Param]:
         "rack_aware": Param(True, "Spread replicas over the racks.", type="boolean", section=_GOALS),
         "balance": Param(
             "replicas",
-            "What is to be even: the number of replicas, or the bytes on the disks.",
+            "The measure to balance: the number of replicas, or the bytes on the disks.",
             type="string",
             enum=["replicas", "bytes"],
             section=_GOALS,
         ),
         "tolerance": Param(
             0.05,
-            "How far from its share of the bytes a broker may stay, as a fraction.",
+            "Accepted deviation of a broker from its share of the bytes, as a fraction.",
             type="number",
             minimum=0,
             maximum=1,
             section=_GOALS,
         ),
         "internal_topics": Param(
-            False, "Whether Kafka's own topics take part; a drain takes them always.", type="boolean", section=_GOALS
+            False, "Include Kafka's internal topics; a drain always does.", type="boolean", section=_GOALS
         ),
     }
 
 
 def _budget() -> dict[str, Param]:
-    whole: dict[str, Any] = {"type": ["null", "integer"], "section": _BUDGET}
+    integer: dict[str, Any] = {"type": ["null", "integer"], "section": _BUDGET}
     return {
-        "max_moves": Param(None, "Replicas to move at most. Empty: as many as it takes.", minimum=1, **whole),
+        "max_moves": Param(None, "The most replicas to move. Empty: no limit.", minimum=1, **integer),
         "max_bytes": Param(
             None,
-            "Bytes to move at most. Empty: as many as it takes; of a scheduled run, a tenth of the cluster's.",
+            "The most bytes to move. Empty: no limit; in a scheduled run, a tenth of the cluster's bytes.",
             minimum=1,
-            **whole,
+            **integer,
         ),
     }
 

@@ -4,38 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import DAG, Asset, BaseOperator, XComArg
 
 from kafka_steward.dags.builder import DEFAULT_CONN_ID, Workflow, asset_of
 from kafka_steward.dags.params import rebalance_params
 from kafka_steward.errors import SettingError
-from kafka_steward.operators.gate import GateOperator
-from kafka_steward.operators.joined import FindJoinedOperator
+from kafka_steward.operators.deprecated import former_names
+from kafka_steward.operators.gate import ClusterReadyOperator
+from kafka_steward.operators.joined import ClaimEmptyBrokersOperator
 from kafka_steward.operators.notify import Notifiers
 from kafka_steward.operators.people import Approvers
-from kafka_steward.operators.rebalance import WISHES, PlanRebalanceOperator, refuse_wrong_form
+from kafka_steward.operators.rebalance import REQUEST_FIELDS, PlanRebalanceOperator, refuse_wrong_form
 from kafka_steward.operators.snapshot import SnapshotClusterOperator
 
-__all__ = ["broker_new", "rebalance"]
+__all__ = ["empty_broker_joined", "rebalance"]
+
+if not TYPE_CHECKING:
+    __getattr__ = former_names(__name__)
 
 #: Initial values of the form of a DAG that starts when a broker joins.
 _JOINING = {"operation": "expand", "when_busy": "wait"}
 _DOC = """
-Makes the brokers of a Kafka cluster even (*rebalance*), fills new ones (*expand*), empties others (*drain*), or gives
-topics another number of replicas (*set-replication-factor*), with the fewest moves that do it.
+Balances the brokers of a Kafka cluster (*rebalance*), moves replicas to new ones (*expand*), empties others (*drain*),
+or changes the replication factor of topics (*set-replication-factor*), with the fewest moves.
 
-It begins only on a whole, quiet cluster, shows its plan with a proof, waits for a person who approves exactly that
-plan, and carries it out in throttled chunks, within `maintenance_window` if there is one. With `dry_run` it stops after
-the plan. The last task, `report`, says what was moved, what was held back and why, and what is left to do.
+It starts only on a fully replicated, idle cluster, shows its plan with a proof, waits for a user to approve exactly
+that plan, and executes it in throttled chunks, within `maintenance_window` if one is set. With `dry_run` it stops
+after the plan. The last task, `report`, lists the moves that were made, the moves that were held and why, and what
+remains.
 """
 
 
-def broker_new(conn_id: str = DEFAULT_CONN_ID, settings: Mapping[str, Any] | None = None) -> Asset:
+def empty_broker_joined(conn_id: str = DEFAULT_CONN_ID, settings: Mapping[str, Any] | None = None) -> Asset:
     """Return the asset whose events report that an empty broker has joined; any DAG may be scheduled on it.
 
-    Its watch emits the event again every `heal_retry_interval` until a FindJoinedOperator has claimed the broker.
+    Its watch emits the event again every `heal_retry_interval` until a ClaimEmptyBrokersOperator claims the broker.
     """
     return asset_of(conn_id, "broker-new", settings)
 
@@ -76,7 +81,7 @@ def rebalance(
         raise SettingError("A rebalance has on_join or a schedule, not both; call rebalance() once for each.")
     workflow = Workflow(conn_id, settings, spark_conn_id, deferrable, on_kill)
     given = workflow.shared["settings"]
-    starts = [broker_new(conn_id, given)] if on_join else schedule
+    starts = [empty_broker_joined(conn_id, given)] if on_join else schedule
     approval = {
         "approve_above": approve_above,
         "approvers": approvers,
@@ -104,8 +109,8 @@ def rebalance(
 
 def _plan(workflow: Workflow, dag: DAG, *, on_join: bool) -> tuple[BaseOperator, BaseOperator]:
     shared = workflow.shared
-    wishes: dict[str, Any] = {name: dag.param(name) for name in WISHES}
-    gate = GateOperator(
+    request: dict[str, Any] = {name: dag.param(name) for name in REQUEST_FIELDS}
+    gate = ClusterReadyOperator(
         task_id="gate",
         when_busy=dag.param("when_busy"),
         deferrable=workflow.deferrable,
@@ -113,12 +118,12 @@ def _plan(workflow: Workflow, dag: DAG, *, on_join: bool) -> tuple[BaseOperator,
         **shared,
     )
     if on_join:
-        joined = FindJoinedOperator(
-            task_id="find_joined", operation=wishes["operation"], pre_execute=refuse_wrong_form, **shared
+        joined = ClaimEmptyBrokersOperator(
+            task_id="find_joined", operation=request["operation"], pre_execute=refuse_wrong_form, **shared
         )
-        wishes["operation"] = XComArg(joined, "operation")
+        request["operation"] = XComArg(joined, "operation")
         joined >> gate
     snapshot = SnapshotClusterOperator(task_id="snapshot", draining_brokers=dag.param("brokers"), **shared)
-    plan = workflow.plan(snapshot, PlanRebalanceOperator, wishes=wishes)
+    plan = workflow.plan(snapshot, PlanRebalanceOperator, request=request)
     gate >> snapshot >> plan
     return snapshot, plan

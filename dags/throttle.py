@@ -17,11 +17,11 @@ from kafka_steward.operators.throttle import ChangeThrottleOperator
 __all__ = ["throttle"]
 
 _DOC = """
-Changes how fast a plan may copy, while it runs: `rate` is bytes per second into one broker, 0 is no throttle.
+Changes the throttle of a running plan: `rate` is bytes per second into one broker, 0 is no throttle.
 
-Without a `plan`, the one that has the cluster is meant. The next step of the plan carries the rate to every broker that
-its moves copy to, so within seconds while a run or a terminal steps it. The rate holds for this plan until it ends,
-whatever the connection or the plan's own run says; a stricter rate that someone else has set on a broker is left alone.
+Without a `plan`, the plan that holds the plan slot is changed. Its next step sets the rate on every broker that its
+moves copy to, within seconds while a run or a terminal steps it. The rate applies to this plan until it ends, and
+overrides the connection and the plan's own run. A stricter rate that was set externally on a broker stays.
 """
 
 
@@ -37,8 +37,8 @@ def throttle(
 ) -> DAG:
     """Return a manually triggered DAG that changes the rate of a running plan of the cluster behind `conn_id`.
 
-    The DAG is created unpaused: it does nothing by itself, and in an emergency it must be usable at once. It asks the
-    journal only, so it works while Kafka does not answer. `settings` override the connection's. Notifiers are called
+    The DAG is created unpaused: it does nothing by itself, and in an emergency it must be usable at once. It needs only
+    the journal, so it works while Kafka does not answer. `settings` override the connection's. Notifiers are called
     with the task's context, to which `kafka_steward` is added. `dag_options` are those of airflow.sdk.DAG. Raises
     SettingError, when the DAG file is parsed, for a wrong setting.
     """

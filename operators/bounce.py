@@ -9,21 +9,25 @@ from typing import TYPE_CHECKING, Any
 from kafka_steward.escaping import printable
 from kafka_steward.hooks.context import actor_of, hook_of
 from kafka_steward.operators.base import StewardOperator
+from kafka_steward.operators.deprecated import former_names
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-__all__ = ["AnnounceBounceOperator"]
+__all__ = ["AnnounceBrokerRestartOperator"]
+
+if not TYPE_CHECKING:
+    __getattr__ = former_names(__name__)
 
 
-class AnnounceBounceOperator(StewardOperator):
+class AnnounceBrokerRestartOperator(StewardOperator):
     """Writes `/admin/rolling_bounce/<broker>` (KIP-46): an announcement that the broker is about to be restarted.
 
     Until it is back, the broker has its grace period, or the duration `lasts`, and receives no replica. With
     `heal_fast_detection`, only brokers without an announcement are healed at once. Returns the message.
 
-    >>> AnnounceBounceOperator(task_id="announce", broker=3, lasts=timedelta(minutes=20))
-    <Task(AnnounceBounceOperator): announce>
+    >>> AnnounceBrokerRestartOperator(task_id="announce", broker=3, lasts=timedelta(minutes=20))
+    <Task(AnnounceBrokerRestartOperator): announce>
     """
 
     template_fields: Sequence[str] = (*StewardOperator.template_fields, "broker")

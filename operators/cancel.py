@@ -37,7 +37,7 @@ class CancelReassignmentOperator(PlanExecutionOperator):
 
     At the end the operator verifies that the former state is restored: replica order, leaders, no log left on a live
     broker to which the plan had added a replica, no throttle left except on a dead broker. It fails, and may be
-    retried, if that is not so within `verify_timeout`. Returns the result of that check: `{"plan", "rollback",
+    retried, if that is not the case within `verify_timeout`. Returns the result of that check: `{"plan", "rollback",
     "status", "sentence", "partitions", "as_before", "returned", "left_alone", "skipped", ...}`. `returned` lists the
     partitions that were moved back, each with its `target` and its `originals`; `skipped` lists the partitions that a
     rule of KIP-236 forbids to cancel, each with its rule.
@@ -138,7 +138,7 @@ class CancelReassignmentOperator(PlanExecutionOperator):
             lambda: verify_undone(opened.cluster, opened.journal, digest), self._wait, within_s=within_s
         )
         if not found.ok:
-            raise AirflowException(printable(f"Not everything is as it was: {found.sentence}"))
+            raise AirflowException(printable(f"The original state is not restored: {found.sentence}"))
         for each in found.returned:
             self.log.info("%s", printable(each.sentence))
         return found.to_json()

@@ -1,4 +1,4 @@
-"""Former names of operators. They are importable from where they were until version 0.2, with a DeprecationWarning."""
+"""Former names in operators and DAGs, importable from where they were until version 0.2 with a DeprecationWarning."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
-__all__ = ["former_names"]
+__all__ = ["former_names", "former_argument"]
 
-_PACKAGE = "kafka_steward.operators"
+_PACKAGE = "kafka_steward"
 
 
 @dataclass(frozen=True)
 class _Former:
-    """The operator that a former name stands for: its module and name, arguments it implies, and renamed arguments."""
+    """What a former name stands for: the current module and name, implied arguments, and renamed arguments."""
 
     module: str
     name: str
@@ -25,14 +25,32 @@ class _Former:
 
 
 _FORMER: Mapping[str, _Former] = {
-    "outcome.ShowPlanOperator": _Former("review", "ReviewPlanOperator", renamed={"only_show": "plan_only"}),
-    "outcome.ReportPlanOperator": _Former(
-        "report", "ReportPlanOperator", renamed={"shown": "review", "draining_brokers": "brokers"}
+    "operators.outcome.ShowPlanOperator": _Former(
+        "operators.review", "ReviewPlanOperator", renamed={"only_show": "plan_only"}
     ),
-    "report.TellPlanOperator": _Former("review", "ReviewPlanOperator", {"mode": "heal"}),
-    "report.ReportHealOperator": _Former("report", "ReportPlanOperator", {"verify": "heal"}, {"on_healed": "on_done"}),
-    "owed.ReportFillOperator": _Former("report", "ReportPlanOperator", {"verify": "fill"}, {"on_filled": "on_done"}),
-    "owed.SnapshotOwedOperator": _Former("snapshot", "SnapshotClusterOperator", {"pending_replicas": True}),
+    "operators.report.TellPlanOperator": _Former("operators.review", "ReviewPlanOperator", {"mode": "heal"}),
+    "operators.outcome.ReportPlanOperator": _Former(
+        "operators.report", "ReportPlanOperator", renamed={"shown": "review", "draining_brokers": "brokers"}
+    ),
+    "operators.report.ReportHealOperator": _Former(
+        "operators.report", "ReportPlanOperator", {"verify": "heal"}, {"on_healed": "on_done"}
+    ),
+    "operators.owed.ReportFillOperator": _Former(
+        "operators.report", "ReportPlanOperator", {"verify": "fill"}, {"on_filled": "on_done"}
+    ),
+    "operators.owed.SnapshotOwedOperator": _Former(
+        "operators.snapshot", "SnapshotClusterOperator", {"pending_replicas": True}
+    ),
+    "operators.owed.FindOwedOperator": _Former("operators.pending_replicas", "FindPendingReplicasOperator"),
+    "operators.given.CheckReassignmentOperator": _Former("operators.reassignment", "CheckReassignmentOperator"),
+    "operators.gate.GateOperator": _Former("operators.gate", "ClusterReadyOperator"),
+    "operators.joined.FindJoinedOperator": _Former("operators.joined", "ClaimEmptyBrokersOperator"),
+    "operators.bounce.AnnounceBounceOperator": _Former("operators.bounce", "AnnounceBrokerRestartOperator"),
+    "operators.rebalance.WISHES": _Former("operators.rebalance", "REQUEST_FIELDS"),
+    "dags.documents.work_asked": _Former("dags.documents", "reassignment_requested"),
+    "dags.documents.cancel_asked": _Former("dags.documents", "cancel_requested"),
+    "dags.broker_new": _Former("dags", "empty_broker_joined"),
+    "dags.rebalance.broker_new": _Former("dags.rebalance", "empty_broker_joined"),
 }
 
 
@@ -48,6 +66,12 @@ def former_names(module: str) -> Callable[[str], Any]:
         return _resolved(key)
 
     return resolve
+
+
+def former_argument(operator: type, former: str, current: str) -> None:
+    """Warn that an operator was called with a renamed argument."""
+    message = f"The argument {former} of {operator.__name__} is deprecated, and gone in version 0.2; use {current}."
+    warnings.warn(message, DeprecationWarning, stacklevel=3)
 
 
 def _replacement(former: _Former) -> str:
@@ -67,6 +91,6 @@ def _resolved(key: str) -> Any:
         super(subclass, self).__init__(**{**former.implied, **given})
 
     # Airflow shows the name of a task's class, and finds the class by its module.
-    module, name = key.split(".")
+    module, name = key.rsplit(".", 1)
     subclass = type(current)(name, (current,), {"__init__": init, "__module__": f"{_PACKAGE}.{module}"})
     return subclass

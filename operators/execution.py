@@ -31,10 +31,10 @@ class PlanExecutionOperator(StewardOperator):
     """An operator that runs the steps of a plan to the end: in the triggerer, or with `deferrable=False` in the worker.
 
     `plan_timeout` limits the deferral: when it is exceeded the task fails, and a retry resumes the plan. Killing the
-    task stops its steps. Both look the Airflow connection up every minute, and go on with an edited one.
+    task stops its steps. Both look the Airflow connection up every minute, and continue with an edited one.
     """
 
-    #: Seconds between two looks at the Airflow connection in the worker.
+    #: Seconds between two lookups of the Airflow connection in the worker.
     _reread_s = REREAD_S
 
     def __init__(self, *, deferrable: bool = True, plan_timeout: timedelta = timedelta(days=7), **kwargs: Any) -> None:
@@ -77,10 +77,10 @@ class PlanExecutionOperator(StewardOperator):
         """
         from kafka_steward.execution.runner import run_to_end
 
-        told, followed = ProgressLog(self.log.info, time.monotonic), _Followed(connections, make)
+        log, followed = ProgressLog(self.log.info, time.monotonic), _Followed(connections, make)
 
         def report(progress: Progress) -> None:
-            told.report(progress)
+            log.report(progress)
             emit_progress(self.conn_id, progress)
 
         def wait(seconds: float) -> None:
@@ -97,7 +97,7 @@ class PlanExecutionOperator(StewardOperator):
         return progress
 
     def ended(self, event: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the progress in a trigger's event if the plan has ended. Otherwise raise as `to_the_end` does."""
+        """Return the progress of a trigger's event if the plan ended. Raise otherwise, as `run_to_completion` does."""
         progress: Mapping[str, Any] | None = event["progress"]
         if progress is None:
             refuse(event["sentence"], for_good=event.get("for_good", False))
@@ -108,7 +108,9 @@ class PlanExecutionOperator(StewardOperator):
 
     def _wait(self, seconds: float) -> None:
         if self._killed.wait(seconds):
-            raise AirflowException("The task was killed; the plan stays in the journal, and clearing the task goes on.")
+            raise AirflowException(
+                "The task was killed; the plan stays in the journal, and clearing the task resumes it."
+            )
 
 
 class _Followed:

@@ -57,7 +57,7 @@ class FindFailuresOperator(StewardOperator):
         from kafka_steward.execution.readiness import disabled_reason
 
         with self._open(context) as opened:
-            verdict, cluster_id = self._look(opened, context), opened.cluster.cluster_id
+            verdict, cluster_id = self._detect(opened, context), opened.cluster.cluster_id
             self._refuse_unknown(opened, verdict)
             disabled = disabled_reason(opened.journal.tree)
         failed = [broker for broker in verdict.failed if not self.brokers or broker in self.brokers]
@@ -68,15 +68,15 @@ class FindFailuresOperator(StewardOperator):
         if not failed:
             skip_rest(self, context, f"Nothing is to be healed now. {verdict.sentence}")
         if disabled:
-            skip_rest(self, context, f"Nothing is healed while reassignments are switched off {disabled}.")
+            skip_rest(self, context, f"Nothing is healed while reassignments are disabled {disabled}.")
         self.log.info("%s", printable(verdict.sentence))
         notify(self.on_failure_detected, context, "failure_detected", facts)
         return facts
 
     def _refuse_unknown(self, opened: ClusterSession, verdict: DetectionResult) -> None:
-        asked = set(self.brokers or ()) - set(verdict.down)
-        live = opened.cluster.live_brokers() if asked else ()
-        unknown = ", ".join(map(str, sorted(asked - set(live))))
+        requested = set(self.brokers or ()) - set(verdict.down)
+        live = opened.cluster.live_brokers() if requested else ()
+        unknown = ", ".join(map(str, sorted(requested - set(live))))
         if unknown:
             why = (
                 f"Broker {unknown} cannot be healed: cluster {opened.cluster.cluster_id} has none of that id, dead or "
@@ -90,7 +90,7 @@ class FindFailuresOperator(StewardOperator):
             hook.overrides["heal_failure_interval"] = 0
         return opened_by(hook)
 
-    def _look(self, opened: ClusterSession, context: Context) -> DetectionResult:
+    def _detect(self, opened: ClusterSession, context: Context) -> DetectionResult:
         from kafka_steward.execution.detector import Detector
 
         detector = Detector(opened.cluster, opened.journal, opened.settings, actor_of(context))

@@ -13,16 +13,20 @@ from kafka_steward.errors import SettingError
 from kafka_steward.escaping import printable
 from kafka_steward.hooks.context import overrides_of
 from kafka_steward.operators.base import StewardOperator, fail_without_retry, skip_rest
+from kafka_steward.operators.deprecated import former_names
 from kafka_steward.triggers.checks import CheckResult, evaluate
 from kafka_steward.triggers.wait import WaitTrigger
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-__all__ = ["GateOperator"]
+__all__ = ["ClusterReadyOperator"]
+
+if not TYPE_CHECKING:
+    __getattr__ = former_names(__name__)
 
 
-class GateOperator(StewardOperator):
+class ClusterReadyOperator(StewardOperator):
     """Lets a workflow start only on a fully replicated, idle cluster; changes nothing.
 
     The condition: no partition is under-replicated, no broker that hosts replicas is down, no reassignment is in
@@ -31,8 +35,8 @@ class GateOperator(StewardOperator):
     the triggerer or with `deferrable=False` in the worker, for at most `wait_timeout`, with a check every
     `poke_interval`. Returns the message.
 
-    >>> GateOperator(task_id="gate", conn_id="kafka_production", when_busy="wait")
-    <Task(GateOperator): gate>
+    >>> ClusterReadyOperator(task_id="gate", conn_id="kafka_production", when_busy="wait")
+    <Task(ClusterReadyOperator): gate>
     """
 
     template_fields: Sequence[str] = (*StewardOperator.template_fields, "when_busy")
@@ -57,7 +61,7 @@ class GateOperator(StewardOperator):
         """Check the cluster; then return, skip the downstream tasks, or wait."""
         with fail_without_retry():
             if self.when_busy not in ("skip", "wait"):
-                raise SettingError(f"A gate's when_busy is {self.when_busy!r}; it takes skip or wait.")
+                raise SettingError(f"when_busy is {self.when_busy!r}; it takes skip or wait.")
             answer, journal = self._answer(context)
         if answer.met:
             return answer.sentence
@@ -89,8 +93,8 @@ class GateOperator(StewardOperator):
         self.defer(trigger=trigger, method_name="execute_complete", timeout=self.wait_timeout)
 
     def _waited(self, context: Context) -> str:
-        looks = max(1, int(self.wait_timeout / self.poke_interval))
-        for _ in range(looks):
+        polls = max(1, int(self.wait_timeout / self.poke_interval))
+        for _ in range(polls):
             if self._killed.wait(self.poke_interval.total_seconds()):
                 raise AirflowException("The task was killed while it waited for the cluster.")
             answer, _ = self._answer(context)

@@ -68,7 +68,7 @@ class ReportHealthOperator(StewardOperator):
                 raise RequestError(f"when_unhealthy is {self.when_unhealthy!r}; it takes report or fail.")
             limits = checked_limits(self.limits)
         with self.open(context) as opened:
-            health = self._looked(opened)
+            health = self._measured(opened)
         emit_health(self.conn_id, health.measures)
         above, sentence = violated_limits(health, limits), health_sentence(health)
         facts = {"healthy": not above, "above": above, "sentence": sentence, "measures": health.measures}
@@ -79,7 +79,7 @@ class ReportHealthOperator(StewardOperator):
                 raise AirflowFailException(printable(f"{', '.join(above)}: more than healthy. {sentence}"))
         return facts
 
-    def _looked(self, opened: ClusterSession) -> Health:
+    def _measured(self, opened: ClusterSession) -> Health:
         from kafka_steward.execution.health import check_health
 
         health, copies = check_health(opened.cluster, opened.journal, thorough=True)

@@ -8,24 +8,28 @@ from typing import TYPE_CHECKING, Any
 from kafka_steward.escaping import printable
 from kafka_steward.hooks.context import is_scheduled
 from kafka_steward.operators.base import StewardOperator, skip_rest
+from kafka_steward.operators.deprecated import former_names
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-__all__ = ["FindJoinedOperator"]
+__all__ = ["ClaimEmptyBrokersOperator"]
+
+if not TYPE_CHECKING:
+    __getattr__ = former_names(__name__)
 
 
-class FindJoinedOperator(StewardOperator):
-    """Claims the brokers that joined empty, and returns the operation that gives them replicas.
+class ClaimEmptyBrokersOperator(StewardOperator):
+    """Claims the brokers that joined empty, and returns the operation that moves replicas to them.
 
     The event that started the run is not read: Airflow may duplicate or drop trigger events. Without an empty broker,
     or while a fill has to place pending replicas first (KIP-409), the task and its downstream tasks are skipped; the
     watch emits the event again after the fill. A run that a user started claims no broker, and returns the `operation`
-    of its form. Returns `{"operation", "brokers", "sentence"}`: `expand`, or `rebalance` once a fill has given each of
-    the brokers some replicas.
+    of its form. Returns `{"operation", "brokers", "sentence"}`: `expand`, or `rebalance` once a fill has placed some
+    replicas on each of the brokers.
 
-    >>> FindJoinedOperator(task_id="find_joined", conn_id="kafka_production")
-    <Task(FindJoinedOperator): find_joined>
+    >>> ClaimEmptyBrokersOperator(task_id="claim", conn_id="kafka_production")
+    <Task(ClaimEmptyBrokersOperator): claim>
     """
 
     template_fields: Sequence[str] = (*StewardOperator.template_fields, "operation")
@@ -39,7 +43,7 @@ class FindJoinedOperator(StewardOperator):
         from kafka_steward.execution.broker_joins import claim
 
         if not is_scheduled(context):
-            return {"operation": self.operation, "brokers": [], "sentence": "A person started this run."}
+            return {"operation": self.operation, "brokers": [], "sentence": "A user started this run."}
         with self.open(context) as opened:
             found = claim(opened.cluster, opened.journal, f"{context['ti'].dag_id}/{context['ti'].run_id}")
         if not found.brokers:

@@ -30,13 +30,13 @@ def notify(notifiers: Sequence[Callable[[Any], Any]], context: Context, event: s
 
     A notifier that fails is only logged: an undelivered notification must not stop the repair of a cluster.
     """
-    told = {**context, "kafka_steward": {"event": event, **facts}}
+    payload = {**context, "kafka_steward": {"event": event, **facts}}
     for notifier in notifiers:
-        _call(notifier, told)
+        _call(notifier, payload)
 
 
-def _call(notifier: Callable[[Any], Any], told: Mapping[str, Any]) -> None:
+def _call(notifier: Callable[[Any], Any], payload: Mapping[str, Any]) -> None:
     try:
-        notifier(told)
+        notifier(payload)
     except Exception as error:  # noqa: BLE001 - user code may raise anything
         log.warning("A notifier failed", notifier=repr(notifier), error=repr(error))

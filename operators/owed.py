@@ -1,69 +1,9 @@
-"""Pending replicas of under-replicated topics (KIP-409)."""
+"""Former names of the operators of a fill."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-from kafka_steward.escaping import printable
-from kafka_steward.hooks.context import actor_of
-from kafka_steward.operators.base import StewardOperator, skip_rest
 from kafka_steward.operators.deprecated import former_names
 
-if TYPE_CHECKING:
-    from airflow.sdk import Context
+__all__ = ["FindOwedOperator", "ReportFillOperator", "SnapshotOwedOperator"]  # noqa: F822 - by __getattr__
 
-    from kafka_steward.cluster.state import Snapshot
-    from kafka_steward.execution.pending import PendingReplica
-    from kafka_steward.hooks.steward import ClusterSession
-
-__all__ = ["FindOwedOperator", "reconcile"]
-
-if not TYPE_CHECKING:
-    __getattr__ = former_names(__name__)
-
-#: The most pending partitions that the log names; the rest is only counted.
-_NAMED = 5
-
-
-class FindOwedOperator(StewardOperator):
-    """Finds pending replicas, drops obsolete entries, and executes deferred requests for new partitions.
-
-    The event that started the run is not read: Airflow may duplicate or drop trigger events. If no live broker can take
-    a pending replica, the task and its downstream tasks are skipped, with the reason in the log. Returns `{"owed",
-    "partitions", "sentence"}`: the number of pending replicas, and of partitions that can be filled now.
-
-    >>> FindOwedOperator(task_id="find_owed")
-    <Task(FindOwedOperator): find_owed>
-    """
-
-    def execute(self, context: Context) -> dict[str, Any]:
-        """Find pending replicas; skip the downstream tasks when nothing can be filled."""
-        from kafka_steward.execution.pending import fillable
-        from kafka_steward.execution.topics import add_deferred_partitions
-
-        with self.open(context) as opened:
-            for sentence in add_deferred_partitions(opened.cluster, opened.journal, actor_of(context)):
-                self.log.info("%s", printable(sentence))
-            snapshot, found, missing = reconcile(self, opened, context)
-        able = fillable(found, snapshot)
-        if not able:
-            why = f"{missing} replicas are owed, and no live broker can take one." if missing else "No replica is owed."
-            skip_rest(self, context, f"Nothing is to be filled now. {why}")
-        sentence = f"{missing} replicas are owed; {len(able)} partitions can be given some of them now."
-        self.log.info("%s", printable(sentence))
-        return {"owed": missing, "partitions": len(able), "sentence": sentence}
-
-
-def reconcile(
-    task: StewardOperator, opened: ClusterSession, context: Context
-) -> tuple[Snapshot, list[PendingReplica], int]:
-    """Reconcile and log the pending replicas; return the snapshot, them, and how many replicas are still missing."""
-    from kafka_steward.execution.pending_replicas import reconcile_pending
-
-    snapshot = opened.cluster.snapshot()
-    found = reconcile_pending(opened.cluster, opened.journal, snapshot, actor_of(context))
-    for pending in found[:_NAMED]:
-        task.log.info("%s: %s", pending.state.value, printable(pending.sentence))
-    if len(found) > _NAMED:
-        task.log.info("And %d more partitions.", len(found) - _NAMED)
-    return snapshot, found, sum(pending.missing for pending in found if not pending.over)
+__getattr__ = former_names(__name__)

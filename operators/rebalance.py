@@ -9,6 +9,7 @@ from kafka_steward.escaping import printable
 from kafka_steward.hooks.context import is_scheduled
 from kafka_steward.operators.base import fail_without_retry
 from kafka_steward.operators.conf import refuse_unknown_keys
+from kafka_steward.operators.deprecated import former_argument, former_names
 from kafka_steward.operators.plan import PlanReassignmentOperator
 
 if TYPE_CHECKING:
@@ -16,10 +17,13 @@ if TYPE_CHECKING:
 
     from kafka_steward.execution.plan_requests import RebalanceRequest
 
-__all__ = ["WISHES", "PlanRebalanceOperator", "refuse_wrong_form"]
+__all__ = ["REQUEST_FIELDS", "PlanRebalanceOperator", "refuse_wrong_form"]
+
+if not TYPE_CHECKING:
+    __getattr__ = former_names(__name__)
 
 #: The fields of the form that define the plan.
-WISHES = (
+REQUEST_FIELDS = (
     "operation",
     "brokers",
     "topics",
@@ -36,9 +40,9 @@ WISHES = (
 
 
 class PlanRebalanceOperator(PlanReassignmentOperator):
-    """Plans the operation that `wishes` describe, from a snapshot; does not change or connect to the cluster.
+    """Plans the operation that `request` describes, from a snapshot; does not change or connect to the cluster.
 
-    `wishes` are the fields of the form of the DAG `rebalance`, by name: `operation` (rebalance, expand, drain,
+    `request` holds the fields of the form of the DAG `rebalance`, by name: `operation` (rebalance, expand, drain,
     set-replication-factor), `brokers` to drain, `topics` and `exclude` as regular expressions, `exclude_brokers`,
     `replication_factor`, `rack_aware`, `balance`, `tolerance`, `internal_topics`, `max_moves`, `max_bytes`. A scheduled
     run without a budget moves at most a tenth of the cluster's bytes. All else is as in PlanReassignmentOperator.
@@ -47,30 +51,34 @@ class PlanRebalanceOperator(PlanReassignmentOperator):
     result of PlanReassignmentOperator plus `operation` and `nothing` (the reason why there is nothing to do, or empty).
 
     >>> PlanRebalanceOperator(
-    ...     task_id="plan", snapshot={"uri": "/snapshot"}, wishes={"operation": "drain", "brokers": [4]}
+    ...     task_id="plan", snapshot={"uri": "/snapshot"}, request={"operation": "drain", "brokers": [4]}
     ... )
     <Task(PlanRebalanceOperator): plan>
     """
 
-    template_fields: Sequence[str] = (*PlanReassignmentOperator.template_fields, "wishes")
+    template_fields: Sequence[str] = (*PlanReassignmentOperator.template_fields, "request")
 
-    def __init__(self, *, wishes: Mapping[str, Any] | Any, **kwargs: Any) -> None:
+    def __init__(
+        self, *, request: Mapping[str, Any] | Any = None, wishes: Mapping[str, Any] | Any = None, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
-        self.wishes = wishes
+        if wishes is not None:
+            former_argument(PlanRebalanceOperator, "wishes", "request")
+        self.request = request if wishes is None else wishes
 
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]  # as its base, SparkSubmit's
         """Derive the planner's options, and plan unless there is nothing to do."""
         from kafka_steward.execution.plan_requests import no_op_reason, options_for
 
         with fail_without_retry():
-            wishes, snapshot = _request_of(self.wishes), self.taken_snapshot()
-            options = options_for(wishes, snapshot, scheduled=is_scheduled(context))
-        nothing = no_op_reason(wishes, snapshot)
+            request, snapshot = _request_of(self.request), self.taken_snapshot()
+            options = options_for(request, snapshot, scheduled=is_scheduled(context))
+        nothing = no_op_reason(request, snapshot)
         if nothing:
             self.log.info("%s", printable(nothing))
-            return {**_NO_PLAN, "operation": wishes.operation, "nothing": nothing}
-        self.operation, self.options = wishes.operation, {**options, **self.options}
-        return {**self.plan_from(snapshot, context), "operation": wishes.operation, "nothing": ""}
+            return {**_NO_PLAN, "operation": request.operation, "nothing": nothing}
+        self.operation, self.options = request.operation, {**options, **self.options}
+        return {**self.plan_from(snapshot, context), "operation": request.operation, "nothing": ""}
 
 
 def refuse_wrong_form(context: Context) -> None:
@@ -83,7 +91,7 @@ def refuse_wrong_form(context: Context) -> None:
     refuse_unknown_keys(context)
     params = context["params"]
     with fail_without_retry():
-        refuse_wrong(_request_of({name: params[name] for name in WISHES}))
+        refuse_wrong(_request_of({name: params[name] for name in REQUEST_FIELDS}))
 
 
 _NO_PLAN = {
@@ -105,6 +113,6 @@ def _request_of(given: Mapping[str, Any]) -> RebalanceRequest:
     known: Collection[str] = RebalanceRequest.__dataclass_fields__
     for name in given:
         if name not in known:
-            raise SettingError(f"There is no wish {name!r}; there are {', '.join(known)}.")
+            raise SettingError(f"Unknown rebalance option {name!r}. Valid options: {', '.join(known)}.")
     lists = {name: given[name] or () for name in ("brokers", "topics", "exclude", "exclude_brokers") if name in given}
     return RebalanceRequest(**{**given, **lists})

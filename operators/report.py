@@ -15,7 +15,7 @@ from kafka_steward.escaping import printable
 from kafka_steward.operators.base import StewardOperator
 from kafka_steward.operators.deprecated import former_names
 from kafka_steward.operators.notify import Notifiers, as_notifiers, notify
-from kafka_steward.operators.owed import reconcile
+from kafka_steward.operators.pending_replicas import NOTHING_PENDING, reconcile
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -64,7 +64,7 @@ class ReportPlanOperator(StewardOperator):
     `under_replicated`, `left`, `audit`, `cancelled`.
 
     `fill` (event `filled`) reconciles the pending replicas (KIP-409). Adds `settled` and `dropped`, which count
-    partitions, and `owed`, which counts replicas that are still pending.
+    partitions, and `pending`, which counts the replicas that still are; until version 0.2 `owed` repeats it.
 
     >>> ReportPlanOperator(task_id="report", verify="heal", brokers=[3], plan={"digest": "3f2a"}, submitted={"left": 0})
     <Task(ReportPlanOperator): report>
@@ -189,7 +189,7 @@ class ReportPlanOperator(StewardOperator):
             message = f"Not all of broker {brokers} was healed. {ended.cancelled}"
         healed = not (behind or left or ended.cancelled)
         if healed:
-            message += " Every partition of the cluster is whole."
+            message += " Every partition of the cluster is fully replicated."
         else:
             dead = ", ".join(str(broker) for broker in sorted(snapshot.hosting - snapshot.live)) or "none"
             message += f" {behind} partitions are still under-replicated, {left} that this plan left. "
@@ -208,13 +208,14 @@ class ReportPlanOperator(StewardOperator):
         _, pending, missing = reconcile(self, opened, context)
         states = Counter(each.state.value for each in pending)
         still = (
-            f"{missing} replicas are still owed, and are added when brokers join." if missing else "No replica is owed."
+            f"{missing} replicas are still pending, and are added when brokers join." if missing else NOTHING_PENDING
         )
         moved, partitions = self.plan.get("replicas_moved", 0), self.submitted.get("partitions", 0)
         return {
             "sentence": f"{ended.cancelled or f'Filled {moved} replicas of {partitions} partitions.'} {still}",
             "settled": states["settled"],
             "dropped": states["dropped"],
+            "pending": missing,
             "owed": missing,
         }
 

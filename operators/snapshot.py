@@ -71,7 +71,7 @@ class SnapshotClusterOperator(StewardOperator):
                 "Snapshot %s of cluster %s is at %s.", digest[:12], printable(opened.cluster.cluster_id), printable(uri)
             )
         if targets is not None:
-            self.log.info("%d partitions are owed replicas.", len(targets))
+            self.log.info("%d partitions have pending replicas.", len(targets))
         return {"uri": uri, "digest": digest}
 
 

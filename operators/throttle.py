@@ -26,7 +26,7 @@ class ChangeThrottleOperator(StewardOperator):
 
     `plan` is a plan's digest or a prefix of it; without one, the plan that holds the plan slot is meant. The request is
     written into the journal, which is all that is needed: Kafka is not called. The plan's next step sets the rate on
-    all brokers that its moves copy to. The rate applies to this plan until it ends, whatever the settings say. Fails
+    all brokers that its moves copy to. The rate applies to this plan until it ends, and overrides the settings. Fails
     without a retry for a plan that is unknown or has ended. Returns `{"plan", "throttle", "sentence"}`.
 
     >>> ChangeThrottleOperator(task_id="throttle", plan="3f2a91c0", rate=200_000_000, reason="the night is quiet")

@@ -21,8 +21,8 @@ class CreateTopicOperator(StewardOperator):
     KIP-409: if at least min(`min.insync.replicas`, `replication_factor`) brokers are live, the topic is created on
     those, and the missing replicas are recorded as pending: the `fill` DAG adds them when brokers join. `config` are
     the topic's own settings. An existing topic with the same partition count and replication factor is left unchanged;
-    if they differ, the task fails without a retry. Returns `{"topic", "existed", "owed", "sentence"}`; `owed` counts
-    pending replicas.
+    if they differ, the task fails without a retry. Returns `{"topic", "existed", "pending", "sentence"}`;
+    `pending` counts pending replicas, and until version 0.2 `owed` repeats it.
 
     >>> CreateTopicOperator(
     ...     task_id="orders", topic="orders", partitions=12, config={"min.insync.replicas": "2"},
@@ -59,7 +59,13 @@ class CreateTopicOperator(StewardOperator):
             made = create_topic(opened.cluster, opened.journal, wanted, allowed=allowed, who=actor_of(context))
             notice = unwatched_reason(opened.journal) if made.owed else ""
         sentence = _logged(self, made.sentence, notice)
-        return {"topic": self.topic, "existed": made.existed, "owed": made.owed, "sentence": sentence}
+        return {
+            "topic": self.topic,
+            "existed": made.existed,
+            "pending": made.owed,
+            "owed": made.owed,
+            "sentence": sentence,
+        }
 
 
 class CreatePartitionsOperator(StewardOperator):

@@ -41,10 +41,10 @@ _OPERATORS = (
     "gate",
     "rebalance",
     "approve",
-    "given",
+    "reassignment",
     "topics",
     "joined",
-    "owed",
+    "pending_replicas",
     "health",
 )
 

@@ -111,18 +111,18 @@ def broker_joined(opened: ClusterSession, arguments: Mapping[str, Any]) -> Check
     joined = poll_joined(opened.cluster, opened.journal, opened.settings, who, announce=False)
     wanted = arguments.get("brokers")
     if joined is None:
-        return CheckResult(False, "No replica is owed.")
+        return CheckResult(False, "No replica is pending.")
     if wanted is None:
         found = sorted({*joined.eligible, *joined.empty})
         empty = f" Broker {', '.join(map(str, joined.empty))} holds nothing yet." if joined.empty else ""
         return CheckResult(bool(found), f"{joined.sentence}{empty}", found)
     missing = [broker for broker in wanted if broker not in joined.live]
-    message = f"Broker {', '.join(map(str, missing))} is not live." if missing else "All brokers asked for are live."
+    message = f"Broker {', '.join(map(str, missing))} is not live." if missing else "All requested brokers are live."
     return CheckResult(not missing, message, wanted)
 
 
 def healthy(opened: ClusterSession, arguments: Mapping[str, Any]) -> CheckResult:
-    """Check that no measure of the cluster exceeds its limit (KIP-352). `limits` are given by measure."""
+    """Check that no measure of the cluster exceeds its limit (KIP-352). `limits` are by measure."""
     from kafka_steward.execution.health import (
         check_health,
         checked_limits,

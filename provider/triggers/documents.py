@@ -75,17 +75,19 @@ class DocumentLoop:
         self,
         conn_id: str,
         overrides: Mapping[str, Any],
-        rings: str,
-        say: Callable[..., None],
+        event: str,
+        log: Callable[..., None],
         nudged: Callable[[], None],
         *,
-        cry: Callable[..., None] | None = None,
+        log_error: Callable[..., None] | None = None,
     ) -> None:
-        self._rings = rings
-        self._say = say
+        self._event = event
+        self._log = log
         self._nudged = nudged
         self._thread = ClusterWorker(conn_id, overrides)
-        self.reporter = WatchReporter(conn_id, say, failing="documents_failing", what="carry out documents", cry=cry)
+        self.reporter = WatchReporter(
+            conn_id, log, failing="documents_failing", what="execute the documents", log_error=log_error
+        )
         self._place: _ClusterState | None = None
         self._wake = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -96,7 +98,7 @@ class DocumentLoop:
         self._loop = asyncio.get_running_loop()
         while True:
             try:
-                event, result, poll_s = await self._thread.ask(self._poll)
+                event, result, poll_s = await self._thread.submit(self._poll)
             except Exception as error:  # noqa: BLE001 - no error may end the watch
                 pause_s = self.reporter.error(error)
             else:
@@ -119,9 +121,9 @@ class DocumentLoop:
             self._place = self._settle_in(opened)
         place = self._place
         result = place.protocol.poll()
-        rings = self._rings in {"request", "cancel"} and place.audit_events.has_new(self._rings)
+        emits = self._event in {"request", "cancel"} and place.audit_events.has_new(self._event)
         opened.journal.note_look("documents")
-        event = event_of(opened, opened.journal.now_ms()) if rings else None
+        event = event_of(opened, opened.journal.now_ms()) if emits else None
         return event, result, place.poll_s
 
     def _settle_in(self, opened: ClusterSession) -> _ClusterState:
@@ -143,7 +145,7 @@ class DocumentLoop:
         if path == CONTROLLER:
             self._controllers += 1
             if self._controllers > 1:  # the first notification is the initial state
-                self._say("The controller of the cluster changed; everything is read anew.")
+                self._log("The controller of the cluster changed; everything is read again.")
         if loop is not None:
             with suppress(RuntimeError):  # the event loop is closed
                 loop.call_soon_threadsafe(self._wake_all)

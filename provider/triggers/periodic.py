@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 #: Seconds after which a setting that disabled a check is read again.
 OFF_S = 60.0
 #: The result of one check: the event to emit, if any, and the seconds until the next check.
-Looked = tuple[dict[str, Any] | None, float]
+CheckOutcome = tuple[dict[str, Any] | None, float]
 
 
 class PeriodicCheck(ABC):
-    """A periodic check in the given thread. It never ends, and raises nothing."""
+    """A periodic check in a thread. It never ends, and raises nothing."""
 
     FAILING: ClassVar[str]
     WHAT: ClassVar[str]
@@ -32,19 +32,19 @@ class PeriodicCheck(ABC):
         self,
         conn_id: str,
         thread: ClusterWorker,
-        say: Callable[..., None],
+        log: Callable[..., None],
         *,
-        cry: Callable[..., None] | None = None,
+        log_error: Callable[..., None] | None = None,
     ) -> None:
         self.conn_id = conn_id
-        self.reporter = WatchReporter(conn_id, say, failing=self.FAILING, what=self.WHAT, cry=cry)
+        self.reporter = WatchReporter(conn_id, log, failing=self.FAILING, what=self.WHAT, log_error=log_error)
         self._thread = thread
 
     async def run(self, events: asyncio.Queue[dict[str, Any]]) -> None:
         """Check until cancelled; put events into the queue `events`."""
         while True:
             try:
-                event, pause_s = await self._thread.ask(self._poll)
+                event, pause_s = await self._thread.submit(self._poll)
             except Exception as error:  # noqa: BLE001 - no error may end the watch
                 pause_s = self.reporter.error(error)
             else:
@@ -53,13 +53,13 @@ class PeriodicCheck(ABC):
                     events.put_nowait(event)
             await self.wait(pause_s)
 
-    def _poll(self, opened: ClusterSession) -> Looked:
+    def _poll(self, opened: ClusterSession) -> CheckOutcome:
         result = self.poll(opened)
         opened.journal.note_look(self.FAILING.removesuffix("_failing"))
         return result
 
     @abstractmethod
-    def poll(self, opened: ClusterSession) -> Looked:
+    def poll(self, opened: ClusterSession) -> CheckOutcome:
         """Run one check, in the thread."""
 
     async def wait(self, seconds: float) -> None:
@@ -74,10 +74,10 @@ class BrokerJoinCheck(PeriodicCheck):
     """
 
     FAILING = "joining_failing"
-    WHAT = "look for brokers that joined"
-    RINGS: ClassVar[str] = "broker-joined"
+    WHAT = "check for brokers that joined"
+    EVENT: ClassVar[str] = "broker-joined"
 
-    def poll(self, opened: ClusterSession) -> Looked:
+    def poll(self, opened: ClusterSession) -> CheckOutcome:
         """Check, and reconcile the pending replicas."""
         from kafka_steward.execution.broker_joins import poll_joined
         from kafka_steward.journal.audit import Actor
@@ -95,10 +95,10 @@ class EmptyBrokerCheck(PeriodicCheck):
     """Emits an event while a live broker is empty, until a run has claimed it; after the fill (KIP-409)."""
 
     FAILING = "newcomers_failing"
-    WHAT = "look for new brokers"
-    RINGS: ClassVar[str] = "broker-new"
+    WHAT = "check for empty brokers"
+    EVENT: ClassVar[str] = "broker-new"
 
-    def poll(self, opened: ClusterSession) -> Looked:
+    def poll(self, opened: ClusterSession) -> CheckOutcome:
         """Check, and record the empty brokers."""
         from kafka_steward.execution.broker_joins import poll_empty_brokers
 
@@ -121,14 +121,14 @@ class HealthPeriodicCheck(PeriodicCheck):
         self,
         conn_id: str,
         thread: ClusterWorker,
-        say: Callable[..., None],
+        log: Callable[..., None],
         *,
-        cry: Callable[..., None] | None = None,
+        log_error: Callable[..., None] | None = None,
     ) -> None:
-        super().__init__(conn_id, thread, say, cry=cry)
+        super().__init__(conn_id, thread, log, log_error=log_error)
         self._before: CopiedBytes | None = None
 
-    def poll(self, opened: ClusterSession) -> Looked:
+    def poll(self, opened: ClusterSession) -> CheckOutcome:
         """Measure, emit the metrics, and store the rows."""
         from kafka_steward.execution.health import check_health
 

@@ -54,10 +54,10 @@ _BUSY_S = 5.0
 
 
 class ProgressLog:
-    """Reports a plan's progress to `say`: the first step, the end, and in between at a rate that depends on changes."""
+    """Reports a plan's progress to `log`: the first step, the end, and in between at a rate that depends on changes."""
 
-    def __init__(self, say: Callable[[str], None], now_s: Callable[[], float]) -> None:
-        self._say, self._now_s = say, now_s
+    def __init__(self, log: Callable[[str], None], now_s: Callable[[], float]) -> None:
+        self._log, self._now_s = log, now_s
         self._told_s: float | None = None
         self._told: tuple[int, str] | None = None
 
@@ -66,7 +66,7 @@ class ProgressLog:
         now_s, news = self._now_s(), (progress.partitions_settled, progress.status.value)
         pause_s = _BUSY_S if news != self._told else _QUIET_S
         if self._told_s is None or progress.ended or progress.waits_for_person or now_s - self._told_s >= pause_s:
-            self._say(progress_line(progress))
+            self._log(progress_line(progress))
             self._told_s, self._told = now_s, news
 
 

@@ -29,7 +29,7 @@ def gauge(name: str, conn_id: str, value: int) -> None:
 
 
 def event_of(opened: ClusterSession, at_ms: int, brokers: Collection[int] | None = None) -> dict[str, Any]:
-    """Return an event's payload: `{"cluster_id", "conn_id", "at_ms", "journal"}`, plus `brokers` if given.
+    """Return an event's payload: `{"cluster_id", "conn_id", "at_ms", "journal"}`, plus `brokers` unless None.
 
     `journal` names the journal that the watch reads: a run with another journal would not find the cause of the event.
     """
@@ -46,31 +46,31 @@ class WatchReporter:
     """Reports for one loop of the watch of `conn_id`; `failing` names the gauge of its consecutive errors.
 
     A second gauge, with "age" in place of "failing" in its name, is the number of seconds since the last successful
-    check. `say` logs at level INFO; `cry` at level ERROR, for errors. `clock` counts seconds.
+    check. `log` logs at level INFO; `log_error` at level ERROR. `clock` counts seconds.
     """
 
     def __init__(
         self,
         conn_id: str,
-        say: Callable[..., None],
+        log: Callable[..., None],
         *,
         failing: str,
         what: str,
-        cry: Callable[..., None] | None = None,
+        log_error: Callable[..., None] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._conn_id, self._say, self._cry = conn_id, say, cry or say
+        self._conn_id, self._log, self._log_error = conn_id, log, log_error or log
         self._failing, self._what = failing, what
         self._clock, self._worked_s = clock, clock()
-        self._said: object = None
+        self._logged: object = None
         self._lines: dict[str, None] = {}
         self._failures = 0
-        self._cried_s = 0.0
+        self._error_logged_s = 0.0
 
     def ok(self) -> None:
         """Record a successful check."""
         if self._failures:
-            self._say("The watch of %s works again.", self._conn_id)
+            self._log("The watch of %s works again.", self._conn_id)
         self._failures = 0
         self._worked_s = self._clock()
         gauge(self._failing, self._conn_id, 0)
@@ -85,22 +85,22 @@ class WatchReporter:
         self._failures += 1
         gauge(self._failing, self._conn_id, self._failures)
         sentence = f"The watch of {self._conn_id} cannot {self._what}, and tries again: {error}"
-        if sentence != self._said or self._clock() - self._cried_s >= _REPEATED_S:
-            self._cry("%s", printable(sentence))
-            self._said, self._cried_s = sentence, self._clock()
+        if sentence != self._logged or self._clock() - self._error_logged_s >= _REPEATED_S:
+            self._log_error("%s", printable(sentence))
+            self._logged, self._error_logged_s = sentence, self._clock()
         return min(_LONGEST_BACK_OFF_S, _BACK_OFF_S * 2.0 ** min(self._failures - 1, 10))
 
     def log_once(self, sentence: str, *, about: object) -> None:
         """Log the message, unless the last one had the same subject `about`."""
-        if about != self._said:
-            self._say("%s", printable(sentence))
-            self._said = about
+        if about != self._logged:
+            self._log("%s", printable(sentence))
+            self._logged = about
 
     def log_new(self, sentences: list[str], **_: Any) -> None:
         """Log each message that was not logged recently."""
         for sentence in sentences:
             if sentence not in self._lines:
-                self._say("%s", printable(sentence))
+                self._log("%s", printable(sentence))
             self._lines[sentence] = self._lines.pop(sentence, None)
         for old in list(self._lines)[:-_REMEMBERED]:
             del self._lines[old]

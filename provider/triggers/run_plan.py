@@ -84,10 +84,10 @@ class RunPlanTrigger(BaseTrigger):
         if self.when_killed != "cancel":
             return
         if not await asyncio.to_thread(task_is_over, self.who, self.map_index):
-            self.log.info("Plan %s is left alone: its task goes on elsewhere.", self.digest[:12])
+            self.log.info("Plan %s is left alone: another process continues its task.", self.digest[:12])
             return
         try:
-            self.log.info("%s", printable(await self._thread.ask(self._cancel)))
+            self.log.info("%s", printable(await self._thread.submit(self._cancel)))
         finally:
             self._thread.close()  # Airflow has called `cleanup` before
 
@@ -103,10 +103,10 @@ class RunPlanTrigger(BaseTrigger):
         return {"ended": progress.ended, "sentence": progress.sentence, "progress": progress.to_json()}
 
     async def _run_to_end(self) -> Progress:
-        told, failures = ProgressLog(self.log.info, time.monotonic), 0
+        log, failures = ProgressLog(self.log.info, time.monotonic), 0
         while True:
             try:
-                progress, interval_s = await self._thread.ask(self._step)
+                progress, interval_s = await self._thread.submit(self._step)
             except StewardError as error:
                 failures += 1
                 self.log.warning(
@@ -117,7 +117,7 @@ class RunPlanTrigger(BaseTrigger):
                 await self._wait(_RETRY_S)
                 continue
             failures = 0
-            told.report(progress)
+            log.report(progress)
             emit_progress(self.conn_id, progress)
             if progress.run_is_over:
                 return progress

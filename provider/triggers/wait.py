@@ -46,7 +46,7 @@ class WaitTrigger(BaseTrigger):
         self.overrides = dict(overrides or {})
         self.journal = journal
         self._thread = ClusterWorker(conn_id, self.overrides, journal=journal)
-        self._said = ""
+        self._logged = ""
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path and keywords, enough to rebuild the trigger in any triggerer."""
@@ -67,12 +67,12 @@ class WaitTrigger(BaseTrigger):
     async def _answer(self) -> CheckResult:
         while True:
             try:
-                answer = await self._thread.ask(self._ask)
+                answer = await self._thread.submit(self._ask)
             except StewardError as error:
                 if not is_retriable(error):
                     return CheckResult(False, str(error))
                 answer = CheckResult(False, f"{error} Asking again.")
-            self._say(answer.sentence)
+            self._log_new(answer.sentence)
             if answer.met:
                 return answer
             await self._wait(self.interval_s)
@@ -80,10 +80,10 @@ class WaitTrigger(BaseTrigger):
     def _ask(self, opened: ClusterSession) -> CheckResult:
         return evaluate(self.question, opened, self.arguments)
 
-    def _say(self, sentence: str) -> None:
-        if sentence != self._said:
+    def _log_new(self, sentence: str) -> None:
+        if sentence != self._logged:
             self.log.info("%s", printable(sentence))
-            self._said = sentence
+            self._logged = sentence
 
     async def _wait(self, seconds: float) -> None:
         if seconds > 0:

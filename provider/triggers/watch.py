@@ -49,7 +49,7 @@ _SESSION_TIMEOUTS = ("broker.session.timeout.ms", "zookeeper.session.timeout.ms"
 class WatchTrigger(BaseEventTrigger):
     """Polls the cluster behind `conn_id` every `watch_interval`, and maintains the entries of KIP-46 in its journal.
 
-    In a separate thread it executes the requests in KIP-236's documents. `rings` selects the event that it emits.
+    In a separate thread it executes the requests in KIP-236's documents. `event` selects the event that it emits.
 
     "broker-failed": a failure is due; again every `heal_retry_interval` until a plan heals it. Airflow may duplicate or
     drop trigger events, so consumers read the state from the cluster, not from the event. "broker-joined": a live
@@ -63,20 +63,23 @@ class WatchTrigger(BaseEventTrigger):
         self,
         conn_id: str,
         overrides: Mapping[str, Any] | None = None,
-        rings: str = EVENTS[0],
+        event: str = EVENTS[0],
+        rings: str | None = None,  # the former name of `event`
         **_: Any,  # a trigger outlives an upgrade: keywords of other versions are accepted
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # Airflow leaves it untyped
         self.conn_id = conn_id
         self.overrides = dict(overrides or {})
-        self.rings = rings
+        self.event = rings or event
         self._thread = ClusterWorker(conn_id, self.overrides)
         self._health = HealthPeriodicCheck(
-            conn_id, ClusterWorker(conn_id, self.overrides), self.log.info, cry=self.log.error
+            conn_id, ClusterWorker(conn_id, self.overrides), self.log.info, log_error=self.log.error
         )
         self._documents: DocumentLoop | None = None
         self._post: _WatchState | None = None
-        self._reporter = WatchReporter(conn_id, self.log.info, failing="failing", what="look", cry=self.log.error)
+        self._reporter = WatchReporter(
+            conn_id, self.log.info, failing="failing", what="check for failed brokers", log_error=self.log.error
+        )
         self._reporters = [self._reporter]
         self._wake: asyncio.Event | None = None
         self._loops: list[asyncio.Task[None]] = []
@@ -84,24 +87,21 @@ class WatchTrigger(BaseEventTrigger):
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path and keywords, which also identify the watch."""
         keywords: dict[str, Any] = {"conn_id": self.conn_id, "overrides": self.overrides}
-        return f"{__name__}.{type(self).__name__}", keywords | (
-            {} if self.rings == EVENTS[0] else {"rings": self.rings}
-        )
+        emitted = {} if self.event == EVENTS[0] else {"event": self.event}
+        return f"{__name__}.{type(self).__name__}", keywords | emitted
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Yield one TriggerEvent per due event, with the payload of `event_of`."""
         events: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self._wake = asyncio.Event()
         watches = [self._watch_failures(events), self._watch_documents(events)]
-        if self.rings == BrokerJoinCheck.RINGS:
-            watches.append(
-                self._rounds(BrokerJoinCheck(self.conn_id, self._thread, self.log.info, cry=self.log.error), events)
-            )
-        if self.rings == EmptyBrokerCheck.RINGS:
-            watches.append(
-                self._rounds(EmptyBrokerCheck(self.conn_id, self._thread, self.log.info, cry=self.log.error), events)
-            )
-        if self.rings == EVENTS[0]:  # one health check is enough for a cluster
+        if self.event == BrokerJoinCheck.EVENT:
+            joins = BrokerJoinCheck(self.conn_id, self._thread, self.log.info, log_error=self.log.error)
+            watches.append(self._check(joins, events))
+        if self.event == EmptyBrokerCheck.EVENT:
+            empty = EmptyBrokerCheck(self.conn_id, self._thread, self.log.info, log_error=self.log.error)
+            watches.append(self._check(empty, events))
+        if self.event == EVENTS[0]:  # one health check is enough for a cluster
             watches.append(self._watch_health(events))
         watches.append(self._report_ages())
         self._loops = loops = [asyncio.create_task(watch) for watch in watches]
@@ -133,12 +133,12 @@ class WatchTrigger(BaseEventTrigger):
     async def _watch_failures(self, events: asyncio.Queue[dict[str, Any]]) -> None:
         while True:
             try:
-                event, verdict, pause_s = await self._thread.ask(self._poll)
+                event, verdict, pause_s = await self._thread.submit(self._poll)
             except Exception as error:  # noqa: BLE001 - no error may end the watch: see the class
                 pause_s = self._report_error(error)
             else:
                 self._report(verdict)
-                if verdict.due and self.rings == EVENTS[0]:
+                if verdict.due and self.event == EVENTS[0]:
                     events.put_nowait(event)
             await self._wait(pause_s)
 
@@ -147,18 +147,18 @@ class WatchTrigger(BaseEventTrigger):
         module = await asyncio.to_thread(importlib.import_module, "kafka_steward.triggers.documents")
         freeze_gc()
         documents: DocumentLoop = module.DocumentLoop(
-            self.conn_id, self.overrides, self.rings, self.log.info, self._wake_up, cry=self.log.error
+            self.conn_id, self.overrides, self.event, self.log.info, self._wake_up, log_error=self.log.error
         )
         self._documents = documents
         self._reporters.append(documents.reporter)
         await documents.run(events)
 
     async def _watch_health(self, events: asyncio.Queue[dict[str, Any]]) -> None:
-        await self._rounds(self._health, events)
+        await self._check(self._health, events)
 
-    async def _rounds(self, rounds: PeriodicCheck, events: asyncio.Queue[dict[str, Any]]) -> None:
-        self._reporters.append(rounds.reporter)
-        await rounds.run(events)
+    async def _check(self, check: PeriodicCheck, events: asyncio.Queue[dict[str, Any]]) -> None:
+        self._reporters.append(check.reporter)
+        await check.run(events)
 
     async def _report_ages(self) -> None:
         """Report the ages in a task of its own, so that a stalled check is reported too."""
@@ -217,8 +217,8 @@ class _WatchState:
 
 def _interval_s(opened: ClusterSession) -> float:
     # Two restarts within one grace period must be detected as two: four polls per session timeout (KIP-46).
-    told = opened.cluster.broker_configs(sorted(opened.cluster.live_brokers())[:1], _SESSION_TIMEOUTS)
+    brokers = opened.cluster.broker_configs(sorted(opened.cluster.live_brokers())[:1], _SESSION_TIMEOUTS)
     sessions_s = [
-        int(configs[name]) / 1000 for configs in told.values() for name in _SESSION_TIMEOUTS if name in configs
+        int(configs[name]) / 1000 for configs in brokers.values() for name in _SESSION_TIMEOUTS if name in configs
     ]
     return min([opened.settings.watch_interval, *(session_s / 4 for session_s in sessions_s)])

@@ -41,7 +41,7 @@ class ClusterWorker:
         self._reread_s, self._clock = reread_s, clock
         self._line: _WorkerState | None = None
 
-    async def ask(self, question: Callable[[ClusterSession], T]) -> T:
+    async def submit(self, question: Callable[[ClusterSession], T]) -> T:
         """Return the result of `question`, called in the thread. If it raises, close all connections and re-raise."""
         if self._line is None:
             executor = ThreadPoolExecutor(1, thread_name_prefix=f"kafka-steward-{self._conn_id}")
@@ -54,7 +54,7 @@ class ClusterWorker:
     def close(self) -> None:
         """End the thread after its current call, without waiting for it. Does no harm when called twice.
 
-        A later call of `ask` gets a new thread and new connections, because the old thread may still be using its own.
+        A later `submit` gets a new thread and new connections, because the old thread may still be using its own.
         """
         line, self._line = self._line, None
         if line is not None:

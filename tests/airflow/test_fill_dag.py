@@ -53,7 +53,7 @@ def test_a_broker_that_joins_starts_the_fill_which_settles_the_debt(
     desk.pause(topics, paused=False)
     made = desk.trigger(topics, {}, "ann")
     eventually(lambda: assert_state(desk, topics, made, "grow", "success"), within=240)
-    assert desk.xcom(topics, made, "create")["owed"] == 3
+    assert desk.xcom(topics, made, "create")["pending"] == 3
     assert opened.journal.tree.children(paths.pending_of_topic(topic)) == ["0", "1", "2", "3"]
     assert desk.runs(fill) == [], "nobody can take what is owed"
 
@@ -65,15 +65,15 @@ def test_a_broker_that_joins_starts_the_fill_which_settles_the_debt(
     }
     assert [states[task] for task in TASKS] == ["success"] * 7
     report = desk.xcom(fill, run["dag_run_id"], "report")
-    assert (report["owed"], report["partitions"], report["replicas_moved"], report["lower_bound"]) == (0, 4, 4, 4)
-    assert report["sentence"] == "Filled 4 replicas of 4 partitions. No replica is owed."
+    assert (report["pending"], report["partitions"], report["replicas_moved"], report["lower_bound"]) == (0, 4, 4, 4)
+    assert report["sentence"] == "Filled 4 replicas of 4 partitions. No replica is pending."
     assert opened.journal.tree.children(paths.PENDING_REPLICAS) == []
     assert described(sandbox, topic) == [{"1", "2", "3", "4"}] * 4
     eventually(lambda: assert_state(desk, topics, made, "joined", "success", "deferred"), within=60)
 
     by_hand = desk.trigger(fill, {}, "ann")
     eventually(lambda: assert_state(desk, fill, by_hand, "report", "skipped"), within=240)
-    assert "No replica is owed." in desk.log(fill, by_hand, "find_owed")
+    assert "No replica is pending." in desk.log(fill, by_hand, "find_owed")
     desk.airflow.api("PATCH", f"/api/v2/dags/{topics}/dagRuns/{made}", {"state": "success"})
 
 

@@ -147,7 +147,7 @@ def assert_healed(desk: Desk, opened: ClusterSession, heal: str, broker: int) ->
     rows = opened.journal.audit.rows(plan=desk.xcom(heal, healed["dag_run_id"], "plan")["digest"])
     assert {Action.PUBLISH, Action.SUBMIT, Action.SETTLE, Action.FINISH} <= {row.entry.action for row in rows}
     assert {(row.entry.who.dag_id, row.entry.who.run_id) for row in rows} == {(heal, healed["dag_run_id"])}
-    assert "Every partition of the cluster is whole." in desk.log(heal, healed["dag_run_id"], "report")
+    assert "Every partition of the cluster is fully replicated." in desk.log(heal, healed["dag_run_id"], "report")
     desk.pause(heal, paused=True)
 
 

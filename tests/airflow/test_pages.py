@@ -83,7 +83,7 @@ def test_the_heal_can_be_started_from_a_form_and_its_asset_is_listed(
     desk.add_dags("three_lines", THREE_LINES.format(conn_id=desk.conn_id), heal)
     admin.go(f"{desk.airflow.url}/dags/{heal}")
     admin.click("button", "Trigger")
-    admin.shows("plan and tell, submit nothing", "Ids of the failed brokers to heal", "ignore_grace")
+    admin.shows("plan and report, submit nothing", "Ids of the failed brokers to heal", "ignore_grace")
     admin.open("[role=dialog] button", SECTION, "Partitions in one chunk of a plan.")
     admin.shows(
         "as configured", "throttle", "Bytes per second that reassignment may bring into a broker. 0: no throttle."

@@ -59,7 +59,7 @@ def test_a_person_drains_a_broker_approves_that_plan_and_it_is_empty(evening: Ev
 def test_a_broker_that_joins_starts_the_fill_which_settles_the_debt(evening: Evening) -> None:
     told = evening.told("fill")
     assert (told["started"], told["were owed"], told["are owed"]) == ("asset_triggered", ["0", "1", "2"], [])
-    assert (told["owed"], told["partitions"], told["replicas_moved"], told["lower_bound"]) == (0, 3, 3, 3)
+    assert (told["pending"], told["partitions"], told["replicas_moved"], told["lower_bound"]) == (0, 3, 3, 3)
     assert [set(replicas) for replicas in told["replicas"].values()] == [{1, 2, 3, 4}] * 3
 
 

@@ -27,7 +27,7 @@ def test_a_broker_that_joins_starts_it() -> None:
     (watcher,) = broker_joined("kafka_production", {"throttle": 7}).watchers
     assert isinstance(watcher.trigger, WatchTrigger)
     _, keywords = watcher.trigger.serialize()
-    assert keywords == {"conn_id": "kafka_production", "overrides": {"throttle": 7}, "rings": "broker-joined"}
+    assert keywords == {"conn_id": "kafka_production", "overrides": {"throttle": 7}, "event": "broker-joined"}
 
 
 def test_its_tasks_follow_each_other_and_it_is_serializable() -> None:

@@ -8,7 +8,7 @@ import pytest
 from airflow.sdk import Asset
 from airflow.serialization.serialized_objects import DagSerialization
 
-from kafka_steward.dags import broker_new, rebalance
+from kafka_steward.dags import empty_broker_joined, rebalance
 from kafka_steward.errors import SettingError
 from kafka_steward.triggers.watch import WatchTrigger
 
@@ -22,10 +22,10 @@ def test_with_on_join_a_new_broker_starts_an_expand_that_waits_for_a_quiet_clust
     (asset,) = schedule
     assert isinstance(asset, Asset)
     assert asset.name == "kafka-steward:kafka_production:broker-new"
-    (watcher,) = broker_new("kafka_production", {"throttle": 7}).watchers
+    (watcher,) = empty_broker_joined("kafka_production", {"throttle": 7}).watchers
     assert isinstance(watcher.trigger, WatchTrigger)
     _, keywords = watcher.trigger.serialize()
-    assert keywords == {"conn_id": "kafka_production", "overrides": {"throttle": 7}, "rings": "broker-new"}
+    assert keywords == {"conn_id": "kafka_production", "overrides": {"throttle": 7}, "event": "broker-new"}
     assert [task.task_id for task in dag.topological_sort()][: len(FIRST)] == FIRST
     assert (dag.params["operation"], dag.params["when_busy"]) == ("expand", "wait")
     assert dag.get_task("plan").upstream_task_ids >= {"find_joined", "snapshot"}

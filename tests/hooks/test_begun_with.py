@@ -76,7 +76,7 @@ def test_a_trigger_opens_the_journal_of_its_task_or_none(monkeypatch: pytest.Mon
 
     async def connect(thread: ClusterWorker) -> None:
         with pytest.raises(WrongJournal):
-            await thread.ask(lambda _: None)
+            await thread.submit(lambda _: None)
         thread.close()
 
     for trigger in triggers:

@@ -14,7 +14,7 @@ from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal.identity import Identity
 from kafka_steward.operators.base import StewardOperator
 from kafka_steward.operators.cancel import CancelReassignmentOperator
-from kafka_steward.operators.gate import GateOperator
+from kafka_steward.operators.gate import ClusterReadyOperator
 from kafka_steward.operators.rollback import RollbackReassignmentOperator
 from kafka_steward.operators.submit import SubmitReassignmentOperator
 from kafka_steward.provider_info import get_provider_info
@@ -53,7 +53,7 @@ def roll_back(cluster: Cluster) -> StewardOperator:
 
 def gate(cluster: Cluster) -> StewardOperator:
     cluster.kill(3)
-    return GateOperator(task_id="gate", conn_id=CONN_ID, when_busy="wait")
+    return ClusterReadyOperator(task_id="gate", conn_id=CONN_ID, when_busy="wait")
 
 
 #: A new operator that defers is missing here until it is tried.
@@ -61,7 +61,7 @@ MAKE: dict[type[StewardOperator], Callable[[Cluster], StewardOperator]] = {
     SubmitReassignmentOperator: submit,
     CancelReassignmentOperator: cancel,
     RollbackReassignmentOperator: roll_back,
-    GateOperator: gate,
+    ClusterReadyOperator: gate,
 }
 
 

@@ -91,9 +91,7 @@ def test_a_broker_that_the_cluster_does_not_have_fails_for_good(found: Found) ->
 
 def test_nothing_is_healed_while_reassignments_are_switched_off(found: Found, off: MemoryTree) -> None:
     off.create(paths.REASSIGN_CANCEL, SwitchedOff("ann", "an audit").to_json())
-    with pytest.raises(
-        AirflowSkipException, match=r"^Nothing is healed while reassignments are switched off by ann since"
-    ):
+    with pytest.raises(AirflowSkipException, match=r"^Nothing is healed while reassignments are disabled by ann since"):
         found(verdict(3), on_failure_detected=lambda _: pytest.fail("nothing begins"))
     with pytest.raises(AirflowSkipException, match=r"^Nothing is to be healed now"):
         found(verdict())

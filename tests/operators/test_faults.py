@@ -106,7 +106,10 @@ def test_a_watch_with_a_wrong_password_says_so_and_rings_for_nobody(
 
     asyncio.run(listen_for(8))
     told = capsys.readouterr().out
-    assert told.count("The watch of kafka_test cannot look, and tries again: Authentication failed at") == 1
+    assert (
+        told.count("The watch of kafka_test cannot check for failed brokers, and tries again: Authentication failed at")
+        == 1
+    )
     assert PASSWORD not in told
 
 

@@ -9,14 +9,14 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.execution.broker_joins import poll_empty_brokers
-from kafka_steward.operators.joined import FindJoinedOperator
+from kafka_steward.operators.joined import ClaimEmptyBrokersOperator
 from tests.operators.test_workflow import Desk, desk, run_of
 
 __all__ = ["desk"]
 
 
 def find(run_type: str = "asset_triggered", **more: Any) -> dict[str, Any]:
-    return FindJoinedOperator(task_id="find_joined", conn_id="kafka_test", **more).execute(run_of(run_type))
+    return ClaimEmptyBrokersOperator(task_id="find_joined", conn_id="kafka_test", **more).execute(run_of(run_type))
 
 
 def with_a_new_broker(desk: Desk) -> None:

@@ -54,7 +54,7 @@ def test_what_a_sensor_s_trigger_found_is_logged_as_one_line(capsys: pytest.Capt
     async def ask(_: Any) -> CheckResult:
         return CheckResult(True, HOSTILE)
 
-    trigger._thread.ask = ask  # type: ignore[assignment, method-assign]  # stands in for the thread
+    trigger._thread.submit = ask  # type: ignore[assignment, method-assign]  # stands in for the thread
     assert asyncio.run(trigger._answer()).sentence == HOSTILE
     logged = capsys.readouterr().out
     assert ESCAPED in logged
@@ -64,13 +64,13 @@ def test_what_a_sensor_s_trigger_found_is_logged_as_one_line(capsys: pytest.Capt
 def test_a_task_that_a_trigger_fails_does_so_with_one_line() -> None:
     from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-    from kafka_steward.operators.gate import GateOperator
+    from kafka_steward.operators.gate import ClusterReadyOperator
     from kafka_steward.operators.submit import SubmitReassignmentOperator
     from kafka_steward.sensors.health import ClusterHealthSensor
 
     event = {"done": False, "ended": False, "sentence": HOSTILE, "progress": None, "for_good": False}
     with pytest.raises(AirflowFailException) as of_gate:
-        GateOperator(task_id="gate").execute_complete(context(task_id="gate"), event)
+        ClusterReadyOperator(task_id="gate").execute_complete(context(task_id="gate"), event)
     with pytest.raises(AirflowFailException) as of_sensor:
         ClusterHealthSensor(task_id="wait").execute_complete(context(task_id="wait"), event)
     with pytest.raises(AirflowException) as of_plan:
@@ -80,9 +80,9 @@ def test_a_task_that_a_trigger_fails_does_so_with_one_line() -> None:
 
 def test_why_the_rest_of_a_workflow_is_skipped_is_logged_as_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     from kafka_steward.operators.base import skip_rest
-    from kafka_steward.operators.gate import GateOperator
+    from kafka_steward.operators.gate import ClusterReadyOperator
 
-    task, given = GateOperator(task_id="gate"), context(task_id="gate")
+    task, given = ClusterReadyOperator(task_id="gate"), context(task_id="gate")
     with pytest.raises(Exception, match="orders") as skipped:
         skip_rest(task, given, f"Plan 12 was rejected by {HOSTILE}.")
     assert str(skipped.value) == f"Plan 12 was rejected by {ESCAPED}."

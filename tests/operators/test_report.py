@@ -70,7 +70,7 @@ def test_a_heal_goes_on_with_an_empty_plan() -> None:
 @pytest.mark.parametrize(
     ("isr", "status", "event", "end"),
     [
-        ({1, 2}, PlanStatus.COMPLETED, "healed", "Every partition of the cluster is whole."),
+        ({1, 2}, PlanStatus.COMPLETED, "healed", "Every partition of the cluster is fully replicated."),
         ({1}, PlanStatus.COMPLETED, "not_healable", "under-replicated, 1 that this plan left. Dead brokers: 2."),
         ({1, 2}, PlanStatus.CANCELLED, "not_healable", "Dead brokers: none."),
     ],

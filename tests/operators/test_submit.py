@@ -51,7 +51,7 @@ def test_a_killed_task_stops_stepping_and_cancels_nothing() -> None:
     submit = SubmitReassignmentOperator(task_id="submit", plan="/plan", deferrable=False)
     submit._wait(0)
     submit.on_kill()
-    with pytest.raises(AirflowException, match="the plan stays in the journal, and clearing the task goes on"):
+    with pytest.raises(AirflowException, match="the plan stays in the journal, and clearing the task resumes it"):
         submit._wait(60)
 
 

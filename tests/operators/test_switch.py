@@ -14,7 +14,7 @@ from kafka_steward.execution.readiness import announced_restarts, disabled_reaso
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.store import Journal, open_journal
-from kafka_steward.operators.bounce import AnnounceBounceOperator
+from kafka_steward.operators.bounce import AnnounceBrokerRestartOperator
 from kafka_steward.operators.switch import DisableReassignmentOperator, EnableReassignmentOperator
 from tests.airflow_home import Connect, context
 
@@ -42,7 +42,7 @@ def enable(reason: str = "") -> str:
 
 
 def announce(broker: int | str, lasts: timedelta | None = None) -> str:
-    return run(AnnounceBounceOperator(task_id="announce", conn_id="kafka_test", broker=broker, lasts=lasts))
+    return run(AnnounceBrokerRestartOperator(task_id="announce", conn_id="kafka_test", broker=broker, lasts=lasts))
 
 
 def requests(journal: Journal) -> list[tuple[str, object, Actor]]:

@@ -39,6 +39,7 @@ def assert_owing(cluster: Cluster, made: dict[str, Any]) -> None:
     assert made == {
         "topic": "orders",
         "existed": False,
+        "pending": 2,
         "owed": 2,
         "sentence": "Topic orders was created with 2 partitions; 2 replicas of 2 partitions are owed, and are added "
         "when brokers join.",
@@ -58,6 +59,7 @@ def test_a_topic_is_created_with_its_own_settings_and_nothing_is_owed(make_clust
     assert made == {
         "topic": "orders",
         "existed": False,
+        "pending": 0,
         "owed": 0,
         "sentence": "Topic orders was created with 2 partitions, each with 3 replicas.",
     }

@@ -23,8 +23,8 @@ from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.journal.moves import MoveState
 from kafka_steward.journal.store import Journal
 from kafka_steward.operators.approve import ApprovePlanOperator
-from kafka_steward.operators.gate import GateOperator
-from kafka_steward.operators.given import CheckReassignmentOperator
+from kafka_steward.operators.gate import ClusterReadyOperator
+from kafka_steward.operators.reassignment import CheckReassignmentOperator
 from kafka_steward.operators.rebalance import PlanRebalanceOperator
 from kafka_steward.operators.report import ReportPlanOperator
 from kafka_steward.operators.review import ReviewPlanOperator
@@ -57,8 +57,8 @@ class Desk:
         operator = SnapshotClusterOperator(task_id="snapshot", conn_id="kafka_test", draining_brokers=list(draining))
         return operator.execute(context())
 
-    def plan(self, snapshot: dict[str, str], *, run_type: str = "manual", **wishes: Any) -> dict[str, Any]:
-        operator = PlanRebalanceOperator(task_id="plan", snapshot=snapshot, wishes=wishes, conn_id="kafka_test")
+    def plan(self, snapshot: dict[str, str], *, run_type: str = "manual", **request: Any) -> dict[str, Any]:
+        operator = PlanRebalanceOperator(task_id="plan", snapshot=snapshot, request=request, conn_id="kafka_test")
         return operator.execute(run_of(run_type))
 
 
@@ -119,8 +119,8 @@ def report(**given: Any) -> dict[str, Any]:
 
 
 def test_the_gate_goes_on_skips_or_waits(desk: Desk) -> None:
-    def gate(**more: Any) -> GateOperator:
-        return GateOperator(task_id="gate", conn_id="kafka_test", **more)
+    def gate(**more: Any) -> ClusterReadyOperator:
+        return ClusterReadyOperator(task_id="gate", conn_id="kafka_test", **more)
 
     assert gate().execute(context()) == "The cluster is whole, and nothing is in flight."
     desk.simulator.kill(4)
@@ -135,14 +135,14 @@ def test_the_gate_goes_on_skips_or_waits(desk: Desk) -> None:
 
 def test_a_maintenance_window_that_never_opens_fails_for_good_before_anything_is_connected_to(connect: Connect) -> None:
     connect()
-    gate = GateOperator(task_id="gate", conn_id="kafka_test")
+    gate = ClusterReadyOperator(task_id="gate", conn_id="kafka_test")
     with pytest.raises(AirflowFailException, match="The maintenance window 22:00-22:00 never opens"):
         gate.execute(context(params={"maintenance_window": "22:00-22:00"}))
 
 
 def test_a_gate_that_waits_in_the_worker_goes_on_when_the_cluster_is_whole(desk: Desk) -> None:
     desk.simulator.kill(4)
-    gate = GateOperator(
+    gate = ClusterReadyOperator(
         task_id="gate", conn_id="kafka_test", when_busy="wait", deferrable=False, poke_interval=timedelta(seconds=0.01)
     )
     happenings: Iterator[Callable[[], object]] = iter(
@@ -185,11 +185,11 @@ def test_draining_what_cannot_be_drained_fails_for_good(desk: Desk, brokers: lis
         desk.snapshot(*brokers)
 
 
-def test_wishes_that_do_not_go_together_fail_for_good(desk: Desk) -> None:
+def test_a_contradictory_request_fails_without_a_retry(desk: Desk) -> None:
     snapshot = desk.snapshot()
     with pytest.raises(AirflowFailException, match="Name the brokers to drain"):
         desk.plan(snapshot, operation="drain")
-    with pytest.raises(AirflowFailException, match="There is no wish 'broker'"):
+    with pytest.raises(AirflowFailException, match="Unknown rebalance option 'broker'"):
         desk.plan(snapshot, operation="drain", broker=[4])
 
 
@@ -232,7 +232,7 @@ def stopped(made: dict[str, Any], snapshot: dict[str, str], **more: Any) -> dict
     with DAG("rebalance", schedule=None):
         show = ReviewPlanOperator(task_id="show", plan=made, snapshot=snapshot, conn_id="kafka_test", **more)
         show >> [
-            GateOperator(task_id="next"),
+            ClusterReadyOperator(task_id="next"),
             ReportPlanOperator(task_id="report", plan=made, trigger_rule="none_failed_min_one_success"),
         ]
     where = context()

@@ -414,7 +414,7 @@ def test_46_the_list_of_failed_brokers_survives_a_new_controller_and_a_new_watch
         entry = site.hands.get(f"/admin/failed_brokers/{dead}")
         eventually(lambda: next_saying(site, f"Broker {dead} is gone; the grace period ends in"))
         site.hands.delete("/controller")
-        eventually(lambda: next_saying(site, "The controller of the cluster changed; everything is read anew."))
+        eventually(lambda: next_saying(site, "The controller of the cluster changed; everything is read again."))
         whole = next(number for number in range(4) if dead not in site.replicas(number))
         turned = site.replicas(whole)[::-1]
         site.hands.ask(site.document(f"{whole} {''.join(map(str, turned))}"))

@@ -40,7 +40,7 @@ class Script:
     def __init__(self, *looks: Look | BaseException) -> None:
         self.looks = [*looks, End()]
 
-    async def ask(self, _: Any) -> Look:
+    async def submit(self, _: Any) -> Look:
         look = self.looks.pop(0)
         if isinstance(look, BaseException):
             raise look
@@ -82,7 +82,7 @@ def test_an_error_is_said_once_and_the_next_look_goes_on(monkeypatch: pytest.Mon
     away = JournalUnreachable("The journal does not answer.")
     run(loop_of(Script(away, away, look("a")), said))
     assert said == [
-        "The watch of kafka cannot carry out documents, and tries again: The journal does not answer.",
+        "The watch of kafka cannot execute the documents, and tries again: The journal does not answer.",
         "The watch of kafka works again.",
         "a",
     ]
@@ -95,7 +95,7 @@ def test_a_change_of_controller_is_said_and_the_first_reading_is_not() -> None:
     loop._changed(CONTROLLER)  # the one that there was
     assert said == []
     loop._changed(CONTROLLER)
-    assert said == ["The controller of the cluster changed; everything is read anew."]
+    assert said == ["The controller of the cluster changed; everything is read again."]
 
 
 #: What anyone, or Kafka, creates in ZooKeeper for the watch to look at once.
@@ -150,7 +150,7 @@ def test_each_change_in_zookeeper_is_looked_at_at_once_by_both_loops(monkeypatch
                 await trigger.cleanup()
 
         asyncio.run(create_each())
-    assert said == ["All live.", "The controller of the cluster changed; everything is read anew."]
+    assert said == ["All live.", "The controller of the cluster changed; everything is read again."]
 
 
 def watch_of(server: ZooKeeperServer, looks: Looks, monkeypatch: pytest.MonkeyPatch) -> tuple[WatchTrigger, list[str]]:
@@ -168,14 +168,14 @@ def watch_of(server: ZooKeeperServer, looks: Looks, monkeypatch: pytest.MonkeyPa
         StewardHook, "open", lambda _: ClusterSession(cast("Any", access), cast("Any", cluster), journal)
     )
     said: list[str] = []
-    trigger = WatchTrigger("kafka", rings="cancel")
+    trigger = WatchTrigger("kafka", event="cancel")
 
     def hear(line: str, *rest: object) -> None:
         said.append(line % rest)
 
     log = SimpleNamespace(info=hear, error=hear)
     trigger._log = log  # Airflow's own place for it
-    trigger._reporter._say = log.info
+    trigger._reporter._log = log.info
     return trigger, said
 
 
@@ -237,13 +237,13 @@ def test_a_document_is_heard_once_by_whoever_listens_for_its_kind(rings: str, do
 
 
 def test_two_watches_of_a_cluster_are_told_apart_by_what_they_ring_for() -> None:
-    plain, cancel = WatchTrigger("kafka"), WatchTrigger("kafka", rings="cancel")
+    plain, cancel = WatchTrigger("kafka"), WatchTrigger("kafka", event="cancel")
     assert plain.serialize()[1] == {"conn_id": "kafka", "overrides": {}}
-    assert cancel.serialize()[1] == {"conn_id": "kafka", "overrides": {}, "rings": "cancel"}
+    assert cancel.serialize()[1] == {"conn_id": "kafka", "overrides": {}, "event": "cancel"}
 
 
 def test_a_failure_rings_only_the_watch_that_is_for_it() -> None:
-    trigger = WatchTrigger("kafka", rings="cancel")
+    trigger = WatchTrigger("kafka", event="cancel")
     events: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
     verdict = SimpleNamespace(due=(3,), down=(3,), sentence="", now_ms=1)
     trigger._report = lambda *_: None  # type: ignore[method-assign]  # what is told is tested elsewhere
@@ -251,13 +251,13 @@ def test_a_failure_rings_only_the_watch_that_is_for_it() -> None:
     async def one_look() -> None:
         looks = [({"brokers": [3]}, verdict, 0.0), End()]
 
-        async def ask(question: Any) -> Any:
+        async def submit(question: Any) -> Any:
             found = looks.pop(0)
             if isinstance(found, BaseException):
                 raise found
             return found
 
-        trigger._thread.ask = ask  # type: ignore[method-assign]  # stands in for the thread
+        trigger._thread.submit = submit  # type: ignore[method-assign]  # stands in for the thread
         with pytest.raises(End):
             await trigger._watch_failures(events)
 

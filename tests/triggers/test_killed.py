@@ -69,7 +69,7 @@ class Killed(RunPlanTrigger):
 
     asked: list[str]
 
-    async def ask(self, question: Any) -> str:
+    async def submit(self, question: Any) -> str:
         self.asked.append(question.__name__)
         return "Cancelled."
 

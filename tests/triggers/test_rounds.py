@@ -46,7 +46,7 @@ def test_a_watch_goes_the_rounds_of_what_it_rings_for(ring: Any, monkeypatch: py
     gone: list[str] = []
 
     async def run(self: Any, events: Any) -> None:
-        gone.append(self.RINGS)
+        gone.append(self.EVENT)
         events.put_nowait({"brokers": [4]})
         await asyncio.Event().wait()
 
@@ -59,7 +59,7 @@ def test_a_watch_goes_the_rounds_of_what_it_rings_for(ring: Any, monkeypatch: py
         monkeypatch.setattr(WatchTrigger, name, silent)
 
     async def first() -> Any:
-        events = WatchTrigger("kafka", rings=ring.RINGS).run()
+        events = WatchTrigger("kafka", event=ring.EVENT).run()
         assert isinstance(events, AsyncGenerator)
         try:
             return await anext(events)
@@ -67,7 +67,7 @@ def test_a_watch_goes_the_rounds_of_what_it_rings_for(ring: Any, monkeypatch: py
             await events.aclose()
 
     assert asyncio.run(first()).payload == {"brokers": [4]}
-    assert gone == [ring.RINGS]
+    assert gone == [ring.EVENT]
 
 
 # health
@@ -214,7 +214,7 @@ def test_of_the_watches_of_one_cluster_that_for_failed_brokers_looks_at_its_heal
         monkeypatch.setattr(WatchTrigger, name, ring)
 
     async def first() -> None:
-        events = WatchTrigger("kafka", rings=rings).run()
+        events = WatchTrigger("kafka", event=rings).run()
         assert isinstance(events, AsyncGenerator)
         await anext(events)
         await events.aclose()

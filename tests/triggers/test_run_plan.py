@@ -25,7 +25,7 @@ class Scripted(RunPlanTrigger):
         self.waits: list[float] = []
         self._thread = self  # type: ignore[assignment]  # stands in for the thread: asks nothing but the script
 
-    async def ask(self, _: Any) -> tuple[Progress, float]:
+    async def submit(self, _: Any) -> tuple[Progress, float]:
         step = self.script.pop(0)
         if isinstance(step, Exception):
             raise step

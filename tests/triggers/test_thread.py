@@ -41,7 +41,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[Counted]:
 def test_it_connects_once_in_a_thread_of_its_own(opened: list[Counted]) -> None:
     async def ask() -> list[Any]:
         thread = ClusterWorker("kafka", {})
-        answers = [await thread.ask(lambda one: (one, threading.get_ident())) for _ in range(3)]
+        answers = [await thread.submit(lambda one: (one, threading.get_ident())) for _ in range(3)]
         thread.close()
         return answers
 
@@ -56,9 +56,9 @@ def test_an_error_closes_and_the_next_question_connects_anew(opened: list[Counte
     async def ask() -> None:
         thread = ClusterWorker("kafka", {})
         with pytest.raises(ValueError, match="once"):
-            await thread.ask(raise_once)
+            await thread.submit(raise_once)
         assert opened[0].closed.is_set()
-        await thread.ask(lambda _: None)
+        await thread.submit(lambda _: None)
         thread.close()
         thread.close()
 
@@ -74,10 +74,10 @@ def test_a_cluster_that_hangs_does_not_hold_up_the_loop_nor_the_end(opened: list
 
     async def ask() -> float:
         hanging, other = ClusterWorker("hangs", {}), ClusterWorker("kafka", {})
-        stuck = asyncio.ensure_future(hanging.ask(lambda _: released.wait(20)))
+        stuck = asyncio.ensure_future(hanging.submit(lambda _: released.wait(20)))
         await asyncio.sleep(0)
         began = time.monotonic()
-        await other.ask(lambda _: None)
+        await other.submit(lambda _: None)
         hanging.close()
         other.close()
         stuck.cancel()
@@ -100,10 +100,10 @@ def test_a_question_after_the_end_never_shares_the_connections_of_one_that_is_st
 
     async def ask() -> tuple[Any, Any]:
         thread = ClusterWorker("kafka", {})
-        stuck = asyncio.ensure_future(thread.ask(wait))
+        stuck = asyncio.ensure_future(thread.submit(wait))
         await asyncio.to_thread(begun.wait, 5)
         thread.close()
-        later: Any = await thread.ask(lambda one: one)
+        later: Any = await thread.submit(lambda one: one)
         released.set()
         await stuck
         assert await asyncio.to_thread(opened[0].closed.wait, 5)
@@ -140,7 +140,7 @@ def test_an_edited_connection_is_used_within_a_minute_and_a_lost_one_ends_nothin
         for edit, connected in [("as it was", 1), (None, 1), ("edited", 2), ("edited", 2)]:
             said["access"] = edit
             for _ in range(4):
-                await thread.ask(lambda one: one)
+                await thread.submit(lambda one: one)
             assert len(opened) == connected
         assert opened[0].closed.is_set()
         thread.close()

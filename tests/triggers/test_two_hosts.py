@@ -84,7 +84,7 @@ def hosts(monkeypatch: pytest.MonkeyPatch, connect: Connect, tmp_path: Path) -> 
 
 def watched(rings: str, until: Callable[[], object]) -> list[object]:
     """What a watch rang until this became true."""
-    trigger, rung = WatchTrigger("kafka_test", rings=rings), []
+    trigger, rung = WatchTrigger("kafka_test", event=rings), []
 
     async def listen() -> None:
         async for event in trigger.run():
@@ -155,7 +155,7 @@ def test_an_error_that_persists_is_logged_again_every_hour() -> None:
         lambda words, *more: said.append(words % more),
         failing="failing",
         what="look",
-        cry=lambda words, *more: cried.append(words % more),
+        log_error=lambda words, *more: cried.append(words % more),
         clock=lambda: now_s[0],
     )
     for now_s[0] in (5_000.0, 8_599.0, 8_600.0, 8_601.0):

@@ -21,7 +21,7 @@ class Scripted(WaitTrigger):
         self.waits: list[float] = []
         self._thread = self  # type: ignore[assignment]  # stands in for the thread: asks nothing but the script
 
-    async def ask(self, _: Any) -> CheckResult:
+    async def submit(self, _: Any) -> CheckResult:
         answer = self.script.pop(0)
         if isinstance(answer, Exception):
             raise answer

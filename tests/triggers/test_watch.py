@@ -43,7 +43,7 @@ class Scripted(WatchTrigger):
         self.waits: list[float] = []
         self._thread = self  # type: ignore[assignment]  # stands in for the thread: asks nothing but the script
 
-    async def ask(self, _: Any) -> tuple[dict[str, Any], DetectionResult, float]:
+    async def submit(self, _: Any) -> tuple[dict[str, Any], DetectionResult, float]:
         look = self.script.pop(0)
         if isinstance(look, BaseException):
             raise look
@@ -92,7 +92,7 @@ def test_an_error_is_logged_once_and_backs_off(error: Exception, capsys: pytest.
     assert events == [{"brokers": [3], "at_ms": 1_000}]
     assert trigger.waits == [2, 4, 8, 16, 32, 60, 60, 60, 2.0]
     logged = capsys.readouterr().out
-    assert logged.count(f"The watch of kafka cannot look, and tries again: {error}") == 1
+    assert logged.count(f"The watch of kafka cannot check for failed brokers, and tries again: {error}") == 1
     assert logged.count("The watch of kafka works again.") == 1
 
 
@@ -131,7 +131,7 @@ def test_a_watch_whose_looks_all_hang_still_tells_their_age(monkeypatch: pytest.
     monkeypatch.setattr(watch, "_AGES_REPORTED_EVERY_S", 0.01)
     hanging = threading.Event()
     monkeypatch.setattr(StewardHook, "open", lambda _: hanging.wait(60))
-    trigger = WatchTrigger("kafka", rings="broker-joined")
+    trigger = WatchTrigger("kafka", event="broker-joined")
     gauges = {f"kafka_steward.watch.{part}age" for part in ("", "documents_", "joining_")}
 
     async def listen() -> None:

@@ -13,7 +13,7 @@ from kafka_steward.execution.pending import PROPAGATION_MS
 from kafka_steward.execution.pending_replicas import count_pending
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action
-from kafka_steward.operators.owed import FindOwedOperator
+from kafka_steward.operators.pending_replicas import FindPendingReplicasOperator
 from kafka_steward.operators.report import ReportPlanOperator
 from kafka_steward.operators.snapshot import SnapshotClusterOperator
 from kafka_steward.operators.submit import SubmitReassignmentOperator
@@ -29,7 +29,7 @@ MADE = {"replicas_moved": 2, "lower_bound": 2}
 
 
 def find() -> dict[str, Any]:
-    return FindOwedOperator(task_id="find_owed", conn_id=CONN_ID).execute(context(task_id="find_owed"))
+    return FindPendingReplicasOperator(task_id="find_pending", conn_id=CONN_ID).execute(context(task_id="find_pending"))
 
 
 def snapshot() -> dict[str, str]:
@@ -52,7 +52,7 @@ def owing(make_cluster: MakeCluster, brokers: str = "1a 2b 3c", *topics: str, fa
     create = CreateTopicOperator(
         task_id="create", conn_id=CONN_ID, topic="orders", partitions=2, replication_factor=factor
     )
-    assert create.execute(context())["owed"] == 2 * (factor - 2)
+    assert create.execute(context())["pending"] == 2 * (factor - 2)
     return cluster
 
 
@@ -68,7 +68,7 @@ def target_rfs(taken: dict[str, str]) -> dict[str, int]:
 
 def test_where_nothing_is_owed_the_run_is_skipped(make_cluster: MakeCluster) -> None:
     make_cluster("1a 2b 3c", "orders: 123")
-    with pytest.raises(AirflowSkipException, match=r"^Nothing is to be filled now\. No replica is owed\.$"):
+    with pytest.raises(AirflowSkipException, match=r"^Nothing can be filled now\. No replica is pending\.$"):
         find()
 
 
@@ -76,7 +76,7 @@ def test_where_no_live_broker_can_take_what_is_owed_the_run_is_skipped(make_clus
     cluster = owing(make_cluster)
     with pytest.raises(AirflowSkipException) as skipped:
         find()
-    assert str(skipped.value) == ("Nothing is to be filled now. 2 replicas are owed, and no live broker can take one.")
+    assert str(skipped.value) == ("Nothing can be filled now. 2 replicas are pending, and no live broker can take one.")
     assert count_pending(cluster.journal.tree) == 2
 
 
@@ -84,9 +84,10 @@ def test_what_a_broker_that_joined_can_take_is_counted(make_cluster: MakeCluster
     cluster = owing(make_cluster, "1a 2b 3c 4a", factor=4)
     cluster.restart(3)
     assert find() == {
+        "pending": 4,
         "owed": 4,
         "partitions": 2,
-        "sentence": "4 replicas are owed; 2 partitions can be given some of them now.",
+        "sentence": "4 replicas are pending; 2 partitions can be filled now, in part or fully.",
     }
 
 
@@ -95,10 +96,10 @@ def test_what_is_not_owed_any_more_is_dropped(make_cluster: MakeCluster) -> None
     cluster.restart(3)
     cluster.delete("orders")
     cluster.now_ms += PROPAGATION_MS
-    with pytest.raises(AirflowSkipException, match="No replica is owed"):
+    with pytest.raises(AirflowSkipException, match="No replica is pending"):
         find()
     assert count_pending(cluster.journal.tree) == 0
-    assert cluster.noted(Action.DROP) == [("orders", "find_owed")] * 2
+    assert cluster.noted(Action.DROP) == [("orders", "find_pending")] * 2
 
 
 def test_partitions_that_waited_for_a_broker_are_added(make_cluster: MakeCluster) -> None:
@@ -109,10 +110,10 @@ def test_partitions_that_waited_for_a_broker_are_added(make_cluster: MakeCluster
         find()
     assert list(cluster.topics) == [TopicPartition("orders", 0)], "there are too few brokers still"
     cluster.restart(3)
-    with pytest.raises(AirflowSkipException, match="No replica is owed"):
+    with pytest.raises(AirflowSkipException, match="No replica is pending"):
         find()
     assert [len(each) for each in cluster.replicas().values()] == [3, 3, 3]
-    assert cluster.noted(Action.CREATE) == [("orders", "find_owed")]
+    assert cluster.noted(Action.CREATE) == [("orders", "find_pending")]
     assert cluster.journal.tree.children(paths.DEFERRED_PARTITIONS) == []
 
 
@@ -147,9 +148,10 @@ def test_the_report_settles_what_was_filled_and_notifies(make_cluster: MakeClust
     notified: list[Any] = []
     facts = report(MADE, {"partitions": 2}, on_done=notified.append)
     assert facts == {
-        "sentence": "Filled 2 replicas of 2 partitions. No replica is owed.",
+        "sentence": "Filled 2 replicas of 2 partitions. No replica is pending.",
         "settled": 2,
         "dropped": 0,
+        "pending": 0,
         "owed": 0,
         "partitions": 2,
         **MADE,
@@ -165,8 +167,8 @@ def test_the_report_counts_what_is_still_owed_and_what_was_dropped(make_cluster:
     cluster.alter({TopicPartition("orders", 0): (1,)})
     cluster.run()
     facts = report({}, {})
-    assert (facts["settled"], facts["dropped"], facts["owed"]) == (0, 1, 1)
-    assert facts["sentence"].endswith("1 replicas are still owed, and are added when brokers join.")
+    assert (facts["settled"], facts["dropped"], facts["pending"]) == (0, 1, 1)
+    assert facts["sentence"].endswith("1 replicas are still pending, and are added when brokers join.")
     assert cluster.journal.tree.children(paths.pending_of_topic("orders")) == ["1"]
 
 
@@ -188,11 +190,11 @@ def test_the_tasks_of_a_fill_one_after_the_other_settle_what_is_owed(
     submitted = submit.execute(context(task_id="submit"))
     assert (submitted["status"], submitted["left"]) == ("completed", 0)
     facts = report(plan.proof, submitted)
-    assert facts["sentence"] == "Filled 2 replicas of 2 partitions. No replica is owed."
+    assert facts["sentence"] == "Filled 2 replicas of 2 partitions. No replica is pending."
     assert {name: set(each) for name, each in cluster.replicas().items()} == {
         "orders-0": {1, 2, 3},
         "orders-1": {1, 2, 3},
         "other-0": {1, 2},
     }
-    with pytest.raises(AirflowSkipException, match="No replica is owed"):
+    with pytest.raises(AirflowSkipException, match="No replica is pending"):
         find()

@@ -1,0 +1,67 @@
+"""Pending replicas of under-replicated topics (KIP-409)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kafka_steward.escaping import printable
+from kafka_steward.hooks.context import actor_of
+from kafka_steward.operators.base import StewardOperator, skip_rest
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from kafka_steward.cluster.state import Snapshot
+    from kafka_steward.execution.pending import PendingReplica
+    from kafka_steward.hooks.steward import ClusterSession
+
+__all__ = ["FindPendingReplicasOperator", "NOTHING_PENDING", "reconcile"]
+
+NOTHING_PENDING = "No replica is pending."
+#: The most pending partitions that the log names; the rest is only counted.
+_NAMED = 5
+
+
+class FindPendingReplicasOperator(StewardOperator):
+    """Finds pending replicas, drops obsolete entries, and executes deferred requests for new partitions.
+
+    The event that started the run is not read: Airflow may duplicate or drop trigger events. If no live broker can take
+    a pending replica, the task and its downstream tasks are skipped, with the reason in the log. Returns
+    `{"pending", "partitions", "sentence"}`: the number of pending replicas, and of partitions that can be filled now.
+    Until version 0.2 `owed` repeats `pending`.
+
+    >>> FindPendingReplicasOperator(task_id="find_pending")
+    <Task(FindPendingReplicasOperator): find_pending>
+    """
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Find pending replicas; skip the downstream tasks when nothing can be filled."""
+        from kafka_steward.execution.pending import fillable
+        from kafka_steward.execution.topics import add_deferred_partitions
+
+        with self.open(context) as opened:
+            for sentence in add_deferred_partitions(opened.cluster, opened.journal, actor_of(context)):
+                self.log.info("%s", printable(sentence))
+            snapshot, found, missing = reconcile(self, opened, context)
+        able = fillable(found, snapshot)
+        if not able:
+            why = f"{missing} replicas are pending, and no live broker can take one." if missing else NOTHING_PENDING
+            skip_rest(self, context, f"Nothing can be filled now. {why}")
+        sentence = f"{missing} replicas are pending; {len(able)} partitions can be filled now, in part or fully."
+        self.log.info("%s", printable(sentence))
+        return {"pending": missing, "owed": missing, "partitions": len(able), "sentence": sentence}
+
+
+def reconcile(
+    task: StewardOperator, opened: ClusterSession, context: Context
+) -> tuple[Snapshot, list[PendingReplica], int]:
+    """Reconcile and log the pending replicas; return the snapshot, them, and how many replicas are still missing."""
+    from kafka_steward.execution.pending_replicas import reconcile_pending
+
+    snapshot = opened.cluster.snapshot()
+    found = reconcile_pending(opened.cluster, opened.journal, snapshot, actor_of(context))
+    for pending in found[:_NAMED]:
+        task.log.info("%s: %s", pending.state.value, printable(pending.sentence))
+    if len(found) > _NAMED:
+        task.log.info("And %d more partitions.", len(found) - _NAMED)
+    return snapshot, found, sum(pending.missing for pending in found if not pending.over)

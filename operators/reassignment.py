@@ -1,0 +1,49 @@
+"""Validation of a manually written reassignment before anything is planned."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from kafka_steward.operators.base import StewardOperator, fail_without_retry
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+__all__ = ["CheckReassignmentOperator"]
+
+
+class CheckReassignmentOperator(StewardOperator):
+    """Validates a reassignment in the format of kafka-reassign-partitions against the cluster; changes nothing.
+
+    `reassignment` is the document, or its text. The task fails without a retry, with a message for each fault: a topic,
+    partition or broker that does not exist, a broker that is not live, a partition or a broker that is listed twice.
+    Returns `{"reassignment", "partitions"}`: the document in the planner's format, and the number of partitions.
+
+    >>> CheckReassignmentOperator(
+    ...     task_id="check",
+    ...     reassignment='{"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": [1, 2]}]}',
+    ... )
+    <Task(CheckReassignmentOperator): check>
+    """
+
+    template_fields: Sequence[str] = (*StewardOperator.template_fields, "reassignment")
+
+    def __init__(self, *, reassignment: Mapping[str, Any] | str | Any, **kwargs: Any) -> None:
+        super().__init__(**{"multiple_outputs": True, **kwargs})
+        self.reassignment = reassignment
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Parse the reassignment and validate it against the cluster."""
+        from kafka_steward.execution.plan_requests import parse_assignments, validate_against_cluster
+
+        with fail_without_retry():
+            given = parse_assignments(self.reassignment)
+            with self.open(context) as opened:
+                validate_against_cluster(given, opened.cluster.snapshot())
+        self.log.info("The reassignment names %d partitions, all of which exist, on live brokers.", len(given))
+        entries = [
+            {"topic": name.topic, "partition": name.partition, "replicas": list(to)} for name, to in given.items()
+        ]
+        return {"reassignment": json.loads(json.dumps({"version": 1, "partitions": entries})), "partitions": len(given)}
