@@ -16,7 +16,7 @@ _PACKAGE = "kafka_steward"
 
 @dataclass(frozen=True)
 class _Former:
-    """What a former name stands for: the current module and name, implied arguments, and renamed arguments."""
+    """The current module and name of a former name, the arguments it implies, and the renamed arguments."""
 
     module: str
     name: str
