@@ -149,4 +149,4 @@ class CancelReassignmentOperator(PlanExecutionOperator):
         return cast("Scope", self.scope)
 
     def _reason(self, person: str | None) -> str:
-        return str(self.reason or (f"{person} asked for it" if person else "no reason was given"))
+        return str(self.reason or (f"requested by {person}" if person else "no reason was given"))

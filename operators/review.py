@@ -78,7 +78,7 @@ class ReviewPlanOperator(StewardOperator):
         plan = self.plan
         unplaced = f" {plan['unplaced']} partitions cannot be placed; proof.json says why." if plan["unplaced"] else ""
         if not plan["partitions"] and not self.mode:
-            return f"Nothing to do. {plan.get('nothing') or 'The cluster is as it was asked to be.'}{unplaced}"
+            return f"Nothing to do. {plan.get('nothing') or 'The cluster is already in the requested state.'}{unplaced}"
         message = f"The plan {plan['digest'][:12]} moves {plan['replicas_moved']} replicas of {plan['partitions']} "
         message += f"partitions; no plan can move fewer than {plan['lower_bound']}.{unplaced}"
         return f"Dry run, nothing is submitted. {message} It is at {plan['uri']}." if dry_run else message

@@ -122,7 +122,7 @@ def _connection_fields() -> dict[str, Any]:
         "security_protocol": _field("Security protocol", "Empty: PLAINTEXT, which takes no login.", enum=protocols),
         "sasl_mechanism": _field("SASL mechanism", "For the SASL protocols.", enum=mechanisms),
         "sasl_oauth_token_provider": _field(
-            "Token provider", "For OAUTHBEARER: the dotted path of a class or function that gives tokens."
+            "Token provider", "For OAUTHBEARER: the dotted path of a class or function that returns tokens."
         ),
         "ssl_cafile": _field("CA file", "Certificates to trust, a path on the workers and the triggerer."),
         "ssl_certfile": _field("Client certificate", "A path on the workers and the triggerer."),

@@ -68,7 +68,7 @@ class ClusterConfig:
 
 
 def cluster_config(
-    given: ConnectionFields,
+    fields: ConnectionFields,
     kafka: ConnectionFields | None,
     section: Mapping[str, Any],
     overrides: Mapping[str, Any],
@@ -76,28 +76,28 @@ def cluster_config(
     *,
     executor: str = "LocalExecutor",
 ) -> ClusterConfig:
-    """Return the access that `given` describes; `kafka` is the connection that its `kafka_conn_id` names.
+    """Return the access that `fields` describes; `kafka` is the connection that its `kafka_conn_id` names.
 
     `overrides` have precedence over the extra, which has precedence over `section`. Locations that are not configured
     default to `home`/kafka_steward. The journal has that default only if one host uses all of it: neither with
     `zookeeper` nor with an `executor`, Airflow's setting, that runs tasks on other hosts. Raises SettingError, naming
     connection and key.
     """
-    _refuse_unknown(given)
-    places = {name: given.extra.get(name) or section.get(name) or None for name in (*_PLACES, *_ZOOKEEPER)}
-    client = {**(_from_connection(kafka) if kafka else {}), **_client(given)}
+    _refuse_unknown(fields)
+    places = {name: fields.extra.get(name) or section.get(name) or None for name in (*_PLACES, *_ZOOKEEPER)}
+    client = {**(_from_connection(kafka) if kafka else {}), **_client(fields)}
     if not client.get("bootstrap_servers"):
         raise SettingError(
-            f"The connection {given.conn_id} names no bootstrap servers: enter host:port as its host, or "
+            f"The connection {fields.conn_id} names no bootstrap servers: enter host:port as its host, or "
             "several with commas between them."
         )
-    zookeeper = _zookeeper(given, places)
+    zookeeper = _zookeeper(fields, places)
     return ClusterConfig(
-        given.conn_id,
-        Settings.of(overrides, given.extra, section),
-        workspace=_workspace(given.conn_id, str(places["workspace"] or home / "kafka_steward" / "workspace")),
+        fields.conn_id,
+        Settings.of(overrides, fields.extra, section),
+        workspace=_workspace(fields.conn_id, str(places["workspace"] or home / "kafka_steward" / "workspace")),
         client=client,
-        journal=_journal(given, places, section) or _journal_of_this_host(given, places, home, executor),
+        journal=_journal(fields, places, section) or _journal_of_this_host(fields, places, home, executor),
         expected_cluster_id=places["cluster_id"],
         zookeeper=zookeeper,
     )
@@ -113,7 +113,7 @@ def _workspace(conn_id: str, place: str) -> str:
     return place.rstrip("/")
 
 
-def _journal(given: ConnectionFields, places: Mapping[str, Any], section: Mapping[str, Any]) -> str:
+def _journal(fields: ConnectionFields, places: Mapping[str, Any], section: Mapping[str, Any]) -> str:
     """Return the location of the SQL part; empty for the default.
 
     The word zookeeper gives no location: only the documents are kept there.
@@ -121,7 +121,7 @@ def _journal(given: ConnectionFields, places: Mapping[str, Any], section: Mappin
     place = str(places["journal"] or "")
     if place == "zookeeper" and not places["zookeeper"]:
         raise SettingError(
-            f"The journal of the connection {given.conn_id} is to be in ZooKeeper, and nothing says where that is; add "
+            f"The journal of the connection {fields.conn_id} is to be in ZooKeeper, which is not configured; add "
             "zookeeper, such as zk1:2181,zk2:2181/kafka, to its extra."
         )
     if place == "zookeeper":
@@ -129,7 +129,7 @@ def _journal(given: ConnectionFields, places: Mapping[str, Any], section: Mappin
     return "" if place == "zookeeper" else place
 
 
-def _journal_of_this_host(given: ConnectionFields, places: Mapping[str, Any], home: Path, executor: str) -> str:
+def _journal_of_this_host(fields: ConnectionFields, places: Mapping[str, Any], home: Path, executor: str) -> str:
     file = f"{home}/kafka_steward/journal.db"
     why = ""
     if places["zookeeper"]:
@@ -138,40 +138,40 @@ def _journal_of_this_host(given: ConnectionFields, places: Mapping[str, Any], ho
         why = f"with the executor {executor}, whose tasks run on other hosts, it would be"
     if why:
         raise SettingError(
-            f"The connection {given.conn_id} names no journal, and {why} in {file}, a file that one host has to "
+            f"The connection {fields.conn_id} names no journal, and {why} in {file}, a file that one host has to "
             "itself; set journal to a postgresql:// URL that all hosts share, in the connection's extra or in the "
             "section [kafka_steward]."
         )
     return f"sqlite:///{file}"
 
 
-def _zookeeper(given: ConnectionFields, places: Mapping[str, Any]) -> ZooKeeperOptions | None:
+def _zookeeper(fields: ConnectionFields, places: Mapping[str, Any]) -> ZooKeeperOptions | None:
     if not places["zookeeper"]:
         vain = [name for name in _ZOOKEEPER if places[name]]
         if vain:
             raise SettingError(
-                f"The connection {given.conn_id} has {vain[0]} and no zookeeper that it would be for; add zookeeper, "
+                f"The connection {fields.conn_id} has {vain[0]} and no zookeeper that it would be for; add zookeeper, "
                 f"such as zk1:2181,zk2:2181/kafka, or remove {vain[0]}."
             )
         return None
     tls = places["zookeeper_tls"] or {}
     if not isinstance(tls, Mapping):
-        raise SettingError(f"The zookeeper_tls of the connection {given.conn_id} is no JSON object of TLS settings.")
-    return ZooKeeperOptions(str(places["zookeeper"]), _digest(given, places), tls)
+        raise SettingError(f"The zookeeper_tls of the connection {fields.conn_id} is no JSON object of TLS settings.")
+    return ZooKeeperOptions(str(places["zookeeper"]), _digest(fields, places), tls)
 
 
-def _digest(given: ConnectionFields, places: Mapping[str, Any]) -> str | None:
+def _digest(fields: ConnectionFields, places: Mapping[str, Any]) -> str | None:
     user, password = places["zookeeper_user"], places["zookeeper_password"]
     if not user and not password:
         return None
     if not (user and password):
         have, lacks = ("user", "password") if user else ("password", "user")
         raise SettingError(
-            f"The connection {given.conn_id} has a zookeeper_{have} and no zookeeper_{lacks}; set both, or neither."
+            f"The connection {fields.conn_id} has a zookeeper_{have} and no zookeeper_{lacks}; set both, or neither."
         )
     if ":" in str(user):
         raise SettingError(
-            f"The zookeeper_user of the connection {given.conn_id} holds a colon, where ZooKeeper would end it; use "
+            f"The zookeeper_user of the connection {fields.conn_id} holds a colon, where ZooKeeper would end it; use "
             "another user."
         )
     return f"{user}:{password}"
@@ -186,28 +186,28 @@ def _from_connection(kafka: ConnectionFields) -> dict[str, Any]:
     return client_config(kafka.extra)
 
 
-def _client(given: ConnectionFields) -> dict[str, Any]:
-    ours = {key: value for key, value in given.extra.items() if is_client_key(key) and value not in (None, "")}
+def _client(fields: ConnectionFields) -> dict[str, Any]:
+    ours = {key: value for key, value in fields.extra.items() if is_client_key(key) and value not in (None, "")}
     by_field = {
-        "bootstrap_servers": given.servers,
-        "sasl_plain_username": given.login,
-        "sasl_plain_password": given.password,
+        "bootstrap_servers": fields.servers,
+        "sasl_plain_username": fields.login,
+        "sasl_plain_password": fields.password,
     }
     client = client_config(ours)
     for key, value in by_field.items():
         if value and client.setdefault(key, value) != value:
             raise SettingError(
-                f"The connection {given.conn_id} has {key} twice, in a field of its own and in its extra, with two "
+                f"The connection {fields.conn_id} has {key} twice, in a field of its own and in its extra, with two "
                 "values; keep one."
             )
     return client
 
 
-def _refuse_unknown(given: ConnectionFields) -> None:
-    for key in given.extra:
+def _refuse_unknown(fields: ConnectionFields) -> None:
+    for key in fields.extra:
         undotted = key.removeprefix("kafka.").replace(".", "_")
         if undotted not in SETTINGS and key not in (*_PLACES, *_ZOOKEEPER) and not is_client_key(key):
             raise SettingError(
-                f"The connection {given.conn_id} has {key!r} in its extra, which is neither a setting of Kafka Steward "
-                "nor one of a Kafka client; remove it, or mend its spelling."
+                f"The connection {fields.conn_id} has {key!r} in its extra, which is no setting of Kafka Steward "
+                "or of a Kafka client; remove it, or correct its spelling."
             )

@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from kafka_steward.hooks.steward import ClusterSession, StewardHook
 
 
-#: Seconds between two looks at the Airflow connection.
+#: Seconds between two lookups of the Airflow connection.
 REREAD_S = 60.0
 
 
 class FreshConnections:
     """The connections of one cluster. They are opened at the first call of `now`, and again after `close`.
 
-    `hook` returns a new hook, which looks the Airflow connection up, given the connections in use, if there are any;
+    `hook` returns a new hook, which looks up the Airflow connection and takes the connections in use, if any;
     `connect` opens it. Every `reread_s` seconds `now` compares the Airflow connection with the one in use. If it was
     edited, all connections are opened again. `clock` counts seconds. Not thread-safe.
     """

@@ -161,19 +161,19 @@ class StewardHook(BaseHook):
     @cached_property
     def access(self) -> ClusterConfig:
         """The access from connection, section and overrides. Raises SettingError, naming what is missing or wrong."""
-        given, kind = self._given(self.conn_id), self._connection(self.conn_id).conn_type
+        fields, kind = self._fields(self.conn_id), self._connection(self.conn_id).conn_type
         if kind and kind != self.conn_type:
             raise SettingError(
                 f"The connection {self.conn_id} is of type {kind}; make one of type {self.conn_type}, which may reuse "
                 "a connection of type kafka by naming it as its kafka_conn_id."
             )
-        kafka_conn_id = given.extra.get("kafka_conn_id")
-        kafka = self._given(kafka_conn_id) if kafka_conn_id else None
+        kafka_conn_id = fields.extra.get("kafka_conn_id")
+        kafka = self._fields(kafka_conn_id) if kafka_conn_id else None
         section = _section()
-        for setting in (given.extra.get("journal"), section.get("journal")):
+        for setting in (fields.extra.get("journal"), section.get("journal")):
             _mask(secrets_in(setting))
         executor = conf.get("core", "executor", fallback="LocalExecutor")
-        return cluster_config(given, kafka, section, self.overrides, _airflow_home(), executor=executor)
+        return cluster_config(fields, kafka, section, self.overrides, _airflow_home(), executor=executor)
 
     @property
     def settings(self) -> Settings:
@@ -269,14 +269,14 @@ class StewardHook(BaseHook):
                 f"There is no Airflow connection {conn_id}; create it (type {self.conn_type}), or name another one."
             ) from error
 
-    def _given(self, conn_id: str) -> ConnectionFields:
+    def _fields(self, conn_id: str) -> ConnectionFields:
         connection = self._connection(conn_id)
         extra = _extra(conn_id, connection.extra)
         return ConnectionFields(conn_id, connection.host, connection.port, connection.login, connection.password, extra)
 
     def _sql_connection(self, conn_id: str) -> tuple[str, ConnectionFields, str | None]:
         connection = self._connection(conn_id)
-        return connection.conn_type or "", self._given(conn_id), connection.schema
+        return connection.conn_type or "", self._fields(conn_id), connection.schema
 
 
 def _as_submitted(access: ClusterConfig, cluster: KafkaCluster, journal: Journal) -> KafkaCluster:
@@ -312,9 +312,9 @@ def _extra(conn_id: str, text: str | None) -> Mapping[str, Any]:
     try:
         extra = json.loads(text or "{}")
     except ValueError as error:
-        raise SettingError(f"The extra of the connection {conn_id} is not JSON; mend or empty it.") from error
+        raise SettingError(f"The extra of the connection {conn_id} is not JSON; correct or empty it.") from error
     if not isinstance(extra, dict):
-        raise SettingError(f"The extra of the connection {conn_id} is not a JSON object; mend or empty it.")
+        raise SettingError(f"The extra of the connection {conn_id} is not a JSON object; correct or empty it.")
     mask_secret(extra)
     return extra
 

@@ -58,16 +58,21 @@ class ProgressLog:
 
     def __init__(self, log: Callable[[str], None], now_s: Callable[[], float]) -> None:
         self._log, self._now_s = log, now_s
-        self._told_s: float | None = None
-        self._told: tuple[int, str] | None = None
+        self._reported_s: float | None = None
+        self._reported: tuple[int, str] | None = None
 
     def report(self, progress: Progress) -> None:
         """Log one line, unless the last line is too recent."""
         now_s, news = self._now_s(), (progress.partitions_settled, progress.status.value)
-        pause_s = _BUSY_S if news != self._told else _QUIET_S
-        if self._told_s is None or progress.ended or progress.waits_for_person or now_s - self._told_s >= pause_s:
+        pause_s = _BUSY_S if news != self._reported else _QUIET_S
+        if (
+            self._reported_s is None
+            or progress.ended
+            or progress.waits_for_person
+            or now_s - self._reported_s >= pause_s
+        ):
             self._log(progress_line(progress))
-            self._told_s, self._told = now_s, news
+            self._reported_s, self._reported = now_s, news
 
 
 def progress_line(progress: Progress) -> str:

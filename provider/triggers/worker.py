@@ -39,33 +39,33 @@ class ClusterWorker:
     ) -> None:
         self._conn_id, self._overrides, self._journal = conn_id, dict(overrides), journal
         self._reread_s, self._clock = reread_s, clock
-        self._line: _WorkerState | None = None
+        self._state: _WorkerState | None = None
 
-    async def submit(self, question: Callable[[ClusterSession], T]) -> T:
-        """Return the result of `question`, called in the thread. If it raises, close all connections and re-raise."""
-        if self._line is None:
+    async def submit(self, call: Callable[[ClusterSession], T]) -> T:
+        """Return the result of `call`, called in the thread. If it raises, close all connections and re-raise."""
+        if self._state is None:
             executor = ThreadPoolExecutor(1, thread_name_prefix=f"kafka-steward-{self._conn_id}")
-            self._line = _WorkerState(executor, self._connections())
+            self._state = _WorkerState(executor, self._connections())
         # Airflow assigns log lines to triggers by context variables.
         context = contextvars.copy_context()
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._line.executor, context.run, self._call, self._line, question)
+        return await loop.run_in_executor(self._state.executor, context.run, self._call, self._state, call)
 
     def close(self) -> None:
         """End the thread after its current call, without waiting for it. Does no harm when called twice.
 
         A later `submit` gets a new thread and new connections, because the old thread may still be using its own.
         """
-        line, self._line = self._line, None
-        if line is not None:
-            line.executor.submit(line.connections.close)
-            line.executor.shutdown(wait=False)
+        state, self._state = self._state, None
+        if state is not None:
+            state.executor.submit(state.connections.close)
+            state.executor.shutdown(wait=False)
 
-    def _call(self, line: _WorkerState, question: Callable[[ClusterSession], T]) -> T:
+    def _call(self, state: _WorkerState, call: Callable[[ClusterSession], T]) -> T:
         try:
-            return question(line.connections.now())
+            return call(state.connections.now())
         except BaseException:
-            line.connections.close()
+            state.connections.close()
             raise
 
     def _connections(self) -> FreshConnections:

@@ -180,7 +180,7 @@ def test_the_default_journal_is_for_executors_that_run_tasks_where_the_scheduler
     ("extra", "sentence"),
     [
         ({"zookeeper": "/kafka"}, "The setting zookeeper is empty"),
-        ({"journal": "zookeeper"}, "is to be in ZooKeeper, and nothing says where that is; add zookeeper"),
+        ({"journal": "zookeeper"}, "is to be in ZooKeeper, which is not configured; add zookeeper"),
         ({"zookeeper": "z:2181", "zookeeper_tls": "yes"}, "zookeeper_tls of the connection kafka is no JSON object"),
         ({"zookeeper": "z:2181", "zookeeper_user": "me"}, "has a zookeeper_user and no zookeeper_password; set both"),
         (

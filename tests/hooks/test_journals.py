@@ -51,8 +51,8 @@ def test_a_connections_id_stands_for_its_database(kind: str, given: Fields, sche
         ("postgres", Fields("pg", extra={"dbname": "x"}), "'dbname' in its extra, .* as the connection's schema"),
         ("postgres", Fields("pg", extra={"keepalives": True}), "'keepalives' in its extra, .* takes texts and numbers"),
         ("postgres", Fields("pg", extra={"sslmode": {"s3cret": 1}}), "'sslmode' in its extra, which cannot be used"),
-        ("sqlite", Fields("lite", password="s3cret"), "sqlite connection lite, whose password nothing would use"),
-        ("sqlite", Fields("lite", extra={"mode": "ro"}), "sqlite connection lite, whose extra nothing would use"),
+        ("sqlite", Fields("lite", password="s3cret"), "sqlite connection lite, whose password nothing uses"),
+        ("sqlite", Fields("lite", extra={"mode": "ro"}), "sqlite connection lite, whose extra nothing uses"),
     ],
 )  # fmt: skip
 def test_what_nothing_would_use_is_refused(kind: str, given: Fields, sentence: str) -> None:

@@ -257,7 +257,7 @@ def test_a_failure_rings_only_the_watch_that_is_for_it() -> None:
                 raise found
             return found
 
-        trigger._thread.submit = submit  # type: ignore[method-assign]  # stands in for the thread
+        trigger._thread.submit = submit  # type: ignore[assignment, method-assign]  # stands in for the thread
         with pytest.raises(End):
             await trigger._watch_failures(events)
 

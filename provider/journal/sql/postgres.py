@@ -134,7 +134,7 @@ class Postgres:
         for name in _unknown_parameters(query):
             raise SettingError(
                 f"The journal is set to the connection {conn_id}, whose extra has {name!r}, which libpq does not "
-                "know; remove it, or mend its spelling."
+                "know; remove it, or correct its spelling."
             )
         host = fields.host
         if host and host.startswith("/"):  # a socket directory, which a URL accepts only as a parameter
