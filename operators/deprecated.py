@@ -16,41 +16,33 @@ _PACKAGE = "kafka_steward"
 
 @dataclass(frozen=True)
 class _Former:
-    """The current module and name of a former name, the arguments it implies, and the renamed arguments."""
+    """The current path of a former name, the arguments that it implies, and the arguments that were renamed."""
 
-    module: str
-    name: str
+    path: str
     implied: Mapping[str, Any] = field(default_factory=dict)
     renamed: Mapping[str, str] = field(default_factory=dict)
 
 
+_REVIEW, _REPORT = "operators.review.ReviewPlanOperator", "operators.report.ReportPlanOperator"
 _FORMER: Mapping[str, _Former] = {
-    "operators.outcome.ShowPlanOperator": _Former(
-        "operators.review", "ReviewPlanOperator", renamed={"only_show": "plan_only"}
-    ),
-    "operators.report.TellPlanOperator": _Former("operators.review", "ReviewPlanOperator", {"mode": "heal"}),
-    "operators.outcome.ReportPlanOperator": _Former(
-        "operators.report", "ReportPlanOperator", renamed={"shown": "review", "draining_brokers": "brokers"}
-    ),
-    "operators.report.ReportHealOperator": _Former(
-        "operators.report", "ReportPlanOperator", {"verify": "heal"}, {"on_healed": "on_done"}
-    ),
-    "operators.owed.ReportFillOperator": _Former(
-        "operators.report", "ReportPlanOperator", {"verify": "fill"}, {"on_filled": "on_done"}
-    ),
+    "operators.outcome.ShowPlanOperator": _Former(_REVIEW, {}, {"only_show": "plan_only"}),
+    "operators.report.TellPlanOperator": _Former(_REVIEW, {"mode": "heal"}),
+    "operators.outcome.ReportPlanOperator": _Former(_REPORT, {}, {"shown": "review", "draining_brokers": "brokers"}),
+    "operators.report.ReportHealOperator": _Former(_REPORT, {"verify": "heal"}, {"on_healed": "on_done"}),
+    "operators.owed.ReportFillOperator": _Former(_REPORT, {"verify": "fill"}, {"on_filled": "on_done"}),
     "operators.owed.SnapshotOwedOperator": _Former(
-        "operators.snapshot", "SnapshotClusterOperator", {"pending_replicas": True}
+        "operators.snapshot.SnapshotClusterOperator", {"pending_replicas": True}
     ),
-    "operators.owed.FindOwedOperator": _Former("operators.pending_replicas", "FindPendingReplicasOperator"),
-    "operators.given.CheckReassignmentOperator": _Former("operators.reassignment", "CheckReassignmentOperator"),
-    "operators.gate.GateOperator": _Former("operators.gate", "ClusterReadyOperator"),
-    "operators.joined.FindJoinedOperator": _Former("operators.joined", "ClaimEmptyBrokersOperator"),
-    "operators.bounce.AnnounceBounceOperator": _Former("operators.bounce", "AnnounceBrokerRestartOperator"),
-    "operators.rebalance.WISHES": _Former("operators.rebalance", "REQUEST_FIELDS"),
-    "dags.documents.work_asked": _Former("dags.documents", "reassignment_requested"),
-    "dags.documents.cancel_asked": _Former("dags.documents", "cancel_requested"),
-    "dags.broker_new": _Former("dags", "empty_broker_joined"),
-    "dags.rebalance.broker_new": _Former("dags.rebalance", "empty_broker_joined"),
+    "operators.owed.FindOwedOperator": _Former("operators.pending_replicas.FindPendingReplicasOperator"),
+    "operators.given.CheckReassignmentOperator": _Former("operators.reassignment.CheckReassignmentOperator"),
+    "operators.gate.GateOperator": _Former("operators.gate.ClusterReadyOperator"),
+    "operators.joined.FindJoinedOperator": _Former("operators.joined.ClaimEmptyBrokersOperator"),
+    "operators.bounce.AnnounceBounceOperator": _Former("operators.bounce.AnnounceBrokerRestartOperator"),
+    "operators.rebalance.WISHES": _Former("operators.rebalance.REQUEST_FIELDS"),
+    "dags.documents.work_asked": _Former("dags.documents.reassignment_requested"),
+    "dags.documents.cancel_asked": _Former("dags.documents.cancel_requested"),
+    "dags.broker_new": _Former("dags.empty_broker_joined"),
+    "dags.rebalance.broker_new": _Former("dags.rebalance.empty_broker_joined"),
 }
 
 
@@ -76,13 +68,14 @@ def former_argument(operator: type, former: str, current: str) -> None:
 
 def _replacement(former: _Former) -> str:
     arguments = ", ".join(f"{name}={value!r}" for name, value in former.implied.items())
-    return f"{_PACKAGE}.{former.module}.{former.name}" + (f"({arguments})" if arguments else "")
+    return f"{_PACKAGE}.{former.path}" + (f"({arguments})" if arguments else "")
 
 
 @cache
 def _resolved(key: str) -> Any:
     former = _FORMER[key]
-    current = getattr(import_module(f"{_PACKAGE}.{former.module}"), former.name)
+    module, name = former.path.rsplit(".", 1)
+    current = getattr(import_module(f"{_PACKAGE}.{module}"), name)
     if not (former.implied or former.renamed):
         return current
 

@@ -65,6 +65,8 @@ class PlanRebalanceOperator(PlanReassignmentOperator):
         if wishes is not None:
             former_argument(PlanRebalanceOperator, "wishes", "request")
         self.request = request if wishes is None else wishes
+        if self.request is None:
+            raise TypeError("PlanRebalanceOperator needs the argument request.")
 
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]  # as its base, SparkSubmit's
         """Derive the planner's options, and plan unless there is nothing to do."""

@@ -21,8 +21,8 @@ def former(key: str) -> Any:
 
 @pytest.mark.parametrize("key", _FORMER)
 def test_a_former_name_stands_for_the_current_one(key: str) -> None:
-    module = importlib.import_module(f"kafka_steward.{_FORMER[key].module}")
-    current = getattr(module, _FORMER[key].name)
+    module, name = f"kafka_steward.{_FORMER[key].path}".rsplit(".", 1)
+    current = getattr(importlib.import_module(module), name)
     if _FORMER[key].implied or _FORMER[key].renamed:
         assert issubclass(former(key), current)
         assert former(key) is former(key)
@@ -54,6 +54,8 @@ def test_the_former_argument_of_a_rebalance_is_accepted() -> None:
     ):
         plan = PlanRebalanceOperator(task_id="plan", snapshot={}, wishes={"operation": "expand"})
     assert plan.request == {"operation": "expand"}
+    with pytest.raises(TypeError, match="PlanRebalanceOperator needs the argument request"):
+        PlanRebalanceOperator(task_id="plan", snapshot={})
 
 
 def test_a_watch_that_was_stored_with_a_former_keyword_emits_the_same_event() -> None:
