@@ -36,7 +36,7 @@ class Sqlite:
         useless = [name for name, value in given.items() if value]
         if useless:
             raise SettingError(
-                f"The journal is set to the sqlite connection {conn_id}, whose {useless[0]} nothing would use; "
+                f"The journal is set to the sqlite connection {conn_id}, whose {useless[0]} nothing uses; "
                 "leave everything but its host empty, which is the path of a file."
             )
         return sa.make_url(f"sqlite:///{fields.host or ''}")
