@@ -90,9 +90,9 @@ class PlanReassignmentOperator(SparkSubmitOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]  # theirs returns nothing
         """Run the job, and return the plan that it wrote."""
-        return self.plan_from(self.taken_snapshot(), context)
+        return self._plan_from(self._taken_snapshot(), context)
 
-    def taken_snapshot(self) -> SnapshotFolder:
+    def _taken_snapshot(self) -> SnapshotFolder:
         """Read the snapshot. Raises PlanError if it is missing, edited, or another one than the task took."""
         from kafka_steward.planning.files.formats import read_snapshot
 
@@ -101,7 +101,7 @@ class PlanReassignmentOperator(SparkSubmitOperator):
             raise PlanError(f"The snapshot at {self.snapshot['uri']} is not the one that was taken; take a new one.")
         return snapshot
 
-    def plan_from(self, snapshot: SnapshotFolder, context: Context) -> dict[str, Any]:
+    def _plan_from(self, snapshot: SnapshotFolder, context: Context) -> dict[str, Any]:
         """Run the job on the snapshot that was read, and return the plan that it wrote."""
         from kafka_steward.planning.files.formats import read_plan
 

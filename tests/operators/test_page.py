@@ -11,7 +11,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from kafka_steward.errors import PlanError
 from kafka_steward.execution.plan_report import plan_summary
 from kafka_steward.operators.folders import PAGE, page_at, plan_at, snapshot_at, write_page
-from kafka_steward.operators.outcome import ShowPlanOperator
+from kafka_steward.operators.review import ReviewPlanOperator
 from tests.airflow_home import context
 from tests.operators.test_approve import Page, asked, drained, page
 from tests.operators.test_workflow import Desk, asking, desk
@@ -20,7 +20,7 @@ __all__ = ["desk", "page"]
 
 
 def show(made: dict[str, Any], snapshot: dict[str, str]) -> None:
-    ShowPlanOperator(task_id="show", plan=made, snapshot=snapshot, conn_id="kafka_test").execute(context())
+    ReviewPlanOperator(task_id="show", plan=made, snapshot=snapshot, conn_id="kafka_test").execute(context())
 
 
 def path_of(made: dict[str, Any]) -> Path:

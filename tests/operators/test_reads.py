@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 
-from kafka_steward.operators.outcome import ShowPlanOperator
+from kafka_steward.operators.review import ReviewPlanOperator
 from kafka_steward.operators.plan import PlanReassignmentOperator
 from kafka_steward.operators.rebalance import PlanRebalanceOperator
 from kafka_steward.planning.files.storage import Folder
@@ -80,7 +80,7 @@ def test_a_task_with_nothing_to_plan_reads_the_snapshot_once(desk: Desk, reads: 
 def test_a_review_reads_neither_the_snapshot_nor_the_plan(desk: Desk, reads: Reads) -> None:
     snapshot = desk.snapshot(4)
     made = desk.plan(snapshot, operation="drain", brokers=[4])
-    show = ShowPlanOperator(task_id="show", plan=made, snapshot=snapshot, conn_id="kafka_test")
+    show = ReviewPlanOperator(task_id="show", plan=made, snapshot=snapshot, conn_id="kafka_test")
     assert reads.of(lambda: show.execute(context())) == {}
 
 
