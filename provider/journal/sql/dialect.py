@@ -5,8 +5,9 @@ Another database needs such a module, and its name and column types here. All ot
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 import sqlalchemy as sa
 from sqlalchemy.ext.compiler import compiles
@@ -27,46 +28,56 @@ def only_where(condition: sa.ColumnElement[bool] | sa.TextClause) -> dict[str, A
     return {"sqlite_where": condition, "postgresql_where": condition}
 
 
-class Dialect(Protocol):
+class Dialect(ABC):
     """One kind of database. The methods are called with an engine or a connection of that kind only."""
 
     #: The database's clock as an SQL expression, in milliseconds since 1970; it advances within a transaction.
-    clock: str
+    clock: ClassVar[str]
     #: True if locks work on one host only, so that a journal belongs to the first host that opens it.
-    local: bool
+    local: ClassVar[bool] = False
 
     def url(self, given: sa.URL) -> sa.URL:
         """Return a database URL with the journal's driver. Raises SettingError for a URL with another driver."""
+        return given
 
+    @abstractmethod
     def url_of(self, conn_id: str, fields: sa.URL, extra: Mapping[str, Any]) -> sa.URL:
         """Return the URL of an Airflow connection, from its `fields` and its `extra`, the parameters of the driver.
 
         Raises SettingError for a field that would be ignored, and for an unknown parameter.
         """
 
+    @abstractmethod
     def engine(self, url: sa.URL) -> sa.Engine:
         """Return an engine. Raises SettingError for an unusable URL, JournalError if the database cannot be made."""
 
     def reading_engine(self, url: sa.URL) -> sa.Engine:
         """Return an engine that changes nothing in a database, which may belong to another application."""
+        return self.engine(url)
 
-    def is_missing(self, url: sa.URL) -> bool:
+    def is_missing(self, url: sa.URL) -> bool:  # noqa: ARG002 - for those that can tell
         """Return whether the database does not exist yet and is created on demand. Raises SettingError."""
+        return False
 
+    @abstractmethod
     def exclude_writers(self, connection: sa.Connection, counter: sa.Select[Any]) -> None:
         """Exclude all other writers from the begun transaction; `counter` selects the row that only writers lock."""
 
+    @abstractmethod
     def exclude_upgrades(self, connection: sa.Connection) -> None:
         """Exclude all other upgrades from the begun transaction, which may take long."""
 
+    @abstractmethod
     def insert_once(self, table: sa.Table) -> sa.Insert:
         """Return an insert statement that leaves existing rows unchanged."""
 
     def untrusted_text(self, expression: str) -> str:
-        """Return the SQL by which a text that the database has not validated is read without an error."""
+        """Return the SQL by which a text is read without an error, although the database may not have validated it."""
+        return expression
 
-    def opening_error(self, url: sa.URL, error: sa.exc.DBAPIError) -> JournalError | None:
+    def opening_error(self, url: sa.URL, error: sa.exc.DBAPIError) -> JournalError | None:  # noqa: ARG002 - the same
         """Return the journal error for an error of this kind of database at its opening; None for all others."""
+        return None
 
 
 def dialect_named(name: str) -> Dialect | None:

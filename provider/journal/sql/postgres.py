@@ -19,7 +19,8 @@ import sqlalchemy as sa
 from psycopg import pq
 from sqlalchemy.dialects import postgresql
 
-from kafka_steward.errors import JournalError, SettingError
+from kafka_steward.errors import SettingError
+from kafka_steward.journal.sql.dialect import Dialect
 
 _DRIVER = "postgresql+psycopg"
 
@@ -111,11 +112,10 @@ def _until_silent(waiting: Generator[Any, Any, Answer], deadline_s: float) -> Ge
         return cast("Answer", end.value)
 
 
-class Postgres:
+class Postgres(Dialect):
     """The `Dialect` of PostgreSQL. A transaction that writes locks its cluster's row, which excludes other writers."""
 
     clock = "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)"
-    local = False
 
     def url(self, given: sa.URL) -> sa.URL:
         """Return the URL with psycopg as its driver; only SQLAlchemy's default driver may be named instead."""
@@ -155,14 +155,6 @@ class Postgres:
         sa.event.listen(engine, "checkout", _check_alive)
         return engine
 
-    def reading_engine(self, url: sa.URL) -> sa.Engine:
-        """Return an ordinary engine, which changes nothing by itself."""
-        return self.engine(url)
-
-    def is_missing(self, url: sa.URL) -> bool:  # noqa: ARG002 - part of `Dialect`
-        """Return False: a missing database is an error of the server."""
-        return False
-
     def exclude_writers(self, connection: sa.Connection, counter: sa.Select[Any]) -> None:
         """Lock the row that every writer locks first."""
         connection.execute(counter.with_for_update()).first()
@@ -176,13 +168,6 @@ class Postgres:
     def insert_once(self, table: sa.Table) -> sa.Insert:
         """Return an insert statement that leaves existing rows unchanged."""
         return postgresql.insert(table).on_conflict_do_nothing()
-
-    def untrusted_text(self, expression: str) -> str:
-        """Return the text as it is: PostgreSQL stores valid text only."""
-        return expression
-
-    def opening_error(self, url: sa.URL, error: sa.exc.DBAPIError) -> JournalError | None:
-        """Return None: no error is peculiar to an opening."""
 
 
 def _unknown_parameters(names: Collection[str]) -> list[str]:

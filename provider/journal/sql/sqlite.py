@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import sqlite
 
 from kafka_steward.errors import JournalError, SettingError
+from kafka_steward.journal.sql.dialect import Dialect
 
 #: Seconds to wait for another writer.
 _LOCK_TIMEOUT_S = 30
@@ -20,15 +21,11 @@ _LOCK_TIMEOUT_S = 30
 _PAUSE_S = 0.02
 
 
-class Sqlite:
+class Sqlite(Dialect):
     """The `Dialect` of SQLite. A transaction that writes begins with BEGIN IMMEDIATE, which excludes other writers."""
 
     clock = "CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER)"
     local = True
-
-    def url(self, given: sa.URL) -> sa.URL:
-        """Return the URL unchanged."""
-        return given
 
     def url_of(self, conn_id: str, fields: sa.URL, extra: Mapping[str, Any]) -> sa.URL:
         """Return the URL of the file that the host of a connection names; the schema is ignored, as in Airflow."""
