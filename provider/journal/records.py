@@ -6,6 +6,7 @@ that wait for brokers, and empty brokers that an expand is to fill.
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -97,7 +98,8 @@ def _read_status(fields: Fields, key: str) -> PlanStatus:
 
 def _read_who(fields: Fields, key: str) -> Actor:
     who = fields.object(key)
-    texts = {key: who.maybe(key, who.words) for key in ("dag_id", "run_id", "task_id", "person")}
+    names = [each.name for each in dataclasses.fields(Actor) if each.name != "try_number"]
+    texts = {name: who.maybe(name, who.words) for name in names}
     return Actor(try_number=who.maybe("try_number", who.integer), **texts)
 
 

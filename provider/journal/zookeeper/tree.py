@@ -148,16 +148,12 @@ class ZkTree:
 
         All documents are read concurrently: sequential reads would each wait for a round trip to the server.
         """
-        wanted = [f"{path}/{name}" for name in self.children(path)]
-        answers = zip(wanted, self._session.read(wanted), strict=True)
-        nodes = (_document(each, *answer) for each, answer in answers if answer is not None)
+        nodes = self._documents([f"{path}/{name}" for name in self.children(path)])
         return [node for node in nodes if node is not None]
 
     def read(self, paths: Sequence[str]) -> list[Node | None]:
         """Return the documents at several paths, as specified by `Tree.read`."""
-        wanted = [checked_path(path) for path in paths]
-        answers = zip(wanted, self._session.read(wanted), strict=True)
-        return [None if answer is None else _document(path, *answer) for path, answer in answers]
+        return self._documents([checked_path(path) for path in paths])
 
     def created_ids(self, paths: Sequence[str]) -> list[int | None]:
         """Return the created ids of several documents, as specified by `Tree.created_ids`."""
@@ -176,9 +172,7 @@ class ZkTree:
             found += level
             names = zip(level, self._session.children(level), strict=True)
             level = [f"{parent}/{name}" for parent, several in names for name in sorted(several or ())]
-        answers = zip(found, self._session.read(found), strict=True)
-        nodes = [_document(each, *answer) for each, answer in answers if answer is not None]
-        return [node for node in reversed(nodes) if node is not None]
+        return [node for node in reversed(self._documents(found)) if node is not None]
 
     def discard(self, node: Node) -> bool:
         """Delete a node of any name, as specified by `Tree.discard`."""
@@ -192,6 +186,10 @@ class ZkTree:
     def close(self) -> None:
         """Close the connection, as specified by `Tree.close`."""
         self._session.close()
+
+    def _documents(self, paths: Sequence[str]) -> list[Node | None]:
+        answers = zip(paths, self._session.read(paths), strict=True)
+        return [None if answer is None else _document(path, *answer) for path, answer in answers]
 
     def _create(self, path: str, data: bytes, *, sequence: bool = False) -> Node:
         for _ in range(_TRIES):
