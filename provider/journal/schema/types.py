@@ -37,9 +37,9 @@ class Stored(TypeDecorator[Any]):
         self.read = read
         self.base = base or sa.Text()
 
-    def load_dialect_impl(self, dialect: sa.Dialect) -> TypeEngine[Any]:
-        """Return the base type on this database."""
-        return self.base.dialect_impl(dialect)
+    def load_dialect_impl(self, dialect: sa.Dialect) -> TypeEngine[Any]:  # noqa: ARG002 - SQLAlchemy's signature
+        """Return the base type, with its variants."""
+        return self.base
 
     def bind_processor(self, dialect: sa.Dialect) -> Callable[[Any], Any]:  # noqa: ARG002 - SQLAlchemy's signature
         """Return the function for what is stored of a value: the base types need none of their own."""
