@@ -74,7 +74,7 @@ def _move_row(record: PlanRecord) -> dict[str, Any]:
 def _audit_row(record: PlanRecord, action: str) -> dict[str, Any]:
     where = {"cluster_id": record.cluster_id, "plan": record.digest, "chunk": 0, "topic": "t", "partition": 0}
     what = {"action": action, "attempt": 1, "reason": "broker 1 failed", "outcome": "done", "detail": ""}
-    return {**where, **what, "when_ms": record.published_ms, "completed_ms": record.stepped_ms}
+    return {**where, "broker": None, **what, "when_ms": record.published_ms, "completed_ms": record.stepped_ms}
 
 
 def _node_row(cluster_id: str, path: str, data: str, at_ms: int) -> dict[str, Any]:

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 
-from kafka_steward.operators.review import ReviewPlanOperator
 from kafka_steward.operators.plan import PlanReassignmentOperator
 from kafka_steward.operators.rebalance import PlanRebalanceOperator
+from kafka_steward.operators.review import ReviewPlanOperator
 from kafka_steward.planning.files.storage import Folder
 from kafka_steward.planning.spark import command
 from tests.airflow_home import context
