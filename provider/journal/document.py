@@ -197,7 +197,7 @@ class Fields:
 
 
 class Presence(Enum):
-    """Whether a field of a document is written, and whether it may be missing when the document is read."""
+    """The presence of a field: whether it is written, and whether it may be missing when the document is read."""
 
     REQUIRED = auto()
     #: May be missing; its default then counts.
@@ -292,7 +292,7 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class _Stored:
-    """How one field of a document is read and written."""
+    """The way one field of a document is read and written."""
 
     name: str
     key: str

@@ -1,4 +1,4 @@
-"""What differs between the databases that can hold a journal: one `Dialect` for each, in a module of its own.
+"""The differences between the databases that can hold a journal: one `Dialect` for each, in a module of its own.
 
 Another database needs such a module, and its name and column types here. All other SQL is the same for every database.
 """
