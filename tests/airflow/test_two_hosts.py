@@ -9,7 +9,10 @@ from typing import Any
 
 import pytest
 
+from kafka_steward.journal import paths
 from kafka_steward.journal.moves import MoveState
+from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
+from kafka_steward.journal.zookeeper.tree import ZkTree
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.sandbox.airflow import LocalAirflow
 from kafka_steward.sandbox.java import java
@@ -169,12 +172,23 @@ def test_documents_that_are_shared_are_not_read_with_rows_that_are_not(
 ) -> None:
     zookeeper_sandbox.create_topics(topic, partitions=4, replication_factor=3)
     desk.pause(HEAL, paused=False)
-    eventually((homes["triggerer"] / "rows.db").exists, within=60)
+    eventually(lambda: _assert_documents_are_of(zookeeper_sandbox, homes["triggerer"]), within=60)
     run_id = desk.trigger(HEAL, {"ignore_grace": True}, "admin")
     run = desk.ended(HEAL, 0)
     assert (run["dag_run_id"], run["state"]) == (run_id, "failed")
     log = desk.log(HEAL, run_id, "find_failures")
     assert_told(log, "belong to a journal whose rows are at", homes["triggerer"], homes["worker"])
+
+
+def _assert_documents_are_of(sandbox: Sandbox, home: Path) -> None:
+    """The file of the rows is there before the documents name it: until then, whoever opens them is the first."""
+    tree = ZkTree(ZooKeeperOptions(sandbox.zookeeper or ""))
+    try:
+        node = tree.get(paths.JOURNAL)
+    finally:
+        tree.close()
+    assert node is not None
+    assert str(home) in node.data
 
 
 def assert_told(log: str, words: str, theirs: Path, ours: Path) -> None:
