@@ -31,17 +31,17 @@ DAGS = """\
 # Airflow DAGs of a cluster.
 from datetime import timedelta
 from airflow.sdk import DAG
-from kafka_steward.dags import apply, cancel, fill, heal, health, rebalance
+from kafka_steward.dags import apply, cancel, fill, heal, health, rebalance, throttle
 from kafka_steward.operators.topics import CreateTopicOperator
 conn_id = "kafka_apart"
 heal(conn_id, retries=0)
-for workflow in (apply, cancel, fill, health, rebalance):
+for workflow in (apply, cancel, fill, health, rebalance, throttle):
     workflow(conn_id, retry_delay=timedelta(seconds=5))
 with DAG("topic_kafka_apart", schedule=None):
     allowed = dict(enable_under_replicated_topic_creation=True)
     CreateTopicOperator(task_id="create", conn_id=conn_id, topic="{topic}", replication_factor=4, settings=allowed)
 """
-WORKFLOWS = ("heal", "health", "apply", "rebalance", "cancel", "fill", "topic")
+WORKFLOWS = ("heal", "health", "apply", "rebalance", "cancel", "throttle", "fill", "topic")
 #: Settings of a watch that need not wait for long.
 QUICK = {"heal_failure_interval": 5, "heal_retry_interval": 15, "step_interval": 1, "watch_interval": 1}
 
@@ -122,6 +122,10 @@ def test_each_other_workflow_says_so_too_or_works(
     assert run(desk, "health")[1] == "success"
     moved = {"topic": topic, "partition": 0, "replicas": [4, 2, 3]}
     assert_refused(desk, homes, "apply", "submit", reassignment={"version": 1, "partitions": [moved]})
+    # Its plan is in the worker's journal, which is all that a change of its throttle needs.
+    assert run(desk, "throttle", rate=1_000_000)[1] == "success"
+    with desk.opened() as opened:
+        assert [plan.throttle for plan in opened.journal.plans.unfinished()] == [1_000_000]
     # Nothing of it is in flight, so that the cancel has no need of the triggerer.
     assert run(desk, "cancel", reason="wrong host")[1] == "success"
     assert_refused(desk, homes, "rebalance", "submit")
