@@ -19,8 +19,8 @@ from kafka_steward.errors import (
 from kafka_steward.escaping import printable_lines
 
 ROOT = Path(__file__).parent.parent
-FOLDERS = ("operators", "sensors", "dags", *(f"provider/{name}" for name in ("cluster", "execution", "hooks")))
-FOLDERS += tuple(f"provider/{name}" for name in ("journal", "protocol", "triggers"))
+FOLDERS = ("operators", "sensors", "dags", *(f"provider/{name}" for name in ("cluster", "document_api", "execution")))
+FOLDERS += tuple(f"provider/{name}" for name in ("hooks", "journal", "triggers"))
 LEVELS = {"debug", "info", "warning", "error", "exception"}
 ESCAPING = {"printable", "printable_lines"}
 FAILURES = {"AirflowException", "AirflowFailException", "AirflowSkipException"}
@@ -30,6 +30,7 @@ ESCAPED = r"orders\x0a2026 INFO all is well \x1b[2J\u202e"
 
 def sources() -> Iterator[tuple[str, ast.AST]]:
     for folder in FOLDERS:
+        assert (ROOT / folder).is_dir(), f"{folder} has moved"
         for path in sorted((ROOT / folder).rglob("*.py")):
             yield str(path.relative_to(ROOT)), ast.parse(path.read_text())
 
