@@ -20,7 +20,7 @@ from kafka_steward.escaping import printable_lines
 
 ROOT = Path(__file__).parent.parent
 FOLDERS = ("operators", "sensors", "dags", *(f"provider/{name}" for name in ("cluster", "document_api", "execution")))
-FOLDERS += tuple(f"provider/{name}" for name in ("hooks", "journal", "triggers"))
+FOLDERS += tuple(f"provider/{name}" for name in ("cli", "hooks", "journal", "planning", "triggers"))
 LEVELS = {"debug", "info", "warning", "error", "exception"}
 ESCAPING = {"printable", "printable_lines"}
 FAILURES = {"AirflowException", "AirflowFailException", "AirflowSkipException"}
