@@ -118,7 +118,7 @@ def publish_document_plan(
     )
     published = journal.plans.publish(record, moves)
     journal.slot.preempt_with(digest)
-    facts = {"operation": Operation.APPLY.value, **options}
+    facts = {"operation": Operation.APPLY.value, "partitions": len(moves), **options}
     journal.audit.record(
         AuditRecord(Action.PUBLISH, f"{len(moves)} partitions to move, {reason}", plan=digest, after=facts, who=who)
     )

@@ -11,10 +11,12 @@ from kafka_steward.errors import PlanError
 from kafka_steward.execution.lifecycle import Scope
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.repair import repair_documents
+from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal import paths
 from kafka_steward.journal.records import PlanStatus
 from kafka_steward.settings import Settings
 from tests.cancelling import CancelRunner
+from tests.protocol.simulated_watch import Yard
 from tests.simulated_plan import WHO, World, memory_journal, move, plan_of
 from tests.simulator import Simulator
 
@@ -109,3 +111,21 @@ def test_a_rollback_that_is_made_anew_keeps_the_number_of_its_moves(world: World
     repair_documents(world.journal, WHO)
     with pytest.raises(PlanError, match=SENTENCE):
         world.new_runner().step()
+
+
+@pytest.mark.parametrize("lost", [1, 2], ids=["one row", "every row"])
+def test_a_plan_that_documents_asked_for_keeps_the_number_of_its_moves_when_it_is_made_anew(lost: int) -> None:
+    yard = Yard("t: 123 231")
+    yard.ask("t-0 423", "t-1 431")
+    yard.look()
+    (plan,) = yard.journal.plans.unfinished()
+    table: Any = yard.journal.plans._table
+    for name in sorted(table._plans[plan.digest])[-lost:]:
+        del table._plans[plan.digest][name]
+    node = yard.journal.tree.get(paths.plan(plan.digest))
+    assert node is not None
+    yard.journal.tree.set(node.path, "{", version=node.version)
+    yard.simulator.run()
+    repair_documents(yard.journal, WHO)
+    with pytest.raises(PlanError, match=rf"moves 2 partitions, and the journal at memory has {2 - lost} rows of it"):
+        PlanRunner(yard.simulator, yard.journal, plan.digest, yard.settings, WHO).step()

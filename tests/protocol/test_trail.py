@@ -72,7 +72,7 @@ def test_the_plan_that_a_request_became(legacy: bool) -> None:
         Action.PUBLISH,
         f"2 partitions to move, asked for by {FIRST}",
         plan=record.digest,
-        after={"operation": "apply", **asked},
+        after={"operation": "apply", "partitions": 2, **asked},
         who=WATCH,
     )
     assert rows(yard, Action.PUBLISH) == [(entry, Outcome.DONE, "")]
