@@ -23,6 +23,7 @@ from kafka_steward.execution.moves import unsettled
 from kafka_steward.execution.repair import with_repair
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
 from kafka_steward.journal.kip_documents import CancelRequest
+from kafka_steward.journal.listing import APPROVALS, sweep
 from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.moves import Cause, MoveRow, MoveState
 from kafka_steward.journal.records import PlanRecord, PlanStatus
@@ -109,12 +110,13 @@ def release_slot(journal: Journal, digest: str, who: Actor) -> None:
     journal.plans.try_update(record, status=PlanStatus.RUNNING, reason=sentence)  # unless a step has changed it already
 
 
-def purge_old(journal: Journal, settings: Settings) -> None:
+def purge_old(journal: Journal, settings: Settings, who: Actor) -> None:
     """Delete the plans that ended longer ago than `plan_retention` days, but at least one hour ago.
 
     Processes that still read them have that hour. Their approvals are deleted with them, and so are quarantined
-    documents of the same age.
+    documents of the same age. Invalid names among the approvals are quarantined: no poll lists them.
     """
+    sweep(journal, [APPROVALS], who)
     kept_ms = max(int(settings.plan_retention * _DAY_MS), _HOUR_MS)
     before_ms = journal.now_ms() - kept_ms
     journal.plans.purge(before_ms)

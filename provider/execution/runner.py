@@ -327,7 +327,7 @@ class PlanRunner:
         ending = completion_of(record, stepped.rows, stepped.snapshot, leased_brokers, cancelled=cancelled)
         record = end_plan(self._journal, record, ending, who=self._who, fence=fence)
         mark_rolled_back(self._journal, record)
-        purge_old(self._journal, self._settings)
+        purge_old(self._journal, self._settings, self._who)
         # This plan need not be stepped again. A signal left by an error above must not depend on the next plan's steps.
         self._consume_cancel_signal(fence)
         return progress_of(record, stepped.rows)

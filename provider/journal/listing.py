@@ -167,7 +167,8 @@ REQUESTS: Collection[None] = Collection(paths.REASSIGNMENT_REQUESTS, (REQUEST,),
 PLANS: Collection[None] = Collection(paths.PLANS, (DIGEST,), lambda _: None)
 APPROVALS: Collection[None] = Collection(paths.APPROVALS, (DIGEST,), lambda _: None)
 _NAMES_ONLY = {paths.REASSIGNMENT_REQUESTS, paths.PLANS, paths.APPROVALS, RATES.parent, THROTTLED_TOPICS.parent}
-#: All collections that are swept, except those that only the watch knows.
+#: All collections that polls sweep, except those that only the watch knows, and APPROVALS: they grow with the plans that
+#: have ended, and are swept when another one ends.
 WRITTEN: tuple[Collection[Any], ...] = (
     FAILED_BROKERS,
     RESTARTS,
@@ -176,7 +177,6 @@ WRITTEN: tuple[Collection[Any], ...] = (
     DEFERRED_PARTITIONS,
     REQUESTS,
     PLANS,
-    APPROVALS,
     RATES,
     THROTTLED_TOPICS,
 )
@@ -189,7 +189,7 @@ def throttle_leases(tree: Tree) -> list[ThrottleLease]:
 
 def unreadable(tree: Tree) -> list[Unreadable]:
     """Return the nodes that the next sweep would quarantine, except in collections that only the watch knows."""
-    return [*_strays(tree, _SINGLE), *(each for of in WRITTEN for each in _unreadable(tree, of))]
+    return [*_strays(tree, _SINGLE), *(each for of in (*WRITTEN, APPROVALS) for each in _unreadable(tree, of))]
 
 
 def sweep(journal: Journal, collections: Sequence[Collection[Any]], who: Actor) -> list[str]:

@@ -75,8 +75,5 @@ def test_a_poll_while_a_broker_is_down_reads_the_newest_plans_only(plans: int) -
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_approvals_of_ended_plans_add_no_statement_and_are_read_by_no_poll_but_the_sweep(kind: str) -> None:
-    few, many = (costs(plans, approved=True)[kind] for plans in (FEW, MANY[0]))
-    assert many.statements == few.statements
-    # A sweep, twice a minute, reads the names of the approvals: no document has an invalid name for long.
-    assert many.instructions == few.instructions or kind in {"failures, first", "documents, first"}
+def test_approvals_of_ended_plans_add_no_statement_and_are_read_by_no_poll(kind: str) -> None:
+    assert costs(MANY[0], approved=True)[kind] == costs(FEW, approved=True)[kind]

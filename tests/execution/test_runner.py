@@ -10,6 +10,7 @@ from kafka_steward.errors import PlanError
 from kafka_steward.execution.runner import PlanRunner, run_to_end
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Outcome
+from kafka_steward.journal.listing import unreadable
 from kafka_steward.journal.plans import Approval
 from kafka_steward.journal.quarantine import QUARANTINE, QuarantinedDocument, quarantine_document
 from kafka_steward.journal.records import PlanStatus
@@ -97,6 +98,15 @@ def test_approvals_and_quarantined_documents_are_deleted_with_the_plans_of_their
     assert world.run().ended
     assert tree.children(paths.APPROVALS) == [f"b0{'b' * 62}", "b" * 64]
     assert [QuarantinedDocument.from_node(node).path for node in tree.below(QUARANTINE)] == ["/admin/b"]
+
+
+def test_what_is_no_approval_is_moved_aside_when_a_plan_ends(simulator: Simulator) -> None:
+    world, path = heal(simulator), f"{paths.APPROVALS}/no digest"
+    world.journal.tree.create(path, "mine")
+    assert [each.path for each in unreadable(world.journal.tree)] == [path]
+    assert world.run().ended
+    assert [QuarantinedDocument.from_node(node).path for node in world.journal.tree.below(QUARANTINE)] == [path]
+    assert unreadable(world.journal.tree) == []
 
 
 @pytest.mark.parametrize(("minutes", "kept"), [(59, True), (61, False)])
