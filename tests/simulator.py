@@ -17,6 +17,7 @@ from typing import NoReturn
 
 from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
+from kafka_steward.cluster.requests import NOT_AUTHORIZED, refusal
 from kafka_steward.cluster.state import Broker, Directory, LogDir, Partition, Reassignment, Snapshot
 from kafka_steward.errors import BrokerUnreachable, ClusterError, ClusterUnreachable, KafkaRefused, KafkaTimeout
 
@@ -75,7 +76,8 @@ class Simulator:
         self.topic_settings: dict[str, dict[str, str]] = {}
         self.broker_settings: dict[int, dict[str, str]] = {broker: {} for broker in brokers}
         self.late: list[tuple[int, dict[TopicPartition, Assignment | None]]] = []
-        #: Brokers that get nothing new, topics that an ACL hides, failed log directories, brokers that tell no sizes.
+        #: Brokers that get nothing new, topics for which no ACL gives us a right, whether they exist or not, failed log
+        #: directories, brokers that tell no sizes.
         self.cordoned: set[int] = set()
         self.hidden: set[str] = set()
         self.failed_dirs: dict[int, list[str]] = {}
@@ -167,7 +169,8 @@ class Simulator:
             )
             for name, each in sorted(chosen.items())
         }
-        return Snapshot(self.cluster_id, self.now_ms, self._brokers(), partitions)
+        hidden = self.hidden_topics(topics or ())
+        return Snapshot(self.cluster_id, self.now_ms, self._brokers(), partitions, hidden=hidden)
 
     @property
     def zookeeper_mode(self) -> bool:
@@ -265,13 +268,15 @@ class Simulator:
             for broker, several in held.items()
             if broker in self.alive
             for name in several
-            if name in self.topics
+            if name in self.topics and name.topic not in self.hidden
         }
 
     def topic_configs(
         self, topics: Collection[str], names: Collection[str], *, own_only: bool = False
     ) -> dict[str, dict[str, str]]:
         self._reached()
+        for topic in sorted(self.hidden & set(topics)):
+            raise refusal(NOT_AUTHORIZED, None, f"reading the settings of {topic}")
         defaults = {} if own_only else {"min.insync.replicas": "1"}
         known = {topic: {**defaults, **self.topic_settings[topic]} for topic in topics if topic in self.topic_settings}
         return {topic: {name: of[name] for name in names if name in of} for topic, of in known.items()}
@@ -289,7 +294,7 @@ class Simulator:
 
     def change_topic_configs(self, changes: Mapping[str, Sequence[ConfigChange]]) -> dict[str, KafkaRefused | None]:
         self._reached()
-        return {topic: self._change(self.topic_settings.get(topic), several) for topic, several in changes.items()}
+        return {topic: self._change_topic(topic, several) for topic, several in changes.items()}
 
     def change_broker_configs(self, changes: Mapping[int, Sequence[ConfigChange]]) -> dict[int, ClusterError | None]:
         self._reached()
@@ -309,6 +314,8 @@ class Simulator:
         settings: Mapping[str, str] | None = None,
     ) -> KafkaRefused | None:
         self._reached()
+        if topic in self.hidden:
+            return refusal(NOT_AUTHORIZED, None, f"creating topic {topic}")
         if topic in self.topic_settings:
             return _refusal(36, f"Topic '{topic}' already exists.")
         known = sorted(self.racks if self.mode == "kraft" else self.alive)
@@ -322,6 +329,8 @@ class Simulator:
         self, topic: str, count: int, assignments: Sequence[Assignment] | None = None
     ) -> KafkaRefused | None:
         self._reached()
+        if topic in self.hidden:
+            return refusal(NOT_AUTHORIZED, None, f"adding partitions to topic {topic}")
         there = [each for name, each in self.topics.items() if name.topic == topic]
         factor = len(there[0].replicas)
         known = sorted(self.racks if self.mode == "kraft" else self.alive)
@@ -437,6 +446,11 @@ class Simulator:
     def _elect(self, partition: Replicated) -> None:
         able = [broker for broker in partition.replicas if broker in partition.isr & self.alive]
         partition.leader = able[0] if able else None
+
+    def _change_topic(self, topic: str, changes: Sequence[ConfigChange]) -> KafkaRefused | None:
+        if topic in self.hidden:
+            return refusal(NOT_AUTHORIZED, None, f"changing the settings of {topic}")
+        return self._change(self.topic_settings.get(topic), changes)
 
     def _change(self, settings: dict[str, str] | None, changes: Sequence[ConfigChange]) -> KafkaRefused | None:
         if settings is None:

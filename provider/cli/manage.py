@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -40,10 +40,19 @@ class PartitionStatus:
 
 
 def partition_statuses(
-    record: PlanRecord, rows: Sequence[MoveRow], found: Mapping[TopicPartition, Partition]
+    record: PlanRecord,
+    rows: Sequence[MoveRow],
+    found: Mapping[TopicPartition, Partition],
+    hidden: Collection[str] = frozenset(),
 ) -> list[PartitionStatus]:
-    """Return the status of each partition of the plan, compared with the cluster's current state. Pure."""
-    return [PartitionStatus(row.topic_partition, *_status(record, row, found.get(row.topic_partition))) for row in rows]
+    """Return the status of each partition of the plan, compared with the cluster's current state. Pure.
+
+    `hidden` are the topics that we may not describe.
+    """
+    return [
+        PartitionStatus(row.topic_partition, *_status(record, row, found.get(row.topic_partition), hidden))
+        for row in rows
+    ]
 
 
 def exit_of(standings: Sequence[PartitionStatus]) -> Exit:
@@ -52,8 +61,12 @@ def exit_of(standings: Sequence[PartitionStatus]) -> Exit:
     return next((code for code in (Exit.UNFINISHED, Exit.FAILED) if code in codes), Exit.DONE)
 
 
-def _status(record: PlanRecord, row: MoveRow, now: Partition | None) -> tuple[Exit, str]:
+def _status(record: PlanRecord, row: MoveRow, now: Partition | None, hidden: Collection[str]) -> tuple[Exit, str]:
     name = row.topic_partition
+    if now is None and name.topic in hidden:
+        from kafka_steward.execution.recovery import HIDDEN
+
+        return Exit.FAILED, f"{_BEGINS} {name} cannot be verified: {HIDDEN}."
     if now is None:
         return Exit.FAILED, f"{_BEGINS} {name} cannot be verified: there is no such partition any more."
     if None not in (row.move.topic_id, now.topic_id) and row.move.topic_id != now.topic_id:
@@ -131,8 +144,8 @@ def _verify(call: CommandContext) -> Exit:
     with call.hook.open() as opened:
         record = _plan(call, opened.journal)
         rows = opened.journal.plans.rows(record.digest)
-        found = opened.cluster.snapshot(sorted({row.move.topic for row in rows})).partitions if rows else {}
-        verified = partition_statuses(record, rows, found)
+        snapshot = opened.cluster.snapshot(sorted({row.move.topic for row in rows}))
+        verified = partition_statuses(record, rows, snapshot.partitions, snapshot.hidden)
         given_back, owed = _settle_throttles(call, opened)
     moves = [{**each.partition._asdict(), "exit": int(each.code), "sentence": each.sentence} for each in verified]
     facts = {**plan_facts(record), "throttles_given_back": given_back, "throttles_owed": owed, "moves": moves}

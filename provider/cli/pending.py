@@ -33,10 +33,10 @@ def verbs() -> tuple[ActionCommand, ...]:
 
 def _owed(call: CommandContext) -> None:
     from kafka_steward.execution.pending import eligible_brokers
-    from kafka_steward.execution.pending_replicas import list_pending
+    from kafka_steward.execution.pending_replicas import list_pending, with_hidden_pending
 
     with call.hook.open() as opened:
-        snapshot = opened.cluster.snapshot()
+        snapshot = with_hidden_pending(opened.cluster, opened.journal, opened.cluster.snapshot())
         judged = list_pending(opened.journal, snapshot)
         able = sorted(eligible_brokers(judged, snapshot))
     chosen = [pending for pending in judged if call.arguments.topic in (None, pending.partition.topic)]

@@ -128,6 +128,8 @@ class KafkaCluster:
     def snapshot(self, topics: Collection[str] | None = None) -> Snapshot:
         """Return brokers, partitions and reassignments in flight, without sizes; only of `topics`, if given.
 
+        Those of `topics` that we may not describe are `hidden`. Without `topics`, Kafka leaves them out silently.
+
         The controller is the source of truth for reassignments in flight; older state shown by a broker is corrected
         (see `recent`). Just after a topic was created in KRaft, Kafka reports a full ISR while logs are still being
         created.
@@ -136,9 +138,11 @@ class KafkaCluster:
         self.reassignments()
         self._await_metadata_propagation()
         with limit_concurrent_decoding() if topics is None else nullcontext():
-            partitions, internal = requests.partitions_in_metadata(self._calls.metadata(topics))
+            metadata = self._calls.metadata(topics)
+            partitions, internal = requests.partitions_in_metadata(metadata)
             reconciled = self._recent.reconcile(partitions, self.reassignments())
-        return Snapshot(self.cluster_id, taken_ms, self._brokers(), reconciled, internal)
+            hidden = requests.hidden_in_metadata(metadata)
+        return Snapshot(self.cluster_id, taken_ms, self._brokers(), reconciled, internal, hidden)
 
     def live_brokers(self) -> dict[int, Broker]:
         """Return the live brokers: registered and not fenced."""

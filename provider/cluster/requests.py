@@ -112,14 +112,15 @@ def described_brokers(response: Any) -> dict[int, Broker]:
 
 
 def partitions_in_metadata(response: Any) -> tuple[dict[TopicPartition, Partition], frozenset[str]]:
-    """Return the partitions in a Metadata response, and its internal topics; topics that do not exist are left out.
+    """Return the partitions in a Metadata response, and its internal topics.
 
-    Raises KafkaRefused for a topic that may not be described.
+    Topics that do not exist are left out, and so are those of `hidden_in_metadata`. Raises KafkaRefused for any other
+    error.
     """
     partitions: dict[TopicPartition, Partition] = {}
     internal = set()
     for topic in response.topics:
-        if topic.error_code in NO_SUCH_TOPIC:
+        if topic.error_code in NO_SUCH_TOPIC | {NOT_AUTHORIZED}:
             continue
         if topic.error_code:
             raise refusal(int(topic.error_code), None, f"describing topic {topic.name}")

@@ -42,6 +42,7 @@ from kafka_steward.execution.cancel_signal import consume_cancel_signal
 from kafka_steward.execution.in_flight_records import delete_in_flight, list_in_flight, record_external
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.readiness import disabled_reason
+from kafka_steward.execution.recovery import HIDDEN
 from kafka_steward.execution.repair import with_repair
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Actor
@@ -76,10 +77,10 @@ def track_legacy_reassignments(
         if each.topic_partition not in under_way and each.topic_partition in snapshot.partitions:
             record_external(journal.tree, each.topic_partition, _noted(each, snapshot))
     named = {each.topic_partition: each.replicas for each in asked}
-    delete_in_flight(
-        journal.tree, None, [name for name in noted if name not in named and not _is_in_flight(name, snapshot)]
-    )
-    return [
+    ended = [name for name in noted if name not in named and not _is_in_flight(name, snapshot)]
+    delete_in_flight(journal.tree, None, [name for name in ended if name.topic not in snapshot.hidden])
+    unseen = [name for name in sorted(named) if name.topic in snapshot.hidden][:1]
+    return [f"{paths.REASSIGN_PARTITIONS} is left to Kafka with {name}, unrecorded: {HIDDEN}." for name in unseen] + [
         f"{name} is asked for by {paths.REASSIGN_PARTITIONS} too, and is being reassigned by a request already."
         for name, target in sorted(named.items())
         if name in under_way and not under_way[name].legacy and under_way[name].target != target

@@ -132,9 +132,14 @@ class ExternalReassignmentGuard:
         for _ in range(_ROUNDS):
             if not self._orders:
                 return
-            found = self._cluster.snapshot(sorted({name.topic for name in self._orders})).partitions
-            self._orders = {name: each for name, each in self._orders.items() if _may_return(found.get(name), each)}
-            lost = {name: each for name, each in self._orders.items() if _is_back(found[name], each)}
+            snapshot = self._cluster.snapshot(sorted({name.topic for name in self._orders}))
+            found = snapshot.partitions
+            self._orders = {
+                name: each
+                for name, each in self._orders.items()
+                if name.topic in snapshot.hidden or _may_return(found.get(name), each)
+            }
+            lost = {name: each for name, each in self._orders.items() if name in found and _is_back(found[name], each)}
             if not lost:
                 return
             words = "the cancel lost the order of the replicas"

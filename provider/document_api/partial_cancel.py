@@ -17,7 +17,7 @@ from kafka_steward.execution.move_store import Decision, MoveStore
 from kafka_steward.execution.moves import OPEN, Event
 from kafka_steward.execution.observe import Observation, ObservedState, observe_moves
 from kafka_steward.execution.ports import ClusterPort
-from kafka_steward.execution.recovery import cancel_forbidden_reason
+from kafka_steward.execution.recovery import HIDDEN, cancel_forbidden_reason
 from kafka_steward.execution.restoration import Restoration
 from kafka_steward.journal.audit import Action, Actor
 from kafka_steward.journal.locks import Fence
@@ -64,6 +64,7 @@ class PartialCancel:
         self._restoring.propagate_external_cancel(findings)
         in_flight = [each for each in findings if each.standing in {ObservedState.IN_FLIGHT, ObservedState.CANCELLING}]
         blocked = self._cancel(in_flight, snapshot)
+        blocked |= {each.row.topic_partition: HIDDEN for each in findings if each.standing is ObservedState.HIDDEN}
         names = {row.topic_partition for row in rows}
         self._restoring.cancel_between_stages(self._waiting(names), snapshot, self._why, Cause.SUPERSEDED)
         ends = [Decision(row, Event.DROP, self._why, Cause.SUPERSEDED) for row in self._waiting(names)]

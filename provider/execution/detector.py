@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -353,16 +353,27 @@ class Detector:
             self._note(Action.ANNOUNCE, broker, f"broker {broker} is gone longer than the grace period")
 
     def _maintain_plans(self, view: LivenessView) -> list[str]:
-        """Mark or step idle plans, and clean up after ended plans; returns a message for each newly idle plan."""
+        """Mark or step idle plans, and clean up after ended plans; returns a message for each newly idle plan.
+
+        A failure of one of the three tasks does not prevent the others.
+        """
         told: list[str] = []
+        tasks: tuple[Callable[[], None], ...] = (
+            lambda: told.extend(with_repair(self._journal, self._who, self._pause_idle_plans)),
+            lambda: delete_stale_in_flight_records(self._cluster, self._journal, self._who),
+            lambda: with_repair(self._journal, self._who, partial(self._release_throttles, view.live)),
+        )
+        for task in tasks:
+            self._tried(task)
+        return told
+
+    @staticmethod
+    def _tried(task: Callable[[], None]) -> None:
         try:
-            told = with_repair(self._journal, self._who, self._pause_idle_plans)
-            delete_stale_in_flight_records(self._cluster, self._journal, self._who)
-            with_repair(self._journal, self._who, partial(self._release_throttles, view.live))
+            task()
         except (ClusterError, LockLost, DocumentError) as error:
             # An unreadable document, for example of a later release, must not block the detection of failed brokers.
             _log.info("What plans left behind is still there: %s", printable(str(error)))
-        return told
 
     def _pause_idle_plans(self) -> list[str]:
         return pause_idle_plans(self._cluster, self._journal, self._settings, self._who)

@@ -14,6 +14,7 @@ from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.errors import ClusterError, KafkaRefused, LockLost
 from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.execution.recovery import HIDDEN
 from kafka_steward.journal.audit import Action, Actor, Audit, AuditRecord, Outcome
 from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.store import Journal
@@ -164,6 +165,7 @@ def elect_preferred(
     entries = {name: [_entry(name, snapshot, plan, journal.now_ms(), who)] for name in wanted}
     answers = AuditedCalls(journal.audit, None).execute(entries, cluster.elect_leaders)
     refused = {name: str(error) for name, error in answers.items() if error is not None}
+    refused |= {name: HIDDEN for name in sorted(partitions or ()) if name.topic in snapshot.hidden}
     return Elected(tuple(name for name in wanted if name not in refused), refused)
 
 

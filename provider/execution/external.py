@@ -20,7 +20,7 @@ from kafka_steward.execution.effects import AuditedCalls, alter_from
 from kafka_steward.execution.in_flight_records import delete_in_flight, list_in_flight
 from kafka_steward.execution.observe import ObservedState, observe_moves
 from kafka_steward.execution.ports import ClusterPort
-from kafka_steward.execution.recovery import cancel_forbidden_reason
+from kafka_steward.execution.recovery import HIDDEN, cancel_forbidden_reason
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, Code
 from kafka_steward.journal.kip_documents import InFlight, Request
@@ -53,16 +53,18 @@ class ExternalState(str, Enum):
     DELETED = "deleted"
     #: The cancel was submitted, and Kafka does not show the end of it yet.
     PENDING = "pending"
+    #: Kafka does not let us describe the topic: its state is unknown, and its record is kept.
+    HIDDEN = "hidden"
 
     @property
     def stays(self) -> bool:
-        """Return True if the reassignment remains in flight, as far as Kafka shows."""
-        return self in {ExternalState.SKIPPED, ExternalState.PENDING}
+        """Return True if the reassignment remains in flight, as far as Kafka shows, or may do so unseen."""
+        return self in {ExternalState.SKIPPED, ExternalState.PENDING, ExternalState.HIDDEN}
 
 
 @dataclass(frozen=True)
 class ExternalCancel:
-    """The result for `reassignment`; `why` is the rule by which it was skipped."""
+    """The result for `reassignment`; `why` is the reason why it was not cancelled."""
 
     reassignment: ExternalReassignment
     state: ExternalState
@@ -76,6 +78,7 @@ class ExternalCancel:
         return {
             ExternalState.CANCELLED: f"{whose} is back at {list(self.reassignment.originals or ())}.",
             ExternalState.SKIPPED: f"{whose} was not cancelled: {self.why}.",
+            ExternalState.HIDDEN: f"{whose} was not cancelled: {self.why}.",
             ExternalState.COMPLETED: f"{whose} had arrived already.",
             ExternalState.DELETED: f"{whose} does not exist any more.",
             ExternalState.PENDING: f"{whose} is being cancelled, and Kafka does not show the end of it yet.",
@@ -150,8 +153,9 @@ class _Cancelling:
         return [ended.get(each.partition) or ExternalCancel(each, ExternalState.PENDING) for each in found]
 
     def _noted(self, cancel: ExternalCancel) -> ExternalCancel:
-        if cancel.state is ExternalState.SKIPPED:
-            self.journal.audit.record(self._entry(Action.SKIP, cancel.reassignment, cancel.why, Code.FORBIDDEN))
+        if cancel.state.stays:
+            code = Code.FORBIDDEN if cancel.state is ExternalState.SKIPPED else None
+            self.journal.audit.record(self._entry(Action.SKIP, cancel.reassignment, cancel.why, code))
         else:
             delete_in_flight(self.journal.tree, None, [cancel.reassignment.partition])
         return cancel
@@ -190,6 +194,8 @@ def _judged(each: ExternalReassignment, snapshot: Snapshot) -> ExternalCancel | 
     """Return the result of one cancel; None while something remains to be done. Pure."""
     partition, originals = snapshot.partitions.get(each.partition), each.originals
     if partition is None:
+        if each.partition.topic in snapshot.hidden:
+            return ExternalCancel(each, ExternalState.HIDDEN, HIDDEN)
         return ExternalCancel(each, ExternalState.DELETED)
     if partition.reassigning:
         rule = cancel_forbidden_reason(originals, partition, snapshot.live)

@@ -72,12 +72,15 @@ class Retraction:
     def take_back(self, late: Sequence[Move]) -> None:
         """Cancel these moves, restore the order of their replicas, and delete their records.
 
-        Raises the errors of `of_late`.
+        The record of a topic that we may not describe stays: its state is unknown, and the watch tries again. Raises
+        the errors of `of_late`.
         """
         open_ones = {move.topic_partition: move for move in late}
         calls = AuditedCalls(self.journal.audit, None)
         for round_ in range(_ROUNDS):
-            found = self.cluster.snapshot(sorted({name.topic for name in open_ones})).partitions
+            snapshot = self.cluster.snapshot(sorted({name.topic for name in open_ones}))
+            found = snapshot.partitions
+            open_ones = {name: move for name, move in open_ones.items() if name.topic not in snapshot.hidden}
             if not round_:
                 # Visible or not: an unanswered request may still take effect, but not after this cancel.
                 resting = {name for name, each in found.items() if not each.reassigning}

@@ -27,6 +27,11 @@ def list_pending(journal: Journal, snapshot: Snapshot) -> list[PendingReplica]:
     return [pending for _, pending in _evaluated(journal, snapshot)]
 
 
+def with_hidden_pending(cluster: ClusterPort, journal: Journal, snapshot: Snapshot) -> Snapshot:
+    """Return `snapshot` with the hidden topics among those with pending replicas. Raises ClusterError."""
+    return with_hidden(cluster, snapshot, {each.key[0] for each in PENDING_REPLICAS.found(journal.tree)})
+
+
 def count_pending(tree: Tree) -> int:
     """Return the number of recorded pending replicas."""
     return sum(each.document.target_rf - len(each.document.brokers) for each in PENDING_REPLICAS.found(tree))
@@ -38,9 +43,7 @@ def reconcile_pending(cluster: ClusterPort, journal: Journal, snapshot: Snapshot
     Returns all records, as evaluated. A record that another process changed concurrently is left to that process.
     Raises ClusterError.
     """
-    judged = _evaluated(
-        journal, with_hidden(cluster, snapshot, {each.key[0] for each in PENDING_REPLICAS.found(journal.tree)})
-    )
+    judged = _evaluated(journal, with_hidden_pending(cluster, journal, snapshot))
     for node, pending in judged:
         if pending.over and remove(journal.tree, node):
             action = Action.SETTLE if pending.state is PendingState.SETTLED else Action.DROP

@@ -23,7 +23,10 @@ class ClusterPort(Protocol):
         """Kafka's own id of the cluster."""
 
     def snapshot(self, topics: Collection[str] | None = None) -> Snapshot:
-        """Return brokers, partitions and reassignments in flight, without sizes."""
+        """Return brokers, partitions and reassignments in flight, without sizes; only of `topics`, if given.
+
+        Those of `topics` that we may not describe are not in `partitions`, as if they did not exist, but in `hidden`.
+        """
 
     def live_brokers(self) -> dict[int, Broker]:
         """Return the brokers that serve."""

@@ -66,7 +66,7 @@ def _min_isr(cluster: ClusterPort, rows: Sequence[MoveRow], snapshot: Snapshot, 
 
     The topics are those with moves that may still begin, and those with a replica out of the ISR.
     """
-    topics = {row.move.topic for row in rows if row.state in OPEN}
+    topics = {row.move.topic for row in rows if row.state in OPEN} - snapshot.hidden
     topics |= {name.topic for name, each in snapshot.partitions.items() if len(each.isr) < len(each.replicas)}
     asked = sorted(topics)
     found: dict[str, int] = {}

@@ -314,17 +314,27 @@ class PlanRunner:
         except ClusterError as error:
             return self._failed(record, fence, error)
         if ended:
-            return self._end(record, fence, stepped, leased_brokers, cancelling=bool(cancelling))
+            unreleased = step.refused_releases
+            return self._end(record, fence, stepped, leased_brokers, unreleased, cancelling=bool(cancelling))
         if starting and self._out_of_attempts(record, stepped):
             return self._give_up(record, fence, step, stepped)
         return self._went_on(record, fence, stepped, why_not=why_not, resting=resting, cancelling=bool(cancelling))
 
     def _end(
-        self, record: PlanRecord, fence: Fence, stepped: StepResult, leased_brokers: Sequence[int], *, cancelling: bool
+        self,
+        record: PlanRecord,
+        fence: Fence,
+        stepped: StepResult,
+        leased_brokers: Sequence[int],
+        unreleased: Sequence[ClusterError],
+        *,
+        cancelling: bool,
     ) -> Progress:
         # A cancel that came after all moves had completed has cancelled nothing.
         cancelled = cancelling and any(row.state is MoveState.DROPPED for row in stepped.rows)
         ending = completion_of(record, stepped.rows, stepped.snapshot, leased_brokers, cancelled=cancelled)
+        for refusal in unreleased[:1]:
+            ending = replace(ending, sentence=f"{ending.sentence} A throttle stays set for now: {refusal}")
         record = end_plan(self._journal, record, ending, who=self._who, fence=fence)
         mark_rolled_back(self._journal, record)
         purge_old(self._journal, self._settings, self._who)

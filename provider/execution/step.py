@@ -155,6 +155,11 @@ class Step:
         """Release every throttle of a plan that ends; return the brokers that cannot be reached for it."""
         return self._leases.release(NO_DEMAND, stepped.snapshot.live)
 
+    @property
+    def refused_releases(self) -> list[ClusterError]:
+        """Kafka's refusals of topics whose throttles could not be released; the watch tries again."""
+        return self._leases.refusals
+
     def give_up(self, snapshot: Snapshot, sentence: str, cause: Cause | None = None) -> None:
         """Drop the moves that have not begun.
 
@@ -211,7 +216,9 @@ class Step:
         """Set throttles again that were cleared externally while needed, and apply a changed rate to the brokers."""
         if self._throttle == 0 or all(row.state.settled for row in rows):
             return
-        need = throttle_demand(_in_flight(rows, snapshot), leaders=self._settings.throttle_leaders)
+        # The settings of a topic that we may not describe are refused as well: its throttles are left as they are.
+        moves = [move for move in _in_flight(rows, snapshot) if move.topic not in snapshot.hidden]
+        need = throttle_demand(moves, leaders=self._settings.throttle_leaders)
         self._leases.ensure(need, self._throttle, snapshot.live)
 
     def _attempts(self) -> dict[TopicPartition, int]:

@@ -39,6 +39,7 @@ from kafka_steward.execution.throttle_rates import (
     set_late,
     to_set,
 )
+from kafka_steward.execution.visibility import readable_configs
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
 from kafka_steward.journal.listing import RATES
@@ -62,7 +63,7 @@ class ThrottleLeases:
     Keep one for one holding of the step lock: it reads the recorded leases once, and whoever else changes them then
     makes its next write fail with VersionConflict. Every method may raise ClusterError; the recorded leases then remain
     to be released. `attempts` returns the number of submissions of each partition, which distinguishes their rows in
-    the audit trail.
+    the audit trail. `refusals` are Kafka's refusals of topics whose entries could not be released.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class ThrottleLeases:
         self._attempts = attempts
         self._who = who
         self._read: dict[_Key, tuple[Node, ThrottleLease]] | None = None
+        self.refusals: list[ClusterError] = []
 
     def acquire(self, need: ThrottleDemand, rate: int) -> None:
         """Throttle the replicas and brokers in `need` to `rate` bytes per second into each broker.
@@ -111,7 +113,8 @@ class ThrottleLeases:
         """Release every lease of this plan that `need` does not name; return the brokers whose rate is still leased.
 
         A broker's configuration can be changed only while the broker is live. The lease of a dead broker stays recorded
-        and is released later.
+        and is released later. So does that of a topic whose settings Kafka does not let us read or change: see
+        `refusals`.
         """
         owed = []
         for side in Side:
@@ -165,7 +168,8 @@ class ThrottleLeases:
         kept = {topic: need.entries.get((topic, side), frozenset()) for topic in mine}
         owed = {topic: set(mine[topic][1].entries[self._plan]) - kept[topic] for topic in mine}
         owed = {topic: several for topic, several in owed.items() if several}
-        now = self._cluster.topic_configs(list(owed), [side.replicas_key], own_only=True) if owed else {}
+        now, refused = readable_configs(self._cluster, list(owed), [side.replicas_key], own_only=True)
+        owed = {topic: several for topic, several in owed.items() if topic not in refused}
         changes, entries = {}, {}
         for topic, several in owed.items():
             had = listed(now.get(topic, {}).get(side.replicas_key))
@@ -174,12 +178,15 @@ class ThrottleLeases:
             if there:
                 changes[topic] = _without(side.replicas_key, had, there, mine[topic][1])
                 entries[topic] = self._list_entries(Action.UNTHROTTLE, topic, there)
-        self._with_retries(self._calls.execute(entries, lambda batch: self._change_lists(changes, batch)).values())
+        answers = self._calls.execute(entries, lambda batch: self._change_lists(changes, batch))
+        unchanged = {topic: error for topic, error in answers.items() if _is_refusal(error)}
+        self.refusals += [error for error in (*refused.values(), *unchanged.values()) if error is not None]
         if owed:
             # A document that another plan has written since ours was deleted may have the same version.
             self._calls.check()
         for topic, several in owed.items():
-            self._forget(("topic", topic, side.replicas_key), several)
+            if topic not in unchanged:
+                self._forget(("topic", topic, side.replicas_key), several)
 
     def _release_rates(self, side: Side, need: ThrottleDemand, live: frozenset[int]) -> list[int]:
         mine = {
@@ -218,7 +225,7 @@ class ThrottleLeases:
         A refusal for an unknown topic is ignored: a deleted topic has no throttle to set or release.
         """
         for error in answers:
-            if error is not None and not (isinstance(error, KafkaRefused) and error.code == _UNKNOWN_TOPIC):
+            if error is not None and _is_refusal(error):
                 raise error
 
     def _own(self, kind: str, config: str) -> dict[str, tuple[Node, ThrottleLease]]:
@@ -368,13 +375,19 @@ def release_leases_of(
 ) -> None:
     """Release the throttles that ended plans still lease, as far as possible.
 
-    Raises ClusterError, and LockLost while a plan is being stepped; the leases then stay recorded.
+    Raises ClusterError, and LockLost while a plan is being stepped; the leases then stay recorded. The refusal of a
+    topic is raised last, after everything else is released.
     """
+    refusals: list[ClusterError] = []
     for plan in plans:
         with journal.step_lock() as fence:
             calls = AuditedCalls(journal.audit, fence)
             attempts = partial(_attempts, journal, plan)
-            ThrottleLeases(cluster, journal, calls, plan, attempts=attempts, who=who).release(NO_DEMAND, live)
+            leases = ThrottleLeases(cluster, journal, calls, plan, attempts=attempts, who=who)
+            leases.release(NO_DEMAND, live)
+            refusals += leases.refusals
+    if refusals:
+        raise refusals[0]
 
 
 def _attempts(journal: Journal, plan: str) -> dict[TopicPartition, int]:
@@ -389,6 +402,11 @@ def leased_rates(journal: Journal, plans: Collection[str]) -> list[tuple[int, Si
     sides = {side.rate_key: side for side in Side}
     leased = [each.key for each in RATES.readable(journal.tree) if set(plans) & each.document.entries.keys()]
     return [(broker, sides[setting]) for broker, setting in leased if setting in sides]
+
+
+def _is_refusal(error: ClusterError | None) -> bool:
+    """Return True for an error that leaves a setting as it is: a deleted topic has none to set or release."""
+    return error is not None and not (isinstance(error, KafkaRefused) and error.code == _UNKNOWN_TOPIC)
 
 
 def _without(key: str, now: Collection[str], owed: Collection[str], lease: ThrottleLease) -> ConfigChange:

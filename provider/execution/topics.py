@@ -23,6 +23,7 @@ from kafka_steward.errors import KafkaRefused, KafkaTimeout, RequestError
 from kafka_steward.execution.pending_replicas import delete_pending, list_pending, reconcile_pending, record_pending
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.readiness import cordoned_brokers
+from kafka_steward.execution.visibility import describable
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, Outcome
 from kafka_steward.journal.listing import DEFERRED_PARTITIONS
@@ -193,8 +194,8 @@ def _create(
 
 
 def _is_as_requested(cluster: TopicAdmin, wanted: TopicSpec, assignments: Sequence[Assignment] | None) -> bool:
-    """Return whether the topic exists with the requested partitions, replicas and settings."""
-    found = cluster.snapshot([wanted.topic]).partitions
+    """Return whether the topic exists with the requested partitions, replicas and settings. Raises KafkaRefused."""
+    found = describable(cluster, wanted.topic).partitions
     there = {name.partition: each.replicas for name, each in found.items() if name.topic == wanted.topic}
     if sorted(there) != list(range(wanted.partitions)):
         return False
@@ -290,7 +291,7 @@ def add_partitions(cluster: TopicAdmin, journal: Journal, topic: str, count: int
     when another process writes a deferred request for the topic concurrently; KafkaRefused.
     """
     snapshot = cluster.snapshot()
-    there = _partitions(snapshot, topic)
+    there = _partitions(snapshot, topic) or _partitions(describable(cluster, topic), topic)
     if not there:
         raise RequestError(f"Topic {topic} does not exist; create it first.")
     if len(there) > count:
@@ -382,8 +383,8 @@ def _added(cluster: TopicAdmin, journal: Journal, topic: str, count: int, snapsh
 
 
 def _has(cluster: TopicAdmin, topic: str, count: int) -> bool:
-    """Return whether the topic has exactly the requested number of partitions now."""
-    return len(_partitions(cluster.snapshot([topic]), topic)) == count
+    """Return whether the topic has exactly the requested number of partitions now. Raises KafkaRefused."""
+    return len(_partitions(describable(cluster, topic), topic)) == count
 
 
 def _pending_of_new(

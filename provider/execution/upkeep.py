@@ -94,16 +94,17 @@ def delete_stale_in_flight_records(cluster: ClusterPort, journal: Journal, who: 
     """Delete KIP-236's in-flight records whose plan has ended, which no other process deletes.
 
     If such a reassignment is in flight nevertheless, a stalled process submitted it after the plan had ended, and
-    crashed before it cancelled it. It is cancelled here, except for an abandoned plan. Raises ClusterError.
+    crashed before it cancelled it. It is cancelled here, except for an abandoned plan. A record stays as long as its
+    topic may not be described. Raises ClusterError.
     """
     noted = recorded_in_flight(journal.tree)
     for plan in sorted({plan for plan in noted.values() if plan is not None}):
         if not _is_over(journal, plan):
             continue
         names = [name for name, by in noted.items() if by == plan]
-        found = cluster.snapshot(sorted({name.topic for name in names})).partitions
-        Retraction(cluster, journal, plan, who).take_back(orphans(journal, plan, found))
-        delete_in_flight(journal.tree, plan, names)
+        snapshot = cluster.snapshot(sorted({name.topic for name in names}))
+        Retraction(cluster, journal, plan, who).take_back(orphans(journal, plan, snapshot.partitions))
+        delete_in_flight(journal.tree, plan, [name for name in names if name.topic not in snapshot.hidden])
 
 
 def _is_over(journal: Journal, plan: str) -> bool:

@@ -20,7 +20,7 @@ from kafka_steward.execution.rollback import SkippedPartition, left_alone
 from kafka_steward.execution.staging import is_staged
 from kafka_steward.execution.throttle_rates import Side, listed
 from kafka_steward.execution.throttles import leased_rates
-from kafka_steward.execution.visibility import with_hidden
+from kafka_steward.execution.visibility import readable_configs, with_hidden
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Code, Outcome
 from kafka_steward.journal.moves import Cause, MoveRow, MoveState
@@ -230,7 +230,9 @@ def _throttles(
     set_by_us = [row.entry for row in rows if row.outcome is not Outcome.REFUSED]
     topics = sorted({entry.topic for entry in set_by_us if entry.topic is not None})
     keys = [side.replicas_key for side in Side]
-    lists = cluster.topic_configs(topics, keys, own_only=True) if topics else {}
+    lists, unreadable = readable_configs(cluster, topics, keys, own_only=True)
+    # As long as a lease is recorded, its entries count as set.
+    lists |= {topic: _leased(journal, topic, plans) for topic in unreadable}
     others = _leased_by_others(journal, topics, plans)
     left = [
         f"{key} of {entry.topic} has {text}"
@@ -244,6 +246,16 @@ def _throttles(
         sorted({*left, *(name for broker, name in rates if broker in live)}),
         sorted({name for broker, name in rates if broker not in live}),
     )
+
+
+def _leased(journal: Journal, topic: str, plans: Sequence[str]) -> dict[str, str]:
+    """Return the entries of a topic that are recorded as leased by these plans, in the form of Kafka's settings."""
+    found = {}
+    for side in Side:
+        node = journal.tree.get(paths.lease("topic", topic, side.replicas_key))
+        entries = {} if node is None else ThrottleLease.from_node(node).entries
+        found[side.replicas_key] = ",".join(entry for plan in plans for entry in entries.get(plan, ()))
+    return found
 
 
 def _leased_by_others(journal: Journal, topics: Sequence[str], plans: Sequence[str]) -> dict[str, set[str]]:

@@ -1,16 +1,18 @@
 """Topics that an ACL hides from our principal.
 
 Kafka omits such topics from its list without an error, as if they did not exist. The log directories of brokers list
-them all the same. If a request names such a topic, Kafka answers that it may not be described.
+them all the same. If a request names such a topic, Kafka answers that it may not be described: a snapshot of named
+topics has it as `hidden`. A request for the settings of several topics fails as a whole.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
+from kafka_steward.cluster.requests import NOT_AUTHORIZED, refusal
 from kafka_steward.cluster.state import LogDir, Snapshot
-from kafka_steward.errors import RequestError
+from kafka_steward.errors import KafkaRefused, RequestError
 from kafka_steward.execution.ports import ClusterPort
 
 #: Topics that a message names; the rest is only counted.
@@ -24,6 +26,14 @@ def with_hidden(cluster: ClusterPort, snapshot: Snapshot, topics: Collection[str
     """
     lacking = frozenset(topics) - snapshot.topics
     return replace(snapshot, hidden=cluster.hidden_topics(lacking)) if lacking else snapshot
+
+
+def describable(cluster: ClusterPort, topic: str) -> Snapshot:
+    """Return a snapshot of one topic. Raises KafkaRefused if we may not describe it."""
+    snapshot = cluster.snapshot([topic])
+    if topic in snapshot.hidden:
+        raise refusal(NOT_AUTHORIZED, None, f"describing topic {topic}")
+    return snapshot
 
 
 def hidden_in(cluster: ClusterPort, snapshot: Snapshot, log_dirs: Mapping[int, LogDir]) -> dict[str, tuple[int, ...]]:
@@ -50,3 +60,21 @@ def refuse_hidden(cluster: ClusterPort, snapshot: Snapshot, log_dirs: Mapping[in
             f"holds replicas of {first}, which a plan would leave out. Grant our principal DESCRIBE on every topic, as "
             "docs/permissions.md says."
         )
+
+
+def readable_configs(
+    cluster: ClusterPort, topics: Sequence[str], names: Collection[str], *, own_only: bool = False
+) -> tuple[dict[str, dict[str, str]], dict[str, KafkaRefused]]:
+    """Return the settings of `topics`, as `ClusterPort.topic_configs` does, and the refusal of each unreadable topic.
+
+    Kafka's refusal of one topic does not affect the other topics. Raises any other ClusterError.
+    """
+    try:
+        return (cluster.topic_configs(topics, names, own_only=own_only) if topics else {}), {}
+    except KafkaRefused as error:
+        if len(topics) == 1:
+            return {}, {topics[0]: error}
+    half = len(topics) // 2
+    values, refused = readable_configs(cluster, topics[:half], names, own_only=own_only)
+    more_values, more_refused = readable_configs(cluster, topics[half:], names, own_only=own_only)
+    return values | more_values, refused | more_refused

@@ -167,8 +167,8 @@ REQUESTS: Collection[None] = Collection(paths.REASSIGNMENT_REQUESTS, (REQUEST,),
 PLANS: Collection[None] = Collection(paths.PLANS, (DIGEST,), lambda _: None)
 APPROVALS: Collection[None] = Collection(paths.APPROVALS, (DIGEST,), lambda _: None)
 _NAMES_ONLY = {paths.REASSIGNMENT_REQUESTS, paths.PLANS, paths.APPROVALS, RATES.parent, THROTTLED_TOPICS.parent}
-#: All collections that polls sweep, except those that only the watch knows, and APPROVALS: they grow with the plans that
-#: have ended, and are swept when another one ends.
+#: All collections that polls sweep, except those that only the watch knows. The approvals, which grow with the plans
+#: that have ended, are swept when another one ends.
 WRITTEN: tuple[Collection[Any], ...] = (
     FAILED_BROKERS,
     RESTARTS,

@@ -13,6 +13,7 @@ from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cli.manage import exit_of, partition_statuses
 from kafka_steward.cli.verb import Exit
 from kafka_steward.cluster.state import Partition
+from kafka_steward.execution.recovery import HIDDEN
 from kafka_steward.journal.moves import MoveRow, MoveState
 from kafka_steward.journal.records import PlanRecord, PlanStatus
 from tests.cli.scene import CLUSTER, Scene
@@ -62,6 +63,12 @@ def test_a_topic_that_was_created_anew_is_told() -> None:
     (standing,) = partition_statuses(PlanRecord("d", "c", "apply", status=DONE), [row], {anew.topic_partition: anew})
     assert standing.code is Exit.FAILED
     assert standing.sentence.endswith("t-0 cannot be verified: its topic was deleted and created anew.")
+
+
+def test_a_topic_that_we_may_not_describe_is_not_told_to_be_gone() -> None:
+    (standing,) = partition_statuses(PlanRecord("d", "c", "apply", status=DONE), [MoveRow(MOVE, state=C)], {}, {"t"})
+    assert standing.code is Exit.FAILED
+    assert standing.sentence.endswith(f"t-0 cannot be verified: {HIDDEN}.")
 
 
 def test_what_is_in_progress_counts_before_what_failed() -> None:

@@ -64,10 +64,13 @@ def test_internal_topics_are_flagged_and_topics_without_an_id_have_none() -> Non
     assert {partition.topic_id for partition in partitions.values()} == {None}
 
 
-def test_a_topic_that_does_not_exist_is_left_out_and_a_forbidden_one_is_an_error() -> None:
-    assert requests.partitions_in_metadata(MetadataResponse(topics=[topic(error_code=3)]))[0] == {}
-    with pytest.raises(KafkaRefused, match=r"describing topic t: .* \(error 29\)"):
-        requests.partitions_in_metadata(MetadataResponse(topics=[topic(error_code=29)]))
+def test_a_topic_that_does_not_exist_is_left_out_and_a_forbidden_one_too_and_another_error_is_raised() -> None:
+    for code in (3, 17, 29):
+        answer = MetadataResponse(topics=[topic("u", error_code=code), topic()])
+        assert requests.partitions_in_metadata(answer)[0].keys() == {T0, T1}
+        assert requests.hidden_in_metadata(answer) == ({"u"} if code == 29 else frozenset())
+    with pytest.raises(KafkaRefused, match=r"describing topic t: .* \(error 5\)"):
+        requests.partitions_in_metadata(MetadataResponse(topics=[topic(error_code=5)]))
 
 
 def test_a_fenced_broker_is_listed_and_marked() -> None:

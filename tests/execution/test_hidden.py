@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.errors import RequestError
+from kafka_steward.cluster.requests import NOT_AUTHORIZED, refusal
+from kafka_steward.document_api.partial_cancel import PartialCancel
+from kafka_steward.errors import KafkaRefused, RequestError
+from kafka_steward.execution import detector
+from kafka_steward.execution.detector import Detector
+from kafka_steward.execution.effects import elect_preferred
+from kafka_steward.execution.in_flight_records import record_in_flight
+from kafka_steward.execution.late_submissions import Retraction
 from kafka_steward.execution.lifecycle import request_cancel
 from kafka_steward.execution.moves import Held, HoldReason
 from kafka_steward.execution.pending import PendingState as Owed
 from kafka_steward.execution.pending_replicas import reconcile_pending, record_pending
 from kafka_steward.execution.recovery import HIDDEN, plan_rollback
 from kafka_steward.execution.snapshot import take_snapshot
+from kafka_steward.execution.topics import add_partitions
+from kafka_steward.execution.upkeep import release_orphaned_throttles
 from kafka_steward.execution.verification import verify_undone
 from kafka_steward.execution.visibility import hidden_in, with_hidden
+from kafka_steward.journal import paths
+from kafka_steward.journal.kip_documents import InFlight
 from kafka_steward.journal.moves import MoveState
-from kafka_steward.journal.records import PendingReplicas
+from kafka_steward.journal.records import PendingReplicas, ThrottleLease
+from kafka_steward.settings import Settings
 from tests.execution.runs import apply, simulator
-from tests.simulated_plan import WHO, memory_journal, move
+from tests.simulated_plan import FOLLOWERS, WHO, memory_journal, move
 from tests.simulator import Simulator
 
 __all__ = ["simulator"]
@@ -131,3 +145,147 @@ def test_a_topic_that_a_broker_still_holds_after_it_was_deleted_is_not_hidden(si
     simulator.hidden.add("u")
     assert hidden_in(simulator, snapshot, log_dirs) == {"u": (1, 3)}
     assert with_hidden(simulator, snapshot, ["u", "t"]).hidden == {"u"}
+
+
+def test_other_moves_go_on_and_throttles_are_given_back_where_they_can_be(simulator: Simulator) -> None:
+    simulator.create("u", [(1, 2, 3), (2, 3, 1)])
+    moves = [move("t-0", "123", "423"), move("u-0", "123", "423", position=1), move("u-1", "231", "431", position=2)]
+    world = apply(simulator, *moves, settings=Settings(throttle=60, max_in_per_broker=2))
+    world.step()
+    simulator.hidden.add("t")
+    for _ in range(12):
+        simulator.tick()
+        told = world.step()
+        assert not told.waits_for_person, told.sentence
+    assert world.states() == {"t-0": "submitted", "u-0": "completed", "u-1": "completed"}
+    assert "topic/u" not in world.borrowed()
+    assert "topic/t" in world.borrowed()
+    simulator.hidden.clear()
+    assert world.run().completed == 3
+    assert (world.throttles(), world.borrowed()) == ([], [])
+
+
+UNKNOWN = ["a" * 64, "b" * 64]
+
+
+@pytest.mark.parametrize("lacking", ["every right", "AlterConfigs"])
+def test_a_topic_keeps_no_other_from_its_throttles_and_no_other_record_in_flight(
+    simulator: Simulator, lacking: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Both have entries and a record of a plan that nobody knows any more; the first one's plan is looked at first."""
+    journal = memory_journal(simulator)
+    tree = journal.tree
+    for topic, plan in zip(("secret", "u"), UNKNOWN, strict=True):
+        simulator.create(topic, [(1, 2, 3)])
+        simulator.topic_settings[topic][FOLLOWERS] = "0:4"
+        tree.create(paths.lease("topic", topic, FOLLOWERS), ThrottleLease(None, None, {plan: ("0:4",)}).to_json())
+        tree.create(paths.reassignment(TopicPartition(topic, 0)), InFlight((1, 2, 3), (4, 2, 3), plan=plan).to_json())
+    if lacking == "every right":
+        simulator.hidden.add("secret")
+    else:
+        change = simulator._change_topic
+        refused = refusal(NOT_AUTHORIZED, None, "changing the settings of secret")
+        monkeypatch.setattr(
+            simulator, "_change_topic", lambda topic, several: refused if topic == "secret" else change(topic, several)
+        )
+    watch = Detector(simulator, journal, Settings(), WHO)
+    with caplog.at_level(logging.INFO):
+        watch.poll()
+    assert simulator.topic_settings["u"] == {}
+    assert tree.children("/steward/borrowed/topic") == ["secret"]
+    assert tree.children(paths.REASSIGNMENTS) == (["secret"] if lacking == "every right" else [])
+    assert any("of secret" in each and "grant our principal" in each for each in caplog.messages)
+    simulator.hidden.clear()
+    monkeypatch.undo()
+    watch.poll()
+    assert simulator.topic_settings["secret"] == {}
+    assert (tree.children("/steward/borrowed/topic"), tree.children(paths.REASSIGNMENTS)) == ([], [])
+
+
+@pytest.mark.parametrize("task", ["pause_idle_plans", "delete_stale_in_flight_records", "release_orphaned_throttles"])
+def test_a_task_that_fails_after_plans_keeps_none_of_the_others_from_it(
+    simulator: Simulator, task: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called = []
+
+    def noted(name: str) -> Any:
+        def act(*_: Any) -> list[str]:
+            called.append(name)
+            if name == task:
+                raise KafkaRefused(29, "no", "Kafka refused it.")
+            return ["It is idle."] if name == "pause_idle_plans" else []
+
+        return act
+
+    tasks = ("pause_idle_plans", "delete_stale_in_flight_records", "release_orphaned_throttles")
+    for name in tasks:
+        monkeypatch.setattr(detector, name, noted(name))
+    found = Detector(simulator, memory_journal(simulator), Settings(), WHO).poll()
+    assert called == list(tasks)
+    assert found.abandoned == (() if task == "pause_idle_plans" else ("It is idle.",))
+
+
+def test_the_end_of_a_plan_names_a_throttle_that_could_not_be_given_back(
+    simulator: Simulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = apply(simulator, move("t-0", "123", "423"), settings=Settings(throttle=60))
+    world.step()
+    refused = refusal(NOT_AUTHORIZED, None, "changing the settings of t")
+    monkeypatch.setattr(simulator, "_change_topic", lambda *_: refused)
+    told = world.run()
+    assert (told.ended, told.completed) == (True, 1)
+    assert "A throttle stays set for now: Kafka refused changing the settings of t" in told.sentence
+    verified = verify_undone(simulator, world.journal, world.digest)
+    assert verified.throttles == ("follower.replication.throttled.replicas of t has 0:4",)
+    simulator.hidden.add("t")  # what is recorded counts as set, if Kafka does not let us look
+    assert verify_undone(simulator, world.journal, world.digest).throttles == verified.throttles
+    monkeypatch.undo()
+    simulator.hidden.clear()
+    release_orphaned_throttles(simulator, world.journal, frozenset({1, 2, 3, 4}), WHO)
+    assert (world.throttles(), world.borrowed()) == ([], [])
+
+
+def test_a_late_request_is_taken_back_when_it_can_be_seen_again(simulator: Simulator) -> None:
+    world = apply(simulator, move("t-0", "123", "423"))
+    world.step()
+    request_cancel(world.journal, world.digest, who=WHO, reason="wrong")
+    assert world.run().ended
+    late = world.rows()[0].move
+    record_in_flight(world.journal.tree, world.digest, [late])
+    simulator.alter({T0: late.after})
+    simulator.hidden.add("t")
+    Retraction(simulator, world.journal, world.digest, WHO).take_back([late])
+    watch = Detector(simulator, world.journal, world.settings, WHO)
+    watch.poll()
+    assert simulator.topics[T0].reassigning
+    assert world.journal.tree.children(paths.REASSIGNMENTS) == ["t"]
+    simulator.hidden.clear()
+    watch.poll()
+    assert (simulator.topics[T0].replicas, simulator.topics[T0].reassigning) == ((1, 2, 3), False)
+    assert world.journal.tree.children(paths.REASSIGNMENTS) == []
+
+
+def test_a_move_in_flight_that_cannot_be_seen_is_not_taken_out_of_its_plan(simulator: Simulator) -> None:
+    world = apply(simulator, move("t-0", "123", "423"))
+    world.step()
+    simulator.hidden.add("t")
+    with world.journal.step_lock() as fence:
+        cancel = PartialCancel(simulator, world.journal, world.digest, why="superseded", who=WHO, fence=fence)
+        assert cancel.run([T0]) == {T0: HIDDEN}
+    assert world.states() == {"t-0": "submitted"}
+
+
+def test_a_hidden_topic_is_not_said_to_be_missing_where_partitions_are_added(simulator: Simulator) -> None:
+    simulator.hidden.add("t")
+    with pytest.raises(KafkaRefused, match=r"describing topic t: .*; grant our principal Describe on every topic"):
+        add_partitions(simulator, memory_journal(simulator), "t", 9, later=True, who=WHO)
+
+
+def test_the_leaders_of_others_are_elected_and_the_hidden_one_is_named(simulator: Simulator) -> None:
+    simulator.create("u", [(1, 2, 3)])
+    simulator.topics[TopicPartition("u", 0)].leader = 2
+    simulator.hidden.add("t")
+    elected = elect_preferred(
+        simulator, memory_journal(simulator), who=WHO, partitions=[T0, TopicPartition("u", 0), TopicPartition("v", 0)]
+    )
+    assert (elected.elected, elected.refused) == ((TopicPartition("u", 0),), {T0: HIDDEN})

@@ -9,10 +9,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TypeVar
 
+import pytest
+
 from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
 from kafka_steward.cluster.state import Partition
-from kafka_steward.errors import BrokerUnreachable
+from kafka_steward.errors import BrokerUnreachable, KafkaRefused
 from kafka_steward.execution.throttle_rates import Side
 from kafka_steward.execution.topics import TopicAdmin
 from tests.throttles import add_entries, entries, rates, set_rates
@@ -226,3 +228,34 @@ class ClusterContract:
 
 def holders(place: Place, name: TopicPartition) -> set[int]:
     return {broker for broker, held in place.port.log_dirs([1, 2, 3, 4]).items() if name in held.replica_bytes}
+
+
+def assert_hides(port: TopicAdmin, shown: str, guarded: str, missing: str) -> None:
+    """What Kafka answers a principal that has every right on the cluster and on `shown`, and none on the others.
+
+    `guarded` has one partition, on brokers 1 and 2; `missing` does not exist, which Kafka does not say.
+    """
+    asked, hidden = [shown, guarded, missing], frozenset({guarded, missing})
+    everything, named = port.snapshot(), port.snapshot(asked)
+    assert everything.topics & {*asked} == {shown} == named.topics
+    assert (everything.hidden, named.hidden, port.hidden_topics(asked)) == (frozenset(), hidden, hidden)
+
+    key, name = Side.FOLLOWER.replicas_key, TopicPartition(guarded, 0)
+    assert port.topic_configs([shown], [key], own_only=True) == {shown: {}}
+    for topic in sorted(hidden):
+        with pytest.raises(KafkaRefused, match=f"reading the settings of {topic}: .* grant our principal") as refused:
+            port.topic_configs([topic, shown], [key], own_only=True)
+        assert refused.value.code == 29
+    changed = port.change_topic_configs({topic: [ConfigChange(key, ConfigOp.DELETE)] for topic in asked})
+    assert {topic: _code(answer) for topic, answer in changed.items()} == {shown: None, guarded: 29, missing: 29}
+    assert [_code(port.create_topic(guarded, 1, 1)), _code(port.create_partitions(guarded, 2))] == [29, 29]
+
+    # Rights on the cluster reach its partitions, and what the brokers hold of them.
+    assert name in port.log_dirs([1])[1].replica_bytes
+    assert port.alter({name: (2, 1)}) == {name: None}
+    refusal = port.cancel([TopicPartition(missing, 0)])[TopicPartition(missing, 0)]
+    assert _code(refusal) in {3, 85}
+
+
+def _code(answer: KafkaRefused | None) -> int | None:
+    return None if answer is None else answer.code

@@ -13,7 +13,7 @@ from kafka_steward.cluster.configs import ConfigChange, ConfigOp
 from kafka_steward.execution.throttle_rates import Side
 from kafka_steward.sandbox import Sandbox
 from tests.eventually import eventually
-from tests.kafka.cluster_contract import FAST_BYTES_PER_S, ClusterContract, Place
+from tests.kafka.cluster_contract import FAST_BYTES_PER_S, ClusterContract, Place, assert_hides
 from tests.simulator import Simulator
 
 Value = TypeVar("Value")
@@ -81,3 +81,9 @@ class TestSimulator(ClusterContract):
     @pytest.fixture(params=["kraft", "zookeeper"])
     def place(self, request: pytest.FixtureRequest) -> Place:
         return SimulatedPlace(request.param)
+
+    @pytest.mark.parametrize("mode", ["kraft", "zookeeper"])
+    def test_topics_that_an_acl_hides(self, mode: str) -> None:
+        simulator = Simulator.of("1a 2b 3c 4a", "shown: 12", "guarded: 12", mode=mode)
+        simulator.hidden |= {"guarded", "missing"}
+        assert_hides(simulator, "shown", "guarded", "missing")

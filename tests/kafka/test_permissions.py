@@ -25,6 +25,7 @@ from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.execution.snapshot import take_snapshot
 from kafka_steward.execution.topics import TopicSpec, add_deferred_partitions, add_partitions, create_topic
+from kafka_steward.execution.visibility import describable
 from kafka_steward.hooks.access import ClusterConfig
 from kafka_steward.hooks.steward import ClusterSession
 from kafka_steward.journal import paths
@@ -35,6 +36,7 @@ from kafka_steward.settings import Settings
 from kafka_steward.triggers.watch import WatchTrigger
 from tests.cancelling import CancelRunner
 from tests.eventually import eventually
+from tests.kafka.cluster_contract import assert_hides
 from tests.local_plan import plan_folder
 from tests.secured import IMPLIED, ROWS, SETS, Entry, Secured, rights_of, secured
 from tests.simulated_plan import WHO, plan_of
@@ -175,6 +177,17 @@ def test_a_topic_that_may_not_be_described_is_noticed_and_refuses_plans(secured:
         assert all_seeing.hidden_topics(["guarded", "none"]) == frozenset()
 
 
+def test_a_topic_on_which_there_is_no_right_is_answered_as_the_simulator_does(secured: Secured) -> None:
+    secured.sandbox.create_topics("shown", assignments={0: [1, 2]})
+    secured.sandbox.create_topics("hidden", assignments={0: [1, 2]})
+    on_cluster = [entry for entry in rights_of("move") if entry[0] == "Cluster"]
+    on_topic = [("Topic shown", right) for right in ("Describe", "DescribeConfigs", "AlterConfigs")]
+    with KafkaCluster(secured.config(secured.principal(*on_cluster, *on_topic))) as cluster:
+        eventually(
+            lambda: assert_hides(cluster, "shown", "hidden", "missing"), within=30, errors=(ClusterError, KeyError)
+        )
+
+
 #: A request that is refused without the right; for hidden topics, what is missing then.
 PROBES: dict[Entry, Callable[[KafkaCluster], Any]] = {
     ("Cluster", "Describe"): lambda cluster: cluster.log_dirs([1]),
@@ -183,7 +196,7 @@ PROBES: dict[Entry, Callable[[KafkaCluster], Any]] = {
     ("Cluster", "AlterConfigs"): lambda cluster: raised(
         cluster.change_broker_configs({1: [ConfigChange("follower.replication.throttled.rate", ConfigOp.DELETE)]})[1]
     ),
-    ("Topic *", "Describe"): lambda cluster: cluster.snapshot(["needed"]),
+    ("Topic *", "Describe"): lambda cluster: describable(cluster, "needed"),
     ("Topic *", "DescribeConfigs"): lambda cluster: cluster.topic_configs(["needed"], ["min.insync.replicas"]),
     ("Topic *", "AlterConfigs"): lambda cluster: raised(
         cluster.change_topic_configs({"needed": [ConfigChange("retention.ms", ConfigOp.DELETE)]})["needed"]
