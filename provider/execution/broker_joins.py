@@ -65,7 +65,7 @@ def poll_joined(
     snapshot = cluster.snapshot()
     pending = reconcile_pending(cluster, journal, snapshot, who)
     able = eligible_brokers(pending, snapshot) | (
-        snapshot.live if deferred_partitions(journal, snapshot) else frozenset()
+        snapshot.live if deferred_partitions(cluster, journal, snapshot) else frozenset()
     )
     able -= cordoned_brokers(cluster, able)
     now_ms = journal.now_ms()

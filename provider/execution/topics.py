@@ -23,7 +23,7 @@ from kafka_steward.errors import KafkaRefused, KafkaTimeout, RequestError
 from kafka_steward.execution.pending_replicas import delete_pending, list_pending, reconcile_pending, record_pending
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.readiness import cordoned_brokers
-from kafka_steward.execution.visibility import describable
+from kafka_steward.execution.visibility import describable, with_hidden
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, Outcome
 from kafka_steward.journal.listing import DEFERRED_PARTITIONS
@@ -315,10 +315,17 @@ def can_place(there: list[Partition], snapshot: Snapshot) -> bool:
     return bool(snapshot.live) and len(snapshot.brokers) >= _factor(there)
 
 
-def deferred_partitions(journal: Journal, snapshot: Snapshot) -> dict[str, DeferredPartitions]:
-    """Return, by topic, the deferred requests that can be executed now or are obsolete."""
+def deferred_partitions(cluster: ClusterPort, journal: Journal, snapshot: Snapshot) -> dict[str, DeferredPartitions]:
+    """Return, by topic, the deferred requests that can be executed now or are obsolete. Raises ClusterError.
+
+    A request for a topic that we may not describe is neither.
+    """
+    requests = {each.key[0]: each.document for each in DEFERRED_PARTITIONS.found(journal.tree)}
+    hidden = with_hidden(cluster, snapshot, requests).hidden
     found = {}
-    for topic, asked in ((*each.key, each.document) for each in DEFERRED_PARTITIONS.found(journal.tree)):
+    for topic, asked in requests.items():
+        if topic in hidden:
+            continue
         there = _partitions(snapshot, topic)
         if _why_not(asked, there) or can_place(there, snapshot):
             found[topic] = asked
@@ -326,19 +333,29 @@ def deferred_partitions(journal: Journal, snapshot: Snapshot) -> dict[str, Defer
 
 
 def add_deferred_partitions(cluster: TopicAdmin, journal: Journal, who: Actor) -> list[str]:
-    """Execute deferred requests for which there are enough brokers now; returns a message for each finished request."""
+    """Execute deferred requests for which there are enough brokers now; returns a message for each finished request.
+
+    Raises Kafka's refusal of a topic when all other requests are done: that request stays.
+    """
     snapshot = cluster.snapshot()
     messages = []
-    for topic, asked in deferred_partitions(journal, snapshot).items():
+    refusals: list[KafkaRefused] = []
+    for topic, asked in deferred_partitions(cluster, journal, snapshot).items():
         why = _why_not(asked, _partitions(snapshot, topic))
         if why:
             journal.audit.record(AuditRecord(Action.DROP, why, topic=topic, after=asked.count, who=who))
             messages.append(why)
         else:
-            messages.append(_added(cluster, journal, topic, asked.count, snapshot, who=who).sentence)
+            try:
+                messages.append(_added(cluster, journal, topic, asked.count, snapshot, who=who).sentence)
+            except KafkaRefused as refused:
+                refusals.append(refused)
+                continue
         node = journal.tree.get(paths.deferred_partitions(topic))
         if node is not None:
             remove(journal.tree, node)
+    if refusals:
+        raise refusals[0]
     return messages
 
 

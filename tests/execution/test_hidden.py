@@ -13,6 +13,7 @@ from kafka_steward.cluster.requests import NOT_AUTHORIZED, refusal
 from kafka_steward.document_api.partial_cancel import PartialCancel
 from kafka_steward.errors import KafkaRefused, RequestError
 from kafka_steward.execution import detector
+from kafka_steward.execution.broker_joins import poll_joined
 from kafka_steward.execution.detector import Detector
 from kafka_steward.execution.effects import elect_preferred
 from kafka_steward.execution.in_flight_records import record_in_flight
@@ -23,14 +24,14 @@ from kafka_steward.execution.pending import PendingState as Owed
 from kafka_steward.execution.pending_replicas import reconcile_pending, record_pending
 from kafka_steward.execution.recovery import HIDDEN, plan_rollback
 from kafka_steward.execution.snapshot import take_snapshot
-from kafka_steward.execution.topics import add_partitions
+from kafka_steward.execution.topics import add_deferred_partitions, add_partitions
 from kafka_steward.execution.upkeep import release_orphaned_throttles
 from kafka_steward.execution.verification import verify_undone
 from kafka_steward.execution.visibility import hidden_in, with_hidden
 from kafka_steward.journal import paths
 from kafka_steward.journal.kip_documents import InFlight
 from kafka_steward.journal.moves import MoveState
-from kafka_steward.journal.records import PendingReplicas, ThrottleLease
+from kafka_steward.journal.records import DeferredPartitions, PendingReplicas, ThrottleLease
 from kafka_steward.settings import Settings
 from tests.execution.runs import apply, simulator
 from tests.simulated_plan import FOLLOWERS, WHO, memory_journal, move
@@ -273,6 +274,39 @@ def test_a_move_in_flight_that_cannot_be_seen_is_not_taken_out_of_its_plan(simul
         cancel = PartialCancel(simulator, world.journal, world.digest, why="superseded", who=WHO, fence=fence)
         assert cancel.run([T0]) == {T0: HIDDEN}
     assert world.states() == {"t-0": "submitted"}
+
+
+def test_partitions_that_were_asked_for_a_hidden_topic_are_neither_added_nor_struck_out(simulator: Simulator) -> None:
+    journal = memory_journal(simulator)
+    simulator.create("u", [(1, 2)])
+    for topic in ("u", "t"):
+        asked = DeferredPartitions(2 if topic == "u" else 7, simulator.topics[TopicPartition(topic, 0)].topic_id)
+        journal.tree.create(paths.deferred_partitions(topic), asked.to_json())
+    simulator.hidden.add("u")
+    assert add_deferred_partitions(simulator, journal, WHO) == ["Topic t has 7 partitions, 1 of them new."]
+    assert journal.tree.children(paths.DEFERRED_PARTITIONS) == ["u"]
+    looked = poll_joined(simulator, journal, Settings(), WHO)
+    assert looked is not None
+    assert looked.due == ()
+    simulator.hidden.clear()
+    assert add_deferred_partitions(simulator, journal, WHO) == ["Topic u has 2 partitions, 1 of them new."]
+
+
+def test_a_refusal_of_one_topic_keeps_no_other_from_its_partitions(
+    simulator: Simulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = memory_journal(simulator)
+    simulator.create("u", [(1, 2)])
+    for topic, count in (("t", 7), ("u", 2)):
+        journal.tree.create(paths.deferred_partitions(topic), DeferredPartitions(count).to_json())
+    create, refused = simulator.create_partitions, refusal(NOT_AUTHORIZED, None, "adding partitions to topic t")
+    monkeypatch.setattr(
+        simulator, "create_partitions", lambda topic, count: refused if topic == "t" else create(topic, count)
+    )
+    with pytest.raises(KafkaRefused, match="adding partitions to topic t"):
+        add_deferred_partitions(simulator, journal, WHO)
+    assert TopicPartition("u", 1) in simulator.topics
+    assert journal.tree.children(paths.DEFERRED_PARTITIONS) == ["t"]
 
 
 def test_a_hidden_topic_is_not_said_to_be_missing_where_partitions_are_added(simulator: Simulator) -> None:
