@@ -16,9 +16,10 @@ from kafka_steward.document_api.documents import RequestDocument
 from kafka_steward.document_api.partial_cancel import PartialCancel
 from kafka_steward.document_api.plans import DocumentPlans, publish_document_plan
 from kafka_steward.document_api.request_rules import ActiveReassignment, ClusterView, Decision, RequestOutcome, resolve
-from kafka_steward.errors import ClusterError, KafkaRefused
+from kafka_steward.errors import ClusterError
 from kafka_steward.execution.in_flight_records import delete_in_flight, list_in_flight, retarget_in_flight
 from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.execution.visibility import readable_configs, with_hidden
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, Outcome
 from kafka_steward.journal.quarantine import quarantine_document
 from kafka_steward.journal.store import Journal
@@ -77,30 +78,12 @@ class RequestIntake:
         return admitted
 
     def _view(self, documents: Sequence[RequestDocument], plans: DocumentPlans) -> ClusterView:
-        snapshot = self._cluster.snapshot()
-        there = {name.topic for name in snapshot.partitions}
-        topics = sorted(there & {asked.partition.topic for document in documents for asked in document.requested})
-        values, refused = self._settings_of(topics)
+        topics = {asked.partition.topic for document in documents for asked in document.requested}
+        snapshot = with_hidden(self._cluster, self._cluster.snapshot(), topics)
+        values, refused = readable_configs(self._cluster, sorted(topics & snapshot.topics), [_MIN_ISR])
         min_isr = {topic: int(of[_MIN_ISR]) for topic, of in values.items() if _MIN_ISR in of}
-        return ClusterView(snapshot, active_reassignments(self._journal, plans), min_isr, refused)
-
-    def _settings_of(self, topics: Sequence[str]) -> tuple[Mapping[str, Mapping[str, str]], dict[str, str]]:
-        """Return the settings of each topic, and Kafka's error message for each topic that may not be read.
-
-        A topic that may not be read does not affect the other topics.
-        """
-        values: dict[str, Mapping[str, str]] = {}
-        refused: dict[str, str] = {}
-        try:
-            return (self._cluster.topic_configs(topics, [_MIN_ISR]) if topics else {}), refused
-        except KafkaRefused as error:
-            if len(topics) == 1:
-                return {}, {topics[0]: error.message}
-        for topic in topics:
-            of_one, refused_one = self._settings_of([topic])
-            values |= of_one
-            refused |= refused_one
-        return values, refused
+        words = {topic: error.message for topic, error in refused.items()}
+        return ClusterView(snapshot, active_reassignments(self._journal, plans), min_isr, words)
 
     def _supersede(self, decisions: Sequence[Decision]) -> dict[TopicPartition, str]:
         """Cancel reassignments in flight to another target; returns partitions that cannot be cancelled yet, and why.
@@ -124,7 +107,10 @@ class RequestIntake:
     def _publish(self, begun: Sequence[Decision], documents: Sequence[RequestDocument], admitted: IntakeResult) -> None:
         if not begun:
             return
-        snapshot = self._cluster.snapshot()
+        snapshot = with_hidden(self._cluster, self._cluster.snapshot(), {each.asked.partition.topic for each in begun})
+        if snapshot.hidden:  # since the decision
+            admitted.unfinished = True
+            return
         sizes = self._sizes(snapshot, begun)
         elsewhere = {each.asked.partition for each in begun if _is_elsewhere(each, snapshot.partitions)}
         for each in begun:

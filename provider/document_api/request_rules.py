@@ -15,6 +15,7 @@ from enum import Enum
 
 from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster.state import Partition, Snapshot
+from kafka_steward.execution.recovery import HIDDEN
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,8 @@ def _resolve(asked: RequestedAssignment, sight: ClusterView, earlier: Decision |
     partition = sight.snapshot.partitions.get(asked.partition)
     flight = sight.active.get(asked.partition)
     if partition is None:
-        return Decision(asked, RequestOutcome.REFUSE, "there is no such partition")
+        hidden = asked.partition.topic in sight.snapshot.hidden
+        return Decision(asked, RequestOutcome.REFUSE, HIDDEN if hidden else "there is no such partition")
     if asked.partition.topic in sight.refused:
         return Decision(asked, RequestOutcome.REFUSE, f"Kafka said: {sight.refused[asked.partition.topic]}")
     why = (

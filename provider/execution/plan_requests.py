@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from kafka_steward.assignment import Assignment, Operation, TopicPartition
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.errors import PlanError, RequestError
+from kafka_steward.execution.recovery import HIDDEN
 from kafka_steward.planning.files.formats import SnapshotFolder, cordoned_in
 from kafka_steward.planning.files.options import EVEN, INTERNAL_TOPICS
 from kafka_steward.planning.files.reassignment import parse_reassignment
@@ -186,7 +187,8 @@ def validate_against_cluster(given: Mapping[TopicPartition, Assignment], snapsho
 
 def _faults(name: TopicPartition, replicas: Assignment, snapshot: Snapshot) -> Iterator[str]:
     if name not in snapshot.partitions:
-        yield f"{name} does not exist."
+        hidden = name.topic in snapshot.hidden
+        yield f"{name} may or may not exist: {HIDDEN}." if hidden else f"{name} does not exist."
     for broker in replicas:
         if broker in snapshot.live:
             continue

@@ -11,7 +11,7 @@ import pytest
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.requests import NOT_AUTHORIZED, refusal
 from kafka_steward.document_api.partial_cancel import PartialCancel
-from kafka_steward.errors import KafkaRefused, RequestError
+from kafka_steward.errors import KafkaRefused, PlanError, RequestError
 from kafka_steward.execution import detector
 from kafka_steward.execution.broker_joins import poll_joined
 from kafka_steward.execution.detector import Detector
@@ -22,6 +22,7 @@ from kafka_steward.execution.lifecycle import request_cancel
 from kafka_steward.execution.moves import Held, HoldReason
 from kafka_steward.execution.pending import PendingState as Owed
 from kafka_steward.execution.pending_replicas import reconcile_pending, record_pending
+from kafka_steward.execution.plan_requests import validate_against_cluster
 from kafka_steward.execution.recovery import HIDDEN, plan_rollback
 from kafka_steward.execution.snapshot import take_snapshot
 from kafka_steward.execution.topics import add_deferred_partitions, add_partitions
@@ -313,6 +314,14 @@ def test_a_hidden_topic_is_not_said_to_be_missing_where_partitions_are_added(sim
     simulator.hidden.add("t")
     with pytest.raises(KafkaRefused, match=r"describing topic t: .*; grant our principal Describe on every topic"):
         add_partitions(simulator, memory_journal(simulator), "t", 9, later=True, who=WHO)
+
+
+def test_a_given_reassignment_of_a_hidden_topic_is_refused_by_the_name_of_the_acl(simulator: Simulator) -> None:
+    simulator.hidden.add("t")
+    snapshot = with_hidden(simulator, simulator.snapshot(), ["t", "u"])
+    with pytest.raises(PlanError) as raised:
+        validate_against_cluster({T0: (1, 2), TopicPartition("u", 0): (1, 2)}, snapshot)
+    assert f"t-0 may or may not exist: {HIDDEN}. u-0 does not exist." in str(raised.value)
 
 
 def test_the_leaders_of_others_are_elected_and_the_hidden_one_is_named(simulator: Simulator) -> None:

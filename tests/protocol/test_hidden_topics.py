@@ -63,6 +63,27 @@ def test_it_counts_as_what_stays_and_a_later_signal_deletes_the_record() -> None
     assert yard.record("secret-0") is None
 
 
+def test_a_request_for_it_is_refused_by_the_name_of_the_acl_and_the_rest_of_it_is_carried_out() -> None:
+    yard = yard_with_secret()
+    yard.ask("secret-0 23", "t-0 23")
+    yard.ask("missing-0 23")
+    said = yard.run()
+    source = f"{paths.REASSIGNMENT_REQUESTS}/request_0000000000"
+    assert f"{source} asks to move secret-0 to [2, 3]: refused, {HIDDEN}." in said
+    assert any("missing-0 to [2, 3]: refused, there is no such partition." in each for each in said)
+    assert yard.replicas("t-0") == (2, 3)
+    assert yard.requests() == []
+    assert HIDDEN in [row.detail for row in yard.journal.audit.rows(action=Action.REQUEST)]
+
+
+def test_an_entry_of_the_queue_for_it_is_refused_by_the_name_of_the_acl() -> None:
+    yard = yard_with_secret()
+    queue_add(yard.journal, document(["secret-0 23", "t-0 23"]), who=WATCH)
+    said = yard.run()
+    assert any(f"secret-0 to [2, 3]: refused, {HIDDEN}." in each for each in said)
+    assert (yard.replicas("t-0"), yard.journal.tree.get(paths.REASSIGN_QUEUE)) == ((2, 3), None)
+
+
 class HidesAt:
     """A cluster whose ACL for `t` is taken away at a call."""
 
@@ -82,6 +103,17 @@ class HidesAt:
             return answer
 
         return called
+
+
+def test_a_request_whose_topic_is_hidden_after_it_was_judged_is_judged_again() -> None:
+    yard = Yard()
+    yard.ask("t-0 23")
+    yard.protocol = yard.new_watch(HidesAt(yard.simulator, "topic_configs"))
+    assert yard.look().pause_s is not None
+    assert len(yard.requests()) == 1
+    (said,) = yard.run()
+    assert said.endswith(f"refused, {HIDDEN}.")
+    assert yard.requests() == []
 
 
 def test_a_queue_is_taken_away_although_one_of_its_topics_is_hidden() -> None:
