@@ -131,7 +131,7 @@ def open_journal(
     Kafka Steward.
     """
     # SQLAlchemy and kazoo are imported only here, so that parsing a DAG does not import them.
-    from kafka_steward.journal.sql.engine import open_database  # noqa: PLC0415
+    from kafka_steward.journal.sql.database import open_database  # noqa: PLC0415
     from kafka_steward.journal.sql.tree import SqlTree  # noqa: PLC0415
 
     with ExitStack() as opened:

@@ -15,7 +15,7 @@ from kafka_steward.journal.audit import Action, AuditRecord, StoredAuditRecord
 from kafka_steward.journal.copy import copy_journal
 from kafka_steward.journal.identity import identify, mark_copied, reunite
 from kafka_steward.journal.sql.audit import AuditTable
-from kafka_steward.journal.sql.engine import open_database
+from kafka_steward.journal.sql.database import open_database
 from kafka_steward.journal.store import Journal, open_journal
 from tests.memory_tree import MemoryTree
 

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from kafka_steward.errors import PlanError, WrongJournal
 from kafka_steward.journal import identity, paths
 from kafka_steward.journal.identity import Identity, identify, reunite
-from kafka_steward.journal.sql.engine import open_database
+from kafka_steward.journal.sql.database import open_database
 from kafka_steward.journal.store import open_journal
 from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
 from tests.journal.test_plans import moves_of, record_of

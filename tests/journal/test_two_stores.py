@@ -13,8 +13,7 @@ from kafka_steward.errors import JournalUnreachable, LockLost, WrongCluster, Wro
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, AuditRecord
 from kafka_steward.journal.moves import MoveState
-from kafka_steward.journal.sql.database import Database, SqlFencingStore
-from kafka_steward.journal.sql.engine import open_database
+from kafka_steward.journal.sql.database import Database, SqlFencingStore, open_database
 from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
 from tests.journal.test_plans import moves_of, record_of

@@ -20,9 +20,6 @@ _ENTRY = [each.name for each in fields(AuditRecord) if each.name != "who"]
 _WHO = [each.name for each in fields(Actor)]
 _FACTS = [each.name for each in fields(StoredAuditRecord) if each.name != "entry"]
 
-#: The fields by which the rows of a plan are unique.
-_KEY = [column.name for column in tables.audit_once.columns if column.name != "cluster_id"]
-
 
 class AuditTable:
     """The audit rows of one cluster."""
@@ -50,7 +47,7 @@ class AuditTable:
         """Set the outcome of those rows of these entries that are not complete yet."""
         if not entries:
             return
-        mine = sa.and_(*(_audit.c[name] == sa.bindparam(f"key_{name}") for name in _KEY))
+        mine = sa.and_(*(_audit.c[name] == sa.bindparam(f"key_{name}") for name in tables.AUDIT_KEY))
         still_open = self._database.mine(_audit) & (_audit.c.outcome == Outcome.INTENDED)
         written = {"outcome": outcome, "detail": detail, "completed_ms": now_ms()}
         statement = sa.update(_audit).where(still_open & mine).values(written)
@@ -61,7 +58,7 @@ class AuditTable:
                 found = [entry for entry in entries if bool(entry.plan) is planned]
                 if found:
                     connection.execute(
-                        change, [{f"key_{name}": getattr(entry, name) for name in _KEY} for entry in found]
+                        change, [{f"key_{name}": getattr(entry, name) for name in tables.AUDIT_KEY} for entry in found]
                     )
 
     def adopt(self, pages: Iterable[Sequence[StoredAuditRecord]]) -> int:

@@ -20,7 +20,7 @@ from psycopg import pq
 from sqlalchemy.dialects import postgresql
 
 from kafka_steward.errors import SettingError
-from kafka_steward.journal.sql.dialect import Dialect
+from kafka_steward.journal.sql.dialect import DATABASES, Dialect
 
 _DRIVER = "postgresql+psycopg"
 
@@ -55,6 +55,9 @@ _PARAMETERS = {
     "keepalives_count": 3,
     "tcp_user_timeout": _SILENCE_S * 1000,
 }
+
+#: PostgreSQL's errors for a missing right, and for a user to whom no schema is visible.
+_FORBIDDEN = ("42501", "3F000")
 
 _FRESH = "steward_fresh"
 
@@ -124,7 +127,7 @@ class Postgres(Dialect):
         if given.get_driver_name() != "psycopg":
             raise SettingError(
                 f"The setting journal names the driver {given.get_driver_name()}, and the journal is kept with "
-                "psycopg; write postgresql+psycopg://user:password@host/database."
+                f"psycopg; write {DATABASES['postgresql'].example}."
             )
         return given
 
@@ -168,6 +171,13 @@ class Postgres(Dialect):
     def insert_once(self, table: sa.Table) -> sa.Insert:
         """Return an insert statement that leaves existing rows unchanged."""
         return postgresql.insert(table).on_conflict_do_nothing()
+
+    def forbids(self, error: sa.exc.DBAPIError) -> bool:
+        """Return whether a right is missing, or no schema is visible to the user."""
+        return getattr(error.orig, "sqlstate", None) in _FORBIDDEN
+
+
+DIALECT = Postgres()
 
 
 def _unknown_parameters(names: Collection[str]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import sqlalchemy as sa
@@ -76,8 +77,8 @@ class SqlTree:
                 "modified_id": self.database.next_number(connection, IDS),
                 "modified_ms": now_ms(),
             }
-            same = self._at(path) & (_node.c.version == version)
-            row = connection.execute(sa.update(_node).where(same).values(changed).returning(*_COLUMNS)).one_or_none()
+            update = sa.update(_node).where(self._at(path) & (_node.c.version == version)).values(changed)
+            row = self.database.dialect.returning(connection, update, _COLUMNS, self._at(path))
             if row is None:
                 raise self._conflict(connection, path, version)
             return _read(row)
@@ -158,19 +159,10 @@ class SqlTree:
 
     def _insert(self, connection: sa.Connection, path: str, data: str) -> Node:
         number = self.database.next_number(connection, IDS)
-        created_ms = connection.execute(sa.select(now_ms())).scalar_one()
-        values = {
-            "cluster_id": self.database.cluster_id,
-            "path": path,
-            "data": data,
-            "version": 0,
-            "created_id": number,
-            "modified_id": number,
-            "created_ms": created_ms,
-            "modified_ms": created_ms,
-        }
-        row = connection.execute(sa.insert(_node).values(values).returning(*_COLUMNS)).one()
-        return _read(row)
+        created_ms = int(connection.execute(sa.select(now_ms())).scalar_one())
+        node = Node(path, data, 0, number, number, created_ms, created_ms)
+        connection.execute(sa.insert(_node).values(cluster_id=self.database.cluster_id, **asdict(node)))
+        return node
 
     def _conflict(self, connection: sa.Connection, path: str, version: int) -> NodeMissing | VersionConflict:
         if self._exists(connection, path):
