@@ -18,6 +18,8 @@ from kafka_steward.escaping import UNPRINTABLE, printable
 
 #: The largest document that every backend accepts, in bytes: ZooKeeper's jute.maxbuffer less room for the request.
 MAX_BYTES = 1_000_000
+#: The longest path that every backend accepts, in characters.
+MAX_PATH = 1024
 #: The maximum nesting depth of lists and objects in a document; the KIPs' own documents are 4 deep.
 MAX_DEPTH = 20
 #: Broker ids and partition numbers are int32 in Kafka.
@@ -116,16 +118,6 @@ def parse_json(path: str, text: str) -> Any:
     if _is_deeper(value, MAX_DEPTH):
         raise DocumentError(f"{printable(path)} holds lists or objects more than {MAX_DEPTH} deep; mend or delete it.")
     return value
-
-
-def newer_version(text: str, newest: int) -> bool:
-    """Return whether a document's `version` is higher than `newest`: then a newer release wrote it."""
-    try:
-        value = parse_json("the document", text)
-    except DocumentError:
-        return False
-    version = value.get("version") if isinstance(value, dict) else None
-    return isinstance(version, int) and version > newest
 
 
 def shown(value: Any) -> str:

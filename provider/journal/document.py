@@ -54,15 +54,19 @@ T = TypeVar("T")
 D = TypeVar("D", bound="Document")
 
 
+class NewerDocument(DocumentError):
+    """A document that a later release wrote: it is not corrupt, and must be left unchanged."""
+
+
 def read_object(path: str, text: str, *, newest: int = 1) -> Fields:
     """Return the fields of the document `text`, found at `path`.
 
-    Raises DocumentError unless it is a JSON object whose `version`, if it has one, is at most `newest`.
+    Raises DocumentError unless it is a JSON object, NewerDocument if it has a `version` that is higher than `newest`.
     """
     fields = Fields(path, parse_json(path, text))
     version = fields.peek("version")
     if isinstance(version, int) and version > newest:
-        raise DocumentError(
+        raise NewerDocument(
             f"{printable(path)} was written by a newer Kafka Steward (version {shown(version)}; this one reads up to "
             f"{newest}); upgrade this one."
         )
@@ -247,8 +251,7 @@ class Document:
     @classmethod
     def from_json(cls, text: str, path: str = "the document") -> Self:
         """Read the document found at `path`. Raises DocumentError, naming the path and the fault."""
-        fields = read_object(path, text, newest=cls.VERSION)
-        return cls.read(fields, source=text)
+        return cls.read(read_object(path, text, newest=cls.VERSION), source=text)
 
     @classmethod
     def from_node(cls, node: Node) -> Self:

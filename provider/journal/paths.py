@@ -59,7 +59,6 @@ FILL_EVENT = "/steward/fill_announced"
 EMPTY_BROKERS = "/steward/joined_brokers"
 
 _PATH = re.compile(r"(/[^/\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]+)+")
-_LONGEST = 1024
 
 
 def failed_broker(broker: int) -> str:
@@ -144,7 +143,7 @@ def checked_path(path: str) -> str:
 
 def is_path(path: str) -> bool:
     """Return whether `path` is a valid path of a node in every backend."""
-    return len(path) <= _LONGEST and _PATH.fullmatch(path) is not None and not {".", ".."} & set(path.split("/"))
+    return len(path) <= codec.MAX_PATH and _PATH.fullmatch(path) is not None and not {".", ".."} & set(path.split("/"))
 
 
 def is_digest(name: str) -> bool:

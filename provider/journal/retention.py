@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 from kafka_steward.errors import JournalError, RequestError
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, StoredAuditRecord
-from kafka_steward.journal.quarantine import QUARANTINE
+from kafka_steward.journal.listing import QUARANTINE
 from kafka_steward.journal.store import Journal
 from kafka_steward.journal.tree import Node, Tree
 

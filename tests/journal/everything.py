@@ -20,8 +20,8 @@ from kafka_steward.execution.publishing import approve
 from kafka_steward.execution.readiness import announce_restart, disable_reassignment, enable_reassignment
 from kafka_steward.journal import paths
 from kafka_steward.journal.kip_documents import CancelRequest
+from kafka_steward.journal.listing import quarantine_document
 from kafka_steward.journal.plans import Approval
-from kafka_steward.journal.quarantine import quarantine_document
 from kafka_steward.journal.records import PlanStatus
 from kafka_steward.journal.retention import archive_audit, delete_old
 from kafka_steward.journal.store import Journal
