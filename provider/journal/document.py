@@ -1,8 +1,8 @@
 """The base class of the journal's documents, and the reader of their fields.
 
 A document is a dataclass whose annotations are its format: each field is read as its type says. A document that was not
-changed is written as it was read. Unknown fields are kept. Each fault in a field has a message; `codec` defines the
-allowed values.
+changed is written as it was read. Unknown fields are kept. Each fault in a field has a message. No other
+module parses the text of a node as JSON.
 
 `Annotated` says what the type does not: a text is the key, if the name of the field is another one; a function reads
 the value from `Fields` by its key; a `Presence` says whether the key may be missing. A field that may be None may be
@@ -14,6 +14,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
+import math
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -35,14 +36,24 @@ from typing import (
 
 from kafka_steward.assignment import Assignment
 from kafka_steward.errors import DocumentError
-from kafka_steward.escaping import printable
-from kafka_steward.journal import codec
-from kafka_steward.journal.codec import MAX_BROKERS, MAX_ID, MAX_NUMBER, MAX_WORDS, parse_json, shown
-from kafka_steward.journal.tree import Node
+from kafka_steward.escaping import UNPRINTABLE, printable
+from kafka_steward.journal.paths import DIGEST, MAX_ID, TOPIC, is_id, is_topic
+from kafka_steward.journal.tree import MAX_BYTES, Node
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+
+#: The maximum nesting depth of lists and objects in a document; the KIPs' own documents are 4 deep.
+MAX_DEPTH = 20
+#: The limit of times and counts: every JSON reader represents integers up to this one exactly.
+MAX_NUMBER = 2**53 - 1
+#: The maximum number of replicas that may be requested for one partition.
+MAX_BROKERS = 1_000
+#: Characters that are kept of a user's text; the rest is cut.
+MAX_WORDS = 1_000
+#: Characters of a value that a message quotes.
+_SHOWN = 60
 
 #: The separators with which Kafka writes JSON to ZooKeeper, and which KIP-236 prints.
 COMPACT = (",", ":")
@@ -52,6 +63,74 @@ SPACED = (", ", ": ")
 
 T = TypeVar("T")
 D = TypeVar("D", bound="Document")
+
+
+def is_text(value: object) -> bool:
+    """Return whether `value` is a string that can be stored and printed unchanged."""
+    return isinstance(value, str) and UNPRINTABLE.search(value) is None
+
+
+def cleaned(words: str, most: int = MAX_WORDS) -> str:
+    """Return a user's text as it is stored: one printable line of at most `most` characters."""
+    cut = words if len(words) <= most else f"{words[: most - 1]}…"
+    return UNPRINTABLE.sub(lambda found: " " if found[0] in "\t\n\r\u2028\u2029" else "\ufffd", cut)
+
+
+def shown(value: Any) -> str:
+    """Return a JSON value as it is quoted in a message: in ASCII, and truncated."""
+    if isinstance(value, str):
+        value = value[:_SHOWN]
+    text = json.dumps(value)
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
+
+
+def parse_json(path: str, text: str) -> Any:
+    """Return the JSON value of the document `text`, found at `path`.
+
+    Raises DocumentError if the text is not JSON (RFC 8259: neither NaN nor Infinity), larger than MAX_BYTES, or nested
+    deeper than MAX_DEPTH.
+    """
+    if len(text) > MAX_BYTES or len(text.encode(errors="replace")) > MAX_BYTES:
+        raise DocumentError(
+            f"{printable(path)} has more than the {MAX_BYTES} bytes of a document; cut it into several."
+        )
+    try:
+        value = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
+    except (ValueError, RecursionError) as error:
+        why = "nested too deeply" if isinstance(error, RecursionError) else _brief(error)
+        raise DocumentError(f"{printable(path)} does not hold JSON ({why}); mend or delete it.") from error
+    if _is_deeper(value, MAX_DEPTH):
+        raise DocumentError(f"{printable(path)} holds lists or objects more than {MAX_DEPTH} deep; mend or delete it.")
+    return value
+
+
+def _is_deeper(value: Any, most: int) -> bool:
+    level = [value]
+    for _ in range(most + 1):
+        level = [
+            inner
+            for each in level
+            if isinstance(each, dict | list)
+            for inner in (each.values() if isinstance(each, dict) else each)
+        ]
+        if not level:
+            return False
+    return True
+
+
+def _refuse_constant(word: str) -> NoReturn:
+    raise ValueError(f"{word} is not JSON")
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if not math.isfinite(number):
+        raise ValueError("a number is larger than any that is kept")
+    return number
+
+
+def _brief(error: Exception) -> str:
+    return printable(str(error))[:200]
 
 
 class NewerDocument(DocumentError):
@@ -117,27 +196,27 @@ class Fields:
     def topic(self, key: str) -> str:
         """Read a topic name that is valid by Kafka's rule."""
         value = self._string(key)
-        if not codec.is_topic(value):
-            self.refuse(f"has {key!r} = {shown(value)} where a {codec.TOPIC.what} belongs")
+        if not is_topic(value):
+            self.refuse(f"has {key!r} = {shown(value)} where a {TOPIC.what} belongs")
         return value
 
     def digest(self, key: str) -> str:
         """Read a string that is valid as a plan's digest."""
         value = self._string(key)
-        if codec.DIGEST.parse(value) is None:
-            self.refuse(f"has {key!r} = {shown(value)} where a {codec.DIGEST.what} belongs")
+        if DIGEST.parse(value) is None:
+            self.refuse(f"has {key!r} = {shown(value)} where a {DIGEST.what} belongs")
         return value
 
     def text(self, key: str) -> str:
         """Read a string that is kept unchanged; unprintable characters are an error."""
         value = self._string(key)
-        if not codec.is_text(value):
+        if not is_text(value):
             self.refuse(f"has {key!r} = {shown(value)}, which holds characters that cannot be printed")
         return value
 
     def words(self, key: str, most: int = MAX_WORDS) -> str:
         """Read a text of a user or of Kafka: cut to `most` characters, with unprintable characters replaced."""
-        return codec.cleaned(self._string(key), most)
+        return cleaned(self._string(key), most)
 
     def flag(self, key: str) -> bool:
         """Read a boolean."""
@@ -149,7 +228,7 @@ class Fields:
     def brokers(self, key: str) -> Assignment:
         """Read a list of distinct broker ids, in order."""
         value = self._list(key)
-        if not all(codec.is_id(each) for each in value):
+        if not all(is_id(each) for each in value):
             self.refuse(f"has {key!r} = {shown(value)} where a list of broker ids belongs")
         return self._different(key, value)
 
@@ -163,7 +242,7 @@ class Fields:
     def texts(self, key: str) -> tuple[str, ...]:
         """Read a list of strings."""
         value = self._list(key)
-        if not all(codec.is_text(each) for each in value):
+        if not all(is_text(each) for each in value):
             self.refuse(f"has {key!r} = {shown(value)} where a list of strings belongs")
         return tuple(value)
 

@@ -20,11 +20,11 @@ from kafka_steward.errors import DocumentError, JournalError, JournalUnreachable
 from kafka_steward.escaping import printable
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
-from kafka_steward.journal.codec import BROKER, DIGEST, MAX_BYTES, PARTITION, REQUEST, TOPIC, Name
 from kafka_steward.journal.document import Document, Fields, NewerDocument, warn_once
 from kafka_steward.journal.kip_documents import AnnouncedRestartDocument, FailedBroker, InFlight
+from kafka_steward.journal.paths import BROKER, DIGEST, PARTITION, REQUEST, TOPIC, Name
 from kafka_steward.journal.records import DeferredPartitions, PendingReplicas, ThrottleLease
-from kafka_steward.journal.tree import Node, Tree, remove, replace_text
+from kafka_steward.journal.tree import MAX_BYTES, Node, Tree, remove, replace_text
 
 if TYPE_CHECKING:
     from kafka_steward.journal.store import Journal

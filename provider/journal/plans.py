@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.errors import PlanError, VersionConflict
-from kafka_steward.journal import codec, paths
+from kafka_steward.journal import paths
 from kafka_steward.journal.document import Digest, Document, Presence, Words, parse_valid
 from kafka_steward.journal.kip_documents import Chunk, ChunkPartition
 from kafka_steward.journal.locks import Fence
@@ -85,7 +85,7 @@ class Chunks:
         """Delete the nodes with these names that still exist."""
         if not names:
             return
-        there = filter(codec.is_topic, self._tree.children(paths.REASSIGN_CHUNKS))
+        there = filter(paths.is_topic, self._tree.children(paths.REASSIGN_CHUNKS))
         for name in sorted(set(names) & set(there)):
             node = self._tree.get(paths.chunk(name))
             if node is not None:

@@ -5,7 +5,7 @@ its changes from 0. `created_id` and `modified_id` come from one monotonic count
 can be distinguished from the deleted one (ZooKeeper's czxid and mzxid). Times are by the backend's own clock.
 
 Nodes of other clients may have any name that the backend accepts, and any size: `children` lists all of them, and no
-read returns more of a text than one character beyond MAX_BYTES. `codec` validates names before they are used.
+read returns more of a text than one character beyond MAX_BYTES. `paths` validates names before they are used.
 
 A document has no children. On ZooKeeper a parent may still be listed after its last child was deleted. Versions are
 comparable only within one lifetime of a node: a re-created node starts at 0 again. Therefore a node that a late writer
@@ -27,7 +27,9 @@ from typing import Protocol
 
 from kafka_steward.errors import DocumentError, NodeExists, NodeMissing, VersionConflict
 from kafka_steward.escaping import printable
-from kafka_steward.journal.codec import MAX_BYTES
+
+#: The largest document that every backend accepts, in bytes: ZooKeeper's jute.maxbuffer less room for the request.
+MAX_BYTES = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ from kazoo.security import make_digest_acl
 
 from kafka_steward.journal import listing, paths
 from kafka_steward.journal.audit import Action, Actor
-from kafka_steward.journal.codec import MAX_BYTES
 from kafka_steward.journal.copy import copy_journal
 from kafka_steward.journal.kip_documents import FailedBroker, InFlight
 from kafka_steward.journal.listing import (
@@ -26,7 +25,7 @@ from kafka_steward.journal.listing import (
     unreadable,
 )
 from kafka_steward.journal.store import Journal, open_journal
-from kafka_steward.journal.tree import Tree
+from kafka_steward.journal.tree import MAX_BYTES, Tree
 from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
 from kafka_steward.journal.zookeeper.tree import ZkTree
 from tests.journal.conftest import PATIENT_S

@@ -70,11 +70,11 @@ def _column_type(purpose: str, usual: TypeEngine[Any]) -> TypeEngine[Any]:
 
 #: The type of names, at most 249 characters each, which compare byte by byte on every database.
 NAME = _column_type("name", sa.Text())
-#: The type of paths, at most `codec.MAX_PATH` characters each, which compare byte by byte on every database.
+#: The type of paths, at most `paths.MAX_PATH` characters each, which compare byte by byte on every database.
 PATH = _column_type("path", sa.Text())
 #: The type of words of the code, such as the values of an enum, which may be in an index.
 WORD = _column_type("word", sa.Text())
-#: The type of texts of any length: documents have up to `codec.MAX_BYTES` bytes.
+#: The type of texts of any length: documents have up to `tree.MAX_BYTES` bytes.
 LONG_TEXT = _column_type("long_text", sa.Text())
 #: The type of row ids, which the database counts.
 ROW_ID = _column_type("row_id", sa.BigInteger())

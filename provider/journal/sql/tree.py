@@ -9,12 +9,12 @@ from typing import Any
 import sqlalchemy as sa
 
 from kafka_steward.errors import NodeExists, NodeMissing, VersionConflict
-from kafka_steward.journal.codec import MAX_BYTES, MAX_NUMBER
+from kafka_steward.journal.document import MAX_NUMBER
 from kafka_steward.journal.paths import checked_path
 from kafka_steward.journal.schema import tables
 from kafka_steward.journal.sql.database import IDS, Database, batches
 from kafka_steward.journal.sql.dialect import now_ms, untrusted_text
-from kafka_steward.journal.tree import Node, checked_data
+from kafka_steward.journal.tree import MAX_BYTES, Node, checked_data
 
 _node = tables.node
 

@@ -18,11 +18,10 @@ from kazoo.protocol.states import ZnodeStat
 from kazoo.security import ACL
 
 from kafka_steward.errors import JournalError, NodeMissing, VersionConflict, WrongCluster
-from kafka_steward.journal.codec import MAX_BYTES
 from kafka_steward.journal.document import read_object
 from kafka_steward.journal.listing import quarantine_document
 from kafka_steward.journal.paths import checked_path
-from kafka_steward.journal.tree import Node, checked_data
+from kafka_steward.journal.tree import MAX_BYTES, Node, checked_data
 from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
 from kafka_steward.journal.zookeeper.session import (
     ROOTS,
