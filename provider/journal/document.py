@@ -183,11 +183,10 @@ class Fields:
     def integer(self, key: str, low: int = 0, high: int = MAX_NUMBER) -> int:
         """Read a whole number from `low` to `high`."""
         value = self._take(key)
-        if isinstance(value, bool) or not isinstance(value, int) or value < low:
-            self.refuse(f"has {key!r} = {shown(value)} where a whole number of at least {low} belongs")
-        if value > high:
-            self.refuse(f"has {key!r} = {shown(value)} where a whole number of at most {high} belongs")
-        return value
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        self._require(whole and value >= low, key, value, f"a whole number of at least {low}")
+        self._require(value <= high, key, value, f"a whole number of at most {high}")
+        return int(value)
 
     def partition(self, key: str) -> int:
         """Read a partition number."""
@@ -196,15 +195,13 @@ class Fields:
     def topic(self, key: str) -> str:
         """Read a topic name that is valid by Kafka's rule."""
         value = self._string(key)
-        if not is_topic(value):
-            self.refuse(f"has {key!r} = {shown(value)} where a {TOPIC.what} belongs")
+        self._require(is_topic(value), key, value, f"a {TOPIC.what}")
         return value
 
     def digest(self, key: str) -> str:
         """Read a string that is valid as a plan's digest."""
         value = self._string(key)
-        if DIGEST.parse(value) is None:
-            self.refuse(f"has {key!r} = {shown(value)} where a {DIGEST.what} belongs")
+        self._require(DIGEST.parse(value) is not None, key, value, f"a {DIGEST.what}")
         return value
 
     def text(self, key: str) -> str:
@@ -220,30 +217,25 @@ class Fields:
 
     def flag(self, key: str) -> bool:
         """Read a boolean."""
-        value = self._take(key)
-        if not isinstance(value, bool):
-            self.refuse(f"has {key!r} = {shown(value)} where true or false belongs")
-        return value
+        return self._typed(key, bool, "true or false")
 
     def brokers(self, key: str) -> Assignment:
         """Read a list of distinct broker ids, in order."""
         value = self._list(key)
-        if not all(is_id(each) for each in value):
-            self.refuse(f"has {key!r} = {shown(value)} where a list of broker ids belongs")
+        self._require(all(is_id(each) for each in value), key, value, "a list of broker ids")
         return self._different(key, value)
 
     def replicas(self, key: str) -> Assignment:
         """Read a list of distinct broker ids, and of KIP-409's placeholders -1, -2, … for pending replicas."""
         value = self._list(key)
-        if not all(type(each) is int and -MAX_BROKERS <= each <= MAX_ID for each in value):
-            self.refuse(f"has {key!r} = {shown(value)} where a list of broker ids and placeholders belongs")
+        valid = all(type(each) is int and -MAX_BROKERS <= each <= MAX_ID for each in value)
+        self._require(valid, key, value, "a list of broker ids and placeholders")
         return self._different(key, value)
 
     def texts(self, key: str) -> tuple[str, ...]:
         """Read a list of strings."""
         value = self._list(key)
-        if not all(is_text(each) for each in value):
-            self.refuse(f"has {key!r} = {shown(value)} where a list of strings belongs")
+        self._require(all(is_text(each) for each in value), key, value, "a list of strings")
         return tuple(value)
 
     def objects(self, key: str) -> list[Fields]:
@@ -254,11 +246,19 @@ class Fields:
         """Read a nested object."""
         return Fields(f"{self._path}, {key}", self._take(key))
 
-    def _string(self, key: str) -> str:
+    def _require(self, valid: bool, key: str, value: Any, what: str) -> None:
+        """Raise DocumentError unless `valid`; `what` belongs in the field."""
+        if not valid:
+            self.refuse(f"has {key!r} = {shown(value)} where {what} belongs")
+
+    def _typed(self, key: str, kind: type[T], what: str) -> T:
         value = self._take(key)
-        if not isinstance(value, str):
-            self.refuse(f"has {key!r} = {shown(value)} where a string belongs")
+        if not isinstance(value, kind):
+            self.refuse(f"has {key!r} = {shown(value)} where {what} belongs")
         return value
+
+    def _string(self, key: str) -> str:
+        return self._typed(key, str, "a string")
 
     def _different(self, key: str, value: list[int]) -> Assignment:
         if len(value) > MAX_BROKERS:
@@ -268,10 +268,7 @@ class Fields:
         return tuple(value)
 
     def _list(self, key: str) -> list[Any]:
-        value = self._take(key)
-        if not isinstance(value, list):
-            self.refuse(f"has {key!r} = {shown(value)} where a list belongs")
-        return value
+        return self._typed(key, list, "a list")
 
     def _take(self, key: str) -> Any:
         if key not in self._values:

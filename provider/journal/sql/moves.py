@@ -6,7 +6,7 @@ the files in the workspace.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -82,10 +82,11 @@ class MoveTable:
         kept = {"attempt": attempt, "isr_seen": isr_seen, "unacknowledged": unacknowledged}
         changes |= {name: value for name, value in kept.items() if value is not None}
         this = (_move.c.topic == sa.bindparam("of_topic")) & (_move.c.partition == sa.bindparam("of_partition"))
-        update = sa.update(_move).where(self._of(digest) & this).values(changes | {"detail": sa.bindparam("told")})
+        update = sa.update(_move).where(self._of(digest) & this).values(changes | {"detail": sa.bindparam("of_detail")})
+        details = dict.fromkeys(partitions, detail) if isinstance(detail, str) else detail
         rows = [
-            {"of_topic": name.topic, "of_partition": name.partition, "told": told}
-            for name, told in _each(partitions, detail)
+            {"of_topic": each.topic, "of_partition": each.partition, "of_detail": details[each]}
+            for each in sorted(set(partitions))
         ]
         # One update per row, by the key: PostgreSQL would compare a list of names with each row of the plan.
         with self.database.write_transaction() as connection:
@@ -125,13 +126,6 @@ class MoveTable:
 
 def _among(partitions: Sequence[TopicPartition]) -> sa.ColumnElement[bool]:
     return sa.tuple_(_move.c.topic, _move.c.partition).in_([tuple(name) for name in partitions])
-
-
-def _each(
-    partitions: Collection[TopicPartition], detail: str | Mapping[TopicPartition, str]
-) -> Iterator[tuple[TopicPartition, str]]:
-    for name in sorted(set(partitions)):
-        yield name, detail if isinstance(detail, str) else detail[name]
 
 
 def _columns(row: MoveRow) -> dict[str, Any]:
