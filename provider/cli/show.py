@@ -132,7 +132,7 @@ def _facts(opened: ClusterSession) -> dict[str, Any]:
     snapshot, journal = opened.cluster.snapshot(), opened.journal
     dead = snapshot.hosting - snapshot.live
     openings = [] if journal.openings is None else journal.openings.rows()
-    looks = [] if journal.looks is None else journal.looks.rows()
+    looks = [] if journal.poll_times is None else journal.poll_times.rows()
     return {
         "cluster_id": snapshot.cluster_id,
         "mode": "ZooKeeper" if opened.cluster.zookeeper_mode else "KRaft",

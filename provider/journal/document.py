@@ -357,11 +357,11 @@ class Document:
 
     @classmethod
     @cache
-    def _format(cls) -> tuple[_Stored, ...]:
+    def _format(cls) -> tuple[_FieldFormat, ...]:
         """Return the stored fields, as the annotations define them."""
         hints = get_type_hints(cls, include_extras=True)
         base = {each.name for each in dataclasses.fields(Document)}
-        own = [_Stored.of(each, hints[each.name]) for each in dataclasses.fields(cls) if each.name not in base]
+        own = [_FieldFormat.of(each, hints[each.name]) for each in dataclasses.fields(cls) if each.name not in base]
         return tuple(each for each in own if each.presence is not Presence.NEVER)
 
     def as_object(self) -> dict[str, Any]:
@@ -370,7 +370,7 @@ class Document:
 
 
 @dataclass(frozen=True, slots=True)
-class _Stored:
+class _FieldFormat:
     """The way one field of a document is read and written."""
 
     name: str
@@ -380,7 +380,7 @@ class _Stored:
     default: Any
 
     @classmethod
-    def of(cls, declared: dataclasses.Field[Any], hint: Any) -> _Stored:
+    def of(cls, declared: dataclasses.Field[Any], hint: Any) -> _FieldFormat:
         """Return the format of a field with this type."""
         key, presence, default = declared.name, Presence.REQUIRED, declared.default
         read: Callable[[Fields, str], Any] | None = None

@@ -107,6 +107,21 @@ def checked_data(path: str, data: str) -> bytes:
     return encoded
 
 
+def node_exists(path: str) -> NodeExists:
+    """Return the error for a node that was to be created."""
+    return NodeExists(f"{path} exists already; read it before changing it.")
+
+
+def node_missing(path: str) -> NodeMissing:
+    """Return the error for a node that does not exist any more."""
+    return NodeMissing(f"{path} does not exist any more; read again before changing it.")
+
+
+def version_conflict(path: str, version: int) -> VersionConflict:
+    """Return the error for a node that another client has changed."""
+    return VersionConflict(f"{path} was changed since version {version} was read; read it again.")
+
+
 _log = logging.getLogger(__name__)
 
 

@@ -72,7 +72,7 @@ CHANGING = (
 #: A broker that no hostile document announces as restarting: it could receive nothing then, as it should.
 TARGET = 77
 GOOD = '{"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": [1, 2, 77]}]}'
-#: Looks that a good request may take: hostile ones before it are carried out, or refused, in turn.
+#: PollTimes that a good request may take: hostile ones before it are carried out, or refused, in turn.
 LOOKS = 60
 _clusters = (f"hostile-{number}" for number in itertools.count())
 

@@ -146,8 +146,8 @@ def _digits(brokers: tuple[int, ...]) -> str:
 
 def _tidy(journal: Journal, folder: Path) -> None:
     """What a watch notes and forgets, and what an administrator does."""
-    journal.note_look("failures")
-    journal.note_look("failures")
+    journal.note_poll("failures")
+    journal.note_poll("failures")
     assert journal.health is not None
     for _ in range(2):
         journal.health.keep({"offline_partitions": 1}, every_ms=0, retention_ms=0)
@@ -158,7 +158,7 @@ def _tidy(journal: Journal, folder: Path) -> None:
     journal.plans.purge(later)
     delete_old(journal.tree, later, is_known=lambda _: False)
     assert archive_audit(journal, later, folder / f"{journal.cluster_id}.jsonl", as_values=_values, who=WHO)
-    journal.reunite()
+    journal.pair()
 
 
 def _values(row: Any) -> dict[str, Any]:

@@ -83,7 +83,7 @@ def test_without_a_password_its_words_stay_as_they_are() -> None:
 @pytest.mark.parametrize(("url", "kind"), [("sqlite://", sqlite.Insert), (POSTGRESQL, postgresql.Insert)])
 def test_each_database_leaves_rows_that_exist_in_its_own_way(url: str, kind: type[sa.Insert]) -> None:
     dialect = sa.create_engine(url).dialect
-    insert = dialect_of(dialect).insert_once(tables.host)
+    insert = dialect_of(dialect).insert_or_ignore(tables.host)
     assert isinstance(insert, kind)
     assert str(insert.compile(dialect=dialect)).endswith("ON CONFLICT DO NOTHING")
 

@@ -92,7 +92,7 @@ def test_both_halves_are_tied_together_again_under_the_places_of_both(url: str) 
     options = ZooKeeperOptions("zk:2181/kafka")
     open_journal(url, "c1", zookeeper=options).close()
     with open_journal(url, "c1", zookeeper=options, compare=False) as journal:
-        paired = journal.reunite()
+        paired = journal.pair()
         assert journal.identity == paired
     assert paired is not None
     assert (paired.rows, paired.tree) == (f"{url} on the host {platform.node()}", "ZooKeeper at zk:2181/kafka")

@@ -70,7 +70,7 @@ class Database:
         url = self.engine.url.render_as_string(hide_password=True)
         return f"{url} on the host {self.host}" if _kind(self.engine.url).local else url
 
-    def mine(self, table: sa.Table) -> sa.ColumnElement[bool]:
+    def of_cluster(self, table: sa.Table) -> sa.ColumnElement[bool]:
         """Return the condition that a row of `table` is of this cluster."""
         return table.c.cluster_id == self.cluster_id
 
@@ -127,7 +127,7 @@ class Database:
         self.dialect.exclude_writers(connection, sa.select(tables.counter.c.value).where(self._counter(IDS)))
 
     def _counter(self, name: str) -> sa.ColumnElement[bool]:
-        return self.mine(tables.counter) & (tables.counter.c.name == name)
+        return self.of_cluster(tables.counter) & (tables.counter.c.name == name)
 
     def _notice_fork(self) -> None:
         if self._pid != os.getpid():
@@ -151,7 +151,7 @@ def open_database(url: str, cluster_id: str, host: str) -> Database:
         _upgrade(engine, dialect)
         if _kind(parsed).local:
             _bind_to_host(engine, dialect, host)
-        _begin_ids(engine, dialect, cluster_id)
+        _create_counter(engine, dialect, cluster_id)
     except sa.exc.DBAPIError as error:
         engine.dispose()
         raise _opening_error(engine, error) from error
@@ -189,7 +189,7 @@ def _bind_to_host(engine: sa.Engine, dialect: Dialect, host: str) -> None:
         owner = connection.execute(sa.select(tables.host.c.name)).scalar_one_or_none()
     if owner is None:
         with engine.connect().execution_options(steward_writes=True) as connection, connection.begin():
-            connection.execute(dialect.insert_once(tables.host), {"only": 1, "name": host})
+            connection.execute(dialect.insert_or_ignore(tables.host), {"only": 1, "name": host})
             owner = connection.execute(sa.select(tables.host.c.name)).scalar_one()
     if owner != host:
         shared = any_of(lambda _, kind: kind.title, shared=True)
@@ -214,7 +214,7 @@ def _upgrade(engine: sa.Engine, dialect: Dialect) -> None:
         ) from error
 
 
-def _begin_ids(engine: sa.Engine, dialect: Dialect, cluster_id: str) -> None:
+def _create_counter(engine: sa.Engine, dialect: Dialect, cluster_id: str) -> None:
     """Create the counter row of this cluster, which writers lock, if it does not exist yet."""
     key = (tables.counter.c.cluster_id == cluster_id) & (tables.counter.c.name == IDS)
     with engine.connect() as connection:
@@ -222,7 +222,7 @@ def _begin_ids(engine: sa.Engine, dialect: Dialect, cluster_id: str) -> None:
             return
     row = {"cluster_id": cluster_id, "name": IDS, "value": 0}
     with engine.connect().execution_options(steward_writes=True) as connection, connection.begin():
-        connection.execute(dialect.insert_once(tables.counter), row)
+        connection.execute(dialect.insert_or_ignore(tables.counter), row)
 
 
 def _kind(url: sa.URL) -> DatabaseKind:
@@ -253,13 +253,13 @@ class SqlFencingStore:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._mine = database.mine(tables.counter) & (tables.counter.c.name == _NAME)
+        self._mine = database.of_cluster(tables.counter) & (tables.counter.c.name == _NAME)
 
     def set_token(self, token: int) -> None:
         """Set the token: from now on only writes with this token are accepted."""
         row = {"cluster_id": self._database.cluster_id, "name": _NAME, "value": token}
         with self._database.write_transaction() as connection:
-            connection.execute(self._database.dialect.insert_once(tables.counter), row)
+            connection.execute(self._database.dialect.insert_or_ignore(tables.counter), row)
             connection.execute(sa.update(tables.counter).where(self._mine).values(value=token))
 
     def check(self, token: int) -> None:

@@ -131,7 +131,7 @@ class Dialect(ABC):
         """Exclude all other upgrades from the begun transaction, which may take long."""
 
     @abstractmethod
-    def insert_once(self, table: sa.Table) -> sa.Insert:
+    def insert_or_ignore(self, table: sa.Table) -> sa.Insert:
         """Return an insert statement that leaves existing rows unchanged."""
 
     def returning(

@@ -39,14 +39,14 @@ class MoveTable:
 
     def insert_missing(self, digest: str, moves: Sequence[Move]) -> None:
         """Add a WAITING row for each move that has none; existing rows match, as the digest determines the moves."""
-        self.adopt(digest, [MoveRow(move) for move in moves])
+        self.import_rows(digest, [MoveRow(move) for move in moves])
 
-    def adopt(self, digest: str, found: Sequence[MoveRow]) -> None:
+    def import_rows(self, digest: str, found: Sequence[MoveRow]) -> None:
         """Import rows unchanged; existing rows are kept."""
         of = {"cluster_id": self.database.cluster_id, "plan": digest}
         rows = [of | _columns(row) for row in found]
         with self.database.write_transaction() as connection:
-            insert = self.database.dialect.insert_once(_move)
+            insert = self.database.dialect.insert_or_ignore(_move)
             for some in batches(rows):
                 connection.execute(insert, some)
 
@@ -101,13 +101,13 @@ class MoveTable:
 
     def in_flight(self) -> list[str]:
         """Return the digests of the plans that have a row in state SUBMITTED, sorted."""
-        submitted = self.database.mine(_move) & (_move.c.state == MoveState.SUBMITTED)
+        submitted = self.database.of_cluster(_move) & (_move.c.state == MoveState.SUBMITTED)
         with self.database.read_connection() as connection:
             return sorted(connection.execute(sa.select(_move.c.plan).where(submitted).distinct()).scalars())
 
     def by_others(self, digest: str, partitions: Collection[TopicPartition]) -> list[tuple[str, MoveRow]]:
         """Return the submissions of these partitions by other plans, with the plans' digests, the latest last."""
-        theirs = self.database.mine(_move) & (_move.c.plan != digest) & (_move.c.attempt > 0)
+        theirs = self.database.of_cluster(_move) & (_move.c.plan != digest) & (_move.c.attempt > 0)
         query = sa.select(_move.c.plan, *_COLUMNS).where(theirs)
         found: list[tuple[str, MoveRow]] = []
         with self.database.read_connection() as connection:
@@ -115,13 +115,13 @@ class MoveTable:
                 found += [(plan, _row(*values)) for plan, *values in connection.execute(query.where(_among(some)))]
         return sorted(found, key=lambda each: (each[1].submitted_ms or 0, each[0]))
 
-    def forget(self, digest: str) -> None:
+    def delete(self, digest: str) -> None:
         """Delete a plan's rows."""
         with self.database.write_transaction() as connection:
             connection.execute(sa.delete(_move).where(self._of(digest)))
 
     def _of(self, digest: str) -> sa.ColumnElement[bool]:
-        return self.database.mine(_move) & (_move.c.plan == digest)
+        return self.database.of_cluster(_move) & (_move.c.plan == digest)
 
 
 def _among(partitions: Sequence[TopicPartition]) -> sa.ColumnElement[bool]:

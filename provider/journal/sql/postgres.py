@@ -164,11 +164,11 @@ class Postgres(Dialect):
 
     def exclude_upgrades(self, connection: sa.Connection) -> None:
         """Acquire an advisory lock, and raise the time-outs of this transaction to those of an upgrade."""
-        _let_take_long(connection, _OTHERS_UPGRADE_S)
+        _raise_timeouts(connection, _OTHERS_UPGRADE_S)
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_UPGRADE_LOCK)))
-        _let_take_long(connection, _UPGRADE_S)
+        _raise_timeouts(connection, _UPGRADE_S)
 
-    def insert_once(self, table: sa.Table) -> sa.Insert:
+    def insert_or_ignore(self, table: sa.Table) -> sa.Insert:
         """Return an insert statement that leaves existing rows unchanged."""
         return postgresql.insert(table).on_conflict_do_nothing()
 
@@ -192,7 +192,7 @@ def _parameter(conn_id: str, name: str, value: Any) -> str:
     return str(value)
 
 
-def _let_take_long(connection: sa.Connection, bound_s: int) -> None:
+def _raise_timeouts(connection: sa.Connection, bound_s: int) -> None:
     """Raise the time-outs of this transaction to `bound_s` seconds for each statement."""
     for setting in ("lock_timeout", "statement_timeout"):
         connection.execute(sa.text(f"SET LOCAL {setting} = '{bound_s}s'"))

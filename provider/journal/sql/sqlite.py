@@ -71,7 +71,7 @@ class Sqlite(Dialect):
     def exclude_upgrades(self, connection: sa.Connection) -> None:
         """Do nothing: an upgrade is a writer."""
 
-    def insert_once(self, table: sa.Table) -> sa.Insert:
+    def insert_or_ignore(self, table: sa.Table) -> sa.Insert:
         """Return an insert statement that leaves existing rows unchanged."""
         return sqlite.insert(table).on_conflict_do_nothing()
 
