@@ -119,11 +119,10 @@ def open_journal(
 ) -> Journal:
     """Open the journal of a cluster, and create or upgrade its tables.
 
-    `url` is an SQLAlchemy URL: `sqlite:////path/journal.db` or `postgresql+psycopg://user:password@host/name`. `host`
-    is this machine's name, by default the one that the operating system reports; an SQLite journal belongs to the first
-    host that opens it. With `zookeeper` the tree is kept in ZooKeeper, at the paths of the KIPs; the rows of plans and
-    the audit trail stay in SQL. Both halves contain the journal's id. Unless `compare` is False, the two ids are
-    compared, and this host is recorded.
+    `url` is the SQLAlchemy URL of one of the `DATABASES`. `host` is this machine's name, by default the one that the
+    operating system reports; a journal in a local database belongs to the first host that opens it. With `zookeeper`
+    the tree is kept in ZooKeeper, at the paths of the KIPs; the rows of plans and the audit trail stay in SQL. Both
+    halves contain the journal's id. Unless `compare` is False, the two ids are compared, and this host is recorded.
 
     Raises SettingError for an unusable URL, JournalUnreachable when the database or ZooKeeper does not answer,
     WrongCluster when ZooKeeper belongs to another cluster, WrongJournal when rows and tree do not belong to one

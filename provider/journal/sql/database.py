@@ -1,8 +1,7 @@
 """One SQL database as the journal of one cluster: opening, transactions of a single writer, and one-line errors.
 
-A transaction excludes every other writer of the same cluster: on SQLite because it begins with BEGIN IMMEDIATE, on
-PostgreSQL because it begins by locking the cluster's counter row. Therefore a check made in a transaction, such as the
-fence check, is still valid when the transaction ends, on either database.
+A transaction excludes every other writer of the same cluster, in the way of the database's `Dialect`. Therefore a check
+made in a transaction, such as the fence check, is still valid when the transaction ends.
 
 A step lock that is kept in ZooKeeper has its fencing token here too. A process could be suspended between reading the
 lock and writing a row. Therefore each process that acquires the lock writes its token to the database, and each fenced
