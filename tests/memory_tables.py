@@ -73,7 +73,7 @@ class MemoryMoves:
         found = [(plan, row) for plan, row in others if row.attempt and row.topic_partition in partitions]
         return sorted(found, key=lambda each: (each[1].submitted_ms or 0, each[0]))
 
-    def forget(self, digest: str) -> None:
+    def delete(self, digest: str) -> None:
         self._plans.pop(digest, None)
 
 
@@ -97,7 +97,7 @@ class MemoryEnded:
         plans = self._plans.items()
         return sorted(digest for digest, (_, at) in plans if ended_before_ms is None or at < ended_before_ms)
 
-    def forget(self, digest: str) -> None:
+    def delete(self, digest: str) -> None:
         self._plans.pop(digest, None)
 
 

@@ -19,7 +19,7 @@ from kafka_steward.journal.moves import MoveRow, MoveState
 from kafka_steward.journal.plans import Plans
 from kafka_steward.journal.records import PlanRecord
 from kafka_steward.journal.sql.audit import AuditTable
-from kafka_steward.journal.sql.engine import open_database
+from kafka_steward.journal.sql.database import open_database
 from kafka_steward.journal.sql.history import EndedPlans
 from kafka_steward.journal.sql.moves import MoveTable
 from kafka_steward.journal.store import Journal

@@ -75,7 +75,7 @@ def _pair(call: CommandContext) -> Exit:
     from kafka_steward.journal.audit import Action, AuditRecord
 
     with call.hook.journal(call.hook.cluster_id(), compare=False) as journal:
-        identity = journal.reunite()
+        identity = journal.pair()
         place = "nowhere" if identity is None else identity.place
         message = f"The rows and the documents of the journal at {place} were tied together."
         journal.audit.record(

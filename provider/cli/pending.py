@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.cli.cli_config import ActionCommand, Arg
 
-from kafka_steward.cli.verb import CommandContext, print_error, verb
+from kafka_steward.cli.verb import CommandContext, Table, print_error, verb
 
 if TYPE_CHECKING:
     from kafka_steward.execution.pending import PendingReplica
-    from kafka_steward.journal.render import Table
 
 
 _OWED = """\
@@ -62,8 +61,6 @@ def _facts(pending: PendingReplica) -> dict[str, Any]:
 
 
 def _table(judged: Sequence[PendingReplica]) -> Table:
-    from kafka_steward.journal.render import Table
-
     rows: list[tuple[str, ...]] = [
         (
             str(pending.partition),

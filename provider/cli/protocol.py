@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from airflow.cli.cli_config import ActionCommand, Arg, GroupCommand
 
 from kafka_steward.cli.foreground import interruptible, with_retries
-from kafka_steward.cli.verb import REASON, CommandContext, Exit, print_error, verb
+from kafka_steward.cli.verb import REASON, CommandContext, Exit, Table, print_error, verb
 from kafka_steward.errors import RequestError
 from kafka_steward.escaping import printable
 
@@ -100,7 +100,6 @@ def _add(call: CommandContext) -> None:
 
 def _list(call: CommandContext) -> None:
     from kafka_steward.document_api.documents import queue_list
-    from kafka_steward.journal.render import Table
 
     with call.hook.journal(call.hook.cluster_id()) as journal:
         queued = queue_list(journal)

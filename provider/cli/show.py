@@ -5,20 +5,26 @@ Values for programs are untruncated, with times in ISO 8601 (UTC).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from airflow.cli.cli_config import ActionCommand, Arg, positive_int
 
-from kafka_steward.cli.verb import PLAN, CommandContext, moment_ms, time_ago, verb
-from kafka_steward.escaping import moment
+from kafka_steward.cli.verb import PLAN, CommandContext, Table, moment_ms, time_ago, verb
+from kafka_steward.escaping import moment, utc
 
 if TYPE_CHECKING:
     from kafka_steward.hooks.steward import ClusterSession
-    from kafka_steward.journal.audit import StoredAuditRecord
+    from kafka_steward.journal.audit import AuditRecord, StoredAuditRecord
     from kafka_steward.journal.moves import MoveRow
     from kafka_steward.journal.records import PlanRecord
+
+
+_AUDIT = ("when", "action", "partition", "before -> after", "outcome", "reason", "who")
+_MOVES = ("chunk", "partition", "before -> after", "state", "detail")
+_PLANS = ("published", "plan", "operation", "status", "partitions", "reason", "who")
 
 
 def plan_facts(record: PlanRecord) -> dict[str, Any]:
@@ -108,8 +114,6 @@ def verbs() -> tuple[ActionCommand, ...]:
 
 
 def _status(call: CommandContext) -> None:
-    from kafka_steward.journal.render import plan_lines
-
     with call.hook.open() as opened:
         facts, plans = _facts(opened), opened.journal.plans
         lines = [f"{name.replace('_', ' ')}: {_text(value)}" for name, value in facts.items() if name not in _APART]
@@ -128,7 +132,7 @@ def _facts(opened: ClusterSession) -> dict[str, Any]:
     snapshot, journal = opened.cluster.snapshot(), opened.journal
     dead = snapshot.hosting - snapshot.live
     openings = [] if journal.openings is None else journal.openings.rows()
-    looks = [] if journal.looks is None else journal.looks.rows()
+    looks = [] if journal.poll_times is None else journal.poll_times.rows()
     return {
         "cluster_id": snapshot.cluster_id,
         "mode": "ZooKeeper" if opened.cluster.zookeeper_mode else "KRaft",
@@ -148,8 +152,6 @@ def _facts(opened: ClusterSession) -> dict[str, Any]:
 
 
 def _plans(call: CommandContext) -> None:
-    from kafka_steward.journal.render import plans_table
-
     with call.hook.journal(call.hook.cluster_id()) as journal:
         records = journal.plans.latest(call.arguments.limit)
         call.out.rows([plan_facts(record) for record in records], plans_table(records))
@@ -157,7 +159,6 @@ def _plans(call: CommandContext) -> None:
 
 def _show(call: CommandContext) -> None:
     from kafka_steward.execution.resolve import plan_by_prefix
-    from kafka_steward.journal.render import moves_table, plan_lines
 
     with call.hook.journal(call.hook.cluster_id()) as journal:
         record = plan_by_prefix(journal, call.arguments.plan)
@@ -172,7 +173,6 @@ def _show(call: CommandContext) -> None:
 
 def _audit(call: CommandContext) -> None:
     from kafka_steward.execution.resolve import plan_by_prefix
-    from kafka_steward.journal.render import audit_table
 
     given = call.arguments
     with call.hook.journal(call.hook.cluster_id()) as journal:
@@ -184,3 +184,78 @@ def _audit(call: CommandContext) -> None:
 
 def _text(value: Any) -> str:
     return (", ".join(str(item) for item in value) or "none") if isinstance(value, list) else str(value)
+
+
+def audit_table(rows: Sequence[StoredAuditRecord]) -> Table:
+    """Return the audit trail as a table with one line per row. Times are in UTC."""
+    return Table.of(_AUDIT, [_audit_cells(row) for row in rows])
+
+
+def moves_table(rows: Sequence[MoveRow]) -> Table:
+    """Return a plan's moves and their states as a table with one line per partition."""
+    return Table.of(_MOVES, [_move_cells(row) for row in rows])
+
+
+def plans_table(records: Sequence[PlanRecord]) -> Table:
+    """Return plans as a table with one line per plan."""
+    return Table.of(_PLANS, [_plan_cells(record) for record in records])
+
+
+def plan_lines(record: PlanRecord, rows: Sequence[MoveRow]) -> list[str]:
+    """Return a summary of one plan: operation and status, partitions per state, times, throttle, and reason."""
+    from kafka_steward.journal.moves import MoveState
+
+    states = Counter(row.state for row in rows)
+    counted = ", ".join(f"{states[state]} {state.value}" for state in MoveState if states[state])
+    lines = [
+        f"plan {record.digest[:12]}: {record.operation}, {record.status.value}, {record.partitions} partitions",
+        f"  partitions: {counted or 'none'}",
+        f"  published {utc(record.published_ms)}, last stepped {utc(record.stepped_ms)}",
+    ]
+    if record.throttle is not None:
+        rate = f"{record.throttle:,} bytes/s into each broker" if record.throttle else "none"
+        lines.append(f"  throttle {rate}, as a person asked for it")
+    return lines + ([f"  {record.reason}"] if record.reason else [])
+
+
+def _audit_cells(row: StoredAuditRecord) -> tuple[str, ...]:
+    entry = row.entry
+    outcome = f"{row.outcome.value}: {row.detail}" if row.detail else row.outcome.value
+    change = _change(entry.before, entry.after)
+    return (utc(row.when_ms), entry.action.value, _subject(entry), change, outcome, entry.reason, str(entry.who))
+
+
+def _move_cells(row: MoveRow) -> tuple[str, ...]:
+    move = row.move
+    change = _change(move.before, move.after)
+    return (str(move.chunk), str(move.topic_partition), change, row.state.value, row.detail)
+
+
+def _plan_cells(record: PlanRecord) -> tuple[str, ...]:
+    when, digest = utc(record.published_ms), record.digest[:12]
+    status, partitions = record.status.value, str(record.partitions)
+    return (when, digest, record.operation, status, partitions, record.reason, str(record.who))
+
+
+def _subject(entry: AuditRecord) -> str:
+    if entry.topic is not None:
+        return entry.topic if entry.partition is None else f"{entry.topic}-{entry.partition}"
+    if entry.broker is not None:
+        return f"broker {entry.broker}"
+    return "" if entry.chunk is None else f"chunk {entry.chunk}"
+
+
+def _change(before: Any, after: Any) -> str:
+    if before is None and after is None:
+        return ""
+    return f"{_value(before)} -> {_value(after)}"
+
+
+def _value(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, list | tuple):
+        return f"[{','.join(_value(each) for each in value)}]"
+    if isinstance(value, dict):
+        return ", ".join(f"{key}={_value(each)}" for key, each in value.items())
+    return str(value)

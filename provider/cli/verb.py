@@ -19,13 +19,12 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from enum import IntEnum
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow.cli.cli_config import ARG_VERBOSE, ActionCommand, Arg
 
 from kafka_steward.errors import StewardError
 from kafka_steward.escaping import csv_cell, printable
-from kafka_steward.journal.render import Table
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -60,6 +59,33 @@ EXIT_CODES = """exit codes:
 def print_error(*lines: str) -> None:
     """Print messages that are not part of the result to standard error."""
     print(*map(printable, lines), sep="\n", file=sys.stderr, flush=True)
+
+
+#: The maximum width of a cell: longer texts are truncated, except in the last column.
+_WIDEST = 70
+
+
+class Table(NamedTuple):
+    """Column headings, and rows with one cell per column. Each cell is one printable line."""
+
+    columns: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+
+    @classmethod
+    def of(cls, columns: tuple[str, ...], rows: Iterable[Sequence[str]]) -> Table:
+        """Make a table of any texts: line breaks and terminal escape codes are replaced."""
+        return cls(columns, [tuple(map(printable, row)) for row in rows])
+
+    def lines(self) -> list[str]:
+        """Return the table as aligned lines; long cells are truncated, except in the last column."""
+        cut = [self.columns, *((*(_cut(cell) for cell in row[:-1]), row[-1]) for row in self.rows)]
+        widths = [max(len(row[column]) for row in cut) for column in range(len(self.columns))]
+        lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in cut)
+        return [line.rstrip() for line in lines]
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= _WIDEST else f"{line[: _WIDEST - 3]}..."
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from kafka_steward.execution.in_flight_records import delete_in_flight, list_in_
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.visibility import readable_configs, with_hidden
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, Outcome
-from kafka_steward.journal.quarantine import quarantine_document
+from kafka_steward.journal.listing import quarantine_document
 from kafka_steward.journal.store import Journal
 from kafka_steward.settings import Settings
 

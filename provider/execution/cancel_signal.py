@@ -20,8 +20,8 @@ from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
 from kafka_steward.journal.kip_documents import CancelRequest
+from kafka_steward.journal.listing import delete_or_quarantine
 from kafka_steward.journal.locks import Fence
-from kafka_steward.journal.quarantine import delete_or_quarantine
 from kafka_steward.journal.records import PlanStatus
 from kafka_steward.journal.store import Journal
 from kafka_steward.journal.tree import Node

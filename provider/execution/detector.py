@@ -42,9 +42,9 @@ from kafka_steward.execution.upkeep import (
 )
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
-from kafka_steward.journal.codec import BROKER
 from kafka_steward.journal.kip_documents import FailedBroker
 from kafka_steward.journal.listing import FAILED_BROKERS, SWEEP_MS, WRITTEN, Collection, Found, sweep
+from kafka_steward.journal.paths import BROKER
 from kafka_steward.journal.store import Journal
 from kafka_steward.journal.tree import Node, put_new, remove, replace_text
 from kafka_steward.settings import Settings

@@ -15,9 +15,9 @@ from kafka_steward.assignment import Operation
 from kafka_steward.errors import DocumentError
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, Outcome, StoredAuditRecord
-from kafka_steward.journal.listing import RATES, THROTTLED_TOPICS
+from kafka_steward.journal.document import NewerDocument
+from kafka_steward.journal.listing import RATES, THROTTLED_TOPICS, quarantine_document
 from kafka_steward.journal.locks import LIFE_MS
-from kafka_steward.journal.quarantine import is_newer, quarantine_document
 from kafka_steward.journal.records import ASKED, ROLLS_BACK, Lock, Ownership, PlanRecord, PlanStatus, ThrottleLease
 from kafka_steward.journal.store import Journal
 from kafka_steward.journal.tree import Node
@@ -52,7 +52,8 @@ def _repaired(
     try:
         read(node)
     except DocumentError as error:
-        kept = None if is_newer(node.data) else quarantine_document(journal.tree, node, str(error), rebuilt())
+        newer = isinstance(error, NewerDocument)
+        kept = None if newer else quarantine_document(journal.tree, node, str(error), rebuilt())
         if kept is None:
             return None
         sentence = f"{error} What it held is kept at {kept}/text, and it was made anew from the rest."

@@ -42,9 +42,9 @@ def unwatched_reason(journal: Journal) -> str:
 
     A running watch that uses another journal, on another host, cannot be distinguished from one that does not run.
     """
-    if journal.looks is None:
+    if journal.poll_times is None:
         return ""
-    ages_ms = [row["age_ms"] for row in journal.looks.rows() if row["kind"] == _LOOK]
+    ages_ms = [row["age_ms"] for row in journal.poll_times.rows() if row["kind"] == _LOOK]
     if ages_ms and min(ages_ms) < _LATELY_MS:
         return ""
     since = f"in the last {min(ages_ms) // 60_000} minutes" if ages_ms else "ever"

@@ -137,10 +137,13 @@ def _journal_of_this_host(fields: ConnectionFields, places: Mapping[str, Any], h
     elif not all(_LOCAL.search(each.strip()) for each in executor.split(",")):
         why = f"with the executor {executor}, whose tasks run on other hosts, it would be"
     if why:
+        from kafka_steward.journal.sql.dialect import any_of  # noqa: PLC0415 - parsing a DAG imports no SQLAlchemy
+
+        shared = any_of(lambda database, _: f"{database}://", shared=True)
         raise SettingError(
             f"The connection {fields.conn_id} names no journal, and {why} in {file}, a file that one host has to "
-            "itself; set journal to a postgresql:// URL that all hosts share, in the connection's extra or in the "
-            "section [kafka_steward]."
+            f"itself; set journal to a {shared} URL that all hosts share, in the connection's extra or in the section "
+            "[kafka_steward]."
         )
     return f"sqlite:///{file}"
 

@@ -9,9 +9,8 @@ from sqlalchemy.exc import ArgumentError
 
 from kafka_steward.errors import SettingError
 from kafka_steward.hooks.access import ConnectionFields
-from kafka_steward.journal.sql.dialect import dialect_named
-from kafka_steward.journal.sql.engine import table_names
-from kafka_steward.journal.sql.urls import secrets_of, shown_url
+from kafka_steward.journal.sql.database import table_names
+from kafka_steward.journal.sql.dialect import any_of, dialect_named, secrets_of, shown_url
 
 #: Tables that occur together only in Airflow's metadata database.
 _AIRFLOWS = ("dag_run", "task_instance")
@@ -20,17 +19,18 @@ _AIRFLOWS = ("dag_run", "task_instance")
 def journal_url(setting: str, connection: Callable[[str], tuple[str, ConnectionFields, str | None]]) -> URL:
     """Return the database URL of `setting`: a URL itself, or the URL of the Airflow connection with that id.
 
-    `connection` returns a connection's type, fields and schema by id. The extra of a postgres connection is passed to
-    libpq (`sslmode`, `sslrootcert`, `options`). Raises SettingError, also for an extra that would be ignored.
+    `connection` returns a connection's type, fields and schema by id. Its extra is passed to the driver. Raises
+    SettingError, also for an extra that would be ignored.
     """
     if "://" in setting:
         return _parsed(setting)
     kind, given, schema = connection(setting)
     dialect = dialect_named(kind)
     if dialect is None:
+        types = any_of(lambda _, database: database.name)
         raise SettingError(
-            f"The journal is set to the connection {setting}, whose type is {kind or 'empty'}; it takes a postgres or "
-            "sqlite connection, or a SQL URL."
+            f"The journal is set to the connection {setting}, whose type is {kind or 'empty'}; it takes a {types} "
+            "connection, or a SQL URL."
         )
     fields = URL.create(kind, given.login, given.password, given.host, given.port, schema)
     return dialect.url_of(given.conn_id, fields, given.extra)
@@ -66,6 +66,5 @@ def _parsed(text: str) -> URL:
         return make_url(text)
     except (ArgumentError, ValueError):  # such as a port that is not a number
         # The text may contain a password, so the message does not repeat it.
-        raise SettingError(
-            "The journal's URL cannot be read; write it like postgresql+psycopg://user@host:5432/database."
-        ) from None
+        examples = any_of(lambda _, database: database.example)
+        raise SettingError(f"The journal's URL cannot be read; write it like {examples}.") from None

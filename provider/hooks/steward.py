@@ -27,8 +27,8 @@ from kafka_steward.errors import DocumentError, NodeExists, NodeMissing, Setting
 from kafka_steward.execution.znode_submission import ZnodeReassignmentClient
 from kafka_steward.hooks.access import ClusterConfig, ConnectionFields, cluster_config
 from kafka_steward.hooks.journals import journal_url, refuse_airflows_own, secrets_in
-from kafka_steward.journal.codec import is_text, parse_json
-from kafka_steward.journal.quarantine import quarantine_document
+from kafka_steward.journal.document import is_text, parse_json
+from kafka_steward.journal.listing import quarantine_document
 from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.journal.tree import Node
 from kafka_steward.settings import SETTINGS, Settings

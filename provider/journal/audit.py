@@ -193,7 +193,7 @@ class Audit:
 
         Returns the number of imported rows: all of them the first time, none once they have been imported.
         """
-        return self._table.adopt(pages)
+        return self._table.import_rows(pages)
 
     def rows(
         self,

@@ -62,7 +62,7 @@ def copy_journal(source: Journal, target: Journal) -> Copied:
         numbered = _copy_numbered(source.tree, target.tree)
         named = sum(_copy_node(target.tree, node) for root in _ROOTS for node in _documents(source.tree, root))
         fence.check()
-        identity = target.reunite()
+        identity = target.pair()
         if identity is not None:
             mark_copied(source.tree, identity)
     return Copied(plans, numbered + named, audit_rows)

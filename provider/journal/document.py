@@ -1,8 +1,8 @@
 """The base class of the journal's documents, and the reader of their fields.
 
 A document is a dataclass whose annotations are its format: each field is read as its type says. A document that was not
-changed is written as it was read. Unknown fields are kept. Each fault in a field has a message; `codec` defines the
-allowed values.
+changed is written as it was read. Unknown fields are kept. Each fault in a field has a message. No other
+module parses the text of a node as JSON.
 
 `Annotated` says what the type does not: a text is the key, if the name of the field is another one; a function reads
 the value from `Fields` by its key; a `Presence` says whether the key may be missing. A field that may be None may be
@@ -14,6 +14,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
+import math
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -35,14 +36,24 @@ from typing import (
 
 from kafka_steward.assignment import Assignment
 from kafka_steward.errors import DocumentError
-from kafka_steward.escaping import printable
-from kafka_steward.journal import codec
-from kafka_steward.journal.codec import MAX_BROKERS, MAX_ID, MAX_NUMBER, MAX_WORDS, parse_json, shown
-from kafka_steward.journal.tree import Node
+from kafka_steward.escaping import UNPRINTABLE, printable
+from kafka_steward.journal.paths import DIGEST, MAX_ID, TOPIC, is_id, is_topic
+from kafka_steward.journal.tree import MAX_BYTES, Node
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+
+#: The maximum nesting depth of lists and objects in a document; the KIPs' own documents are 4 deep.
+MAX_DEPTH = 20
+#: The limit of times and counts: every JSON reader represents integers up to this one exactly.
+MAX_NUMBER = 2**53 - 1
+#: The maximum number of replicas that may be requested for one partition.
+MAX_BROKERS = 1_000
+#: Characters that are kept of a user's text; the rest is cut.
+MAX_WORDS = 1_000
+#: Characters of a value that a message quotes.
+_SHOWN = 60
 
 #: The separators with which Kafka writes JSON to ZooKeeper, and which KIP-236 prints.
 COMPACT = (",", ":")
@@ -54,15 +65,87 @@ T = TypeVar("T")
 D = TypeVar("D", bound="Document")
 
 
+def is_text(value: object) -> bool:
+    """Return whether `value` is a string that can be stored and printed unchanged."""
+    return isinstance(value, str) and UNPRINTABLE.search(value) is None
+
+
+def cleaned(words: str, most: int = MAX_WORDS) -> str:
+    """Return a user's text as it is stored: one printable line of at most `most` characters."""
+    cut = words if len(words) <= most else f"{words[: most - 1]}…"
+    return UNPRINTABLE.sub(lambda found: " " if found[0] in "\t\n\r\u2028\u2029" else "\ufffd", cut)
+
+
+def shown(value: Any) -> str:
+    """Return a JSON value as it is quoted in a message: in ASCII, and truncated."""
+    if isinstance(value, str):
+        value = value[:_SHOWN]
+    text = json.dumps(value)
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
+
+
+def parse_json(path: str, text: str) -> Any:
+    """Return the JSON value of the document `text`, found at `path`.
+
+    Raises DocumentError if the text is not JSON (RFC 8259: neither NaN nor Infinity), larger than MAX_BYTES, or nested
+    deeper than MAX_DEPTH.
+    """
+    if len(text) > MAX_BYTES or len(text.encode(errors="replace")) > MAX_BYTES:
+        raise DocumentError(
+            f"{printable(path)} has more than the {MAX_BYTES} bytes of a document; cut it into several."
+        )
+    try:
+        value = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
+    except (ValueError, RecursionError) as error:
+        why = "nested too deeply" if isinstance(error, RecursionError) else _brief(error)
+        raise DocumentError(f"{printable(path)} does not hold JSON ({why}); mend or delete it.") from error
+    if _is_deeper(value, MAX_DEPTH):
+        raise DocumentError(f"{printable(path)} holds lists or objects more than {MAX_DEPTH} deep; mend or delete it.")
+    return value
+
+
+def _is_deeper(value: Any, most: int) -> bool:
+    level = [value]
+    for _ in range(most + 1):
+        level = [
+            inner
+            for each in level
+            if isinstance(each, dict | list)
+            for inner in (each.values() if isinstance(each, dict) else each)
+        ]
+        if not level:
+            return False
+    return True
+
+
+def _refuse_constant(word: str) -> NoReturn:
+    raise ValueError(f"{word} is not JSON")
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if not math.isfinite(number):
+        raise ValueError("a number is larger than any that is kept")
+    return number
+
+
+def _brief(error: Exception) -> str:
+    return printable(str(error))[:200]
+
+
+class NewerDocument(DocumentError):
+    """A document that a later release wrote: it is not corrupt, and must be left unchanged."""
+
+
 def read_object(path: str, text: str, *, newest: int = 1) -> Fields:
     """Return the fields of the document `text`, found at `path`.
 
-    Raises DocumentError unless it is a JSON object whose `version`, if it has one, is at most `newest`.
+    Raises DocumentError unless it is a JSON object, NewerDocument if it has a `version` that is higher than `newest`.
     """
     fields = Fields(path, parse_json(path, text))
     version = fields.peek("version")
     if isinstance(version, int) and version > newest:
-        raise DocumentError(
+        raise NewerDocument(
             f"{printable(path)} was written by a newer Kafka Steward (version {shown(version)}; this one reads up to "
             f"{newest}); upgrade this one."
         )
@@ -100,11 +183,10 @@ class Fields:
     def integer(self, key: str, low: int = 0, high: int = MAX_NUMBER) -> int:
         """Read a whole number from `low` to `high`."""
         value = self._take(key)
-        if isinstance(value, bool) or not isinstance(value, int) or value < low:
-            self.refuse(f"has {key!r} = {shown(value)} where a whole number of at least {low} belongs")
-        if value > high:
-            self.refuse(f"has {key!r} = {shown(value)} where a whole number of at most {high} belongs")
-        return value
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        self._require(whole and value >= low, key, value, f"a whole number of at least {low}")
+        self._require(value <= high, key, value, f"a whole number of at most {high}")
+        return int(value)
 
     def partition(self, key: str) -> int:
         """Read a partition number."""
@@ -113,54 +195,47 @@ class Fields:
     def topic(self, key: str) -> str:
         """Read a topic name that is valid by Kafka's rule."""
         value = self._string(key)
-        if not codec.is_topic(value):
-            self.refuse(f"has {key!r} = {shown(value)} where a {codec.TOPIC.what} belongs")
+        self._require(is_topic(value), key, value, f"a {TOPIC.what}")
         return value
 
     def digest(self, key: str) -> str:
         """Read a string that is valid as a plan's digest."""
         value = self._string(key)
-        if codec.DIGEST.parse(value) is None:
-            self.refuse(f"has {key!r} = {shown(value)} where a {codec.DIGEST.what} belongs")
+        self._require(DIGEST.parse(value) is not None, key, value, f"a {DIGEST.what}")
         return value
 
     def text(self, key: str) -> str:
         """Read a string that is kept unchanged; unprintable characters are an error."""
         value = self._string(key)
-        if not codec.is_text(value):
+        if not is_text(value):
             self.refuse(f"has {key!r} = {shown(value)}, which holds characters that cannot be printed")
         return value
 
     def words(self, key: str, most: int = MAX_WORDS) -> str:
         """Read a text of a user or of Kafka: cut to `most` characters, with unprintable characters replaced."""
-        return codec.cleaned(self._string(key), most)
+        return cleaned(self._string(key), most)
 
     def flag(self, key: str) -> bool:
         """Read a boolean."""
-        value = self._take(key)
-        if not isinstance(value, bool):
-            self.refuse(f"has {key!r} = {shown(value)} where true or false belongs")
-        return value
+        return self._typed(key, bool, "true or false")
 
     def brokers(self, key: str) -> Assignment:
         """Read a list of distinct broker ids, in order."""
         value = self._list(key)
-        if not all(codec.is_id(each) for each in value):
-            self.refuse(f"has {key!r} = {shown(value)} where a list of broker ids belongs")
+        self._require(all(is_id(each) for each in value), key, value, "a list of broker ids")
         return self._different(key, value)
 
     def replicas(self, key: str) -> Assignment:
         """Read a list of distinct broker ids, and of KIP-409's placeholders -1, -2, … for pending replicas."""
         value = self._list(key)
-        if not all(type(each) is int and -MAX_BROKERS <= each <= MAX_ID for each in value):
-            self.refuse(f"has {key!r} = {shown(value)} where a list of broker ids and placeholders belongs")
+        valid = all(type(each) is int and -MAX_BROKERS <= each <= MAX_ID for each in value)
+        self._require(valid, key, value, "a list of broker ids and placeholders")
         return self._different(key, value)
 
     def texts(self, key: str) -> tuple[str, ...]:
         """Read a list of strings."""
         value = self._list(key)
-        if not all(codec.is_text(each) for each in value):
-            self.refuse(f"has {key!r} = {shown(value)} where a list of strings belongs")
+        self._require(all(is_text(each) for each in value), key, value, "a list of strings")
         return tuple(value)
 
     def objects(self, key: str) -> list[Fields]:
@@ -171,11 +246,19 @@ class Fields:
         """Read a nested object."""
         return Fields(f"{self._path}, {key}", self._take(key))
 
-    def _string(self, key: str) -> str:
+    def _require(self, valid: bool, key: str, value: Any, what: str) -> None:
+        """Raise DocumentError unless `valid`; `what` belongs in the field."""
+        if not valid:
+            self.refuse(f"has {key!r} = {shown(value)} where {what} belongs")
+
+    def _typed(self, key: str, kind: type[T], what: str) -> T:
         value = self._take(key)
-        if not isinstance(value, str):
-            self.refuse(f"has {key!r} = {shown(value)} where a string belongs")
+        if not isinstance(value, kind):
+            self.refuse(f"has {key!r} = {shown(value)} where {what} belongs")
         return value
+
+    def _string(self, key: str) -> str:
+        return self._typed(key, str, "a string")
 
     def _different(self, key: str, value: list[int]) -> Assignment:
         if len(value) > MAX_BROKERS:
@@ -185,10 +268,7 @@ class Fields:
         return tuple(value)
 
     def _list(self, key: str) -> list[Any]:
-        value = self._take(key)
-        if not isinstance(value, list):
-            self.refuse(f"has {key!r} = {shown(value)} where a list belongs")
-        return value
+        return self._typed(key, list, "a list")
 
     def _take(self, key: str) -> Any:
         if key not in self._values:
@@ -247,8 +327,7 @@ class Document:
     @classmethod
     def from_json(cls, text: str, path: str = "the document") -> Self:
         """Read the document found at `path`. Raises DocumentError, naming the path and the fault."""
-        fields = read_object(path, text, newest=cls.VERSION)
-        return cls.read(fields, source=text)
+        return cls.read(read_object(path, text, newest=cls.VERSION), source=text)
 
     @classmethod
     def from_node(cls, node: Node) -> Self:
@@ -278,11 +357,11 @@ class Document:
 
     @classmethod
     @cache
-    def _format(cls) -> tuple[_Stored, ...]:
+    def _format(cls) -> tuple[_FieldFormat, ...]:
         """Return the stored fields, as the annotations define them."""
         hints = get_type_hints(cls, include_extras=True)
         base = {each.name for each in dataclasses.fields(Document)}
-        own = [_Stored.of(each, hints[each.name]) for each in dataclasses.fields(cls) if each.name not in base]
+        own = [_FieldFormat.of(each, hints[each.name]) for each in dataclasses.fields(cls) if each.name not in base]
         return tuple(each for each in own if each.presence is not Presence.NEVER)
 
     def as_object(self) -> dict[str, Any]:
@@ -291,7 +370,7 @@ class Document:
 
 
 @dataclass(frozen=True, slots=True)
-class _Stored:
+class _FieldFormat:
     """The way one field of a document is read and written."""
 
     name: str
@@ -301,7 +380,7 @@ class _Stored:
     default: Any
 
     @classmethod
-    def of(cls, declared: dataclasses.Field[Any], hint: Any) -> _Stored:
+    def of(cls, declared: dataclasses.Field[Any], hint: Any) -> _FieldFormat:
         """Return the format of a field with this type."""
         key, presence, default = declared.name, Presence.REQUIRED, declared.default
         read: Callable[[Fields, str], Any] | None = None

@@ -58,7 +58,7 @@ class Identity:
 
 
 @dataclass(frozen=True)
-class _Name(Document):
+class _IdentityNode(Document):
     """`/steward/journal`: the id of the journal that this tree belongs to, and the location of its rows.
 
     `copied_to` is the location of the copy that replaces the journal; None for a journal that is in use.
@@ -79,27 +79,27 @@ class Openings:
 
     def note(self, host: str) -> None:
         """Record that `host` opened the journal now, unless an opening was recorded within the last 60 s."""
-        opened, mine = tables.opened, self._mine(host)
+        opened, mine = tables.opened, self._of_cluster(host)
         with self.database.read_connection() as connection:
             recent = sa.select(opened.c.host).where(mine & (opened.c.last_ms > now_ms() - _NOTED_EVERY_MS))
             if connection.execute(recent).first() is not None:
                 return
         row = {"cluster_id": self.database.cluster_id, "host": host, "first_ms": now_ms(), "last_ms": now_ms()}
         with self.database.write_transaction() as connection:
-            connection.execute(self.database.dialect.insert_once(opened).values(row))
+            connection.execute(self.database.dialect.insert_or_ignore(opened).values(row))
             connection.execute(sa.update(opened).where(mine).values(last_ms=now_ms()))
 
     def rows(self) -> list[dict[str, Any]]:
         """Return `{"host", "first_ms", "last_ms"}` of each host, the most recent first, by the database's clock."""
         opened = tables.opened
         query = sa.select(opened.c.host, opened.c.first_ms, opened.c.last_ms)
-        query = query.where(self.database.mine(opened))
+        query = query.where(self.database.of_cluster(opened))
         with self.database.read_connection() as connection:
             found = connection.execute(query.order_by(opened.c.last_ms.desc(), opened.c.host)).mappings()
             return [dict(row) for row in found]
 
-    def _mine(self, host: str) -> sa.ColumnElement[bool]:
-        return self.database.mine(tables.opened) & (tables.opened.c.host == host)
+    def _of_cluster(self, host: str) -> sa.ColumnElement[bool]:
+        return self.database.of_cluster(tables.opened) & (tables.opened.c.host == host)
 
 
 def identify(database: Database, tree: Tree, place: str | None = None) -> Identity:
@@ -109,7 +109,7 @@ def identify(database: Database, tree: Tree, place: str | None = None) -> Identi
     two halves belong to different journals, one half is missing, or the journal was copied and the copy replaces it.
     """
     rows = database.place
-    named = _Named(database, place or rows)
+    named = _IdentityRow(database, place or rows)
     known, bound, their_tree = named.read_or_begin()
     node = tree.get(paths.JOURNAL)
     if node is None and bound:
@@ -118,7 +118,7 @@ def identify(database: Database, tree: Tree, place: str | None = None) -> Identi
             f"{place or rows}; {_ONE_FOR_ALL}, mend the setting zookeeper, {_OR_PAIR}."
         )
     if node is None:
-        node = put_new(tree, paths.JOURNAL, _Name(known, rows).to_json()) or tree.get(paths.JOURNAL)
+        node = put_new(tree, paths.JOURNAL, _IdentityNode(known, rows).to_json()) or tree.get(paths.JOURNAL)
     theirs = _name(node.data) if node is not None else None
     if theirs is not None and theirs.copied_to is not None:
         raise WrongJournal(
@@ -137,25 +137,25 @@ def identify(database: Database, tree: Tree, place: str | None = None) -> Identi
     return Identity(known, rows, place or rows)
 
 
-def reunite(database: Database, tree: Tree, place: str | None = None) -> Identity:
+def pair(database: Database, tree: Tree, place: str | None = None) -> Identity:
     """Write a new id into both halves and return it: they are one journal, and any other user of a half is refused."""
     identity = Identity(uuid.uuid4().hex, database.place, place or database.place)
-    text = _Name(identity.id, identity.rows).to_json()
+    text = _IdentityNode(identity.id, identity.rows).to_json()
     # The rows first, and not bound: after a crash in between, the journal cannot be opened.
-    _Named(database, identity.tree).rename(identity.id)
+    _IdentityRow(database, identity.tree).rename(identity.id)
     node = tree.get(paths.JOURNAL)
     if node is None:
         tree.create(paths.JOURNAL, text)
     else:
         tree.set(paths.JOURNAL, text, version=node.version)
-    _Named(database, identity.tree).bind(identity.id)
+    _IdentityRow(database, identity.tree).bind(identity.id)
     return identity
 
 
 def mark_copied(tree: Tree, copy: Identity) -> None:
     """Record in the tree of a journal that `copy` replaces it: from then on the journal is not opened any more.
 
-    Does nothing if the copy has the same tree. `reunite` removes the mark.
+    Does nothing if the copy has the same tree. `pair` removes the mark.
     """
     node = tree.get(paths.JOURNAL)
     name = None if node is None else _name(node.data)
@@ -164,7 +164,7 @@ def mark_copied(tree: Tree, copy: Identity) -> None:
 
 
 @dataclass(frozen=True)
-class _Named:
+class _IdentityRow:
     """The row that holds the id. It is bound once the tree holds the same id."""
 
     database: Database
@@ -175,35 +175,37 @@ class _Named:
         if found is None:
             with self.database.write_transaction() as connection:
                 row = {"cluster_id": self.database.cluster_id, "id": uuid.uuid4().hex, "tree": self.tree}
-                connection.execute(self.database.dialect.insert_once(tables.journal).values(row | {"bound": False}))
+                connection.execute(
+                    self.database.dialect.insert_or_ignore(tables.journal).values(row | {"bound": False})
+                )
             found = self._read()
         if found is None:
             raise WrongJournal(f"The row that names the journal at {self.database.place} went away; open it again.")
         return found
 
     def bind(self, identity: str) -> None:
-        change = sa.update(tables.journal).where(self._mine() & (tables.journal.c.id == identity))
+        change = sa.update(tables.journal).where(self._of_cluster() & (tables.journal.c.id == identity))
         with self.database.write_transaction() as connection:
             connection.execute(change.values(bound=True, tree=self.tree))
 
     def rename(self, identity: str) -> None:
         row = {"cluster_id": self.database.cluster_id, "id": identity, "tree": self.tree, "bound": False}
         with self.database.write_transaction() as connection:
-            connection.execute(sa.delete(tables.journal).where(self._mine()))
+            connection.execute(sa.delete(tables.journal).where(self._of_cluster()))
             connection.execute(sa.insert(tables.journal).values(row))
 
     def _read(self) -> tuple[str, bool, str] | None:
-        query = sa.select(tables.journal.c.id, tables.journal.c.bound, tables.journal.c.tree).where(self._mine())
+        query = sa.select(tables.journal.c.id, tables.journal.c.bound, tables.journal.c.tree).where(self._of_cluster())
         with self.database.read_connection() as connection:
             found = connection.execute(query).first()
         return None if found is None else (str(found[0]), bool(found[1]), str(found[2]))
 
-    def _mine(self) -> sa.ColumnElement[bool]:
-        return self.database.mine(tables.journal)
+    def _of_cluster(self) -> sa.ColumnElement[bool]:
+        return self.database.of_cluster(tables.journal)
 
 
-def _name(text: str) -> _Name | None:
+def _name(text: str) -> _IdentityNode | None:
     try:
-        return _Name.from_json(text)
+        return _IdentityNode.from_json(text)
     except DocumentError:
         return None

@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 from kafka_steward.assignment import Assignment, TopicPartition
-from kafka_steward.journal import codec, paths
-from kafka_steward.journal.codec import shown
+from kafka_steward.journal import paths
 from kafka_steward.journal.document import (
     SPACED,
     Digest,
@@ -25,6 +24,7 @@ from kafka_steward.journal.document import (
     Words,
     read_all,
     read_object,
+    shown,
 )
 
 if TYPE_CHECKING:
@@ -126,11 +126,11 @@ def _read_partitions(fields: Fields, key: str) -> tuple[ChunkPartition, ...]:
 def _read_assignments(topics: Fields) -> tuple[ChunkPartition, ...]:
     found = []
     for topic in sorted(topics.rest()):
-        if not codec.is_topic(topic):
-            topics.refuse(f"names {codec.shown(topic)} where a {codec.TOPIC.what} belongs")
+        if not paths.is_topic(topic):
+            topics.refuse(f"names {shown(topic)} where a {paths.TOPIC.what} belongs")
         by_number = topics.object(topic)
         for number in sorted(by_number.rest(), key=lambda text: (len(text), text)):
-            partition = codec.PARTITION.parse(number)
+            partition = paths.PARTITION.parse(number)
             if partition is None:
                 by_number.refuse(f"names the partition {number[:20]!r}, which is no number of a partition")
             found.append(ChunkPartition(topic, partition, by_number.brokers(number)))

@@ -1,25 +1,30 @@
-"""Listing the documents of one kind: names and values are parsed one by one, and unreadable nodes are kept separate.
+"""Listing of the documents of one kind, one by one, and the quarantine of the unreadable ones.
 
-Readers use `found`: one corrupt node never prevents the others from being read. The watch moves the `unreadable` nodes
-to quarantine (`sweep`), so that each is reported once and not at each poll.
+Readers use `found`: one corrupt node never prevents the others from being read.
+
+A corrupt document would stop every process that needs it. The watch moves the `unreadable` nodes to quarantine
+(`sweep`), so that each is reported once and not at each poll. Its text is kept under `/steward/quarantine` with the
+reason, so that users can inspect it and find out which client wrote it. Then a readable document replaces it, if there
+is one. A document of a newer release is not corrupt: it is left unchanged, and the message says that an upgrade is
+needed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 
 from kafka_steward.errors import DocumentError, JournalError, JournalUnreachable
 from kafka_steward.escaping import printable
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
-from kafka_steward.journal.codec import BROKER, DIGEST, PARTITION, REQUEST, TOPIC, Name
-from kafka_steward.journal.document import warn_once
+from kafka_steward.journal.document import Document, Fields, NewerDocument, warn_once
 from kafka_steward.journal.kip_documents import AnnouncedRestartDocument, FailedBroker, InFlight
-from kafka_steward.journal.quarantine import is_newer, quarantine_document
+from kafka_steward.journal.paths import BROKER, DIGEST, PARTITION, REQUEST, TOPIC, Name
 from kafka_steward.journal.records import DeferredPartitions, PendingReplicas, ThrottleLease
-from kafka_steward.journal.tree import Node, Tree
+from kafka_steward.journal.tree import MAX_BYTES, Node, Tree, remove, replace_text
 
 if TYPE_CHECKING:
     from kafka_steward.journal.store import Journal
@@ -64,11 +69,15 @@ class Found(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """A node whose name or value cannot be parsed; `reason` is the message. `node` is None if the name is invalid."""
+    """A node whose name or value cannot be parsed; `reason` is the message. `node` is None if the name is invalid.
+
+    `newer` is True if a later release wrote the document.
+    """
 
     path: str
     reason: str
     node: Node | None = None
+    newer: bool = False
 
 
 @dataclass
@@ -141,7 +150,7 @@ class Collection(Generic[T]):
         try:
             listing.found.append(Found(key, node, self.read(node)))
         except DocumentError as error:
-            listing.unreadable.append(Unreadable(path, str(error), node))
+            listing.unreadable.append(Unreadable(path, str(error), node, isinstance(error, NewerDocument)))
             if self.rebuilt is not None:
                 listing.found.append(Found(key, node, self.read(replace(node, data=self.rebuilt(node)))))
 
@@ -218,8 +227,7 @@ def _swept(journal: Journal, unreadable: Unreadable, rebuilt: Callable[[Node], s
 
 def _unreadable(tree: Tree, collection: Collection[Any]) -> list[Unreadable]:
     if collection.parent not in _NAMES_ONLY:
-        found = collection.listed(tree).unreadable
-        return [each for each in found if each.node is None or not is_newer(each.node.data)]
+        return [each for each in collection.listed(tree).unreadable if not each.newer]
     unreadable: list[Unreadable] = []
     named = collection.named(tree, unreadable)
     if collection is REQUESTS:
@@ -257,3 +265,59 @@ def _nodes(tree: Tree, unreadable: Unreadable) -> Iterator[Node]:
         yield unreadable.node
     else:
         yield from tree.subtree(unreadable.path, _SWEPT_BELOW)
+
+
+#: The nodes per document: `doc_<n>`, a QuarantinedDocument, and below it the original text, up to a million characters,
+#: in as many of `text`, `text_2`, `text_3`, `text_4` as it needs. A longer text, possible in a database, is truncated.
+QUARANTINE = "/steward/quarantine"
+#: Characters per node: a character has at most 4 bytes.
+_PIECE = MAX_BYTES // 4
+#: Characters that are kept of the path, and of the reason.
+_PATH, _REASON = 2_000, 4_000
+
+
+@dataclass(frozen=True)
+class QuarantinedDocument(Document):
+    """`/steward/quarantine/doc_<n>`: the original path of a document, the time, and the reason why it is unreadable."""
+
+    path: Annotated[str, partial(Fields.words, most=_PATH)]
+    reason: Annotated[str, partial(Fields.words, most=_REASON)]
+    at_ms: int
+
+
+def quarantine_document(tree: Tree, node: Node, reason: str, replacement: str | None) -> str | None:
+    """Copy the text of `node` to the quarantine, then replace the node by `replacement`, or delete it if that is None.
+
+    The name of `node` may be invalid, because the copy is named by a number. Returns the path of the copy. Returns None
+    if the node was changed in between, so that it has to be read again, or if it cannot be deleted; the copy is then
+    deleted. If the process is killed in between, the text is later copied a second time.
+    """
+    document = QuarantinedDocument(printable(node.path[:_PATH]), reason, tree.now_ms())
+    kept = tree.create_sequential(f"{QUARANTINE}/doc_", document.to_json()).path
+    whole = node.data.replace("\x00", "\ufffd")  # NUL is invalid in a document, and only SQLite stores it
+    text = whole if len(whole) <= MAX_BYTES else f"{whole[: MAX_BYTES - 1]}…"
+    pieces = [
+        tree.create(f"{kept}/text" + (f"_{number}" if number > 1 else ""), text[at : at + _PIECE])
+        for number, at in enumerate(range(0, max(len(text), 1), _PIECE), 1)
+    ]
+    if _replaced(tree, node, replacement):
+        return kept
+    for each in (*pieces, *filter(None, [tree.get(kept)])):
+        tree.discard(each)
+    return None
+
+
+def _replaced(tree: Tree, node: Node, replacement: str | None) -> bool:
+    if replacement is None:
+        return tree.discard(node)
+    return replace_text(tree, node, replacement) is not None
+
+
+def delete_or_quarantine(tree: Tree, node: Node, read: Callable[[Node], object]) -> None:
+    """Delete a node whose request was processed; if `read` fails to parse its text, move it to quarantine."""
+    try:
+        read(node)
+    except DocumentError as error:
+        quarantine_document(tree, node, str(error), None)
+    else:
+        remove(tree, node)

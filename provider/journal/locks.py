@@ -20,6 +20,7 @@ import os
 import platform
 import re
 import uuid
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
@@ -119,47 +120,47 @@ class PlanSlot:
 
     def take(self, digest: str) -> None:
         """Acquire the free slot for a plan; its holder may acquire it again. Raises SlotTaken, naming the holder."""
-        for _ in range(_TRIES):
-            node, now = self._read()
-            if now.plan == digest:
-                return
-            if now.plan is not None:
-                raise _taken(now.plan, digest)
-            if self._write(node, replace(now, plan=digest)):
-                return
-        raise _restless()
+
+        def taken(now: Ownership) -> Ownership:
+            if now.plan not in {None, digest}:
+                raise _taken(str(now.plan), digest)
+            return replace(now, plan=digest)
+
+        self._change(taken)
 
     def preempt_with(self, digest: str) -> str | None:
         """Preempt the holder for a plan of higher priority, such as a heal; the previous holder waits.
 
-        Returns the digest of the preempted plan, None if there is none. A waiting plan gets the slot back by `free`.
+        Returns the digest of the preempted plan, None if there is none. A waiting plan gets the slot back by `release`.
         """
-        for _ in range(_TRIES):
-            node, now = self._read()
-            waiting = _without((*now.paused, now.plan), digest)
-            if now.plan == digest or self._write(node, replace(now, plan=digest, paused=waiting)):
-                return waiting[-1] if waiting else None
-        raise _restless()
+        preempted = self._change(
+            lambda now: replace(now, plan=digest, paused=_without((*now.paused, now.plan), digest))
+        ).paused
+        return preempted[-1] if preempted else None
 
     def release(self, digest: str) -> str | None:
         """Release a plan's claim, whether it holds the slot or waits; a released slot goes to the last waiting plan.
 
         Returns the holder from now on, None if the slot is free. Does nothing if the plan has no claim.
         """
+
+        def freed(now: Ownership) -> Ownership:
+            claims = _without((*now.paused, now.plan), digest)
+            return replace(now, plan=claims[-1] if claims else None, paused=claims[:-1])
+
+        return self._change(freed).plan
+
+    def _change(self, change: Callable[[Ownership], Ownership]) -> Ownership:
         for _ in range(_TRIES):
             node, now = self._read()
-            claims = _without((*now.paused, now.plan), digest)
-            freed = replace(now, plan=claims[-1] if claims else None, paused=claims[:-1])
-            if freed == now or self._write(node, freed):
-                return freed.plan
-        raise _restless()
+            changed = change(now)
+            if changed == now or put(self._tree, paths.SLOT, node, changed.to_json()) is not None:
+                return changed
+        raise JournalError(f"{paths.SLOT} was changed by others {_TRIES} times in a row; try again.")
 
     def _read(self) -> tuple[Node | None, Ownership]:
         node = self._tree.get(paths.SLOT)
         return node, Ownership() if node is None else Ownership.from_node(node)
-
-    def _write(self, node: Node | None, ownership: Ownership) -> bool:
-        return put(self._tree, paths.SLOT, node, ownership.to_json()) is not None
 
 
 def _without(claims: tuple[str | None, ...], digest: str) -> tuple[str, ...]:
@@ -172,10 +173,6 @@ def _taken(owner: str, digest: str) -> SlotTaken:
         f"Plan {digest[:12]} cannot start: the cluster belongs to plan {owner[:12]} until that one ends; "
         "wait for it, cancel it, or abandon it.",
     )
-
-
-def _restless() -> JournalError:
-    return JournalError(f"{paths.SLOT} was changed by others {_TRIES} times in a row; try again.")
 
 
 class FencingStore(Protocol):

@@ -1,16 +1,22 @@
-"""Every path of the journal's tree, in one place. The KIPs' paths are under `/admin`, ours under `/steward`.
+"""Every path of the journal's tree, and the names in paths. The KIPs' paths are under `/admin`, ours under `/steward`.
 
 Each component of a path is validated here, so that no topic name, digest or number from outside can address a node
 other than its own. Topic names need no escaping: the characters that Kafka allows are allowed in a path.
+
+No other module parses the name of a node: a name becomes part of a path, a statement or a request to Kafka only after
+its `Name` has parsed it.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import RequestError
-from kafka_steward.journal import codec
+from kafka_steward.escaping import UNPRINTABLE
 
 #: KIP-46: one child per failed broker.
 FAILED_BROKERS = "/admin/failed_brokers"
@@ -58,8 +64,67 @@ FILL_EVENT = "/steward/fill_announced"
 #: Brokers that joined and are empty.
 EMPTY_BROKERS = "/steward/joined_brokers"
 
+#: The longest path that every backend accepts, in characters.
+MAX_PATH = 1024
+#: Broker ids and partition numbers are int32 in Kafka.
+MAX_ID = 2**31 - 1
+
+T = TypeVar("T")
+
 _PATH = re.compile(r"(/[^/\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]+)+")
-_LONGEST = 1024
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,9}")
+_NUMBERED = re.compile(r"request_([0-9]{1,19})")
+#: The path of a request, parent included, must not exceed MAX_PATH.
+_LONGEST_REQUEST = 900
+#: Characters that ZooKeeper accepts in no path.
+_UNNAMEABLE = re.compile("[\ud800-\uf8ff\ufff0-\uffff]")
+
+
+@dataclass(frozen=True)
+class Name(Generic[T]):
+    """A kind of node name: `what` is a description of it for messages; `parse` returns None for any other name."""
+
+    what: str
+    parse: Callable[[str], T | None]
+
+
+def _id_of(name: str) -> int | None:
+    # Each number has exactly one name: `0003` would be a different node from `3`, which is created and deleted.
+    number = int(name) if _NUMBER.fullmatch(name) else None
+    return number if number is not None and number <= MAX_ID else None
+
+
+def _topic_of(name: str) -> str | None:
+    return name if is_topic(name) else None
+
+
+def _request_of(name: str) -> str | None:
+    fits = 0 < len(name) <= _LONGEST_REQUEST and name not in {".", ".."} and "/" not in name
+    return name if fits and UNPRINTABLE.search(name) is None and _UNNAMEABLE.search(name) is None else None
+
+
+def request_number(name: str) -> int | None:
+    """Return the number in `request_<n>`, which orders the requests; None if the name has no number."""
+    found = _NUMBERED.fullmatch(name)
+    return None if found is None else int(found[1])
+
+
+BROKER: Name[int] = Name("broker id, a whole number from 0 to 2147483647 without leading zeros", _id_of)
+PARTITION: Name[int] = Name("partition, a whole number from 0 to 2147483647 without leading zeros", _id_of)
+TOPIC: Name[str] = Name("topic: at most 249 letters, digits, dots, underscores and hyphens", _topic_of)
+REQUEST: Name[str] = Name("request: at most 900 printable characters", _request_of)
+DIGEST: Name[str] = Name("plan: at most 249 letters, digits, dots, underscores and hyphens", _topic_of)
+
+
+def is_topic(value: object) -> bool:
+    """Return whether `value` is a valid topic name by Kafka's own rule (org.apache.kafka.common.internals.Topic)."""
+    return isinstance(value, str) and _TOPIC.fullmatch(value) is not None and value not in {".", ".."}
+
+
+def is_id(value: object) -> bool:
+    """Return whether `value` is a valid broker id or partition number."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_ID
 
 
 def failed_broker(broker: int) -> str:
@@ -74,7 +139,7 @@ def rolling_bounce(broker: int) -> str:
 
 def broker_of(name: str) -> int | None:
     """Return the broker that a child of FAILED_BROKERS or ROLLING_BOUNCE names; None if it names none."""
-    return codec.BROKER.parse(name)
+    return BROKER.parse(name)
 
 
 def reassignments_of(topic: str) -> str:
@@ -130,7 +195,7 @@ def lease(kind: str, name: str, config: str) -> str:
 def lease_names(path: str) -> tuple[str, str, str] | None:
     """Return kind, broker or topic, and setting of the throttle lease at `path`; None if no lease has such a path."""
     names = path.removeprefix(f"{LEASES}/").split("/")
-    if len(names) != 3 or not all(map(codec.is_topic, names)) or (names[0] == "broker" and broker_of(names[1]) is None):
+    if len(names) != 3 or not all(map(is_topic, names)) or (names[0] == "broker" and broker_of(names[1]) is None):
         return None
     return names[0], names[1], names[2]
 
@@ -144,16 +209,16 @@ def checked_path(path: str) -> str:
 
 def is_path(path: str) -> bool:
     """Return whether `path` is a valid path of a node in every backend."""
-    return len(path) <= _LONGEST and _PATH.fullmatch(path) is not None and not {".", ".."} & set(path.split("/"))
+    return len(path) <= MAX_PATH and _PATH.fullmatch(path) is not None and not {".", ".."} & set(path.split("/"))
 
 
 def is_digest(name: str) -> bool:
     """Return whether `name` is a valid name of a plan."""
-    return codec.DIGEST.parse(name) is not None
+    return DIGEST.parse(name) is not None
 
 
 def _segment(what: str, name: str) -> str:
-    if not codec.is_topic(name):
+    if not is_topic(name):
         raise RequestError(
             f"{name[:80]!r} is no {what}: use at most 249 letters, digits, dots, underscores and hyphens."
         )
@@ -161,6 +226,6 @@ def _segment(what: str, name: str) -> str:
 
 
 def _number(what: str, number: int) -> int:
-    if not codec.is_id(number):
+    if not is_id(number):
         raise RequestError(f"{number!r} is no {what}: it is a number from 0 to 2147483647.")
     return number

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.errors import PlanError, VersionConflict
-from kafka_steward.journal import codec, paths
+from kafka_steward.journal import paths
 from kafka_steward.journal.document import Digest, Document, Presence, Words, parse_valid
 from kafka_steward.journal.kip_documents import Chunk, ChunkPartition
 from kafka_steward.journal.locks import Fence
@@ -85,7 +85,7 @@ class Chunks:
         """Delete the nodes with these names that still exist."""
         if not names:
             return
-        there = filter(codec.is_topic, self._tree.children(paths.REASSIGN_CHUNKS))
+        there = filter(paths.is_topic, self._tree.children(paths.REASSIGN_CHUNKS))
         for name in sorted(set(names) & set(there)):
             node = self._tree.get(paths.chunk(name))
             if node is not None:
@@ -162,7 +162,7 @@ class Plans:
         moves = [row.move for row in rows]
         self._check(record, moves)
         with self._together():
-            self._table.adopt(record.digest, rows)
+            self._table.import_rows(record.digest, rows)
             if self.get(record.digest) is not None:
                 return False
             if record.revision == ENDED:
@@ -293,7 +293,7 @@ class Plans:
                 kept: dict[str, Any] = {"attempt": attempt, "isr_seen": isr_seen, "unacknowledged": unacknowledged}
                 kept |= {"phase": phase, "stage": stage, "cause": cause}
                 if self._table.mark(digest, partitions, state, detail, **kept) != len(set(partitions)):
-                    raise self._stranger(digest, partitions)
+                    raise self._unknown_partition(digest, partitions)
             if state.settled:
                 self._delete_settled(digest)
 
@@ -321,15 +321,15 @@ class Plans:
         gone = []
         for node, record in self._all():
             if record.status.finished and node.modified_ms < before_ms:
-                self._table.forget(record.digest)
+                self._table.delete(record.digest)
                 remove(self._tree, node)
                 gone.append(record.digest)
         for digest in self._ended.digests(ended_before_ms=before_ms):
             # A process crashed while it moved the plan back to the tree: the plan's rows are still needed.
             if self._tree.get(paths.plan(digest)) is None:
-                self._table.forget(digest)
+                self._table.delete(digest)
                 gone.append(digest)
-            self._ended.forget(digest)
+            self._ended.delete(digest)
         self._chunks.sweep(self._is_done)
         return gone
 
@@ -358,7 +358,7 @@ class Plans:
         node = put_new(self._tree, path, changed.to_json())
         if node is None:
             raise VersionConflict(f"Plan {record.digest[:12]} was changed by someone else; read it again.")
-        self._ended.forget(record.digest)
+        self._ended.delete(record.digest)
         return node
 
     def _published_meanwhile(self, digest: str, names: tuple[str, ...]) -> PlanRecord:
@@ -368,7 +368,7 @@ class Plans:
         self._chunks.delete(tuple(set(names) - set(known.chunks)))
         return known
 
-    def _stranger(self, digest: str, partitions: Collection[TopicPartition]) -> PlanError:
+    def _unknown_partition(self, digest: str, partitions: Collection[TopicPartition]) -> PlanError:
         strangers = sorted(set(partitions) - {row.topic_partition for row in self._table.rows(digest)})
         return PlanError(f"Plan {digest[:12]} does not move {strangers[0]}; nothing was marked.")
 

@@ -18,8 +18,7 @@ from kafka_steward.assignment import Assignment
 from kafka_steward.errors import DocumentError
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Actor
-from kafka_steward.journal.codec import MAX_ID, shown
-from kafka_steward.journal.document import Digest, Document, Fields, Presence, Words
+from kafka_steward.journal.document import Digest, Document, Fields, Presence, Words, shown
 from kafka_steward.journal.kip_documents import CancelRequest
 from kafka_steward.journal.tree import Node
 
@@ -289,7 +288,7 @@ class DeferredPartitions(Document):
     `count` is the total number of partitions that the topic will then have.
     """
 
-    count: Annotated[int, partial(Fields.integer, low=1, high=MAX_ID)]
+    count: Annotated[int, partial(Fields.integer, low=1, high=paths.MAX_ID)]
     topic_id: str | None = None
     asked_by: Annotated[Words, Presence.OMITTED] = ""
 

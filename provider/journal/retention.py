@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from kafka_steward.errors import JournalError, RequestError
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, StoredAuditRecord
-from kafka_steward.journal.quarantine import QUARANTINE
+from kafka_steward.journal.listing import QUARANTINE
 from kafka_steward.journal.store import Journal
 from kafka_steward.journal.tree import Node, Tree
 
@@ -57,28 +57,19 @@ def archive_audit(
 def _write(
     file: Path, rows: Iterator[StoredAuditRecord], as_values: Callable[[StoredAuditRecord], Mapping[str, Any]]
 ) -> list[int]:
+    """Write the rows, compressed if the name of the file ends so, and return their ids; they are on disk then."""
+    ids = []
     with file.open("xb") as raw:
         try:
-            return _write_rows(raw, rows, as_values, compressed=file.suffix == ".gz")
+            with gzip.GzipFile(fileobj=raw, mode="wb") if file.suffix == ".gz" else nullcontext(raw) as out:
+                for row in rows:
+                    out.write(json.dumps({"id": row.id, **as_values(row)}).encode() + b"\n")
+                    ids.append(row.id)
+            raw.flush()
+            os.fsync(raw.fileno())
         except BaseException:
             file.unlink()  # a partial file is useless, and would make the next attempt fail
             raise
-
-
-def _write_rows(
-    raw: BinaryIO,
-    rows: Iterator[StoredAuditRecord],
-    as_values: Callable[[StoredAuditRecord], Mapping[str, Any]],
-    *,
-    compressed: bool,
-) -> list[int]:
-    ids = []
-    with gzip.GzipFile(fileobj=raw, mode="wb") if compressed else nullcontext(raw) as out:
-        for row in rows:
-            out.write(json.dumps({"id": row.id, **as_values(row)}).encode() + b"\n")
-            ids.append(row.id)
-    raw.flush()
-    os.fsync(raw.fileno())
     return ids
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from kafka_steward.journal.identity import Identity, Openings
     from kafka_steward.journal.sql.database import Database
-    from kafka_steward.journal.sql.history import HealthRows, Looks
+    from kafka_steward.journal.sql.history import HealthRows, PollTimes
     from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
 
 
@@ -39,9 +39,9 @@ class Journal:
         guard: FencingStore | None = None,
         health: HealthRows | None = None,
         openings: Openings | None = None,
-        looks: Looks | None = None,
+        poll_times: PollTimes | None = None,
         identity: Identity | None = None,
-        reunite: Callable[[], Identity] | None = None,
+        pair: Callable[[], Identity] | None = None,
     ) -> None:
         self.cluster_id = cluster_id
         self.tree = tree
@@ -54,10 +54,10 @@ class Journal:
         #: The hosts that opened the journal; None for a journal without a database.
         self.openings = openings
         #: The time of each watch's last poll; None for a journal without a database.
-        self.looks = looks
+        self.poll_times = poll_times
         #: The identity that both halves contain; None if the journal was opened without comparing them.
         self.identity = identity
-        self._reunite = reunite
+        self._pair = pair
         self._close = close
         self._guard = guard
 
@@ -68,10 +68,10 @@ class Journal:
         """Return the time of the journal's clock, in milliseconds since 1970."""
         return self.tree.now_ms()
 
-    def note_look(self, kind: str) -> None:
+    def note_poll(self, kind: str) -> None:
         """Record that the watch's poll of this `kind` succeeded now, if the journal has a database for it."""
-        if self.looks is not None:
-            self.looks.note(kind)
+        if self.poll_times is not None:
+            self.poll_times.note(kind)
 
     def must_be_of(self, cluster_id: str) -> None:
         """Raise PlanError if this is the journal of another cluster."""
@@ -85,14 +85,14 @@ class Journal:
         """Return the step lock, to be used as a context manager. Messages name `owner`, by default this process."""
         return StepLock(self.tree, owner or process_name(), life_ms=life_ms, guard=self._guard)
 
-    def reunite(self) -> Identity | None:
+    def pair(self) -> Identity | None:
         """Bind rows and tree to each other by a new id; from then on, any other journal that shares a half is refused.
 
         Returns the new identity; for a journal without a database, the identity is unchanged. Raises
         JournalUnreachable.
         """
-        if self._reunite is not None:
-            self.identity = self._reunite()
+        if self._pair is not None:
+            self.identity = self._pair()
         return self.identity
 
     def close(self) -> None:
@@ -119,11 +119,10 @@ def open_journal(
 ) -> Journal:
     """Open the journal of a cluster, and create or upgrade its tables.
 
-    `url` is an SQLAlchemy URL: `sqlite:////path/journal.db` or `postgresql+psycopg://user:password@host/name`. `host`
-    is this machine's name, by default the one that the operating system reports; an SQLite journal belongs to the first
-    host that opens it. With `zookeeper` the tree is kept in ZooKeeper, at the paths of the KIPs; the rows of plans and
-    the audit trail stay in SQL. Both halves contain the journal's id. Unless `compare` is False, the two ids are
-    compared, and this host is recorded.
+    `url` is the SQLAlchemy URL of one of the `DATABASES`. `host` is this machine's name, by default the one that the
+    operating system reports; a journal in a local database belongs to the first host that opens it. With `zookeeper`
+    the tree is kept in ZooKeeper, at the paths of the KIPs; the rows of plans and the audit trail stay in SQL. Both
+    halves contain the journal's id. Unless `compare` is False, the two ids are compared, and this host is recorded.
 
     Raises SettingError for an unusable URL, JournalUnreachable when the database or ZooKeeper does not answer,
     WrongCluster when ZooKeeper belongs to another cluster, WrongJournal when rows and tree do not belong to one
@@ -131,7 +130,7 @@ def open_journal(
     Kafka Steward.
     """
     # SQLAlchemy and kazoo are imported only here, so that parsing a DAG does not import them.
-    from kafka_steward.journal.sql.engine import open_database  # noqa: PLC0415
+    from kafka_steward.journal.sql.database import open_database  # noqa: PLC0415
     from kafka_steward.journal.sql.tree import SqlTree  # noqa: PLC0415
 
     with ExitStack() as opened:
@@ -153,10 +152,10 @@ def open_journal(
 
 def _over(database: Database, tree: Tree, tree_place: str | None, compare: bool) -> Journal:
     """Return the journal over rows and tree. `tree_place` is the location of a tree outside the database."""
-    from kafka_steward.journal.identity import Openings, identify, reunite  # noqa: PLC0415
+    from kafka_steward.journal.identity import Openings, identify, pair  # noqa: PLC0415
     from kafka_steward.journal.sql.audit import AuditTable  # noqa: PLC0415
     from kafka_steward.journal.sql.database import SqlFencingStore  # noqa: PLC0415
-    from kafka_steward.journal.sql.history import EndedPlans, HealthRows, Looks  # noqa: PLC0415
+    from kafka_steward.journal.sql.history import EndedPlans, HealthRows, PollTimes  # noqa: PLC0415
     from kafka_steward.journal.sql.moves import MoveTable  # noqa: PLC0415
 
     openings = Openings(database)
@@ -178,7 +177,7 @@ def _over(database: Database, tree: Tree, tree_place: str | None, compare: bool)
         guard=None if tree_place is None else SqlFencingStore(database),
         health=HealthRows(database),
         openings=openings,
-        looks=Looks(database),
+        poll_times=PollTimes(database),
         identity=identity,
-        reunite=partial(reunite, database, tree, tree_place),
+        pair=partial(pair, database, tree, tree_place),
     )

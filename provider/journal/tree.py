@@ -5,7 +5,7 @@ its changes from 0. `created_id` and `modified_id` come from one monotonic count
 can be distinguished from the deleted one (ZooKeeper's czxid and mzxid). Times are by the backend's own clock.
 
 Nodes of other clients may have any name that the backend accepts, and any size: `children` lists all of them, and no
-read returns more of a text than one character beyond MAX_BYTES. `codec` validates names before they are used.
+read returns more of a text than one character beyond MAX_BYTES. `paths` validates names before they are used.
 
 A document has no children. On ZooKeeper a parent may still be listed after its last child was deleted. Versions are
 comparable only within one lifetime of a node: a re-created node starts at 0 again. Therefore a node that a late writer
@@ -27,7 +27,9 @@ from typing import Protocol
 
 from kafka_steward.errors import DocumentError, NodeExists, NodeMissing, VersionConflict
 from kafka_steward.escaping import printable
-from kafka_steward.journal.codec import MAX_BYTES
+
+#: The largest document that every backend accepts, in bytes: ZooKeeper's jute.maxbuffer less room for the request.
+MAX_BYTES = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +105,21 @@ def checked_data(path: str, data: str) -> bytes:
             "document may have; cut it into smaller parts (a plan: by a smaller chunk_size, or heal_chunk_size)."
         )
     return encoded
+
+
+def node_exists(path: str) -> NodeExists:
+    """Return the error for a node that was to be created."""
+    return NodeExists(f"{path} exists already; read it before changing it.")
+
+
+def node_missing(path: str) -> NodeMissing:
+    """Return the error for a node that does not exist any more."""
+    return NodeMissing(f"{path} does not exist any more; read again before changing it.")
+
+
+def version_conflict(path: str, version: int) -> VersionConflict:
+    """Return the error for a node that another client has changed."""
+    return VersionConflict(f"{path} was changed since version {version} was read; read it again.")
 
 
 _log = logging.getLogger(__name__)

@@ -122,7 +122,7 @@ class DocumentLoop:
         place = self._place
         result = place.protocol.poll()
         emits = self._event in {"request", "cancel"} and place.audit_events.has_new(self._event)
-        opened.journal.note_look("documents")
+        opened.journal.note_poll("documents")
         event = event_of(opened, opened.journal.now_ms()) if emits else None
         return event, result, place.poll_s
 

@@ -55,7 +55,7 @@ class PeriodicCheck(ABC):
 
     def _poll(self, opened: ClusterSession) -> CheckOutcome:
         result = self.poll(opened)
-        opened.journal.note_look(self.FAILING.removesuffix("_failing"))
+        opened.journal.note_poll(self.FAILING.removesuffix("_failing"))
         return result
 
     @abstractmethod

@@ -171,7 +171,7 @@ class WatchTrigger(BaseEventTrigger):
         if self._post is None or self._post.opened is not opened:
             self._post = _WatchState.at(opened)
         verdict = self._post.detector.poll()
-        opened.journal.note_look("failures")
+        opened.journal.note_poll("failures")
         return event_of(opened, verdict.now_ms, verdict.due), verdict, self._post.interval_s
 
     def _report(self, verdict: DetectionResult) -> None:

@@ -20,13 +20,13 @@ from kafka_steward.execution.detector import Detector
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.listing import FAILED_BROKERS
-from kafka_steward.journal.quarantine import is_newer
 from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
 from kafka_steward.settings import Settings
 from tests.cli.scene import Scene, new_scene
 from tests.hostile import HostileNode, Writer, kazoo_writer, sql_writer, trees
 from tests.journal.conftest import PATIENT_S
+from tests.journal.test_quarantine import is_newer
 from tests.journal.zookeeper import ZooKeeperServer
 from tests.rings import tried
 
@@ -72,7 +72,7 @@ CHANGING = (
 #: A broker that no hostile document announces as restarting: it could receive nothing then, as it should.
 TARGET = 77
 GOOD = '{"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": [1, 2, 77]}]}'
-#: Looks that a good request may take: hostile ones before it are carried out, or refused, in turn.
+#: PollTimes that a good request may take: hostile ones before it are carried out, or refused, in turn.
 LOOKS = 60
 _clusters = (f"hostile-{number}" for number in itertools.count())
 

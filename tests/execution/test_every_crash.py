@@ -20,10 +20,9 @@ from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.kip_documents import CancelRequest
-from kafka_steward.journal.listing import RESTARTS
+from kafka_steward.journal.listing import QUARANTINE, RESTARTS
 from kafka_steward.journal.locks import PlanSlot
 from kafka_steward.journal.moves import MoveState
-from kafka_steward.journal.quarantine import QUARANTINE
 from kafka_steward.journal.records import PlanStatus
 from kafka_steward.journal.sql.audit import AuditTable
 from kafka_steward.journal.sql.history import EndedPlans
@@ -208,14 +207,14 @@ def test_whatever_dies_or_is_lost_a_plan_is_taken_back_exactly(ticks: int) -> No
 
 #: Calls that no step and no look makes.
 NEVER_IN_A_STEP = {
-    "audit.adopt": "copies a journal; a copy can be repeated",
+    "audit.import_rows": "copies a journal; a copy can be repeated",
     "audit.older": "read for a copy or an archive",
     "audit.remove": "archives the trail; what is in the file already can be archived again",
     "tree.created_ids": "orders requests without a number by when they were made; a poll can be repeated",
-    "moves.adopt": "as that of the audit trail",
+    "moves.import_rows": "as that of the audit trail",
     "ended.put": "an hour after the end of a plan: `test_ended_plans` dies there",
-    "ended.forget": "purges what ended long ago",
-    "moves.forget": "purges what ended long ago; a purge can be repeated",
+    "ended.delete": "purges what ended long ago",
+    "moves.delete": "purges what ended long ago; a purge can be repeated",
     "cluster.elect_leaders": "a task after the heal; electing again is no error",
     "cluster.hidden_topics": "asked only where a topic is not to be seen",
     "cluster.reassignments": "for benchmarks and tests: a snapshot tells it too",

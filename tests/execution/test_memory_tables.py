@@ -12,8 +12,7 @@ from kafka_steward.assignment import TopicPartition
 from kafka_steward.journal.audit import Action, AuditRecord, Code, Outcome
 from kafka_steward.journal.moves import Cause, MoveState, Phase
 from kafka_steward.journal.sql.audit import AuditTable
-from kafka_steward.journal.sql.database import Database
-from kafka_steward.journal.sql.engine import open_database
+from kafka_steward.journal.sql.database import Database, open_database
 from kafka_steward.journal.sql.moves import MoveTable
 from tests.memory_tables import MemoryAudit, MemoryMoves
 from tests.simulated_plan import move

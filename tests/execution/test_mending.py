@@ -10,8 +10,8 @@ from kafka_steward.execution.lifecycle import resume_plan
 from kafka_steward.execution.repair import repair_documents
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action
-from kafka_steward.journal.quarantine import QUARANTINE, QuarantinedDocument
-from kafka_steward.journal.records import PlanStatus
+from kafka_steward.journal.listing import QUARANTINE, QuarantinedDocument
+from kafka_steward.journal.records import Ownership, PlanStatus
 from kafka_steward.settings import Settings
 from tests.cancelling import CancelRunner
 from tests.protocol.simulated_watch import Yard
@@ -138,6 +138,17 @@ def test_documents_that_asked_for_a_plan_are_known_and_not_carried_out_again() -
 def test_the_watch_looks_on(world: World, which: int) -> None:
     garble(world, places(world)[which], "{")
     assert Detector(world.simulator, world.journal, world.settings, WHO).poll().down == ()
+
+
+def test_a_garbled_document_of_a_known_second_version_is_made_anew(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Ownership, "VERSION", 2)
+    garble(world, paths.SLOT, '{"version":2,"plan":7}')
+    assert len(repair_documents(world.journal, WHO)) == 1
+    assert world.journal.slot.owner() == world.digest
+    garble(world, paths.SLOT, '{"version":3,"plan":7}')
+    assert repair_documents(world.journal, WHO) == []
 
 
 def test_a_document_of_a_newer_release_is_left_alone(world: World) -> None:

@@ -20,8 +20,8 @@ from kafka_steward.execution.publishing import approve
 from kafka_steward.execution.readiness import announce_restart, disable_reassignment, enable_reassignment
 from kafka_steward.journal import paths
 from kafka_steward.journal.kip_documents import CancelRequest
+from kafka_steward.journal.listing import quarantine_document
 from kafka_steward.journal.plans import Approval
-from kafka_steward.journal.quarantine import quarantine_document
 from kafka_steward.journal.records import PlanStatus
 from kafka_steward.journal.retention import archive_audit, delete_old
 from kafka_steward.journal.store import Journal
@@ -146,8 +146,8 @@ def _digits(brokers: tuple[int, ...]) -> str:
 
 def _tidy(journal: Journal, folder: Path) -> None:
     """What a watch notes and forgets, and what an administrator does."""
-    journal.note_look("failures")
-    journal.note_look("failures")
+    journal.note_poll("failures")
+    journal.note_poll("failures")
     assert journal.health is not None
     for _ in range(2):
         journal.health.keep({"offline_partitions": 1}, every_ms=0, retention_ms=0)
@@ -158,7 +158,7 @@ def _tidy(journal: Journal, folder: Path) -> None:
     journal.plans.purge(later)
     delete_old(journal.tree, later, is_known=lambda _: False)
     assert archive_audit(journal, later, folder / f"{journal.cluster_id}.jsonl", as_values=_values, who=WHO)
-    journal.reunite()
+    journal.pair()
 
 
 def _values(row: Any) -> dict[str, Any]:

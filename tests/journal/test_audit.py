@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kafka_steward.journal.audit import Action, Actor, Audit, AuditRecord, Outcome
-from kafka_steward.journal.schema.types import JSON
+from kafka_steward.journal.schema.tables import JSON
 from kafka_steward.journal.store import Journal, open_journal
 from tests.ended_plans import cost_of
 

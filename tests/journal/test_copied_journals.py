@@ -13,9 +13,9 @@ from kafka_steward.errors import JournalUnreachable, WrongJournal
 from kafka_steward.journal import audit, paths
 from kafka_steward.journal.audit import Action, AuditRecord, StoredAuditRecord
 from kafka_steward.journal.copy import copy_journal
-from kafka_steward.journal.identity import identify, mark_copied, reunite
+from kafka_steward.journal.identity import identify, mark_copied, pair
 from kafka_steward.journal.sql.audit import AuditTable
-from kafka_steward.journal.sql.engine import open_database
+from kafka_steward.journal.sql.database import open_database
 from kafka_steward.journal.store import Journal, open_journal
 from tests.memory_tree import MemoryTree
 
@@ -48,7 +48,7 @@ def test_the_original_is_refused_and_says_where_the_copy_is(opener: Opener, tmp_
 def test_paired_it_is_used_again(opener: Opener) -> None:
     copy(opener, "old", "new")
     with opener("old", compare=False) as old:
-        old.reunite()
+        old.pair()
     opener("old").close()
     opener("new").close()
 
@@ -69,7 +69,7 @@ def test_a_copy_that_was_interrupted_leaves_the_original_in_use_and_can_be_repea
         def die() -> None:
             raise JournalUnreachable("The process died.")
 
-        patched.setattr(new, "reunite", die)
+        patched.setattr(new, "pair", die)
         with pytest.raises(JournalUnreachable):
             copy_journal(old, new)
     opener("old").close()
@@ -81,7 +81,7 @@ def test_documents_that_the_copy_shares_with_the_original_are_not_marked(tmp_pat
     tree = MemoryTree(lambda: 1)
     old, new = (open_database(f"sqlite:///{tmp_path}/{name}.db", "c1", "db-7") for name in ("old", "new"))
     identify(old, tree, "ZooKeeper")
-    copied = reunite(new, tree, "ZooKeeper")
+    copied = pair(new, tree, "ZooKeeper")
     mark_copied(tree, copied)
     assert identify(new, tree, "ZooKeeper") == copied
     with pytest.raises(WrongJournal, match="belong to a journal whose rows are at "):
@@ -92,7 +92,7 @@ def test_documents_that_stay_behind_are_marked_when_the_rows_are_shared(tmp_path
     rows = open_database(f"sqlite:///{tmp_path}/rows.db", "c1", "db-7")
     before, after = MemoryTree(lambda: 1), MemoryTree(lambda: 1)
     identify(rows, before, "ZooKeeper")
-    mark_copied(before, reunite(rows, after, "the database"))
+    mark_copied(before, pair(rows, after, "the database"))
     with pytest.raises(
         WrongJournal, match=r"documents in ZooKeeper was copied to .* with its documents in the database"
     ):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -15,14 +15,15 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
-from kafka_steward.errors import JournalError, JournalUnreachable, SettingError
+from kafka_steward.errors import JournalError, JournalUnreachable, SettingError, VersionConflict
 from kafka_steward.journal.audit import Action, AuditRecord
 from kafka_steward.journal.schema import tables
-from kafka_steward.journal.sql import engine, postgres
+from kafka_steward.journal.sql import database as database_module
+from kafka_steward.journal.sql import postgres
 from kafka_steward.journal.sql import sqlite as sqlite_dialect
-from kafka_steward.journal.sql.database import IDS, Database, as_journal_error
+from kafka_steward.journal.sql.database import IDS, Database, as_journal_error, open_database, table_names
 from kafka_steward.journal.sql.dialect import dialect_of, parsed_url
-from kafka_steward.journal.sql.engine import open_database, table_names
+from kafka_steward.journal.sql.sqlite import Sqlite
 from kafka_steward.journal.store import open_journal
 from tests.journal.test_plans import moves_of, record_of
 
@@ -82,7 +83,7 @@ def test_without_a_password_its_words_stay_as_they_are() -> None:
 @pytest.mark.parametrize(("url", "kind"), [("sqlite://", sqlite.Insert), (POSTGRESQL, postgresql.Insert)])
 def test_each_database_leaves_rows_that_exist_in_its_own_way(url: str, kind: type[sa.Insert]) -> None:
     dialect = sa.create_engine(url).dialect
-    insert = dialect_of(dialect).insert_once(tables.host)
+    insert = dialect_of(dialect).insert_or_ignore(tables.host)
     assert isinstance(insert, kind)
     assert str(insert.compile(dialect=dialect)).endswith("ON CONFLICT DO NOTHING")
 
@@ -177,7 +178,7 @@ def connection_arguments(url: str, monkeypatch: pytest.MonkeyPatch) -> Mapping[s
 
     monkeypatch.setattr(postgres.BoundedConnection, "connect", connect)
     with pytest.raises(Asked):
-        engine._engine(*parsed_url(url)).connect()
+        database_module._engine(*parsed_url(url)).connect()
     return asked
 
 
@@ -226,13 +227,47 @@ def test_a_user_that_may_make_no_tables_is_told_which_was_refused(monkeypatch: p
     def upgrade(_: sa.Engine) -> None:
         raise sa.exc.ProgrammingError("CREATE TABLE steward_node", {}, refused)
 
-    monkeypatch.setattr(engine, "upgrade", upgrade)
+    monkeypatch.setattr(database_module, "upgrade", upgrade)
+    engine = sa.create_engine(POSTGRESQL)
     with pytest.raises(JournalError, match="refused a statement: permission denied for schema public; its tables"):
-        engine._upgrade(sa.create_engine("sqlite://"))
+        database_module._upgrade(engine, dialect_of(engine.dialect))
+
+
+class NothingReturned(Sqlite):
+    """A database that cannot return the rows that a statement changes."""
+
+    def returning(
+        self,
+        connection: sa.Connection,
+        change: sa.Update,
+        columns: Sequence[sa.ColumnElement[Any]],
+        row: sa.ColumnElement[bool],
+    ) -> sa.Row[Any] | None:
+        changed = connection.execute(change).rowcount
+        return connection.execute(sa.select(*columns).where(row)).one() if changed else None
+
+
+def test_a_database_may_be_unable_to_return_what_it_changes(
+    statements: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_dialect, "DIALECT", NothingReturned())
+    with open_journal(f"sqlite:///{tmp_path}/journal.db", "c1") as journal:
+        made = journal.tree.create("/a/b", "x")
+        changed = journal.tree.set("/a/b", "y", version=0)
+        assert (made.version, changed.version, changed.data, changed.created_id) == (0, 1, "y", made.created_id)
+        assert journal.tree.get("/a/b") == changed
+        with pytest.raises(VersionConflict):
+            journal.tree.set("/a/b", "z", version=0)
+        paths = [journal.tree.create_sequential("/a/s_", "x").path for _ in range(2)]
+        assert paths == ["/a/s_0000000000", "/a/s_0000000001"]
+        journal.plans.publish(record_of(journal), moves_of(2))
+        journal.audit.record(AuditRecord(Action.DETECT, "Broker 1 is gone."))
+    ours = [each for each in statements if "steward_version" not in each]  # Alembic's
+    assert not [each for each in ours if "RETURNING" in each]
 
 
 def test_postgresqls_errors_show_no_values() -> None:
-    made = engine._engine(*parsed_url(POSTGRESQL))
+    made = database_module._engine(*parsed_url(POSTGRESQL))
     assert made.hide_parameters
 
 

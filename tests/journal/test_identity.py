@@ -10,8 +10,8 @@ import sqlalchemy as sa
 
 from kafka_steward.errors import PlanError, WrongJournal
 from kafka_steward.journal import identity, paths
-from kafka_steward.journal.identity import Identity, identify, reunite
-from kafka_steward.journal.sql.engine import open_database
+from kafka_steward.journal.identity import Identity, identify, pair
+from kafka_steward.journal.sql.database import open_database
 from kafka_steward.journal.store import open_journal
 from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
 from tests.journal.test_plans import moves_of, record_of
@@ -80,7 +80,7 @@ def test_whoever_dies_between_the_halves_is_gone_on_with(tmp_path: Path, monkeyp
     with pytest.raises(SystemExit):
         identify(database, tree, "there")
     monkeypatch.undo()
-    monkeypatch.setattr(identity._Named, "bind", die)
+    monkeypatch.setattr(identity._IdentityRow, "bind", die)
     with pytest.raises(SystemExit):
         identify(database, tree, "there")
     monkeypatch.undo()
@@ -100,7 +100,7 @@ def test_a_garbled_name_refuses_until_the_halves_are_tied_together_again(tmp_pat
     tree.set(paths.JOURNAL, text, version=node.version)
     with pytest.raises(WrongJournal, match=r"rows are at no known database, .* `airflow kafka-steward journal pair`"):
         identify(database, tree, "there")
-    paired = reunite(database, tree, "there")
+    paired = pair(database, tree, "there")
     assert paired.id != made.id
     assert identify(database, tree, "there") == paired
 
@@ -109,7 +109,7 @@ def test_tying_together_ends_what_shared_one_half(tmp_path: Path) -> None:
     old, new = (open_database(f"sqlite:///{tmp_path}/{name}.db", "c", "here") for name in ("old", "new"))
     tree = MemoryTree(lambda: 1)
     identify(old, tree, "there")
-    made = reunite(new, tree, "there")
+    made = pair(new, tree, "there")
     assert identify(new, tree, "there") == made
     with pytest.raises(WrongJournal, match=r"belong to a journal whose rows are at .*new.db"):
         identify(old, tree, "there")
@@ -118,7 +118,7 @@ def test_tying_together_ends_what_shared_one_half(tmp_path: Path) -> None:
 def test_rows_whose_documents_are_lost_are_tied_to_an_empty_tree(tmp_path: Path) -> None:
     database, empty = open_database(f"sqlite:///{tmp_path}/rows.db", "c", "here"), MemoryTree(lambda: 1)
     lost = identify(database, MemoryTree(lambda: 1), "there")
-    paired = reunite(database, empty, "elsewhere")
+    paired = pair(database, empty, "elsewhere")
     assert paired == Identity(paired.id, lost.rows, "elsewhere")
     assert paired.id != lost.id
     assert identify(database, empty, "elsewhere") == paired
@@ -135,7 +135,7 @@ def test_a_process_that_dies_while_tying_together_leaves_no_open_door(
 
     monkeypatch.setattr(tree, "set", die)
     with pytest.raises(SystemExit):
-        reunite(database, tree, "there")
+        pair(database, tree, "there")
     monkeypatch.undo()
     with pytest.raises(WrongJournal, match="belong to a journal whose rows are at"):
         identify(database, tree, "there")
@@ -158,7 +158,7 @@ def test_a_plan_whose_rows_are_missing_is_refused_and_named(url: str, cluster_id
     """As when the database was restored from a backup that is older than the documents."""
     with open_journal(url, cluster_id) as journal:
         journal.plans.publish(record_of(journal, "beef"), moves_of(3))
-        journal.plans._table.forget("beef")
+        journal.plans._table.delete("beef")
         with pytest.raises(PlanError, match=r"Plan beef moves 3 partitions, and the journal at .* has 0 rows of it"):
             journal.plans.rows("beef")
         assert journal.plans.rows_found("beef") == []

@@ -11,13 +11,21 @@ from kazoo.security import make_digest_acl
 
 from kafka_steward.journal import listing, paths
 from kafka_steward.journal.audit import Action, Actor
-from kafka_steward.journal.codec import MAX_BYTES
 from kafka_steward.journal.copy import copy_journal
 from kafka_steward.journal.kip_documents import FailedBroker, InFlight
-from kafka_steward.journal.listing import FAILED_BROKERS, IN_FLIGHT, REQUESTS, RESTARTS, WRITTEN, sweep, unreadable
-from kafka_steward.journal.quarantine import QUARANTINE, QuarantinedDocument
+from kafka_steward.journal.listing import (
+    FAILED_BROKERS,
+    IN_FLIGHT,
+    QUARANTINE,
+    REQUESTS,
+    RESTARTS,
+    WRITTEN,
+    QuarantinedDocument,
+    sweep,
+    unreadable,
+)
 from kafka_steward.journal.store import Journal, open_journal
-from kafka_steward.journal.tree import Tree
+from kafka_steward.journal.tree import MAX_BYTES, Tree
 from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
 from kafka_steward.journal.zookeeper.tree import ZkTree
 from tests.journal.conftest import PATIENT_S
@@ -132,6 +140,19 @@ def test_a_document_of_a_later_release_is_left_alone(journal: Journal) -> None:
     text = '{"version": 2, "replicas": [1]}'
     journal.tree.create("/admin/reassignments/t/0", text)
     assert sweep(journal, WRITTEN, WATCH) == []
+    assert journal.tree.children("/admin/reassignments/t") == ["0"]
+
+
+def test_the_version_of_each_kind_of_document_says_what_is_of_a_later_release(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(InFlight, "VERSION", 2)
+    later, corrupt = '{"version": 3, "replicas": [1]}', '{"version": 2, "replicas": "1"}'
+    journal.tree.create("/admin/reassignments/t/0", later)
+    journal.tree.create("/admin/reassignments/t/1", corrupt)
+    (sentence,) = sweep(journal, WRITTEN, WATCH)
+    assert "t/1 has 'replicas' = \"1\" where a list belongs" in sentence
+    assert kept(journal.tree) == {"/admin/reassignments/t/1": corrupt}
     assert journal.tree.children("/admin/reassignments/t") == ["0"]
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from kafka_steward.journal.sql.history import Looks
+from kafka_steward.journal.sql.history import PollTimes
 from kafka_steward.journal.store import Journal, open_journal
 
 
-def looks_of(journal: Journal) -> Looks:
-    assert journal.looks is not None
-    return journal.looks
+def looks_of(journal: Journal) -> PollTimes:
+    assert journal.poll_times is not None
+    return journal.poll_times
 
 
 def kinds_and_hosts(rows: list[dict[str, Any]]) -> list[tuple[str, str]]:
@@ -23,8 +23,8 @@ def test_each_kind_of_look_and_each_host_has_a_row(fresh_url: str, cluster_id: s
     for host in hosts:
         with open_journal(fresh_url, cluster_id, host=host) as journal:
             before_ms = journal.now_ms()
-            journal.note_look("failures")
-            journal.note_look("documents")
+            journal.note_poll("failures")
+            journal.note_poll("documents")
             rows = looks_of(journal).rows()
             after_ms = journal.now_ms()
     assert kinds_and_hosts(rows) == sorted((kind, host) for kind in ("documents", "failures") for host in hosts)
@@ -41,7 +41,7 @@ def test_the_newest_look_is_the_first_row(sqlite_url: str, cluster_id: str) -> N
             last_ms = journal.now_ms()
             while journal.now_ms() <= last_ms:
                 pass
-            journal.note_look(kind)
+            journal.note_poll(kind)
         assert [row["kind"] for row in looks_of(journal).rows()] == ["documents", "failures"]
         assert [row["kind"] for row in looks_of(journal).rows()] == ["documents", "failures"]
 

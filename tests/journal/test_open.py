@@ -183,7 +183,7 @@ def test_nothing_that_is_printed_tells_the_password(postgres_url: str) -> None:
 @pytest.mark.process
 def test_opening_loads_sqlalchemy_and_nothing_before_does() -> None:
     code = (
-        "import sys, kafka_steward.journal.store, kafka_steward.journal.render, kafka_steward.journal.kip_documents;"
+        "import sys, kafka_steward.journal.store, kafka_steward.journal.records, kafka_steward.journal.kip_documents;"
         "assert not {'sqlalchemy', 'alembic', 'kazoo', 'airflow', 'kafka'} & set(sys.modules), sys.modules.keys()"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -6,13 +6,14 @@ import logging
 
 import pytest
 
-from kafka_steward.journal import quarantine
+from kafka_steward.errors import DocumentError
+from kafka_steward.journal import listing
+from kafka_steward.journal.document import NewerDocument, read_object
 from kafka_steward.journal.kip_documents import CancelRequest
-from kafka_steward.journal.quarantine import (
+from kafka_steward.journal.listing import (
     QUARANTINE,
     QuarantinedDocument,
     delete_or_quarantine,
-    is_newer,
     quarantine_document,
 )
 from kafka_steward.journal.tree import Node, remove
@@ -29,6 +30,14 @@ def tree() -> MemoryTree:
 
 def texts(tree: MemoryTree, kept: str) -> dict[str, str]:
     return {node.path.removeprefix(f"{kept}/"): node.data for node in tree.below(kept)}
+
+
+def is_newer(text: str) -> bool:
+    try:
+        read_object(PATH, text)
+    except DocumentError as error:
+        return isinstance(error, NewerDocument)
+    return False
 
 
 @pytest.mark.parametrize(
@@ -86,7 +95,7 @@ def test_what_someone_changed_meanwhile_is_theirs(tree: MemoryTree, replacement:
 def test_what_is_larger_than_a_document_is_cut(
     tree: MemoryTree, monkeypatch: pytest.MonkeyPatch, text: str, pieces: dict[str, str]
 ) -> None:
-    monkeypatch.setattr(quarantine, "_PIECE", 4)
+    monkeypatch.setattr(listing, "_PIECE", 4)
     kept = quarantine_document(tree, tree.create(PATH, text), WHY, None)
     assert kept is not None
     assert texts(tree, kept) == pieces

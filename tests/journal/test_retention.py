@@ -5,8 +5,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from kafka_steward.journal import paths
+from kafka_steward.journal.listing import QUARANTINE, quarantine_document
 from kafka_steward.journal.plans import Approval
-from kafka_steward.journal.quarantine import QUARANTINE, quarantine_document
 from kafka_steward.journal.retention import delete_old
 from kafka_steward.journal.schema import tables
 from kafka_steward.journal.sql.tree import SqlTree

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
@@ -23,7 +24,8 @@ from kafka_steward.journal.audit import Actor, AuditRecord, StoredAuditRecord
 from kafka_steward.journal.moves import MoveRow
 from kafka_steward.journal.schema import tables, upgrade
 from kafka_steward.journal.sql import sqlite
-from kafka_steward.journal.sql.engine import open_database
+from kafka_steward.journal.sql.database import open_database
+from kafka_steward.journal.sql.dialect import parsed_url
 from kafka_steward.journal.store import open_journal
 from tests.rings import tried
 
@@ -39,7 +41,41 @@ def test_the_known_versions_are_the_migrations() -> None:
     assert [script.revision for script in scripts.walk_revisions()][::-1] == list(upgrade.KNOWN)
 
 
-def test_all_migrations_make_the_tables_that_the_code_uses(fresh_url: str) -> None:
+def migrate(url: str, revision: str) -> None:
+    """Make the tables as the release with this migration did: by all migrations up to it."""
+    engine = parsed_url(url)[1].engine(parsed_url(url)[0])
+    config = Config()
+    config.set_main_option("script_location", str(Path(schema.__file__).parent))
+    with engine.connect().execution_options(steward_writes=True) as connection, connection.begin():
+        config.attributes["connection"] = connection
+        command.upgrade(config, revision)
+    engine.dispose()
+
+
+def described(url: str) -> dict[str, Any]:
+    """What the database says of each table: columns, key, indexes."""
+    with engine_of(url).connect() as connection:
+        found = sa.inspect(connection)
+        return {
+            table: (
+                {each["name"]: (str(each["type"]), each["nullable"], each["default"]) for each in columns},
+                found.get_pk_constraint(table)["constrained_columns"],
+                {each["name"]: (each["column_names"], each["unique"]) for each in found.get_indexes(table)},
+            )
+            for table in found.get_table_names()
+            for columns in [found.get_columns(table)]
+        }
+
+
+def test_a_new_database_has_the_tables_that_the_migrations_make(fresh_url: str, other_url: str) -> None:
+    migrate(other_url, "0001")
+    assert described(other_url) == described(fresh_url)
+
+
+@pytest.mark.parametrize("first", ["new", *upgrade.KNOWN])
+def test_all_migrations_make_the_tables_that_the_code_uses(fresh_url: str, first: str) -> None:
+    if first != "new":
+        migrate(fresh_url, first)
     with engine_of(fresh_url).connect() as connection:
         context = MigrationContext.configure(
             connection, opts={"version_table": upgrade.VERSION_TABLE, "compare_type": True}

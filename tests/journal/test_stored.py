@@ -22,8 +22,8 @@ from kafka_steward.journal.kip_documents import (
     Request,
     SwitchedOff,
 )
+from kafka_steward.journal.listing import QuarantinedDocument
 from kafka_steward.journal.plans import Approval
-from kafka_steward.journal.quarantine import QuarantinedDocument
 from kafka_steward.journal.records import (
     DeferredPartitions,
     EmptyBrokersDocument,

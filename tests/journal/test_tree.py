@@ -9,8 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from kafka_steward.errors import DocumentError, NodeExists, NodeMissing, RequestError, VersionConflict
-from kafka_steward.journal.codec import MAX_BYTES
-from kafka_steward.journal.tree import Node, Tree
+from kafka_steward.journal.tree import MAX_BYTES, Node, Tree
 
 PATH = "/admin/failed_brokers/3"
 

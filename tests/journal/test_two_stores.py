@@ -13,8 +13,7 @@ from kafka_steward.errors import JournalUnreachable, LockLost, WrongCluster, Wro
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, AuditRecord
 from kafka_steward.journal.moves import MoveState
-from kafka_steward.journal.sql.database import Database, SqlFencingStore
-from kafka_steward.journal.sql.engine import open_database
+from kafka_steward.journal.sql.database import Database, SqlFencingStore, open_database
 from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
 from tests.journal.test_plans import moves_of, record_of
@@ -93,7 +92,7 @@ def test_both_halves_are_tied_together_again_under_the_places_of_both(url: str) 
     options = ZooKeeperOptions("zk:2181/kafka")
     open_journal(url, "c1", zookeeper=options).close()
     with open_journal(url, "c1", zookeeper=options, compare=False) as journal:
-        paired = journal.reunite()
+        paired = journal.pair()
         assert journal.identity == paired
     assert paired is not None
     assert (paired.rows, paired.tree) == (f"{url} on the host {platform.node()}", "ZooKeeper at zk:2181/kafka")

@@ -181,9 +181,9 @@ def test_what_is_left_to_be_filled_says_whether_no_watch_reads_this_journal(
 ) -> None:
     cluster = make_cluster("1a 2b 3c", "orders: 123", **ALLOWED)
     with open_journal(f"sqlite:///{tmp_path}/looks.db", cluster.cluster_id) as rows:
-        cluster.journal.looks = rows.looks
+        cluster.journal.poll_times = rows.poll_times
         if watched:
-            cluster.journal.note_look("failures")
+            cluster.journal.note_poll("failures")
         assert UNWATCHED not in create(topic="whole")["sentence"]
         cluster.kill(3)
         assert (UNWATCHED in create(topic="owed")["sentence"]) is not watched

@@ -12,7 +12,7 @@ from kafka_steward.document_api.plans import PollResult
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.kip_documents import InFlight
-from kafka_steward.journal.quarantine import QUARANTINE, QuarantinedDocument
+from kafka_steward.journal.listing import QUARANTINE, QuarantinedDocument
 from kafka_steward.journal.tree import Node
 from kafka_steward.settings import Settings
 from tests.simulated_plan import memory_journal

@@ -9,8 +9,7 @@ from kafka_steward.document_api import documents
 from kafka_steward.document_api.documents import read_queue, read_requests
 from kafka_steward.document_api.request_rules import RequestedAssignment
 from kafka_steward.journal import paths
-from kafka_steward.journal.codec import MAX_BYTES
-from kafka_steward.journal.tree import Node
+from kafka_steward.journal.tree import MAX_BYTES, Node
 from tests.memory_tree import MemoryTree
 from tests.protocol.simulated_watch import document
 

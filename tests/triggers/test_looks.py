@@ -15,7 +15,7 @@ from airflow.sdk.observability import stats
 from kafka_steward.errors import ClusterUnreachable
 from kafka_steward.hooks.steward import ClusterSession
 from kafka_steward.journal import paths
-from kafka_steward.journal.sql.history import Looks
+from kafka_steward.journal.sql.history import PollTimes
 from kafka_steward.journal.store import open_journal
 from kafka_steward.settings import Settings
 from kafka_steward.triggers.documents import DocumentLoop
@@ -59,8 +59,8 @@ class Watched:
     file: Path
 
     def rows(self) -> list[dict[str, Any]]:
-        looks = self.opened.journal.looks
-        assert isinstance(looks, Looks)
+        looks = self.opened.journal.poll_times
+        assert isinstance(looks, PollTimes)
         return looks.rows()
 
     def age(self, ms: int) -> None:

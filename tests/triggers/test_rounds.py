@@ -14,7 +14,7 @@ from airflow.sdk.observability import stats
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.hooks.steward import StewardHook
-from kafka_steward.journal.sql.engine import open_database
+from kafka_steward.journal.sql.database import open_database
 from kafka_steward.journal.sql.history import HealthRows
 from kafka_steward.settings import Settings
 from kafka_steward.triggers.periodic import OFF_S, BrokerJoinCheck, EmptyBrokerCheck, HealthPeriodicCheck

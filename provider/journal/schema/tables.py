@@ -1,16 +1,94 @@
-"""The current tables. `versions/` contains the migrations to them; a test compares the two.
+"""The current tables, and how the values of the journal's records are stored, so that rows are read by field name.
 
-Every table except `host` is keyed by Kafka's cluster id. Paths and names compare byte by byte on every database.
+`versions/` contains the migrations to these tables; a test compares the two. Every table except `host` is keyed by
+Kafka's cluster id. Paths and names compare byte by byte on every database.
 """
 
 from __future__ import annotations
 
-import sqlalchemy as sa
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import fields
+from enum import Enum
+from functools import partial
+from types import UnionType
+from typing import Any, get_args, get_type_hints
 
-from kafka_steward.journal.audit import Action, Code, Outcome
+import sqlalchemy as sa
+from sqlalchemy.types import TypeDecorator, TypeEngine
+
+from kafka_steward.journal.audit import Actor, AuditRecord, StoredAuditRecord
 from kafka_steward.journal.moves import Cause, MoveState, Phase
-from kafka_steward.journal.schema.types import BROKERS, JSON, NAME_OR_NONE, NUMBER_OR_NONE, clean_text, member
-from kafka_steward.journal.sql.dialect import NAME, ROW_ID, only_where
+from kafka_steward.journal.sql.dialect import LONG_TEXT, NAME, PATH, ROW_ID, WORD, only_where
+
+#: Characters that are kept of a text, unless said otherwise.
+_LONGEST = 10_000
+
+
+class Stored(TypeDecorator[Any]):
+    """A column type that stores `write` of a value, in a column of the type `base`; `read` makes the value again.
+
+    Without `read`, the stored value is the value.
+    """
+
+    impl = sa.Text
+    cache_ok = True
+
+    def __init__(
+        self,
+        write: Callable[[Any], Any],
+        read: Callable[[Any], Any] | None = None,
+        base: TypeEngine[Any] | None = None,
+    ) -> None:
+        super().__init__()
+        self.write = write
+        self.read = read
+        self.base = base or LONG_TEXT
+
+    def load_dialect_impl(self, dialect: sa.Dialect) -> TypeEngine[Any]:  # noqa: ARG002 - SQLAlchemy's signature
+        """Return the base type, with its variants."""
+        return self.base
+
+    def bind_processor(self, dialect: sa.Dialect) -> Callable[[Any], Any]:  # noqa: ARG002 - SQLAlchemy's signature
+        """Return the function for what is stored of a value: the base types need none of their own."""
+        return self.write
+
+    def result_processor(self, dialect: sa.Dialect, coltype: object) -> Callable[[Any], Any] | None:  # noqa: ARG002 - the same
+        """Return the function for the value that was stored, if it needs one."""
+        return self.read
+
+
+def clean_text(most: int | None = _LONGEST) -> Stored:
+    """Return the type of a text that may quote others, as every database stores it, and cut to `most` characters."""
+    return Stored(partial(_clean, most=most))
+
+
+def member(kind: type[Enum]) -> Stored:
+    """Return the type of a member of `kind`, which is stored by its value; None is NULL."""
+    members: dict[Any, Any] = {None: None} | {each.value: each for each in kind}
+    return Stored(lambda value: None if value is None else kind(value).value, members.__getitem__, WORD)
+
+
+def _clean(text: str | None, most: int | None) -> str | None:
+    # PostgreSQL stores no NUL, and no database stores half a surrogate pair; Kafka's messages may contain both.
+    return None if text is None else text[:most].replace("\x00", "").encode(errors="replace").decode()
+
+
+#: Any JSON value; None is NULL.
+JSON = Stored(
+    lambda value: None if value is None else json.dumps(value, sort_keys=True),
+    lambda text: None if text is None else json.loads(text),
+)
+#: Broker ids, in order, as a JSON list.
+BROKERS = Stored(json.dumps, lambda text: tuple(json.loads(text)))
+#: A name and a number in a key, where '' and -1 represent None, because NULLs never compare equal.
+NAME_OR_NONE = Stored(lambda name: _clean(name or "", _LONGEST), lambda text: text or None, NAME)
+NUMBER_OR_NONE = Stored(
+    lambda number: -1 if number is None else number,
+    lambda number: None if number == -1 else number,
+    sa.BigInteger(),
+)
+
 
 metadata = sa.MetaData()
 
@@ -28,8 +106,8 @@ node = sa.Table(
     "steward_node",
     metadata,
     _name("cluster_id", key=True),
-    _name("path", key=True),
-    sa.Column("data", sa.Text, nullable=False),
+    sa.Column("path", PATH, primary_key=True, nullable=False),
+    sa.Column("data", LONG_TEXT, nullable=False),
     _number("version"),
     _number("created_id"),
     _number("modified_id"),
@@ -54,12 +132,12 @@ plan_move = sa.Table(
     _name("plan", key=True),
     _name("topic", key=True),
     _number("partition", key=True),
-    sa.Column("topic_id", sa.Text),
+    sa.Column("topic_id", WORD),
     sa.Column("before", BROKERS, nullable=False),
     sa.Column("after", BROKERS, nullable=False),
     _number("chunk"),
     _number("position"),
-    sa.Column("reason", sa.Text, nullable=False, key="purpose"),
+    sa.Column("reason", WORD, nullable=False, key="purpose"),
     _number("size_bytes", nullable=True),
     sa.Column("state", member(MoveState), nullable=False),
     sa.Column("detail", clean_text(most=None), nullable=False),
@@ -81,50 +159,44 @@ ended_plan = sa.Table(
     _name("digest", key=True),
     _number("published_ms"),
     _number("ended_ms"),
-    sa.Column("record", sa.Text, nullable=False),
+    sa.Column("record", LONG_TEXT, nullable=False),
     sa.Index("steward_ended_plan_latest", "cluster_id", "published_ms"),
 )
 
-#: The audit trail: a column for each field of AuditRecord, Actor and StoredAuditRecord.
-audit = sa.Table(
-    "steward_audit",
-    metadata,
-    sa.Column("id", ROW_ID, primary_key=True, autoincrement=True),
-    _number("when_ms"),
-    _number("completed_ms", nullable=True),
-    _name("cluster_id"),
-    _name("plan"),
-    sa.Column("chunk", NUMBER_OR_NONE, nullable=False),
-    sa.Column("topic", NAME_OR_NONE, nullable=False),
-    sa.Column("partition", NUMBER_OR_NONE, nullable=False),
-    sa.Column("broker", NUMBER_OR_NONE, nullable=False),
-    sa.Column("action", member(Action), nullable=False),
-    _number("attempt"),
-    sa.Column("before", JSON),
-    sa.Column("after", JSON),
-    sa.Column("reason", clean_text(), nullable=False),
-    sa.Column("outcome", member(Outcome), nullable=False),
-    sa.Column("detail", clean_text(), nullable=False),
-    sa.Column("dag_id", clean_text()),
-    sa.Column("run_id", clean_text()),
-    sa.Column("task_id", clean_text()),
-    _number("try_number", nullable=True),
-    sa.Column("person", clean_text()),
-    sa.Column("code", member(Code)),
-    sa.Index("steward_audit_when", "cluster_id", "when_ms"),
-)
+#: The fields by which the audit rows of a plan are unique.
+AUDIT_KEY = ("plan", "chunk", "topic", "partition", "broker", "action", "attempt")
+
+
+def _audit_columns() -> Iterator[sa.Column[Any]]:
+    """Yield a column for each field of StoredAuditRecord, AuditRecord and Actor, as its type says."""
+    yield sa.Column("id", ROW_ID, primary_key=True, autoincrement=True)
+    yield _name("cluster_id")
+    for record in (StoredAuditRecord, AuditRecord, Actor):
+        hints = get_type_hints(record)
+        for each in fields(record):
+            if each.name not in {"id", "cluster_id", "entry", "who"}:
+                yield _audit_column(each.name, hints[each.name])
+
+
+def _audit_column(name: str, hint: Any) -> sa.Column[Any]:
+    kind, *others = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+    in_key = name in AUDIT_KEY
+    types: dict[Any, TypeEngine[Any]] = {
+        str: (NAME_OR_NONE if others else NAME) if in_key else clean_text(),
+        int: NUMBER_OR_NONE if in_key and others else sa.BigInteger(),
+        Any: JSON,
+    }
+    return sa.Column(name, types.get(kind) or member(kind), nullable=kind is Any or (bool(others) and not in_key))
+
+
+#: The audit trail. A further column needs a field of one of its records, and a migration.
+audit = sa.Table("steward_audit", metadata, *_audit_columns(), sa.Index("steward_audit_when", "cluster_id", "when_ms"))
 
 #: Only the actions of plans are unique: other actions may repeat, as a broker may fail many times.
 audit_once = sa.Index(
     "steward_audit_once",
     audit.c.cluster_id,
-    audit.c.plan,
-    audit.c.chunk,
-    audit.c.topic,
-    audit.c.partition,
-    audit.c.broker,
-    audit.c.action,
-    audit.c.attempt,
+    *(audit.c[name] for name in AUDIT_KEY),
     unique=True,
     **only_where(audit.c.plan != ""),
 )
@@ -134,7 +206,7 @@ host = sa.Table(
     "steward_host",
     metadata,
     sa.Column("only", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("name", LONG_TEXT, nullable=False),
 )
 
 #: The cluster's health as measured by the watch, for plots.
@@ -143,7 +215,7 @@ health = sa.Table(
     metadata,
     _name("cluster_id", key=True),
     _number("at_ms", key=True),
-    sa.Column("measures", sa.Text, nullable=False),
+    sa.Column("measures", LONG_TEXT, nullable=False),
 )
 
 #: The id of the journal, which its tree contains too, and the tree's location. Bound once both halves have the id.
@@ -151,8 +223,8 @@ journal = sa.Table(
     "steward_journal",
     metadata,
     _name("cluster_id", key=True),
-    sa.Column("id", sa.Text, nullable=False),
-    sa.Column("tree", sa.Text, nullable=False),
+    sa.Column("id", WORD, nullable=False),
+    sa.Column("tree", LONG_TEXT, nullable=False),
     sa.Column("bound", sa.Boolean, nullable=False),
 )
 

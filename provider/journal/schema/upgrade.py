@@ -1,4 +1,8 @@
-"""The upgrade of a database's tables to this version: by numbered migrations, one process at a time, never down."""
+"""The creation of a database's tables, and their upgrade to this version, by one process at a time, and never down.
+
+Tables of an earlier version are upgraded by numbered migrations. A new database gets the current tables at once,
+because the migrations know only the databases of their time.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +12,8 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from kafka_steward.errors import JournalError
-from kafka_steward.journal.sql.dialect import dialect_of
-from kafka_steward.journal.sql.urls import shown_url
+from kafka_steward.journal.schema.tables import metadata
+from kafka_steward.journal.sql.dialect import dialect_of, shown_url
 
 #: The ids of all migrations, the oldest first; a test compares them with `versions/`.
 KNOWN = ("0001", "0002", "0003", "0004", "0005")
@@ -52,4 +56,8 @@ def _migrate(connection: sa.Connection) -> None:
     config.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
     config.attributes["connection"] = connection
     with _one_thread:
-        command.upgrade(config, "head")
+        if sa.inspect(connection).has_table(VERSION_TABLE):
+            command.upgrade(config, "head")
+        else:
+            metadata.create_all(connection, checkfirst=False)
+            command.stamp(config, "head")

@@ -20,9 +20,6 @@ _ENTRY = [each.name for each in fields(AuditRecord) if each.name != "who"]
 _WHO = [each.name for each in fields(Actor)]
 _FACTS = [each.name for each in fields(StoredAuditRecord) if each.name != "entry"]
 
-#: The fields by which the rows of a plan are unique.
-_KEY = [column.name for column in tables.audit_once.columns if column.name != "cluster_id"]
-
 
 class AuditTable:
     """The audit rows of one cluster."""
@@ -44,14 +41,14 @@ class AuditTable:
                 "detail": detail,
             }
             for some in batches([{**_columns(entry), **written} for entry in entries]):
-                connection.execute(self._database.dialect.insert_once(_audit), some)
+                connection.execute(self._database.dialect.insert_or_ignore(_audit), some)
 
     def complete(self, entries: Sequence[AuditRecord], outcome: Outcome, detail: str) -> None:
         """Set the outcome of those rows of these entries that are not complete yet."""
         if not entries:
             return
-        mine = sa.and_(*(_audit.c[name] == sa.bindparam(f"key_{name}") for name in _KEY))
-        still_open = self._database.mine(_audit) & (_audit.c.outcome == Outcome.INTENDED)
+        mine = sa.and_(*(_audit.c[name] == sa.bindparam(f"key_{name}") for name in tables.AUDIT_KEY))
+        still_open = self._database.of_cluster(_audit) & (_audit.c.outcome == Outcome.INTENDED)
         written = {"outcome": outcome, "detail": detail, "completed_ms": now_ms()}
         statement = sa.update(_audit).where(still_open & mine).values(written)
         # The unique index contains the rows of plans alone: no database uses it unless the statement says that, too.
@@ -61,32 +58,32 @@ class AuditTable:
                 found = [entry for entry in entries if bool(entry.plan) is planned]
                 if found:
                     connection.execute(
-                        change, [{f"key_{name}": getattr(entry, name) for name in _KEY} for entry in found]
+                        change, [{f"key_{name}": getattr(entry, name) for name in tables.AUDIT_KEY} for entry in found]
                     )
 
-    def adopt(self, pages: Iterable[Sequence[StoredAuditRecord]]) -> int:
+    def import_rows(self, pages: Iterable[Sequence[StoredAuditRecord]]) -> int:
         """Import the rows that are older than the oldest row here, unchanged; return their number.
 
         The rows are passed in pages, so that not all of them are in memory at the same time.
         """
-        mine = self._database.mine(_audit)
+        mine = self._database.of_cluster(_audit)
         with self._database.write_transaction() as connection:
             oldest_ms = connection.execute(sa.select(sa.func.min(_audit.c.when_ms)).where(mine)).scalar_one()
-            adopted = 0
+            imported = 0
             for page in pages:
                 older = [_as_it_was(self._database.cluster_id, row) for row in page]
                 older = [values for values in older if oldest_ms is None or values["when_ms"] < oldest_ms]
                 for some in batches(older):
                     connection.execute(sa.insert(_audit), some)
-                adopted += len(older)
-        return adopted
+                imported += len(older)
+        return imported
 
     def older(self, before_ms: int | None, after_id: int, limit: int) -> list[StoredAuditRecord]:
         """Return at most `limit` rows with ids above `after_id`, in the order of their ids.
 
         Only rows older than `before_ms` are returned; None means all rows.
         """
-        mine = self._database.mine(_audit) & (_audit.c.id > after_id)
+        mine = self._database.of_cluster(_audit) & (_audit.c.id > after_id)
         mine &= sa.true() if before_ms is None else _audit.c.when_ms < before_ms
         query = sa.select(_audit).where(mine).order_by(_audit.c.id).limit(limit)
         with self._database.read_connection() as connection:
@@ -94,7 +91,7 @@ class AuditTable:
 
     def remove(self, ids: Sequence[int]) -> None:
         """Delete the rows with these ids."""
-        mine = self._database.mine(_audit)
+        mine = self._database.of_cluster(_audit)
         for some in batches(ids):
             with self._database.write_transaction() as connection:
                 connection.execute(sa.delete(_audit).where(mine & _audit.c.id.in_(some)))
@@ -103,7 +100,7 @@ class AuditTable:
         self, *, plan: str | None, action: Action | None, topic: str | None, since_ms: int | None, limit: int | None
     ) -> list[StoredAuditRecord]:
         """Return the matching rows, oldest first; with `limit`, only the newest `limit` of them."""
-        query = sa.select(_audit).where(self._database.mine(_audit))
+        query = sa.select(_audit).where(self._database.of_cluster(_audit))
         if plan is not None:
             query = query.where(_audit.c.plan == plan)
         if action is not None:

@@ -1,8 +1,7 @@
-"""One SQL database as the journal of one cluster: transactions, a single writer at a time, and one-line errors.
+"""One SQL database as the journal of one cluster: opening, transactions of a single writer, and one-line errors.
 
-A transaction excludes every other writer of the same cluster: on SQLite because it begins with BEGIN IMMEDIATE, on
-PostgreSQL because it begins by locking the cluster's counter row. Therefore a check made in a transaction, such as the
-fence check, is still valid when the transaction ends, on either database.
+A transaction excludes every other writer of the same cluster, in the way of the database's `Dialect`. Therefore a check
+made in a transaction, such as the fence check, is still valid when the transaction ends.
 
 A step lock that is kept in ZooKeeper has its fencing token here too. A process could be suspended between reading the
 lock and writing a row. Therefore each process that acquires the lock writes its token to the database, and each fenced
@@ -22,8 +21,18 @@ import sqlalchemy as sa
 
 from kafka_steward.errors import JournalError, JournalUnreachable, LockLost
 from kafka_steward.journal.schema import tables
-from kafka_steward.journal.sql.dialect import dialect_of
-from kafka_steward.journal.sql.urls import shown_url, without_secrets
+from kafka_steward.journal.schema.upgrade import upgrade
+from kafka_steward.journal.sql.dialect import (
+    DATABASES,
+    DatabaseKind,
+    Dialect,
+    any_of,
+    dialect_of,
+    driver_missing,
+    parsed_url,
+    shown_url,
+    without_secrets,
+)
 
 #: Rows or parameters per statement: SQLite accepts at most 32766 parameters in one statement.
 _BATCH = 500
@@ -58,9 +67,9 @@ class Database:
     def place(self) -> str:
         """The database's location for messages, without a password; for one of a single host, with that host."""
         url = self.engine.url.render_as_string(hide_password=True)
-        return f"{url} on the host {self.host}" if self.dialect.local else url
+        return f"{url} on the host {self.host}" if _kind(self.engine.url).local else url
 
-    def mine(self, table: sa.Table) -> sa.ColumnElement[bool]:
+    def of_cluster(self, table: sa.Table) -> sa.ColumnElement[bool]:
         """Return the condition that a row of `table` is of this cluster."""
         return table.c.cluster_id == self.cluster_id
 
@@ -100,11 +109,11 @@ class Database:
 
     def next_number(self, connection: sa.Connection, name: str) -> int:
         """Return the next number of a counter, starting at 1; a number is never reused once the transaction commits."""
-        counter = tables.counter
-        raised = sa.update(counter).values(value=counter.c.value + 1).returning(counter.c.value)
-        found = connection.execute(raised.where(self._counter(name))).scalar_one_or_none()
+        counter, this = tables.counter, self._counter(name)
+        raised = sa.update(counter).values(value=counter.c.value + 1).where(this)
+        found = self.dialect.returning(connection, raised, [counter.c.value], this)
         if found is not None:
-            return int(found)
+            return int(found[0])
         connection.execute(sa.insert(counter).values(cluster_id=self.cluster_id, name=name, value=1))
         return 1
 
@@ -117,7 +126,7 @@ class Database:
         self.dialect.exclude_writers(connection, sa.select(tables.counter.c.value).where(self._counter(IDS)))
 
     def _counter(self, name: str) -> sa.ColumnElement[bool]:
-        return self.mine(tables.counter) & (tables.counter.c.name == name)
+        return self.of_cluster(tables.counter) & (tables.counter.c.name == name)
 
     def _notice_fork(self) -> None:
         if self._pid != os.getpid():
@@ -133,12 +142,104 @@ class Database:
             raise as_journal_error(self.engine, error) from error
 
 
+def open_database(url: str, cluster_id: str, host: str) -> Database:
+    """Open the database of a cluster, and upgrade its tables to this version. Raises the errors of `open_journal`."""
+    parsed, dialect = parsed_url(url)
+    engine = _engine(parsed, dialect)
+    try:
+        _upgrade(engine, dialect)
+        if _kind(parsed).local:
+            _bind_to_host(engine, dialect, host)
+        _create_counter(engine, dialect, cluster_id)
+    except sa.exc.DBAPIError as error:
+        engine.dispose()
+        raise _opening_error(engine, error) from error
+    except JournalError:
+        engine.dispose()
+        raise
+    return Database(engine, cluster_id, host)
+
+
+def table_names(url: str) -> frozenset[str]:
+    """Return the names of the tables in the database at `url`, without changing it. An SQLite file must exist.
+
+    Raises SettingError, JournalUnreachable and JournalError as `open_database` does.
+    """
+    parsed, dialect = parsed_url(url)
+    engine = dialect.reading_engine(parsed)
+    try:
+        return frozenset(sa.inspect(engine).get_table_names())
+    except sa.exc.DBAPIError as error:
+        raise _opening_error(engine, error) from error
+    finally:
+        engine.dispose()
+
+
+def _engine(url: sa.URL, dialect: Dialect) -> sa.Engine:
+    try:
+        return dialect.engine(url)
+    except ImportError as error:
+        raise driver_missing(_kind(url), error) from None
+
+
+def _bind_to_host(engine: sa.Engine, dialect: Dialect, host: str) -> None:
+    """Bind the database to the first host that opens it, because its locks work on one host only."""
+    with engine.connect() as connection:
+        owner = connection.execute(sa.select(tables.host.c.name)).scalar_one_or_none()
+    if owner is None:
+        with engine.connect().execution_options(steward_writes=True) as connection, connection.begin():
+            connection.execute(dialect.insert_or_ignore(tables.host), {"only": 1, "name": host})
+            owner = connection.execute(sa.select(tables.host.c.name)).scalar_one()
+    if owner != host:
+        shared = any_of(lambda _, kind: kind.title, shared=True)
+        raise JournalError(
+            f"The journal {engine.url.database} belongs to the host {owner}, and this is {host}; use it there only, "
+            f"or give the setting journal a {shared} URL that all hosts share. If the host was merely renamed, put "
+            f"{host} into the one row of its table steward_host."
+        )
+
+
+def _upgrade(engine: sa.Engine, dialect: Dialect) -> None:
+    """Upgrade the tables. Raises JournalError, with the remedy, if this user may not create or change them."""
+    try:
+        upgrade(engine)
+    except sa.exc.DBAPIError as error:
+        if not dialect.forbids(error):
+            raise
+        refused = as_journal_error(engine, error)
+        raise JournalError(
+            f"{str(refused).rstrip('.')}; its tables must be made or upgraded, or are hidden from this user: open it "
+            "once as their owner, and grant this user its rights, as docs/permissions.md says."
+        ) from error
+
+
+def _create_counter(engine: sa.Engine, dialect: Dialect, cluster_id: str) -> None:
+    """Create the counter row of this cluster, which writers lock, if it does not exist yet."""
+    key = (tables.counter.c.cluster_id == cluster_id) & (tables.counter.c.name == IDS)
+    with engine.connect() as connection:
+        if connection.execute(sa.select(tables.counter.c.value).where(key)).first() is not None:
+            return
+    row = {"cluster_id": cluster_id, "name": IDS, "value": 0}
+    with engine.connect().execution_options(steward_writes=True) as connection, connection.begin():
+        connection.execute(dialect.insert_or_ignore(tables.counter), row)
+
+
+def _kind(url: sa.URL) -> DatabaseKind:
+    return DATABASES[url.get_backend_name()]
+
+
+def _opening_error(engine: sa.Engine, error: sa.exc.DBAPIError) -> JournalError:
+    return dialect_of(engine.dialect).opening_error(engine.url, error) or as_journal_error(engine, error)
+
+
 def as_journal_error(engine: sa.Engine, error: sa.exc.SQLAlchemyError) -> JournalError:
     """Return the journal error for a database error; its message never contains a password."""
     where = shown_url(engine.url)
     said = str(getattr(error, "orig", None) or error).strip().splitlines() or ["nothing more is known"]
     words = without_secrets(said[0].rstrip("."), engine.url)
-    if isinstance(error, sa.exc.OperationalError | sa.exc.InterfaceError | sa.exc.TimeoutError):
+    forbidden = isinstance(error, sa.exc.DBAPIError) and dialect_of(engine.dialect).forbids(error)
+    silent = isinstance(error, sa.exc.OperationalError | sa.exc.InterfaceError | sa.exc.TimeoutError)
+    if silent and not forbidden:
         return JournalUnreachable(f"The journal at {where} does not answer ({words}); try again when it does.")
     return JournalError(f"The journal at {where} refused a statement: {words}.")
 
@@ -151,13 +252,13 @@ class SqlFencingStore:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._mine = database.mine(tables.counter) & (tables.counter.c.name == _NAME)
+        self._mine = database.of_cluster(tables.counter) & (tables.counter.c.name == _NAME)
 
     def set_token(self, token: int) -> None:
         """Set the token: from now on only writes with this token are accepted."""
         row = {"cluster_id": self._database.cluster_id, "name": _NAME, "value": token}
         with self._database.write_transaction() as connection:
-            connection.execute(self._database.dialect.insert_once(tables.counter), row)
+            connection.execute(self._database.dialect.insert_or_ignore(tables.counter), row)
             connection.execute(sa.update(tables.counter).where(self._mine).values(value=token))
 
     def check(self, token: int) -> None:

@@ -1,31 +1,96 @@
-"""The differences between the databases that can hold a journal: one `Dialect` for each, in a module of its own.
+"""The databases that can hold a journal: one row of `DATABASES` for each, and one `Dialect` in a module of its own.
 
-Another database needs such a module, and its name and column types here. All other SQL is the same for every database.
+Another database needs such a module and such a row. All other SQL is the same for every database, and all messages
+about the supported databases are made from the rows.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any, ClassVar, cast
+from urllib.parse import quote, quote_plus
 
 import sqlalchemy as sa
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.types import TypeEngine
 
 from kafka_steward.errors import JournalError, SettingError
 
-# The migrations use these too: what they have made does not change with a later release.
 
-#: The type of paths and names, which compare byte by byte on every database.
-NAME = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
-#: The type of row ids: on SQLite, only INTEGER makes an auto-increment key.
-ROW_ID = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+@dataclass(frozen=True)
+class DatabaseKind:
+    """A kind of database that can hold a journal.
+
+    `name` is the name of Airflow's connection type, of the module here whose `DIALECT` is the `Dialect`, and of the
+    extra that installs the driver. `title` and `example`, a URL, are for messages. `local` is True if locks work on one
+    host only, so that a journal belongs to the first host that opens it. `partial_indexes` is False if an index always
+    contains all rows. `types` are the column types that differ from the usual ones, by the purposes that are named
+    below; migrations use them too: the types of a database do not change with a later release.
+    """
+
+    name: str
+    title: str
+    example: str
+    local: bool = False
+    partial_indexes: bool = True
+    types: Mapping[str, TypeEngine[Any]] = field(default_factory=dict)
+
+
+_BYTEWISE = sa.Text(collation="C")
+
+#: Every supported database by SQLAlchemy's name of it, which begins its URLs.
+DATABASES = {
+    "sqlite": DatabaseKind(
+        "sqlite",
+        "SQLite",
+        "sqlite:////path/to/journal.db",
+        local=True,
+        # Only INTEGER makes an auto-increment key.
+        types={"row_id": sa.Integer()},
+    ),
+    "postgresql": DatabaseKind(
+        "postgres",
+        "PostgreSQL",
+        "postgresql+psycopg://user:password@host/database",
+        types={"name": _BYTEWISE, "path": _BYTEWISE},
+    ),
+}
+
+
+def _column_type(purpose: str, usual: TypeEngine[Any]) -> TypeEngine[Any]:
+    for database, kind in DATABASES.items():
+        if purpose in kind.types:
+            usual = usual.with_variant(kind.types[purpose], database)
+    return usual
+
+
+#: The type of names, at most 249 characters each, which compare byte by byte on every database.
+NAME = _column_type("name", sa.Text())
+#: The type of paths, at most `paths.MAX_PATH` characters each, which compare byte by byte on every database.
+PATH = _column_type("path", sa.Text())
+#: The type of words of the code, such as the values of an enum, which may be in an index.
+WORD = _column_type("word", sa.Text())
+#: The type of texts of any length: documents have up to `tree.MAX_BYTES` bytes.
+LONG_TEXT = _column_type("long_text", sa.Text())
+#: The type of row ids, which the database counts.
+ROW_ID = _column_type("row_id", sa.BigInteger())
 
 
 def only_where(condition: sa.ColumnElement[bool] | sa.TextClause) -> dict[str, Any]:
     """Return the options of an index that contains only the rows for which `condition` is true."""
-    return {"sqlite_where": condition, "postgresql_where": condition}
+    return {f"{database}_where": condition for database, kind in DATABASES.items() if kind.partial_indexes}
+
+
+def any_of(word: Callable[[str, DatabaseKind], str], *, shared: bool = False) -> str:
+    """Return a word for each supported database as an alternative, for messages: "SQLite or PostgreSQL".
+
+    `word` gets SQLAlchemy's name of the database and its kind. With `shared`, only databases that hosts can share.
+    """
+    return " or ".join(word(name, kind) for name, kind in DATABASES.items() if not (shared and kind.local))
 
 
 class Dialect(ABC):
@@ -33,8 +98,6 @@ class Dialect(ABC):
 
     #: The database's clock as an SQL expression, in milliseconds since 1970; it advances within a transaction.
     clock: ClassVar[str]
-    #: True if locks work on one host only, so that a journal belongs to the first host that opens it.
-    local: ClassVar[bool] = False
 
     def url(self, given: sa.URL) -> sa.URL:
         """Return a database URL with the journal's driver. Raises SettingError for a URL with another driver."""
@@ -68,12 +131,29 @@ class Dialect(ABC):
         """Exclude all other upgrades from the begun transaction, which may take long."""
 
     @abstractmethod
-    def insert_once(self, table: sa.Table) -> sa.Insert:
+    def insert_or_ignore(self, table: sa.Table) -> sa.Insert:
         """Return an insert statement that leaves existing rows unchanged."""
+
+    def returning(
+        self,
+        connection: sa.Connection,
+        change: sa.Update,
+        columns: Sequence[sa.ColumnElement[Any]],
+        row: sa.ColumnElement[bool],  # noqa: ARG002 - for those that cannot return what they change
+    ) -> sa.Row[Any] | None:
+        """Change at most one row, and return its new values; None if there was none to change.
+
+        `row` is the condition that this row, and no other, fulfils before and after the change.
+        """
+        return connection.execute(change.returning(*columns)).one_or_none()
 
     def untrusted_text(self, expression: str) -> str:
         """Return the SQL by which a text is read without an error, although the database may not have validated it."""
         return expression
+
+    def forbids(self, error: sa.exc.DBAPIError) -> bool:  # noqa: ARG002 - the same
+        """Return whether the database refused a statement because the user lacks a right."""
+        return False
 
     def opening_error(self, url: sa.URL, error: sa.exc.DBAPIError) -> JournalError | None:  # noqa: ARG002 - the same
         """Return the journal error for an error of this kind of database at its opening; None for all others."""
@@ -85,18 +165,14 @@ def dialect_named(name: str) -> Dialect | None:
 
     Raises SettingError if the driver is not installed.
     """
+    kind = next((kind for database, kind in DATABASES.items() if name in {database, kind.name}), None)
+    if kind is None:
+        return None
     try:
-        if name == "sqlite":
-            from kafka_steward.journal.sql.sqlite import Sqlite  # noqa: PLC0415 - not needed by other databases
-
-            return Sqlite()
-        if name in {"postgresql", "postgres"}:
-            from kafka_steward.journal.sql.postgres import Postgres  # noqa: PLC0415 - psycopg may not be installed
-
-            return Postgres()
+        # Imported only here, because the drivers of other databases may not be installed.
+        return cast("Dialect", import_module(f"{__package__}.{kind.name}").DIALECT)
     except ImportError as error:
-        raise driver_missing(error) from None
-    return None
+        raise driver_missing(kind, error) from None
 
 
 def dialect_of(dialect: sa.Dialect) -> Dialect:
@@ -113,25 +189,24 @@ def parsed_url(text: str) -> tuple[sa.URL, Dialect]:
         parsed = sa.make_url(text)
     except (sa.exc.ArgumentError, ValueError):
         # The text may contain a password: the message repeats no part of it.
-        raise SettingError(
-            "The setting journal is no database URL; use sqlite:////path/to/journal.db or "
-            "postgresql+psycopg://user:password@host/database."
-        ) from None
+        examples = any_of(lambda _, kind: kind.example)
+        raise SettingError(f"The setting journal is no database URL; use {examples}.") from None
     dialect = dialect_named(parsed.get_backend_name())
     if dialect is None:
         raise SettingError(_not_supported(parsed.get_backend_name()))
     return dialect.url(parsed), dialect
 
 
-def driver_missing(error: ImportError) -> SettingError:
+def driver_missing(kind: DatabaseKind, error: ImportError) -> SettingError:
     """Return the error for a driver that is not installed."""
     return SettingError(
-        f"The journal's database driver is missing ({error.name}); install airflow-provider-kafka-steward[postgres]."
+        f"The journal's database driver is missing ({error.name}); install airflow-provider-kafka-steward[{kind.name}]."
     )
 
 
 def _not_supported(name: str) -> str:
-    return f"The setting journal names the database {name}; the journal is kept in SQLite or PostgreSQL."
+    titles = any_of(lambda _, kind: kind.title)
+    return f"The setting journal names the database {name}; the journal is kept in {titles}."
 
 
 class now_ms(sa.sql.expression.ColumnElement[int]):  # noqa: N801 - reads as the SQL function that it is
@@ -155,3 +230,35 @@ class untrusted_text(sa.sql.functions.FunctionElement[Any]):  # noqa: N801 - rea
 @compiles(untrusted_text)
 def _text_in_sql(element: untrusted_text, compiler: SQLCompiler, **options: Any) -> str:
     return dialect_of(compiler.dialect).untrusted_text(str(compiler.process(element.clauses, **options)))
+
+
+#: Parts of the names of libpq parameters that contain a secret: sslpassword, oauth_client_secret, scram_client_key.
+_SECRET_NAMES = ("password", "secret", "scram_")
+
+_HIDDEN = "***"
+
+
+def secrets_of(url: sa.URL) -> list[str]:
+    """Return every secret of `url`, each in plain form and URL-encoded, the longest first."""
+    plain = {str(url.password)} if url.password else set()
+    for value in (value for name, value in url.query.items() if _is_secret(name)):
+        plain |= {value} if isinstance(value, str) else set(value)
+    ways = {way(each) for each in plain if each for way in (str, quote, quote_plus)}
+    return sorted(ways, key=lambda secret: (-len(secret), secret))
+
+
+def shown_url(url: sa.URL) -> str:
+    """Return `url` for an error message or a log, with its secrets replaced by `***`."""
+    hidden = {name: _HIDDEN if _is_secret(name) else value for name, value in url.query.items()}
+    return url.set(query=hidden).render_as_string(hide_password=True).replace(quote_plus(_HIDDEN), _HIDDEN)
+
+
+def without_secrets(text: str, url: sa.URL) -> str:
+    """Return `text`, such as a driver's error message, with the secrets of `url` replaced by `***`."""
+    for secret in secrets_of(url):
+        text = text.replace(secret, _HIDDEN)
+    return text
+
+
+def _is_secret(name: str) -> bool:
+    return any(part in name.lower() for part in _SECRET_NAMES)

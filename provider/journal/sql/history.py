@@ -36,7 +36,7 @@ class HealthRows:
 
     def keep(self, measures: Mapping[str, float], *, every_ms: int, retention_ms: int) -> None:
         """Add a row unless there is one for this interval of `every_ms`; delete rows older than `retention_ms`."""
-        mine = self._database.mine(_health)
+        mine = self._database.of_cluster(_health)
         with self._database.write_transaction() as connection:
             at_ms = connection.execute(sa.select(now_ms())).scalar_one()
             row = {
@@ -44,12 +44,12 @@ class HealthRows:
                 "at_ms": at_ms - at_ms % max(1, every_ms),
                 "measures": json.dumps(dict(measures)),
             }
-            connection.execute(self._database.dialect.insert_once(_health), row)
+            connection.execute(self._database.dialect.insert_or_ignore(_health), row)
             connection.execute(sa.delete(_health).where(mine & (_health.c.at_ms < at_ms - retention_ms)))
 
     def rows(self, *, since_ms: int = 0) -> list[tuple[int, dict[str, float]]]:
         """Return time and measures of each row from `since_ms` on, oldest first."""
-        mine = self._database.mine(_health) & (_health.c.at_ms >= since_ms)
+        mine = self._database.of_cluster(_health) & (_health.c.at_ms >= since_ms)
         query = sa.select(_health.c.at_ms, _health.c.measures).where(mine).order_by(_health.c.at_ms)
         with self._database.read_connection() as connection:
             return [(int(at_ms), json.loads(text)) for at_ms, text in connection.execute(query)]
@@ -60,7 +60,7 @@ _NOTED_EVERY_S = 5.0
 
 
 @dataclass
-class Looks:
+class PollTimes:
     """The poll times of one cluster, as recorded by this process. Any method may raise JournalUnreachable."""
 
     database: Database
@@ -72,18 +72,18 @@ class Looks:
         if self.clock() - self._noted_s.get(kind, -_NOTED_EVERY_S) < _NOTED_EVERY_S:
             return
         look, host = tables.look, self.database.host
-        mine = self.database.mine(look) & (look.c.kind == kind) & (look.c.host == host)
+        mine = self.database.of_cluster(look) & (look.c.kind == kind) & (look.c.host == host)
         row = {"cluster_id": self.database.cluster_id, "kind": kind, "host": host, "at_ms": now_ms()}
         with self.database.write_transaction() as connection:
             if connection.execute(sa.update(look).where(mine).values(at_ms=now_ms())).rowcount == 0:
-                connection.execute(self.database.dialect.insert_once(look).values(row))
+                connection.execute(self.database.dialect.insert_or_ignore(look).values(row))
         self._noted_s[kind] = self.clock()
 
     def rows(self) -> list[dict[str, Any]]:
         """Return `{"kind", "host", "at_ms", "age_ms"}` of each poll, the newest first, by the database's clock."""
         look = tables.look
         query = sa.select(look.c.kind, look.c.host, look.c.at_ms, (now_ms() - look.c.at_ms).label("age_ms"))
-        query = query.where(self.database.mine(look))
+        query = query.where(self.database.of_cluster(look))
         with self.database.read_connection() as connection:
             found = connection.execute(query.order_by(look.c.at_ms.desc(), look.c.kind, look.c.host)).mappings()
             return [dict(row) for row in found]
@@ -114,18 +114,18 @@ class EndedPlans:
         """Return the `n` most recently published plans, the newest first."""
         newest_first = _ended.c.published_ms.desc(), _ended.c.digest
         return self._read(
-            sa.select(_ended.c.record).where(self._database.mine(_ended)).order_by(*newest_first).limit(n)
+            sa.select(_ended.c.record).where(self._database.of_cluster(_ended)).order_by(*newest_first).limit(n)
         )
 
     def digests(self, *, ended_before_ms: int | None = None) -> list[str]:
         """Return the digests of all plans, or of those that ended before `ended_before_ms`, sorted."""
-        query = sa.select(_ended.c.digest).where(self._database.mine(_ended))
+        query = sa.select(_ended.c.digest).where(self._database.of_cluster(_ended))
         if ended_before_ms is not None:
             query = query.where(_ended.c.ended_ms < ended_before_ms)
         with self._database.read_connection() as connection:
             return list(connection.execute(query.order_by(_ended.c.digest)).scalars())
 
-    def forget(self, digest: str) -> None:
+    def delete(self, digest: str) -> None:
         """Delete a record, if it exists."""
         with self._database.write_transaction() as connection:
             connection.execute(sa.delete(_ended).where(self._of(digest)))
@@ -135,7 +135,7 @@ class EndedPlans:
             return _readable(connection.execute(query).scalars().all())
 
     def _of(self, digest: str) -> sa.ColumnElement[bool]:
-        return self._database.mine(_ended) & (_ended.c.digest == digest)
+        return self._database.of_cluster(_ended) & (_ended.c.digest == digest)
 
 
 def _readable(texts: Sequence[str]) -> list[PlanRecord]:

@@ -6,7 +6,7 @@ the files in the workspace.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -39,14 +39,14 @@ class MoveTable:
 
     def insert_missing(self, digest: str, moves: Sequence[Move]) -> None:
         """Add a WAITING row for each move that has none; existing rows match, as the digest determines the moves."""
-        self.adopt(digest, [MoveRow(move) for move in moves])
+        self.import_rows(digest, [MoveRow(move) for move in moves])
 
-    def adopt(self, digest: str, found: Sequence[MoveRow]) -> None:
+    def import_rows(self, digest: str, found: Sequence[MoveRow]) -> None:
         """Import rows unchanged; existing rows are kept."""
         of = {"cluster_id": self.database.cluster_id, "plan": digest}
         rows = [of | _columns(row) for row in found]
         with self.database.write_transaction() as connection:
-            insert = self.database.dialect.insert_once(_move)
+            insert = self.database.dialect.insert_or_ignore(_move)
             for some in batches(rows):
                 connection.execute(insert, some)
 
@@ -82,10 +82,11 @@ class MoveTable:
         kept = {"attempt": attempt, "isr_seen": isr_seen, "unacknowledged": unacknowledged}
         changes |= {name: value for name, value in kept.items() if value is not None}
         this = (_move.c.topic == sa.bindparam("of_topic")) & (_move.c.partition == sa.bindparam("of_partition"))
-        update = sa.update(_move).where(self._of(digest) & this).values(changes | {"detail": sa.bindparam("told")})
+        update = sa.update(_move).where(self._of(digest) & this).values(changes | {"detail": sa.bindparam("of_detail")})
+        details = dict.fromkeys(partitions, detail) if isinstance(detail, str) else detail
         rows = [
-            {"of_topic": name.topic, "of_partition": name.partition, "told": told}
-            for name, told in _each(partitions, detail)
+            {"of_topic": each.topic, "of_partition": each.partition, "of_detail": details[each]}
+            for each in sorted(set(partitions))
         ]
         # One update per row, by the key: PostgreSQL would compare a list of names with each row of the plan.
         with self.database.write_transaction() as connection:
@@ -100,13 +101,13 @@ class MoveTable:
 
     def in_flight(self) -> list[str]:
         """Return the digests of the plans that have a row in state SUBMITTED, sorted."""
-        submitted = self.database.mine(_move) & (_move.c.state == MoveState.SUBMITTED)
+        submitted = self.database.of_cluster(_move) & (_move.c.state == MoveState.SUBMITTED)
         with self.database.read_connection() as connection:
             return sorted(connection.execute(sa.select(_move.c.plan).where(submitted).distinct()).scalars())
 
     def by_others(self, digest: str, partitions: Collection[TopicPartition]) -> list[tuple[str, MoveRow]]:
         """Return the submissions of these partitions by other plans, with the plans' digests, the latest last."""
-        theirs = self.database.mine(_move) & (_move.c.plan != digest) & (_move.c.attempt > 0)
+        theirs = self.database.of_cluster(_move) & (_move.c.plan != digest) & (_move.c.attempt > 0)
         query = sa.select(_move.c.plan, *_COLUMNS).where(theirs)
         found: list[tuple[str, MoveRow]] = []
         with self.database.read_connection() as connection:
@@ -114,24 +115,17 @@ class MoveTable:
                 found += [(plan, _row(*values)) for plan, *values in connection.execute(query.where(_among(some)))]
         return sorted(found, key=lambda each: (each[1].submitted_ms or 0, each[0]))
 
-    def forget(self, digest: str) -> None:
+    def delete(self, digest: str) -> None:
         """Delete a plan's rows."""
         with self.database.write_transaction() as connection:
             connection.execute(sa.delete(_move).where(self._of(digest)))
 
     def _of(self, digest: str) -> sa.ColumnElement[bool]:
-        return self.database.mine(_move) & (_move.c.plan == digest)
+        return self.database.of_cluster(_move) & (_move.c.plan == digest)
 
 
 def _among(partitions: Sequence[TopicPartition]) -> sa.ColumnElement[bool]:
     return sa.tuple_(_move.c.topic, _move.c.partition).in_([tuple(name) for name in partitions])
-
-
-def _each(
-    partitions: Collection[TopicPartition], detail: str | Mapping[TopicPartition, str]
-) -> Iterator[tuple[TopicPartition, str]]:
-    for name in sorted(set(partitions)):
-        yield name, detail if isinstance(detail, str) else detail[name]
 
 
 def _columns(row: MoveRow) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from psycopg import pq
 from sqlalchemy.dialects import postgresql
 
 from kafka_steward.errors import SettingError
-from kafka_steward.journal.sql.dialect import Dialect
+from kafka_steward.journal.sql.dialect import DATABASES, Dialect
 
 _DRIVER = "postgresql+psycopg"
 
@@ -55,6 +55,9 @@ _PARAMETERS = {
     "keepalives_count": 3,
     "tcp_user_timeout": _SILENCE_S * 1000,
 }
+
+#: PostgreSQL's errors for a missing right, and for a user to whom no schema is visible.
+_FORBIDDEN = ("42501", "3F000")
 
 _FRESH = "steward_fresh"
 
@@ -124,7 +127,7 @@ class Postgres(Dialect):
         if given.get_driver_name() != "psycopg":
             raise SettingError(
                 f"The setting journal names the driver {given.get_driver_name()}, and the journal is kept with "
-                "psycopg; write postgresql+psycopg://user:password@host/database."
+                f"psycopg; write {DATABASES['postgresql'].example}."
             )
         return given
 
@@ -161,13 +164,20 @@ class Postgres(Dialect):
 
     def exclude_upgrades(self, connection: sa.Connection) -> None:
         """Acquire an advisory lock, and raise the time-outs of this transaction to those of an upgrade."""
-        _let_take_long(connection, _OTHERS_UPGRADE_S)
+        _raise_timeouts(connection, _OTHERS_UPGRADE_S)
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_UPGRADE_LOCK)))
-        _let_take_long(connection, _UPGRADE_S)
+        _raise_timeouts(connection, _UPGRADE_S)
 
-    def insert_once(self, table: sa.Table) -> sa.Insert:
+    def insert_or_ignore(self, table: sa.Table) -> sa.Insert:
         """Return an insert statement that leaves existing rows unchanged."""
         return postgresql.insert(table).on_conflict_do_nothing()
+
+    def forbids(self, error: sa.exc.DBAPIError) -> bool:
+        """Return whether a right is missing, or no schema is visible to the user."""
+        return getattr(error.orig, "sqlstate", None) in _FORBIDDEN
+
+
+DIALECT = Postgres()
 
 
 def _unknown_parameters(names: Collection[str]) -> list[str]:
@@ -182,7 +192,7 @@ def _parameter(conn_id: str, name: str, value: Any) -> str:
     return str(value)
 
 
-def _let_take_long(connection: sa.Connection, bound_s: int) -> None:
+def _raise_timeouts(connection: sa.Connection, bound_s: int) -> None:
     """Raise the time-outs of this transaction to `bound_s` seconds for each statement."""
     for setting in ("lock_timeout", "statement_timeout"):
         connection.execute(sa.text(f"SET LOCAL {setting} = '{bound_s}s'"))

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import sqlite
 
 from kafka_steward.errors import JournalError, SettingError
-from kafka_steward.journal.sql.dialect import Dialect
+from kafka_steward.journal.sql.dialect import DATABASES, Dialect
 
 #: Seconds to wait for another writer.
 _LOCK_TIMEOUT_S = 30
@@ -25,7 +25,6 @@ class Sqlite(Dialect):
     """The `Dialect` of SQLite. A transaction that writes begins with BEGIN IMMEDIATE, which excludes other writers."""
 
     clock = "CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER)"
-    local = True
 
     def url_of(self, conn_id: str, fields: sa.URL, extra: Mapping[str, Any]) -> sa.URL:
         """Return the URL of the file that the host of a connection names; the schema is ignored, as in Airflow."""
@@ -42,7 +41,7 @@ class Sqlite(Dialect):
         """Return an engine whose commits are on disk before they return, and create the file's folder."""
         if url.database in {None, "", ":memory:"}:
             raise SettingError(
-                "The setting journal names no file; use sqlite:////path/to/journal.db, with four slashes."
+                f"The setting journal names no file; use {DATABASES['sqlite'].example}, with four slashes."
             )
         path = Path(str(url.database))
         try:
@@ -72,7 +71,7 @@ class Sqlite(Dialect):
     def exclude_upgrades(self, connection: sa.Connection) -> None:
         """Do nothing: an upgrade is a writer."""
 
-    def insert_once(self, table: sa.Table) -> sa.Insert:
+    def insert_or_ignore(self, table: sa.Table) -> sa.Insert:
         """Return an insert statement that leaves existing rows unchanged."""
         return sqlite.insert(table).on_conflict_do_nothing()
 
@@ -85,6 +84,9 @@ class Sqlite(Dialect):
         return (
             None if "locked" in str(error.orig) else JournalError(_unwritable(Path(str(url.database)), str(error.orig)))
         )
+
+
+DIALECT = Sqlite()
 
 
 def _prepare(connection: Any, _record: object) -> None:

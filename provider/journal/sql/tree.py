@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import sqlalchemy as sa
 
-from kafka_steward.errors import NodeExists, NodeMissing, VersionConflict
-from kafka_steward.journal.codec import MAX_BYTES, MAX_NUMBER
+from kafka_steward.errors import NodeMissing, VersionConflict
+from kafka_steward.journal.document import MAX_NUMBER
 from kafka_steward.journal.paths import checked_path
 from kafka_steward.journal.schema import tables
 from kafka_steward.journal.sql.database import IDS, Database, batches
 from kafka_steward.journal.sql.dialect import now_ms, untrusted_text
-from kafka_steward.journal.tree import Node, checked_data
+from kafka_steward.journal.tree import MAX_BYTES, Node, checked_data, node_exists, node_missing, version_conflict
 
 _node = tables.node
 
@@ -50,7 +51,7 @@ class SqlTree:
         checked_data(checked_path(path), data)
         with self.database.write_transaction() as connection:
             if self._exists(connection, path):
-                raise NodeExists(f"{path} exists already; read it before changing it.")
+                raise node_exists(path)
             return self._insert(connection, path, data)
 
     def create_sequential(self, prefix: str, data: str) -> Node:
@@ -76,8 +77,8 @@ class SqlTree:
                 "modified_id": self.database.next_number(connection, IDS),
                 "modified_ms": now_ms(),
             }
-            same = self._at(path) & (_node.c.version == version)
-            row = connection.execute(sa.update(_node).where(same).values(changed).returning(*_COLUMNS)).one_or_none()
+            update = sa.update(_node).where(self._at(path) & (_node.c.version == version)).values(changed)
+            row = self.database.dialect.returning(connection, update, _COLUMNS, self._at(path))
             if row is None:
                 raise self._conflict(connection, path, version)
             return _read(row)
@@ -118,7 +119,7 @@ class SqlTree:
     def subtree(self, path: str, most: int) -> list[Node]:
         """Return the documents at and below a path, as specified by `Tree.subtree`."""
         deepest = sa.func.length(_node.c.path).desc()
-        chosen = (self._mine() & (_node.c.path == path)) | self._within(f"{path}/")
+        chosen = (self._of_cluster() & (_node.c.path == path)) | self._within(f"{path}/")
         with self.database.read_connection() as connection:
             return [
                 _read(row)
@@ -127,7 +128,7 @@ class SqlTree:
 
     def discard(self, node: Node) -> bool:
         """Delete a node of any name, as specified by `Tree.discard`."""
-        same = self._mine() & (_node.c.path == node.path) & (_node.c.version == node.version)
+        same = self._of_cluster() & (_node.c.path == node.path) & (_node.c.version == node.version)
         with self.database.write_transaction() as connection:
             return bool(connection.execute(sa.delete(_node).where(same)).rowcount)
 
@@ -140,42 +141,31 @@ class SqlTree:
             return [
                 row
                 for some in batches(wanted)
-                for row in connection.execute(sa.select(*columns).where(self._mine() & _node.c.path.in_(some)))
+                for row in connection.execute(sa.select(*columns).where(self._of_cluster() & _node.c.path.in_(some)))
             ]
 
     def _at(self, path: str) -> sa.ColumnElement[bool]:
-        return self._mine() & (_node.c.path == checked_path(path))
+        return self._of_cluster() & (_node.c.path == checked_path(path))
 
-    def _mine(self) -> sa.ColumnElement[bool]:
-        return self.database.mine(_node)
+    def _of_cluster(self) -> sa.ColumnElement[bool]:
+        return self.database.of_cluster(_node)
 
     def _within(self, below: str) -> sa.ColumnElement[bool]:
         after = f"{below[:-1]}0"  # "0" is the character that follows "/"
-        return self._mine() & (_node.c.path > below) & (_node.c.path < after)
+        return self._of_cluster() & (_node.c.path > below) & (_node.c.path < after)
 
     def _exists(self, connection: sa.Connection, path: str) -> bool:
         return connection.execute(sa.select(_node.c.version).where(self._at(path))).first() is not None
 
     def _insert(self, connection: sa.Connection, path: str, data: str) -> Node:
         number = self.database.next_number(connection, IDS)
-        created_ms = connection.execute(sa.select(now_ms())).scalar_one()
-        values = {
-            "cluster_id": self.database.cluster_id,
-            "path": path,
-            "data": data,
-            "version": 0,
-            "created_id": number,
-            "modified_id": number,
-            "created_ms": created_ms,
-            "modified_ms": created_ms,
-        }
-        row = connection.execute(sa.insert(_node).values(values).returning(*_COLUMNS)).one()
-        return _read(row)
+        created_ms = int(connection.execute(sa.select(now_ms())).scalar_one())
+        node = Node(path, data, 0, number, number, created_ms, created_ms)
+        connection.execute(sa.insert(_node).values(cluster_id=self.database.cluster_id, **asdict(node)))
+        return node
 
     def _conflict(self, connection: sa.Connection, path: str, version: int) -> NodeMissing | VersionConflict:
-        if self._exists(connection, path):
-            return VersionConflict(f"{path} was changed since version {version} was read; read it again.")
-        return NodeMissing(f"{path} does not exist any more; read again before changing it.")
+        return version_conflict(path, version) if self._exists(connection, path) else node_missing(path)
 
 
 def _read(row: Sequence[Any]) -> Node:

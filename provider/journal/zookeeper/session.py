@@ -40,15 +40,9 @@ from kazoo.protocol.serialization import Auth
 from kazoo.security import ACL, OPEN_ACL_UNSAFE, Permissions, make_acl, make_digest_acl
 from kazoo.security import Id as Identity
 
-from kafka_steward.errors import (
-    JournalError,
-    JournalUnreachable,
-    NodeExists,
-    NodeMissing,
-    SettingError,
-    VersionConflict,
-)
+from kafka_steward.errors import JournalError, JournalUnreachable, SettingError
 from kafka_steward.journal import paths
+from kafka_steward.journal.tree import node_exists, node_missing, version_conflict
 from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
 
 _ADMIN = "/admin"
@@ -85,12 +79,12 @@ def our_acl(digest: str | None) -> list[ACL] | None:
     return [make_digest_acl(user, password, all=True), make_acl("world", "anyone", read=True)]
 
 
-def kafkas_model(path: str) -> str | None:
+def acl_source(path: str) -> str | None:
     """Return the node whose ACL `path` must have because Kafka changes and deletes it; None if `path` is ours."""
     return _ADMIN if path == paths.REASSIGN_PARTITIONS else None
 
 
-def is_hidden(acls: Sequence[ACL]) -> bool:
+def hides_digest(acls: Sequence[ACL]) -> bool:
     """Return whether ZooKeeper replaced a digest by `x`, as it does for clients that may not change the ACL."""
     return any(acl.id.scheme == "digest" and acl.id.id.endswith(":x") for acl in acls)
 
@@ -193,7 +187,7 @@ class ZkSession:
         VersionConflict, JournalError, SettingError when the chroot or a certificate does not exist, and
         JournalUnreachable: it is then unknown whether a change was made, but it is not made later.
         """
-        with _in_words(self._options, path, version, doing):
+        with _translate_errors(self._options, path, version, doing):
             client = self._connected()
             try:
                 return ask(client).get(timeout=self._options.timeout_s)
@@ -342,34 +336,28 @@ def stop_client(client: Any) -> None:
     client.close()
 
 
-def missing(path: str) -> NodeMissing:
-    """Return the error for a node that does not exist any more."""
-    return NodeMissing(f"{path} does not exist any more; read again before changing it.")
-
-
-def conflict(path: str, version: int) -> VersionConflict:
-    """Return the error for a node that another client has changed."""
-    return VersionConflict(f"{path} was changed since version {version} was read; read it again.")
-
-
 @contextmanager
-def _in_words(options: ZooKeeperOptions, path: str, version: int, doing: str) -> Iterator[None]:
-    where = f"ZooKeeper at {options.hosts}"
+def _translate_errors(options: ZooKeeperOptions, path: str, version: int, doing: str) -> Iterator[None]:
     try:
         yield
     except NodeExistsError as error:
-        raise NodeExists(f"{path} exists already; read it before changing it.") from error
+        raise node_exists(path) from error
     except NoNodeError as error:
-        raise missing(path) from error
+        raise node_missing(path) from error
     except BadVersionError as error:
-        raise conflict(path, version) from error
+        raise version_conflict(path, version) from error
     except NotEmptyError as error:
         raise JournalError(f"{path} has others below it and cannot be deleted; delete those first.") from error
     except (NoAuthError, AuthFailedError) as error:
-        raise forbidden(where, f"{doing} {path or 'the journal'}") from error
+        raise forbidden(options.place, f"{doing} {path or 'the journal'}") from error
     except (KazooTimeoutError, KazooException, OSError) as error:
-        words = str(error) or type(error).__name__
-        raise JournalUnreachable(f"{where} does not answer ({words}); try again when it does.") from error
+        raise unreachable(options, error) from error
+
+
+def unreachable(options: ZooKeeperOptions, error: Exception) -> JournalUnreachable:
+    """Return the error for a request that was not answered."""
+    words = str(error) or type(error).__name__
+    return JournalUnreachable(f"{options.place} does not answer ({words}); try again when it does.")
 
 
 def forbidden(where: str, what: str) -> JournalError:

@@ -18,21 +18,18 @@ from kazoo.protocol.states import ZnodeStat
 from kazoo.security import ACL
 
 from kafka_steward.errors import JournalError, NodeMissing, VersionConflict, WrongCluster
-from kafka_steward.journal.codec import MAX_BYTES
 from kafka_steward.journal.document import read_object
+from kafka_steward.journal.listing import quarantine_document
 from kafka_steward.journal.paths import checked_path
-from kafka_steward.journal.quarantine import quarantine_document
-from kafka_steward.journal.tree import Node, checked_data
+from kafka_steward.journal.tree import MAX_BYTES, Node, checked_data, node_missing, version_conflict
 from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
 from kafka_steward.journal.zookeeper.session import (
     ROOTS,
     ClosedNodes,
     EnsuredPath,
     ZkSession,
-    conflict,
-    is_hidden,
-    kafkas_model,
-    missing,
+    acl_source,
+    hides_digest,
     our_acl,
 )
 
@@ -76,7 +73,7 @@ class ZkTree:
         found = read_object(_CLUSTER, node.data).text("id")
         if found != cluster_id:
             raise WrongCluster(
-                f"ZooKeeper at {self._options.hosts} keeps the cluster {found}, and this is {cluster_id}; "
+                f"{self._options.place} keeps the cluster {found}, and this is {cluster_id}; "
                 "mend the setting zookeeper: it is the brokers' zookeeper.connect, chroot included."
             )
 
@@ -205,14 +202,14 @@ class ZkTree:
 
     def _kafkas_acl(self, path: str) -> list[ACL] | None:
         """Return the ACL that Kafka needs at `path`; None if `path` is ours."""
-        model = kafkas_model(path)
+        model = acl_source(path)
         if model is None:
             return None
         answer = self._found(lambda client: client.get_acls_async(model), model)
         if answer is None:
             return None
         acls, _ = answer
-        if is_hidden(acls):
+        if hides_digest(acls):
             raise JournalError(
                 f"{path} cannot be created so that Kafka could change it: ZooKeeper hides who may change {model}; "
                 "give our user all rights there, or set submission to admin."
@@ -222,7 +219,7 @@ class ZkTree:
     def _refuse_nothing(self, cluster_id: str) -> None:
         if self._options.kafkas:
             raise WrongCluster(
-                f"ZooKeeper at {self._options.hosts} keeps no Kafka cluster, and {cluster_id} is kept in a ZooKeeper; "
+                f"{self._options.place} keeps no Kafka cluster, and {cluster_id} is kept in a ZooKeeper; "
                 "mend the setting zookeeper: it is the brokers' zookeeper.connect, chroot included."
             )
 
@@ -247,8 +244,8 @@ class ZkTree:
         if version >= 0:
             return
         if self.get(path) is None:
-            raise missing(path)
-        raise conflict(path, version)
+            raise node_missing(path)
+        raise version_conflict(path, version)
 
     def _prune(self, parent: str) -> None:
         while parent.count("/") > _KEPT_DEPTH and self._deleted_if_empty(parent):

@@ -11,10 +11,10 @@ from kazoo.exceptions import KazooException, NoAuthError
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.handlers.utils import wrap
 
-from kafka_steward.errors import JournalError, JournalUnreachable
+from kafka_steward.errors import JournalError
 from kafka_steward.journal import paths
 from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
-from kafka_steward.journal.zookeeper.session import EnsuredPath, forbidden, start_client, stop_client
+from kafka_steward.journal.zookeeper.session import EnsuredPath, forbidden, start_client, stop_client, unreachable
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -50,12 +50,12 @@ class ZooKeeperWatcher:
         try:
             self._client = start_client(options)
         except (KazooTimeoutError, KazooException, OSError) as error:
-            raise self._unreachable(options, error) from error
+            raise unreachable(options, error) from error
         try:
             self._begin(options.timeout_s)
         except (KazooTimeoutError, KazooException) as error:
             self.close()
-            raise self._unreachable(options, error) from error
+            raise unreachable(options, error) from error
         except JournalError:
             self.close()
             raise
@@ -107,7 +107,3 @@ class ZooKeeperWatcher:
 
     def _changed(self, path: str, *_: Any) -> None:
         self._on_change(path)
-
-    def _unreachable(self, options: ZooKeeperOptions, error: Exception) -> JournalUnreachable:
-        words = str(error) or type(error).__name__
-        return JournalUnreachable(f"ZooKeeper at {options.hosts} does not answer ({words}); try again when it does.")

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_steward.errors import DocumentError
-from kafka_steward.journal import codec
+from kafka_steward.journal import paths
+from kafka_steward.journal.document import MAX_WORDS, parse_json
 from kafka_steward.journal.kip_documents import (
     AnnouncedRestartDocument,
     CancelRequest,
@@ -25,37 +26,37 @@ _NAMES = st.text() | st.text("0123456789") | st.integers().map(str)
 
 @given(_NAMES)
 def test_a_number_has_one_name(name: str) -> None:
-    number = codec.BROKER.parse(name)
+    number = paths.BROKER.parse(name)
     assert number is None or (str(number) == name and 0 <= number < 2**31)
 
 
 @pytest.mark.parametrize("name", ["0", "3", "2147483647"])
 def test_a_broker_is_named_by_its_id(name: str) -> None:
-    assert codec.BROKER.parse(name) == codec.PARTITION.parse(name) == int(name)
+    assert paths.BROKER.parse(name) == paths.PARTITION.parse(name) == int(name)
 
 
 @pytest.mark.parametrize(
     "name", ["", "03", "0003", "-1", "+1", "3\n", " 3", "٣", "2147483648", "99999999999", "9" * 5000, "1e3", "0x1"]
 )
 def test_no_other_name_is_a_brokers(name: str) -> None:
-    assert codec.BROKER.parse(name) is None
+    assert paths.BROKER.parse(name) is None
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "my topic", "t" * 250, "a/b", "ü", "t\n", "a\x00"])
 def test_topics_are_named_by_kafkas_rule(name: str) -> None:
-    assert codec.TOPIC.parse(name) is None
-    assert codec.TOPIC.parse("a.b_C-9" + "t" * 242) is not None
+    assert paths.TOPIC.parse(name) is None
+    assert paths.TOPIC.parse("a.b_C-9" + "t" * 242) is not None
 
 
 @pytest.mark.parametrize("name", ["", ".", "a/b", "by\nhand", "x" * 901, "\u202ea", "\ue000"])
 def test_a_request_may_have_any_name_that_zookeeper_takes(name: str) -> None:
-    assert codec.REQUEST.parse(name) is None
-    assert codec.REQUEST.parse("from ada: =1+1") == "from ada: =1+1"
+    assert paths.REQUEST.parse(name) is None
+    assert paths.REQUEST.parse("from ada: =1+1") == "from ada: =1+1"
 
 
 @pytest.mark.parametrize(("name", "number"), [("request_0000000007", 7), ("request_" + "7" * 20, None), ("x_1", None)])
 def test_requests_are_numbered(name: str, number: int | None) -> None:
-    assert codec.request_number(name) == number
+    assert paths.request_number(name) == number
 
 
 @pytest.mark.parametrize(
@@ -72,11 +73,11 @@ def test_requests_are_numbered(name: str, number: int | None) -> None:
 )
 def test_json_is_bounded(text: str, sentence: str) -> None:
     with pytest.raises(DocumentError, match=sentence):
-        codec.parse_json("/x", text)
+        parse_json("/x", text)
 
 
 def test_json_of_twenty_levels_is_read() -> None:
-    assert codec.parse_json("/x", "[" * 20 + "]" * 20) == json.loads("[" * 20 + "]" * 20)
+    assert parse_json("/x", "[" * 20 + "]" * 20) == json.loads("[" * 20 + "]" * 20)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +120,7 @@ def test_a_persons_words_are_cut_and_cleaned_and_never_make_a_document_unreadabl
     assert read.person == "\ufffdada\ufffd[2J"
     assert read.reason is not None
     assert read.reason.startswith("two lines rrr")
-    assert len(read.reason) == codec.MAX_WORDS
+    assert len(read.reason) == MAX_WORDS
     assert read.to_json() == text
 
 
