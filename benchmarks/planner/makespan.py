@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from benchmarks.planner.table import table
-from kafka_steward.planning.solver.ordering import MoveQueue, TransferLimits, start_order
+from kafka_steward.planning.solver.plan_rows import MoveQueue, TransferLimits, start_order
 from tests.planning.test_ordering import least, makespan
 
 LIMITS = TransferLimits(5, 5, 50)

@@ -41,7 +41,7 @@ def test_loads_of_all_topics_are_the_sums_of_theirs() -> None:
     other = DiskLoads(
         **json.loads(json.dumps(asdict(DiskLoads(before={1: 10}, after={1: 20, 2: 30}, into={}, lost=40))))
     )
-    assert DiskLoads.total([one, other]) == DiskLoads({1: 11, 2: 2}, {1: 23, 2: 30}, {2: 4}, 45)
+    assert DiskLoads.combined([one, other]) == DiskLoads({1: 11, 2: 2}, {1: 23, 2: 30}, {2: 4}, 45)
 
 
 def test_what_comes_in_may_fill_a_broker_and_no_more() -> None:

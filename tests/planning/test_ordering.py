@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
-from kafka_steward.planning.solver.ordering import MoveQueue, TransferLimits, start_order
+from kafka_steward.planning.solver.plan_rows import MoveQueue, TransferLimits, start_order
 
 LIMITS = TransferLimits(5, 5, 50)
 

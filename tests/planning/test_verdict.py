@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from kafka_steward.assignment import Move, Operation
-from kafka_steward.planning.checker.certificate import Evenness
 from kafka_steward.planning.checker.check import (
     DiskLoads,
+    Evenness,
     Findings,
     PlanVerdict,
     check,
@@ -78,8 +78,8 @@ def test_validity_is_checked_without_minimality(monkeypatch: pytest.MonkeyPatch)
     plan = planned(snapshot, "expand")
     assert check(snapshot, plan) == PlanVerdict(ok=True, problems=[])
     assert check(snapshot, plan, proven=False) == PlanVerdict(ok=True, problems=[], unproven=(NO_PRICE,))
-    for dear in ("check.with_prices", "certificate.unproven_topics"):
-        monkeypatch.setattr(f"kafka_steward.planning.checker.{dear}", None)
+    for dear in ("with_prices", "unproven_topics"):
+        monkeypatch.setattr(f"kafka_steward.planning.checker.check.{dear}", None)
     for changes in ({"bytes_moved": 0}, {"leader_changes": 9}, {"lower_bound": 99}, {"brokers_failed": [1]}):
         found = check(snapshot, replace(plan, proof={**plan.proof, **changes}), proven=False)
         assert (found.ok, len(found.problems)) == (False, 1)
@@ -202,10 +202,10 @@ def test_the_findings_of_all_topics_are_the_sums_of_theirs() -> None:
     even = Evenness(["x"], [], [1], [2], {1: 1}, None, [])
     other = Findings(["b", "c"], 2, 20, 200, DiskLoads({1: 5}, {2: 1}, {3: 1}, 3), even)
     loads = DiskLoads({1: 6}, {2: 1}, {3: 1}, 5)
-    assert Findings.total([one, other]) == Findings(["a", "b", "c"], 3, 30, 300, loads, even)
-    assert Findings.total([one, one]) == Findings(["a", "a"], 2, 20, 200, DiskLoads({1: 2}, {}, {}, 4), None)
+    assert Findings.combined([one, other]) == Findings(["a", "b", "c"], 3, 30, 300, loads, even)
+    assert Findings.combined([one, one]) == Findings(["a", "a"], 2, 20, 200, DiskLoads({1: 2}, {}, {}, 4), None)
     doubled = Evenness(["x", "x"], [], [2], [4], {1: 2}, None, [])
-    assert Findings.total([other, one, other]).evenness == doubled
+    assert Findings.combined([other, one, other]).evenness == doubled
 
 
 @pytest.mark.parametrize(

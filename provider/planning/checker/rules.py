@@ -11,12 +11,19 @@ from typing import Any
 
 import pyarrow as pa
 
-from kafka_steward.assignment import Assignment, Move, MoveReason, Operation, TopicPartition
+from kafka_steward.assignment import (
+    GIVEN_OPERATIONS,
+    OPERATIONS,
+    Assignment,
+    Move,
+    MoveReason,
+    MoveRule,
+    Operation,
+    TopicPartition,
+)
 from kafka_steward.planning.files.options import INTERNAL_TOPICS
 
 _REASONS = frozenset(reason.value for reason in MoveReason)
-#: Operations that move exactly what they were given, even partitions that the options exclude.
-_GIVEN = (Operation.APPLY.value, Operation.ROLLBACK.value)
 #: Reasons for a partition to stay unchanged, by the words that a proof uses for them.
 _STAYS = {
     "in_flight": "a reassignment of it is in flight.",
@@ -153,10 +160,12 @@ def violations(move: Move, context: CheckContext) -> Iterator[str]:
         return
     yield from _same(move, part)
     for word in hold_reasons(move.topic_partition, context):
-        if word == "in_flight" or context.operation not in _GIVEN:
+        if word == "in_flight" or context.operation not in GIVEN_OPERATIONS:
             yield _STAYS[word]
     yield from _possible(move, part, context)
-    yield from _RULES.get(context.operation, _no_rule)(move, part, context)
+    spec = OPERATIONS.get(context.operation)
+    if spec is not None and spec.rule is not None:
+        yield from RULES[spec.rule](move, part, context)
 
 
 def _same(move: Move, part: SnapshotPartition) -> Iterator[str]:
@@ -186,11 +195,7 @@ def _possible(move: Move, part: SnapshotPartition, context: CheckContext) -> Ite
         yield "its target keeps a replica in a failed log directory, and Kafka would never complete it."
 
 
-def _no_rule(_move: Move, _part: SnapshotPartition, _facts: CheckContext) -> Iterator[str]:
-    yield from ()
-
-
-def _in_place(move: Move, part: SnapshotPartition, context: CheckContext) -> Iterator[str]:
+def _keep_replicas(move: Move, part: SnapshotPartition, context: CheckContext) -> Iterator[str]:
     """Check heal and fill: replicas in place stay, in their order; the others are spread as well as the racks allow."""
     kept, factor = context.alive(part.replicas, part), replicas_due(move.topic_partition, context)
     if len(move.after) != factor:
@@ -236,7 +241,7 @@ def _racks(move: Move, kept: Assignment, context: CheckContext) -> Iterator[str]
                 return
 
 
-def _counted(move: Move, part: SnapshotPartition, context: CheckContext) -> Iterator[str]:
+def _requested_factor(move: Move, part: SnapshotPartition, context: CheckContext) -> Iterator[str]:
     """Check set-replication-factor: only named topics, exactly as many replicas, and no other moves."""
     kept, factor = context.alive(part.replicas, part), context.factors.get(move.topic)
     if factor is None:
@@ -250,7 +255,7 @@ def _counted(move: Move, part: SnapshotPartition, context: CheckContext) -> Iter
     yield from _racks(move, kept, context)
 
 
-def _evened(move: Move, part: SnapshotPartition, context: CheckContext) -> Iterator[str]:
+def _target_factor(move: Move, part: SnapshotPartition, context: CheckContext) -> Iterator[str]:
     """Check rebalance, expand and drain: as many replicas as are due.
 
     For balanced disks, a number between the current one and the due one is accepted.
@@ -261,18 +266,16 @@ def _evened(move: Move, part: SnapshotPartition, context: CheckContext) -> Itera
         yield f"its target has {len(move.after)} replicas; {part.target_rf} are due."
 
 
-def _as_given(move: Move, _part: SnapshotPartition, context: CheckContext) -> Iterator[str]:
+def _given_target(move: Move, _part: SnapshotPartition, context: CheckContext) -> Iterator[str]:
     """Check apply: the target is exactly what was given."""
     if context.given.get(move.topic_partition) != move.after:
         yield "its target is not what was given."
 
 
-_RULES = {
-    Operation.HEAL.value: _in_place,
-    Operation.FILL.value: _in_place,
-    Operation.REBALANCE.value: _evened,
-    Operation.EXPAND.value: _evened,
-    Operation.DRAIN.value: _evened,
-    Operation.SET_REPLICATION_FACTOR.value: _counted,
-    Operation.APPLY.value: _as_given,
+#: The function that checks each promise; every move is also checked to be possible.
+RULES = {
+    MoveRule.KEEP_REPLICAS: _keep_replicas,
+    MoveRule.REQUESTED_FACTOR: _requested_factor,
+    MoveRule.TARGET_FACTOR: _target_factor,
+    MoveRule.GIVEN_TARGET: _given_target,
 }

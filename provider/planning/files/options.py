@@ -9,17 +9,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
-from kafka_steward.assignment import Operation
+from kafka_steward.assignment import BALANCING_OPERATIONS, EVEN_OPERATIONS, OPERATIONS, Operation
 from kafka_steward.errors import PlanError
 
 #: Kafka's internal topics.
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__share_group_state", "__transaction_state"})
-#: Operations that only improve the balance. Partitions that they leave unchanged are not at risk.
-BALANCING = frozenset({Operation.REBALANCE, Operation.EXPAND})
 
-_EVERY = frozenset(Operation)
-#: Operations that balance everything by one plan for the whole cluster.
-EVEN = frozenset({Operation.REBALANCE, Operation.EXPAND, Operation.DRAIN})
+_SETS_FACTOR = frozenset({Operation.SET_REPLICATION_FACTOR})
 
 
 def _option(
@@ -30,7 +26,7 @@ def _option(
     choices: tuple[str, ...] = (),
     items: type | None = None,
     kind: type | None = None,
-    of: frozenset[Operation] = _EVERY,
+    of: frozenset[str] = frozenset(OPERATIONS),
 ) -> Any:
     default_of = {"default_factory": dict} if isinstance(default, dict) else {"default": default}
     facts = {
@@ -72,20 +68,20 @@ class Options:
     throttle: int = _option(50_000_000, low=0)
 
     #: If true, Kafka's internal topics take part.
-    internal_topics: bool = _option(False, of=BALANCING)
+    internal_topics: bool = _option(False, of=BALANCING_OPERATIONS)
     #: Quantity to balance: the number of replicas, also per topic ("replicas"), or the bytes on the brokers' disks
     #: ("bytes").
-    balance: str = _option("replicas", choices=("replicas", "bytes"), of=EVEN)
+    balance: str = _option("replicas", choices=("replicas", "bytes"), of=EVEN_OPERATIONS)
     #: Tolerance around a broker's share of the bytes, as a fraction.
-    tolerance: float = _option(0.05, low=0, high=1, of=EVEN)
+    tolerance: float = _option(0.05, low=0, high=1, of=EVEN_OPERATIONS)
     #: Maximum number of replicas to move. Moves that improve most come first; later plans continue from there.
-    max_moves: int | None = _option(None, low=1, kind=int, of=EVEN)
+    max_moves: int | None = _option(None, low=1, kind=int, of=EVEN_OPERATIONS)
     #: Maximum number of bytes to move. Moves that improve most come first; later plans continue from there.
-    max_bytes: int | None = _option(None, low=1, kind=int, of=EVEN)
+    max_bytes: int | None = _option(None, low=1, kind=int, of=EVEN_OPERATIONS)
     #: Replication factor that the named topics are to have.
-    replication_factor: int = _option(0, low=1, high=1000, of=frozenset({Operation.SET_REPLICATION_FACTOR}))
+    replication_factor: int = _option(0, low=1, high=1000, of=_SETS_FACTOR)
     #: Full names of the topics that are to have `replication_factor`.
-    topics: tuple[str, ...] = _option((), items=str, of=frozenset({Operation.SET_REPLICATION_FACTOR}))
+    topics: tuple[str, ...] = _option((), items=str, of=_SETS_FACTOR)
     #: Reassignment to apply, in the format of `kafka-reassign-partitions`.
     reassignment: Mapping[str, Any] = _option({}, of=frozenset({Operation.APPLY}))
 
@@ -126,12 +122,11 @@ def _refuse_lacking(operation: Operation, given: Mapping[str, Any]) -> None:
 
 
 def operation_of(name: str) -> Operation:
-    """Return the operation of that name. Raises PlanError that suggests the operation that was probably meant."""
-    try:
-        return Operation(name)
-    except ValueError:
-        names = [operation.value for operation in Operation]
-        raise PlanError(_unknown(name, names, f"There is no operation {name!r}")) from None
+    """Return the operation that the planner has by that name. Raises PlanError that suggests the one probably meant."""
+    planned = [operation.value for operation in Operation if OPERATIONS[operation].rule]
+    if name not in planned:
+        raise PlanError(_unknown(name, planned, f"There is no operation {name!r}"))
+    return Operation(name)
 
 
 def _unknown(name: str, known: list[str], message: str) -> str:

@@ -16,13 +16,13 @@ import numpy as np
 
 from kafka_steward.planning.solver.candidate import CandidatePlan
 from kafka_steward.planning.solver.fair_shares import rack_tables
-from kafka_steward.planning.solver.fill_missing import heal
+from kafka_steward.planning.solver.fill_missing import fill_missing
 from kafka_steward.planning.solver.problem import Bools, Disposition, Problem, static_dispositions
 
 
 def balance_disks(problem: Problem) -> CandidatePlan:
     """Return new assignments that balance the disks, once lost and draining replicas are placed as by a heal."""
-    first = heal(problem)
+    first = fill_missing(problem)
     work = _DiskBalance(problem, first)
     # No plan moves fewer bytes than the larger of the two sums.
     bound = max(np.maximum(work.load - work.upper, 0).sum(), np.maximum(work.lower - work.load, 0).sum())

@@ -22,15 +22,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
 
-from kafka_steward.assignment import Operation
+from kafka_steward.assignment import EVEN_OPERATIONS, Operation
 from kafka_steward.errors import PlanError
-from kafka_steward.planning.files.options import EVEN
 from kafka_steward.planning.solver.candidate import CandidatePlan
 from kafka_steward.planning.solver.fair_shares import fair_bounds, groups_of, water_fill
 from kafka_steward.planning.solver.flow import UNLIMITED, PlacementNetwork, deal_in_turns
@@ -64,7 +64,7 @@ class ShardTotals:
     factors: dict[int, int]
 
     @staticmethod
-    def total(parts: list[ShardTotals]) -> ShardTotals:
+    def combined(parts: Sequence[ShardTotals]) -> ShardTotals:
         """Return the totals of all shards together."""
         factors: Counter[int] = Counter()
         for part in parts:
@@ -108,6 +108,12 @@ class OtherShards:
             first, last = (math.floor(amount * at / whole + phase) for at in (self.before, self.before + units))
             targets[broker] = last - first
         return targets
+
+
+def others_of(parts: Sequence[ShardTotals]) -> list[OtherShards]:
+    """Return each shard's view of the others, given the totals of the shards in their order."""
+    total, before = ShardTotals.combined(parts), np.cumsum([0, *(part.units for part in parts)]).tolist()
+    return [OtherShards(total, units) for units in before[:-1]]
 
 
 @dataclass(frozen=True)
@@ -166,11 +172,11 @@ class _MissingReplicas:
 
 
 def shard_totals(problem: Problem) -> ShardTotals:
-    """Count the values from which `heal` of this shard will start."""
+    """Count the values from which `fill_missing` of this shard will start."""
     return _totals(_missing(problem))
 
 
-def heal(problem: Problem, others: OtherShards | None = None) -> CandidatePlan:
+def fill_missing(problem: Problem, others: OtherShards | None = None) -> CandidatePlan:
     """Return new assignments of a shard. Without `others`, it is the only one."""
     need, rows = _missing(problem), problem.rows
     others = OtherShards(_totals(need), 0) if others is None else others
@@ -187,7 +193,7 @@ def heal(problem: Problem, others: OtherShards | None = None) -> CandidatePlan:
 def _missing(problem: Problem) -> _MissingReplicas:
     rows, brokers = problem.rows, problem.brokers
     # To balance disks, draining brokers are emptied first.
-    gone = ("failed", "draining") if problem.operation in EVEN else ("failed",)
+    gone = ("failed", "draining") if problem.operation in EVEN_OPERATIONS else ("failed",)
     alive = ~brokers.having(*gone)[rows.broker] & ~rows.lost
     keeps = np.bincount(rows.row[alive], minlength=len(rows))
     factor = _wanted_factor(problem, keeps)

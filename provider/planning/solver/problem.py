@@ -19,9 +19,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafka_steward.assignment import Operation
+from kafka_steward.assignment import BALANCING_OPERATIONS, Operation
 from kafka_steward.errors import PlanError
-from kafka_steward.planning.files.options import BALANCING, INTERNAL_TOPICS, Options
+from kafka_steward.planning.files.options import INTERNAL_TOPICS, Options
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -229,7 +229,7 @@ class Disposition(IntEnum):
 def static_dispositions(problem: Problem) -> Ints:
     """Return EXCLUDED, PINNED or IN_FLIGHT where the options alone decide, and UNTOUCHED elsewhere."""
     rows, options = problem.rows, problem.options
-    internal = set() if problem.operation not in BALANCING or options.internal_topics else INTERNAL_TOPICS
+    internal = set() if problem.operation not in BALANCING_OPERATIONS or options.internal_topics else INTERNAL_TOPICS
     excluded = np.array([name in internal or not _selected(name, options) for name in rows.topics], bool)
     disposition = np.where(rows.moving, Disposition.IN_FLIGHT, Disposition.UNTOUCHED)
     disposition[excluded[rows.topic]] = Disposition.EXCLUDED

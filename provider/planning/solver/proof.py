@@ -5,20 +5,20 @@ The measures of a candidate plan are counts of one shard, which add up over the 
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 
-from kafka_steward.assignment import Operation
+from kafka_steward.assignment import GIVEN_OPERATIONS, Operation
 from kafka_steward.planning.files.options import Options
-from kafka_steward.planning.solver.candidate import CandidatePlan, senders
+from kafka_steward.planning.solver.candidate import CandidatePlan
 from kafka_steward.planning.solver.fair_shares import rack_spread_violated
 from kafka_steward.planning.solver.flow import mebibytes
 from kafka_steward.planning.solver.leaders import fewest_leader_changes, keepable, leadership_of
+from kafka_steward.planning.solver.plan_rows import senders
 from kafka_steward.planning.solver.problem import Brokers, Disposition, Ints, PartitionTable, count_pairs, sum_by
 
 #: Reasons that mean "not now" rather than "impossible".
@@ -68,7 +68,7 @@ class Balance:
         )
 
     @classmethod
-    def total(cls, parts: Sequence[Balance]) -> Balance:
+    def combined(cls, parts: Sequence[Balance]) -> Balance:
         """Combine the balances of all shards."""
         spreads: Counter[str] = Counter()
         for part in parts:
@@ -120,35 +120,18 @@ class Measures:
     prices: list[int]
 
     @classmethod
-    def total(cls, parts: Sequence[Measures]) -> Measures:
+    def combined(cls, parts: Sequence[Measures]) -> Measures:
         """Combine the measures of all shards, in the order of the shards."""
         return cls(
             counts={name: sum(part.counts[name] for part in parts) for name in parts[0].counts},
-            before=Balance.total([part.before for part in parts]),
-            after=Balance.total([part.after for part in parts]),
+            before=Balance.combined([part.before for part in parts]),
+            after=Balance.combined([part.after for part in parts]),
             leader_bounds=[one for part in parts for one in part.leader_bounds],
             not_planned=sorted(one for part in parts for one in part.not_planned),
             prices=[one for part in parts for one in part.prices],
             notes=list(dict.fromkeys(one for part in parts for one in part.notes)),
             **_summed(parts),
         )
-
-    def to_json(self) -> str:
-        """Return the measures as JSON, for `from_json`."""
-        return json.dumps(asdict(self), default=np.ndarray.tolist)
-
-    @classmethod
-    def from_json(cls, text: str) -> Measures:
-        """Restore measures from the text that `to_json` returned."""
-        value = json.loads(text)
-        before, after = (Balance(**_with_arrays(Balance, value.pop(when))) for when in ("before", "after"))
-        left = [(topic, number, reason) for topic, number, reason in value.pop("not_planned")]
-        return cls(before=before, after=after, not_planned=left, **_with_arrays(cls, value))
-
-
-def _with_arrays(kind: type[Balance | Measures], value: dict[str, Any]) -> dict[str, Any]:
-    arrays = {field.name for field in fields(kind) if field.type == "Ints"}
-    return {name: np.array(one) if name in arrays else one for name, one in value.items()}
 
 
 def _summed(parts: Sequence[Balance | Measures]) -> dict[str, Any]:
@@ -256,7 +239,7 @@ def _gap_reason(gap: int, options: Options) -> str | None:
 
 def _leader_bound(measures: Measures, brokers: Brokers, operation: Operation) -> int:
     """Return the fewest leader changes of any plan with these replicas per topic and broker, and as even."""
-    if operation is Operation.APPLY:
+    if operation in GIVEN_OPERATIONS:
         return measures.counts["leader_changes"]
     if len(measures.leader_bounds) == 1 and measures.leader_bounds[0] is not None:
         return measures.leader_bounds[0]
