@@ -32,7 +32,7 @@ from kafka_steward.planning.solver.disks import balance_disks
 from kafka_steward.planning.solver.fill_missing import OtherShards, fill_missing, others_of, shard_totals
 from kafka_steward.planning.solver.flow import Infeasible
 from kafka_steward.planning.solver.plan_rows import MOVES, planned_moves
-from kafka_steward.planning.solver.problem import Brokers, Disposition, PartitionTable, Problem
+from kafka_steward.planning.solver.problem import Brokers, Disposition, PartitionTable, Problem, combined
 from kafka_steward.planning.solver.proof import Measures, measure, proof_of
 from kafka_steward.planning.solver.sharded.plan import MAX_LEADER_CELLS, balance_shard, is_shardable, sharded_plan
 from kafka_steward.planning.solver.sharded.quotas import ShardQuota
@@ -152,7 +152,7 @@ def _plan(
 ) -> tuple[Moves, Measures | None]:
     """Return moves and measures. The measures are None if a shard cannot be placed within its quota."""
     moves, answers = shards.plan(partial(plan_shard, job, others))
-    return moves, None if None in answers else Measures.combined(answers)
+    return moves, None if None in answers else combined(answers)
 
 
 def _placed(moves: Moves, measures: Measures | None) -> tuple[Moves, Measures]:

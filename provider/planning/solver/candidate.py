@@ -72,11 +72,6 @@ class CandidatePlan:
         return np.asarray(self.broker[self.start[:-1]] != self.rows.broker[self.rows.start[:-1]], bool)
 
 
-def unchanged(rows: PartitionTable, disposition: Ints) -> CandidatePlan:
-    """Return a plan that moves nothing."""
-    return CandidatePlan(rows, disposition, rows.row, rows.broker, bound=0)
-
-
 def merged(rows: PartitionTable, stays: Bools, row: Ints, broker: Ints) -> tuple[Ints, Ints]:
     """Return the old replicas in `stays` and the new replicas (row, broker) in order of their rows."""
     both = np.concatenate([rows.row[stays], row])
@@ -155,7 +150,7 @@ def _urgent(problem: Problem) -> Bools:
     """Return a mask of the rows that come first."""
     rows, brokers = problem.rows, problem.brokers
     urgent: Bools = rack_spread_violated(rows.row, rows.broker, len(rows), brokers) | (rows.degree != rows.target_rf)
-    urgent[rows.row[~brokers.having("live", "new")[rows.broker]]] = True
+    urgent[rows.row[~brokers.usable[rows.broker]]] = True
     return urgent
 
 

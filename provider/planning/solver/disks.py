@@ -42,7 +42,7 @@ def _movable(problem: Problem, first: CandidatePlan) -> Bools:
     free = static_dispositions(problem) == Disposition.UNTOUCHED
     # A partition that could not be fully replicated keeps a lost replica in its list: Kafka would never complete a move
     # of it.
-    free[first.row[problem.brokers.having("failed")[first.broker]]] = False
+    free[first.row[problem.brokers.in_state("failed")[first.broker]]] = False
     return np.asarray(free[first.row] & ~first.added, bool)
 
 
@@ -63,7 +63,7 @@ class _DiskBalance:
         self.holds = np.zeros((int(first.row.max(initial=-1)) + 1, len(brokers)), bool)
         self.holds[first.row, first.broker] = True
         factors, which = np.unique(np.diff(first.start), return_inverse=True)
-        bounds = rack_tables(brokers, factors.tolist(), brokers.having("live", "new"))
+        bounds = rack_tables(brokers, factors.tolist(), brokers.usable)
         self.low, self.high = (table[which] for table in bounds)
         order = np.lexsort((np.arange(len(self.size)), -self.size))
         order = order[_movable(problem, first)[order] & (self.size[order] > 0)]

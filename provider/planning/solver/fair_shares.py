@@ -100,7 +100,7 @@ def broker_bounds(brokers: Brokers, factors: Ints, counts: Ints, held: Ints) -> 
 
     `counts` is the number of partitions of each factor; `held` is the number of replicas that the brokers hold now.
     """
-    usable = brokers.having("live", "new")
+    usable = brokers.usable
     _, _, least, most = fair_bounds(brokers, usable, factors.tolist(), counts[None, :])
     return within_reach((least, most), held, usable & ~brokers.target)
 

@@ -42,6 +42,7 @@ from kafka_steward.planning.solver.problem import (
     Ints,
     PartitionTable,
     Problem,
+    combined,
     count_pairs,
     dispositions,
     member,
@@ -62,15 +63,6 @@ class ShardTotals:
     led: Ints
     units: int
     factors: dict[int, int]
-
-    @staticmethod
-    def combined(parts: Sequence[ShardTotals]) -> ShardTotals:
-        """Return the totals of all shards together."""
-        factors: Counter[int] = Counter()
-        for part in parts:
-            factors.update(part.factors)
-        held, led = (np.sum([getattr(part, name) for part in parts], axis=0) for name in ("held", "led"))
-        return ShardTotals(held, led, sum(part.units for part in parts), dict(factors))
 
 
 @dataclass(frozen=True)
@@ -112,7 +104,7 @@ class OtherShards:
 
 def others_of(parts: Sequence[ShardTotals]) -> list[OtherShards]:
     """Return each shard's view of the others, given the totals of the shards in their order."""
-    total, before = ShardTotals.combined(parts), np.cumsum([0, *(part.units for part in parts)]).tolist()
+    total, before = combined(parts), np.cumsum([0, *(part.units for part in parts)]).tolist()
     return [OtherShards(total, units) for units in before[:-1]]
 
 
@@ -194,7 +186,7 @@ def _missing(problem: Problem) -> _MissingReplicas:
     rows, brokers = problem.rows, problem.brokers
     # To balance disks, draining brokers are emptied first.
     gone = ("failed", "draining") if problem.operation in EVEN_OPERATIONS else ("failed",)
-    alive = ~brokers.having(*gone)[rows.broker] & ~rows.lost
+    alive = ~brokers.in_state(*gone)[rows.broker] & ~rows.lost
     keeps = np.bincount(rows.row[alive], minlength=len(rows))
     factor = _wanted_factor(problem, keeps)
     shrinks = factor < keeps
@@ -216,7 +208,7 @@ def _refuse_too_many(problem: Problem, short: Bools, factor: Ints) -> None:
     for row in np.flatnonzero(short)[:1]:
         usable = brokers.target.copy()
         held = rows.broker[rows.row == row]
-        usable[held[~brokers.having("failed")[held]]] = True
+        usable[held[~brokers.in_state("failed")[held]]] = True
         raise PlanError(
             f"The partition {rows.name(row)} is to have {factor[row]} replicas, "
             f"and only {int(usable.sum())} brokers may hold one."
@@ -272,7 +264,7 @@ def _with_leaders(need: _MissingReplicas, row: Ints, broker: Ints, load: Ints) -
     rows, brokers = need.problem.rows, need.problem.brokers
     leaderless = (need.disposition == Disposition.PLANNED) & ~need.kept[rows.start[:-1]]
     able = need.kept & leaderless[rows.row]
-    second_choice = ~rows.in_sync | brokers.having("draining")[rows.broker]
+    second_choice = ~rows.in_sync | brokers.in_state("draining")[rows.broker]
     chosen_row, chosen = choose_leaders(rows.row[able], rows.broker[able], second_choice[able], load)
     first = np.searchsorted(row, chosen_row)
     leader = np.full(len(rows), -1)

@@ -70,7 +70,7 @@ def reasons(candidate: CandidatePlan, brokers: Brokers, operation: Operation) ->
     rows, at = candidate.rows, candidate.changed
     removed = candidate.removed
     moved = _rows_with(candidate.row[candidate.added], rows) | _rows_with(rows.row[removed], rows)
-    on = {state: _rows_with(rows.row[removed & brokers.having(state)[rows.broker]], rows) for state in STATES}
+    on = {state: _rows_with(rows.row[removed & brokers.in_state(state)[rows.broker]], rows) for state in STATES}
     applies = [
         (np.full(len(rows), operation in GIVEN_OPERATIONS), MoveReason.GIVEN),
         (~moved, MoveReason.REORDER),
@@ -107,20 +107,6 @@ def _lists(row: Ints, broker: Ints, at: Ints, brokers: Brokers) -> pa.Array:
 
 
 @dataclass(frozen=True)
-class TransferLimits:
-    """Replicas that one broker may receive and send at the same time, and partitions per chunk."""
-
-    into: int
-    out_of: int
-    chunk_size: int
-
-    @classmethod
-    def of(cls, options: Options) -> TransferLimits:
-        """Return the limits of a plan's options."""
-        return cls(options.max_in_per_broker, options.max_out_per_broker, options.chunk_size)
-
-
-@dataclass(frozen=True)
 class MoveQueue:
     """Moves: in-sync replicas, replicas not in sync, bytes, sending broker; and (owner, into): receiving brokers."""
 
@@ -132,7 +118,7 @@ class MoveQueue:
     into: Ints
 
 
-def ordered_plan(moves: pa.Table, limits: TransferLimits) -> pa.Table:
+def ordered_plan(moves: pa.Table, options: Options) -> pa.Table:
     """Return moves (see `MOVES`) as the rows of a plan: in order, with chunk and position."""
     moves = moves.sort_by([("topic", "ascending"), ("partition", "ascending")]).combine_chunks()
     adding = moves.column("adding").combine_chunks()
@@ -142,30 +128,32 @@ def ordered_plan(moves: pa.Table, limits: TransferLimits) -> pa.Table:
     in_sync, short, source = (moves.column(name).to_numpy().astype(np.int64) for name in names)
     into = adding.flatten().to_numpy(False).astype(np.int64)
     queue = MoveQueue(in_sync, short, np.asarray(sizes), source, owner, into)
-    moves = moves.take(pa.array(start_order(queue, limits)))
+    moves = moves.take(pa.array(start_order(queue, options)))
     number = np.arange(len(moves))
-    moves = moves.append_column("chunk", pa.array(number // limits.chunk_size, pa.int32()))
-    moves = moves.append_column("position", pa.array(number % limits.chunk_size, pa.int32()))
+    moves = moves.append_column("chunk", pa.array(number // options.chunk_size, pa.int32()))
+    moves = moves.append_column("position", pa.array(number % options.chunk_size, pa.int32()))
     return moves.select(PLAN.names).cast(PLAN)
 
 
-def start_order(queue: MoveQueue, limits: TransferLimits) -> Ints:
+def start_order(queue: MoveQueue, options: Options) -> Ints:
     """Return the moves' numbers in the order in which they should start."""
     # Every move costs its brokers a minimum of work, so that empty partitions take turns too.
     work = queue.size.astype(np.float64) + 1.0
     by_urgency = np.lexsort((np.arange(len(work)), -work, -queue.short, queue.in_sync))
     rank = np.empty_like(by_urgency)
     rank[by_urgency] = np.arange(len(work))
-    start = _waits(queue.source, rank, work, limits.out_of)
-    np.maximum.at(start, queue.owner, _waits(queue.into, rank[queue.owner], work[queue.owner], limits.into))
+    start = _waits(queue.source, rank, work, options.max_out_per_broker)
+    np.maximum.at(
+        start, queue.owner, _waits(queue.into, rank[queue.owner], work[queue.owner], options.max_in_per_broker)
+    )
     return np.lexsort((rank, start, -queue.short, queue.in_sync))
 
 
-def _waits(broker: Ints, rank: Ints, work: Floats, limits: int) -> Floats:
-    """Return the work that comes before each item on its broker, per transfer at a time."""
+def _waits(broker: Ints, rank: Ints, work: Floats, at_once: int) -> Floats:
+    """Return the work that comes before each item on its broker, which does so many `at_once`."""
     by_broker = np.lexsort((rank, broker))
     done = np.cumsum(work[by_broker]) - work[by_broker]
     first = np.searchsorted(broker[by_broker], broker[by_broker])
     waits = np.empty_like(done)
-    waits[by_broker] = (done - done[first]) / limits
+    waits[by_broker] = (done - done[first]) / at_once
     return waits

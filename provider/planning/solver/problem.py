@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import IntEnum
 from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,10 @@ from kafka_steward.assignment import BALANCING_OPERATIONS, Operation
 from kafka_steward.errors import PlanError
 from kafka_steward.planning.files.options import INTERNAL_TOPICS, Options
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Part = TypeVar("Part", bound="DataclassInstance")
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
@@ -74,9 +79,14 @@ class Brokers:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def having(self, *states: str) -> Bools:
+    def in_state(self, *states: str) -> Bools:
         """Return a mask of the brokers in one of the states."""
         return np.array([state in states for state in self.state], bool)
+
+    @property
+    def usable(self) -> Bools:
+        """A mask of the brokers that may hold a replica, even if they receive no further one."""
+        return self.in_state("live", "new")
 
 
 def _refuse_invalid_brokers(rows: Sequence[dict[str, object]], excluded: Collection[int]) -> None:
@@ -303,6 +313,21 @@ def sum_by(values: Ints, index: Ints, count: int) -> Ints:
     found = np.zeros((count, *values.shape[1:]), np.int64)
     np.add.at(found, index, values)
     return found
+
+
+def combined(parts: Sequence[Part]) -> Part:
+    """Return the dataclasses of all shards as one: lists are joined in their order, all other values are added up."""
+    columns = {field.name: [getattr(part, field.name) for part in parts] for field in fields(parts[0])}
+    return replace(parts[0], **{name: _combined_values(values) for name, values in columns.items()})
+
+
+def _combined_values(values: list[Any]) -> Any:
+    if isinstance(values[0], list):
+        return [one for value in values for one in value]
+    if isinstance(values[0], dict):
+        keys = dict.fromkeys(key for value in values for key in value)
+        return {key: sum(value.get(key, 0) for value in values) for key in keys}
+    return combined(values) if is_dataclass(values[0]) else sum(values)
 
 
 def numbers_of(chosen: Ints, total: int) -> Ints:

@@ -5,9 +5,7 @@ The measures of a candidate plan are counts of one shard, which add up over the 
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -67,30 +65,16 @@ class Balance:
             widest=[(rows.topics[topic], int(spread[topic])) for topic in worst],
         )
 
-    @classmethod
-    def combined(cls, parts: Sequence[Balance]) -> Balance:
-        """Combine the balances of all shards."""
-        spreads: Counter[str] = Counter()
-        for part in parts:
-            spreads.update(part.spreads)
-        widest = sorted(
-            ((name, spread) for part in parts for name, spread in part.widest), key=lambda one: (-one[1], one[0])
-        )
-        return cls(
-            spreads={spread: spreads[spread] for spread in sorted(spreads, key=int)},
-            widest=widest[:_NAMED],
-            **_summed(parts),
-        )
-
     def report(self, brokers: Brokers) -> dict[str, Any]:
         """Return one side of the field `spread` of a proof."""
+        worst = sorted(self.widest, key=lambda one: (-one[1], one[0]))[:_NAMED]
         return {
             "replicas": _by_broker(self.replicas, brokers),
             "leaders": _by_broker(self.leaders, brokers),
             "bytes": _by_broker(self.bytes, brokers),
             "topics": {
                 "by_spread": self.spreads,
-                "widest": [{"topic": name, "spread": spread} for name, spread in self.widest],
+                "widest": [{"topic": name, "spread": spread} for name, spread in worst],
             },
             "topic_widest": max(map(int, self.spreads), default=0),
             "next_in_line": _failover(self.pairs, self.leaders, brokers),
@@ -118,25 +102,6 @@ class Measures:
     #: One price per usable broker that proves the plan minimal. Empty if counting proves it, or no prices were
     #: searched.
     prices: list[int]
-
-    @classmethod
-    def combined(cls, parts: Sequence[Measures]) -> Measures:
-        """Combine the measures of all shards, in the order of the shards."""
-        return cls(
-            counts={name: sum(part.counts[name] for part in parts) for name in parts[0].counts},
-            before=Balance.combined([part.before for part in parts]),
-            after=Balance.combined([part.after for part in parts]),
-            leader_bounds=[one for part in parts for one in part.leader_bounds],
-            not_planned=sorted(one for part in parts for one in part.not_planned),
-            prices=[one for part in parts for one in part.prices],
-            notes=list(dict.fromkeys(one for part in parts for one in part.notes)),
-            **_summed(parts),
-        )
-
-
-def _summed(parts: Sequence[Balance | Measures]) -> dict[str, Any]:
-    arrays = [field.name for field in fields(parts[0]) if field.type == "Ints"]
-    return {name: np.sum([getattr(part, name) for part in parts], axis=0) for name in arrays}
 
 
 def measure(candidate: CandidatePlan, brokers: Brokers, prices: list[int]) -> Measures:
@@ -200,8 +165,8 @@ def proof_of(measures: Measures, brokers: Brokers, operation: Operation, options
     """
     counts, before, after = measures.counts, measures.before.report(brokers), measures.after.report(brokers)
     gap = counts["replicas_moved"] - counts["lower_bound"]
-    usable = map(str, brokers.ids[brokers.having("live", "new")])
-    left = [dict(zip(("topic", "partition", "reason"), one, strict=True)) for one in measures.not_planned]
+    usable = map(str, brokers.ids[brokers.usable])
+    left = [dict(zip(("topic", "partition", "reason"), one, strict=True)) for one in sorted(measures.not_planned)]
     unknown = counts["partitions_without_size"]
     notes = [f"{unknown} partitions have no known size; each counts as 0 bytes."] if unknown else []
     return {
@@ -219,7 +184,7 @@ def proof_of(measures: Measures, brokers: Brokers, operation: Operation, options
         "pinned": [one for one in left if one["reason"] in _PINNED],
         "prices": dict(zip(usable, measures.prices, strict=False)),
         "predicted_seconds": _seconds(measures, options),
-        "notes": [*measures.notes, *notes],
+        "notes": [*dict.fromkeys(measures.notes), *notes],
     }
 
 
@@ -252,7 +217,7 @@ def _leader_bound(measures: Measures, brokers: Brokers, operation: Operation) ->
 
 
 def _ids(brokers: Brokers, state: str) -> list[int]:
-    return [int(broker) for broker in brokers.ids[brokers.having(state)]]
+    return [int(broker) for broker in brokers.ids[brokers.in_state(state)]]
 
 
 def _seconds(measures: Measures, options: Options) -> float | None:

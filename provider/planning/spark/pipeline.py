@@ -46,6 +46,7 @@ from kafka_steward.planning.files.formats import (
     read_plan_table,
     read_snapshot,
 )
+from kafka_steward.planning.files.options import Options
 from kafka_steward.planning.files.storage import Folder, for_spark
 from kafka_steward.planning.shards import (
     ANSWER,
@@ -56,7 +57,7 @@ from kafka_steward.planning.shards import (
     shard_boundaries,
     solve,
 )
-from kafka_steward.planning.solver.plan_rows import TransferLimits, ordered_plan
+from kafka_steward.planning.solver.plan_rows import ordered_plan
 from kafka_steward.planning.solver.problem import Ints
 
 _PACK = pa.field("pack", pa.binary())
@@ -99,7 +100,7 @@ def run(
     try:
         result, measures = solve(_SparkShards(packs, persisted), job, snapshot.partitions, several=bool(boundaries))
         proof = job.proof(measures, snapshot)
-        proof["digest"] = _write_rows(result, out_uri, proof, TransferLimits.of(job.options))
+        proof["digest"] = _write_rows(result, out_uri, proof, job.options)
     finally:
         for frame in persisted:
             frame.unpersist()
@@ -132,10 +133,10 @@ def _answers(rows: DataFrame) -> list[Any]:
     return read_answers(row.asDict() for row in rows.select(ANSWER.names).collect())
 
 
-def _write_rows(result: DataFrame, out_uri: str, proof: Mapping[str, Any], limits: TransferLimits) -> str:
+def _write_rows(result: DataFrame, out_uri: str, proof: Mapping[str, Any], options: Options) -> str:
     """Write the plan's rows, put in order by one task, and return the digest that this task computes."""
     moves = result.select("pack").where(f.col("pack").isNotNull())
-    rows = moves.coalesce(1).mapInArrow(partial(_in_order, limits, proof), _spark_schema(_ORDERED))
+    rows = moves.coalesce(1).mapInArrow(partial(_in_order, options, proof), _spark_schema(_ORDERED))
     # The digest is observed while the rows are written: nothing is cached or computed a second time for it.
     observed = Observation()
     rows = rows.observe(observed, f.max("digest").alias("digest")).where(f.col("topic").isNotNull()).drop("digest")
@@ -144,11 +145,11 @@ def _write_rows(result: DataFrame, out_uri: str, proof: Mapping[str, Any], limit
 
 
 def _in_order(
-    limits: TransferLimits, proof: Mapping[str, Any], batches: Iterable[pa.RecordBatch]
+    options: Options, proof: Mapping[str, Any], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Yield the digest in a row of its own, and the moves as rows in order."""
     packs = pa.chunked_array([batch.column("pack") for batch in batches], pa.binary())
-    rows = ordered_plan(_unpacked(packs), limits) if len(packs) else PLAN.empty_table()
+    rows = ordered_plan(_unpacked(packs), options) if len(packs) else PLAN.empty_table()
     hasher = proven_hasher(proof)
     hasher.rows(rows)
     yield pa.RecordBatch.from_pylist([{"digest": hasher.hexdigest()}], _ORDERED)

@@ -18,14 +18,13 @@ import numpy as np
 from kafka_steward.assignment import EVEN_OPERATIONS, Operation
 from kafka_steward.planning.files.options import Options
 from kafka_steward.planning.solver.balance import (
-    BalanceSetup,
     Bounds,
     Placement,
     PlacementProblem,
-    balanced_candidate,
+    balanced,
     placement_within,
 )
-from kafka_steward.planning.solver.candidate import CandidatePlan, unchanged
+from kafka_steward.planning.solver.candidate import CandidatePlan
 from kafka_steward.planning.solver.fair_shares import broker_bounds, groups_of
 from kafka_steward.planning.solver.flow import Infeasible, Network, deal_in_turns, mebibytes, placement_costs
 from kafka_steward.planning.solver.leaders import balanced_leaders
@@ -101,22 +100,21 @@ def sharded_plan(brokers: Brokers, parts: Sequence[ShardSummary]) -> ShardedPlan
     topics = [part.topics for part in parts]
     alike = len(set(brokers.capacity)) == 1
     leaders = leader_quotas(summary, topics, quotas, brokers.target) if alike else None
-    usable = brokers.having("live", "new")
+    usable = brokers.usable
     quotas = replace(quotas, prices=quotas.prices[usable])
     return ShardedPlan(shard_quotas(summary, topics, quotas, leaders), quotas)
 
 
 def balance_shard(problem: Problem, quota: ShardQuota) -> CandidatePlan:
     """Return the new assignments of one shard of an even plan. Raises Infeasible if its quota cannot be met."""
-    setup = BalanceSetup.of(problem)
-    if len(setup.planned) == 0:
-        return unchanged(problem.rows, setup.disposition)
-    row, broker = place_within_quota(setup.to_place, setup.bounds.rack, quota.replicas(setup.bounds.cell[0]))
-    placed = Placement(row, broker, 0, within=True)
+
+    def place(to_place: PlacementProblem, bounds: Bounds) -> Placement:
+        row, broker = place_within_quota(to_place, bounds.rack, quota.replicas(bounds.cell[0]))
+        return Placement(row, broker, 0, within=True)
+
     if quota.leaders is None:
-        return balanced_candidate(problem, setup, placed, balanced_leaders, exact=True)
-    choose = partial(leaders_for_targets, targets=quota.leaders)
-    return balanced_candidate(problem, setup, placed, choose, exact=False)
+        return balanced(problem, place, balanced_leaders, exact=True)
+    return balanced(problem, place, partial(leaders_for_targets, targets=quota.leaders), exact=False)
 
 
 def place_within_quota(problem: PlacementProblem, rack: tuple[Ints, Ints], quota: Ints) -> RowsAndBrokers:
