@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -73,12 +73,7 @@ class Folder:
 
     def read_table(self, name: str) -> pa.Table:
         """Return the table of a Parquet file, or of a folder of them. Raises PlanError when it is unreadable."""
-        return self._read(
-            name,
-            lambda: pa.concat_tables(
-                [self._read_parquet(path) for path in self._parts(name)], promote_options="default"
-            ),
-        )
+        return self._read(name, lambda: pa.concat_tables(self._parquet_tables(name), promote_options="default"))
 
     def write_table(self, name: str, table: pa.Table) -> None:
         """Write one Parquet file. Raises PlanError when the workspace cannot be written."""
@@ -101,18 +96,14 @@ class Folder:
         except OSError as error:
             raise PlanError(f"The workspace cannot be written: {name} of {self.uri} failed: {_why(error)}.") from error
 
-    def _parts(self, name: str) -> list[str]:
+    def _parquet_tables(self, name: str) -> Iterator[pa.Table]:
         path = self._at(name)
-        if not self._fs.isdir(path):
-            return [path]
-        parts = sorted(self._fs.glob(f"{path}/*.parquet"))
+        parts = sorted(self._fs.glob(f"{path}/*.parquet")) if self._fs.isdir(path) else [path]
         if not parts:
             raise FileNotFoundError(f"{path} holds no Parquet file")
-        return parts
-
-    def _read_parquet(self, path: str) -> pa.Table:
-        with self._fs.open(path, "rb") as file:
-            return pq.ParquetFile(file).read()
+        for part in parts:
+            with self._fs.open(part, "rb") as file:
+                yield pq.ParquetFile(file).read()
 
     def _at(self, name: str) -> str:
         return f"{self._path.rstrip('/')}/{name}"

@@ -125,8 +125,7 @@ def balanced(
     order = np.argsort(old)
     position[held] = setup.place[order[np.searchsorted(old[order], new[held])]]
     replicas = Replicas(placed.row, placed.broker, position == 0, ~held)
-    alike = len(set(problem.brokers.capacity)) == 1
-    choices = leader_bounds(to_place.topic, replicas, problem.brokers.target, alike=alike)
+    choices = leader_bounds(to_place.topic, replicas, problem.brokers.target, alike=problem.brokers.alike)
     leader, evenness = choose(to_place.topic, replicas, choices)
     position[placed.broker == leader[placed.row]] = -1
     broker = placed.broker[np.lexsort((placed.broker, position, placed.row))]

@@ -84,6 +84,11 @@ class Brokers:
         return np.array([state in states for state in self.state], bool)
 
     @property
+    def alike(self) -> bool:
+        """True if all brokers have the same capacity."""
+        return len(set(self.capacity)) == 1
+
+    @property
     def usable(self) -> Bools:
         """A mask of the brokers that may hold a replica, even if they receive no further one."""
         return self.in_state("live", "new")

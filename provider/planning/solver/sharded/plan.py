@@ -98,10 +98,8 @@ def sharded_plan(brokers: Brokers, parts: Sequence[ShardSummary]) -> ShardedPlan
     except Infeasible:
         return None
     topics = [part.topics for part in parts]
-    alike = len(set(brokers.capacity)) == 1
-    leaders = leader_quotas(summary, topics, quotas, brokers.target) if alike else None
-    usable = brokers.usable
-    quotas = replace(quotas, prices=quotas.prices[usable])
+    leaders = leader_quotas(summary, topics, quotas, brokers.target) if brokers.alike else None
+    quotas = replace(quotas, prices=quotas.prices[brokers.usable])
     return ShardedPlan(shard_quotas(summary, topics, quotas, leaders), quotas)
 
 
