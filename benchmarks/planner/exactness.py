@@ -66,7 +66,7 @@ def _random(cases: int) -> Counter[str]:
 
 def _judged(problem: Any, bounds: Any, placed: Any, leaders: Any) -> dict[str, int]:
     best = fewest(problem, bounds)
-    if best is None or not placed.within:
+    if best is None or not placed.within_bounds:
         raise AssertionError("by the theorem there is always a plan within all bounds")
     brokers = len(problem.group)
     new = ~np.isin(placed.row * brokers + placed.broker, problem.row * brokers + problem.broker)

@@ -15,7 +15,7 @@ from kafka_steward.errors import PlanError
 from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder, cordoned_in, read_plan, write_plan
 from kafka_steward.planning.files.reassignment import parse_reassignment
 from kafka_steward.planning.shards import ANSWER, SHARD_ROWS, Kernel, PlanningJob, read_answers, solve
-from kafka_steward.planning.solver.plan_rows import MOVES, ordered_plan
+from kafka_steward.planning.solver.plan_rows import MOVES, order_plan
 
 
 class _LocalShards:
@@ -48,7 +48,7 @@ def plan_locally(
     ends = [0, *(bisect_left(names, first) for first in boundaries), len(names)]
     shards = _LocalShards([partitions.slice(start, end - start) for start, end in pairwise(ends)])
     moves, measures = solve(shards, job, partitions, several=bool(boundaries))
-    return ordered_plan(moves, job.options), job.proof(measures, snapshot)
+    return order_plan(moves, job.options), job.proof(measures, snapshot)
 
 
 def plan_apply_locally(snapshot: SnapshotFolder, out_uri: str, document: Any, options: Mapping[str, Any]) -> PlanFolder:

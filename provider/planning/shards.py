@@ -32,7 +32,7 @@ from kafka_steward.planning.solver.disks import balance_disks
 from kafka_steward.planning.solver.fill_missing import OtherShards, fill_missing, others_of, shard_totals
 from kafka_steward.planning.solver.flow import Infeasible
 from kafka_steward.planning.solver.plan_rows import MOVES, planned_moves
-from kafka_steward.planning.solver.problem import Brokers, Disposition, PartitionTable, Problem, combined
+from kafka_steward.planning.solver.problem import Brokers, Disposition, PartitionTable, Problem, combine_shards
 from kafka_steward.planning.solver.proof import Measures, measure, proof_of
 from kafka_steward.planning.solver.sharded.plan import MAX_LEADER_CELLS, balance_shard, is_shardable, sharded_plan
 from kafka_steward.planning.solver.sharded.quotas import ShardQuota
@@ -135,16 +135,16 @@ def solve(shards: Shards[Moves], job: PlanningJob, partitions: pa.Table, *, seve
     quotas, or if one plan may move less and the partitions are not too many for it.
     """
     if not several:
-        return _placed(*_plan(shards, job, None))
+        return _require_placement(*_plan(shards, job, None))
     if job.operation not in EVEN_OPERATIONS:
-        return _placed(*_plan(shards, job, others_of(shards.answers(partial(totals_of_shard, job)))))
+        return _require_placement(*_plan(shards, job, others_of(shards.answers(partial(totals_of_shard, job)))))
     leaders = len(pc.unique(partitions.column("topic"))) * len(job.brokers) <= MAX_LEADER_CELLS
     parts = sharded_plan(job.brokers, shards.answers(partial(summarize_shard, job, leaders=leaders)))
     if parts is not None:
         moves, measures = _plan(shards, job, parts.shard_quotas)
         if measures is not None and not parts.needs_one_flow(measures):
             return moves, parts.with_bound(measures)
-    return _placed(*_plan(shards.as_one(), job, None))
+    return _require_placement(*_plan(shards.as_one(), job, None))
 
 
 def _plan(
@@ -152,10 +152,10 @@ def _plan(
 ) -> tuple[Moves, Measures | None]:
     """Return moves and measures. The measures are None if a shard cannot be placed within its quota."""
     moves, answers = shards.plan(partial(plan_shard, job, others))
-    return moves, None if None in answers else combined(answers)
+    return moves, None if None in answers else combine_shards(answers)
 
 
-def _placed(moves: Moves, measures: Measures | None) -> tuple[Moves, Measures]:
+def _require_placement(moves: Moves, measures: Measures | None) -> tuple[Moves, Measures]:
     if measures is None:
         raise PlanError("No placement was found within the floors and ceilings; this is an error of the planner.")
     return moves, measures
@@ -240,10 +240,12 @@ def _result(number: int, work: Callable[[], tuple[Any, pa.Table | None]]) -> pa.
     except PlanError as error:
         problem = str(error)
     row = pa.table({"shard": [number], "answer": [pickle.dumps(answer)], "problem": [problem]}, ANSWER)
-    return pa.concat_tables([_filled(row)] if moves is None else [_filled(moves), _filled(row)])
+    return pa.concat_tables(
+        [_with_all_columns(row)] if moves is None else [_with_all_columns(moves), _with_all_columns(row)]
+    )
 
 
-def _filled(table: pa.Table) -> pa.Table:
+def _with_all_columns(table: pa.Table) -> pa.Table:
     columns = [
         table.column(field.name) if field.name in table.column_names else pa.nulls(len(table), field.type)
         for field in _RESULT

@@ -10,7 +10,13 @@ import pyarrow as pa
 import pytest
 
 from kafka_steward.planning.checker import check
-from kafka_steward.planning.checker.check import Evenness, evenness_of, is_even, touchable_partitions, with_prices
+from kafka_steward.planning.checker.check import (
+    Evenness,
+    evenness_of,
+    promises_evenness,
+    touchable_partitions,
+    with_prices,
+)
 from kafka_steward.planning.checker.rules import context_of
 from kafka_steward.planning.files.formats import SnapshotFolder, plan_table
 from tests.builders import cluster, snapshot_of
@@ -45,7 +51,7 @@ TWO = cluster("1 2", "t: 1 1", "u: 2")
     ],
 )
 def test_what_evens_out_replicas_is_to_be_even(operation: str, options: dict[str, Any] | None, even: bool) -> None:
-    assert is_even({"operation": operation, "options": options}) is even
+    assert promises_evenness({"operation": operation, "options": options}) is even
 
 
 @pytest.mark.parametrize(("topic", "options", "words"), HOLD_REASONS)
@@ -157,7 +163,7 @@ def test_the_evenness_of_all_topics_is_the_sum_of_theirs() -> None:
     told = json.dumps(asdict(Evenness(["d"], [], [10, 20], [30, 40], {3: 4}, [5, -5], ["e", "f"])))
     other = Evenness(**json.loads(told))
     summed = Evenness(["a", "d"], ["b"], [11, 22], [33, 44], {1: 2, 3: 5}, [5, -5], ["c", "e", "f"])
-    assert Evenness.combined([one, other]) == summed
+    assert Evenness.combine([one, other]) == summed
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ def test_random_cases_move_as_little_as_an_integer_solver_finds(monkeypatch: pyt
             continue
         best, placed = fewest(*seen["problem"]), seen["placed"]
         found = cost(seen["problem"][0], placed)
-        if best is None or not placed.within:
+        if best is None or not placed.within_bounds:
             infeasible.append(seed)
             continue
         worse += [(seed, found, best)] if found != best else []

@@ -79,5 +79,7 @@ def test_neighbours_in_the_plan_use_different_brokers() -> None:
 def test_the_fewest_in_sync_come_first_whatever_their_size() -> None:
     queue = queue_of(3, moves=40)
     in_sync = np.array([2, 1] * 20)
-    numbers = start_order(MoveQueue(in_sync, queue.short, queue.size, queue.source, queue.owner, queue.into), LIMITS)
+    numbers = start_order(
+        MoveQueue(in_sync, queue.out_of_sync, queue.size, queue.source, queue.owner, queue.into), LIMITS
+    )
     assert in_sync[numbers].tolist() == [1] * 20 + [2] * 20

@@ -70,7 +70,7 @@ class Findings:
     evenness: Evenness | None
 
     @classmethod
-    def combined(cls, parts: Sequence[Findings]) -> Findings:
+    def combine(cls, parts: Sequence[Findings]) -> Findings:
         """Combine the findings of all topics."""
         even = [part.evenness for part in parts if part.evenness is not None]
         return cls(
@@ -78,8 +78,8 @@ class Findings:
             moved=sum(part.moved for part in parts),
             moved_bytes=sum(part.moved_bytes for part in parts),
             leaders=sum(part.leaders for part in parts),
-            loads=DiskLoads.combined([part.loads for part in parts]),
-            evenness=Evenness.combined(even) if even else None,
+            loads=DiskLoads.combine([part.loads for part in parts]),
+            evenness=Evenness.combine(even) if even else None,
         )
 
 
@@ -107,7 +107,9 @@ def check_topics(
         problems += [f"{move.topic_partition}: {problem}" for problem in violations(move, context)]
     problems += _complete(moves, context)
     # A row that is no move of this snapshot, or that appears twice, gives no outcome that could be checked.
-    checkable = is_even(proof) and not twice and all(move.topic_partition in context.partitions for move in moves)
+    checkable = (
+        promises_evenness(proof) and not twice and all(move.topic_partition in context.partitions for move in moves)
+    )
     evenness = evenness_of(brokers, touchable_partitions(context, partitions), rows, proof) if checkable else None
     return Findings(
         problems=problems + (evenness.problems if evenness else []),
@@ -126,8 +128,10 @@ def verdict(brokers: pa.Table, proof: Mapping[str, Any], found: Findings) -> Pla
     if proof.get("operation") not in EVEN_OPERATIONS:
         return PlanVerdict(not problems, problems)
     if options.get("balance") == "bytes":
-        problems += overfull(found.loads, brokers)
-        return PlanVerdict(not problems, problems, tuple(band_gaps(found.loads, brokers, options, found.moved_bytes)))
+        problems += disk_space_problems(found.loads, brokers)
+        return PlanVerdict(
+            not problems, problems, tuple(tolerance_gaps(found.loads, brokers, options, found.moved_bytes))
+        )
     if found.evenness is None:
         return PlanVerdict(not problems, problems)
     return _even_verdict(brokers, proof, problems, found.evenness)
@@ -154,7 +158,7 @@ def _even_verdict(brokers: pa.Table, proof: Mapping[str, Any], problems: list[st
 def snapshot_problems(snapshot: SnapshotFolder, rows: pa.Table, proof: Mapping[str, Any]) -> list[str]:
     """Return a problem for each difference between the plan and the snapshot, and in the order of the plan's rows."""
     problems = head_problems(snapshot.cluster_id, snapshot.digest, proof)
-    problems += state_problems(snapshot.brokers, proof)
+    problems += broker_state_problems(snapshot.brokers, proof)
     return problems + order_problems(snapshot.partitions, rows, proof)
 
 
@@ -170,7 +174,7 @@ def head_problems(cluster_id: str, digest: str, proof: Mapping[str, Any]) -> lis
     return problems
 
 
-def state_problems(brokers: pa.Table, proof: Mapping[str, Any]) -> list[str]:
+def broker_state_problems(brokers: pa.Table, proof: Mapping[str, Any]) -> list[str]:
     """Return a problem if the plan's failed or draining brokers differ from those of the snapshot."""
     problems = []
     for state in ("failed", "draining"):
@@ -260,7 +264,7 @@ class Evenness:
     unproven_topics: list[str]
 
     @classmethod
-    def combined(cls, parts: Sequence[Evenness]) -> Evenness:
+    def combine(cls, parts: Sequence[Evenness]) -> Evenness:
         """Combine the results of all topics."""
         factors: Counter[int] = Counter()
         for part in parts:
@@ -276,7 +280,7 @@ class Evenness:
         )
 
 
-def is_even(proof: Mapping[str, Any]) -> bool:
+def promises_evenness(proof: Mapping[str, Any]) -> bool:
     """Return True if a plan promises an even number of replicas everywhere."""
     by_bytes = (proof.get("options") or {}).get("balance") == "bytes"
     return proof.get("operation") in EVEN_OPERATIONS and not by_bytes
@@ -309,7 +313,12 @@ def with_prices(snapshot: SnapshotFolder, rows: pa.Table, proof: Mapping[str, An
     options = proof.get("options") or {}
     constraints = BrokerConstraints.of(snapshot.brokers, options)
     small = len(snapshot.partitions) * len(constraints.ids) <= _MAX_SOUGHT
-    if not is_even(proof) or not small or _given_prices(constraints, proof) is not None or not _sound(snapshot, rows):
+    if (
+        not promises_evenness(proof)
+        or not small
+        or _given_prices(constraints, proof) is not None
+        or not _sound(snapshot, rows)
+    ):
         return proof
     context = context_of(snapshot.brokers, snapshot.partitions, proof)
     touched = touchable_partitions(context, snapshot.partitions)
@@ -382,7 +391,7 @@ class DiskLoads:
     lost: int
 
     @classmethod
-    def combined(cls, parts: Sequence[DiskLoads]) -> DiskLoads:
+    def combine(cls, parts: Sequence[DiskLoads]) -> DiskLoads:
         """Combine the loads of all topics."""
         sides: list[Counter[int]] = [Counter(), Counter(), Counter()]
         for part in parts:
@@ -408,7 +417,7 @@ def disk_loads(context: CheckContext, moves: Sequence[Move]) -> DiskLoads:
     return DiskLoads(dict(before), dict(after), dict(into), lost)
 
 
-def overfull(loads: DiskLoads, brokers: pa.Table) -> Iterator[str]:
+def disk_space_problems(loads: DiskLoads, brokers: pa.Table) -> Iterator[str]:
     """Yield a problem for each broker that would receive more bytes than it has room for."""
     for row in brokers.to_pylist():
         room, coming = row["usable_bytes"], loads.into.get(row["broker"], 0)
@@ -416,7 +425,7 @@ def overfull(loads: DiskLoads, brokers: pa.Table) -> Iterator[str]:
             yield f"Broker {row['broker']} would receive {coming} bytes and has room for {room}."
 
 
-def band_gaps(loads: DiskLoads, brokers: pa.Table, options: Mapping[str, Any], moved_bytes: int) -> Iterator[str]:
+def tolerance_gaps(loads: DiskLoads, brokers: pa.Table, options: Mapping[str, Any], moved_bytes: int) -> Iterator[str]:
     """Yield the brokers outside the tolerance, and the bytes moved beyond the fewest possible."""
     share = _shares(brokers, set(options.get("exclude_brokers") or ()))
     tolerance = Fraction(str(options.get("tolerance", 0.05)))

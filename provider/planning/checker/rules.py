@@ -85,7 +85,7 @@ class CheckContext:
         return dict.fromkeys(self.options.get("topics") or (), self.options.get("replication_factor") or 0)
 
     @cached_property
-    def usable(self) -> frozenset[int]:
+    def receivers(self) -> frozenset[int]:
         """The brokers that may receive a replica."""
         excluded = {*self.options.get("exclude_brokers", ()), *self.cordoned}
         return frozenset(b for b, state in self.state.items() if state in ("live", "new") and b not in excluded)
@@ -144,7 +144,7 @@ def replicas_due(name: TopicPartition, context: CheckContext) -> int:
 def brokers_available(name: TopicPartition, context: CheckContext) -> int:
     """Count the brokers that could hold the replicas that a partition is due, if no replica in place moves."""
     part = context.partitions[name]
-    alive, usable = frozenset(context.alive(part.replicas, part)), context.usable - part.offline
+    alive, usable = frozenset(context.alive(part.replicas, part)), context.receivers - part.offline
     return len(usable | alive if replicas_due(name, context) > len(alive) else usable & alive)
 
 
@@ -158,17 +158,17 @@ def violations(move: Move, context: CheckContext) -> Iterator[str]:
     if part is None:
         yield "it is not in the snapshot."
         return
-    yield from _same(move, part)
+    yield from _check_start(move, part)
     for word in hold_reasons(move.topic_partition, context):
         if word == "in_flight" or context.operation not in GIVEN_OPERATIONS:
             yield _STAYS[word]
-    yield from _possible(move, part, context)
+    yield from _check_executable(move, part, context)
     spec = OPERATIONS.get(context.operation)
     if spec is not None and spec.rule is not None:
         yield from RULES[spec.rule](move, part, context)
 
 
-def _same(move: Move, part: SnapshotPartition) -> Iterator[str]:
+def _check_start(move: Move, part: SnapshotPartition) -> Iterator[str]:
     """Check that the move starts from the state in the snapshot."""
     if move.before != part.replicas:
         yield f"its replicas in the snapshot are {list(part.replicas)}, not {list(move.before)}."
@@ -178,7 +178,7 @@ def _same(move: Move, part: SnapshotPartition) -> Iterator[str]:
         yield f"its size in the snapshot is {part.size}, not {move.size_bytes}."
 
 
-def _possible(move: Move, part: SnapshotPartition, context: CheckContext) -> Iterator[str]:
+def _check_executable(move: Move, part: SnapshotPartition, context: CheckContext) -> Iterator[str]:
     """Check that Kafka would accept the target and could complete the move."""
     if move.purpose not in _REASONS:
         yield f"its reason {move.purpose!r} is unknown."
@@ -186,7 +186,7 @@ def _possible(move: Move, part: SnapshotPartition, context: CheckContext) -> Ite
         yield f"its target {list(move.after)} is empty or names a broker twice."
     if move.after == move.before:
         yield "it changes nothing."
-    for broker in sorted(move.adding - context.usable):
+    for broker in sorted(move.adding - context.receivers):
         state = "cordoned" if broker in context.cordoned else context.state.get(broker, "unknown")
         yield f"broker {broker} may not receive a replica: it is {state} or excluded."
     if any(context.state.get(broker) == "failed" for broker in move.after):
@@ -203,14 +203,14 @@ def _keep_replicas(move: Move, part: SnapshotPartition, context: CheckContext) -
     for broker in kept:
         if broker not in move.after:
             yield f"its replica on broker {broker} is in place and must not move."
-    yield from _lead(move, part, kept)
+    yield from _check_leader(move, part, kept)
     stay = [broker for broker in move.after[1:] if broker in kept]
     if stay != [broker for broker in kept if broker in stay]:
         yield "its kept replicas are in another order."
-    yield from _racks(move, kept, context)
+    yield from _check_rack_spread(move, kept, context)
 
 
-def _lead(move: Move, part: SnapshotPartition, kept: Assignment) -> Iterator[str]:
+def _check_leader(move: Move, part: SnapshotPartition, kept: Assignment) -> Iterator[str]:
     """Check the preferred leader: it has data if a replica in place can lead, and stays if it is in place."""
     if not kept or not move.after:
         return
@@ -220,7 +220,7 @@ def _lead(move: Move, part: SnapshotPartition, kept: Assignment) -> Iterator[str
         yield f"its preferred leader {kept[0]} is in place and must stay."
 
 
-def _racks(move: Move, kept: Assignment, context: CheckContext) -> Iterator[str]:
+def _check_rack_spread(move: Move, kept: Assignment, context: CheckContext) -> Iterator[str]:
     """Check that no added replica could stand on another usable broker and leave the racks more evenly filled."""
     if not context.options.get("rack_aware", True):
         return
@@ -231,7 +231,7 @@ def _racks(move: Move, kept: Assignment, context: CheckContext) -> Iterator[str]
         return f"broker {broker}" if rack is None and own else rack
 
     filled = Counter(rack_of(broker) for broker in move.after)
-    free = context.usable - set(move.after) - context.partitions[move.topic_partition].offline
+    free = context.receivers - set(move.after) - context.partitions[move.topic_partition].offline
     for broker in sorted(set(move.after) - set(kept)):
         here = rack_of(broker)
         for other in sorted(free):
@@ -251,8 +251,10 @@ def _requested_factor(move: Move, part: SnapshotPartition, context: CheckContext
     if len(move.adding) != max(0, len(move.after) - len(kept)):
         yield f"it adds {len(move.adding)} replicas, which is not what it lacks."
     # When replicas are removed, those on brokers that may receive none are removed first, even the leader's.
-    yield from _lead(move, part, tuple(broker for broker in kept if broker in context.usable.union(move.after)))
-    yield from _racks(move, kept, context)
+    yield from _check_leader(
+        move, part, tuple(broker for broker in kept if broker in context.receivers.union(move.after))
+    )
+    yield from _check_rack_spread(move, kept, context)
 
 
 def _target_factor(move: Move, part: SnapshotPartition, context: CheckContext) -> Iterator[str]:

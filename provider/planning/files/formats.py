@@ -118,8 +118,8 @@ def write_snapshot(uri: str, *, cluster_id: str, taken_ms: int, brokers: pa.Tabl
     Optional columns may be left out. Raises PlanError when a required column is missing or the workspace cannot be
     written.
     """
-    brokers = conformed(brokers, SNAPSHOT_BROKERS, "The brokers of the snapshot")
-    partitions = conformed(partitions, SNAPSHOT_PARTITIONS, "The partitions of the snapshot")
+    brokers = conform(brokers, SNAPSHOT_BROKERS, "The brokers of the snapshot")
+    partitions = conform(partitions, SNAPSHOT_PARTITIONS, "The partitions of the snapshot")
     digest = snapshot_digest(cluster_id, taken_ms, brokers, partitions)
     folder = Folder(uri, "snapshot")
     folder.write_table("brokers.parquet", brokers)
@@ -134,9 +134,9 @@ def read_snapshot(uri: str) -> SnapshotFolder:
     folder = Folder(uri, "snapshot")
     head = folder.read_json("snapshot.json")
     cluster_id, taken_ms = _field(head, "cluster_id", str, uri), _field(head, "taken_ms", int, uri)
-    brokers = conformed(folder.read_table("brokers.parquet"), SNAPSHOT_BROKERS, f"brokers.parquet of {uri}")
+    brokers = conform(folder.read_table("brokers.parquet"), SNAPSHOT_BROKERS, f"brokers.parquet of {uri}")
     raw = folder.read_table("partitions.parquet")
-    partitions = conformed(raw, SNAPSHOT_PARTITIONS, f"partitions.parquet of {uri}")
+    partitions = conform(raw, SNAPSHOT_PARTITIONS, f"partitions.parquet of {uri}")
     digest = snapshot_digest(cluster_id, taken_ms, brokers, partitions)
     if head.get("digest") not in (None, digest):
         raise PlanError(f"The snapshot at {uri} was edited after it was taken: its digest differs; take a new one.")
@@ -150,7 +150,7 @@ def read_plan_table(uri: str) -> tuple[pa.Table, dict[str, Any]]:
     """
     folder = Folder(uri, "plan")
     proof = folder.read_json("proof.json")
-    rows = conformed(folder.read_table("plan.parquet"), PLAN, f"plan.parquet of {uri}")
+    rows = conform(folder.read_table("plan.parquet"), PLAN, f"plan.parquet of {uri}")
     rows = rows.sort_by([("chunk", "ascending"), ("position", "ascending")])
     cluster_id, snapshot = _field(proof, "cluster_id", str, uri), _field(proof, "snapshot_digest", str, uri)
     operation, options = _field(proof, "operation", str, uri), _field(proof, "options", dict, uri)
@@ -175,7 +175,7 @@ def write_plan(uri: str, rows: pa.Table, proof: dict[str, Any]) -> str:
 
     Raises PlanError when the workspace cannot be written.
     """
-    rows = conformed(rows, PLAN, "The plan")
+    rows = conform(rows, PLAN, "The plan")
     proof = {**proof, "digest": proven_digest(proof, rows)}
     folder = Folder(uri, "plan")
     folder.write_table("plan.parquet", rows)
@@ -204,7 +204,7 @@ def plan_table(moves: Sequence[Move]) -> pa.Table:
     return pa.Table.from_pylist(rows, PLAN)
 
 
-def conformed(table: pa.Table, schema: pa.Schema, where: str) -> pa.Table:
+def conform(table: pa.Table, schema: pa.Schema, where: str) -> pa.Table:
     """Return `table` with the columns of `schema`, in its order and types. Absent optional columns become null.
 
     Raises PlanError when a required column is missing or has nulls, or when a column has an incompatible type.

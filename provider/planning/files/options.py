@@ -94,9 +94,11 @@ class Options:
         known = {option.name: option.metadata for option in fields(cls) if operation in option.metadata["of"]}
         for name in given:
             if name not in known:
-                raise PlanError(_unknown(name, list(known), f"The operation {operation.value} has no option {name!r}"))
+                raise PlanError(
+                    _suggestion(name, list(known), f"The operation {operation.value} has no option {name!r}")
+                )
         _refuse_lacking(operation, given)
-        return cls(**{name: _checked(name, value, known[name]) for name, value in given.items()})
+        return cls(**{name: _check_value(name, value, known[name]) for name, value in given.items()})
 
     def excluding(self, brokers: Collection[int]) -> Options:
         """Return these options with `brokers` excluded from receiving replicas: the cordoned brokers (KIP-1066)."""
@@ -125,20 +127,20 @@ def operation_of(name: str) -> Operation:
     """Return the operation that the planner has by that name. Raises PlanError that suggests the one probably meant."""
     planned = [operation.value for operation in Operation if OPERATIONS[operation].rule]
     if name not in planned:
-        raise PlanError(_unknown(name, planned, f"There is no operation {name!r}"))
+        raise PlanError(_suggestion(name, planned, f"There is no operation {name!r}"))
     return Operation(name)
 
 
-def _unknown(name: str, known: list[str], message: str) -> str:
+def _suggestion(name: str, known: list[str], message: str) -> str:
     near = difflib.get_close_matches(name, known, 1)
     return f"{message}; did you mean {near[0]}?" if near else f"{message}; there are {', '.join(known)}."
 
 
-def _checked(name: str, value: Any, facts: Mapping[str, Any]) -> Any:
+def _check_value(name: str, value: Any, facts: Mapping[str, Any]) -> Any:
     if value is None and facts["default"] is None:
         return None
     if facts["items"] is not None:
-        return _checked_items(name, value, facts["items"])
+        return _check_items(name, value, facts["items"])
     if not _is_a(value, facts["kind"]):
         raise PlanError(f"The option {name} is {value!r}; it takes {_KINDS[facts['kind']]}.")
     if facts["choices"] and value not in facts["choices"]:
@@ -166,16 +168,16 @@ def _is_a(value: Any, kind: type) -> bool:
     return isinstance(value, (int, float)) and math.isfinite(value) if kind is float else isinstance(value, kind)
 
 
-def _checked_items(name: str, value: Any, kind: type) -> tuple[Any, ...]:
+def _check_items(name: str, value: Any, kind: type) -> tuple[Any, ...]:
     if not isinstance(value, (list, tuple)) or not all(_is_a(item, kind) for item in value):
         raise PlanError(f"The option {name} is {value!r}; it takes a list of {_KINDS[kind].split()[-1]}s.")
     if name in ("include", "exclude"):
         for pattern in value:
-            _compiled(name, pattern)
+            _compile(name, pattern)
     return tuple(value)
 
 
-def _compiled(name: str, pattern: str) -> re.Pattern[str]:
+def _compile(name: str, pattern: str) -> re.Pattern[str]:
     try:
         return re.compile(pattern)
     except re.error as error:

@@ -21,7 +21,7 @@ from functools import cached_property
 import numpy as np
 
 from kafka_steward.errors import PlanError
-from kafka_steward.planning.solver.candidate import CandidatePlan, merged
+from kafka_steward.planning.solver.candidate import CandidatePlan, merge_replicas
 from kafka_steward.planning.solver.fair_shares import fair_bounds, groups_of, rack_tables, within_reach
 from kafka_steward.planning.solver.flow import (
     UNLIMITED,
@@ -95,7 +95,7 @@ class Placement:
     row: Ints
     broker: Ints
     bound: int
-    within: bool
+    within_bounds: bool
 
 
 #: A choice of leaders: each row's leader, and the name of the bounds that could be met.
@@ -125,17 +125,19 @@ def balanced(
     order = np.argsort(old)
     position[held] = setup.place[order[np.searchsorted(old[order], new[held])]]
     replicas = Replicas(placed.row, placed.broker, position == 0, ~held)
-    choices = leader_bounds(to_place.topic, replicas, problem.brokers.target, alike=problem.brokers.alike)
+    choices = leader_bounds(to_place.topic, replicas, problem.brokers.receivers, alike=problem.brokers.alike)
     leader, evenness = choose(to_place.topic, replicas, choices)
     position[placed.broker == leader[placed.row]] = -1
     broker = placed.broker[np.lexsort((placed.broker, position, placed.row))]
     broker = failover_order(placed.row, broker, brokers, exact=exact)
     notes = []
-    if not placed.within:
+    if not placed.within_bounds:
         notes.append("Not every floor and ceiling can be met at once with these brokers; the plan comes nearest.")
     if evenness != "even":
         notes.append(f"Leaders are even in the sense {evenness!r}: the replicas allow no more.")
-    row, broker = merged(rows, (setup.disposition != Disposition.PLANNED)[rows.row], setup.planned[placed.row], broker)
+    row, broker = merge_replicas(
+        rows, (setup.disposition != Disposition.PLANNED)[rows.row], setup.planned[placed.row], broker
+    )
     return CandidatePlan(rows, setup.disposition, row, broker, placed.bound, tuple(notes))
 
 
@@ -169,7 +171,7 @@ class BalanceSetup:
             broker=rows.broker[mine],
             leads=rows.place[mine] == 0,
             group=groups_of(brokers),
-            receive_excluded=usable & ~brokers.target,
+            receive_excluded=usable & ~brokers.receivers,
         )
         return cls(disposition, planned, to_place, _bounds(problem, to_place), rows.place[mine])
 
@@ -181,8 +183,8 @@ def _dispositions(problem: Problem, usable: Bools) -> Ints:
     alive = np.bincount(rows.row[~brokers.in_state("failed")[rows.broker]], minlength=len(rows)) > 0
     disposition[open_rows & alive] = Disposition.PLANNED
     disposition[open_rows & ~alive] = Disposition.ALL_REPLICAS_LOST
-    room = np.full(len(rows), int(brokers.target.sum()))
-    np.add.at(room, rows.row, (usable & ~brokers.target)[rows.broker])
+    room = np.full(len(rows), int(brokers.receivers.sum()))
+    np.add.at(room, rows.row, (usable & ~brokers.receivers)[rows.broker])
     for row in np.flatnonzero((disposition == Disposition.PLANNED) & (rows.target_rf > room))[:1]:
         name, factor = rows.name(row), rows.target_rf[row]
         raise PlanError(
@@ -240,10 +242,10 @@ def placement_within(problem: PlacementProblem, bounds: Bounds, *, soft: bool = 
     dense = np.zeros(int(problem.topic.max()) + 1, bool)
     # Each round makes at least one more topic dense, and the units of a dense topic need no dealing.
     for _ in range(len(dense) + 1):
-        row, broker, bound, undealt = _PlacementFlow(problem, bounds, dense, soft=soft).solved()
+        row, broker, bound, undealt = _PlacementFlow(problem, bounds, dense, soft=soft).solve()
         if len(undealt) == 0:
             order = np.lexsort((broker, row))
-            return Placement(row[order], broker[order], bound, within=not soft)
+            return Placement(row[order], broker[order], bound, within_bounds=not soft)
         dense[undealt] = True
     raise Infeasible
 
@@ -257,7 +259,7 @@ class _PlacementFlow:
         last = int(self.net.sink[0])
         self.price, self.lead, self.far = placement_costs(problem.size, problem.factor, last, soft=soft)
 
-    def solved(self) -> tuple[Ints, Ints, int, Ints]:
+    def solve(self) -> tuple[Ints, Ints, int, Ints]:
         """Return rows, brokers, the bound, and the topics whose pooled units cannot be dealt to distinct brokers."""
         self._arcs()
         flow = self.net.solve()

@@ -59,7 +59,7 @@ class CandidatePlan:
     @cached_property
     def changed(self) -> Ints:
         """The rows whose assignment differs, even if only in its order."""
-        differs = np.diff(self.start) != self.rows.degree
+        differs = np.diff(self.start) != self.rows.replica_count
         same_length = ~differs[self.row]
         row = self.row[same_length]
         place = np.arange(len(self.row))[same_length] - self.start[row]
@@ -67,12 +67,12 @@ class CandidatePlan:
         return np.flatnonzero(differs)
 
     @cached_property
-    def lead_lost(self) -> Bools:
+    def leader_changed(self) -> Bools:
         """A mask of the rows that get another preferred leader."""
         return np.asarray(self.broker[self.start[:-1]] != self.rows.broker[self.rows.start[:-1]], bool)
 
 
-def merged(rows: PartitionTable, stays: Bools, row: Ints, broker: Ints) -> tuple[Ints, Ints]:
+def merge_replicas(rows: PartitionTable, stays: Bools, row: Ints, broker: Ints) -> tuple[Ints, Ints]:
     """Return the old replicas in `stays` and the new replicas (row, broker) in order of their rows."""
     both = np.concatenate([rows.row[stays], row])
     order = np.argsort(both, kind="stable")
@@ -98,7 +98,9 @@ def apply_reassignment(problem: Problem) -> CandidatePlan:
             _refuse_unusable(brokers, index, rows.name(at), one)
         row += [at] * len(target)
         broker += [index[one] for one in target]
-    new = merged(rows, (disposition != Disposition.PLANNED)[rows.row], np.array(row, int), np.array(broker, int))
+    new = merge_replicas(
+        rows, (disposition != Disposition.PLANNED)[rows.row], np.array(row, int), np.array(broker, int)
+    )
     candidate = CandidatePlan(rows, disposition, *new, bound=0)
     # No plan reaches exactly these assignments with fewer moves than they differ by.
     return replace(candidate, bound=int(candidate.added.sum()))
@@ -135,13 +137,13 @@ def within_budget(candidate: CandidatePlan, problem: Problem) -> CandidatePlan:
     cost = np.bincount(candidate.row[candidate.added], minlength=len(rows))
     limits = [2**62 if limit is None else limit for limit in (most_moves, most_bytes)]
     taken = cost == 0
-    taken[_taken(candidate, problem, cost, limits)] = True
+    taken[_choose_rows(candidate, problem, cost, limits)] = True
     if taken.all():
         return candidate
     left = int(cost[~taken].sum())
     note = f"The budget leaves {left} replicas to be moved by later plans; nothing could have left fewer moves to do."
     mine = taken[candidate.row]
-    row, broker = merged(rows, ~taken[rows.row], candidate.row[mine], candidate.broker[mine])
+    row, broker = merge_replicas(rows, ~taken[rows.row], candidate.row[mine], candidate.broker[mine])
     bound, notes = max(candidate.bound - left, 0), (*candidate.notes, note)
     return replace(candidate, row=row, broker=broker, bound=bound, notes=notes)
 
@@ -149,12 +151,14 @@ def within_budget(candidate: CandidatePlan, problem: Problem) -> CandidatePlan:
 def _urgent(problem: Problem) -> Bools:
     """Return a mask of the rows that come first."""
     rows, brokers = problem.rows, problem.brokers
-    urgent: Bools = rack_spread_violated(rows.row, rows.broker, len(rows), brokers) | (rows.degree != rows.target_rf)
+    urgent: Bools = rack_spread_violated(rows.row, rows.broker, len(rows), brokers) | (
+        rows.replica_count != rows.target_rf
+    )
     urgent[rows.row[~brokers.usable[rows.broker]]] = True
     return urgent
 
 
-def _taken(candidate: CandidatePlan, problem: Problem, cost: Ints, limits: list[int]) -> list[int]:
+def _choose_rows(candidate: CandidatePlan, problem: Problem, cost: Ints, limits: list[int]) -> list[int]:
     """Return rows in the order of their worth, as long as they fit.
 
     The worth changes with the loads, so that it is computed again before a row is taken.

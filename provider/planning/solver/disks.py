@@ -53,7 +53,7 @@ class _DiskBalance:
         brokers, tolerance = problem.brokers, problem.options.tolerance
         self.problem, self.rack, self.row = problem, brokers.rack, first.row
         self.size, self.broker = problem.rows.size[first.row], first.broker.copy()
-        share = np.where(brokers.target, [float(capacity) for capacity in brokers.capacity], 0.0)
+        share = np.where(brokers.receivers, [float(capacity) for capacity in brokers.capacity], 0.0)
         self.load = np.bincount(first.broker, weights=self.size, minlength=len(brokers))
         target = share / share.sum() * self.load.sum()
         self.lower, self.upper = target * (1 - tolerance), target * (1 + tolerance)

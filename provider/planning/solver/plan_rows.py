@@ -24,13 +24,13 @@ from kafka_steward.planning.solver.problem import STATES, Bools, Brokers, Ints, 
 Floats = npt.NDArray[np.float64]
 _INTS = pa.list_(pa.int32())
 
-#: A plan's rows before they are put in order: `in_sync` and `short` determine the priority, `source` the sending
+#: A plan's rows before they are put in order: `in_sync` and `out_of_sync` determine the priority, `source` the sending
 #: broker.
 MOVES = pa.schema(
     [
         *(field for field in PLAN if field.name not in ("chunk", "position")),
         pa.field("in_sync", pa.int32(), nullable=False),
-        pa.field("short", pa.int32(), nullable=False),
+        pa.field("out_of_sync", pa.int32(), nullable=False),
         pa.field("source", pa.int32(), nullable=False),
     ]
 )
@@ -43,14 +43,14 @@ def planned_moves(candidate: CandidatePlan, brokers: Brokers, topic_ids: pa.Arra
         "topic": pa.array(rows.topics, pa.string()).take(pa.array(rows.topic[at])),
         "topic_id": topic_ids.take(pa.array(at)),
         "partition": pa.array(rows.number[at], pa.int32()),
-        "before": _lists(rows.row, rows.broker, at, brokers),
-        "after": _lists(candidate.row, candidate.broker, at, brokers),
-        "adding": _sorted_lists(candidate.row, candidate.broker, candidate.added, at, brokers),
-        "removing": _sorted_lists(rows.row, rows.broker, candidate.removed, at, brokers),
+        "before": _broker_lists(rows.row, rows.broker, at, brokers),
+        "after": _broker_lists(candidate.row, candidate.broker, at, brokers),
+        "adding": _sorted_broker_lists(candidate.row, candidate.broker, candidate.added, at, brokers),
+        "removing": _sorted_broker_lists(rows.row, rows.broker, candidate.removed, at, brokers),
         "bytes": pa.array(rows.size[at], pa.int64(), mask=rows.unsized[at]),
         "reason": reasons(candidate, brokers, operation),
         "in_sync": pa.array(rows.in_sync_count[at], pa.int32()),
-        "short": pa.array(rows.degree[at] - rows.in_sync_count[at], pa.int32()),
+        "out_of_sync": pa.array(rows.replica_count[at] - rows.in_sync_count[at], pa.int32()),
         "source": pa.array(senders(rows, brokers)[at], pa.int32()),
     }
     return pa.Table.from_arrays([columns[name] for name in MOVES.names], schema=MOVES)
@@ -77,7 +77,7 @@ def reasons(candidate: CandidatePlan, brokers: Brokers, operation: Operation) ->
         (on["failed"], MoveReason.BROKER_FAILED),
         (_rows_with(rows.row[removed & rows.lost], rows), MoveReason.LOG_DIR_FAILED),
         (on["draining"], MoveReason.BROKER_DRAINING),
-        (np.diff(candidate.start) != rows.degree, MoveReason.REPLICATION_FACTOR),
+        (np.diff(candidate.start) != rows.replica_count, MoveReason.REPLICATION_FACTOR),
         (rack_spread_violated(rows.row, rows.broker, len(rows), brokers), MoveReason.RACK_SPREAD),
     ]
     words = pa.array([*(word.value for _, word in applies), MoveReason.BALANCE.value], pa.string())
@@ -91,13 +91,13 @@ def _rows_with(row: Ints, rows: PartitionTable) -> Bools:
     return found
 
 
-def _sorted_lists(row: Ints, broker: Ints, which: Bools, at: Ints, brokers: Brokers) -> pa.Array:
+def _sorted_broker_lists(row: Ints, broker: Ints, which: Bools, at: Ints, brokers: Brokers) -> pa.Array:
     row, broker = row[which], broker[which]
     order = np.lexsort((broker, row))
-    return _lists(row[order], broker[order], at, brokers)
+    return _broker_lists(row[order], broker[order], at, brokers)
 
 
-def _lists(row: Ints, broker: Ints, at: Ints, brokers: Brokers) -> pa.Array:
+def _broker_lists(row: Ints, broker: Ints, at: Ints, brokers: Brokers) -> pa.Array:
     """Return the ids of the brokers of each row in `at`, as lists."""
     inside = np.isin(row, at)
     counts = np.bincount(np.searchsorted(at, row[inside]), minlength=len(at))
@@ -111,23 +111,23 @@ class MoveQueue:
     """Moves: in-sync replicas, replicas not in sync, bytes, sending broker; and (owner, into): receiving brokers."""
 
     in_sync: Ints
-    short: Ints
+    out_of_sync: Ints
     size: Ints
     source: Ints
     owner: Ints
     into: Ints
 
 
-def ordered_plan(moves: pa.Table, options: Options) -> pa.Table:
+def order_plan(moves: pa.Table, options: Options) -> pa.Table:
     """Return moves (see `MOVES`) as the rows of a plan: in order, with chunk and position."""
     moves = moves.sort_by([("topic", "ascending"), ("partition", "ascending")]).combine_chunks()
     adding = moves.column("adding").combine_chunks()
     owner = np.repeat(np.arange(len(moves)), adding.value_lengths().to_numpy(False))
     sizes = moves.column("bytes").fill_null(0).to_numpy()
-    names = ("in_sync", "short", "source")
-    in_sync, short, source = (moves.column(name).to_numpy().astype(np.int64) for name in names)
+    names = ("in_sync", "out_of_sync", "source")
+    in_sync, out_of_sync, source = (moves.column(name).to_numpy().astype(np.int64) for name in names)
     into = adding.flatten().to_numpy(False).astype(np.int64)
-    queue = MoveQueue(in_sync, short, np.asarray(sizes), source, owner, into)
+    queue = MoveQueue(in_sync, out_of_sync, np.asarray(sizes), source, owner, into)
     moves = moves.take(pa.array(start_order(queue, options)))
     number = np.arange(len(moves))
     moves = moves.append_column("chunk", pa.array(number // options.chunk_size, pa.int32()))
@@ -139,14 +139,14 @@ def start_order(queue: MoveQueue, options: Options) -> Ints:
     """Return the moves' numbers in the order in which they should start."""
     # Every move costs its brokers a minimum of work, so that empty partitions take turns too.
     work = queue.size.astype(np.float64) + 1.0
-    by_urgency = np.lexsort((np.arange(len(work)), -work, -queue.short, queue.in_sync))
+    by_urgency = np.lexsort((np.arange(len(work)), -work, -queue.out_of_sync, queue.in_sync))
     rank = np.empty_like(by_urgency)
     rank[by_urgency] = np.arange(len(work))
     start = _waits(queue.source, rank, work, options.max_out_per_broker)
     np.maximum.at(
         start, queue.owner, _waits(queue.into, rank[queue.owner], work[queue.owner], options.max_in_per_broker)
     )
-    return np.lexsort((rank, start, -queue.short, queue.in_sync))
+    return np.lexsort((rank, start, -queue.out_of_sync, queue.in_sync))
 
 
 def _waits(broker: Ints, rank: Ints, work: Floats, at_once: int) -> Floats:

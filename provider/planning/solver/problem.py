@@ -39,7 +39,7 @@ _MANY_PAIRS = 1 << 26
 
 @dataclass(frozen=True)
 class Brokers:
-    """The brokers in order of their ids. `rack` is -1 for none; `target` marks brokers that may receive a replica.
+    """The brokers in order of their ids. `rack` is -1 for none; `receivers` marks those that may receive a replica.
 
     If `own_rack`, each broker without a rack is a rack of its own. Otherwise no rack constraint applies to it.
     """
@@ -47,7 +47,7 @@ class Brokers:
     ids: Ints
     rack: Ints
     state: tuple[str, ...]
-    target: Bools
+    receivers: Bools
     capacity: tuple[Fraction, ...]
     free_bytes: Ints
     own_rack: bool
@@ -64,13 +64,13 @@ class Brokers:
         _refuse_invalid_brokers(rows, excluded)
         racks = sorted({row["rack"] for row in rows if row["rack"] is not None})
         numbers = [racks.index(row["rack"]) if row["rack"] is not None else -1 for row in rows]
-        usable = [row["state"] in ("live", "new") and row["broker"] not in excluded for row in rows]
+        receivers = [row["state"] in ("live", "new") and row["broker"] not in excluded for row in rows]
         free = [2**62 if row["usable_bytes"] is None else row["usable_bytes"] for row in rows]
         return cls(
             ids=np.array([row["broker"] for row in rows], np.int64),
             rack=np.array(numbers if options.rack_aware else [0] * len(rows), np.int64),
             state=tuple(row["state"] for row in rows),
-            target=np.array(usable, bool),
+            receivers=np.array(receivers, bool),
             capacity=_capacities([row["capacity"] for row in rows]),
             free_bytes=np.array(free, np.int64),
             own_rack=options.rackless == "own-rack",
@@ -177,7 +177,7 @@ class PartitionTable:
             raise PlanError(
                 f"The partition {self.name(self.row[at])} lists broker {ids[at]} twice; mend its assignment."
             )
-        for at in np.flatnonzero(self.degree == 0)[:1]:
+        for at in np.flatnonzero(self.replica_count == 0)[:1]:
             raise PlanError(f"The partition {self.name(at)} has no replica at all; take a new snapshot.")
         for at in np.flatnonzero(brokers.ids[self.broker] != ids)[:1]:
             name = self.name(self.row[at])
@@ -197,14 +197,14 @@ class PartitionTable:
         return np.searchsorted(self.row, np.arange(len(self) + 1))
 
     @cached_property
-    def degree(self) -> Ints:
+    def replica_count(self) -> Ints:
         """The number of replicas of each row."""
         return np.diff(self.start)
 
     @cached_property
     def place(self) -> Ints:
         """Each replica's position in its row; 0 is the preferred leader."""
-        return positions_within(self.degree)
+        return positions_within(self.replica_count)
 
     def name(self, row: int) -> str:
         """Return the row's display name, such as `orders-7`."""
@@ -260,11 +260,11 @@ def dispositions(problem: Problem, kept: Bools, missing: Ints, room: Ints, chang
     rows, brokers = problem.rows, problem.brokers
     decided = static_dispositions(problem)
     keeps = np.bincount(rows.row[kept], minlength=len(rows))
-    on_target = (kept | rows.lost) & brokers.target[rows.broker]
-    free = int(brokers.target.sum()) - np.bincount(rows.row[on_target], minlength=len(rows))
+    on_target = (kept | rows.lost) & brokers.receivers[rows.broker]
+    free = int(brokers.receivers.sum()) - np.bincount(rows.row[on_target], minlength=len(rows))
     disposition = np.where(decided != Disposition.UNTOUCHED, decided, Disposition.PLANNED)
     disposition[missing > np.minimum(free, room)] = Disposition.TOO_FEW_BROKERS
-    disposition[(keeps == 0) & (rows.degree > 0)] = Disposition.ALL_REPLICAS_LOST
+    disposition[(keeps == 0) & (rows.replica_count > 0)] = Disposition.ALL_REPLICAS_LOST
     disposition[(missing == 0) & ~changes] = Disposition.UNTOUCHED
     return disposition
 
@@ -320,19 +320,19 @@ def sum_by(values: Ints, index: Ints, count: int) -> Ints:
     return found
 
 
-def combined(parts: Sequence[Part]) -> Part:
+def combine_shards(parts: Sequence[Part]) -> Part:
     """Return the dataclasses of all shards as one: lists are joined in their order, all other values are added up."""
     columns = {field.name: [getattr(part, field.name) for part in parts] for field in fields(parts[0])}
-    return replace(parts[0], **{name: _combined_values(values) for name, values in columns.items()})
+    return replace(parts[0], **{name: _combine_values(values) for name, values in columns.items()})
 
 
-def _combined_values(values: list[Any]) -> Any:
+def _combine_values(values: list[Any]) -> Any:
     if isinstance(values[0], list):
         return [one for value in values for one in value]
     if isinstance(values[0], dict):
         keys = dict.fromkeys(key for value in values for key in value)
         return {key: sum(value.get(key, 0) for value in values) for key in keys}
-    return combined(values) if is_dataclass(values[0]) else sum(values)
+    return combine_shards(values) if is_dataclass(values[0]) else sum(values)
 
 
 def numbers_of(chosen: Ints, total: int) -> Ints:

@@ -15,7 +15,7 @@ from kafka_steward.planning.files.options import Options
 from kafka_steward.planning.solver.candidate import CandidatePlan
 from kafka_steward.planning.solver.fair_shares import rack_spread_violated
 from kafka_steward.planning.solver.flow import mebibytes
-from kafka_steward.planning.solver.leaders import fewest_leader_changes, keepable, leadership_of
+from kafka_steward.planning.solver.leaders import fewest_leader_changes, keepable_leaders, leadership_of
 from kafka_steward.planning.solver.plan_rows import senders
 from kafka_steward.planning.solver.problem import Brokers, Disposition, Ints, PartitionTable, count_pairs, sum_by
 
@@ -52,8 +52,8 @@ class Balance:
         first = np.flatnonzero(np.diff(row, prepend=-1))
         lead = first[np.append(np.diff(row) == 0, False)[first]]
         spread = np.zeros(len(rows.topics), np.int64)
-        if brokers.target.any():
-            usable = count_pairs(rows.topic[row], broker, (len(rows.topics), count))[:, brokers.target]
+        if brokers.receivers.any():
+            usable = count_pairs(rows.topic[row], broker, (len(rows.topics), count))[:, brokers.receivers]
             spread = usable.max(axis=1) - usable.min(axis=1)
         worst = np.argsort(-spread, kind="stable")[:_NAMED].tolist()
         return cls(
@@ -110,11 +110,11 @@ def measure(candidate: CandidatePlan, brokers: Brokers, prices: list[int]) -> Me
     row = candidate.row[candidate.added]
     source = np.searchsorted(brokers.ids, senders(rows, brokers))[row]
     planned = candidate.disposition == Disposition.PLANNED
-    leadership = leadership_of(candidate, count, int(brokers.target.sum()))
+    leadership = leadership_of(candidate, count, int(brokers.receivers.sum()))
     changes: int | None = 0
     keep, able = 0, np.zeros(count, np.int64)
     if leadership is not None:
-        changes, (keep, able) = fewest_leader_changes(leadership), keepable(leadership)
+        changes, (keep, able) = fewest_leader_changes(leadership), keepable_leaders(leadership)
     return Measures(
         counts={**_counts(candidate, brokers), "leaders_keepable": keep},
         before=Balance.of(rows, rows.row, rows.broker, brokers),
@@ -143,7 +143,7 @@ def _counts(candidate: CandidatePlan, brokers: Brokers) -> dict[str, int]:
         "bytes_moved": int(rows.size[added].sum()),
         "weight_moved": int(mebibytes(rows.size)[added].sum()),
         "lower_bound": candidate.bound,
-        "leader_changes": int(candidate.lead_lost.sum()),
+        "leader_changes": int(candidate.leader_changed.sum()),
         # A preferred leader whose broker no longer holds the partition has to change.
         "leader_changes_forced": int(candidate.removed[rows.start[:-1]].sum()),
         "rack_violations_before": int(rack_spread_violated(rows.row, rows.broker, len(rows), brokers).sum()),
@@ -210,7 +210,7 @@ def _leader_bound(measures: Measures, brokers: Brokers, operation: Operation) ->
         return measures.leader_bounds[0]
     # The shards' flows cannot be added up, because brokers are shared. The upper bounds on what each shard could keep
     # can.
-    planned, sharing = int(measures.leaders_planned.sum()), max(int(brokers.target.sum()), 1)
+    planned, sharing = int(measures.leaders_planned.sum()), max(int(brokers.receivers.sum()), 1)
     most = np.maximum(-(-planned // sharing), measures.leaders_planned)
     by_broker = int(np.minimum(measures.leaders_keepable, most).sum())
     return max(planned - min(measures.counts["leaders_keepable"], by_broker), 0)
@@ -229,7 +229,7 @@ def _seconds(measures: Measures, options: Options) -> float | None:
 
 
 def _by_broker(values: Ints, brokers: Brokers) -> dict[str, Any]:
-    usable = values[brokers.target]
+    usable = values[brokers.receivers]
     return {
         "by_broker": {str(broker): int(value) for broker, value in zip(brokers.ids, values, strict=True)},
         "least": int(usable.min(initial=int(usable.max(initial=0)))),

@@ -93,7 +93,7 @@ def command_line(arguments: Sequence[str] | None) -> CommandLine:
     options = read_json(given.options, "options") if given.options else {}
     if not isinstance(options, dict):
         raise PlanError(f"The options file {given.options} holds no JSON object.")
-    snapshot = given.snapshot or _snapshot_written(given)
+    snapshot = given.snapshot or _write_snapshot(given)
     return CommandLine(snapshot, given.out, given.operation or "", options, given.json, given.check)
 
 
@@ -122,7 +122,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _snapshot_written(given: argparse.Namespace) -> str:
+def _write_snapshot(given: argparse.Namespace) -> str:
     current, brokers = read_json(given.current, "current assignment"), read_json(given.brokers, "brokers")
     broker_table, partitions = snapshot_tables(current, brokers)
     uri = f"{given.out.rstrip('/')}/snapshot"

@@ -40,7 +40,7 @@ from kafka_steward.planning.files.formats import (
     PLAN,
     SNAPSHOT_PARTITIONS,
     SnapshotFolder,
-    conformed,
+    conform,
     moves_of,
     proven_hasher,
     read_plan_table,
@@ -57,7 +57,7 @@ from kafka_steward.planning.shards import (
     shard_boundaries,
     solve,
 )
-from kafka_steward.planning.solver.plan_rows import ordered_plan
+from kafka_steward.planning.solver.plan_rows import order_plan
 from kafka_steward.planning.solver.problem import Ints
 
 _PACK = pa.field("pack", pa.binary())
@@ -149,7 +149,7 @@ def _in_order(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the digest in a row of its own, and the moves as rows in order."""
     packs = pa.chunked_array([batch.column("pack") for batch in batches], pa.binary())
-    rows = ordered_plan(_unpacked(packs), options) if len(packs) else PLAN.empty_table()
+    rows = order_plan(_unpack(packs), options) if len(packs) else PLAN.empty_table()
     hasher = proven_hasher(proof)
     hasher.rows(rows)
     yield pa.RecordBatch.from_pylist([{"digest": hasher.hexdigest()}], _ORDERED)
@@ -175,13 +175,13 @@ def review(
         for kind, frame in (("partitions", partitions), ("moves", moves))
     ]
     gathered = _gather_shards(packs[0].unionByName(packs[1]), len(boundaries) + 1)
-    checked = gathered.mapInArrow(partial(_checked, snapshot.brokers, proof), "answer string")
+    checked = gathered.mapInArrow(partial(_check_shard, snapshot.brokers, proof), "answer string")
     parts = [_findings(row["answer"]) for row in checked.collect()]
-    found = Findings.combined(parts or [check_topics(snapshot.brokers, snapshot.partitions, [], rows, proof)])
+    found = Findings.combine(parts or [check_topics(snapshot.brokers, snapshot.partitions, [], rows, proof)])
     return verdict(snapshot.brokers, proof, replace(found, problems=problems + found.problems))
 
 
-def _checked(
+def _check_shard(
     brokers: pa.Table, proof: Mapping[str, Any], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     gathered = list(batches)
@@ -196,7 +196,7 @@ def _checked(
 
 def _rows(packs: pa.Table, kind: str, schema: pa.Schema) -> pa.Table:
     mine = packs.filter(pc.equal(packs.column("kind"), kind)).column("pack")
-    return conformed(_unpacked(mine), schema, kind) if len(mine) else schema.empty_table()
+    return conform(_unpack(mine), schema, kind) if len(mine) else schema.empty_table()
 
 
 def _findings(answer: str) -> Findings:
@@ -246,7 +246,7 @@ def _cut(boundaries: Sequence[str], batches: Iterable[pa.RecordBatch]) -> Iterat
         number = _shard_of(boundaries, batch.column("topic"))
         for one in np.unique(number).tolist():
             rows = pa.Table.from_batches([batch.filter(pa.array(number == one))])
-            packs = list(_packed(rows))
+            packs = list(_pack(rows))
             yield pa.RecordBatch.from_pydict({"shard": [one] * len(packs), "pack": packs}, schema=_SHARDED)
 
 
@@ -270,7 +270,7 @@ def _run_per_shard(kernel: Kernel, schema: pa.Schema, batches: Iterable[pa.Recor
         return
     table = pa.Table.from_batches(gathered)
     for number in sorted(table.column("shard").unique().to_pylist()):
-        rows = _unpacked(table.filter(pc.equal(table.column("shard"), number)).column("pack"))
+        rows = _unpack(table.filter(pc.equal(table.column("shard"), number)).column("pack"))
         rows = rows.sort_by([("topic", "ascending"), ("partition", "ascending")])
         yield from kernel(number, rows).select(schema.names).to_batches()
 
@@ -278,11 +278,11 @@ def _run_per_shard(kernel: Kernel, schema: pa.Schema, batches: Iterable[pa.Recor
 def _with_packs(kernel: Kernel, number: int, rows: pa.Table) -> pa.Table:
     found = kernel(number, rows)
     is_answer = pc.is_valid(found.column("shard"))
-    packs = pa.table({"pack": list(_packed(found.filter(pc.invert(is_answer)).drop_columns(ANSWER.names)))}, [_PACK])
+    packs = pa.table({"pack": list(_pack(found.filter(pc.invert(is_answer)).drop_columns(ANSWER.names)))}, [_PACK])
     return pa.concat_tables([packs, found.filter(is_answer).select(ANSWER.names)], promote_options="default")
 
 
-def _packed(rows: pa.Table) -> Iterator[bytes]:
+def _pack(rows: pa.Table) -> Iterator[bytes]:
     for start in range(0, len(rows), _PACK_ROWS):
         out = pa.BufferOutputStream()
         # An Arrow slice shares its parent's buffers. Other serializations would write them whole; the IPC stream writes
@@ -293,5 +293,5 @@ def _packed(rows: pa.Table) -> Iterator[bytes]:
         yield out.getvalue().to_pybytes()
 
 
-def _unpacked(packs: pa.ChunkedArray) -> pa.Table:
+def _unpack(packs: pa.ChunkedArray) -> pa.Table:
     return pa.concat_tables([pa.ipc.open_stream(pack.as_buffer()).read_all() for pack in packs if pack.is_valid])

@@ -87,7 +87,7 @@ class ShardedPlan:
 
 def sharded_plan(brokers: Brokers, parts: Sequence[ShardSummary]) -> ShardedPlan | None:
     """Return the quotas of shards from their summaries; None if none meet all floors and ceilings."""
-    summary = ShardSummary.combined(parts)
+    summary = ShardSummary.combine(parts)
     factors, which = np.unique(summary.factor, return_inverse=True)
     counts = sum_by(summary.factor_count, which, len(factors))
     if len(factors) == 0:
@@ -98,7 +98,7 @@ def sharded_plan(brokers: Brokers, parts: Sequence[ShardSummary]) -> ShardedPlan
     except Infeasible:
         return None
     topics = [part.topics for part in parts]
-    leaders = leader_quotas(summary, topics, quotas, brokers.target) if brokers.alike else None
+    leaders = leader_quotas(summary, topics, quotas, brokers.receivers) if brokers.alike else None
     quotas = replace(quotas, prices=quotas.prices[brokers.usable])
     return ShardedPlan(shard_quotas(summary, topics, quotas, leaders), quotas)
 
@@ -108,7 +108,7 @@ def balance_shard(problem: Problem, quota: ShardQuota) -> CandidatePlan:
 
     def place(to_place: PlacementProblem, bounds: Bounds) -> Placement:
         row, broker = place_within_quota(to_place, bounds.rack, quota.replicas(bounds.cell[0]))
-        return Placement(row, broker, 0, within=True)
+        return Placement(row, broker, 0, within_bounds=True)
 
     if quota.leaders is None:
         return balanced(problem, place, balanced_leaders, exact=True)
@@ -137,10 +137,10 @@ def _inseparable(problem: PlacementProblem, rack: tuple[Ints, Ints], quota: Ints
     topics, topic = np.unique(problem.topic[rows], return_inverse=True)
     entry = numbers_of(rows, len(problem.topic))[problem.row]
     bounds = (rack[0][rows], rack[1][rows])
-    return _placed_by_flow(problem, rows, entry, (topic, problem.factor[rows]), (bounds, quota[topics]))
+    return _place_by_flow(problem, rows, entry, (topic, problem.factor[rows]), (bounds, quota[topics]))
 
 
-def _placed_by_flow(
+def _place_by_flow(
     problem: PlacementProblem,
     rows: Ints,
     entry: Ints,
@@ -254,4 +254,4 @@ class _Pairs:
         inside = (pools % self.groups)[:, None] == self.problem.group
         cell = np.where(inside, self.quota[pools // self.groups], 0)
         wanted = (topic, self.places[pairs])
-        return _placed_by_flow(self.problem, self.row[pairs], entry, wanted, ((rack, rack), cell))
+        return _place_by_flow(self.problem, self.row[pairs], entry, wanted, ((rack, rack), cell))

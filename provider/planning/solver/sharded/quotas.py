@@ -213,7 +213,7 @@ def quotas_by_pricing(problem: QuotaProblem) -> Quotas:
     prices, cost = np.zeros(len(problem.group), np.int64), 0
     for number in np.unique(problem.group).tolist():
         rack = _RackProblem(problem, number)
-        found = rack.solved()
+        found = rack.solve()
         extra[:, rack.columns] = found.extra[:, rack.columns]
         prices[rack.columns] = found.prices[rack.columns]
         cost += found.cost
@@ -251,14 +251,14 @@ class _RackProblem:
         self.rng = np.random.default_rng(number)
         self.shuffled = self.rng.permutation(summary.topics)
 
-    def solved(self) -> QuotaSolution:
+    def solve(self) -> QuotaSolution:
         """Return the rack's cheapest flow. Raises Infeasible."""
         window, topics = _WINDOW, len(self.wants)
         sample = max(_PER_BROKER * len(self.columns), int(_SAMPLE * topics))
         opened, taken = self.option, np.zeros_like(self.option)
         if sample < topics:
-            ranked = self._ranked(self._first_prices(self.shuffled[:sample]))
-            opened, taken = self._filtered(ranked, window)
+            ranked = self._rank(self._first_prices(self.shuffled[:sample]))
+            opened, taken = self._filter(ranked, window)
         while True:
             try:
                 found = self._flow(opened, taken)
@@ -266,7 +266,7 @@ class _RackProblem:
                 if (opened | ~self.option).all():
                     raise
                 window *= 2
-                opened = opened | self._filtered(ranked, window)[0]
+                opened = opened | self._filter(ranked, window)[0]
                 continue
             mispriced = self._mispriced(found, opened)
             if not mispriced.any():
@@ -287,7 +287,7 @@ class _RackProblem:
             # The sample is not representative; the first round finds better prices.
             return np.zeros(len(self.problem.group), np.int64)
 
-    def _ranked(self, prices: Ints) -> _OptionRanks:
+    def _rank(self, prices: Ints) -> _OptionRanks:
         """Return ranks at these prices.
 
         Among equals, options come first whose brokers got less than their part so far.
@@ -312,7 +312,7 @@ class _RackProblem:
             lack += int(got.sum()) * room - got
         return _OptionRanks(rank, distance)
 
-    def _filtered(self, ranked: _OptionRanks, window: int) -> tuple[Bools, Bools]:
+    def _filter(self, ranked: _OptionRanks, window: int) -> tuple[Bools, Bools]:
         """Return masks of the options that are open, and of the other options that are taken."""
         first, last = self.takes[0][:, None] - window, self.takes[1][:, None] + window
         opened = (ranked.rank >= first) & (ranked.rank < last) & self.option

@@ -64,7 +64,7 @@ class ShardSummary:
     partitions: Ints
 
     @classmethod
-    def combined(cls, parts: Sequence[ShardSummary]) -> ShardSummary:
+    def combine(cls, parts: Sequence[ShardSummary]) -> ShardSummary:
         """Combine the summaries of shards, in their order, into one."""
         topics = np.cumsum([0, *(part.topics for part in parts)])
         contended = np.cumsum([0, *(len(part.contended_topic) for part in parts)])
