@@ -239,7 +239,7 @@ def _result(number: int, work: Callable[[], tuple[Any, pa.Table | None]]) -> pa.
         pass
     except PlanError as error:
         problem = str(error)
-    row = pa.table({"shard": [number], "answer": [pickle.dumps(answer)], "problem": [problem]}, ANSWER)
+    row = pa.Table.from_pydict({"shard": [number], "answer": [pickle.dumps(answer)], "problem": [problem]}, ANSWER)
     return pa.concat_tables(
         [_with_all_columns(row)] if moves is None else [_with_all_columns(moves), _with_all_columns(row)]
     )

@@ -124,7 +124,10 @@ def check_topics(
 def verdict(brokers: pa.Table, proof: Mapping[str, Any], found: Findings) -> PlanVerdict:
     """Return the verdict for the combined findings of all topics."""
     options = proof.get("options") or {}
-    problems = [*found.problems, *_sums(proof, found), *_over_budget(options, found)]
+    problems = [*found.problems, *_sums(proof, found)]
+    for name, value in (("max_moves", found.moved), ("max_bytes", found.moved_bytes)):
+        if options.get(name) and value > options[name]:
+            problems.append(f"The plan moves {value}, beyond {name} = {options[name]}.")
     if proof.get("operation") not in EVEN_OPERATIONS:
         return PlanVerdict(not problems, problems)
     if options.get("balance") == "bytes":
@@ -206,12 +209,6 @@ def order_problems(partitions: pa.Table, rows: pa.Table, proof: Mapping[str, Any
         one, other = (f"{row['topic']}-{row['partition']}" for row in joined.slice(at, 2).to_pylist())
         problems.append(f"{other} has fewer in-sync replicas than {one} and comes after it.")
     return problems
-
-
-def _over_budget(options: Mapping[str, Any], found: Findings) -> Iterator[str]:
-    for name, value in (("max_moves", found.moved), ("max_bytes", found.moved_bytes)):
-        if options.get(name) and value > options[name]:
-            yield f"The plan moves {value}, beyond {name} = {options[name]}."
 
 
 def _complete(moves: Sequence[Move], context: CheckContext) -> Iterator[str]:

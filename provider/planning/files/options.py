@@ -16,6 +16,10 @@ from kafka_steward.errors import PlanError
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__share_group_state", "__transaction_state"})
 
 _SETS_FACTOR = frozenset({Operation.SET_REPLICATION_FACTOR})
+_REQUIRED = {
+    Operation.SET_REPLICATION_FACTOR: ("replication_factor", "topics"),
+    Operation.APPLY: ("reassignment",),
+}
 
 
 def _option(
@@ -97,7 +101,9 @@ class Options:
                 raise PlanError(
                     _suggestion(name, list(known), f"The operation {operation.value} has no option {name!r}")
                 )
-        _refuse_lacking(operation, given)
+        for name in _REQUIRED.get(operation, ()):
+            if not given.get(name):
+                raise PlanError(f"The operation {operation.value} needs the option {name}.")
         return cls(**{name: _check_value(name, value, known[name]) for name, value in given.items()})
 
     def excluding(self, brokers: Collection[int]) -> Options:
@@ -109,18 +115,6 @@ class Options:
         taken = {option.name for option in fields(self) if operation in option.metadata["of"]}
         values = {name: value for name, value in asdict(self).items() if name in taken}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
-
-
-_REQUIRED = {
-    Operation.SET_REPLICATION_FACTOR: ("replication_factor", "topics"),
-    Operation.APPLY: ("reassignment",),
-}
-
-
-def _refuse_lacking(operation: Operation, given: Mapping[str, Any]) -> None:
-    for name in _REQUIRED.get(operation, ()):
-        if not given.get(name):
-            raise PlanError(f"The operation {operation.value} needs the option {name}.")
 
 
 def operation_of(name: str) -> Operation:

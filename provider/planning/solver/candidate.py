@@ -20,7 +20,6 @@ from kafka_steward.planning.files.reassignment import parse_reassignment
 from kafka_steward.planning.solver.fair_shares import rack_spread_violated
 from kafka_steward.planning.solver.problem import (
     Bools,
-    Brokers,
     Disposition,
     Ints,
     PartitionTable,
@@ -66,11 +65,6 @@ class CandidatePlan:
         differs[row[self.rows.broker[self.rows.start[row] + place] != self.broker[same_length]]] = True
         return np.flatnonzero(differs)
 
-    @cached_property
-    def leader_changed(self) -> Bools:
-        """A mask of the rows that get another preferred leader."""
-        return np.asarray(self.broker[self.start[:-1]] != self.rows.broker[self.rows.start[:-1]], bool)
-
 
 def merge_replicas(rows: PartitionTable, stays: Bools, row: Ints, broker: Ints) -> tuple[Ints, Ints]:
     """Return the old replicas in `stays` and the new replicas (row, broker) in order of their rows."""
@@ -95,7 +89,12 @@ def apply_reassignment(problem: Problem) -> CandidatePlan:
     for at in planned.tolist():
         target = given[TopicPartition(rows.topics[rows.topic[at]], int(rows.number[at]))]
         for one in target:
-            _refuse_unusable(brokers, index, rows.name(at), one)
+            if one not in index:
+                raise PlanError(
+                    f"The reassignment of {rows.name(at)} names broker {one}, which the snapshot does not have."
+                )
+            if brokers.state[index[one]] == "failed":
+                raise PlanError(f"The reassignment of {rows.name(at)} names broker {one}, which has failed.")
         row += [at] * len(target)
         broker += [index[one] for one in target]
     new = merge_replicas(
@@ -119,13 +118,6 @@ def _rows_of(rows: PartitionTable, given: dict[TopicPartition, Assignment]) -> I
             raise PlanError(f"The reassignment names {name}, which the snapshot does not have.")
         found.append(at)
     return np.array(found, np.int64)
-
-
-def _refuse_unusable(brokers: Brokers, index: dict[int, int], name: str, broker: int) -> None:
-    if broker not in index:
-        raise PlanError(f"The reassignment of {name} names broker {broker}, which the snapshot does not have.")
-    if brokers.state[index[broker]] == "failed":
-        raise PlanError(f"The reassignment of {name} names broker {broker}, which has failed.")
 
 
 def within_budget(candidate: CandidatePlan, problem: Problem) -> CandidatePlan:

@@ -245,7 +245,12 @@ def static_dispositions(problem: Problem) -> Ints:
     """Return EXCLUDED, PINNED or IN_FLIGHT where the options alone decide, and UNTOUCHED elsewhere."""
     rows, options = problem.rows, problem.options
     internal = set() if problem.operation not in BALANCING_OPERATIONS or options.internal_topics else INTERNAL_TOPICS
-    excluded = np.array([name in internal or not _selected(name, options) for name in rows.topics], bool)
+
+    def excludes(topic: str) -> bool:
+        included = not options.include or any(re.fullmatch(pattern, topic) for pattern in options.include)
+        return topic in internal or not included or any(re.fullmatch(pattern, topic) for pattern in options.exclude)
+
+    excluded = np.array([excludes(name) for name in rows.topics], bool)
     disposition = np.where(rows.moving, Disposition.IN_FLIGHT, Disposition.UNTOUCHED)
     disposition[excluded[rows.topic]] = Disposition.EXCLUDED
     disposition[_pinned(rows, options.pin)] = Disposition.PINNED
@@ -267,11 +272,6 @@ def dispositions(problem: Problem, kept: Bools, missing: Ints, room: Ints, chang
     disposition[(keeps == 0) & (rows.replica_count > 0)] = Disposition.ALL_REPLICAS_LOST
     disposition[(missing == 0) & ~changes] = Disposition.UNTOUCHED
     return disposition
-
-
-def _selected(topic: str, options: Options) -> bool:
-    included = not options.include or any(re.fullmatch(pattern, topic) for pattern in options.include)
-    return included and not any(re.fullmatch(pattern, topic) for pattern in options.exclude)
 
 
 def _pinned(rows: PartitionTable, names: Sequence[str]) -> Ints:

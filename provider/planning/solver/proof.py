@@ -143,7 +143,7 @@ def _counts(candidate: CandidatePlan, brokers: Brokers) -> dict[str, int]:
         "bytes_moved": int(rows.size[added].sum()),
         "weight_moved": int(mebibytes(rows.size)[added].sum()),
         "lower_bound": candidate.bound,
-        "leader_changes": int(candidate.leader_changed.sum()),
+        "leader_changes": int((candidate.broker[candidate.start[:-1]] != rows.broker[rows.start[:-1]]).sum()),
         # A preferred leader whose broker no longer holds the partition has to change.
         "leader_changes_forced": int(candidate.removed[rows.start[:-1]].sum()),
         "rack_violations_before": int(rack_spread_violated(rows.row, rows.broker, len(rows), brokers).sum()),

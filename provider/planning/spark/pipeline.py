@@ -278,7 +278,8 @@ def _run_per_shard(kernel: Kernel, schema: pa.Schema, batches: Iterable[pa.Recor
 def _with_packs(kernel: Kernel, number: int, rows: pa.Table) -> pa.Table:
     found = kernel(number, rows)
     is_answer = pc.is_valid(found.column("shard"))
-    packs = pa.table({"pack": list(_pack(found.filter(pc.invert(is_answer)).drop_columns(ANSWER.names)))}, [_PACK])
+    moves = found.filter(pc.invert(is_answer)).drop_columns(ANSWER.names)
+    packs = pa.Table.from_pydict({"pack": list(_pack(moves))}, pa.schema([_PACK]))
     return pa.concat_tables([packs, found.filter(is_answer).select(ANSWER.names)], promote_options="default")
 
 
