@@ -29,9 +29,9 @@ import pyspark
 from benchmarks.clusters import OPERATIONS, SCENARIOS, make_snapshot
 from benchmarks.report import table, write_between
 from benchmarks.watched import Watch, spent
-from kafka_steward.planning.spark.job import run
+from kafka_steward.planning.shards import SHARD_ROWS
+from kafka_steward.planning.spark.pipeline import run
 from kafka_steward.planning.spark.session import QUICK_JAVA, local_session
-from kafka_steward.planning.spark.shards import SHARD_ROWS
 
 __all__ = ["main"]
 

@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, auto
 from typing import NamedTuple
 
-__all__ = ["Assignment", "Move", "MoveReason", "Operation", "TopicPartition"]
+__all__ = [
+    "Assignment",
+    "BALANCING_OPERATIONS",
+    "EVEN_OPERATIONS",
+    "GIVEN_OPERATIONS",
+    "Move",
+    "MoveReason",
+    "MoveRule",
+    "OPERATIONS",
+    "Operation",
+    "OperationSpec",
+    "TopicPartition",
+    "URGENT_OPERATIONS",
+]
 
 #: Broker ids in Kafka's order: the first replica is the preferred leader.
 Assignment = tuple[int, ...]
@@ -23,7 +37,7 @@ class TopicPartition(NamedTuple):
 
 
 class Operation(str, Enum):
-    """The purpose of a plan."""
+    """The purpose of a plan. `OPERATIONS` has the properties of each."""
 
     HEAL = "heal"
     REBALANCE = "rebalance"
@@ -33,6 +47,77 @@ class Operation(str, Enum):
     SET_REPLICATION_FACTOR = "set-replication-factor"
     APPLY = "apply"
     ROLLBACK = "rollback"
+
+
+class MoveRule(Enum):
+    """The promise that an operation makes for each of its moves; the checker has a function for each."""
+
+    #: Replicas in place stay, in their order; the missing ones are added, spread over the racks.
+    KEEP_REPLICAS = auto()
+    #: Only the named topics, with exactly the requested replication factor.
+    REQUESTED_FACTOR = auto()
+    #: As many replicas as the partition's target.
+    TARGET_FACTOR = auto()
+    #: Exactly the given target.
+    GIVEN_TARGET = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class OperationSpec:
+    """The properties of an operation, for all code that treats some operations alike.
+
+    A new operation needs its line in `OPERATIONS`, its options (`planning.files.options`), its solver
+    (`planning.shards`), and, if no MoveRule fits, a rule of its own (`planning.checker.rules`).
+    """
+
+    #: One line of help.
+    help: str
+    #: None for an operation that the planner does not plan.
+    rule: MoveRule | None
+    #: It balances everything by one plan for the whole cluster.
+    evens_out: bool = False
+    #: It only improves the balance. Partitions that it leaves unchanged are not at risk.
+    only_balances: bool = False
+    #: Its moves are given, not searched: they may touch even partitions that the options exclude.
+    is_given: bool = False
+    #: It repairs or restores, and does not wait for a maintenance window.
+    is_urgent: bool = False
+
+
+#: An Operation is a string: both it and the name of an operation, as proofs and records have it, are keys.
+OPERATIONS: Mapping[str, OperationSpec] = {
+    Operation.HEAL: OperationSpec(
+        "replace every replica that was on a failed broker", MoveRule.KEEP_REPLICAS, is_urgent=True
+    ),
+    Operation.FILL: OperationSpec(
+        "bring every partition up to its target number of replicas", MoveRule.KEEP_REPLICAS, is_urgent=True
+    ),
+    Operation.REBALANCE: OperationSpec(
+        "make every topic and the whole cluster even, over the live and new brokers",
+        MoveRule.TARGET_FACTOR,
+        evens_out=True,
+        only_balances=True,
+    ),
+    Operation.EXPAND: OperationSpec(
+        "the same, once brokers have joined", MoveRule.TARGET_FACTOR, evens_out=True, only_balances=True
+    ),
+    Operation.DRAIN: OperationSpec(
+        "the same, and the draining brokers are emptied", MoveRule.TARGET_FACTOR, evens_out=True
+    ),
+    Operation.SET_REPLICATION_FACTOR: OperationSpec(
+        'options: {"replication_factor": 3, "topics": ["orders"]}', MoveRule.REQUESTED_FACTOR
+    ),
+    Operation.APPLY: OperationSpec(
+        'options: {"reassignment": {"version": 1, "partitions": [...]}}', MoveRule.GIVEN_TARGET, is_given=True
+    ),
+    Operation.ROLLBACK: OperationSpec(
+        "restore the assignments that a plan has changed", None, is_given=True, is_urgent=True
+    ),
+}
+EVEN_OPERATIONS = frozenset(name for name, spec in OPERATIONS.items() if spec.evens_out)
+BALANCING_OPERATIONS = frozenset(name for name, spec in OPERATIONS.items() if spec.only_balances)
+GIVEN_OPERATIONS = frozenset(name for name, spec in OPERATIONS.items() if spec.is_given)
+URGENT_OPERATIONS = frozenset(name for name, spec in OPERATIONS.items() if spec.is_urgent)
 
 
 class MoveReason(str, Enum):

@@ -7,11 +7,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from kafka_steward.planning.files.digest import snapshot_digest
 from kafka_steward.planning.files.formats import (
     SNAPSHOT_BROKERS,
     SNAPSHOT_PARTITIONS,
     SnapshotFolder,
+    snapshot_digest,
     write_snapshot,
 )
 from tests.local_plan import plan_with, planned

@@ -9,20 +9,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 from kafka_steward.assignment import Move
-from kafka_steward.planning.files.digest import proven_digest
 from kafka_steward.planning.files.formats import (
     PlanFolder,
     SnapshotFolder,
-    offline_in,
     plan_table,
+    proven_digest,
     read_plan,
     read_snapshot,
     write_plan,
 )
-from kafka_steward.planning.spark.shards import SHARD_ROWS, plan_locally
+from kafka_steward.planning.local import plan_locally
+from kafka_steward.planning.shards import SHARD_ROWS
 
 __all__ = ["plan_folder", "plan_with", "planned"]
 
@@ -39,7 +37,7 @@ def plan_folder(
 
     Raises PlanError, and writes nothing, where the job does.
     """
-    rows, proof = _planned(read_snapshot(str(snapshot_uri)), operation, options or {}, shard_rows)
+    rows, proof = plan_locally(read_snapshot(str(snapshot_uri)), operation, options or {}, shard_rows=shard_rows)
     write_plan(str(out_uri), rows, proof)
     return read_plan(str(out_uri))
 
@@ -51,7 +49,7 @@ def planned(
     shard_rows: int = SHARD_ROWS,
 ) -> PlanFolder:
     """The plan of a snapshot in memory. Raises PlanError where the job does."""
-    rows, proof = _planned(snapshot, operation, options or {}, shard_rows)
+    rows, proof = plan_locally(snapshot, operation, options or {}, shard_rows=shard_rows)
     digest = proven_digest(proof, rows)
     return PlanFolder(digest, {**proof, "digest": digest}, rows)
 
@@ -59,11 +57,3 @@ def planned(
 def plan_with(digest: str, proof: dict[str, Any], moves: Sequence[Move]) -> PlanFolder:
     """A plan in memory of these moves, whatever its digest and its proof say."""
     return PlanFolder(digest, proof, plan_table(moves))
-
-
-def _planned(
-    snapshot: SnapshotFolder, operation: str, options: Mapping[str, Any], shard_rows: int
-) -> tuple[pa.Table, dict[str, Any]]:
-    """A plan's rows in order, and its proof without the digest."""
-    rows, proof = plan_locally(snapshot, operation, options, shard_rows=shard_rows)
-    return rows, {**proof, "log_dirs_failed": offline_in(snapshot.partitions)}

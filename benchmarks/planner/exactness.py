@@ -9,13 +9,11 @@ from unittest import mock
 import numpy as np
 
 from benchmarks.planner.table import table
-from kafka_steward.assignment import Operation
 from kafka_steward.planning.checker.check import check
-from kafka_steward.planning.files.options import Options
+from kafka_steward.planning.shards import PlanningJob
 from kafka_steward.planning.solver import balance
 from kafka_steward.planning.solver.balance import min_cost_placement
 from kafka_steward.planning.solver.leaders import balanced_leaders
-from kafka_steward.planning.spark.kernels import PlanningJob
 from tests.builders import planned
 from tests.planning.integer_solver import MIB, fewest, fewest_leader_changes, random_case
 from tests.planning.test_heal import instances, snapshot_of_instance
@@ -68,7 +66,7 @@ def _random(cases: int) -> Counter[str]:
 
 def _judged(problem: Any, bounds: Any, placed: Any, leaders: Any) -> dict[str, int]:
     best = fewest(problem, bounds)
-    if best is None or not placed.within:
+    if best is None or not placed.within_bounds:
         raise AssertionError("by the theorem there is always a plan within all bounds")
     brokers = len(problem.group)
     new = ~np.isin(placed.row * brokers + placed.broker, problem.row * brokers + problem.broker)
@@ -102,7 +100,7 @@ def _seen(snapshot: Any, options: dict[str, Any]) -> dict[str, Any]:
         seen["leaders"] = (topic, replicas, choices, leader, name)
         return leader, name
 
-    job = PlanningJob(snapshot.brokers, Operation.REBALANCE, Options.of(Operation.REBALANCE, options))
+    job = PlanningJob.of(snapshot, "rebalance", options)
     rows = snapshot.partitions.sort_by([("topic", "ascending"), ("partition", "ascending")])
     with mock.patch.object(balance, "min_cost_placement", place), mock.patch.object(balance, "balanced_leaders", lead):
         balance.balance_replicas(job.problem(rows))

@@ -9,10 +9,11 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from benchmarks.planner.table import table
-from kafka_steward.planning.solver.ordering import MoveQueue, TransferLimits, start_order
+from kafka_steward.planning.files.options import Options
+from kafka_steward.planning.solver.plan_rows import MoveQueue, start_order
 from tests.planning.test_ordering import least, makespan
 
-LIMITS = TransferLimits(5, 5, 50)
+LIMITS = Options()
 #: Standard deviation of the logarithm of the sizes: equal, as topics often are, and a few giants.
 SKEWS = (0.0, 0.5, 1.0, 1.5)
 _SEEDS = range(3)
@@ -64,7 +65,7 @@ def _filled(queue: MoveQueue, numbers: Sequence[int]) -> Iterable[Sequence[int]]
         later: list[int] = []
         for move in waiting:
             source, target = int(queue.source[move]), int(queue.into[move])
-            fits = out_of[source] < LIMITS.out_of and into[target] < LIMITS.into
+            fits = out_of[source] < LIMITS.max_out_per_broker and into[target] < LIMITS.max_in_per_broker
             (chunk if fits else later).append(move)
             out_of[source] += fits
             into[target] += fits

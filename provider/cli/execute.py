@@ -95,7 +95,7 @@ def _planned(opened: ClusterSession, document: Any, interrupt: Interrupt) -> tup
     """Create a snapshot and a plan from it, in a new folder; returns the plan and the snapshot. Raises PlanError."""
     from kafka_steward.execution.snapshot import begun_moves, take_snapshot
     from kafka_steward.planning.files.formats import read_snapshot
-    from kafka_steward.planning.local_apply import plan_apply_locally
+    from kafka_steward.planning.local import plan_apply_locally
 
     settings, now_ms = opened.settings, opened.journal.now_ms()
     folder = f"{opened.access.workspace}/{opened.cluster.cluster_id}/by-hand/{now_ms}-{uuid.uuid4().hex[:8]}"

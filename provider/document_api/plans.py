@@ -25,8 +25,7 @@ from kafka_steward.journal.audit import Action, Actor, AuditRecord
 from kafka_steward.journal.records import ASKED, PlanRecord
 from kafka_steward.journal.store import Journal
 from kafka_steward.journal.tree import Node
-from kafka_steward.planning.files.digest import plan_digest
-from kafka_steward.planning.files.formats import plan_table
+from kafka_steward.planning.files.formats import plan_digest, plan_table
 from kafka_steward.settings import Settings
 
 #: The maximum number of active document plans; requests beyond that wait in the tree.

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from kafka_steward.assignment import Move, Operation, TopicPartition
+from kafka_steward.assignment import URGENT_OPERATIONS, Move, TopicPartition
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.execution.moves import OPEN, unsettled
 from kafka_steward.execution.preflight import Room, placed
@@ -133,16 +133,12 @@ class _Load:
         )
 
 
-#: Operations that repair or roll back do not wait for a maintenance window.
-_URGENT = frozenset(each.value for each in (Operation.HEAL, Operation.FILL, Operation.ROLLBACK))
-
-
 def outside_window_reason(record: PlanRecord, settings: Settings, now_ms: int) -> str:
     """Return why the plan submits no move now, and when it resumes; empty while its maintenance window is open.
 
     Heals, fills and rollbacks are urgent, and never wait for a window.
     """
-    if record.operation in _URGENT:
+    if record.operation in URGENT_OPERATIONS:
         return ""
     window = window_of(settings.maintenance_window, settings.maintenance_timezone)
     opens_ms = None if window is None else window.closed_until_ms(now_ms)

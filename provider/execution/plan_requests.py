@@ -14,12 +14,12 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from kafka_steward.assignment import Assignment, Operation, TopicPartition
+from kafka_steward.assignment import EVEN_OPERATIONS, Assignment, Operation, TopicPartition
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.errors import PlanError, RequestError
 from kafka_steward.execution.recovery import HIDDEN
 from kafka_steward.planning.files.formats import SnapshotFolder, cordoned_in
-from kafka_steward.planning.files.options import EVEN, INTERNAL_TOPICS
+from kafka_steward.planning.files.options import INTERNAL_TOPICS
 from kafka_steward.planning.files.reassignment import parse_reassignment
 
 #: The operations of a rebalance, as named in its form.
@@ -28,7 +28,7 @@ OPERATIONS = ("rebalance", "expand", "drain", "set-replication-factor")
 #: The largest fraction of the cluster's bytes that a scheduled run moves, unless a budget is given.
 SCHEDULED_SHARE = 0.1
 
-_EVEN = tuple(operation for operation in OPERATIONS if operation in EVEN)
+_EVEN = tuple(operation for operation in OPERATIONS if operation in EVEN_OPERATIONS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,7 @@ from kafka_steward.journal.audit import Action, Actor, AuditRecord, Code
 from kafka_steward.journal.moves import Cause, MoveState
 from kafka_steward.journal.records import ROLLS_BACK, PlanRecord, PlanStatus
 from kafka_steward.journal.store import Journal
-from kafka_steward.planning.files.digest import plan_digest
-from kafka_steward.planning.files.formats import plan_table
+from kafka_steward.planning.files.formats import plan_digest, plan_table
 from kafka_steward.settings import Settings
 
 

@@ -1,4 +1,5 @@
 """The Spark pipeline: it reads a snapshot and writes a plan with its proof.
 
-`spark` runs `solver` and `checker`, which do not import each other. All of them read and write `files`.
+`shards` runs `solver` and `checker`, which do not import each other, on the parts of a snapshot: on Spark (`spark`), or
+in this process (`local`). All of them read and write `files`.
 """

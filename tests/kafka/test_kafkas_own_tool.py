@@ -12,7 +12,7 @@ from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.execution.snapshot import take_snapshot
 from kafka_steward.journal.store import Journal
-from kafka_steward.planning.spark.command import command_line, write_reassignments
+from kafka_steward.planning.spark.job import command_line, write_reassignments
 from kafka_steward.sandbox import Sandbox
 from tests.eventually import eventually
 from tests.local_plan import plan_folder

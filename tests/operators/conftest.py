@@ -19,7 +19,7 @@ def plans_in_process(monkeypatch: pytest.MonkeyPatch) -> None:
     from airflow.sdk.exceptions import AirflowException
 
     from kafka_steward.errors import StewardError
-    from kafka_steward.planning.spark.command import command_line
+    from kafka_steward.planning.spark.job import command_line
 
     def submit(self: SparkSubmitHook, application: str = "", **_: Any) -> None:
         assert Path(application).name == "job.py"

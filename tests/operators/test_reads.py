@@ -15,7 +15,7 @@ from kafka_steward.operators.plan import PlanReassignmentOperator
 from kafka_steward.operators.rebalance import PlanRebalanceOperator
 from kafka_steward.operators.review import ReviewPlanOperator
 from kafka_steward.planning.files.storage import Folder
-from kafka_steward.planning.spark import command
+from kafka_steward.planning.spark import job
 from tests.airflow_home import context
 from tests.operators.test_approve import Page, asked, page
 from tests.operators.test_workflow import Desk, asking, desk, responded, submit
@@ -97,5 +97,5 @@ def test_whoever_approves_and_whoever_submits_reads_the_snapshot_and_the_plan_on
 def test_the_command_that_checks_a_plan_reads_the_snapshot_and_the_plan_once(desk: Desk, reads: Reads) -> None:
     snapshot = desk.snapshot(4)
     made = desk.plan(snapshot, operation="drain", brokers=[4])
-    request = command.command_line(["--check", "--snapshot", snapshot["uri"], "--out", made["uri"]])
-    assert reads.of(lambda: command.print_verdict(request)) == {SNAPSHOT: 1, PLAN: 1}
+    request = job.command_line(["--check", "--snapshot", snapshot["uri"], "--out", made["uri"]])
+    assert reads.of(lambda: job.print_verdict(request)) == {SNAPSHOT: 1, PLAN: 1}

@@ -128,7 +128,7 @@ def test_the_archive_holds_what_planning_imports_and_no_airflow(tmp_path: Path) 
     with tarfile.open(tmp_path / "a.tar.gz") as archive:
         names = archive.getnames()
     ours = {name for name in names if name.startswith("kafka_steward/")}
-    assert {"kafka_steward/__init__.py", "kafka_steward/planning/solver/sharded/placement.py"} <= ours
+    assert {"kafka_steward/__init__.py", "kafka_steward/planning/solver/sharded/plan.py"} <= ours
     assert {name.split("/")[1] for name in ours} == {
         "__init__.py",
         "assignment.py",

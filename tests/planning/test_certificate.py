@@ -8,13 +8,13 @@ import pytest
 
 from kafka_steward.planning.checker import certificate
 from kafka_steward.planning.checker.certificate import (
+    exact_exchanges,
     find_prices,
-    touchable_partitions,
+    pooled_exchanges,
     unproven_topics,
 )
-from kafka_steward.planning.checker.check import check
+from kafka_steward.planning.checker.check import check, touchable_partitions
 from kafka_steward.planning.checker.constraints import PlacementOutcome, outcome_of
-from kafka_steward.planning.checker.exchanges import exact_exchanges, pooled_exchanges
 from kafka_steward.planning.checker.rules import context_of
 from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder, plan_table
 from kafka_steward.planning.solver.problem import Ints

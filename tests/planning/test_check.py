@@ -50,7 +50,7 @@ def mutants(snapshot: SnapshotFolder, plan: PlanFolder, dice: random.Random) -> 
         yield "duplicate", moved(plan, index, after=(*move.after[:at], move.after[at - 1], *move.after[at + 1 :]))
         yield "unknown broker", moved(plan, index, after=(*move.after[:at], 99, *move.after[at + 1 :]))
         yield "dead kept", moved(plan, index, after=(*move.after[:at], *move.removing, *move.after[at + 1 :]))
-        yield "short", moved(plan, index, after=move.after[:-1])
+        yield "out_of_sync", moved(plan, index, after=move.after[:-1])
         if move.before[0] == move.after[0]:
             yield "reversed kept", moved(plan, index, after=move.after[::-1])
         yield "other before", moved(plan, index, before=move.before[::-1])

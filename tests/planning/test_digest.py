@@ -8,8 +8,15 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafka_steward.planning.files.digest import json_lines, plan_digest, proven_digest, snapshot_digest
-from kafka_steward.planning.files.formats import PLAN, SNAPSHOT_BROKERS, SNAPSHOT_PARTITIONS
+from kafka_steward.planning.files.formats import (
+    PLAN,
+    SNAPSHOT_BROKERS,
+    SNAPSHOT_PARTITIONS,
+    json_lines,
+    plan_digest,
+    proven_digest,
+    snapshot_digest,
+)
 
 INTS = st.integers(-(2**31), 2**31 - 1)
 ROWS = st.lists(

@@ -9,7 +9,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kafka_steward.planning.checker.check import DiskLoads, PlanVerdict, band_gaps, check, disk_loads, overfull
+from kafka_steward.planning.checker.check import (
+    DiskLoads,
+    PlanVerdict,
+    check,
+    disk_loads,
+    disk_space_problems,
+    tolerance_gaps,
+)
 from kafka_steward.planning.files.formats import SNAPSHOT_BROKERS
 from tests.builders import snapshot_of
 from tests.planning.manual_plans import context, move, plan_of
@@ -41,13 +48,13 @@ def test_loads_of_all_topics_are_the_sums_of_theirs() -> None:
     other = DiskLoads(
         **json.loads(json.dumps(asdict(DiskLoads(before={1: 10}, after={1: 20, 2: 30}, into={}, lost=40))))
     )
-    assert DiskLoads.total([one, other]) == DiskLoads({1: 11, 2: 2}, {1: 23, 2: 30}, {2: 4}, 45)
+    assert DiskLoads.combine([one, other]) == DiskLoads({1: 11, 2: 2}, {1: 23, 2: 30}, {2: 4}, 45)
 
 
 def test_what_comes_in_may_fill_a_broker_and_no_more() -> None:
     brokers = table(b1={"usable_bytes": 9}, b2={"usable_bytes": 10}, b3={}, b4={"usable_bytes": 0}, b5={})
     loads = DiskLoads({}, {}, into={1: 10, 2: 10, 3: 10}, lost=0)
-    assert list(overfull(loads, brokers)) == ["Broker 1 would receive 10 bytes and has room for 9."]
+    assert list(disk_space_problems(loads, brokers)) == ["Broker 1 would receive 10 bytes and has room for 9."]
 
 
 def test_a_plan_that_overfills_a_broker_is_not_valid() -> None:
@@ -110,7 +117,7 @@ TWO = table(b1={}, b2={})
 def test_disks_within_the_tolerance_of_their_shares_are_even(
     brokers: pa.Table, options: dict[str, Any], after: dict[int, int], gaps: list[str]
 ) -> None:
-    assert list(band_gaps(DiskLoads({}, after, {}, 0), brokers, options, moved_bytes=0)) == gaps
+    assert list(tolerance_gaps(DiskLoads({}, after, {}, 0), brokers, options, moved_bytes=0)) == gaps
 
 
 @pytest.mark.parametrize(
@@ -132,5 +139,5 @@ def test_no_plan_moves_fewer_bytes_than_stand_or_lack_outside_the_tolerance(
     brokers: pa.Table, before: dict[int, int], lost: int, least: int
 ) -> None:
     loads = DiskLoads(before, {1: 100, 2: 100}, {}, lost)
-    assert list(band_gaps(loads, brokers, {}, moved_bytes=least)) == []
-    assert list(band_gaps(loads, brokers, {}, moved_bytes=least + 1)) == [beyond(least + 1, least)]
+    assert list(tolerance_gaps(loads, brokers, {}, moved_bytes=least)) == []
+    assert list(tolerance_gaps(loads, brokers, {}, moved_bytes=least + 1)) == [beyond(least + 1, least)]

@@ -9,8 +9,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kafka_steward.planning.checker import certificate
-from kafka_steward.planning.checker.certificate import Evenness, evenness_of, is_even, touchable_partitions, with_prices
+from kafka_steward.planning.checker import check
+from kafka_steward.planning.checker.check import (
+    Evenness,
+    evenness_of,
+    promises_evenness,
+    touchable_partitions,
+    with_prices,
+)
 from kafka_steward.planning.checker.rules import context_of
 from kafka_steward.planning.files.formats import SnapshotFolder, plan_table
 from tests.builders import cluster, snapshot_of
@@ -45,7 +51,7 @@ TWO = cluster("1 2", "t: 1 1", "u: 2")
     ],
 )
 def test_what_evens_out_replicas_is_to_be_even(operation: str, options: dict[str, Any] | None, even: bool) -> None:
-    assert is_even({"operation": operation, "options": options}) is even
+    assert promises_evenness({"operation": operation, "options": options}) is even
 
 
 @pytest.mark.parametrize(("topic", "options", "words"), HOLD_REASONS)
@@ -157,7 +163,7 @@ def test_the_evenness_of_all_topics_is_the_sum_of_theirs() -> None:
     told = json.dumps(asdict(Evenness(["d"], [], [10, 20], [30, 40], {3: 4}, [5, -5], ["e", "f"])))
     other = Evenness(**json.loads(told))
     summed = Evenness(["a", "d"], ["b"], [11, 22], [33, 44], {1: 2, 3: 5}, [5, -5], ["c", "e", "f"])
-    assert Evenness.total([one, other]) == summed
+    assert Evenness.combine([one, other]) == summed
 
 
 @pytest.mark.parametrize(
@@ -230,7 +236,7 @@ def test_prices_are_those_of_the_partitions_that_may_be_touched() -> None:
 
 def test_prices_are_computed_up_to_a_number_of_partitions_times_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = plan_table([move(TWO, "t-1 2")])
-    monkeypatch.setattr(certificate, "_MAX_SOUGHT", 5)
+    monkeypatch.setattr(check, "_MAX_SOUGHT", 5)
     assert with_prices(TWO, rows, SEEN) is SEEN
-    monkeypatch.setattr(certificate, "_MAX_SOUGHT", 6)
+    monkeypatch.setattr(check, "_MAX_SOUGHT", 6)
     assert "prices" in with_prices(TWO, rows, SEEN)

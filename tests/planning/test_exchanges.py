@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.testing import assert_array_equal
 
-from kafka_steward.planning.checker.constraints import PlacementOutcome
-from kafka_steward.planning.checker.exchanges import (
+from kafka_steward.planning.checker.certificate import (
     Distances,
     Exact,
     Pooled,
@@ -14,6 +13,7 @@ from kafka_steward.planning.checker.exchanges import (
     on_racks,
     pooled_exchanges,
 )
+from kafka_steward.planning.checker.constraints import PlacementOutcome
 from tests.planning.outcomes import outcome
 
 #: No partition allows it.

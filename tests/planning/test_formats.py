@@ -11,8 +11,15 @@ import pytest
 
 from kafka_steward.assignment import Move
 from kafka_steward.errors import PlanError
-from kafka_steward.planning.files.digest import plan_digest
-from kafka_steward.planning.files.formats import PLAN, plan_table, read_plan, read_snapshot, write_plan, write_snapshot
+from kafka_steward.planning.files.formats import (
+    PLAN,
+    plan_digest,
+    plan_table,
+    read_plan,
+    read_snapshot,
+    write_plan,
+    write_snapshot,
+)
 
 BROKERS = pa.table({"broker": [1, 2, 3], "state": ["live", "failed", "new"], "rack": ["a", None, "b"]})
 PARTITIONS = pa.table(

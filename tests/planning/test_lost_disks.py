@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from kafka_steward.assignment import Move
 from kafka_steward.planning.checker.check import check
-from kafka_steward.planning.files.digest import snapshot_digest
-from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder, cordoned_in, offline_in
+from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder, cordoned_in, offline_in, snapshot_digest
 from kafka_steward.planning.files.options import Options, operation_of
 from tests.builders import cluster, plan_with, planned, snapshot_of
 from tests.rings import tried

@@ -5,14 +5,12 @@ from typing import Any, TypedDict
 import numpy as np
 import pytest
 
-from kafka_steward.assignment import Operation
 from kafka_steward.planning.files.formats import SnapshotFolder
-from kafka_steward.planning.files.options import Options
+from kafka_steward.planning.shards import PlanningJob
 from kafka_steward.planning.solver import balance
 from kafka_steward.planning.solver.balance import Bounds, Placement, PlacementProblem, min_cost_placement
 from kafka_steward.planning.solver.leaders import LeaderBounds, Replicas, balanced_leaders, leader_bounds
 from kafka_steward.planning.solver.problem import Ints
-from kafka_steward.planning.spark.kernels import PlanningJob
 from tests.builders import planned
 from tests.planning.integer_solver import MIB, fewest, fewest_leader_changes, random_case
 from tests.planning.test_heal import given_instances, snapshot_of_instance
@@ -42,7 +40,7 @@ def solved(snapshot: SnapshotFolder, monkeypatch: pytest.MonkeyPatch, **options:
 
     monkeypatch.setattr(balance, "min_cost_placement", spy)
     monkeypatch.setattr(balance, "balanced_leaders", lead_spy)
-    job = PlanningJob(snapshot.brokers, Operation.REBALANCE, Options.of(Operation.REBALANCE, options))
+    job = PlanningJob.of(snapshot, "rebalance", options)
     table = snapshot.partitions.sort_by([("topic", "ascending"), ("partition", "ascending")])
     balance.balance_replicas(job.problem(table))
     return seen
@@ -64,7 +62,7 @@ def test_random_cases_move_as_little_as_an_integer_solver_finds(monkeypatch: pyt
             continue
         best, placed = fewest(*seen["problem"]), seen["placed"]
         found = cost(seen["problem"][0], placed)
-        if best is None or not placed.within:
+        if best is None or not placed.within_bounds:
             infeasible.append(seed)
             continue
         worse += [(seed, found, best)] if found != best else []

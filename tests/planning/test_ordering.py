@@ -8,9 +8,10 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
-from kafka_steward.planning.solver.ordering import MoveQueue, TransferLimits, start_order
+from kafka_steward.planning.files.options import Options
+from kafka_steward.planning.solver.plan_rows import MoveQueue, start_order
 
-LIMITS = TransferLimits(5, 5, 50)
+LIMITS = Options()
 
 
 def queue_of(seed: int, moves: int = 600, brokers: int = 12, skew: float = 1.5) -> MoveQueue:
@@ -22,7 +23,7 @@ def queue_of(seed: int, moves: int = 600, brokers: int = 12, skew: float = 1.5) 
     return MoveQueue(same, same, size, source, np.arange(moves), into)
 
 
-def makespan(queue: MoveQueue, numbers: Iterable[int], limits: TransferLimits) -> float:
+def makespan(queue: MoveQueue, numbers: Iterable[int], limits: Options) -> float:
     """The time until all moves are done when each starts as soon as its brokers have a slot, in the given order."""
     into, out_of, now = Counter[int](), Counter[int](), 0.0
     running: list[tuple[float, int]] = []
@@ -31,10 +32,10 @@ def makespan(queue: MoveQueue, numbers: Iterable[int], limits: TransferLimits) -
         blocked = []
         for move in waiting:
             source, target = queue.source[move], queue.into[move]
-            if out_of[source] < limits.out_of and into[target] < limits.into:
+            if out_of[source] < limits.max_out_per_broker and into[target] < limits.max_in_per_broker:
                 out_of[source] += 1
                 into[target] += 1
-                heapq.heappush(running, (now + float(queue.size[move]) * limits.into, move))
+                heapq.heappush(running, (now + float(queue.size[move]) * limits.max_in_per_broker, move))
             else:
                 blocked.append(move)
         waiting = blocked
@@ -44,10 +45,10 @@ def makespan(queue: MoveQueue, numbers: Iterable[int], limits: TransferLimits) -
     return now
 
 
-def least(queue: MoveQueue, limits: TransferLimits) -> float:
+def least(queue: MoveQueue, limits: Options) -> float:
     """No order is faster than the busiest broker, or the largest move in its one slot."""
     busiest = max(float(np.bincount(ends, weights=queue.size).max()) for ends in (queue.source, queue.into))
-    return max(busiest, float(queue.size.max()) * limits.into)
+    return max(busiest, float(queue.size.max()) * limits.max_in_per_broker)
 
 
 @pytest.mark.parametrize("skew", [0.5, 1.0, 1.5])
@@ -71,12 +72,14 @@ def test_neighbours_in_the_plan_use_different_brokers() -> None:
     into = np.repeat(np.arange(6), 10)
     same = np.zeros(60, np.int64)
     queue = MoveQueue(same, same, same, same + 6, np.arange(60), into)
-    numbers = start_order(queue, TransferLimits(1, 60, 50))
+    numbers = start_order(queue, Options(max_in_per_broker=1, max_out_per_broker=60))
     assert all(len({into[move] for move in numbers[at : at + 6]}) == 6 for at in range(0, 60, 6))
 
 
 def test_the_fewest_in_sync_come_first_whatever_their_size() -> None:
     queue = queue_of(3, moves=40)
     in_sync = np.array([2, 1] * 20)
-    numbers = start_order(MoveQueue(in_sync, queue.short, queue.size, queue.source, queue.owner, queue.into), LIMITS)
+    numbers = start_order(
+        MoveQueue(in_sync, queue.out_of_sync, queue.size, queue.source, queue.owner, queue.into), LIMITS
+    )
     assert in_sync[numbers].tolist() == [1] * 20 + [2] * 20

@@ -11,17 +11,20 @@ from numpy.testing import assert_array_equal
 
 from kafka_steward.planning.checker import certificate
 from kafka_steward.planning.checker.certificate import (
+    Exact,
+    Pooled,
     ReplicaTotals,
     badly_spread,
     cluster_price_objections,
     cluster_violations,
+    exact_exchanges,
     find_prices,
+    pooled_exchanges,
     topic_violations,
     totals_of,
     unproven_topics,
 )
 from kafka_steward.planning.checker.constraints import PlacementOutcome, outcome_of
-from kafka_steward.planning.checker.exchanges import Exact, Pooled, exact_exchanges, pooled_exchanges
 from tests.builders import snapshot_of
 from tests.planning.outcomes import bound_violations, outcome, price_objections, replicas_after
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_steward.planning.spark.shards import SHARD_ROWS
+from kafka_steward.planning.shards import SHARD_ROWS
 from tests.local_plan import planned
 from tests.planning.test_spark_agrees import CASES, FEW, Case
 

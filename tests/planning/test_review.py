@@ -10,7 +10,7 @@ import pytest
 
 from kafka_steward.planning.checker.check import check
 from kafka_steward.planning.files.formats import PlanFolder, plan_table, read_plan, read_snapshot, write_plan
-from kafka_steward.planning.spark.review import review
+from kafka_steward.planning.spark.pipeline import review
 from tests.builders import cluster, planned, written
 from tests.planning.test_job import TOPICS
 

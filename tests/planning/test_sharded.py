@@ -11,8 +11,7 @@ from kafka_steward.planning.checker.check import check
 from kafka_steward.planning.files.formats import PlanFolder
 from kafka_steward.planning.solver.proof import Measures
 from kafka_steward.planning.solver.sharded.plan import ShardedPlan
-from kafka_steward.planning.solver.sharded.pricing import quotas_by_pricing
-from kafka_steward.planning.solver.sharded.quotas import QuotaProblem, Quotas, quotas_by_flow
+from kafka_steward.planning.solver.sharded.quotas import QuotaProblem, Quotas, quotas_by_flow, quotas_by_pricing
 from tests.builders import cluster, planned
 from tests.planning.integer_solver import MIB, random_case
 from tests.rings import tried
@@ -97,8 +96,8 @@ def test_quotas_by_pricing_cost_as_little_as_those_of_one_flow(monkeypatch: pyte
         quotas.append([(one.moves, one.weight) for one in (sifted, flow)])
         return sifted
 
-    monkeypatch.setattr("kafka_steward.planning.solver.sharded.pricing._SAMPLE", 0.3)
-    monkeypatch.setattr("kafka_steward.planning.solver.sharded.pricing._PER_BROKER", 0)
+    monkeypatch.setattr("kafka_steward.planning.solver.sharded.quotas._SAMPLE", 0.3)
+    monkeypatch.setattr("kafka_steward.planning.solver.sharded.quotas._PER_BROKER", 0)
     monkeypatch.setattr("kafka_steward.planning.solver.sharded.plan.quotas_by_pricing", both)
     clusters = ("1a 2b 3c 4a 5b 6c", "1a 2b 3c 4a 5b 6c 7a+ 8b+ 9c+", "1 2 3 4 5 6 7+", "1a 2b 3c 4a 5b 6c-")
     for seed, brokers in enumerate(clusters * tried(6)):

@@ -8,7 +8,7 @@ from itertools import pairwise
 import pyarrow as pa
 import pytest
 
-from kafka_steward.planning.spark.shards import shard_boundaries
+from kafka_steward.planning.shards import shard_boundaries
 
 
 def sizes(counts: dict[str, int], rows: int) -> list[int]:

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 import pytest
 
-from kafka_steward.assignment import Move, Operation
+from kafka_steward.assignment import BALANCING_OPERATIONS, EVEN_OPERATIONS, OPERATIONS, Move, Operation
 from kafka_steward.errors import PlanError
 from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder, read_plan, read_snapshot
-from kafka_steward.planning.files.options import BALANCING, EVEN, Options
+from kafka_steward.planning.files.options import Options
 from kafka_steward.planning.solver.proof import Measures
 from kafka_steward.planning.solver.sharded.plan import ShardedPlan, is_shardable
-from kafka_steward.planning.spark.job import run
+from kafka_steward.planning.spark.pipeline import run
 from tests.builders import cluster, snapshot_of, written
 from tests.local_plan import plan_folder, planned
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 #: Partitions in a shard, so that the cluster below is cut into three.
 FEW = 20
 #: A rollback is no plan of the planner: its rows are those of the plan that it undoes.
-PLANNED = [operation for operation in Operation if operation is not Operation.ROLLBACK]
+PLANNED = [operation for operation in Operation if OPERATIONS[operation].rule]
 #: What broker 4 of the cluster below is, where it is not live.
 STATES = {"heal": "failed", "fill": "failed", "drain": "draining", "expand": "new"}
 GIVEN = {
@@ -85,12 +85,14 @@ def cases() -> Iterator[Case]:
         order = {"chunk_size": 7, "max_in_per_broker": 1, "throttle": 1000}
         # An even plan with brokers excluded is made in one piece, and so has a case of its own.
         barred = {"exclude_brokers": [2]}
-        others = {} if operation in EVEN else barred
+        others = {} if operation in EVEN_OPERATIONS else barred
         yield Case(operation, {**needed, **order, **others, "rackless": "own-rack", "exclude": ["w"]})
         some = {"max_out_per_broker": 1, "rack_aware": False, "include": ["t", "u", "__.*"]}
         some["pin"] = [f"{topic}-{number}" for topic in "tu" for number in range(1, 9, 2)]
-        yield Case(operation, {**needed, **some, **({"internal_topics": True} if operation in BALANCING else {})})
-        if operation in EVEN:
+        yield Case(
+            operation, {**needed, **some, **({"internal_topics": True} if operation in BALANCING_OPERATIONS else {})}
+        )
+        if operation in EVEN_OPERATIONS:
             yield Case(operation, {**barred, "max_moves": 5})
             yield Case(operation, {"balance": "bytes", "tolerance": 0.3, "max_bytes": 3 << 30})
 
@@ -100,7 +102,7 @@ CASES = list(cases())
 CUT = [
     case
     for case in CASES
-    if case.operation not in EVEN or is_shardable(case.operation, Options.of(case.operation, case.options))
+    if case.operation not in EVEN_OPERATIONS or is_shardable(case.operation, Options.of(case.operation, case.options))
 ]
 #: What Spark may be told of tasks and batches, which a plan must not depend on.
 ONE_TASK = {"spark.sql.shuffle.partitions": "1", "spark.sql.adaptive.enabled": "false"}

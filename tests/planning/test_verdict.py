@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 
 from kafka_steward.assignment import Move, Operation
-from kafka_steward.planning.checker.certificate import Evenness
 from kafka_steward.planning.checker.check import (
     DiskLoads,
+    Evenness,
     Findings,
     PlanVerdict,
+    broker_state_problems,
     check,
     check_topics,
     head_problems,
     order_problems,
-    state_problems,
     verdict,
 )
 from kafka_steward.planning.files.formats import SnapshotFolder, plan_table
@@ -70,7 +70,7 @@ def test_a_plan_is_for_the_brokers_that_failed_and_those_that_are_drained(
     snapshot = cluster("1 2 3- 4!", "t: 14")
     assert judged(snapshot, "heal", {}, move(snapshot, "t-0 12", purpose="broker_failed"), **proof)[0] == problems
     said = {"brokers_failed": [4], "brokers_draining": [3], **proof}
-    assert state_problems(snapshot.brokers, said) == problems
+    assert broker_state_problems(snapshot.brokers, said) == problems
 
 
 def test_validity_is_checked_without_minimality(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,8 +78,8 @@ def test_validity_is_checked_without_minimality(monkeypatch: pytest.MonkeyPatch)
     plan = planned(snapshot, "expand")
     assert check(snapshot, plan) == PlanVerdict(ok=True, problems=[])
     assert check(snapshot, plan, proven=False) == PlanVerdict(ok=True, problems=[], unproven=(NO_PRICE,))
-    for dear in ("check.with_prices", "certificate.unproven_topics"):
-        monkeypatch.setattr(f"kafka_steward.planning.checker.{dear}", None)
+    for dear in ("with_prices", "unproven_topics"):
+        monkeypatch.setattr(f"kafka_steward.planning.checker.check.{dear}", None)
     for changes in ({"bytes_moved": 0}, {"leader_changes": 9}, {"lower_bound": 99}, {"brokers_failed": [1]}):
         found = check(snapshot, replace(plan, proof={**plan.proof, **changes}), proven=False)
         assert (found.ok, len(found.problems)) == (False, 1)
@@ -202,10 +202,10 @@ def test_the_findings_of_all_topics_are_the_sums_of_theirs() -> None:
     even = Evenness(["x"], [], [1], [2], {1: 1}, None, [])
     other = Findings(["b", "c"], 2, 20, 200, DiskLoads({1: 5}, {2: 1}, {3: 1}, 3), even)
     loads = DiskLoads({1: 6}, {2: 1}, {3: 1}, 5)
-    assert Findings.total([one, other]) == Findings(["a", "b", "c"], 3, 30, 300, loads, even)
-    assert Findings.total([one, one]) == Findings(["a", "a"], 2, 20, 200, DiskLoads({1: 2}, {}, {}, 4), None)
+    assert Findings.combine([one, other]) == Findings(["a", "b", "c"], 3, 30, 300, loads, even)
+    assert Findings.combine([one, one]) == Findings(["a", "a"], 2, 20, 200, DiskLoads({1: 2}, {}, {}, 4), None)
     doubled = Evenness(["x", "x"], [], [2], [4], {1: 2}, None, [])
-    assert Findings.total([other, one, other]).evenness == doubled
+    assert Findings.combine([other, one, other]).evenness == doubled
 
 
 @pytest.mark.parametrize(

@@ -10,31 +10,26 @@ from the prices, and the sum over all topics is minimal. For any other plan y, m
 
 If brokers are excluded, the fair shares may be out of reach. Every step beyond a fair share then counts as `_STEP`
 moves. A plan is proven if it comes nearest to the fair shares, and has the fewest moves of all plans that come as near.
+
+There are two models of the exchanges in each topic. `Pooled` goes through one node per topic and rack. It therefore
+ignores that a partition may already be on the broker where the unit arrives. It allows more than there is, which cannot
+hide a better plan, and takes a few numbers per replica. `Exact` has every pair of brokers, and is used for topics that
+`Pooled` leaves unproven.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-import pyarrow as pa
+import numpy.typing as npt
 
-from kafka_steward.assignment import TopicPartition
-from kafka_steward.planning.checker.constraints import Bools, BrokerConstraints, Ints, PlacementOutcome, outcome_of
-from kafka_steward.planning.checker.exchanges import (
-    FAR,
-    Distances,
-    Exchanges,
-    exact_exchanges,
-    on_racks,
-    pooled_exchanges,
-)
-from kafka_steward.planning.checker.rules import CheckContext, context_of, hold_reasons
-from kafka_steward.planning.files.formats import SnapshotFolder
-from kafka_steward.planning.files.options import EVEN
+from kafka_steward.planning.checker.constraints import Bools, BrokerConstraints, Ints, PlacementOutcome, count_pairs
+
+#: Longer than any path.
+FAR = np.int32(1 << 28)
+_NONE = 2
+Distances = npt.NDArray[np.int32]
 
 #: Topics times brokers squared, up to which the price search examines every pair of brokers.
 MAX_EXACT_CELLS = 20_000_000
@@ -201,131 +196,125 @@ def _steps(count: Ints, bounds: tuple[Ints, Ints], *, soft: bool) -> tuple[Dista
     return gain, lose
 
 
-#: Partitions times brokers, up to which prices that a proof lacks are searched here.
-_MAX_SOUGHT = 100_000_000
+@dataclass(frozen=True)
+class Exact:
+    """The best worth of moving a unit from one broker to another, per topic; `_NONE` if no partition allows it."""
+
+    worth: npt.NDArray[np.int8]
+
+    def relaxed(self, cell: Distances) -> Distances:
+        """Return the distances after one more exchange."""
+        through = np.where(self.worth == _NONE, FAR, cell[:, :, None] + self.worth)
+        found: Distances = np.minimum(cell, through.min(axis=1, initial=FAR))
+        return found
+
+    def of(self, topics: Ints) -> Exact:
+        """Return the exchanges of some topics, which must be in ascending order."""
+        return Exact(self.worth[topics])
 
 
 @dataclass(frozen=True)
-class Evenness:
-    """Results of some topics: problems, unevenness (a fault unless a budget explains it), and sums per broker."""
+class Pooled:
+    """The worth of giving a unit to a pool, per topic, broker and pool; and the ways back to where data still is.
 
-    problems: list[str]
-    uneven: list[str]
-    held: list[int]
-    placed: list[int]
-    factors: dict[int, int]
-    #: The prices that were used, None if there are none; and the topics that they do not prove.
-    prices: list[int] | None
-    unproven_topics: list[str]
-
-    @classmethod
-    def total(cls, parts: Sequence[Evenness]) -> Evenness:
-        """Combine the results of all topics."""
-        factors: Counter[int] = Counter()
-        for part in parts:
-            factors.update({int(factor): count for factor, count in part.factors.items()})
-        return cls(
-            problems=[one for part in parts for one in part.problems],
-            uneven=[one for part in parts for one in part.uneven],
-            held=np.sum([part.held for part in parts], axis=0).tolist(),
-            placed=np.sum([part.placed for part in parts], axis=0).tolist(),
-            factors=dict(factors),
-            prices=parts[0].prices,
-            unproven_topics=[one for part in parts for one in part.unproven_topics],
-        )
-
-
-def is_even(proof: Mapping[str, Any]) -> bool:
-    """Return True if a plan promises an even number of replicas everywhere."""
-    by_bytes = (proof.get("options") or {}).get("balance") == "bytes"
-    return proof.get("operation") in EVEN and not by_bytes
-
-
-def evenness_of(brokers: pa.Table, touched: pa.Table, rows: pa.Table, proof: Mapping[str, Any]) -> Evenness:
-    """Check the topics of the partitions that a plan may touch by the proof's prices; `rows` are the plan's."""
-    options = proof.get("options") or {}
-    outcome = outcome_of(brokers, touched, rows, options)
-    partial = bool(options.get("max_moves") or options.get("max_bytes"))
-    found = topic_violations(outcome) + _left_behind(outcome.constraints, touched, rows)
-    totals = totals_of(outcome)
-    prices = _given_prices(outcome.constraints, proof)
-    return Evenness(
-        problems=_badly_moved(outcome) if partial else [],
-        uneven=found,
-        held=totals.held.tolist(),
-        placed=totals.placed.tolist(),
-        factors=totals.factors,
-        prices=prices,
-        unproven_topics=[] if prices is None else unproven_topics(outcome, np.array(prices)),
-    )
-
-
-def with_prices(snapshot: SnapshotFolder, rows: pa.Table, proof: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the proof, with prices added if it has none and they can be found in reasonable time.
-
-    The search uses the snapshot and the plan's rows alone.
+    `pool` is the pool that each broker draws from, -1 for none. `back` holds flat cells: from, to, and the worth.
     """
-    options = proof.get("options") or {}
-    constraints = BrokerConstraints.of(snapshot.brokers, options)
-    small = len(snapshot.partitions) * len(constraints.ids) <= _MAX_SOUGHT
-    if not is_even(proof) or not small or _given_prices(constraints, proof) is not None or not _sound(snapshot, rows):
-        return proof
-    context = context_of(snapshot.brokers, snapshot.partitions, proof)
-    touched = touchable_partitions(context, snapshot.partitions)
-    found = find_prices(outcome_of(snapshot.brokers, touched, rows, options))
-    if found is None:
-        return proof
-    return {**proof, "prices": {str(broker): int(found[at]) for at, broker in enumerate(constraints.ids)}}
+
+    out: npt.NDArray[np.int8]
+    pool: Ints
+    back: tuple[Ints, Ints, npt.NDArray[np.int32]]
+
+    def relaxed(self, cell: Distances) -> Distances:
+        """Return the distances after one more exchange."""
+        given = np.where(self.out == _NONE, FAR, cell[:, :, None] + self.out).min(axis=1)
+        drawn = np.where(self.pool < 0, FAR, given[:, self.pool])
+        found: Distances = np.minimum(cell, drawn).ravel()
+        start, end, worth = self.back
+        np.minimum.at(found, end, cell.ravel()[start] + worth)
+        return found.reshape(cell.shape)
+
+    def of(self, topics: Ints) -> Pooled:
+        """Return the exchanges of some topics, which must be in ascending order."""
+        width = self.out.shape[1]
+        start, end, worth = self.back
+        mine = np.isin(start // width, topics)
+        start, end = (np.searchsorted(topics, at // width) * width + at % width for at in (start[mine], end[mine]))
+        return Pooled(self.out[topics], self.pool, (start, end, worth[mine]))
 
 
-def _sound(snapshot: SnapshotFolder, rows: pa.Table) -> bool:
-    """Return True if the rows are of partitions of the snapshot, each once."""
-    keys = ["topic", "partition"]
-    names = rows.select(keys).group_by(keys).aggregate([])
-    known = names.join(snapshot.partitions.select(keys), keys, join_type="inner")
-    return bool(len(known) == len(names) == len(rows))
+Exchanges = Exact | Pooled
 
 
-def _given_prices(constraints: BrokerConstraints, proof: Mapping[str, Any]) -> list[int] | None:
-    """Return the proof's prices in the order of the brokers.
-
-    Return None unless the proof has one whole number below 2**24 in magnitude for each broker.
-    """
-    given = proof.get("prices") or {}
-    names = [str(broker) for broker in constraints.ids]
-    if sorted(given) != sorted(names) or any(type(one) is not int or abs(one) >= 1 << 24 for one in given.values()):
-        return None
-    return [given[name] for name in names]
-
-
-def _left_behind(constraints: BrokerConstraints, touched: pa.Table, rows: pa.Table) -> list[str]:
-    """Report at most ten unmoved partitions with all replicas due and more on brokers that are to hold none."""
-    usable, moved = set(constraints.ids.tolist()), set(_names(rows))
-    named = [
-        name.topic
-        for name, replicas, due in zip(
-            _names(touched), touched["replicas"].to_pylist(), touched["target_rf"].to_pylist(), strict=True
-        )
-        if name not in moved and len(usable.intersection(replicas)) == due < len(replicas)
-    ]
-    return [f"A partition of {topic} keeps a replica on a broker that is to hold none." for topic in named[:10]]
+def exact_exchanges(outcome: PlacementOutcome) -> Exact:
+    """Return the exchanges between all pairs of brokers between which some partition could shift a replica."""
+    topics, brokers = len(outcome.topics), outcome.placed.shape[1]
+    worth = np.full((topics, brokers, brokers), _NONE, np.int8)
+    row, leaving = np.nonzero(outcome.placed)
+    gain = np.where(outcome.held, 0, 1)[row] - np.where(outcome.held[row, leaving], 0, 1)[:, None]
+    allowed = ~outcome.placed[row] & _rack_allows(outcome, row, leaving)
+    # Receive-excluded brokers may take back replicas that they held, and nothing else.
+    allowed &= ~outcome.constraints.receive_excluded | outcome.held[row]
+    for value in (1, 0, -1):
+        at, entering = np.nonzero(allowed & (gain == value))
+        worth[outcome.topic[row[at]], leaving[at], entering] = value
+    return Exact(worth)
 
 
-def _badly_moved(outcome: PlacementOutcome) -> list[str]:
-    """Report moved partitions that end up on the wrong racks or with a wrong number of replicas.
-
-    Within a budget some partitions wait. Each partition that does move must be correct at once.
-    """
-    wrong = badly_spread(outcome) | (outcome.placed.sum(axis=1) != outcome.factor)
-    moved = (outcome.placed & ~outcome.held).any(axis=1) & wrong
-    named = {outcome.topics[topic] for topic in outcome.topic[moved]}
-    return [f"A partition of {name} moves, and ends up on the wrong racks or number of brokers." for name in named]
-
-
-def touchable_partitions(context: CheckContext, partitions: pa.Table) -> pa.Table:
-    """Return the partitions that a plan may touch: selected, not pinned, not in flight, not lost."""
-    return partitions.filter(pa.array([not hold_reasons(name, context) for name in _names(partitions)], pa.bool_()))
+def pooled_exchanges(outcome: PlacementOutcome) -> Pooled:
+    """Return the same exchanges by way of pools: one per rack, and one for all brokers without a rack."""
+    racks, brokers = outcome.constraints.racks, len(outcome.rack)
+    row, leaving = np.nonzero(outcome.placed)
+    enter = _pools_allow(outcome, row, leaving)
+    gain = np.where(outcome.held[row, leaving], 1, 0)
+    out = np.full((len(outcome.topics), brokers, racks + 1), _NONE, np.int8)
+    for value in (1, 0):
+        at, entering = np.nonzero(enter & (gain == value)[:, None])
+        out[outcome.topic[row[at]], leaving[at], entering] = value
+    draws = np.where(outcome.constraints.receive_excluded, -1, _pools(outcome))
+    return Pooled(out, draws, _ways_back(outcome))
 
 
-def _names(table: pa.Table) -> Iterator[TopicPartition]:
-    return map(TopicPartition, table["topic"].to_pylist(), table["partition"].to_pylist())
+def _ways_back(outcome: PlacementOutcome) -> tuple[Ints, Ints, npt.NDArray[np.int32]]:
+    """Return the exchanges that, without data, give a partition back a replica that the plan takes from it."""
+    width = len(outcome.rack)
+    lost = outcome.held & ~outcome.placed
+    changed = np.flatnonzero(lost.any(axis=1))
+    index, leaving = np.nonzero(outcome.placed[changed])
+    at, entering = np.nonzero(lost[changed][index])
+    row, leaving = changed[index[at]], leaving[at]
+    allowed = _rack_allows(outcome, row, leaving)[np.arange(len(row)), entering]
+    row, leaving, entering = row[allowed], leaving[allowed], entering[allowed]
+    first = outcome.topic[row] * width
+    worth = np.where(outcome.held[row, leaving], 0, -1).astype(np.int32)
+    return first + leaving, first + entering, worth
+
+
+def _rack_allows(outcome: PlacementOutcome, row: Ints, leaving: Ints) -> Bools:
+    """Return a mask of the brokers that could take a unit without a violation of the partition's rack bounds."""
+    return _pools_allow(outcome, row, leaving)[:, _pools(outcome)]
+
+
+def _pools(outcome: PlacementOutcome) -> Ints:
+    """Return each broker's pool: its rack, or the last number for brokers without a rack."""
+    return np.where(outcome.rack < 0, outcome.constraints.racks, outcome.rack)
+
+
+def _pools_allow(outcome: PlacementOutcome, row: Ints, leaving: Ints) -> Bools:
+    """Return a mask of the racks that could take a unit; the last column is for brokers without a rack."""
+    on_rack = on_racks(outcome)[row]
+    low, high = (bound[row] for bound in outcome.rack_bounds)
+    pad = np.ones((len(row), 1), bool)
+    own = _pools(outcome)[leaving]
+    every = np.arange(len(row))
+    may_leave = np.hstack([on_rack > low, pad])[every, own]
+    may: Bools = may_leave[:, None] & np.hstack([on_rack < high, pad])
+    may[every, own] = True
+    return may
+
+
+def on_racks(outcome: PlacementOutcome) -> Ints:
+    """Return the number of each partition's replicas on each rack after the plan."""
+    row, broker = np.nonzero(outcome.placed)
+    rack = outcome.rack[broker]
+    racked = rack >= 0
+    return count_pairs(row[racked], rack[racked], (len(outcome.topic), outcome.constraints.racks))

@@ -17,18 +17,23 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafka_steward.assignment import Move, Operation, TopicPartition
+from kafka_steward.assignment import EVEN_OPERATIONS, OPERATIONS, Move, Operation, TopicPartition
 from kafka_steward.planning.checker.certificate import (
-    Evenness,
     ReplicaTotals,
+    badly_spread,
     cluster_price_objections,
     cluster_violations,
-    evenness_of,
-    is_even,
-    touchable_partitions,
-    with_prices,
+    find_prices,
+    topic_violations,
+    totals_of,
+    unproven_topics,
 )
-from kafka_steward.planning.checker.constraints import BrokerConstraints, exact_capacities
+from kafka_steward.planning.checker.constraints import (
+    BrokerConstraints,
+    PlacementOutcome,
+    exact_capacities,
+    outcome_of,
+)
 from kafka_steward.planning.checker.rules import (
     CheckContext,
     brokers_available,
@@ -38,7 +43,6 @@ from kafka_steward.planning.checker.rules import (
     violations,
 )
 from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder
-from kafka_steward.planning.files.options import EVEN
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,7 @@ class Findings:
     evenness: Evenness | None
 
     @classmethod
-    def total(cls, parts: Sequence[Findings]) -> Findings:
+    def combine(cls, parts: Sequence[Findings]) -> Findings:
         """Combine the findings of all topics."""
         even = [part.evenness for part in parts if part.evenness is not None]
         return cls(
@@ -74,8 +78,8 @@ class Findings:
             moved=sum(part.moved for part in parts),
             moved_bytes=sum(part.moved_bytes for part in parts),
             leaders=sum(part.leaders for part in parts),
-            loads=DiskLoads.total([part.loads for part in parts]),
-            evenness=Evenness.total(even) if even else None,
+            loads=DiskLoads.combine([part.loads for part in parts]),
+            evenness=Evenness.combine(even) if even else None,
         )
 
 
@@ -103,7 +107,9 @@ def check_topics(
         problems += [f"{move.topic_partition}: {problem}" for problem in violations(move, context)]
     problems += _complete(moves, context)
     # A row that is no move of this snapshot, or that appears twice, gives no outcome that could be checked.
-    checkable = is_even(proof) and not twice and all(move.topic_partition in context.partitions for move in moves)
+    checkable = (
+        promises_evenness(proof) and not twice and all(move.topic_partition in context.partitions for move in moves)
+    )
     evenness = evenness_of(brokers, touchable_partitions(context, partitions), rows, proof) if checkable else None
     return Findings(
         problems=problems + (evenness.problems if evenness else []),
@@ -118,12 +124,17 @@ def check_topics(
 def verdict(brokers: pa.Table, proof: Mapping[str, Any], found: Findings) -> PlanVerdict:
     """Return the verdict for the combined findings of all topics."""
     options = proof.get("options") or {}
-    problems = [*found.problems, *_sums(proof, found), *_over_budget(options, found)]
-    if proof.get("operation") not in EVEN:
+    problems = [*found.problems, *_sums(proof, found)]
+    for name, value in (("max_moves", found.moved), ("max_bytes", found.moved_bytes)):
+        if options.get(name) and value > options[name]:
+            problems.append(f"The plan moves {value}, beyond {name} = {options[name]}.")
+    if proof.get("operation") not in EVEN_OPERATIONS:
         return PlanVerdict(not problems, problems)
     if options.get("balance") == "bytes":
-        problems += overfull(found.loads, brokers)
-        return PlanVerdict(not problems, problems, tuple(band_gaps(found.loads, brokers, options, found.moved_bytes)))
+        problems += disk_space_problems(found.loads, brokers)
+        return PlanVerdict(
+            not problems, problems, tuple(tolerance_gaps(found.loads, brokers, options, found.moved_bytes))
+        )
     if found.evenness is None:
         return PlanVerdict(not problems, problems)
     return _even_verdict(brokers, proof, problems, found.evenness)
@@ -150,7 +161,7 @@ def _even_verdict(brokers: pa.Table, proof: Mapping[str, Any], problems: list[st
 def snapshot_problems(snapshot: SnapshotFolder, rows: pa.Table, proof: Mapping[str, Any]) -> list[str]:
     """Return a problem for each difference between the plan and the snapshot, and in the order of the plan's rows."""
     problems = head_problems(snapshot.cluster_id, snapshot.digest, proof)
-    problems += state_problems(snapshot.brokers, proof)
+    problems += broker_state_problems(snapshot.brokers, proof)
     return problems + order_problems(snapshot.partitions, rows, proof)
 
 
@@ -161,12 +172,12 @@ def head_problems(cluster_id: str, digest: str, proof: Mapping[str, Any]) -> lis
         problems.append(f"The plan is for cluster {proof.get('cluster_id')}, not for {cluster_id}.")
     if proof.get("snapshot_digest") != digest:
         problems.append("The plan was made from another snapshot.")
-    if proof.get("operation") not in [operation.value for operation in Operation]:
+    if proof.get("operation") not in OPERATIONS:
         problems.append(f"There is no operation {proof.get('operation')!r}.")
     return problems
 
 
-def state_problems(brokers: pa.Table, proof: Mapping[str, Any]) -> list[str]:
+def broker_state_problems(brokers: pa.Table, proof: Mapping[str, Any]) -> list[str]:
     """Return a problem if the plan's failed or draining brokers differ from those of the snapshot."""
     problems = []
     for state in ("failed", "draining"):
@@ -198,12 +209,6 @@ def order_problems(partitions: pa.Table, rows: pa.Table, proof: Mapping[str, Any
         one, other = (f"{row['topic']}-{row['partition']}" for row in joined.slice(at, 2).to_pylist())
         problems.append(f"{other} has fewer in-sync replicas than {one} and comes after it.")
     return problems
-
-
-def _over_budget(options: Mapping[str, Any], found: Findings) -> Iterator[str]:
-    for name, value in (("max_moves", found.moved), ("max_bytes", found.moved_bytes)):
-        if options.get(name) and value > options[name]:
-            yield f"The plan moves {value}, beyond {name} = {options[name]}."
 
 
 def _complete(moves: Sequence[Move], context: CheckContext) -> Iterator[str]:
@@ -238,6 +243,141 @@ def _sums(proof: Mapping[str, Any], found: Findings) -> Iterator[str]:
         yield f"A heal moves what was lost and nothing else; this one moves {found.moved} for {bound}."
 
 
+#: Partitions times brokers, up to which prices that a proof lacks are searched here.
+_MAX_SOUGHT = 100_000_000
+
+
+@dataclass(frozen=True)
+class Evenness:
+    """Results of some topics: problems, unevenness (a fault unless a budget explains it), and sums per broker."""
+
+    problems: list[str]
+    uneven: list[str]
+    held: list[int]
+    placed: list[int]
+    factors: dict[int, int]
+    #: The prices that were used, None if there are none; and the topics that they do not prove.
+    prices: list[int] | None
+    unproven_topics: list[str]
+
+    @classmethod
+    def combine(cls, parts: Sequence[Evenness]) -> Evenness:
+        """Combine the results of all topics."""
+        factors: Counter[int] = Counter()
+        for part in parts:
+            factors.update({int(factor): count for factor, count in part.factors.items()})
+        return cls(
+            problems=[one for part in parts for one in part.problems],
+            uneven=[one for part in parts for one in part.uneven],
+            held=np.sum([part.held for part in parts], axis=0).tolist(),
+            placed=np.sum([part.placed for part in parts], axis=0).tolist(),
+            factors=dict(factors),
+            prices=parts[0].prices,
+            unproven_topics=[one for part in parts for one in part.unproven_topics],
+        )
+
+
+def promises_evenness(proof: Mapping[str, Any]) -> bool:
+    """Return True if a plan promises an even number of replicas everywhere."""
+    by_bytes = (proof.get("options") or {}).get("balance") == "bytes"
+    return proof.get("operation") in EVEN_OPERATIONS and not by_bytes
+
+
+def evenness_of(brokers: pa.Table, touched: pa.Table, rows: pa.Table, proof: Mapping[str, Any]) -> Evenness:
+    """Check the topics of the partitions that a plan may touch by the proof's prices; `rows` are the plan's."""
+    options = proof.get("options") or {}
+    outcome = outcome_of(brokers, touched, rows, options)
+    partial = bool(options.get("max_moves") or options.get("max_bytes"))
+    found = topic_violations(outcome) + _left_behind(outcome.constraints, touched, rows)
+    totals = totals_of(outcome)
+    prices = _given_prices(outcome.constraints, proof)
+    return Evenness(
+        problems=_badly_moved(outcome) if partial else [],
+        uneven=found,
+        held=totals.held.tolist(),
+        placed=totals.placed.tolist(),
+        factors=totals.factors,
+        prices=prices,
+        unproven_topics=[] if prices is None else unproven_topics(outcome, np.array(prices)),
+    )
+
+
+def with_prices(snapshot: SnapshotFolder, rows: pa.Table, proof: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the proof, with prices added if it has none and they can be found in reasonable time.
+
+    The search uses the snapshot and the plan's rows alone.
+    """
+    options = proof.get("options") or {}
+    constraints = BrokerConstraints.of(snapshot.brokers, options)
+    small = len(snapshot.partitions) * len(constraints.ids) <= _MAX_SOUGHT
+    if (
+        not promises_evenness(proof)
+        or not small
+        or _given_prices(constraints, proof) is not None
+        or not _sound(snapshot, rows)
+    ):
+        return proof
+    context = context_of(snapshot.brokers, snapshot.partitions, proof)
+    touched = touchable_partitions(context, snapshot.partitions)
+    found = find_prices(outcome_of(snapshot.brokers, touched, rows, options))
+    if found is None:
+        return proof
+    return {**proof, "prices": {str(broker): int(found[at]) for at, broker in enumerate(constraints.ids)}}
+
+
+def _sound(snapshot: SnapshotFolder, rows: pa.Table) -> bool:
+    """Return True if the rows are of partitions of the snapshot, each once."""
+    keys = ["topic", "partition"]
+    names = rows.select(keys).group_by(keys).aggregate([])
+    known = names.join(snapshot.partitions.select(keys), keys, join_type="inner")
+    return bool(len(known) == len(names) == len(rows))
+
+
+def _given_prices(constraints: BrokerConstraints, proof: Mapping[str, Any]) -> list[int] | None:
+    """Return the proof's prices in the order of the brokers.
+
+    Return None unless the proof has one whole number below 2**24 in magnitude for each broker.
+    """
+    given = proof.get("prices") or {}
+    names = [str(broker) for broker in constraints.ids]
+    if sorted(given) != sorted(names) or any(type(one) is not int or abs(one) >= 1 << 24 for one in given.values()):
+        return None
+    return [given[name] for name in names]
+
+
+def _left_behind(constraints: BrokerConstraints, touched: pa.Table, rows: pa.Table) -> list[str]:
+    """Report at most ten unmoved partitions with all replicas due and more on brokers that are to hold none."""
+    usable, moved = set(constraints.ids.tolist()), set(_names(rows))
+    named = [
+        name.topic
+        for name, replicas, due in zip(
+            _names(touched), touched["replicas"].to_pylist(), touched["target_rf"].to_pylist(), strict=True
+        )
+        if name not in moved and len(usable.intersection(replicas)) == due < len(replicas)
+    ]
+    return [f"A partition of {topic} keeps a replica on a broker that is to hold none." for topic in named[:10]]
+
+
+def _badly_moved(outcome: PlacementOutcome) -> list[str]:
+    """Report moved partitions that end up on the wrong racks or with a wrong number of replicas.
+
+    Within a budget some partitions wait. Each partition that does move must be correct at once.
+    """
+    wrong = badly_spread(outcome) | (outcome.placed.sum(axis=1) != outcome.factor)
+    moved = (outcome.placed & ~outcome.held).any(axis=1) & wrong
+    named = {outcome.topics[topic] for topic in outcome.topic[moved]}
+    return [f"A partition of {name} moves, and ends up on the wrong racks or number of brokers." for name in named]
+
+
+def touchable_partitions(context: CheckContext, partitions: pa.Table) -> pa.Table:
+    """Return the partitions that a plan may touch: selected, not pinned, not in flight, not lost."""
+    return partitions.filter(pa.array([not hold_reasons(name, context) for name in _names(partitions)], pa.bool_()))
+
+
+def _names(table: pa.Table) -> Iterator[TopicPartition]:
+    return map(TopicPartition, table["topic"].to_pylist(), table["partition"].to_pylist())
+
+
 @dataclass(frozen=True)
 class DiskLoads:
     """Bytes per broker id: before, without lost replicas; after; and incoming. `lost` bytes must be copied again."""
@@ -248,7 +388,7 @@ class DiskLoads:
     lost: int
 
     @classmethod
-    def total(cls, parts: Sequence[DiskLoads]) -> DiskLoads:
+    def combine(cls, parts: Sequence[DiskLoads]) -> DiskLoads:
         """Combine the loads of all topics."""
         sides: list[Counter[int]] = [Counter(), Counter(), Counter()]
         for part in parts:
@@ -274,7 +414,7 @@ def disk_loads(context: CheckContext, moves: Sequence[Move]) -> DiskLoads:
     return DiskLoads(dict(before), dict(after), dict(into), lost)
 
 
-def overfull(loads: DiskLoads, brokers: pa.Table) -> Iterator[str]:
+def disk_space_problems(loads: DiskLoads, brokers: pa.Table) -> Iterator[str]:
     """Yield a problem for each broker that would receive more bytes than it has room for."""
     for row in brokers.to_pylist():
         room, coming = row["usable_bytes"], loads.into.get(row["broker"], 0)
@@ -282,7 +422,7 @@ def overfull(loads: DiskLoads, brokers: pa.Table) -> Iterator[str]:
             yield f"Broker {row['broker']} would receive {coming} bytes and has room for {room}."
 
 
-def band_gaps(loads: DiskLoads, brokers: pa.Table, options: Mapping[str, Any], moved_bytes: int) -> Iterator[str]:
+def tolerance_gaps(loads: DiskLoads, brokers: pa.Table, options: Mapping[str, Any], moved_bytes: int) -> Iterator[str]:
     """Yield the brokers outside the tolerance, and the bytes moved beyond the fewest possible."""
     share = _shares(brokers, set(options.get("exclude_brokers") or ()))
     tolerance = Fraction(str(options.get("tolerance", 0.05)))

@@ -11,12 +11,19 @@ from typing import Any
 
 import pyarrow as pa
 
-from kafka_steward.assignment import Assignment, Move, MoveReason, Operation, TopicPartition
+from kafka_steward.assignment import (
+    GIVEN_OPERATIONS,
+    OPERATIONS,
+    Assignment,
+    Move,
+    MoveReason,
+    MoveRule,
+    Operation,
+    TopicPartition,
+)
 from kafka_steward.planning.files.options import INTERNAL_TOPICS
 
 _REASONS = frozenset(reason.value for reason in MoveReason)
-#: Operations that move exactly what they were given, even partitions that the options exclude.
-_GIVEN = (Operation.APPLY.value, Operation.ROLLBACK.value)
 #: Reasons for a partition to stay unchanged, by the words that a proof uses for them.
 _STAYS = {
     "in_flight": "a reassignment of it is in flight.",
@@ -78,7 +85,7 @@ class CheckContext:
         return dict.fromkeys(self.options.get("topics") or (), self.options.get("replication_factor") or 0)
 
     @cached_property
-    def usable(self) -> frozenset[int]:
+    def receivers(self) -> frozenset[int]:
         """The brokers that may receive a replica."""
         excluded = {*self.options.get("exclude_brokers", ()), *self.cordoned}
         return frozenset(b for b, state in self.state.items() if state in ("live", "new") and b not in excluded)
@@ -137,7 +144,7 @@ def replicas_due(name: TopicPartition, context: CheckContext) -> int:
 def brokers_available(name: TopicPartition, context: CheckContext) -> int:
     """Count the brokers that could hold the replicas that a partition is due, if no replica in place moves."""
     part = context.partitions[name]
-    alive, usable = frozenset(context.alive(part.replicas, part)), context.usable - part.offline
+    alive, usable = frozenset(context.alive(part.replicas, part)), context.receivers - part.offline
     return len(usable | alive if replicas_due(name, context) > len(alive) else usable & alive)
 
 
@@ -151,15 +158,17 @@ def violations(move: Move, context: CheckContext) -> Iterator[str]:
     if part is None:
         yield "it is not in the snapshot."
         return
-    yield from _same(move, part)
+    yield from _check_start(move, part)
     for word in hold_reasons(move.topic_partition, context):
-        if word == "in_flight" or context.operation not in _GIVEN:
+        if word == "in_flight" or context.operation not in GIVEN_OPERATIONS:
             yield _STAYS[word]
-    yield from _possible(move, part, context)
-    yield from _RULES.get(context.operation, _no_rule)(move, part, context)
+    yield from _check_executable(move, part, context)
+    spec = OPERATIONS.get(context.operation)
+    if spec is not None and spec.rule is not None:
+        yield from RULES[spec.rule](move, part, context)
 
 
-def _same(move: Move, part: SnapshotPartition) -> Iterator[str]:
+def _check_start(move: Move, part: SnapshotPartition) -> Iterator[str]:
     """Check that the move starts from the state in the snapshot."""
     if move.before != part.replicas:
         yield f"its replicas in the snapshot are {list(part.replicas)}, not {list(move.before)}."
@@ -169,7 +178,7 @@ def _same(move: Move, part: SnapshotPartition) -> Iterator[str]:
         yield f"its size in the snapshot is {part.size}, not {move.size_bytes}."
 
 
-def _possible(move: Move, part: SnapshotPartition, context: CheckContext) -> Iterator[str]:
+def _check_executable(move: Move, part: SnapshotPartition, context: CheckContext) -> Iterator[str]:
     """Check that Kafka would accept the target and could complete the move."""
     if move.purpose not in _REASONS:
         yield f"its reason {move.purpose!r} is unknown."
@@ -177,7 +186,7 @@ def _possible(move: Move, part: SnapshotPartition, context: CheckContext) -> Ite
         yield f"its target {list(move.after)} is empty or names a broker twice."
     if move.after == move.before:
         yield "it changes nothing."
-    for broker in sorted(move.adding - context.usable):
+    for broker in sorted(move.adding - context.receivers):
         state = "cordoned" if broker in context.cordoned else context.state.get(broker, "unknown")
         yield f"broker {broker} may not receive a replica: it is {state} or excluded."
     if any(context.state.get(broker) == "failed" for broker in move.after):
@@ -186,11 +195,7 @@ def _possible(move: Move, part: SnapshotPartition, context: CheckContext) -> Ite
         yield "its target keeps a replica in a failed log directory, and Kafka would never complete it."
 
 
-def _no_rule(_move: Move, _part: SnapshotPartition, _facts: CheckContext) -> Iterator[str]:
-    yield from ()
-
-
-def _in_place(move: Move, part: SnapshotPartition, context: CheckContext) -> Iterator[str]:
+def _keep_replicas(move: Move, part: SnapshotPartition, context: CheckContext) -> Iterator[str]:
     """Check heal and fill: replicas in place stay, in their order; the others are spread as well as the racks allow."""
     kept, factor = context.alive(part.replicas, part), replicas_due(move.topic_partition, context)
     if len(move.after) != factor:
@@ -198,14 +203,14 @@ def _in_place(move: Move, part: SnapshotPartition, context: CheckContext) -> Ite
     for broker in kept:
         if broker not in move.after:
             yield f"its replica on broker {broker} is in place and must not move."
-    yield from _lead(move, part, kept)
+    yield from _check_leader(move, part, kept)
     stay = [broker for broker in move.after[1:] if broker in kept]
     if stay != [broker for broker in kept if broker in stay]:
         yield "its kept replicas are in another order."
-    yield from _racks(move, kept, context)
+    yield from _check_rack_spread(move, kept, context)
 
 
-def _lead(move: Move, part: SnapshotPartition, kept: Assignment) -> Iterator[str]:
+def _check_leader(move: Move, part: SnapshotPartition, kept: Assignment) -> Iterator[str]:
     """Check the preferred leader: it has data if a replica in place can lead, and stays if it is in place."""
     if not kept or not move.after:
         return
@@ -215,7 +220,7 @@ def _lead(move: Move, part: SnapshotPartition, kept: Assignment) -> Iterator[str
         yield f"its preferred leader {kept[0]} is in place and must stay."
 
 
-def _racks(move: Move, kept: Assignment, context: CheckContext) -> Iterator[str]:
+def _check_rack_spread(move: Move, kept: Assignment, context: CheckContext) -> Iterator[str]:
     """Check that no added replica could stand on another usable broker and leave the racks more evenly filled."""
     if not context.options.get("rack_aware", True):
         return
@@ -226,7 +231,7 @@ def _racks(move: Move, kept: Assignment, context: CheckContext) -> Iterator[str]
         return f"broker {broker}" if rack is None and own else rack
 
     filled = Counter(rack_of(broker) for broker in move.after)
-    free = context.usable - set(move.after) - context.partitions[move.topic_partition].offline
+    free = context.receivers - set(move.after) - context.partitions[move.topic_partition].offline
     for broker in sorted(set(move.after) - set(kept)):
         here = rack_of(broker)
         for other in sorted(free):
@@ -236,7 +241,7 @@ def _racks(move: Move, kept: Assignment, context: CheckContext) -> Iterator[str]
                 return
 
 
-def _counted(move: Move, part: SnapshotPartition, context: CheckContext) -> Iterator[str]:
+def _requested_factor(move: Move, part: SnapshotPartition, context: CheckContext) -> Iterator[str]:
     """Check set-replication-factor: only named topics, exactly as many replicas, and no other moves."""
     kept, factor = context.alive(part.replicas, part), context.factors.get(move.topic)
     if factor is None:
@@ -246,11 +251,13 @@ def _counted(move: Move, part: SnapshotPartition, context: CheckContext) -> Iter
     if len(move.adding) != max(0, len(move.after) - len(kept)):
         yield f"it adds {len(move.adding)} replicas, which is not what it lacks."
     # When replicas are removed, those on brokers that may receive none are removed first, even the leader's.
-    yield from _lead(move, part, tuple(broker for broker in kept if broker in context.usable.union(move.after)))
-    yield from _racks(move, kept, context)
+    yield from _check_leader(
+        move, part, tuple(broker for broker in kept if broker in context.receivers.union(move.after))
+    )
+    yield from _check_rack_spread(move, kept, context)
 
 
-def _evened(move: Move, part: SnapshotPartition, context: CheckContext) -> Iterator[str]:
+def _target_factor(move: Move, part: SnapshotPartition, context: CheckContext) -> Iterator[str]:
     """Check rebalance, expand and drain: as many replicas as are due.
 
     For balanced disks, a number between the current one and the due one is accepted.
@@ -261,18 +268,16 @@ def _evened(move: Move, part: SnapshotPartition, context: CheckContext) -> Itera
         yield f"its target has {len(move.after)} replicas; {part.target_rf} are due."
 
 
-def _as_given(move: Move, _part: SnapshotPartition, context: CheckContext) -> Iterator[str]:
+def _given_target(move: Move, _part: SnapshotPartition, context: CheckContext) -> Iterator[str]:
     """Check apply: the target is exactly what was given."""
     if context.given.get(move.topic_partition) != move.after:
         yield "its target is not what was given."
 
 
-_RULES = {
-    Operation.HEAL.value: _in_place,
-    Operation.FILL.value: _in_place,
-    Operation.REBALANCE.value: _evened,
-    Operation.EXPAND.value: _evened,
-    Operation.DRAIN.value: _evened,
-    Operation.SET_REPLICATION_FACTOR.value: _counted,
-    Operation.APPLY.value: _as_given,
+#: The function that checks each promise; every move is also checked to be possible.
+RULES = {
+    MoveRule.KEEP_REPLICAS: _keep_replicas,
+    MoveRule.REQUESTED_FACTOR: _requested_factor,
+    MoveRule.TARGET_FACTOR: _target_factor,
+    MoveRule.GIVEN_TARGET: _given_target,
 }

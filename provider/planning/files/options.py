@@ -9,17 +9,17 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
-from kafka_steward.assignment import Operation
+from kafka_steward.assignment import BALANCING_OPERATIONS, EVEN_OPERATIONS, OPERATIONS, Operation
 from kafka_steward.errors import PlanError
 
 #: Kafka's internal topics.
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__share_group_state", "__transaction_state"})
-#: Operations that only improve the balance. Partitions that they leave unchanged are not at risk.
-BALANCING = frozenset({Operation.REBALANCE, Operation.EXPAND})
 
-_EVERY = frozenset(Operation)
-#: Operations that balance everything by one plan for the whole cluster.
-EVEN = frozenset({Operation.REBALANCE, Operation.EXPAND, Operation.DRAIN})
+_SETS_FACTOR = frozenset({Operation.SET_REPLICATION_FACTOR})
+_REQUIRED = {
+    Operation.SET_REPLICATION_FACTOR: ("replication_factor", "topics"),
+    Operation.APPLY: ("reassignment",),
+}
 
 
 def _option(
@@ -30,7 +30,7 @@ def _option(
     choices: tuple[str, ...] = (),
     items: type | None = None,
     kind: type | None = None,
-    of: frozenset[Operation] = _EVERY,
+    of: frozenset[str] = frozenset(OPERATIONS),
 ) -> Any:
     default_of = {"default_factory": dict} if isinstance(default, dict) else {"default": default}
     facts = {
@@ -72,20 +72,20 @@ class Options:
     throttle: int = _option(50_000_000, low=0)
 
     #: If true, Kafka's internal topics take part.
-    internal_topics: bool = _option(False, of=BALANCING)
+    internal_topics: bool = _option(False, of=BALANCING_OPERATIONS)
     #: Quantity to balance: the number of replicas, also per topic ("replicas"), or the bytes on the brokers' disks
     #: ("bytes").
-    balance: str = _option("replicas", choices=("replicas", "bytes"), of=EVEN)
+    balance: str = _option("replicas", choices=("replicas", "bytes"), of=EVEN_OPERATIONS)
     #: Tolerance around a broker's share of the bytes, as a fraction.
-    tolerance: float = _option(0.05, low=0, high=1, of=EVEN)
+    tolerance: float = _option(0.05, low=0, high=1, of=EVEN_OPERATIONS)
     #: Maximum number of replicas to move. Moves that improve most come first; later plans continue from there.
-    max_moves: int | None = _option(None, low=1, kind=int, of=EVEN)
+    max_moves: int | None = _option(None, low=1, kind=int, of=EVEN_OPERATIONS)
     #: Maximum number of bytes to move. Moves that improve most come first; later plans continue from there.
-    max_bytes: int | None = _option(None, low=1, kind=int, of=EVEN)
+    max_bytes: int | None = _option(None, low=1, kind=int, of=EVEN_OPERATIONS)
     #: Replication factor that the named topics are to have.
-    replication_factor: int = _option(0, low=1, high=1000, of=frozenset({Operation.SET_REPLICATION_FACTOR}))
+    replication_factor: int = _option(0, low=1, high=1000, of=_SETS_FACTOR)
     #: Full names of the topics that are to have `replication_factor`.
-    topics: tuple[str, ...] = _option((), items=str, of=frozenset({Operation.SET_REPLICATION_FACTOR}))
+    topics: tuple[str, ...] = _option((), items=str, of=_SETS_FACTOR)
     #: Reassignment to apply, in the format of `kafka-reassign-partitions`.
     reassignment: Mapping[str, Any] = _option({}, of=frozenset({Operation.APPLY}))
 
@@ -98,9 +98,13 @@ class Options:
         known = {option.name: option.metadata for option in fields(cls) if operation in option.metadata["of"]}
         for name in given:
             if name not in known:
-                raise PlanError(_unknown(name, list(known), f"The operation {operation.value} has no option {name!r}"))
-        _refuse_lacking(operation, given)
-        return cls(**{name: _checked(name, value, known[name]) for name, value in given.items()})
+                raise PlanError(
+                    _suggestion(name, list(known), f"The operation {operation.value} has no option {name!r}")
+                )
+        for name in _REQUIRED.get(operation, ()):
+            if not given.get(name):
+                raise PlanError(f"The operation {operation.value} needs the option {name}.")
+        return cls(**{name: _check_value(name, value, known[name]) for name, value in given.items()})
 
     def excluding(self, brokers: Collection[int]) -> Options:
         """Return these options with `brokers` excluded from receiving replicas: the cordoned brokers (KIP-1066)."""
@@ -113,37 +117,24 @@ class Options:
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
 
-_REQUIRED = {
-    Operation.SET_REPLICATION_FACTOR: ("replication_factor", "topics"),
-    Operation.APPLY: ("reassignment",),
-}
-
-
-def _refuse_lacking(operation: Operation, given: Mapping[str, Any]) -> None:
-    for name in _REQUIRED.get(operation, ()):
-        if not given.get(name):
-            raise PlanError(f"The operation {operation.value} needs the option {name}.")
-
-
 def operation_of(name: str) -> Operation:
-    """Return the operation of that name. Raises PlanError that suggests the operation that was probably meant."""
-    try:
-        return Operation(name)
-    except ValueError:
-        names = [operation.value for operation in Operation]
-        raise PlanError(_unknown(name, names, f"There is no operation {name!r}")) from None
+    """Return the operation that the planner has by that name. Raises PlanError that suggests the one probably meant."""
+    planned = [operation.value for operation in Operation if OPERATIONS[operation].rule]
+    if name not in planned:
+        raise PlanError(_suggestion(name, planned, f"There is no operation {name!r}"))
+    return Operation(name)
 
 
-def _unknown(name: str, known: list[str], message: str) -> str:
+def _suggestion(name: str, known: list[str], message: str) -> str:
     near = difflib.get_close_matches(name, known, 1)
     return f"{message}; did you mean {near[0]}?" if near else f"{message}; there are {', '.join(known)}."
 
 
-def _checked(name: str, value: Any, facts: Mapping[str, Any]) -> Any:
+def _check_value(name: str, value: Any, facts: Mapping[str, Any]) -> Any:
     if value is None and facts["default"] is None:
         return None
     if facts["items"] is not None:
-        return _checked_items(name, value, facts["items"])
+        return _check_items(name, value, facts["items"])
     if not _is_a(value, facts["kind"]):
         raise PlanError(f"The option {name} is {value!r}; it takes {_KINDS[facts['kind']]}.")
     if facts["choices"] and value not in facts["choices"]:
@@ -171,16 +162,16 @@ def _is_a(value: Any, kind: type) -> bool:
     return isinstance(value, (int, float)) and math.isfinite(value) if kind is float else isinstance(value, kind)
 
 
-def _checked_items(name: str, value: Any, kind: type) -> tuple[Any, ...]:
+def _check_items(name: str, value: Any, kind: type) -> tuple[Any, ...]:
     if not isinstance(value, (list, tuple)) or not all(_is_a(item, kind) for item in value):
         raise PlanError(f"The option {name} is {value!r}; it takes a list of {_KINDS[kind].split()[-1]}s.")
     if name in ("include", "exclude"):
         for pattern in value:
-            _compiled(name, pattern)
+            _compile(name, pattern)
     return tuple(value)
 
 
-def _compiled(name: str, pattern: str) -> re.Pattern[str]:
+def _compile(name: str, pattern: str) -> re.Pattern[str]:
     try:
         return re.compile(pattern)
     except re.error as error:

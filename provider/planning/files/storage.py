@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kafka_steward.errors import PlanError
+
+T = TypeVar("T")
 
 #: Rows per Parquet row group. Spark divides a file among its tasks by row groups.
 _GROUP_ROWS = 20_000
@@ -52,35 +55,25 @@ class Folder:
 
     def read_json(self, name: str) -> dict[str, Any]:
         """Return a JSON object. Raises PlanError when the file is missing or holds anything else."""
-        try:
-            value = json.loads(self._fs.cat_file(self._at(name)))
-        except OSError as error:
-            raise self._missing(name, error) from error
-        except ValueError as error:
-            raise self._unreadable(name, error) from error
+        value = self._read(name, lambda: json.loads(self._fs.cat_file(self._at(name))))
         if not isinstance(value, dict):
-            raise self._unreadable(name, ValueError("it holds no JSON object"))
+            raise self._garbled(name, "it holds no JSON object")
         return value
 
     def read_text(self, name: str) -> str | None:
         """Return a text, None if there is no such file. Raises PlanError when it is unreadable."""
-        try:
-            return str(self._fs.cat_file(self._at(name)).decode())
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise self._missing(name, error) from error
-        except ValueError as error:
-            raise self._unreadable(name, error) from error
+
+        def text() -> str | None:
+            try:
+                return str(self._fs.cat_file(self._at(name)).decode())
+            except FileNotFoundError:
+                return None
+
+        return self._read(name, text)
 
     def read_table(self, name: str) -> pa.Table:
         """Return the table of a Parquet file, or of a folder of them. Raises PlanError when it is unreadable."""
-        try:
-            return pa.concat_tables([self._read_parquet(path) for path in self._parts(name)], promote_options="default")
-        except OSError as error:
-            raise self._missing(name, error) from error
-        except pa.ArrowException as error:
-            raise self._unreadable(name, error) from error
+        return self._read(name, lambda: pa.concat_tables(self._parquet_tables(name), promote_options="default"))
 
     def write_table(self, name: str, table: pa.Table) -> None:
         """Write one Parquet file. Raises PlanError when the workspace cannot be written."""
@@ -103,28 +96,28 @@ class Folder:
         except OSError as error:
             raise PlanError(f"The workspace cannot be written: {name} of {self.uri} failed: {_why(error)}.") from error
 
-    def _parts(self, name: str) -> list[str]:
+    def _parquet_tables(self, name: str) -> Iterator[pa.Table]:
         path = self._at(name)
-        if not self._fs.isdir(path):
-            return [path]
-        parts = sorted(self._fs.glob(f"{path}/*.parquet"))
+        parts = sorted(self._fs.glob(f"{path}/*.parquet")) if self._fs.isdir(path) else [path]
         if not parts:
             raise FileNotFoundError(f"{path} holds no Parquet file")
-        return parts
-
-    def _read_parquet(self, path: str) -> pa.Table:
-        with self._fs.open(path, "rb") as file:
-            return pq.ParquetFile(file).read()
+        for part in parts:
+            with self._fs.open(part, "rb") as file:
+                yield pq.ParquetFile(file).read()
 
     def _at(self, name: str) -> str:
         return f"{self._path.rstrip('/')}/{name}"
 
-    def _missing(self, name: str, error: OSError) -> PlanError:
-        return PlanError(f"The {self.what} at {self.uri} cannot be read: {name}: {_why(error)}.")
+    def _read(self, name: str, read: Callable[[], T]) -> T:
+        try:
+            return read()
+        except OSError as error:
+            raise PlanError(f"The {self.what} at {self.uri} cannot be read: {name}: {_why(error)}.") from error
+        except (ValueError, pa.ArrowException) as error:
+            raise self._garbled(name, str(error).strip().split("\n")[0].rstrip(".")) from error
 
-    def _unreadable(self, name: str, error: Exception) -> PlanError:
-        first_line = str(error).strip().split("\n")[0].rstrip(".")
-        return PlanError(f"The {self.what} at {self.uri} is garbled: {name} is not what it should be ({first_line}).")
+    def _garbled(self, name: str, reason: str) -> PlanError:
+        return PlanError(f"The {self.what} at {self.uri} is garbled: {name} is not what it should be ({reason}).")
 
 
 def _why(error: OSError) -> str:

@@ -21,7 +21,7 @@ from functools import cached_property
 import numpy as np
 
 from kafka_steward.errors import PlanError
-from kafka_steward.planning.solver.candidate import CandidatePlan, merged, unchanged
+from kafka_steward.planning.solver.candidate import CandidatePlan, merge_replicas
 from kafka_steward.planning.solver.fair_shares import fair_bounds, groups_of, rack_tables, within_reach
 from kafka_steward.planning.solver.flow import (
     UNLIMITED,
@@ -95,7 +95,7 @@ class Placement:
     row: Ints
     broker: Ints
     bound: int
-    within: bool
+    within_bounds: bool
 
 
 #: A choice of leaders: each row's leader, and the name of the bounds that could be met.
@@ -104,39 +104,40 @@ ChooseLeaders = Callable[[Ints, Replicas, list[LeaderBounds]], tuple[Ints, str]]
 
 def balance_replicas(problem: Problem) -> CandidatePlan:
     """Return new assignments of all rows: every topic and the whole cluster even, by the fewest moves."""
-    setup = BalanceSetup.of(problem)
-    if len(setup.planned) == 0:
-        return unchanged(problem.rows, setup.disposition)
-    placed = min_cost_placement(setup.to_place, setup.bounds)
-    return balanced_candidate(problem, setup, placed, balanced_leaders, exact=True)
+    return balanced(problem, min_cost_placement, balanced_leaders, exact=True)
 
 
-def balanced_candidate(
-    problem: Problem, setup: BalanceSetup, placed: Placement, choose: ChooseLeaders, *, exact: bool
+def balanced(
+    problem: Problem, place: Callable[[PlacementProblem, Bounds], Placement], choose: ChooseLeaders, *, exact: bool
 ) -> CandidatePlan:
-    """Return the placement as new assignments: the leader comes first, then the other replicas in failover order.
+    """Return new assignments of all rows: the leader comes first, then the other replicas in failover order.
 
     `exact` is that of the order.
     """
+    setup = BalanceSetup.of(problem)
     rows, brokers, to_place = problem.rows, len(problem.brokers), setup.to_place
-    place = np.full(len(placed.row), brokers)
+    if len(setup.planned) == 0:
+        return CandidatePlan(rows, setup.disposition, rows.row, rows.broker, bound=0)
+    placed = place(to_place, setup.bounds)
+    position = np.full(len(placed.row), brokers)
     old, new = (each.row * brokers + each.broker for each in (to_place, placed))
     held = np.isin(new, old)
     order = np.argsort(old)
-    place[held] = setup.place[order[np.searchsorted(old[order], new[held])]]
-    replicas = Replicas(placed.row, placed.broker, place == 0, ~held)
-    alike = len(set(problem.brokers.capacity)) == 1
-    choices = leader_bounds(to_place.topic, replicas, problem.brokers.target, alike=alike)
+    position[held] = setup.place[order[np.searchsorted(old[order], new[held])]]
+    replicas = Replicas(placed.row, placed.broker, position == 0, ~held)
+    choices = leader_bounds(to_place.topic, replicas, problem.brokers.receivers, alike=problem.brokers.alike)
     leader, evenness = choose(to_place.topic, replicas, choices)
-    place[placed.broker == leader[placed.row]] = -1
-    broker = placed.broker[np.lexsort((placed.broker, place, placed.row))]
+    position[placed.broker == leader[placed.row]] = -1
+    broker = placed.broker[np.lexsort((placed.broker, position, placed.row))]
     broker = failover_order(placed.row, broker, brokers, exact=exact)
     notes = []
-    if not placed.within:
+    if not placed.within_bounds:
         notes.append("Not every floor and ceiling can be met at once with these brokers; the plan comes nearest.")
     if evenness != "even":
         notes.append(f"Leaders are even in the sense {evenness!r}: the replicas allow no more.")
-    row, broker = merged(rows, (setup.disposition != Disposition.PLANNED)[rows.row], setup.planned[placed.row], broker)
+    row, broker = merge_replicas(
+        rows, (setup.disposition != Disposition.PLANNED)[rows.row], setup.planned[placed.row], broker
+    )
     return CandidatePlan(rows, setup.disposition, row, broker, placed.bound, tuple(notes))
 
 
@@ -157,7 +158,7 @@ class BalanceSetup:
         Raises PlanError when a partition is to have more replicas than there are brokers for it.
         """
         rows, brokers = problem.rows, problem.brokers
-        usable = brokers.having("live", "new")
+        usable = brokers.usable
         disposition = _dispositions(problem, usable)
         planned = np.flatnonzero(disposition == Disposition.PLANNED)
         index = numbers_of(planned, len(rows))
@@ -170,7 +171,7 @@ class BalanceSetup:
             broker=rows.broker[mine],
             leads=rows.place[mine] == 0,
             group=groups_of(brokers),
-            receive_excluded=usable & ~brokers.target,
+            receive_excluded=usable & ~brokers.receivers,
         )
         return cls(disposition, planned, to_place, _bounds(problem, to_place), rows.place[mine])
 
@@ -179,11 +180,11 @@ def _dispositions(problem: Problem, usable: Bools) -> Ints:
     rows, brokers = problem.rows, problem.brokers
     disposition = static_dispositions(problem)
     open_rows = disposition == Disposition.UNTOUCHED
-    alive = np.bincount(rows.row[~brokers.having("failed")[rows.broker]], minlength=len(rows)) > 0
+    alive = np.bincount(rows.row[~brokers.in_state("failed")[rows.broker]], minlength=len(rows)) > 0
     disposition[open_rows & alive] = Disposition.PLANNED
     disposition[open_rows & ~alive] = Disposition.ALL_REPLICAS_LOST
-    room = np.full(len(rows), int(brokers.target.sum()))
-    np.add.at(room, rows.row, (usable & ~brokers.target)[rows.broker])
+    room = np.full(len(rows), int(brokers.receivers.sum()))
+    np.add.at(room, rows.row, (usable & ~brokers.receivers)[rows.broker])
     for row in np.flatnonzero((disposition == Disposition.PLANNED) & (rows.target_rf > room))[:1]:
         name, factor = rows.name(row), rows.target_rf[row]
         raise PlanError(
@@ -195,7 +196,7 @@ def _dispositions(problem: Problem, usable: Bools) -> Ints:
 
 
 def _bounds(problem: Problem, to_place: PlacementProblem) -> Bounds:
-    brokers, usable = problem.brokers, problem.brokers.having("live", "new")
+    brokers, usable = problem.brokers, problem.brokers.usable
     topics = int(to_place.topic.max(initial=-1)) + 1
     # Without any partition there is still a table, with no rows.
     factors = np.unique(to_place.factor) if topics else np.ones(1, np.int64)
@@ -233,22 +234,18 @@ def min_cost_placement(problem: PlacementProblem, bounds: Bounds) -> Placement:
     try:
         return placement_within(problem, bounds)
     except Infeasible:
-        return _place(problem, bounds, soft=True)
+        return placement_within(problem, bounds, soft=True)
 
 
-def placement_within(problem: PlacementProblem, bounds: Bounds) -> Placement:
-    """Return the same placement, but only within the bounds. Raises Infeasible."""
-    return _place(problem, bounds, soft=False)
-
-
-def _place(problem: PlacementProblem, bounds: Bounds, *, soft: bool) -> Placement:
+def placement_within(problem: PlacementProblem, bounds: Bounds, *, soft: bool = False) -> Placement:
+    """Return the same placement, but only within the bounds unless `soft`. Raises Infeasible."""
     dense = np.zeros(int(problem.topic.max()) + 1, bool)
     # Each round makes at least one more topic dense, and the units of a dense topic need no dealing.
     for _ in range(len(dense) + 1):
-        row, broker, bound, undealt = _PlacementFlow(problem, bounds, dense, soft=soft).solved()
+        row, broker, bound, undealt = _PlacementFlow(problem, bounds, dense, soft=soft).solve()
         if len(undealt) == 0:
             order = np.lexsort((broker, row))
-            return Placement(row[order], broker[order], bound, within=not soft)
+            return Placement(row[order], broker[order], bound, within_bounds=not soft)
         dense[undealt] = True
     raise Infeasible
 
@@ -262,7 +259,7 @@ class _PlacementFlow:
         last = int(self.net.sink[0])
         self.price, self.lead, self.far = placement_costs(problem.size, problem.factor, last, soft=soft)
 
-    def solved(self) -> tuple[Ints, Ints, int, Ints]:
+    def solve(self) -> tuple[Ints, Ints, int, Ints]:
         """Return rows, brokers, the bound, and the topics whose pooled units cannot be dealt to distinct brokers."""
         self._arcs()
         flow = self.net.solve()

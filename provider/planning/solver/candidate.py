@@ -1,40 +1,30 @@
-"""Candidate plans: new assignments of every row of a shard, and their changes as the rows of a plan."""
+"""Candidate plans: new assignments of every row of a shard, as they were given, or as far as a budget allows.
+
+Within a budget, of the moves of a complete plan those are taken that improve most. Moves off failed and draining
+brokers, moves towards the right number of replicas, and moves that repair a rack violation come first. The others are
+taken in the order in which they make the brokers' loads most even. Each move that is taken is a step of a plan with the
+fewest moves, so budgets add up: a cluster that `n` moves would make even needs `n` minus the moves already made.
+"""
 
 from __future__ import annotations
 
+import heapq
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-import pyarrow as pa
 
-from kafka_steward.assignment import Assignment, MoveReason, Operation, TopicPartition
+from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.errors import PlanError
-from kafka_steward.planning.files.formats import PLAN
 from kafka_steward.planning.files.reassignment import parse_reassignment
 from kafka_steward.planning.solver.fair_shares import rack_spread_violated
 from kafka_steward.planning.solver.problem import (
-    STATES,
     Bools,
-    Brokers,
     Disposition,
     Ints,
     PartitionTable,
     Problem,
     member,
-)
-
-_INTS = pa.list_(pa.int32())
-
-#: A plan's rows before they are put in order: `in_sync` and `short` determine the priority, `source` the sending
-#: broker.
-MOVES = pa.schema(
-    [
-        *(field for field in PLAN if field.name not in ("chunk", "position")),
-        pa.field("in_sync", pa.int32(), nullable=False),
-        pa.field("short", pa.int32(), nullable=False),
-        pa.field("source", pa.int32(), nullable=False),
-    ]
 )
 
 
@@ -68,25 +58,15 @@ class CandidatePlan:
     @cached_property
     def changed(self) -> Ints:
         """The rows whose assignment differs, even if only in its order."""
-        differs = np.diff(self.start) != self.rows.degree
+        differs = np.diff(self.start) != self.rows.replica_count
         same_length = ~differs[self.row]
         row = self.row[same_length]
         place = np.arange(len(self.row))[same_length] - self.start[row]
         differs[row[self.rows.broker[self.rows.start[row] + place] != self.broker[same_length]]] = True
         return np.flatnonzero(differs)
 
-    @cached_property
-    def lead_lost(self) -> Bools:
-        """A mask of the rows that get another preferred leader."""
-        return np.asarray(self.broker[self.start[:-1]] != self.rows.broker[self.rows.start[:-1]], bool)
 
-
-def unchanged(rows: PartitionTable, disposition: Ints) -> CandidatePlan:
-    """Return a plan that moves nothing."""
-    return CandidatePlan(rows, disposition, rows.row, rows.broker, bound=0)
-
-
-def merged(rows: PartitionTable, stays: Bools, row: Ints, broker: Ints) -> tuple[Ints, Ints]:
+def merge_replicas(rows: PartitionTable, stays: Bools, row: Ints, broker: Ints) -> tuple[Ints, Ints]:
     """Return the old replicas in `stays` and the new replicas (row, broker) in order of their rows."""
     both = np.concatenate([rows.row[stays], row])
     order = np.argsort(both, kind="stable")
@@ -109,10 +89,17 @@ def apply_reassignment(problem: Problem) -> CandidatePlan:
     for at in planned.tolist():
         target = given[TopicPartition(rows.topics[rows.topic[at]], int(rows.number[at]))]
         for one in target:
-            _refuse_unusable(brokers, index, rows.name(at), one)
+            if one not in index:
+                raise PlanError(
+                    f"The reassignment of {rows.name(at)} names broker {one}, which the snapshot does not have."
+                )
+            if brokers.state[index[one]] == "failed":
+                raise PlanError(f"The reassignment of {rows.name(at)} names broker {one}, which has failed.")
         row += [at] * len(target)
         broker += [index[one] for one in target]
-    new = merged(rows, (disposition != Disposition.PLANNED)[rows.row], np.array(row, int), np.array(broker, int))
+    new = merge_replicas(
+        rows, (disposition != Disposition.PLANNED)[rows.row], np.array(row, int), np.array(broker, int)
+    )
     candidate = CandidatePlan(rows, disposition, *new, bound=0)
     # No plan reaches exactly these assignments with fewer moves than they differ by.
     return replace(candidate, bound=int(candidate.added.sum()))
@@ -133,78 +120,85 @@ def _rows_of(rows: PartitionTable, given: dict[TopicPartition, Assignment]) -> I
     return np.array(found, np.int64)
 
 
-def _refuse_unusable(brokers: Brokers, index: dict[int, int], name: str, broker: int) -> None:
-    if broker not in index:
-        raise PlanError(f"The reassignment of {name} names broker {broker}, which the snapshot does not have.")
-    if brokers.state[index[broker]] == "failed":
-        raise PlanError(f"The reassignment of {name} names broker {broker}, which has failed.")
+def within_budget(candidate: CandidatePlan, problem: Problem) -> CandidatePlan:
+    """Return the candidate plan, cut down to the options' `max_moves` and `max_bytes`."""
+    most_moves, most_bytes = problem.options.max_moves, problem.options.max_bytes
+    if most_moves is None and most_bytes is None:
+        return candidate
+    rows = candidate.rows
+    cost = np.bincount(candidate.row[candidate.added], minlength=len(rows))
+    limits = [2**62 if limit is None else limit for limit in (most_moves, most_bytes)]
+    taken = cost == 0
+    taken[_choose_rows(candidate, problem, cost, limits)] = True
+    if taken.all():
+        return candidate
+    left = int(cost[~taken].sum())
+    note = f"The budget leaves {left} replicas to be moved by later plans; nothing could have left fewer moves to do."
+    mine = taken[candidate.row]
+    row, broker = merge_replicas(rows, ~taken[rows.row], candidate.row[mine], candidate.broker[mine])
+    bound, notes = max(candidate.bound - left, 0), (*candidate.notes, note)
+    return replace(candidate, row=row, broker=broker, bound=bound, notes=notes)
 
 
-def moves(candidate: CandidatePlan, brokers: Brokers, topic_ids: pa.Array, operation: Operation) -> pa.Table:
-    """Return the changed rows as `MOVES`. `topic_ids` has one value per row of the shard."""
-    rows, at = candidate.rows, candidate.changed
-    columns = {
-        "topic": pa.array(rows.topics, pa.string()).take(pa.array(rows.topic[at])),
-        "topic_id": topic_ids.take(pa.array(at)),
-        "partition": pa.array(rows.number[at], pa.int32()),
-        "before": _lists(rows.row, rows.broker, at, brokers),
-        "after": _lists(candidate.row, candidate.broker, at, brokers),
-        "adding": _sorted_lists(candidate.row, candidate.broker, candidate.added, at, brokers),
-        "removing": _sorted_lists(rows.row, rows.broker, candidate.removed, at, brokers),
-        "bytes": pa.array(rows.size[at], pa.int64(), mask=rows.unsized[at]),
-        "reason": reasons(candidate, brokers, operation),
-        "in_sync": pa.array(rows.in_sync_count[at], pa.int32()),
-        "short": pa.array(rows.degree[at] - rows.in_sync_count[at], pa.int32()),
-        "source": pa.array(senders(rows, brokers)[at], pa.int32()),
-    }
-    return pa.Table.from_arrays([columns[name] for name in MOVES.names], schema=MOVES)
+def _urgent(problem: Problem) -> Bools:
+    """Return a mask of the rows that come first."""
+    rows, brokers = problem.rows, problem.brokers
+    urgent: Bools = rack_spread_violated(rows.row, rows.broker, len(rows), brokers) | (
+        rows.replica_count != rows.target_rf
+    )
+    urgent[rows.row[~brokers.usable[rows.broker]]] = True
+    return urgent
 
 
-def senders(rows: PartitionTable, brokers: Brokers) -> Ints:
-    """Return the id of the broker that will send each row's data: its leader, or its first replica that is in sync."""
-    sender = brokers.ids[rows.broker[rows.start[:-1]]]
-    in_sync = np.flatnonzero(rows.in_sync)[::-1]
-    # Of several replicas of a row, the one that is assigned last counts: the first in order.
-    sender[rows.row[in_sync]] = brokers.ids[rows.broker[in_sync]]
-    return np.where(rows.leader >= 0, rows.leader, sender)
+def _choose_rows(candidate: CandidatePlan, problem: Problem, cost: Ints, limits: list[int]) -> list[int]:
+    """Return rows in the order of their worth, as long as they fit.
+
+    The worth changes with the loads, so that it is computed again before a row is taken.
+    """
+    load, urgent = _Imbalance(candidate, len(problem.brokers)), _urgent(problem)
+    heap = [(not urgent[row], -load.gain(row) / cost[row], row) for row in np.flatnonzero(cost).tolist()]
+    heapq.heapify(heap)
+    moves, size, taken = 0, 0, []
+    while heap:
+        later, worth, row = heapq.heappop(heap)
+        now = -load.gain(row) / cost[row]
+        if now > worth:
+            heapq.heappush(heap, (later, now, row))
+            continue
+        bytes_moved = int(cost[row] * candidate.rows.size[row])
+        if moves + cost[row] > limits[0] or size + bytes_moved > limits[1]:
+            continue
+        moves, size = moves + int(cost[row]), size + bytes_moved
+        load.apply(row)
+        taken.append(row)
+    return taken
 
 
-def reasons(candidate: CandidatePlan, brokers: Brokers, operation: Operation) -> pa.Array:
-    """Return the reason why each changed row moves: the most severe one that applies."""
-    rows, at = candidate.rows, candidate.changed
-    removed = candidate.removed
-    moved = _rows_with(candidate.row[candidate.added], rows) | _rows_with(rows.row[removed], rows)
-    on = {state: _rows_with(rows.row[removed & brokers.having(state)[rows.broker]], rows) for state in STATES}
-    applies = [
-        (np.full(len(rows), operation in (Operation.APPLY, Operation.ROLLBACK)), MoveReason.GIVEN),
-        (~moved, MoveReason.REORDER),
-        (on["failed"], MoveReason.BROKER_FAILED),
-        (_rows_with(rows.row[removed & rows.lost], rows), MoveReason.LOG_DIR_FAILED),
-        (on["draining"], MoveReason.BROKER_DRAINING),
-        (np.diff(candidate.start) != rows.degree, MoveReason.REPLICATION_FACTOR),
-        (rack_spread_violated(rows.row, rows.broker, len(rows), brokers), MoveReason.RACK_SPREAD),
-    ]
-    words = pa.array([*(word.value for _, word in applies), MoveReason.BALANCE.value], pa.string())
-    found = np.select([which for which, _ in applies], range(len(applies)), len(applies))
-    return words.take(pa.array(found[at]))
+class _Imbalance:
+    """Each broker's distance from its load in the complete plan."""
+
+    def __init__(self, candidate: CandidatePlan, brokers: int) -> None:
+        rows = candidate.rows
+        before = np.bincount(rows.broker, minlength=brokers)
+        self._over: list[int] = (before - np.bincount(candidate.broker, minlength=brokers)).tolist()
+        self._removed = _by_row(rows.row, rows.broker, candidate.removed)
+        self._added = _by_row(candidate.row, candidate.broker, candidate.added)
+
+    def gain(self, row: int) -> int:
+        """Return the amount by which the row's move would lower the sum of squares."""
+        lost = sum(2 * self._over[broker] - 1 for broker in self._removed.get(row, ()))
+        return lost - sum(2 * self._over[broker] + 1 for broker in self._added.get(row, ()))
+
+    def apply(self, row: int) -> None:
+        """Count the row as moved."""
+        for broker in self._removed.get(row, ()):
+            self._over[broker] -= 1
+        for broker in self._added.get(row, ()):
+            self._over[broker] += 1
 
 
-def _rows_with(row: Ints, rows: PartitionTable) -> Bools:
-    found = np.zeros(len(rows), bool)
-    found[row] = True
+def _by_row(row: Ints, broker: Ints, which: Bools) -> dict[int, list[int]]:
+    found: dict[int, list[int]] = {}
+    for one, where in zip(row[which].tolist(), broker[which].tolist(), strict=True):
+        found.setdefault(one, []).append(where)
     return found
-
-
-def _sorted_lists(row: Ints, broker: Ints, which: Bools, at: Ints, brokers: Brokers) -> pa.Array:
-    row, broker = row[which], broker[which]
-    order = np.lexsort((broker, row))
-    return _lists(row[order], broker[order], at, brokers)
-
-
-def _lists(row: Ints, broker: Ints, at: Ints, brokers: Brokers) -> pa.Array:
-    """Return the ids of the brokers of each row in `at`, as lists."""
-    inside = np.isin(row, at)
-    counts = np.bincount(np.searchsorted(at, row[inside]), minlength=len(at))
-    offsets = np.concatenate([[0], np.cumsum(counts)])
-    ids = pa.array(brokers.ids[broker[inside]], pa.int32())
-    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), ids).cast(_INTS)

@@ -16,13 +16,13 @@ import numpy as np
 
 from kafka_steward.planning.solver.candidate import CandidatePlan
 from kafka_steward.planning.solver.fair_shares import rack_tables
-from kafka_steward.planning.solver.fill_missing import heal
+from kafka_steward.planning.solver.fill_missing import fill_missing
 from kafka_steward.planning.solver.problem import Bools, Disposition, Problem, static_dispositions
 
 
 def balance_disks(problem: Problem) -> CandidatePlan:
     """Return new assignments that balance the disks, once lost and draining replicas are placed as by a heal."""
-    first = heal(problem)
+    first = fill_missing(problem)
     work = _DiskBalance(problem, first)
     # No plan moves fewer bytes than the larger of the two sums.
     bound = max(np.maximum(work.load - work.upper, 0).sum(), np.maximum(work.lower - work.load, 0).sum())
@@ -42,7 +42,7 @@ def _movable(problem: Problem, first: CandidatePlan) -> Bools:
     free = static_dispositions(problem) == Disposition.UNTOUCHED
     # A partition that could not be fully replicated keeps a lost replica in its list: Kafka would never complete a move
     # of it.
-    free[first.row[problem.brokers.having("failed")[first.broker]]] = False
+    free[first.row[problem.brokers.in_state("failed")[first.broker]]] = False
     return np.asarray(free[first.row] & ~first.added, bool)
 
 
@@ -53,7 +53,7 @@ class _DiskBalance:
         brokers, tolerance = problem.brokers, problem.options.tolerance
         self.problem, self.rack, self.row = problem, brokers.rack, first.row
         self.size, self.broker = problem.rows.size[first.row], first.broker.copy()
-        share = np.where(brokers.target, [float(capacity) for capacity in brokers.capacity], 0.0)
+        share = np.where(brokers.receivers, [float(capacity) for capacity in brokers.capacity], 0.0)
         self.load = np.bincount(first.broker, weights=self.size, minlength=len(brokers))
         target = share / share.sum() * self.load.sum()
         self.lower, self.upper = target * (1 - tolerance), target * (1 + tolerance)
@@ -63,7 +63,7 @@ class _DiskBalance:
         self.holds = np.zeros((int(first.row.max(initial=-1)) + 1, len(brokers)), bool)
         self.holds[first.row, first.broker] = True
         factors, which = np.unique(np.diff(first.start), return_inverse=True)
-        bounds = rack_tables(brokers, factors.tolist(), brokers.having("live", "new"))
+        bounds = rack_tables(brokers, factors.tolist(), brokers.usable)
         self.low, self.high = (table[which] for table in bounds)
         order = np.lexsort((np.arange(len(self.size)), -self.size))
         order = order[_movable(problem, first)[order] & (self.size[order] > 0)]

@@ -36,7 +36,7 @@ def water_fill(weights: Sequence[Fraction], low: Sequence[int], high: Sequence[i
     """Return amounts in proportion to `weights`, each within its bounds, that add up to `total` or come nearest."""
     bounds = [Fraction(bound) for bound in (*low, *high)]
     levels = sorted({bound / weight for bound, weight in zip(bounds, [*weights, *weights], strict=True) if weight})
-    filled = [_clamped(weights, low, high, level) for level in levels] or [[Fraction(bound) for bound in low]]
+    filled = [_clamp(weights, low, high, level) for level in levels] or [[Fraction(bound) for bound in low]]
     above = next((index for index, amounts in enumerate(filled) if sum(amounts) >= total), None)
     if above is None:
         return filled[-1]
@@ -48,7 +48,7 @@ def water_fill(weights: Sequence[Fraction], low: Sequence[int], high: Sequence[i
     return [a + (b - a) * part for a, b in zip(under, over, strict=True)]
 
 
-def _clamped(weights: Sequence[Fraction], low: Sequence[int], high: Sequence[int], level: Fraction) -> list[Fraction]:
+def _clamp(weights: Sequence[Fraction], low: Sequence[int], high: Sequence[int], level: Fraction) -> list[Fraction]:
     return [max(Fraction(lo), min(Fraction(hi), w * level)) for w, lo, hi in zip(weights, low, high, strict=True)]
 
 
@@ -100,9 +100,9 @@ def broker_bounds(brokers: Brokers, factors: Ints, counts: Ints, held: Ints) -> 
 
     `counts` is the number of partitions of each factor; `held` is the number of replicas that the brokers hold now.
     """
-    usable = brokers.having("live", "new")
+    usable = brokers.usable
     _, _, least, most = fair_bounds(brokers, usable, factors.tolist(), counts[None, :])
-    return within_reach((least, most), held, usable & ~brokers.target)
+    return within_reach((least, most), held, usable & ~brokers.receivers)
 
 
 def within_reach(bounds: tuple[Ints, Ints], held: Ints, excluded: Bools) -> tuple[Ints, Ints]:
@@ -142,5 +142,5 @@ def rack_spread_violated(row: Ints, broker: Ints, rows: int, brokers: Brokers) -
     racked = brokers.rack[broker] >= 0
     held = count_pairs(row[racked], brokers.rack[broker[racked]], (rows, racks))
     factors, which = np.unique(degree, return_inverse=True)
-    low, high = (table[which, :racks] for table in rack_tables(brokers, factors.tolist(), brokers.target))
+    low, high = (table[which, :racks] for table in rack_tables(brokers, factors.tolist(), brokers.receivers))
     return np.asarray(((held > np.maximum(high, 1)) | (held < low)).any(axis=1), bool)

@@ -22,15 +22,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
 
-from kafka_steward.assignment import Operation
+from kafka_steward.assignment import EVEN_OPERATIONS, Operation
 from kafka_steward.errors import PlanError
-from kafka_steward.planning.files.options import EVEN
 from kafka_steward.planning.solver.candidate import CandidatePlan
 from kafka_steward.planning.solver.fair_shares import fair_bounds, groups_of, water_fill
 from kafka_steward.planning.solver.flow import UNLIMITED, PlacementNetwork, deal_in_turns
@@ -42,6 +42,7 @@ from kafka_steward.planning.solver.problem import (
     Ints,
     PartitionTable,
     Problem,
+    combine_shards,
     count_pairs,
     dispositions,
     member,
@@ -62,15 +63,6 @@ class ShardTotals:
     led: Ints
     units: int
     factors: dict[int, int]
-
-    @staticmethod
-    def total(parts: list[ShardTotals]) -> ShardTotals:
-        """Return the totals of all shards together."""
-        factors: Counter[int] = Counter()
-        for part in parts:
-            factors.update(part.factors)
-        held, led = (np.sum([getattr(part, name) for part in parts], axis=0) for name in ("held", "led"))
-        return ShardTotals(held, led, sum(part.units for part in parts), dict(factors))
 
 
 @dataclass(frozen=True)
@@ -99,7 +91,7 @@ class OtherShards:
         targets = np.zeros(len(brokers), np.int64)
         if units == self.total.units:
             return targets
-        where, whole = np.flatnonzero(brokers.target), self.total.units
+        where, whole = np.flatnonzero(brokers.receivers), self.total.units
         held = self.total.held[where].tolist()
         total = sum(held) + whole
         level = water_fill([brokers.capacity[b] for b in where], held, [total] * len(held), total)
@@ -108,6 +100,12 @@ class OtherShards:
             first, last = (math.floor(amount * at / whole + phase) for at in (self.before, self.before + units))
             targets[broker] = last - first
         return targets
+
+
+def others_of(parts: Sequence[ShardTotals]) -> list[OtherShards]:
+    """Return each shard's view of the others, given the totals of the shards in their order."""
+    total, before = combine_shards(parts), np.cumsum([0, *(part.units for part in parts)]).tolist()
+    return [OtherShards(total, units) for units in before[:-1]]
 
 
 @dataclass(frozen=True)
@@ -156,7 +154,7 @@ class _MissingReplicas:
         """A mask of the brokers on which each incomplete row may place a replica."""
         everywhere = ~self.shrinks[self.incomplete][:, None]
         held = self._on(np.ones(len(self.problem.rows.row), bool))
-        return (held | everywhere) & self.problem.brokers.target & ~self.holds & ~self.lost
+        return (held | everywhere) & self.problem.brokers.receivers & ~self.holds & ~self.lost
 
     def _on(self, which: Bools) -> Bools:
         rows = self.problem.rows
@@ -166,11 +164,11 @@ class _MissingReplicas:
 
 
 def shard_totals(problem: Problem) -> ShardTotals:
-    """Count the values from which `heal` of this shard will start."""
+    """Count the values from which `fill_missing` of this shard will start."""
     return _totals(_missing(problem))
 
 
-def heal(problem: Problem, others: OtherShards | None = None) -> CandidatePlan:
+def fill_missing(problem: Problem, others: OtherShards | None = None) -> CandidatePlan:
     """Return new assignments of a shard. Without `others`, it is the only one."""
     need, rows = _missing(problem), problem.rows
     others = OtherShards(_totals(need), 0) if others is None else others
@@ -179,22 +177,22 @@ def heal(problem: Problem, others: OtherShards | None = None) -> CandidatePlan:
     stays = ~need.kept & member(rows.row, rows.broker, row, broker) & need.shrinks[rows.row]
     new = ~need.shrinks[row]
     need = replace(need, kept=need.kept | stays)
-    row, broker = _assembled(need, row[new], broker[new])
-    broker = _with_leaders(need, row, broker, others.scaled(others.total.led, need.units))
+    row, broker = _assemble(need, row[new], broker[new])
+    broker = _put_leaders_first(need, row, broker, others.scaled(others.total.led, need.units))
     return CandidatePlan(rows, need.disposition, row, broker, bound=need.bound)
 
 
 def _missing(problem: Problem) -> _MissingReplicas:
     rows, brokers = problem.rows, problem.brokers
     # To balance disks, draining brokers are emptied first.
-    gone = ("failed", "draining") if problem.operation in EVEN else ("failed",)
-    alive = ~brokers.having(*gone)[rows.broker] & ~rows.lost
+    gone = ("failed", "draining") if problem.operation in EVEN_OPERATIONS else ("failed",)
+    alive = ~brokers.in_state(*gone)[rows.broker] & ~rows.lost
     keeps = np.bincount(rows.row[alive], minlength=len(rows))
     factor = _wanted_factor(problem, keeps)
     shrinks = factor < keeps
     kept = alive & (~shrinks[rows.row] | _stays_leader(problem, alive))
     missing = factor - np.bincount(rows.row[kept], minlength=len(rows))
-    optional = alive & shrinks[rows.row] & brokers.target[rows.broker] & ~kept
+    optional = alive & shrinks[rows.row] & brokers.receivers[rows.broker] & ~kept
     room = np.where(shrinks, np.bincount(rows.row[optional], minlength=len(rows)), len(brokers))
     disposition = dispositions(problem, kept, missing, room, changes=shrinks)
     if problem.operation is Operation.SET_REPLICATION_FACTOR:
@@ -208,9 +206,9 @@ def _refuse_too_many(problem: Problem, short: Bools, factor: Ints) -> None:
     """Raise PlanError if too few brokers may hold the requested replication factor."""
     rows, brokers = problem.rows, problem.brokers
     for row in np.flatnonzero(short)[:1]:
-        usable = brokers.target.copy()
+        usable = brokers.receivers.copy()
         held = rows.broker[rows.row == row]
-        usable[held[~brokers.having("failed")[held]]] = True
+        usable[held[~brokers.in_state("failed")[held]]] = True
         raise PlanError(
             f"The partition {rows.name(row)} is to have {factor[row]} replicas, "
             f"and only {int(usable.sum())} brokers may hold one."
@@ -221,7 +219,7 @@ def _wanted_factor(problem: Problem, keeps: Ints) -> Ints:
     """Return the number of replicas that each row is to have."""
     rows = problem.rows
     if problem.operation is Operation.HEAL:
-        return rows.degree
+        return rows.replica_count
     if problem.operation is not Operation.SET_REPLICATION_FACTOR:
         return np.maximum(rows.target_rf, keeps)
     named = np.isin(np.array(rows.topics), problem.options.topics)[rows.topic]
@@ -231,7 +229,7 @@ def _wanted_factor(problem: Problem, keeps: Ints) -> Ints:
 def _stays_leader(problem: Problem, alive: Bools) -> Bools:
     """Return a mask of the first replica of each row that may stay: it stays whatever else is removed."""
     rows = problem.rows
-    may = np.flatnonzero(alive & problem.brokers.target[rows.broker])
+    may = np.flatnonzero(alive & problem.brokers.receivers[rows.broker])
     stays = np.zeros(len(rows.row), bool)
     stays[may[np.flatnonzero(np.diff(rows.row[may], prepend=-1))]] = True
     return stays
@@ -244,7 +242,7 @@ def _totals(need: _MissingReplicas) -> ShardTotals:
     return ShardTotals(held, led, need.units, dict(Counter(need.factor.tolist())))
 
 
-def _assembled(need: _MissingReplicas, added_row: Ints, added_broker: Ints) -> tuple[Ints, Ints]:
+def _assemble(need: _MissingReplicas, added_row: Ints, added_broker: Ints) -> tuple[Ints, Ints]:
     """Return old and new replicas; a new one takes the place of a lost one, or the end."""
     rows: PartitionTable = need.problem.rows
     stays = need.kept | (need.disposition != Disposition.PLANNED)[rows.row]
@@ -253,7 +251,7 @@ def _assembled(need: _MissingReplicas, added_row: Ints, added_broker: Ints) -> t
     replaced = np.searchsorted(rows.row[lost], added_row) + turn
     has_place = replaced < len(lost)
     has_place[has_place] = rows.row[lost[replaced[has_place]]] == added_row[has_place]
-    place = rows.degree[added_row] + turn
+    place = rows.replica_count[added_row] + turn
     place[has_place] = rows.place[lost[replaced[has_place]]]
     row = np.concatenate([rows.row[stays], added_row])
     broker = np.concatenate([rows.broker[stays], added_broker])
@@ -261,12 +259,12 @@ def _assembled(need: _MissingReplicas, added_row: Ints, added_broker: Ints) -> t
     return row[order], broker[order]
 
 
-def _with_leaders(need: _MissingReplicas, row: Ints, broker: Ints, load: Ints) -> Ints:
+def _put_leaders_first(need: _MissingReplicas, row: Ints, broker: Ints, load: Ints) -> Ints:
     """Return the assembled brokers, with a kept replica in front wherever the preferred leader was lost."""
     rows, brokers = need.problem.rows, need.problem.brokers
     leaderless = (need.disposition == Disposition.PLANNED) & ~need.kept[rows.start[:-1]]
     able = need.kept & leaderless[rows.row]
-    second_choice = ~rows.in_sync | brokers.having("draining")[rows.broker]
+    second_choice = ~rows.in_sync | brokers.in_state("draining")[rows.broker]
     chosen_row, chosen = choose_leaders(rows.row[able], rows.broker[able], second_choice[able], load)
     first = np.searchsorted(row, chosen_row)
     leader = np.full(len(rows), -1)
@@ -339,7 +337,7 @@ class _FillFlow:
         factors = sorted(total.factors)
         counts = count_pairs(rows.topic, np.searchsorted(factors, need.factor), (len(rows.topics), len(factors)))
         everything = [total.factors[factor] for factor in factors]
-        bounds = fair_bounds(self.brokers, self.brokers.target, factors, np.vstack([counts, everything]))
+        bounds = fair_bounds(self.brokers, self.brokers.receivers, factors, np.vstack([counts, everything]))
         cells = count_pairs(rows.topic[rows.row[need.kept]], rows.broker[need.kept], (len(counts), len(self.brokers)))
         self.room = np.maximum(bounds[1][:-1] - cells, 0)
         self.limit = others.scaled(bounds[1][-1], need.units)
@@ -360,7 +358,7 @@ class _FillFlow:
         return self._decode(net.solve())
 
     def _pool_arcs(self) -> None:
-        net, need, target = self.net, self.need, self.brokers.target
+        net, need, target = self.net, self.need, self.brokers.receivers
         row, broker = np.nonzero((need.holds | need.lost) & target)
         keeps = count_pairs(row, need.group[broker], self.most.shape)
         # A row that may only choose among some brokers must not share a pool with all others.
@@ -380,7 +378,7 @@ class _FillFlow:
         self.direct = self.net.add_replica_arcs(self.direct_row, self.direct_broker, 0)
 
     def _cell_arcs(self) -> None:
-        topic, broker = np.nonzero(np.broadcast_to(self.brokers.target, self.net.cell.shape))
+        topic, broker = np.nonzero(np.broadcast_to(self.brokers.receivers, self.net.cell.shape))
         tail, head = self.net.cell[topic, broker], self.net.broker[broker]
         self.net.add_arcs(tail, head, self.room[self.topics[topic], broker], 0)
         for over, capacity in enumerate((1, 1, 2, 4, 8, 16, UNLIMITED), start=1):
@@ -393,10 +391,10 @@ class _FillFlow:
         above = self.level - others.targets(self.brokers, self.need.units)
         height = (above[:, None] + steps) * (4 * capacity.mean() / capacity[:, None])
         cost = np.asarray(np.floor(height), np.int64)
-        return cost - int(cost[self.brokers.target].min(initial=int(cost.min())))
+        return cost - int(cost[self.brokers.receivers].min(initial=int(cost.min())))
 
     def _level_arcs(self) -> None:
-        broker, step = np.nonzero(np.broadcast_to(self.brokers.target[:, None], self.height_cost.shape))
+        broker, step = np.nonzero(np.broadcast_to(self.brokers.receivers[:, None], self.height_cost.shape))
         over = np.where(self.level[broker] + step * self.step >= self.limit[broker], self.over_limit, 0)
         self.net.add_arcs(self.net.broker[broker], self.net.sink, self.step, self.height_cost[broker, step] + over)
 

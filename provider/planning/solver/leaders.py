@@ -231,8 +231,8 @@ def fewest_leader_changes(leadership: Leadership) -> int | None:
     leaders no less even than these. A topic assigns its leaderships to brokers: as many as it already leads there are
     kept, and each further one is a change. One flow finds the fewest changes.
 
-    Return None if there are more than `MAX_FLOW_CELLS` for a flow, or if it has no solution: `keepable` then gives the
-    two sums that the flow contains, which are never above its result.
+    Return None if there are more than `MAX_FLOW_CELLS` for a flow, or if it has no solution: `keepable_leaders` then
+    gives the two sums that the flow contains, which are never above its result.
     """
     low = leadership.cell[0]
     if low.size > MAX_FLOW_CELLS:
@@ -268,7 +268,7 @@ def add_leader_arcs(
     return blocks
 
 
-def keepable(leadership: Leadership) -> tuple[int, Ints]:
+def keepable_leaders(leadership: Leadership) -> tuple[int, Ints]:
     """Return the number of leaders that the topics can keep, and the number that each broker can keep.
 
     Both add up over shards, and each is an upper bound: no broker keeps more than it may lead, and no topic keeps what

@@ -8,21 +8,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import IntEnum
 from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafka_steward.assignment import Operation
+from kafka_steward.assignment import BALANCING_OPERATIONS, Operation
 from kafka_steward.errors import PlanError
-from kafka_steward.planning.files.options import BALANCING, INTERNAL_TOPICS, Options
+from kafka_steward.planning.files.options import INTERNAL_TOPICS, Options
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Part = TypeVar("Part", bound="DataclassInstance")
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
@@ -34,7 +39,7 @@ _MANY_PAIRS = 1 << 26
 
 @dataclass(frozen=True)
 class Brokers:
-    """The brokers in order of their ids. `rack` is -1 for none; `target` marks brokers that may receive a replica.
+    """The brokers in order of their ids. `rack` is -1 for none; `receivers` marks those that may receive a replica.
 
     If `own_rack`, each broker without a rack is a rack of its own. Otherwise no rack constraint applies to it.
     """
@@ -42,7 +47,7 @@ class Brokers:
     ids: Ints
     rack: Ints
     state: tuple[str, ...]
-    target: Bools
+    receivers: Bools
     capacity: tuple[Fraction, ...]
     free_bytes: Ints
     own_rack: bool
@@ -59,13 +64,13 @@ class Brokers:
         _refuse_invalid_brokers(rows, excluded)
         racks = sorted({row["rack"] for row in rows if row["rack"] is not None})
         numbers = [racks.index(row["rack"]) if row["rack"] is not None else -1 for row in rows]
-        usable = [row["state"] in ("live", "new") and row["broker"] not in excluded for row in rows]
+        receivers = [row["state"] in ("live", "new") and row["broker"] not in excluded for row in rows]
         free = [2**62 if row["usable_bytes"] is None else row["usable_bytes"] for row in rows]
         return cls(
             ids=np.array([row["broker"] for row in rows], np.int64),
             rack=np.array(numbers if options.rack_aware else [0] * len(rows), np.int64),
             state=tuple(row["state"] for row in rows),
-            target=np.array(usable, bool),
+            receivers=np.array(receivers, bool),
             capacity=_capacities([row["capacity"] for row in rows]),
             free_bytes=np.array(free, np.int64),
             own_rack=options.rackless == "own-rack",
@@ -74,9 +79,19 @@ class Brokers:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def having(self, *states: str) -> Bools:
+    def in_state(self, *states: str) -> Bools:
         """Return a mask of the brokers in one of the states."""
         return np.array([state in states for state in self.state], bool)
+
+    @property
+    def alike(self) -> bool:
+        """True if all brokers have the same capacity."""
+        return len(set(self.capacity)) == 1
+
+    @property
+    def usable(self) -> Bools:
+        """A mask of the brokers that may hold a replica, even if they receive no further one."""
+        return self.in_state("live", "new")
 
 
 def _refuse_invalid_brokers(rows: Sequence[dict[str, object]], excluded: Collection[int]) -> None:
@@ -162,7 +177,7 @@ class PartitionTable:
             raise PlanError(
                 f"The partition {self.name(self.row[at])} lists broker {ids[at]} twice; mend its assignment."
             )
-        for at in np.flatnonzero(self.degree == 0)[:1]:
+        for at in np.flatnonzero(self.replica_count == 0)[:1]:
             raise PlanError(f"The partition {self.name(at)} has no replica at all; take a new snapshot.")
         for at in np.flatnonzero(brokers.ids[self.broker] != ids)[:1]:
             name = self.name(self.row[at])
@@ -182,14 +197,14 @@ class PartitionTable:
         return np.searchsorted(self.row, np.arange(len(self) + 1))
 
     @cached_property
-    def degree(self) -> Ints:
+    def replica_count(self) -> Ints:
         """The number of replicas of each row."""
         return np.diff(self.start)
 
     @cached_property
     def place(self) -> Ints:
         """Each replica's position in its row; 0 is the preferred leader."""
-        return positions_within(self.degree)
+        return positions_within(self.replica_count)
 
     def name(self, row: int) -> str:
         """Return the row's display name, such as `orders-7`."""
@@ -229,8 +244,13 @@ class Disposition(IntEnum):
 def static_dispositions(problem: Problem) -> Ints:
     """Return EXCLUDED, PINNED or IN_FLIGHT where the options alone decide, and UNTOUCHED elsewhere."""
     rows, options = problem.rows, problem.options
-    internal = set() if problem.operation not in BALANCING or options.internal_topics else INTERNAL_TOPICS
-    excluded = np.array([name in internal or not _selected(name, options) for name in rows.topics], bool)
+    internal = set() if problem.operation not in BALANCING_OPERATIONS or options.internal_topics else INTERNAL_TOPICS
+
+    def excludes(topic: str) -> bool:
+        included = not options.include or any(re.fullmatch(pattern, topic) for pattern in options.include)
+        return topic in internal or not included or any(re.fullmatch(pattern, topic) for pattern in options.exclude)
+
+    excluded = np.array([excludes(name) for name in rows.topics], bool)
     disposition = np.where(rows.moving, Disposition.IN_FLIGHT, Disposition.UNTOUCHED)
     disposition[excluded[rows.topic]] = Disposition.EXCLUDED
     disposition[_pinned(rows, options.pin)] = Disposition.PINNED
@@ -245,18 +265,13 @@ def dispositions(problem: Problem, kept: Bools, missing: Ints, room: Ints, chang
     rows, brokers = problem.rows, problem.brokers
     decided = static_dispositions(problem)
     keeps = np.bincount(rows.row[kept], minlength=len(rows))
-    on_target = (kept | rows.lost) & brokers.target[rows.broker]
-    free = int(brokers.target.sum()) - np.bincount(rows.row[on_target], minlength=len(rows))
+    on_target = (kept | rows.lost) & brokers.receivers[rows.broker]
+    free = int(brokers.receivers.sum()) - np.bincount(rows.row[on_target], minlength=len(rows))
     disposition = np.where(decided != Disposition.UNTOUCHED, decided, Disposition.PLANNED)
     disposition[missing > np.minimum(free, room)] = Disposition.TOO_FEW_BROKERS
-    disposition[(keeps == 0) & (rows.degree > 0)] = Disposition.ALL_REPLICAS_LOST
+    disposition[(keeps == 0) & (rows.replica_count > 0)] = Disposition.ALL_REPLICAS_LOST
     disposition[(missing == 0) & ~changes] = Disposition.UNTOUCHED
     return disposition
-
-
-def _selected(topic: str, options: Options) -> bool:
-    included = not options.include or any(re.fullmatch(pattern, topic) for pattern in options.include)
-    return included and not any(re.fullmatch(pattern, topic) for pattern in options.exclude)
 
 
 def _pinned(rows: PartitionTable, names: Sequence[str]) -> Ints:
@@ -303,6 +318,21 @@ def sum_by(values: Ints, index: Ints, count: int) -> Ints:
     found = np.zeros((count, *values.shape[1:]), np.int64)
     np.add.at(found, index, values)
     return found
+
+
+def combine_shards(parts: Sequence[Part]) -> Part:
+    """Return the dataclasses of all shards as one: lists are joined in their order, all other values are added up."""
+    columns = {field.name: [getattr(part, field.name) for part in parts] for field in fields(parts[0])}
+    return replace(parts[0], **{name: _combine_values(values) for name, values in columns.items()})
+
+
+def _combine_values(values: list[Any]) -> Any:
+    if isinstance(values[0], list):
+        return [one for value in values for one in value]
+    if isinstance(values[0], dict):
+        keys = dict.fromkeys(key for value in values for key in value)
+        return {key: sum(value.get(key, 0) for value in values) for key in keys}
+    return combine_shards(values) if is_dataclass(values[0]) else sum(values)
 
 
 def numbers_of(chosen: Ints, total: int) -> Ints:

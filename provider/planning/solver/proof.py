@@ -5,20 +5,18 @@ The measures of a candidate plan are counts of one shard, which add up over the 
 
 from __future__ import annotations
 
-import json
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from kafka_steward.assignment import Operation
+from kafka_steward.assignment import GIVEN_OPERATIONS, Operation
 from kafka_steward.planning.files.options import Options
-from kafka_steward.planning.solver.candidate import CandidatePlan, senders
+from kafka_steward.planning.solver.candidate import CandidatePlan
 from kafka_steward.planning.solver.fair_shares import rack_spread_violated
 from kafka_steward.planning.solver.flow import mebibytes
-from kafka_steward.planning.solver.leaders import fewest_leader_changes, keepable, leadership_of
+from kafka_steward.planning.solver.leaders import fewest_leader_changes, keepable_leaders, leadership_of
+from kafka_steward.planning.solver.plan_rows import senders
 from kafka_steward.planning.solver.problem import Brokers, Disposition, Ints, PartitionTable, count_pairs, sum_by
 
 #: Reasons that mean "not now" rather than "impossible".
@@ -54,8 +52,8 @@ class Balance:
         first = np.flatnonzero(np.diff(row, prepend=-1))
         lead = first[np.append(np.diff(row) == 0, False)[first]]
         spread = np.zeros(len(rows.topics), np.int64)
-        if brokers.target.any():
-            usable = count_pairs(rows.topic[row], broker, (len(rows.topics), count))[:, brokers.target]
+        if brokers.receivers.any():
+            usable = count_pairs(rows.topic[row], broker, (len(rows.topics), count))[:, brokers.receivers]
             spread = usable.max(axis=1) - usable.min(axis=1)
         worst = np.argsort(-spread, kind="stable")[:_NAMED].tolist()
         return cls(
@@ -67,30 +65,16 @@ class Balance:
             widest=[(rows.topics[topic], int(spread[topic])) for topic in worst],
         )
 
-    @classmethod
-    def total(cls, parts: Sequence[Balance]) -> Balance:
-        """Combine the balances of all shards."""
-        spreads: Counter[str] = Counter()
-        for part in parts:
-            spreads.update(part.spreads)
-        widest = sorted(
-            ((name, spread) for part in parts for name, spread in part.widest), key=lambda one: (-one[1], one[0])
-        )
-        return cls(
-            spreads={spread: spreads[spread] for spread in sorted(spreads, key=int)},
-            widest=widest[:_NAMED],
-            **_summed(parts),
-        )
-
     def report(self, brokers: Brokers) -> dict[str, Any]:
         """Return one side of the field `spread` of a proof."""
+        worst = sorted(self.widest, key=lambda one: (-one[1], one[0]))[:_NAMED]
         return {
             "replicas": _by_broker(self.replicas, brokers),
             "leaders": _by_broker(self.leaders, brokers),
             "bytes": _by_broker(self.bytes, brokers),
             "topics": {
                 "by_spread": self.spreads,
-                "widest": [{"topic": name, "spread": spread} for name, spread in self.widest],
+                "widest": [{"topic": name, "spread": spread} for name, spread in worst],
             },
             "topic_widest": max(map(int, self.spreads), default=0),
             "next_in_line": _failover(self.pairs, self.leaders, brokers),
@@ -119,42 +103,6 @@ class Measures:
     #: searched.
     prices: list[int]
 
-    @classmethod
-    def total(cls, parts: Sequence[Measures]) -> Measures:
-        """Combine the measures of all shards, in the order of the shards."""
-        return cls(
-            counts={name: sum(part.counts[name] for part in parts) for name in parts[0].counts},
-            before=Balance.total([part.before for part in parts]),
-            after=Balance.total([part.after for part in parts]),
-            leader_bounds=[one for part in parts for one in part.leader_bounds],
-            not_planned=sorted(one for part in parts for one in part.not_planned),
-            prices=[one for part in parts for one in part.prices],
-            notes=list(dict.fromkeys(one for part in parts for one in part.notes)),
-            **_summed(parts),
-        )
-
-    def to_json(self) -> str:
-        """Return the measures as JSON, for `from_json`."""
-        return json.dumps(asdict(self), default=np.ndarray.tolist)
-
-    @classmethod
-    def from_json(cls, text: str) -> Measures:
-        """Restore measures from the text that `to_json` returned."""
-        value = json.loads(text)
-        before, after = (Balance(**_with_arrays(Balance, value.pop(when))) for when in ("before", "after"))
-        left = [(topic, number, reason) for topic, number, reason in value.pop("not_planned")]
-        return cls(before=before, after=after, not_planned=left, **_with_arrays(cls, value))
-
-
-def _with_arrays(kind: type[Balance | Measures], value: dict[str, Any]) -> dict[str, Any]:
-    arrays = {field.name for field in fields(kind) if field.type == "Ints"}
-    return {name: np.array(one) if name in arrays else one for name, one in value.items()}
-
-
-def _summed(parts: Sequence[Balance | Measures]) -> dict[str, Any]:
-    arrays = [field.name for field in fields(parts[0]) if field.type == "Ints"]
-    return {name: np.sum([getattr(part, name) for part in parts], axis=0) for name in arrays}
-
 
 def measure(candidate: CandidatePlan, brokers: Brokers, prices: list[int]) -> Measures:
     """Measure a candidate plan."""
@@ -162,11 +110,11 @@ def measure(candidate: CandidatePlan, brokers: Brokers, prices: list[int]) -> Me
     row = candidate.row[candidate.added]
     source = np.searchsorted(brokers.ids, senders(rows, brokers))[row]
     planned = candidate.disposition == Disposition.PLANNED
-    leadership = leadership_of(candidate, count, int(brokers.target.sum()))
+    leadership = leadership_of(candidate, count, int(brokers.receivers.sum()))
     changes: int | None = 0
     keep, able = 0, np.zeros(count, np.int64)
     if leadership is not None:
-        changes, (keep, able) = fewest_leader_changes(leadership), keepable(leadership)
+        changes, (keep, able) = fewest_leader_changes(leadership), keepable_leaders(leadership)
     return Measures(
         counts={**_counts(candidate, brokers), "leaders_keepable": keep},
         before=Balance.of(rows, rows.row, rows.broker, brokers),
@@ -195,7 +143,7 @@ def _counts(candidate: CandidatePlan, brokers: Brokers) -> dict[str, int]:
         "bytes_moved": int(rows.size[added].sum()),
         "weight_moved": int(mebibytes(rows.size)[added].sum()),
         "lower_bound": candidate.bound,
-        "leader_changes": int(candidate.lead_lost.sum()),
+        "leader_changes": int((candidate.broker[candidate.start[:-1]] != rows.broker[rows.start[:-1]]).sum()),
         # A preferred leader whose broker no longer holds the partition has to change.
         "leader_changes_forced": int(candidate.removed[rows.start[:-1]].sum()),
         "rack_violations_before": int(rack_spread_violated(rows.row, rows.broker, len(rows), brokers).sum()),
@@ -217,8 +165,8 @@ def proof_of(measures: Measures, brokers: Brokers, operation: Operation, options
     """
     counts, before, after = measures.counts, measures.before.report(brokers), measures.after.report(brokers)
     gap = counts["replicas_moved"] - counts["lower_bound"]
-    usable = map(str, brokers.ids[brokers.having("live", "new")])
-    left = [dict(zip(("topic", "partition", "reason"), one, strict=True)) for one in measures.not_planned]
+    usable = map(str, brokers.ids[brokers.usable])
+    left = [dict(zip(("topic", "partition", "reason"), one, strict=True)) for one in sorted(measures.not_planned)]
     unknown = counts["partitions_without_size"]
     notes = [f"{unknown} partitions have no known size; each counts as 0 bytes."] if unknown else []
     return {
@@ -236,7 +184,7 @@ def proof_of(measures: Measures, brokers: Brokers, operation: Operation, options
         "pinned": [one for one in left if one["reason"] in _PINNED],
         "prices": dict(zip(usable, measures.prices, strict=False)),
         "predicted_seconds": _seconds(measures, options),
-        "notes": [*measures.notes, *notes],
+        "notes": [*dict.fromkeys(measures.notes), *notes],
     }
 
 
@@ -256,20 +204,20 @@ def _gap_reason(gap: int, options: Options) -> str | None:
 
 def _leader_bound(measures: Measures, brokers: Brokers, operation: Operation) -> int:
     """Return the fewest leader changes of any plan with these replicas per topic and broker, and as even."""
-    if operation is Operation.APPLY:
+    if operation in GIVEN_OPERATIONS:
         return measures.counts["leader_changes"]
     if len(measures.leader_bounds) == 1 and measures.leader_bounds[0] is not None:
         return measures.leader_bounds[0]
     # The shards' flows cannot be added up, because brokers are shared. The upper bounds on what each shard could keep
     # can.
-    planned, sharing = int(measures.leaders_planned.sum()), max(int(brokers.target.sum()), 1)
+    planned, sharing = int(measures.leaders_planned.sum()), max(int(brokers.receivers.sum()), 1)
     most = np.maximum(-(-planned // sharing), measures.leaders_planned)
     by_broker = int(np.minimum(measures.leaders_keepable, most).sum())
     return max(planned - min(measures.counts["leaders_keepable"], by_broker), 0)
 
 
 def _ids(brokers: Brokers, state: str) -> list[int]:
-    return [int(broker) for broker in brokers.ids[brokers.having(state)]]
+    return [int(broker) for broker in brokers.ids[brokers.in_state(state)]]
 
 
 def _seconds(measures: Measures, options: Options) -> float | None:
@@ -281,7 +229,7 @@ def _seconds(measures: Measures, options: Options) -> float | None:
 
 
 def _by_broker(values: Ints, brokers: Brokers) -> dict[str, Any]:
-    usable = values[brokers.target]
+    usable = values[brokers.receivers]
     return {
         "by_broker": {str(broker): int(value) for broker, value in zip(brokers.ids, values, strict=True)},
         "least": int(usable.min(initial=int(usable.max(initial=0)))),

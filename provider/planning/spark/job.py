@@ -1,123 +1,61 @@
-"""The Spark job: it reads a snapshot and writes a plan with its proof.
+"""The Spark job, as a command line: it reads a snapshot and writes a plan with its proof, or checks a plan.
 
 `python -m kafka_steward.planning --snapshot URI --out URI --operation heal` runs it on this machine; spark-submit
-starts the same file. The proof is the last line on standard output; the plan is in the workspace.
+starts this file. The proof is the last line on standard output; the plan is in the workspace.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
+import os
 import sys
 from collections.abc import Mapping, Sequence
-from functools import partial
-from operator import itemgetter
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-from pyspark.sql import DataFrame, Observation, SparkSession
-from pyspark.sql import functions as f
-
+from kafka_steward.assignment import OPERATIONS, Operation
 from kafka_steward.errors import PlanError, StewardError
-from kafka_steward.planning.files.digest import proven_hasher
-from kafka_steward.planning.files.formats import PLAN, SNAPSHOT_PARTITIONS, offline_in, read_snapshot
+from kafka_steward.planning.checker.check import PlanVerdict, check
+from kafka_steward.planning.files.formats import read_plan, read_snapshot, write_snapshot
 from kafka_steward.planning.files.options import Options, operation_of
-from kafka_steward.planning.files.storage import Folder, for_spark
-from kafka_steward.planning.solver.ordering import TransferLimits, ordered_plan
-from kafka_steward.planning.solver.proof import proof_of
+from kafka_steward.planning.files.reassignment import read_json, reassignment_json, snapshot_tables
 from kafka_steward.planning.spark.archive import make_archive
-from kafka_steward.planning.spark.command import command_line, print_verdict, write_reassignments
-from kafka_steward.planning.spark.kernels import PlanningJob
+from kafka_steward.planning.spark.pipeline import review, run
 from kafka_steward.planning.spark.session import local_session, worker_errors
-from kafka_steward.planning.spark.shards import SHARD_ROWS, Kernel, boundaries_for, solve
-from kafka_steward.planning.spark.stages import into_shards, ordered_with_digest, per_shard, planned, read_partitions
+
+#: Partitions up to which a plan is checked without Spark, which takes some seconds.
+_PLAIN_ROWS = 30_000
+
+_DESCRIPTION = """\
+Plans which replicas of a Kafka cluster should move where: the fewest moves, then the fewest bytes, and a proof of it.
+Neither a cluster nor Airflow is needed, only Java 17 or newer. The last line printed is the proof, as JSON."""
+
+_EXAMPLES = """\
+examples:
+  # what would adding broker 4 move? current.json is what kafka-reassign-partitions prints;
+  # brokers.json is [{"id": 1, "rack": "a"}, ..., {"id": 4, "rack": "a", "state": "new"}]
+  python -m kafka_steward.planning --current current.json --brokers brokers.json \\
+      --operation expand --out /tmp/plan --json /tmp/plan.json
+
+  # is that plan valid, and is it proven that no plan moves less?
+  python -m kafka_steward.planning --check --snapshot /tmp/plan/snapshot --out /tmp/plan
+
+a broker's state is live, failed, draining or new."""
 
 
-def run(
-    spark: SparkSession,
-    snapshot_uri: str,
-    out_uri: str,
-    operation: str,
-    options: Mapping[str, Any] | None = None,
-    *,
-    shard_rows: int = SHARD_ROWS,
-) -> dict[str, Any]:
-    """Plan `operation` from the snapshot at one address, write plan and proof to the other, and return the proof.
+@dataclass(frozen=True)
+class CommandLine:
+    """The request on the command line."""
 
-    Raises PlanError with one message, and writes no plan, when the request or the snapshot is wrong.
-    """
-    Options.of(operation_of(operation), options or {})
-    snapshot = read_snapshot(snapshot_uri)
-    job = PlanningJob.of(snapshot, operation, options or {})
-    brokers = job.arrays()
-    boundaries = boundaries_for(job, snapshot.partitions, shard_rows)
-    packs = into_shards(read_partitions(spark, snapshot), boundaries)
-    persisted: list[DataFrame] = []
-    if boundaries:
-        persisted.append(packs := packs.persist())
-    try:
-        shards = _SparkShards(packs, persisted)
-        result, measures = solve(shards, job, snapshot.partitions, several=bool(boundaries))
-        proof = {
-            **proof_of(measures, brokers, job.operation, job.options),
-            "log_dirs_failed": offline_in(snapshot.partitions),
-            "cluster_id": snapshot.cluster_id,
-            "snapshot_digest": snapshot.digest,
-        }
-        proof["digest"] = _write_rows(result, out_uri, proof, job.options)
-    finally:
-        for frame in persisted:
-            frame.unpersist()
-    Folder(out_uri, "plan").write_json("proof.json", proof)
-    return proof
-
-
-class _SparkShards:
-    """Shards as the packs of a DataFrame. The frames in `persisted` stay in memory until the job ends."""
-
-    def __init__(self, packs: DataFrame, persisted: list[DataFrame]) -> None:
-        self._packs, self._persisted = packs, persisted
-
-    def answers(self, kernel: Kernel, schema: pa.Schema) -> list[Any]:
-        return _answers(per_shard(self._packs, kernel, schema))
-
-    def plan(self, kernel: Kernel) -> tuple[DataFrame, list[Any]]:
-        result = planned(self._packs, kernel).persist()
-        self._persisted.append(result)
-        answers = _answers(result.where(f.col("pack").isNull()))
-        # Without any partition there is no shard: the kernel itself returns an empty plan.
-        return result, answers or kernel(0, SNAPSHOT_PARTITIONS.empty_table()).column("answer").to_pylist()
-
-    def as_one(self) -> _SparkShards:
-        return _SparkShards(self._packs.select(f.lit(0).alias("shard"), "pack").coalesce(1), self._persisted)
-
-
-def _answers(answers: DataFrame) -> list[Any]:
-    """Collect the small answers of all shards, in order. Raises PlanError with the first problem of a shard."""
-    # Not `orderBy`: Spark would run every kernel once more to find the ranges to sort by.
-    found = sorted(answers.select("shard", "answer", "problem").collect(), key=itemgetter("shard"))
-    problem = next((row["problem"] for row in found if row["problem"]), None)
-    if problem:
-        raise PlanError(problem)
-    return [row["answer"] for row in found]
-
-
-def _write_rows(result: DataFrame, out_uri: str, proof: dict[str, Any], options: Options) -> str:
-    """Write the plan's rows and return its digest, computed by the task that has the rows in order."""
-    moves = result.select("pack").where(f.col("pack").isNotNull())
-    # The digest is observed while the rows are written: nothing is cached or computed a second time for it.
-    observed = Observation()
-    kernel = partial(_in_order, TransferLimits.of(options), proof)
-    rows = ordered_with_digest(moves, kernel).observe(observed, f.max("digest").alias("digest"))
-    rows = rows.where(f.col("topic").isNotNull()).drop("digest")
-    rows.write.mode("overwrite").parquet(for_spark(f"{out_uri.rstrip('/')}/plan.parquet"))
-    return str(observed.get["digest"])
-
-
-def _in_order(limits: TransferLimits, proof: Mapping[str, Any], moves: pa.Table | None) -> tuple[pa.Table, str]:
-    rows = PLAN.empty_table() if moves is None else ordered_plan(moves, limits)
-    hasher = proven_hasher(proof)
-    hasher.rows(rows)
-    return rows, hasher.hexdigest()
+    snapshot: str
+    out: str
+    operation: str
+    options: Mapping[str, Any]
+    json_file: str | None
+    check: bool
+    archive: str | None = None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -138,6 +76,90 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     print(json.dumps(proof, sort_keys=True))
     return 0
+
+
+def command_line(arguments: Sequence[str] | None) -> CommandLine:
+    """Parse the arguments, and write the snapshot if it is given as files. Raises PlanError."""
+    parser = _parser()
+    given = parser.parse_args(arguments)
+    if given.make_archive:
+        return CommandLine("", "", "", {}, None, check=False, archive=given.make_archive)
+    if given.out is None:
+        parser.error("--out is missing")
+    if (given.snapshot is None) == (given.current is None) or (given.current is None) != (given.brokers is None):
+        parser.error("give either --snapshot, or both --current and --brokers")
+    if given.operation is None and not given.check:
+        parser.error("--operation is missing")
+    options = read_json(given.options, "options") if given.options else {}
+    if not isinstance(options, dict):
+        raise PlanError(f"The options file {given.options} holds no JSON object.")
+    snapshot = given.snapshot or _write_snapshot(given)
+    return CommandLine(snapshot, given.out, given.operation or "", options, given.json, given.check)
+
+
+def _parser() -> argparse.ArgumentParser:
+    operations = "\n".join(f"  {name.value:24}{OPERATIONS[name].help}" for name in Operation if OPERATIONS[name].rule)
+    parser = argparse.ArgumentParser(
+        prog="python -m kafka_steward.planning",
+        description=_DESCRIPTION,
+        epilog=f"operations:\n{operations}\n\n{_EXAMPLES}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--snapshot", metavar="URI", help="folder of a snapshot")
+    add("--current", metavar="FILE.json", help="current assignment, instead of a snapshot")
+    add("--brokers", metavar="FILE.json", help="the brokers that go with --current")
+    add("--out", metavar="URI", help="folder for the plan and its proof")
+    add("--operation", metavar="OP", help="why a plan is made; see below")
+    add("--options", metavar="FILE.json", help="options of the operation, a JSON object")
+    add(
+        "--json",
+        metavar="FILE.json",
+        help="also write plan and rollback for kafka-reassign-partitions",
+    )
+    add("--check", action="store_true", help="judge the plan at --out, with no solver, instead of making one")
+    add("--make-archive", metavar="FILE.tar.gz", help="only write what remote executors lack, for spark.archives")
+    return parser
+
+
+def _write_snapshot(given: argparse.Namespace) -> str:
+    current, brokers = read_json(given.current, "current assignment"), read_json(given.brokers, "brokers")
+    broker_table, partitions = snapshot_tables(current, brokers)
+    uri = f"{given.out.rstrip('/')}/snapshot"
+    # A user-written file has neither a cluster id nor a time. With these constants the same file is the same snapshot.
+    write_snapshot(uri, cluster_id="", taken_ms=0, brokers=broker_table, partitions=partitions)
+    return uri
+
+
+def write_reassignments(request: CommandLine) -> None:
+    """Write plan and rollback as `kafka-reassign-partitions` takes them, if requested. Raises PlanError."""
+    if request.json_file is None:
+        return
+    path, moves = Path(request.json_file), read_plan(request.out).moves
+    try:
+        path.write_text(reassignment_json(moves))
+        path.with_suffix(f".rollback{path.suffix}").write_text(reassignment_json(moves, rollback=True))
+    except OSError as error:
+        raise PlanError(f"The file {path} cannot be written: {error.strerror}.") from error
+
+
+def print_verdict(request: CommandLine) -> int:
+    """Check a plan and print the verdict. Returns 0 if the plan is valid and proven, 1 if not."""
+    verdict = _verdict(request)
+    for message in (*verdict.problems, *verdict.unproven):
+        print(message, file=sys.stderr)
+    found = {"valid": verdict.ok, "proven": verdict.ok and not verdict.unproven}
+    print(json.dumps({**found, "problems": verdict.problems, "unproven": list(verdict.unproven)}, sort_keys=True))
+    return 0 if found["proven"] else 1
+
+
+def _verdict(request: CommandLine) -> PlanVerdict:
+    """Check the plan with Spark if spark-submit started this process, or if plain Python would take long."""
+    snapshot = read_snapshot(request.snapshot)
+    if "PYSPARK_GATEWAY_PORT" not in os.environ and len(snapshot.partitions) <= _PLAIN_ROWS:
+        return check(snapshot, read_plan(request.out))
+    with local_session() as spark, worker_errors():
+        return review(spark, snapshot, request.out)
 
 
 if __name__ == "__main__":

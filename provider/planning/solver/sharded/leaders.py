@@ -62,7 +62,7 @@ class _LeaderQuotaFlow:
     """The flow of leaders from topics through shards to brokers."""
 
     def __init__(self, summary: ShardSummary, quotas: Quotas, target: Bools) -> None:
-        self.summary, self.target = summary, target
+        self.summary, self.receivers = summary, target
         count, brokers = summary.partitions[:, None], int(target.sum())
         self.holds = summary.low.astype(np.int64) + quotas.beyond_floors(summary)
         self.high = np.minimum(np.where(target, -(-count // brokers), 0), self.holds)
@@ -75,18 +75,21 @@ class _LeaderQuotaFlow:
         With `slack`, a broker's leaders in a shard differ from its part of the replicas there by at most that fraction.
         If a broker had to lead all that it holds in a shard, the shard could not be led partition by partition.
         """
-        net, summary, brokers = self.net, self.summary, len(self.target)
+        net, summary, brokers = self.net, self.summary, len(self.receivers)
         parts = int(shard[-1]) + 1
         topic, share = net.add_nodes(len(self.holds)), net.add_nodes(parts * brokers).reshape(parts, brokers)
         broker, sink = net.add_nodes(brokers), net.add_nodes(1)
-        everything, sharing = int(summary.partitions.sum()), int(self.target.sum())
+        everything, sharing = int(summary.partitions.sum()), int(self.receivers.sum())
         net.add_supply(topic, summary.partitions - self.low.sum(axis=1))
         net.add_supply(sink, -everything)
         least = sum_by(self.low, shard, parts)
         net.add_supply(share, least)
         arcs = add_leader_arcs(net, topic, share[shard], summary.leads, (self.low, self.high))
         net.add_bounded_arcs(share, broker, self._shard_bounds(shard, least, slack), 0)
-        level = (np.where(self.target, everything // sharing, 0), np.where(self.target, -(-everything // sharing), 0))
+        level = (
+            np.where(self.receivers, everything // sharing, 0),
+            np.where(self.receivers, -(-everything // sharing), 0),
+        )
         net.add_bounded_arcs(broker, sink, level, 0)
         flow, led = net.solve(), self.low.copy()
         for at, where in arcs:

@@ -1,4 +1,11 @@
-"""An even plan of many shards: shard summaries become shard quotas, and the results become a proof of the whole."""
+"""An even plan of many shards: shard summaries become shard quotas, each shard is placed within its quota.
+
+In a shard, every topic's number on every broker is given: what is left to choose are the replicas that stay. If each
+partition has one place in a rack, the choice is simple. Of a topic's replicas on a broker the heaviest stay. Those that
+do not stay, and lost ones, take the places left in the rack in turns. A small flow decides which replicas stay only on
+the brokers of partitions that have two replicas in the rack. Racks where partitions have several places go through the
+flow of `balance`, one rack at a time. Whole partitions do so too if the numbers of replicas per rack are not given.
+"""
 
 from __future__ import annotations
 
@@ -8,20 +15,32 @@ from functools import partial
 
 import numpy as np
 
-from kafka_steward.assignment import Operation
-from kafka_steward.planning.files.options import EVEN, Options
-from kafka_steward.planning.solver.balance import BalanceSetup, Placement, balanced_candidate
-from kafka_steward.planning.solver.candidate import CandidatePlan, unchanged
+from kafka_steward.assignment import EVEN_OPERATIONS, Operation
+from kafka_steward.planning.files.options import Options
+from kafka_steward.planning.solver.balance import (
+    Bounds,
+    Placement,
+    PlacementProblem,
+    balanced,
+    placement_within,
+)
+from kafka_steward.planning.solver.candidate import CandidatePlan
 from kafka_steward.planning.solver.fair_shares import broker_bounds, groups_of
-from kafka_steward.planning.solver.flow import Infeasible
+from kafka_steward.planning.solver.flow import Infeasible, Network, deal_in_turns, mebibytes, placement_costs
 from kafka_steward.planning.solver.leaders import balanced_leaders
-from kafka_steward.planning.solver.problem import Brokers, Problem, sum_by
+from kafka_steward.planning.solver.problem import Bools, Brokers, Ints, Problem, numbers_of, positions_within, sum_by
 from kafka_steward.planning.solver.proof import Measures
 from kafka_steward.planning.solver.sharded.leaders import leader_quotas, leaders_for_targets
-from kafka_steward.planning.solver.sharded.placement import place_within_quota
-from kafka_steward.planning.solver.sharded.pricing import quotas_by_pricing
-from kafka_steward.planning.solver.sharded.quotas import QuotaProblem, Quotas, ShardQuota, shard_quotas
+from kafka_steward.planning.solver.sharded.quotas import (
+    QuotaProblem,
+    Quotas,
+    ShardQuota,
+    quotas_by_pricing,
+    shard_quotas,
+)
 from kafka_steward.planning.solver.sharded.summary import ShardSummary
+
+RowsAndBrokers = tuple[Ints, Ints]
 
 #: Topics times brokers, up to which leaders are planned for all shards together.
 MAX_LEADER_CELLS = 2_500_000
@@ -32,7 +51,7 @@ MAX_UNSHARDED_PARTITIONS = 150_000
 def is_shardable(operation: Operation, options: Options) -> bool:
     """Return True if no budget, disks or excluded brokers require one even plan of all partitions."""
     one_flow = options.balance == "bytes" or options.max_moves or options.max_bytes or options.exclude_brokers
-    return operation in EVEN and not one_flow
+    return operation in EVEN_OPERATIONS and not one_flow
 
 
 @dataclass(frozen=True)
@@ -66,10 +85,9 @@ class ShardedPlan:
         return replace(measures, counts=counts, prices=prices, notes=notes)
 
 
-def sharded_plan(brokers: Brokers, packed: Sequence[bytes]) -> ShardedPlan | None:
-    """Return the quotas of shards from their packed summaries; None if none meet all floors and ceilings."""
-    parts = [ShardSummary.unpacked(one) for one in packed]
-    summary = ShardSummary.total(parts)
+def sharded_plan(brokers: Brokers, parts: Sequence[ShardSummary]) -> ShardedPlan | None:
+    """Return the quotas of shards from their summaries; None if none meet all floors and ceilings."""
+    summary = ShardSummary.combine(parts)
     factors, which = np.unique(summary.factor, return_inverse=True)
     counts = sum_by(summary.factor_count, which, len(factors))
     if len(factors) == 0:
@@ -80,21 +98,160 @@ def sharded_plan(brokers: Brokers, packed: Sequence[bytes]) -> ShardedPlan | Non
     except Infeasible:
         return None
     topics = [part.topics for part in parts]
-    alike = len(set(brokers.capacity)) == 1
-    leaders = leader_quotas(summary, topics, quotas, brokers.target) if alike else None
-    usable = brokers.having("live", "new")
-    quotas = replace(quotas, prices=quotas.prices[usable])
+    leaders = leader_quotas(summary, topics, quotas, brokers.receivers) if brokers.alike else None
+    quotas = replace(quotas, prices=quotas.prices[brokers.usable])
     return ShardedPlan(shard_quotas(summary, topics, quotas, leaders), quotas)
 
 
 def balance_shard(problem: Problem, quota: ShardQuota) -> CandidatePlan:
     """Return the new assignments of one shard of an even plan. Raises Infeasible if its quota cannot be met."""
-    setup = BalanceSetup.of(problem)
-    if len(setup.planned) == 0:
-        return unchanged(problem.rows, setup.disposition)
-    row, broker = place_within_quota(setup.to_place, setup.bounds.rack, quota.replicas(setup.bounds.cell[0]))
-    placed = Placement(row, broker, 0, within=True)
+
+    def place(to_place: PlacementProblem, bounds: Bounds) -> Placement:
+        row, broker = place_within_quota(to_place, bounds.rack, quota.replicas(bounds.cell[0]))
+        return Placement(row, broker, 0, within_bounds=True)
+
     if quota.leaders is None:
-        return balanced_candidate(problem, setup, placed, balanced_leaders, exact=True)
-    choose = partial(leaders_for_targets, targets=quota.leaders)
-    return balanced_candidate(problem, setup, placed, choose, exact=False)
+        return balanced(problem, place, balanced_leaders, exact=True)
+    return balanced(problem, place, partial(leaders_for_targets, targets=quota.leaders), exact=False)
+
+
+def place_within_quota(problem: PlacementProblem, rack: tuple[Ints, Ints], quota: Ints) -> RowsAndBrokers:
+    """Return row and broker of every replica, in that order.
+
+    The placement has the fewest moves, then the fewest mebibytes. Raises Infeasible.
+    """
+    given = rack[1].sum(axis=1) == problem.factor
+    separable = np.bincount(problem.topic[~given], minlength=len(quota)) == 0
+    pairs = _Pairs(problem, np.flatnonzero(separable[problem.topic]), rack[1], quota)
+    parts = [pairs.single(), pairs.several(), _inseparable(problem, rack, quota, ~separable)]
+    row, broker = (np.concatenate(found) for found in zip(*parts, strict=True))
+    order = np.lexsort((broker, row))
+    return row[order], broker[order]
+
+
+def _inseparable(problem: PlacementProblem, rack: tuple[Ints, Ints], quota: Ints, chosen: Bools) -> RowsAndBrokers:
+    """Place the topics in `chosen`, partition by partition."""
+    rows = np.flatnonzero(chosen[problem.topic])
+    if len(rows) == 0:
+        return rows, rows
+    topics, topic = np.unique(problem.topic[rows], return_inverse=True)
+    entry = numbers_of(rows, len(problem.topic))[problem.row]
+    bounds = (rack[0][rows], rack[1][rows])
+    return _place_by_flow(problem, rows, entry, (topic, problem.factor[rows]), (bounds, quota[topics]))
+
+
+def _place_by_flow(
+    problem: PlacementProblem,
+    rows: Ints,
+    entry: Ints,
+    wanted: tuple[Ints, Ints],
+    bounds: tuple[tuple[Ints, Ints], Ints],
+) -> RowsAndBrokers:
+    """Place entries of the given rows, with a topic and a number of replicas each, within bounds per rack and per cell.
+
+    `entry` is the entry of each replica that is held, -1 for none.
+    """
+    mine = entry >= 0
+    part = PlacementProblem(
+        *wanted,
+        problem.size[rows],
+        entry[mine],
+        problem.broker[mine],
+        problem.leads[mine],
+        problem.group,
+        problem.receive_excluded,
+    )
+    rack, cell = bounds
+    total = cell.sum(axis=0)
+    placed = placement_within(part, Bounds(rack, (cell, cell), (total, total)))
+    return rows[placed.row], placed.broker
+
+
+class _Pairs:
+    """The places of partitions in racks, one entry per pair of partition and rack."""
+
+    def __init__(self, problem: PlacementProblem, rows: Ints, high: Ints, quota: Ints) -> None:
+        self.problem, self.quota, self.groups = problem, quota, high.shape[1]
+        at, self.group = np.nonzero(high[rows])
+        self.row = rows[at]
+        self.places = high[self.row, self.group]
+        self.pool = problem.topic[self.row] * self.groups + self.group
+        number = np.full(high.shape, -1)
+        number[self.row, self.group] = np.arange(len(self.row))
+        #: The pair of each replica that is held, -1 for none.
+        self.pair = number[problem.row, problem.group[problem.broker]]
+        self.has_several = np.bincount(self.pool[self.places > 1], minlength=len(quota) * self.groups) > 0
+        self.chooses = problem.on_racks[self.row, self.group] > self.places
+
+    def single(self) -> RowsAndBrokers:
+        """Place the pairs of the racks where each partition has one place."""
+        mine = ~self.has_several[self.pool]
+        held = np.flatnonzero(self.pair >= 0)
+        keeps = self._kept(held[mine[self.pair[held]]])
+        mine[self.pair[keeps]] = False
+        pairs = np.flatnonzero(mine)
+        pairs = pairs[np.argsort(self.pool[pairs], kind="stable")]
+        # No row gets a place that it had: a broker has one left only if all replicas that it held stay.
+        rows = np.concatenate([self.problem.row[keeps], self.row[pairs]])
+        return rows, np.concatenate([self.problem.broker[keeps], self._places_left(keeps)])
+
+    def _kept(self, replica: Ints) -> Ints:
+        cell = self.problem.cell[replica]
+        contended = np.zeros(self.quota.size, bool)
+        contended[cell[self.chooses[self.pair[replica]]]] = True
+        plain, other = replica[~contended[cell]], replica[contended[cell]]
+        return np.concatenate([plain[self._heaviest(plain)], other[self._most(other)]])
+
+    def _most(self, replica: Ints) -> Bools:
+        """Return a mask of the replicas that stay, of pairs that have to choose and their rivals: the most that can."""
+        if len(replica) == 0:
+            return np.zeros(0, bool)
+        problem, pair = self.problem, self.pair[replica]
+        cells, at = np.unique(problem.cell[replica], return_inverse=True)
+        chooses = self.chooses[pair]
+        pairs, which = np.unique(pair[chooses], return_inverse=True)
+        net = Network()
+        source, sink, pair_node = net.add_nodes(1), net.add_nodes(1), net.add_nodes(len(pairs))
+        cell_node = net.add_nodes(len(cells))
+        tail = np.full(len(replica), source[0])
+        tail[chooses] = pair_node[which]
+        ones = np.ones(len(replica), np.int64)
+        price, lead, _ = placement_costs(problem.size[problem.row[replica]], ones, int(cell_node[-1]), soft=False)
+        stays = net.add_arcs(tail, cell_node[at], 1, -(price + lead * problem.leads[replica]))
+        net.add_arcs(source, pair_node, 1, 0)
+        net.add_arcs(cell_node, sink, self.quota.ravel()[cells], 0)
+        net.add_arcs(source, sink, len(replica), 0)
+        net.add_supply(source, len(replica))
+        net.add_supply(sink, -len(replica))
+        return np.asarray(net.solve()[stays] > 0, bool)
+
+    def _heaviest(self, replica: Ints) -> Bools:
+        """Return a mask of the heaviest replicas of their topic on their broker; of equals, leaders come first."""
+        problem, cell = self.problem, self.problem.cell[replica]
+        order = np.lexsort((~problem.leads[replica], -mebibytes(problem.size)[problem.row[replica]], cell))
+        rank = np.empty(len(replica), np.int64)
+        rank[order] = positions_within(np.bincount(cell, minlength=self.quota.size))
+        return np.asarray(rank < self.quota.ravel()[cell], bool)
+
+    def _places_left(self, keeps: Ints) -> Ints:
+        """Return the brokers of the places that no replica keeps, rack by rack of each topic, in turns."""
+        left = self.quota - np.bincount(self.problem.cell[keeps], minlength=self.quota.size).reshape(self.quota.shape)
+        pool = np.arange(len(self.quota))[:, None] * self.groups + self.problem.group
+        used = np.zeros(len(self.has_several), bool)
+        used[self.pool] = True
+        topic, broker = np.nonzero(np.where((used & ~self.has_several)[pool], left, 0))
+        return deal_in_turns(left[topic, broker], broker, pool[topic, broker])
+
+    def several(self) -> RowsAndBrokers:
+        """Place the pairs of the other racks by the flow, where a rack of a topic is a topic of its own."""
+        pairs = np.flatnonzero(self.has_several[self.pool])
+        if len(pairs) == 0:
+            return pairs, pairs
+        pools, topic = np.unique(self.pool[pairs], return_inverse=True)
+        entry = np.where(self.pair >= 0, numbers_of(pairs, len(self.pool))[self.pair], -1)
+        rack = np.zeros((len(pairs), self.groups), np.int64)
+        rack[np.arange(len(pairs)), self.group[pairs]] = self.places[pairs]
+        inside = (pools % self.groups)[:, None] == self.problem.group
+        cell = np.where(inside, self.quota[pools // self.groups], 0)
+        wanted = (topic, self.places[pairs])
+        return _place_by_flow(self.problem, self.row[pairs], entry, wanted, ((rack, rack), cell))

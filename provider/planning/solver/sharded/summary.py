@@ -9,7 +9,7 @@ the replicas in it, and so are the uncontended replicas that compete with them.
 
 from __future__ import annotations
 
-import io
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -63,22 +63,8 @@ class ShardSummary:
     leads: npt.NDArray[np.int32]
     partitions: Ints
 
-    def packed(self) -> bytes:
-        """Return the summary as bytes, for `unpacked`."""
-        out = io.BytesIO()
-        arrays: dict[str, Any] = {field.name: np.asarray(getattr(self, field.name)) for field in fields(self)}
-        np.savez(out, **arrays)
-        return out.getvalue()
-
     @classmethod
-    def unpacked(cls, data: bytes) -> ShardSummary:
-        """Restore a summary from the bytes that `packed` returned."""
-        with np.load(io.BytesIO(data)) as found:
-            arrays = {name: found[name] for name in found.files}
-        return cls(topics=int(arrays.pop("topics")), **arrays)
-
-    @classmethod
-    def total(cls, parts: list[ShardSummary]) -> ShardSummary:
+    def combine(cls, parts: Sequence[ShardSummary]) -> ShardSummary:
         """Combine the summaries of shards, in their order, into one."""
         topics = np.cumsum([0, *(part.topics for part in parts)])
         contended = np.cumsum([0, *(len(part.contended_topic) for part in parts)])

@@ -1,24 +1,54 @@
-"""Plan an apply in this process, without Spark: there is nothing to search for, so a JVM would gain nothing."""
+"""Plans made in this process, without Spark: an apply has nothing to search for, so a JVM would gain nothing."""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafka_steward.assignment import Assignment, TopicPartition
+from kafka_steward.assignment import Assignment, Operation, TopicPartition
 from kafka_steward.errors import PlanError
-from kafka_steward.planning.files.formats import (
-    PlanFolder,
-    SnapshotFolder,
-    cordoned_in,
-    read_plan,
-    write_plan,
-)
+from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder, cordoned_in, read_plan, write_plan
 from kafka_steward.planning.files.reassignment import parse_reassignment
-from kafka_steward.planning.spark.shards import plan_locally
+from kafka_steward.planning.shards import ANSWER, SHARD_ROWS, Kernel, PlanningJob, read_answers, solve
+from kafka_steward.planning.solver.plan_rows import MOVES, order_plan
+
+
+class _LocalShards:
+    """Shards as tables in this process."""
+
+    def __init__(self, tables: Sequence[pa.Table]) -> None:
+        self.tables = tables
+
+    def answers(self, kernel: Kernel) -> list[Any]:
+        return self.plan(kernel)[1]
+
+    def plan(self, kernel: Kernel) -> tuple[pa.Table, list[Any]]:
+        found = pa.concat_tables(kernel(number, table) for number, table in enumerate(self.tables))
+        is_answer = pc.is_valid(found.column("shard"))
+        answers = read_answers(found.filter(is_answer).select(ANSWER.names).to_pylist())
+        return found.filter(pc.invert(is_answer)).select(MOVES.names), answers
+
+    def as_one(self) -> _LocalShards:
+        return _LocalShards([pa.concat_tables(self.tables)])
+
+
+def plan_locally(
+    snapshot: SnapshotFolder, operation: str, options: Mapping[str, Any], *, shard_rows: int = SHARD_ROWS
+) -> tuple[pa.Table, dict[str, Any]]:
+    """Plan without Spark. Return rows in order, and the proof without digest. Raises PlanError as the job does."""
+    job = PlanningJob.of(snapshot, operation, options)
+    partitions = snapshot.partitions.sort_by([("topic", "ascending"), ("partition", "ascending")])
+    boundaries = job.boundaries(partitions, shard_rows)
+    names = partitions["topic"].to_pylist()
+    ends = [0, *(bisect_left(names, first) for first in boundaries), len(names)]
+    shards = _LocalShards([partitions.slice(start, end - start) for start, end in pairwise(ends)])
+    moves, measures = solve(shards, job, partitions, several=bool(boundaries))
+    return order_plan(moves, job.options), job.proof(measures, snapshot)
 
 
 def plan_apply_locally(snapshot: SnapshotFolder, out_uri: str, document: Any, options: Mapping[str, Any]) -> PlanFolder:
@@ -29,15 +59,14 @@ def plan_apply_locally(snapshot: SnapshotFolder, out_uri: str, document: Any, op
     that is not live, for a cordoned broker that would receive a replica, and for a partition that is already being
     reassigned.
     """
-    given = parse_reassignment(document)
-    _refuse(given, snapshot)
+    _refuse_impossible(parse_reassignment(document), snapshot)
     request = {**options, "reassignment": document}
-    rows, proof = plan_locally(snapshot, "apply", request, shard_rows=max(len(snapshot.partitions), 1))
-    write_plan(out_uri, rows, proof)
+    shard_rows = max(len(snapshot.partitions), 1)
+    write_plan(out_uri, *plan_locally(snapshot, Operation.APPLY.value, request, shard_rows=shard_rows))
     return read_plan(out_uri)
 
 
-def _refuse(given: Mapping[TopicPartition, Assignment], snapshot: SnapshotFolder) -> None:
+def _refuse_impossible(given: Mapping[TopicPartition, Assignment], snapshot: SnapshotFolder) -> None:
     states = dict(zip(*(snapshot.brokers.column(name).to_pylist() for name in ("broker", "state")), strict=True))
     named = snapshot.partitions.filter(
         pc.is_in(snapshot.partitions.column("topic"), pa.array(sorted({name.topic for name in given})))

@@ -1,0 +1,263 @@
+"""A plan of many shards: the partitions are cut into shards, a kernel runs on each, and the results become one plan.
+
+The shards may be tables in this process (`local`), or on Spark (`spark.pipeline`): kernels and order of the steps are
+the same. A kernel takes and returns an Arrow table, and carries everything it needs in plain values, so that Spark can
+send it to an executor. It returns an error in the data as a message: an exception raised there would be buried in a
+Java stack trace.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from operator import itemgetter
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kafka_steward.assignment import EVEN_OPERATIONS, Operation
+from kafka_steward.errors import PlanError
+from kafka_steward.planning.checker.certificate import MAX_EXACT_CELLS, find_prices
+from kafka_steward.planning.checker.constraints import outcome_of
+from kafka_steward.planning.files.formats import SnapshotFolder, cordoned_in, offline_in
+from kafka_steward.planning.files.options import Options, operation_of
+from kafka_steward.planning.files.reassignment import parse_reassignment
+from kafka_steward.planning.solver.balance import BalanceSetup, balance_replicas
+from kafka_steward.planning.solver.candidate import CandidatePlan, apply_reassignment, within_budget
+from kafka_steward.planning.solver.disks import balance_disks
+from kafka_steward.planning.solver.fill_missing import OtherShards, fill_missing, others_of, shard_totals
+from kafka_steward.planning.solver.flow import Infeasible
+from kafka_steward.planning.solver.plan_rows import MOVES, planned_moves
+from kafka_steward.planning.solver.problem import Brokers, Disposition, PartitionTable, Problem, combine_shards
+from kafka_steward.planning.solver.proof import Measures, measure, proof_of
+from kafka_steward.planning.solver.sharded.plan import MAX_LEADER_CELLS, balance_shard, is_shardable, sharded_plan
+from kafka_steward.planning.solver.sharded.quotas import ShardQuota
+from kafka_steward.planning.solver.sharded.summary import summarize
+
+#: Approximate partitions per shard: enough to make one solve worth its start, few enough to fit every executor.
+SHARD_ROWS = 30_000
+
+#: One small answer per shard, pickled; or the message of a PlanError.
+ANSWER = pa.schema([pa.field("shard", pa.int32()), pa.field("answer", pa.binary()), pa.field("problem", pa.string())])
+#: Moves (shard, answer and problem empty) and one answer per shard (the rest empty), in one table, because a stage has
+#: one output.
+_RESULT = pa.schema([*ANSWER, *(field.with_nullable(True) for field in MOVES)])
+
+#: A function that runs on one shard: its number and rows in, its moves and its answer out.
+Kernel = Callable[[int, pa.Table], pa.Table]
+#: The moves of all shards, wherever they are.
+Moves = TypeVar("Moves")
+
+
+class Shards(Protocol[Moves]):
+    """The partitions of a snapshot, in shards."""
+
+    def answers(self, kernel: Kernel) -> list[Any]:
+        """Run a kernel on each shard, and return the answers in order. Raises PlanError with a shard's problem."""
+
+    def plan(self, kernel: Kernel) -> tuple[Moves, list[Any]]:
+        """Run a kernel on each shard, and return the moves and the answers in order. Raises PlanError."""
+
+    def as_one(self) -> Shards[Moves]:
+        """Return the same partitions as one shard."""
+
+
+@dataclass(frozen=True)
+class PlanningJob:
+    """The planning request, the same for every shard."""
+
+    broker_table: pa.Table
+    brokers: Brokers
+    operation: Operation
+    options: Options
+
+    @classmethod
+    def of(cls, snapshot: SnapshotFolder, operation: str, options: Mapping[str, Any]) -> PlanningJob:
+        """Return a validated request. Cordoned brokers receive no replica.
+
+        Raises PlanError for a wrong option, for invalid brokers, and for a named topic that the snapshot does not have:
+        each shard knows only its own topics, so that it would ignore an unknown name.
+        """
+        requested = operation_of(operation)
+        chosen = Options.of(requested, options).excluding(cordoned_in(snapshot.brokers))
+        named = set(chosen.topics)
+        if chosen.reassignment:
+            named = {name.topic for name in parse_reassignment(chosen.reassignment)}
+        known = set(pc.unique(snapshot.partitions.column("topic")).to_pylist()) if named else set()
+        for unknown in sorted(named - known)[:1]:
+            raise PlanError(f"The {requested.value} names the topic {unknown}, which the snapshot does not have.")
+        return cls(snapshot.brokers, Brokers.of(snapshot.brokers, chosen), requested, chosen)
+
+    def problem(self, table: pa.Table) -> Problem:
+        """Return a shard as arrays. Raises PlanError when its rows are invalid."""
+        return Problem(PartitionTable.of(table, self.brokers), self.brokers, self.operation, self.options)
+
+    def boundaries(self, partitions: pa.Table, shard_rows: int) -> list[str]:
+        """Return the shard boundaries; there are none if all partitions have to be planned as one."""
+        if self.operation in EVEN_OPERATIONS and not is_shardable(self.operation, self.options):
+            return []
+        return shard_boundaries(partitions.column("topic"), shard_rows)
+
+    def proof(self, measures: Measures, snapshot: SnapshotFolder) -> dict[str, Any]:
+        """Return the proof of the plan, without its digest."""
+        return {
+            **proof_of(measures, self.brokers, self.operation, self.options),
+            "log_dirs_failed": offline_in(snapshot.partitions),
+            "cluster_id": snapshot.cluster_id,
+            "snapshot_digest": snapshot.digest,
+        }
+
+
+def shard_boundaries(topics: pa.ChunkedArray, rows: int = SHARD_ROWS) -> list[str]:
+    """Return the first topic of each shard but the first, given the topic of every partition.
+
+    Shards are whole topics in order of their names, packed up to a size that depends on nothing but the data.
+    """
+    if len(topics) == 0:
+        return []
+    counts = pc.value_counts(topics)
+    order = pc.sort_indices(counts.field("values"))
+    names, count = counts.field("values").take(order), counts.field("counts").take(order).to_numpy()
+    # As many shards as needed, all of about equal size, so that they end together however many run at once.
+    part = -(-len(topics) // -(-len(topics) // rows))
+    shards = (2 * np.cumsum(count) - count) // (2 * part)
+    return [names[at + 1].as_py() for at in np.flatnonzero(np.diff(shards)).tolist()]
+
+
+def solve(shards: Shards[Moves], job: PlanningJob, partitions: pa.Table, *, several: bool) -> tuple[Moves, Measures]:
+    """Plan all shards, and return the moves and their measures.
+
+    Even plans are put together from shards. All partitions are planned as one if the shards have no solution with their
+    quotas, or if one plan may move less and the partitions are not too many for it.
+    """
+    if not several:
+        return _require_placement(*_plan(shards, job, None))
+    if job.operation not in EVEN_OPERATIONS:
+        return _require_placement(*_plan(shards, job, others_of(shards.answers(partial(totals_of_shard, job)))))
+    leaders = len(pc.unique(partitions.column("topic"))) * len(job.brokers) <= MAX_LEADER_CELLS
+    parts = sharded_plan(job.brokers, shards.answers(partial(summarize_shard, job, leaders=leaders)))
+    if parts is not None:
+        moves, measures = _plan(shards, job, parts.shard_quotas)
+        if measures is not None and not parts.needs_one_flow(measures):
+            return moves, parts.with_bound(measures)
+    return _require_placement(*_plan(shards.as_one(), job, None))
+
+
+def _plan(
+    shards: Shards[Moves], job: PlanningJob, others: Sequence[OtherShards | ShardQuota] | None
+) -> tuple[Moves, Measures | None]:
+    """Return moves and measures. The measures are None if a shard cannot be placed within its quota."""
+    moves, answers = shards.plan(partial(plan_shard, job, others))
+    return moves, None if None in answers else combine_shards(answers)
+
+
+def _require_placement(moves: Moves, measures: Measures | None) -> tuple[Moves, Measures]:
+    if measures is None:
+        raise PlanError("No placement was found within the floors and ceilings; this is an error of the planner.")
+    return moves, measures
+
+
+def totals_of_shard(job: PlanningJob, number: int, table: pa.Table) -> pa.Table:
+    """Answer with the `ShardTotals` of a shard, which the others must know."""
+    return _result(number, lambda: (shard_totals(job.problem(table)), None))
+
+
+def summarize_shard(job: PlanningJob, number: int, table: pa.Table, *, leaders: bool = True) -> pa.Table:
+    """Answer with the `ShardSummary` that the quotas of an even plan require, with the shard's leaders or not."""
+
+    def summary() -> tuple[Any, None]:
+        setup = BalanceSetup.of(job.problem(table))
+        return summarize(setup.to_place, setup.bounds, leaders=leaders), None
+
+    return _result(number, summary)
+
+
+def plan_shard(
+    job: PlanningJob, others: Sequence[OtherShards | ShardQuota] | None, number: int, table: pa.Table
+) -> pa.Table:
+    """Plan a shard: its moves, and its `Measures` as the answer, None if it cannot be placed within its quota.
+
+    `others` has one entry per shard; it is None if there is only one shard.
+    """
+
+    def planned() -> tuple[Measures, pa.Table]:
+        problem = job.problem(table)
+        other = None if others is None else others[number]
+        candidate = (
+            balance_shard(problem, other) if isinstance(other, ShardQuota) else SOLVERS[job.operation](problem, other)
+        )
+        found = planned_moves(candidate, problem.brokers, table.column("topic_id").combine_chunks(), job.operation)
+        prices = _prices(job, candidate, table, found) if others is None else []
+        return measure(candidate, problem.brokers, prices), found
+
+    return _result(number, planned)
+
+
+def _balance(problem: Problem, _others: OtherShards | None) -> CandidatePlan:
+    balance = balance_disks if problem.options.balance == "bytes" else balance_replicas
+    return within_budget(balance(problem), problem)
+
+
+def _apply(problem: Problem, _others: OtherShards | None) -> CandidatePlan:
+    return apply_reassignment(problem)
+
+
+#: The solver of each planned operation, for one shard; the other shards' totals are None for an only shard.
+SOLVERS: Mapping[str, Callable[[Problem, OtherShards | None], CandidatePlan]] = {
+    Operation.HEAL: fill_missing,
+    Operation.FILL: fill_missing,
+    Operation.SET_REPLICATION_FACTOR: fill_missing,
+    Operation.REBALANCE: _balance,
+    Operation.EXPAND: _balance,
+    Operation.DRAIN: _balance,
+    Operation.APPLY: _apply,
+}
+
+
+def _prices(job: PlanningJob, candidate: CandidatePlan, table: pa.Table, found: pa.Table) -> list[int]:
+    """Return prices that prove an even placement minimal; none if there are none, or the search would take long."""
+    cells = len(candidate.rows.topics) * len(job.brokers) ** 2
+    # Nothing can be proven of a plan that options keep from evening out everything, nor can it be sharded.
+    if not is_shardable(job.operation, job.options) or cells > MAX_EXACT_CELLS:
+        return []
+    touched = table.filter(pa.array(candidate.disposition == Disposition.PLANNED))
+    prices = find_prices(outcome_of(job.broker_table, touched, found, job.options.to_json(job.operation)))
+    return [] if prices is None else prices.tolist()
+
+
+def _result(number: int, work: Callable[[], tuple[Any, pa.Table | None]]) -> pa.Table:
+    """Return the moves of some work on a shard, and in a last row its answer: None if it is infeasible."""
+    answer: Any = None
+    moves, problem = None, None
+    try:
+        answer, moves = work()
+    except Infeasible:
+        pass
+    except PlanError as error:
+        problem = str(error)
+    row = pa.Table.from_pydict({"shard": [number], "answer": [pickle.dumps(answer)], "problem": [problem]}, ANSWER)
+    return pa.concat_tables(
+        [_with_all_columns(row)] if moves is None else [_with_all_columns(moves), _with_all_columns(row)]
+    )
+
+
+def _with_all_columns(table: pa.Table) -> pa.Table:
+    columns = [
+        table.column(field.name) if field.name in table.column_names else pa.nulls(len(table), field.type)
+        for field in _RESULT
+    ]
+    return pa.Table.from_arrays(columns, schema=_RESULT)
+
+
+def read_answers(rows: Iterable[Mapping[str, Any]]) -> list[Any]:
+    """Return the answers of all shards, in order, from rows of `ANSWER`. Raises PlanError with the first problem."""
+    found = sorted(rows, key=itemgetter("shard"))
+    for row in found:
+        if row["problem"]:
+            raise PlanError(row["problem"])
+    # Our own kernels wrote them; Spark sends the kernels themselves in the same way.
+    return [pickle.loads(row["answer"]) for row in found]  # noqa: S301

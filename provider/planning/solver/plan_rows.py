@@ -1,0 +1,159 @@
+"""The rows of a plan: the changes of a candidate plan with their reasons, and their order and chunks.
+
+The partitions that are nearest to data loss come first: the fewest in-sync replicas, then the most missing. Among
+equals, a move comes when the brokers that it needs are expected to be free. Each broker is assumed to process its moves
+from the largest on, as many at a time as it may, and a move starts when the last of its brokers reaches it. Any part of
+the plan therefore keeps all brokers busy, and large partitions do not come last.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from kafka_steward.assignment import GIVEN_OPERATIONS, MoveReason, Operation
+from kafka_steward.planning.files.formats import PLAN
+from kafka_steward.planning.files.options import Options
+from kafka_steward.planning.solver.candidate import CandidatePlan
+from kafka_steward.planning.solver.fair_shares import rack_spread_violated
+from kafka_steward.planning.solver.problem import STATES, Bools, Brokers, Ints, PartitionTable
+
+Floats = npt.NDArray[np.float64]
+_INTS = pa.list_(pa.int32())
+
+#: A plan's rows before they are put in order: `in_sync` and `out_of_sync` determine the priority, `source` the sending
+#: broker.
+MOVES = pa.schema(
+    [
+        *(field for field in PLAN if field.name not in ("chunk", "position")),
+        pa.field("in_sync", pa.int32(), nullable=False),
+        pa.field("out_of_sync", pa.int32(), nullable=False),
+        pa.field("source", pa.int32(), nullable=False),
+    ]
+)
+
+
+def planned_moves(candidate: CandidatePlan, brokers: Brokers, topic_ids: pa.Array, operation: Operation) -> pa.Table:
+    """Return the changed rows as `MOVES`. `topic_ids` has one value per row of the shard."""
+    rows, at = candidate.rows, candidate.changed
+    columns = {
+        "topic": pa.array(rows.topics, pa.string()).take(pa.array(rows.topic[at])),
+        "topic_id": topic_ids.take(pa.array(at)),
+        "partition": pa.array(rows.number[at], pa.int32()),
+        "before": _broker_lists(rows.row, rows.broker, at, brokers),
+        "after": _broker_lists(candidate.row, candidate.broker, at, brokers),
+        "adding": _sorted_broker_lists(candidate.row, candidate.broker, candidate.added, at, brokers),
+        "removing": _sorted_broker_lists(rows.row, rows.broker, candidate.removed, at, brokers),
+        "bytes": pa.array(rows.size[at], pa.int64(), mask=rows.unsized[at]),
+        "reason": reasons(candidate, brokers, operation),
+        "in_sync": pa.array(rows.in_sync_count[at], pa.int32()),
+        "out_of_sync": pa.array(rows.replica_count[at] - rows.in_sync_count[at], pa.int32()),
+        "source": pa.array(senders(rows, brokers)[at], pa.int32()),
+    }
+    return pa.Table.from_arrays([columns[name] for name in MOVES.names], schema=MOVES)
+
+
+def senders(rows: PartitionTable, brokers: Brokers) -> Ints:
+    """Return the id of the broker that will send each row's data: its leader, or its first replica that is in sync."""
+    sender = brokers.ids[rows.broker[rows.start[:-1]]]
+    in_sync = np.flatnonzero(rows.in_sync)[::-1]
+    # Of several replicas of a row, the one that is assigned last counts: the first in order.
+    sender[rows.row[in_sync]] = brokers.ids[rows.broker[in_sync]]
+    return np.where(rows.leader >= 0, rows.leader, sender)
+
+
+def reasons(candidate: CandidatePlan, brokers: Brokers, operation: Operation) -> pa.Array:
+    """Return the reason why each changed row moves: the most severe one that applies."""
+    rows, at = candidate.rows, candidate.changed
+    removed = candidate.removed
+    moved = _rows_with(candidate.row[candidate.added], rows) | _rows_with(rows.row[removed], rows)
+    on = {state: _rows_with(rows.row[removed & brokers.in_state(state)[rows.broker]], rows) for state in STATES}
+    applies = [
+        (np.full(len(rows), operation in GIVEN_OPERATIONS), MoveReason.GIVEN),
+        (~moved, MoveReason.REORDER),
+        (on["failed"], MoveReason.BROKER_FAILED),
+        (_rows_with(rows.row[removed & rows.lost], rows), MoveReason.LOG_DIR_FAILED),
+        (on["draining"], MoveReason.BROKER_DRAINING),
+        (np.diff(candidate.start) != rows.replica_count, MoveReason.REPLICATION_FACTOR),
+        (rack_spread_violated(rows.row, rows.broker, len(rows), brokers), MoveReason.RACK_SPREAD),
+    ]
+    words = pa.array([*(word.value for _, word in applies), MoveReason.BALANCE.value], pa.string())
+    found = np.select([which for which, _ in applies], range(len(applies)), len(applies))
+    return words.take(pa.array(found[at]))
+
+
+def _rows_with(row: Ints, rows: PartitionTable) -> Bools:
+    found = np.zeros(len(rows), bool)
+    found[row] = True
+    return found
+
+
+def _sorted_broker_lists(row: Ints, broker: Ints, which: Bools, at: Ints, brokers: Brokers) -> pa.Array:
+    row, broker = row[which], broker[which]
+    order = np.lexsort((broker, row))
+    return _broker_lists(row[order], broker[order], at, brokers)
+
+
+def _broker_lists(row: Ints, broker: Ints, at: Ints, brokers: Brokers) -> pa.Array:
+    """Return the ids of the brokers of each row in `at`, as lists."""
+    inside = np.isin(row, at)
+    counts = np.bincount(np.searchsorted(at, row[inside]), minlength=len(at))
+    offsets = np.concatenate([[0], np.cumsum(counts)])
+    ids = pa.array(brokers.ids[broker[inside]], pa.int32())
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), ids).cast(_INTS)
+
+
+@dataclass(frozen=True)
+class MoveQueue:
+    """Moves: in-sync replicas, replicas not in sync, bytes, sending broker; and (owner, into): receiving brokers."""
+
+    in_sync: Ints
+    out_of_sync: Ints
+    size: Ints
+    source: Ints
+    owner: Ints
+    into: Ints
+
+
+def order_plan(moves: pa.Table, options: Options) -> pa.Table:
+    """Return moves (see `MOVES`) as the rows of a plan: in order, with chunk and position."""
+    moves = moves.sort_by([("topic", "ascending"), ("partition", "ascending")]).combine_chunks()
+    adding = moves.column("adding").combine_chunks()
+    owner = np.repeat(np.arange(len(moves)), adding.value_lengths().to_numpy(False))
+    sizes = moves.column("bytes").fill_null(0).to_numpy()
+    names = ("in_sync", "out_of_sync", "source")
+    in_sync, out_of_sync, source = (moves.column(name).to_numpy().astype(np.int64) for name in names)
+    into = adding.flatten().to_numpy(False).astype(np.int64)
+    queue = MoveQueue(in_sync, out_of_sync, np.asarray(sizes), source, owner, into)
+    moves = moves.take(pa.array(start_order(queue, options)))
+    number = np.arange(len(moves))
+    moves = moves.append_column("chunk", pa.array(number // options.chunk_size, pa.int32()))
+    moves = moves.append_column("position", pa.array(number % options.chunk_size, pa.int32()))
+    return moves.select(PLAN.names).cast(PLAN)
+
+
+def start_order(queue: MoveQueue, options: Options) -> Ints:
+    """Return the moves' numbers in the order in which they should start."""
+    # Every move costs its brokers a minimum of work, so that empty partitions take turns too.
+    work = queue.size.astype(np.float64) + 1.0
+    by_urgency = np.lexsort((np.arange(len(work)), -work, -queue.out_of_sync, queue.in_sync))
+    rank = np.empty_like(by_urgency)
+    rank[by_urgency] = np.arange(len(work))
+    start = _waits(queue.source, rank, work, options.max_out_per_broker)
+    np.maximum.at(
+        start, queue.owner, _waits(queue.into, rank[queue.owner], work[queue.owner], options.max_in_per_broker)
+    )
+    return np.lexsort((rank, start, -queue.out_of_sync, queue.in_sync))
+
+
+def _waits(broker: Ints, rank: Ints, work: Floats, at_once: int) -> Floats:
+    """Return the work that comes before each item on its broker, which does so many `at_once`."""
+    by_broker = np.lexsort((rank, broker))
+    done = np.cumsum(work[by_broker]) - work[by_broker]
+    first = np.searchsorted(broker[by_broker], broker[by_broker])
+    waits = np.empty_like(done)
+    waits[by_broker] = (done - done[first]) / at_once
+    return waits
