@@ -52,7 +52,7 @@ class Session:
     @classmethod
     def open(cls, config: Mapping[str, Any]) -> Session:
         """Connect. Raises AuthenticationFailed, ClusterUnreachable or SettingError."""
-        _keep_quiet()
+        quiet_client_logs()
         _try_credentials(config)
         made: list[Any] = []
         try:
@@ -201,7 +201,7 @@ def _sentence(error: Exception, failures: list[Exception], config: Mapping[str, 
     )
 
 
-def _keep_quiet() -> None:
+def quiet_client_logs() -> None:
     """Quiet kafka-python, which logs each failed attempt as an ERROR while a cluster is being healed.
 
     Relevant failures are raised as our own errors. A level that was configured for the logger `kafka` is kept, but the

@@ -32,7 +32,7 @@ from kafka_steward.journal.records import PlanRecord
 from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.sandbox.airflow import AirflowDag, LocalAirflow
-from kafka_steward.sandbox.java import java
+from kafka_steward.sandbox.artifacts import java
 
 CONNECTION = "kafka_steward_default"
 

@@ -27,8 +27,7 @@ from urllib.request import Request, urlopen
 
 from kafka_steward.errors import StewardError
 from kafka_steward.sandbox.layout import pick_ports
-from kafka_steward.sandbox.process import die_with_parent_command
-from kafka_steward.sandbox.process_group import ProcessGroup
+from kafka_steward.sandbox.processes import ProcessGroup, run_to_end
 
 _EVERY_S = 0.5
 
@@ -200,10 +199,7 @@ class LocalAirflow:
 
     def command(self, *arguments: str, within_s: float = 120.0) -> str:
         """Run an `airflow` command in this installation; return its output. Raises AirflowFailed."""
-        command = die_with_parent_command([*_airflow(), *arguments])
-        done = subprocess.run(
-            command, env=self.environment(), capture_output=True, text=True, timeout=within_s, check=False
-        )
+        done = run_to_end([*_airflow(), *arguments], environment=self.environment(), within_s=within_s)
         if done.returncode:
             raise AirflowFailed(f"`airflow {' '.join(arguments)}` failed: {(done.stderr or done.stdout)[-2000:]}")
         return done.stdout

@@ -9,7 +9,7 @@ from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.lag import bytes_missing, lag, log_ends, partitions_by_broker
 from kafka_steward.execution.throttle_rates import Side
 from kafka_steward.sandbox import Sandbox
-from kafka_steward.sandbox.readiness import admin
+from kafka_steward.sandbox.client import admin_client
 from tests.eventually import eventually
 from tests.throttles import add_entries, entries, rates, set_rates
 
@@ -72,7 +72,7 @@ def test_every_replica_tells_its_own_end_and_brokers_without_one_are_left_out(
 
 def offset_lag(sandbox: Sandbox, topic: str, broker: int) -> int:
     """What DescribeLogDirs says of the topic's one replica on `broker`."""
-    with admin(sandbox.bootstrap) as client:
+    with admin_client(sandbox.bootstrap) as client:
         (answer,) = client.describe_log_dirs({topic: [0]}, [broker])
     (told,) = [p["offset_lag"] for d in answer["log_dirs"] for t in d["topics"] for p in t["partitions"]]
     return int(told)
