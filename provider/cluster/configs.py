@@ -19,11 +19,11 @@ from kafka_steward.cluster import requests
 from kafka_steward.cluster.transport import KafkaTransport, batches
 from kafka_steward.errors import ClusterError, KafkaRefused, KafkaTimeout
 
-TOPIC, BROKER = 2, 4
+_TOPIC, _BROKER = 2, 4
 #: DescribeConfigs' sources that mean "set on this very resource": DYNAMIC_TOPIC_CONFIG, DYNAMIC_BROKER_CONFIG.
 _OWN_SOURCES = frozenset({1, 2})
 #: The time-out until a broker shows a change that it has accepted, and the interval of the polls, in seconds.
-_SHOWN_WITHIN_S, _LOOK_EVERY_S = 5.0, 0.05
+_SHOWN_WITHIN_S, _POLL_S = 5.0, 0.05
 
 
 class ConfigOp(str, Enum):
@@ -51,7 +51,7 @@ class ConfigChange:
 
 
 def read_topics(
-    calls: KafkaTransport, topics: Collection[str], keys: Collection[str], *, own_only: bool
+    transport: KafkaTransport, topics: Collection[str], keys: Collection[str], *, own_only: bool
 ) -> dict[str, dict[str, str]]:
     """Return values by topic and key; leave out topics that do not or cannot exist.
 
@@ -59,13 +59,13 @@ def read_topics(
     """
     values: dict[str, dict[str, str]] = {}
     for batch in batches(list(topics)):
-        response = calls.any_broker(partial(describe_request, TOPIC, batch, keys))
-        values |= described(response, own_only=own_only, missing=requests.NO_SUCH_TOPIC)
+        response = transport.any_broker(partial(describe_request, _TOPIC, batch, keys))
+        values |= parse_values(response, own_only=own_only, missing=requests.NO_SUCH_TOPIC)
     return values
 
 
 def read_brokers(
-    calls: KafkaTransport,
+    transport: KafkaTransport,
     brokers: Collection[int],
     keys: Collection[str],
     *,
@@ -73,28 +73,24 @@ def read_brokers(
     timeout_ms: int | None = None,
 ) -> dict[int, dict[str, str]]:
     """Return values by broker and key, requested from each broker itself; leave out brokers that do not respond."""
-    asked = {broker: partial(describe_request, BROKER, [str(broker)], keys) for broker in brokers}
-    answers = calls.each_broker(asked, timeout_ms=timeout_ms)
-    return {
-        broker: described(answer, own_only=own_only)[str(broker)]
-        for broker, answer in answers.items()
-        if not isinstance(answer, ClusterError)
-    }
+    asked = {broker: partial(describe_request, _BROKER, [str(broker)], keys) for broker in brokers}
+    answers = transport.responding_brokers(asked, timeout_ms=timeout_ms)
+    return {broker: parse_values(answer, own_only=own_only)[str(broker)] for broker, answer in answers.items()}
 
 
 def change_topics(
-    calls: KafkaTransport, changes: Mapping[str, Sequence[ConfigChange]]
+    transport: KafkaTransport, changes: Mapping[str, Sequence[ConfigChange]]
 ) -> dict[str, KafkaRefused | None]:
     """Perform `changes`; return None, or Kafka's refusal, per topic."""
     results: dict[str, KafkaRefused | None] = {}
     for batch in batches(list(changes)):
-        request = partial(change_request, TOPIC, {topic: changes[topic] for topic in batch})
-        results |= changed(calls.on_controller(request, change=True))
+        request = partial(change_request, _TOPIC, {topic: changes[topic] for topic in batch})
+        results |= parse_changes(transport.on_controller(request, change=True))
     return results
 
 
 def change_brokers(
-    calls: KafkaTransport, changes: Mapping[int, Sequence[ConfigChange]]
+    transport: KafkaTransport, changes: Mapping[int, Sequence[ConfigChange]]
 ) -> dict[int, ClusterError | None]:
     """Perform `changes`, each at its own broker; return None, or the error, per broker.
 
@@ -102,31 +98,31 @@ def change_brokers(
     a moment after it accepted it, and uses the old value until then: a copy that starts immediately would not be
     throttled.
     """
-    answers = calls.each_broker(
-        {broker: partial(change_request, BROKER, {str(broker): several}) for broker, several in changes.items()}
+    answers = transport.each_broker(
+        {broker: partial(change_request, _BROKER, {str(broker): several}) for broker, several in changes.items()}
     )
     results = {
-        broker: answer if isinstance(answer, ClusterError) else changed(answer)[str(broker)]
+        broker: answer if isinstance(answer, ClusterError) else parse_changes(answer)[str(broker)]
         for broker, answer in answers.items()
     }
-    _wait_until_shown(calls, {broker: changes[broker] for broker, error in results.items() if error is None})
+    _wait_until_shown(transport, {broker: changes[broker] for broker, error in results.items() if error is None})
     return results
 
 
-def _wait_until_shown(calls: KafkaTransport, changes: Mapping[int, Sequence[ConfigChange]]) -> None:
+def _wait_until_shown(transport: KafkaTransport, changes: Mapping[int, Sequence[ConfigChange]]) -> None:
     """Wait until the responding brokers show the changes, with a short time-out, since the changes are already made."""
     deadline = time.monotonic() + _SHOWN_WITHIN_S
     keys = {change.name for several in changes.values() for change in several}
     late = dict(changes)
     while late:
         try:
-            shown = read_brokers(calls, late, keys, own_only=True, timeout_ms=int(_SHOWN_WITHIN_S * 1000))
+            shown = read_brokers(transport, late, keys, own_only=True, timeout_ms=int(_SHOWN_WITHIN_S * 1000))
         except KafkaRefused:
             return  # a principal that may change a setting is not necessarily allowed to read it
         late = {broker: late[broker] for broker in shown if not _shows(shown[broker], late[broker])}
         if not late or time.monotonic() >= deadline:
             return
-        time.sleep(_LOOK_EVERY_S)
+        time.sleep(_POLL_S)
 
 
 def _shows(values: Mapping[str, str], changes: Sequence[ConfigChange]) -> bool:
@@ -141,7 +137,7 @@ def describe_request(kind: int, names: Collection[str], keys: Collection[str]) -
     )
 
 
-def described(response: Any, *, own_only: bool, missing: Collection[int] = frozenset()) -> dict[str, dict[str, str]]:
+def parse_values(response: Any, *, own_only: bool, missing: Collection[int] = frozenset()) -> dict[str, dict[str, str]]:
     """Return values by resource and key; leave out keys without a value, and resources with an error in `missing`."""
     values: dict[str, dict[str, str]] = {}
     for result in response.results:
@@ -166,7 +162,7 @@ def change_request(kind: int, changes: Mapping[str, Sequence[ConfigChange]]) -> 
     return IncrementalAlterConfigsRequest(resources=resources, validate_only=False)
 
 
-def changed(response: Any) -> dict[str, KafkaRefused | None]:
+def parse_changes(response: Any) -> dict[str, KafkaRefused | None]:
     """Return None, or Kafka's refusal, by resource. Raises KafkaTimeout when a change was not confirmed in time."""
     outcomes = {
         str(result.resource_name): (int(result.error_code), result.error_message) for result in response.responses

@@ -22,11 +22,6 @@ class LogEnds(Protocol):
         """Return the log end offsets of `held`'s partitions on those brokers."""
 
 
-def log_ends(cluster: LogEnds, held: Mapping[int, Collection[TopicPartition]]) -> dict[tuple[TopicPartition, int], int]:
-    """Return the end offset of each log of `held` (broker to partitions); unreadable ones are left out."""
-    return cluster.log_ends(held)
-
-
 def partitions_by_broker(partitions: Iterable[Partition]) -> dict[int, list[TopicPartition]]:
     """Return, by broker, the partitions whose log ends are needed for the lag of all replicas of `partitions`."""
     held: dict[int, list[TopicPartition]] = {}

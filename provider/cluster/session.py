@@ -36,7 +36,9 @@ _CERTIFICATE = re.compile(
     "|ALERT_(BAD_CERTIFICATE|CERTIFICATE_EXPIRED|CERTIFICATE_REVOKED|CERTIFICATE_UNKNOWN|UNKNOWN_CA)"
 )
 #: Loggers that write passwords at DEBUG: the whole configuration, each request, each byte sent.
-_TELLTALES = ("kafka.admin.client", "kafka.net.connection", "kafka.protocol.parser")
+_SECRET_LOGGERS = ("kafka.admin.client", "kafka.net.connection", "kafka.protocol.parser")
+#: API keys whose support identifies the kind of a broker.
+_DESCRIBE_QUORUM, _DESCRIBE_CLUSTER = 55, 60
 #: The divisor of the bootstrap time-out for one server: a stalled server must not use up the time of the others.
 _SERVER_SHARE = 3
 
@@ -53,7 +55,7 @@ class Session:
     def open(cls, config: Mapping[str, Any]) -> Session:
         """Connect. Raises AuthenticationFailed, ClusterUnreachable or SettingError."""
         quiet_client_logs()
-        _try_credentials(config)
+        _check_credentials(config)
         made: list[Any] = []
         try:
             admin = KafkaAdminClient(**config, kafka_client=partial(_client, made.append))
@@ -62,7 +64,7 @@ class Session:
             for client in made:
                 client.close()
             if isinstance(error, kafka.errors.KafkaError):
-                raise _sentence(error, failures, config) from error
+                raise _translated(error, failures, config) from error
             raise
         return cls(admin, made[0].manager)
 
@@ -77,9 +79,15 @@ class Session:
         value = self.manager.cluster.cluster_id
         return None if value is None else str(value)
 
-    def supports(self, api_key: int) -> bool:
-        """Return whether the broker that responded first supports the request."""
-        return api_key in self.manager.broker_version_data.api_versions
+    @property
+    def zookeeper_mode(self) -> bool:
+        """True if ZooKeeper keeps the cluster's metadata: the broker that responded first lacks DescribeQuorum."""
+        return _DESCRIBE_QUORUM not in self.manager.broker_version_data.api_versions
+
+    @property
+    def describes_cluster(self) -> bool:
+        """True if the broker that responded first supports DescribeCluster, as since Kafka 2.8."""
+        return _DESCRIBE_CLUSTER in self.manager.broker_version_data.api_versions
 
     def close(self) -> None:
         """Close the connections and stop the thread. In a forked child do nothing: both belong to the parent."""
@@ -154,7 +162,7 @@ def authentication_failed(error: Exception, servers: str) -> AuthenticationFaile
     )
 
 
-def _try_credentials(config: Mapping[str, Any]) -> None:
+def _check_credentials(config: Mapping[str, Any]) -> None:
     """Get the credentials once before connecting, so that a failure raises here.
 
     kafka-python gets them on its own thread, where a failure only fails its connection.
@@ -163,10 +171,10 @@ def _try_credentials(config: Mapping[str, Any]) -> None:
     if isinstance(provider, TokenProvider):
         provider.fetch()
     if config.get("sasl_mechanism") == "AWS_MSK_IAM":
-        _try_aws()
+        _check_aws_credentials()
 
 
-def _try_aws() -> None:
+def _check_aws_credentials() -> None:
     from botocore.session import Session as AwsSession  # noqa: PLC0415 - needed for this mechanism only
 
     session = AwsSession()
@@ -178,7 +186,7 @@ def _try_aws() -> None:
             )
 
 
-def _sentence(error: Exception, failures: list[Exception], config: Mapping[str, Any]) -> ClusterError | SettingError:
+def _translated(error: Exception, failures: list[Exception], config: Mapping[str, Any]) -> ClusterError | SettingError:
     servers = ", ".join(config["bootstrap_servers"])
     if isinstance(error, _CertificateRefused):
         return AuthenticationFailed(
@@ -209,7 +217,7 @@ def quiet_client_logs() -> None:
     """
     if logging.getLogger("kafka").level == logging.NOTSET:
         logging.getLogger("kafka").setLevel(logging.CRITICAL)
-    for name in _TELLTALES:
+    for name in _SECRET_LOGGERS:
         logger = logging.getLogger(name)
         if logger.getEffectiveLevel() < logging.INFO:
             logger.setLevel(logging.INFO)

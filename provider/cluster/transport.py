@@ -147,7 +147,6 @@ class KafkaTransport:
         if response.error_code:
             # Without this check, a refused request would look like a cluster without topics.
             raise requests.refusal(int(response.error_code), None, "describing the cluster's topics")
-        self.verify_cluster_id(response.cluster_id)
         return response
 
     def any_broker(self, request: Request) -> Any:
@@ -179,7 +178,12 @@ class KafkaTransport:
             answers |= manager.run(send_all, manager, unknown, wait_ms)
         return {broker: self._broker_answer(broker, answer) for broker, answer in answers.items()}
 
-    def verify_cluster_id(self, cluster_id: str | None) -> None:
+    def responding_brokers(self, asked: Mapping[int, Request], *, timeout_ms: int | None = None) -> dict[int, Any]:
+        """Return the responses of `each_broker`; leave out brokers that do not respond."""
+        answers = self.each_broker(asked, timeout_ms=timeout_ms)
+        return {broker: answer for broker, answer in answers.items() if not isinstance(answer, ClusterError)}
+
+    def _verify_cluster_id(self, cluster_id: str | None) -> None:
         """Compare a response's cluster id with the known one, or record it if none is known yet.
 
         Raises WrongCluster if they differ, and ClusterUnreachable if the response contains no id.
@@ -195,7 +199,7 @@ class KafkaTransport:
 
     def _verified(self, session: Session) -> Session:
         try:
-            self.verify_cluster_id(session.cluster_id)
+            self._verify_cluster_id(session.cluster_id)
         except ClusterError:
             session.close()
             raise
@@ -242,6 +246,12 @@ class KafkaTransport:
             raise kafka.errors.NotControllerError
         if code == requests.TIMED_OUT:
             raise kafka.errors.RequestTimedOutError("the controller did not answer the broker in time")
+        return self._of_this_cluster(response)
+
+    def _of_this_cluster(self, response: Any) -> Any:
+        """Return a response, after comparing the cluster id in it, if it is of a kind that has one."""
+        if hasattr(response, "cluster_id") and not response.error_code:
+            self._verify_cluster_id(response.cluster_id)
         return response
 
     def _least_loaded(self, tried: set[int]) -> int:
@@ -298,7 +308,7 @@ class KafkaTransport:
             return KafkaTimeout(f"Broker {broker} did not answer in time ({error_text(answer)}).")
         if isinstance(answer, kafka.errors.KafkaError):
             return BrokerUnreachable(broker, f"Broker {broker} cannot be reached ({error_text(answer)}).")
-        return answer
+        return self._of_this_cluster(answer)
 
 
 def batches(items: Sequence[Item]) -> Iterator[Sequence[Item]]:

@@ -32,6 +32,10 @@ class Brokers:
         self.looks += not changing
         return {broker: self.answer(broker, request) for broker, request in requests.items()}
 
+    def responding_brokers(self, asked: Mapping[int, Any], *, timeout_ms: int | None = None) -> dict[int, Any]:
+        answers = self.each_broker(asked, timeout_ms=timeout_ms)
+        return {broker: answer for broker, answer in answers.items() if not isinstance(answer, BrokerUnreachable)}
+
     def answer(self, broker: int, request: Any) -> Any:
         if broker in self.dead:
             return BrokerUnreachable(broker, "gone")
@@ -50,7 +54,7 @@ class Brokers:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(configs, "_SHOWN_WITHIN_S", 0.2)
-    monkeypatch.setattr(configs, "_LOOK_EVERY_S", 0.001)
+    monkeypatch.setattr(configs, "_POLL_S", 0.001)
 
 
 @pytest.mark.parametrize(("change", "expected"), [(SET, {1: "100", 2: "7"}), (DELETE, {2: "7"})])
