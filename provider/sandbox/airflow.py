@@ -65,6 +65,11 @@ class AirflowDag:
         ]
         return runs
 
+    def latest_run(self) -> dict[str, Any] | None:
+        """Return the newest run, if there is one."""
+        runs = self.runs()
+        return runs[-1] if runs else None
+
     def run(self, run_id: str) -> dict[str, Any]:
         """Return one run."""
         run: dict[str, Any] = self._api("GET", self._path("dagRuns", run_id))
