@@ -99,7 +99,7 @@ def status(call: CommandContext) -> None:
 
 def _facts(opened: ClusterSession) -> dict[str, Any]:
     snapshot, journal = opened.cluster.snapshot(), opened.journal
-    dead = snapshot.hosting - snapshot.live
+    dead = snapshot.hosting_brokers - snapshot.live
     openings = [] if journal.openings is None else journal.openings.rows()
     looks = [] if journal.looks is None else journal.looks.rows()
     return {
@@ -107,7 +107,7 @@ def _facts(opened: ClusterSession) -> dict[str, Any]:
         "mode": "ZooKeeper" if opened.cluster.zookeeper_mode else "KRaft",
         "live_brokers": sorted(snapshot.live),
         "dead_brokers": sorted(dead),
-        "outage": is_outage(len(dead), len(snapshot.live | snapshot.hosting), opened.settings),
+        "outage": is_outage(len(dead), len(snapshot.live | snapshot.hosting_brokers), opened.settings),
         "failures_written_down": [each.key[0] for each in FAILED_BROKERS.found(journal.tree)],
         "documents_that_cannot_be_read": [each.path for each in unreadable(journal.tree)],
         "partitions": len(snapshot.partitions),

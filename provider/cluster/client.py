@@ -24,7 +24,7 @@ from kafka_steward.cluster.configs import ConfigChange
 from kafka_steward.cluster.connection import checked_config
 from kafka_steward.cluster.lag import without_stray_replicas
 from kafka_steward.cluster.metadata_freshness import MetadataReconciler
-from kafka_steward.cluster.state import Broker, LogDir, Reassignment, Snapshot
+from kafka_steward.cluster.state import Broker, BrokerLogDirs, Reassignment, Snapshot
 from kafka_steward.cluster.transport import KafkaTransport, batches
 from kafka_steward.errors import ClusterError, KafkaRefused
 
@@ -163,7 +163,7 @@ class KafkaCluster:
             results |= requests.parse_elections(self._transport.on_controller(request, change=True), batch)
         return results
 
-    def log_dirs(self, brokers: Collection[int], *, assigned: Snapshot | None = None) -> dict[int, LogDir]:
+    def log_dirs(self, brokers: Collection[int], *, assigned: Snapshot | None = None) -> dict[int, BrokerLogDirs]:
         """Return bytes by replica, and disk space, of each of `brokers`. Brokers that do not respond are left out.
 
         A broker that was offline may still hold replicas that were moved off it: with `assigned`, only replicas that
@@ -176,7 +176,7 @@ class KafkaCluster:
             else {broker: without_stray_replicas(dirs[broker], assigned, broker) for broker in dirs}
         )
 
-    def directories(self, brokers: Collection[int], *, timeout_s: float = 2.0) -> dict[int, LogDir]:
+    def directories(self, brokers: Collection[int], *, timeout_s: float = 2.0) -> dict[int, BrokerLogDirs]:
         """Return the log directories of each of `brokers`, without replicas; leave out brokers that do not respond."""
         return self._described(dict.fromkeys(brokers, ()), timeout_ms=int(timeout_s * 1000))
 
@@ -279,7 +279,7 @@ class KafkaCluster:
 
     def _described(
         self, held: Mapping[int, Collection[TopicPartition] | None], *, timeout_ms: int | None = None
-    ) -> dict[int, LogDir]:
+    ) -> dict[int, BrokerLogDirs]:
         """Return log directories by broker, with the sizes of `held`'s partitions (None: all partitions).
 
         Brokers that do not respond are left out.

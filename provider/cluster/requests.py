@@ -28,7 +28,7 @@ from kafka.protocol.consumer import ListOffsetsRequest
 from kafka.protocol.metadata import MetadataRequest
 
 from kafka_steward.assignment import Assignment, TopicPartition
-from kafka_steward.cluster.state import Broker, Directory, LogDir, Partition, Reassignment
+from kafka_steward.cluster.state import Broker, BrokerLogDirs, Directory, Partition, Reassignment
 from kafka_steward.errors import KafkaRefused, KafkaTimeout
 from kafka_steward.escaping import printable
 
@@ -299,7 +299,7 @@ def log_dirs_request(partitions: Collection[TopicPartition] | None = None) -> An
     )
 
 
-def parse_log_dirs(response: Any, broker: int) -> LogDir:
+def parse_log_dirs(response: Any, broker: int) -> BrokerLogDirs:
     """Return the disks of `broker`, which sent the response. Raises KafkaRefused.
 
     A failed directory is not counted; a log that moves between two is counted once.
@@ -309,7 +309,7 @@ def parse_log_dirs(response: Any, broker: int) -> LogDir:
     sizes = {name: size for each in directories for name, size in each.replica_bytes.items()}
     taking = [each for each in directories if each.takes_replicas]
     total, usable = _total(each.total_bytes for each in taking), _total(each.usable_bytes for each in taking)
-    return LogDir(sizes, total, usable, directories)
+    return BrokerLogDirs(sizes, total, usable, directories)
 
 
 def _directory(entry: Any) -> Directory:

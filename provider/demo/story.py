@@ -148,7 +148,7 @@ def play(scene: Scene) -> DemoResult:
         _show_end_of_run(scene)
         after = cluster.snapshot()
         left = under_replicated(after)
-        if left or _VICTIM in after.hosting:
+        if left or _VICTIM in after.hosting_brokers:
             raise DemoFailed(f"The plan {record.digest[:12]} ended, and {left} partitions are under-replicated.")
         seconds = time.monotonic() - killed
         moved, bound = proof["replicas_moved"], proof["lower_bound"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from kafka_steward.cluster.state import LogDir, Snapshot
+from kafka_steward.cluster.state import BrokerLogDirs, Snapshot
 from kafka_steward.errors import RequestError
 from kafka_steward.execution.ports import ClusterPort
 
@@ -26,7 +26,9 @@ def with_hidden(cluster: ClusterPort, snapshot: Snapshot, topics: Collection[str
     return replace(snapshot, hidden=cluster.hidden_topics(lacking)) if lacking else snapshot
 
 
-def hidden_in(cluster: ClusterPort, snapshot: Snapshot, log_dirs: Mapping[int, LogDir]) -> dict[str, tuple[int, ...]]:
+def hidden_in(
+    cluster: ClusterPort, snapshot: Snapshot, log_dirs: Mapping[int, BrokerLogDirs]
+) -> dict[str, tuple[int, ...]]:
     """Return the topics that we may not describe and brokers host, with those brokers; sorted. Raises ClusterError.
 
     A broker may host a topic for a moment after its deletion: Kafka does not report that one as hidden.
@@ -39,7 +41,7 @@ def hidden_in(cluster: ClusterPort, snapshot: Snapshot, log_dirs: Mapping[int, L
     return {topic: tuple(sorted(held[topic])) for topic in sorted(hidden)}
 
 
-def refuse_hidden(cluster: ClusterPort, snapshot: Snapshot, log_dirs: Mapping[int, LogDir]) -> None:
+def refuse_hidden(cluster: ClusterPort, snapshot: Snapshot, log_dirs: Mapping[int, BrokerLogDirs]) -> None:
     """Raise RequestError when the brokers host topics that we may not describe: a plan would leave them out."""
     hidden = hidden_in(cluster, snapshot, log_dirs)
     if hidden:

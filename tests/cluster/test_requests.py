@@ -26,7 +26,7 @@ from kafka.protocol.metadata import MetadataResponse
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster import requests
-from kafka_steward.cluster.state import Broker, Directory, LogDir, Partition, Reassignment
+from kafka_steward.cluster.state import Broker, BrokerLogDirs, Directory, Partition, Reassignment
 from kafka_steward.errors import KafkaRefused
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -183,7 +183,7 @@ def log_dirs_answer(*, total: int = 100, **more: Any) -> DescribeLogDirsResponse
     return DescribeLogDirsResponse(results=[one, two])
 
 
-def described(version: int = 5, **more: Any) -> LogDir:
+def described(version: int = 5, **more: Any) -> BrokerLogDirs:
     """The answer as a broker sends it."""
     sent = log_dirs_answer(**more).encode(version=version)
     return requests.parse_log_dirs(DescribeLogDirsResponse.decode(sent, version=version), 1)
@@ -194,20 +194,20 @@ B = Directory("/b", {T1: 7}, 2, 100, 30)
 
 
 def test_log_dirs_add_up_and_a_log_on_its_way_to_another_disk_counts_once() -> None:
-    assert described() == LogDir({T0: 5, T1: 7}, total_bytes=200, usable_bytes=90, directories=(A, B))
+    assert described() == BrokerLogDirs({T0: 5, T1: 7}, total_bytes=200, usable_bytes=90, directories=(A, B))
 
 
 def test_a_failed_disk_counts_for_nothing_and_is_named() -> None:
     found = described(error_code=56)
-    assert found == LogDir({T0: 5}, 100, 60, (A, Directory("/b", error=56)))
+    assert found == BrokerLogDirs({T0: 5}, 100, 60, (A, Directory("/b", error=56)))
     assert found.failed_paths == ("/b",)
     assert not found.cordoned
 
 
 def test_untold_space_is_unknown() -> None:
     untold = replace(B, total_bytes=None, usable_bytes=None)
-    assert described(total=-1) == LogDir({T0: 5, T1: 7}, directories=(A, untold))
-    assert described(version=1) == LogDir(
+    assert described(total=-1) == BrokerLogDirs({T0: 5, T1: 7}, directories=(A, untold))
+    assert described(version=1) == BrokerLogDirs(
         {T0: 5, T1: 7}, directories=(replace(A, total_bytes=None, usable_bytes=None), untold)
     )
 
@@ -215,12 +215,12 @@ def test_untold_space_is_unknown() -> None:
 def test_a_cordoned_directory_keeps_what_it_has_and_has_no_room() -> None:
     """KIP-1066; brokers before Kafka 4.3 answer without it."""
     found = described(is_cordoned=True)
-    assert found == LogDir({T0: 5, T1: 7}, 100, 60, (A, replace(B, cordoned=True)))
+    assert found == BrokerLogDirs({T0: 5, T1: 7}, 100, 60, (A, replace(B, cordoned=True)))
     assert not found.cordoned
     assert not described(version=4, is_cordoned=True).directories[1].cordoned
     both = replace(found, directories=(replace(A, cordoned=True), Directory("/b", error=56)))
     assert both.cordoned
-    assert not LogDir({}).cordoned
+    assert not BrokerLogDirs({}).cordoned
 
 
 @pytest.mark.parametrize(("asked", "sent"), [(None, None), ((), []), ((T0, T1), [("t", [0, 1])])])

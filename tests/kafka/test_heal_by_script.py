@@ -148,7 +148,7 @@ def test_a_killed_broker_is_healed(script: Script, sandbox: Sandbox, topic: str)
 
 def verify_moved_away(snapshot: Snapshot, broker: int) -> None:
     assert (out_of_sync(snapshot), not_led_by_preferred(snapshot)) == ((), [])
-    assert broker not in snapshot.hosting
+    assert broker not in snapshot.hosting_brokers
 
 
 def verify_audit(script: Script, digest: str, *, moved: int) -> None:
