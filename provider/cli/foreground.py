@@ -73,7 +73,7 @@ _UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
 @contextmanager
-def followed() -> Iterator[Report]:
+def progress_report() -> Iterator[Report]:
     """Yield a function to call with each step's progress."""
     if not sys.stderr.isatty():
         yield ProgressLog(print_error, time.monotonic).report
@@ -181,7 +181,7 @@ class Foreground:
         opened, wait = self.opened, self.interrupt.wait
         runner = PlanRunner(opened.cluster, opened.journal, digest, opened.settings, self.call.who)
         try:
-            with followed() as report:
+            with progress_report() as report:
                 return run_to_end(
                     RetryingRunner(runner, wait), wait, interval_s=lambda: opened.settings.step_interval, report=report
                 )

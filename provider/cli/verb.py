@@ -40,25 +40,19 @@ class Output:
 
     def rows(self, rows: Sequence[Mapping[str, Any]], table: Table) -> None:
         """Print several items: `table` as text; `rows` as a JSON list, or as CSV with a header line."""
-        if self.form == "json":
-            print(json.dumps(rows))
-        elif self.form == "csv":
-            _print_csv(rows)
-        else:
-            _print_lines(table.lines())
+        self._print(rows, rows, table.lines())
 
     def facts(self, facts: Mapping[str, Any], lines: Iterable[str]) -> None:
         """Print one item: `lines` as text; `facts` as a JSON object, or as CSV with a header and one line."""
+        self._print(facts, [facts], lines)
+
+    def _print(self, value: Any, rows: Sequence[Mapping[str, Any]], lines: Iterable[str]) -> None:
         if self.form == "json":
-            print(json.dumps(facts))
+            print(json.dumps(value))
         elif self.form == "csv":
-            _print_csv([facts])
+            _print_csv(rows)
         else:
-            _print_lines(lines)
-
-
-def _print_lines(lines: Iterable[str]) -> None:
-    print(*map(printable, lines), sep="\n")
+            print(*map(printable, lines), sep="\n")
 
 
 def _print_csv(rows: Sequence[Mapping[str, Any]]) -> None:

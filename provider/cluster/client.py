@@ -45,6 +45,9 @@ def limit_concurrent_decoding(max_wait_s: float = MAX_WAIT_S) -> Iterator[None]:
             _decoding.release()
 
 
+#: The time-out until a broker shows a changed setting that it has accepted, and the interval of the polls, in seconds.
+_SHOWN_WITHIN_S, _POLL_S = 5.0, 0.05
+
 #: The metadata propagation delay: twice the longest measured lag of a broker behind the controller.
 PROPAGATION_DELAY_S = 0.5
 
@@ -215,21 +218,39 @@ class KafkaCluster:
 
         Unknown topics are left out.
         """
-        return configs.read_topics(self._transport, topics, names, own_only=own_only)
+        values: dict[str, dict[str, str]] = {}
+        for batch in batches(list(topics)):
+            response = self._transport.any_broker(partial(configs.describe_request, configs.TOPIC, batch, names))
+            values |= configs.parse_values(response, own_only=own_only, missing=requests.NO_SUCH_TOPIC)
+        return values
 
     def broker_configs(
-        self, brokers: Collection[int], names: Collection[str], *, own_only: bool = False
+        self,
+        brokers: Collection[int],
+        names: Collection[str],
+        *,
+        own_only: bool = False,
+        timeout_s: float | None = None,
     ) -> dict[int, dict[str, str]]:
         """Return values by broker and key; with `own_only` only those set dynamically on the broker itself.
 
         Values from the broker's file and cluster-wide values are then excluded. Each request is sent to the broker
         itself; brokers that do not respond are left out.
         """
-        return configs.read_brokers(self._transport, brokers, names, own_only=own_only)
+        asked = {broker: partial(configs.describe_request, configs.BROKER, [str(broker)], names) for broker in brokers}
+        answers = self._transport.responding_brokers(
+            asked, timeout_ms=None if timeout_s is None else int(timeout_s * 1000)
+        )
+        return {
+            broker: configs.parse_values(answer, own_only=own_only)[str(broker)] for broker, answer in answers.items()
+        }
 
     def change_topic_configs(self, changes: Mapping[str, Sequence[ConfigChange]]) -> dict[str, KafkaRefused | None]:
         """Change single keys of topics (KIP-339); return None, or Kafka's refusal, per topic. Raises KafkaTimeout."""
-        results = configs.change_topics(self._transport, changes)
+        results: dict[str, KafkaRefused | None] = {}
+        for batch in batches(list(changes)):
+            request = partial(configs.change_request, configs.TOPIC, {topic: changes[topic] for topic in batch})
+            results |= configs.parse_changes(self._transport.on_controller(request, change=True))
         self._configs_changed_s = time.monotonic()
         return results
 
@@ -237,9 +258,22 @@ class KafkaCluster:
         """Change keys of brokers; return None, or the refusal, BrokerUnreachable or KafkaTimeout, per broker.
 
         Kafka accepts a change of a broker's setting at that broker only: the change of a failed broker has to wait.
-        Returns when the brokers show the change.
+        Returns when the brokers show the changes that they accepted. A broker of a ZooKeeper-mode cluster applies a
+        change a moment after it accepted it, and uses the old value until then: a copy that starts immediately would
+        not be throttled.
         """
-        return configs.change_brokers(self._transport, changes)
+        answers = self._transport.each_broker(
+            {
+                broker: partial(configs.change_request, configs.BROKER, {str(broker): several})
+                for broker, several in changes.items()
+            }
+        )
+        results = {
+            broker: answer if isinstance(answer, ClusterError) else configs.parse_changes(answer)[str(broker)]
+            for broker, answer in answers.items()
+        }
+        self._wait_until_shown({broker: changes[broker] for broker, error in results.items() if error is None})
+        return results
 
     def create_topic(
         self,
@@ -276,6 +310,21 @@ class KafkaCluster:
             requests.create_partitions_request, topic, count, assignments, self._transport.server_timeout_ms
         )
         return requests.parse_created_partitions(self._transport.on_controller(request, change=True, once=True), topic)
+
+    def _wait_until_shown(self, changes: Mapping[int, Sequence[ConfigChange]]) -> None:
+        """Wait, for a short time, until the responding brokers show the changes: they are already made."""
+        deadline = time.monotonic() + _SHOWN_WITHIN_S
+        keys = {change.name for several in changes.values() for change in several}
+        late = dict(changes)
+        while late:
+            try:
+                values = self.broker_configs(late, keys, own_only=True, timeout_s=_SHOWN_WITHIN_S)
+            except KafkaRefused:
+                return  # a principal that may change a setting is not necessarily allowed to read it
+            late = {broker: late[broker] for broker in values if not configs.is_shown(late[broker], values[broker])}
+            if not late or time.monotonic() >= deadline:
+                return
+            time.sleep(_POLL_S)
 
     def _described(
         self, held: Mapping[int, Collection[TopicPartition] | None], *, timeout_ms: int | None = None

