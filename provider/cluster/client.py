@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from types import TracebackType
@@ -29,13 +29,13 @@ from kafka_steward.cluster.transport import KafkaTransport, batches
 from kafka_steward.errors import ClusterError, KafkaRefused
 
 #: Seconds that a snapshot waits for earlier ones. Then it proceeds, so that a stalled cluster does not block others.
-MAX_WAIT_S = 3.0
+_MAX_WAIT_S = 3.0
 
 _decoding = threading.Lock()
 
 
 @contextmanager
-def limit_concurrent_decoding(max_wait_s: float = MAX_WAIT_S) -> Iterator[None]:
+def limit_concurrent_decoding(max_wait_s: float = _MAX_WAIT_S) -> Iterator[None]:
     """Enter the context when no other thread of this process is in it, or after `max_wait_s` seconds at the latest."""
     acquired = _decoding.acquire(timeout=max_wait_s)
     try:
@@ -49,7 +49,7 @@ def limit_concurrent_decoding(max_wait_s: float = MAX_WAIT_S) -> Iterator[None]:
 _SHOWN_WITHIN_S, _POLL_S = 5.0, 0.05
 
 #: The metadata propagation delay: twice the longest measured lag of a broker behind the controller.
-PROPAGATION_DELAY_S = 0.5
+_PROPAGATION_DELAY_S = 0.5
 
 
 class KafkaCluster:
@@ -60,15 +60,8 @@ class KafkaCluster:
     `expected_cluster_id`, and SettingError for an invalid configuration.
     """
 
-    def __init__(
-        self,
-        config: Mapping[str, Any],
-        *,
-        expected_cluster_id: str | None = None,
-        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
-    ) -> None:
+    def __init__(self, config: Mapping[str, Any], *, expected_cluster_id: str | None = None) -> None:
         self._transport = KafkaTransport(checked_config(config), expected_cluster_id)
-        self._now_ms = now_ms
         self._reconciler = MetadataReconciler(orders_raise_epochs=self.zookeeper_mode)
         self._propagated = False
         self._configs_changed_s = 0.0
@@ -90,7 +83,7 @@ class KafkaCluster:
 
     @property
     def cluster_id(self) -> str:
-        """Kafka's own id of the cluster; every later response is compared with it."""
+        """Kafka's own id of the cluster; every later response with an id is compared with it."""
         return self._transport.cluster_id
 
     @property
@@ -105,9 +98,13 @@ class KafkaCluster:
         (see `metadata_freshness`). Just after a topic was created in KRaft, Kafka reports a full ISR while logs are
         still being created.
         """
-        taken_ms = self._now_ms()
+        taken_ms = time.time_ns() // 1_000_000
         self.reassignments()
-        self._await_metadata_propagation()
+        if not self._propagated:
+            # A reassignment that ended just before the client's first list is not in its memory, and could not be
+            # reconciled.
+            time.sleep(_PROPAGATION_DELAY_S)
+            self._propagated = True
         with limit_concurrent_decoding() if topics is None else nullcontext():
             partitions, internal = requests.parse_partitions(self._transport.metadata(topics))
             reconciled = self._reconciler.reconcile(partitions, self.reassignments())
@@ -147,7 +144,7 @@ class KafkaCluster:
         """
         # ZooKeeper-mode brokers learn of topic settings late, and do not throttle copies that begin before that.
         if self.zookeeper_mode:
-            time.sleep(max(0.0, self._configs_changed_s + PROPAGATION_DELAY_S - time.monotonic()))
+            time.sleep(max(0.0, self._configs_changed_s + _PROPAGATION_DELAY_S - time.monotonic()))
         return self._alter(dict(targets), "the new assignment", keep_factor=keep_factor)
 
     def cancel(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, KafkaRefused | None]:
@@ -338,15 +335,6 @@ class KafkaCluster:
             timeout_ms=timeout_ms,
         )
         return {broker: requests.parse_log_dirs(answer, broker) for broker, answer in answers.items()}
-
-    def _await_metadata_propagation(self) -> None:
-        """Wait, before the first snapshot only, until metadata has reached all brokers.
-
-        A reassignment that ended just before the client's first list is not in its memory and could not be reconciled.
-        """
-        if not self._propagated:
-            time.sleep(PROPAGATION_DELAY_S)
-            self._propagated = True
 
     def _brokers(self) -> dict[int, Broker]:
         if not self._transport.session().describes_cluster:
