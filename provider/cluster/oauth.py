@@ -57,7 +57,10 @@ class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]  # kafka-pytho
 
         Raises ClusterUnreachable if the provider fails, and SettingError if it returns no valid token.
         """
-        return self._current().text
+        with self._lock:
+            if self._cached is None or self._now_s() >= self._cached.usable_until_s:
+                self._cached = self._new_token()
+            return self._cached.text
 
     def token(self) -> str:
         """Return a token to kafka-python, as `fetch` does.
@@ -73,12 +76,6 @@ class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]  # kafka-pytho
         """Return the SASL extensions of the token."""
         own = self._get_extensions() if self._get_extensions else {}
         return {**own, **(self._cached.extensions if self._cached else {})}
-
-    def _current(self) -> _Token:
-        with self._lock:
-            if self._cached is None or self._now_s() >= self._cached.usable_until_s:
-                self._cached = self._new_token()
-            return self._cached
 
     def _new_token(self) -> _Token:
         try:

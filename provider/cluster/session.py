@@ -60,7 +60,8 @@ class Session:
         try:
             admin = KafkaAdminClient(**config, kafka_client=partial(_client, made.append))
         except BaseException as error:
-            failures = [failure for client in made for failure in client.cluster_failures()]
+            # The errors that ended connections, one per server, in the order in which the servers first failed.
+            failures = [failure for client in made for failure in client.manager.failures.values()]
             for client in made:
                 client.close()
             if isinstance(error, kafka.errors.KafkaError):
@@ -130,10 +131,6 @@ class _Client(KafkaNetClient):  # type: ignore[misc]  # kafka-python has no type
     def __init__(self, net: Any, manager: _Manager, **config: Any) -> None:
         super().__init__(net=net, manager=manager, **config)
         self.manager = manager
-
-    def cluster_failures(self) -> list[Exception]:
-        """Return the errors that ended connections, one per server, in the order in which the servers first failed."""
-        return list(self.manager.failures.values())
 
 
 def _received(receive: Callable[[], tuple[bytes, Exception | None]]) -> tuple[bytes, Exception | None]:
